@@ -1,0 +1,37 @@
+# Everything installs itself into .venv when it is needed, and costs nothing when nothing changed.
+
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.DEFAULT_GOAL := help
+.PHONY: help install demo test check clean
+
+help:  ## show this list
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 10
+
+install: $(READY)  ## make .venv with the exact versions of requirements.lock
+
+# torch comes first and exactly: a looser requirement would fetch another build with gigabytes of CUDA.
+$(READY): requirements.lock pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check "$$(grep '^torch==' requirements.lock)"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+demo: $(READY)  ## the whole story on a small text, with results to look at
+	$(BIN)/firth demo
+
+test: $(READY)  ## all tests, the slow ones too
+	$(BIN)/python -m pytest -n 2
+
+check: $(READY)  ## style, types, examples in docstrings
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest firth
+
+clean:  ## remove .venv and what the demo made
+	rm -rf $(VENV) firth-demo

@@ -1,0 +1,58 @@
+"""Firth: from raw text to a pre-trained language model that is adapted, evaluated and deployed.
+
+Names are imported when they are first used, so that `import firth` and `firth --help` are quick.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from firth.errors import FirthError, InputError, MismatchError, Misuse, StorageError
+    from firth.text.corpus import Corpus
+    from firth.text.preparation import prepare
+    from firth.text.readers import Reading
+    from firth.text.shards import Shards
+    from firth.text.tokenizer import Tokenizer
+    from firth.text.vocabulary import train_tokenizer
+    from firth.tour import demo
+
+__all__ = [
+    "Corpus",
+    "FirthError",
+    "InputError",
+    "MismatchError",
+    "Misuse",
+    "Reading",
+    "Shards",
+    "StorageError",
+    "Tokenizer",
+    "demo",
+    "prepare",
+    "train_tokenizer",
+]
+
+_HOMES = {
+    "firth.errors": ("FirthError", "InputError", "MismatchError", "Misuse", "StorageError"),
+    "firth.text.corpus": ("Corpus",),
+    "firth.text.preparation": ("prepare",),
+    "firth.text.readers": ("Reading",),
+    "firth.text.shards": ("Shards",),
+    "firth.text.tokenizer": ("Tokenizer",),
+    "firth.text.vocabulary": ("train_tokenizer",),
+    "firth.tour": ("demo",),
+}
+_HOME = {name: module for module, names in _HOMES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'firth' has no attribute '{name}'")
+    return getattr(import_module(_HOME[name]), name)
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

@@ -1,0 +1,5 @@
+"""`python -m firth` is `firth`."""
+
+from firth.cli import main
+
+main()

@@ -1,0 +1,273 @@
+"""The command line: one verb per capability, thin.
+
+A verb takes its options, calls the Python function of the same name and returns an `Output`: the
+values for `--json` and a view of them for people. Results go to stdout, progress and errors to
+stderr. Heavy imports stay inside the verbs, so that `firth --help` answers at once.
+"""
+
+import inspect
+import json
+import sys
+import traceback
+from collections.abc import Callable
+from dataclasses import asdict
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+
+import typer
+
+from firth.errors import FirthError, Misuse
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from firth.text.readers import Reading
+
+Option, Argument = typer.Option, typer.Argument
+
+app = typer.Typer(
+    help="Firth: pre-train once, adapt many times.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+tokenizer_app = typer.Typer(help="Train tokenizers and look at them.", no_args_is_help=True)
+app.add_typer(tokenizer_app, name="tokenizer")
+
+
+class Output(NamedTuple):
+    """What a verb has to say."""
+
+    values: dict[str, Any]
+    view: list["RenderableType"]
+
+
+def verb(group: typer.Typer, name: str) -> Callable[[Callable[..., Output]], Callable[..., None]]:
+    """Register a verb: gives it `--json` and `--debug`, its errors a sentence and an exit code."""
+
+    def register(function: Callable[..., Output]) -> Callable[..., None]:
+        def run(*, json_: bool, debug: bool, **options: Any) -> None:
+            try:
+                output = function(**options)
+            except (FirthError, KeyboardInterrupt, Exception) as error:
+                if debug:
+                    traceback.print_exc()
+                print(f"firth: {_sentence(error, debug)}", file=sys.stderr)
+                raise typer.Exit(getattr(error, "exit_code", 1)) from None
+            if json_:
+                print(json.dumps(output.values, ensure_ascii=False, default=str))
+            else:
+                _console().print(*output.view, sep="\n")
+
+        signature = inspect.signature(function)
+        extra = [
+            inspect.Parameter(key, inspect.Parameter.KEYWORD_ONLY, default=False, annotation=hint)
+            for key, hint in (("json_", Json), ("debug", Debug))
+        ]
+        run.__name__, run.__doc__ = function.__name__, function.__doc__
+        run.__signature__ = signature.replace(  # type: ignore[attr-defined]
+            parameters=[*signature.parameters.values(), *extra]
+        )
+        run.__annotations__ = {**function.__annotations__, "json_": Json, "debug": Debug}
+        group.command(name)(run)
+        return run
+
+    return register
+
+
+def _sentence(error: BaseException, debug: bool) -> str:
+    if isinstance(error, KeyboardInterrupt):
+        return "Interrupted; what was complete is kept, and the same command goes on from there."
+    if isinstance(error, FirthError):
+        return str(error)
+    hint = "" if debug else " Run it again with --debug to see where."
+    return f"Unexpected {type(error).__name__}: {error}.{hint}"
+
+
+def _console() -> Any:
+    from rich.console import Console
+
+    return Console(highlight=False)
+
+
+# ---- options that several verbs share ---------------------------------------------------------
+
+Json = Annotated[bool, Option("--json", help="Print one JSON object and nothing else.")]
+Debug = Annotated[bool, Option("--debug", help="Show where an error came from.")]
+
+
+class Documents(StrEnum):
+    block = "block"
+    line = "line"
+    file = "file"
+
+
+Paths = Annotated[
+    list[str],
+    Argument(
+        metavar="PATHS...",
+        help="Files (.txt .md .jsonl .csv .tsv .parquet, also .gz .bz2 .xz .zst), folders, globs, "
+        "- for standard input, datasets:NAME.",
+    ),
+]
+DocumentsAre = Annotated[
+    Documents, Option(help="Plain text: one document per block between blank lines, line or file.")
+]
+Column = Annotated[
+    str, Option(help="The field of JSONL, CSV and Parquet rows that holds the text.")
+]
+Format = Annotated[
+    str | None,
+    Option(help="What standard input, or a file of unknown ending, holds: txt, jsonl, …"),
+]
+Strict = Annotated[bool, Option("--strict", help="Refuse bytes that are not UTF-8.")]
+NoClean = Annotated[bool, Option("--no-clean", help="Take the text exactly as it is.")]
+Workers = Annotated[int | None, Option(min=1, help="Processes; all cores unless given.")]
+
+
+def _reading(documents: Documents, column: str, format: str | None, strict: bool) -> "Reading":
+    from firth.text.readers import FORMATS, Reading
+
+    if format and format not in FORMATS:
+        raise Misuse(f"--format {format} is not known; there are {', '.join(FORMATS)}.")
+    return Reading(documents=documents.value, column=column, format=format, strict=strict)
+
+
+# ---- verbs ------------------------------------------------------------------------------------
+
+
+@verb(app, "demo")
+def demo(
+    out: Annotated[Path, Option(help="Where what it makes is left.")] = Path("firth-demo"),
+) -> Output:
+    """Tell the whole story on a small text that comes with Firth."""
+    from firth import terminal, tour
+
+    with terminal.progress() as progress:
+        story = tour.demo(out, progress=progress)
+    return Output(story.values(), terminal.story(story))
+
+
+@verb(tokenizer_app, "train")
+def tokenizer_train(
+    paths: Paths,
+    kind: Annotated[str, Option(help="wordpiece, bpe, bpe-word, unigram or char.")],
+    vocab_size: Annotated[int, Option(min=1, help="Tokens in all, special ones included.")],
+    out: Annotated[Path, Option(help="The directory to write.")],
+    lowercase: Annotated[
+        bool, Option("--lowercase", help="Lower case first; with wordpiece, as BERT: no accents.")
+    ] = False,
+    min_frequency: Annotated[int, Option(min=0, help="Rarer pairs are not merged.")] = 2,
+    specials: Annotated[
+        str | None, Option(help="Special tokens of bert, roberta, gpt1, gpt2, t5 or elmo.")
+    ] = None,
+    sentinels: Annotated[int, Option(min=0, help="So many <extra_id_…>; T5 has 100.")] = 0,
+    documents: DocumentsAre = Documents.block,
+    column: Column = "text",
+    format: Format = None,
+    strict: Strict = False,
+    no_clean: NoClean = False,
+    workers: Workers = None,
+) -> Output:
+    """Learn a vocabulary from text."""
+    from firth import terminal
+    from firth.text.vocabulary import train_tokenizer
+
+    with terminal.progress() as progress:
+        tokenizer, report = train_tokenizer(
+            paths,
+            kind=kind,
+            vocab_size=vocab_size,
+            lowercase=lowercase,
+            min_frequency=min_frequency,
+            specials=specials,
+            sentinels=sentinels,
+            reading=_reading(documents, column, format, strict),
+            clean=not no_clean,
+            workers=workers,
+            progress=progress,
+        )
+        tokenizer.save(out)
+    values = {"out": str(out), "kind": kind, "vocab_size": len(tokenizer), **report.as_dict()}
+    done = f"A {kind} vocabulary of {len(tokenizer):,} tokens is in {out}."
+    return Output(values, [terminal.report(report), done])
+
+
+@verb(tokenizer_app, "show")
+def tokenizer_show(
+    directories: Annotated[list[Path], Argument(metavar="DIR...", help="Tokenizers to compare.")],
+    text: Annotated[list[str], Option(help="A text to cut; may be given several times.")],
+) -> Output:
+    """Draw how tokenizers cut a text: pieces, ids, tokens per word, unknown tokens."""
+    from firth import terminal
+    from firth.text.tokenizer import Tokenizer
+
+    tokenizers = {str(path): Tokenizer.load(path) for path in directories}
+    values = [
+        {
+            "tokenizer": name,
+            "kind": tokenizer.kind,
+            "vocab_size": len(tokenizer),
+            "texts": [
+                {"text": t, "tokens": [p.token for p in pieces], "ids": [p.id for p in pieces]}
+                for t in text
+                for pieces in [tokenizer.pieces(t)]
+            ],
+            **asdict(coverage),
+            "fertility": coverage.fertility,
+            "unknown_rate": coverage.unknown_rate,
+        }
+        for name, tokenizer in tokenizers.items()
+        for coverage in [tokenizer.coverage(text)]
+    ]
+    return Output({"tokenizers": values}, terminal.tokenizers(tokenizers, text))
+
+
+@verb(app, "prepare")
+def prepare(
+    paths: Paths,
+    tokenizer: Annotated[Path, Option(help="The directory of a tokenizer.")],
+    out: Annotated[Path, Option(help="The directory to write.")],
+    valid: Annotated[
+        list[str] | None, Option(help="Text for validation; may be given several times.")
+    ] = None,
+    valid_fraction: Annotated[
+        float, Option(help="Without --valid: the share of documents kept for validation.")
+    ] = 0.01,
+    dedup: Annotated[
+        bool, Option("--dedup", help="Leave out exact and near copies of earlier documents.")
+    ] = False,
+    documents: DocumentsAre = Documents.block,
+    column: Column = "text",
+    format: Format = None,
+    strict: Strict = False,
+    no_clean: NoClean = False,
+    shard_tokens: Annotated[int, Option(min=1, help="Tokens in a shard, about.")] = 1 << 24,
+    workers: Workers = None,
+) -> Output:
+    """Tokenise text into shards for training; interrupted and started again, it continues."""
+    from firth import terminal
+    from firth.text.preparation import prepare
+
+    with terminal.progress() as progress:
+        prepared = prepare(
+            paths,
+            tokenizer=tokenizer,
+            out=out,
+            valid=valid or (),
+            valid_fraction=valid_fraction,
+            dedup=dedup,
+            reading=_reading(documents, column, format, strict),
+            clean=not no_clean,
+            shard_tokens=shard_tokens,
+            workers=workers,
+            progress=progress,
+        )
+    values = {"out": str(out), "splits": prepared.splits, **prepared.report.as_dict()}
+    return Output(values, terminal.prepared(prepared))
+
+
+def main() -> None:
+    """The `firth` command."""
+    app(prog_name="firth")

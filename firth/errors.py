@@ -1,0 +1,58 @@
+"""What can go wrong, as a person reads it: one sentence that says what, where and what to do.
+
+FirthError                  exit 1
+├── Misuse                  exit 2: the call itself cannot be right
+├── InputError              what a file holds, or that it is not there
+├── MismatchError           two things that do not belong together
+└── StorageError            the disk is full, or the place cannot be written
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+class FirthError(Exception):
+    """A failure that one sentence explains; the command line shows that sentence alone."""
+
+    exit_code = 1
+
+
+class Misuse(FirthError):
+    """A call that cannot be right, whatever the files hold."""
+
+    exit_code = 2
+
+
+class InputError(FirthError):
+    """An input that is missing, damaged or not what it should be."""
+
+
+class MismatchError(FirthError):
+    """Two things that do not belong together."""
+
+
+class StorageError(FirthError):
+    """An output that could not be written."""
+
+
+@contextmanager
+def storage_errors(path: Path, advice: str) -> Iterator[None]:
+    """Turn an operating system's refusal to write into a sentence that ends with the advice.
+
+    >>> with storage_errors(Path("/nowhere"), "Name another."):
+    ...     open("/nowhere/file", "w")
+    Traceback (most recent call last):
+    firth.errors.StorageError: /nowhere cannot be written (No such file or directory). Name another.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            what = f"The disk is full: {path} could not be written."
+        else:
+            what = f"{path} cannot be written ({error.strerror or error})."
+        raise StorageError(f"{what} {advice}") from error

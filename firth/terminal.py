@@ -1,0 +1,144 @@
+"""How results look in a terminal: tables, coloured tokens, progress bars."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import cycle
+
+from rich.console import Console, RenderableType
+from rich.progress import (
+    BarColumn,
+    Progress,
+    TaskProgressColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+from rich.table import Table
+from rich.text import Text
+
+from firth.text import counting
+from firth.text.corpus import Report
+from firth.text.preparation import Prepared
+from firth.text.tokenizer import Piece, Tokenizer
+from firth.tour import Story
+
+COLOURS = ("black on #b8d8e8", "black on #f3d9a4", "black on #c9e4b4", "black on #e6c4dd")
+UNKNOWN = "white on red"
+
+
+@contextmanager
+def progress() -> Iterator[counting.Progress]:
+    """A live bar on stderr for each stage of a job; silent when stderr is no terminal."""
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn())
+    times = (TimeElapsedColumn(), TimeRemainingColumn())
+    console = Console(stderr=True)
+    with Progress(*columns, *times, console=console, disable=not sys.stderr.isatty()) as bars:
+        tasks = {}
+
+        def show(what: str, done: int, total: int) -> None:
+            if what not in tasks:
+                tasks[what] = bars.add_task(what)
+            bars.update(tasks[what], completed=done, total=total or None)
+
+        yield show
+
+
+def report(report: Report) -> Table:
+    """What was read, removed and repaired."""
+    table = _table("", "count")
+    rows = [("documents", report.documents), ("words", report.words)]
+    rows.append(("characters", report.characters))
+    rows += [(f"removed: {why}", count) for why, count in sorted(report.removed.items())]
+    rows += sorted(report.repaired.items())
+    for what, count in rows:
+        table.add_row(what, f"{count:,}")
+    return table
+
+
+def prepared(prepared: Prepared) -> list[RenderableType]:
+    """The shards that were made, and the report."""
+    table = _table("part", "documents", "sentences", "tokens", "shards")
+    for split, totals in prepared.splits.items():
+        columns = ("documents", "sentences", "tokens", "shards")
+        table.add_row(split, *(f"{totals[column]:,}" for column in columns))
+    lines: list[RenderableType] = [report(prepared.report), table]
+    if prepared.resumed:
+        lines.append("An interrupted run was continued.")
+    if "valid" not in prepared.splits:
+        lines.append("No document is kept for validation; raise --valid-fraction or give --valid.")
+    return [*lines, f"The shards are in {prepared.path}."]
+
+
+def tokenizers(tokenizers: Mapping[str, Tokenizer], texts: Sequence[str]) -> list[RenderableType]:
+    """Each text as each tokenizer cuts it, side by side, then how well each one fits."""
+    pieces = Table(show_lines=True)
+    pieces.add_column("text", max_width=24)
+    for name in tokenizers:
+        pieces.add_column(name, overflow="fold")
+    for text in texts:
+        pieces.add_row(text, *(_cut(t.kind, t.pieces(text)) for t in tokenizers.values()))
+    fit = _table("tokenizer", "kind", "vocabulary", "tokens", "tokens per word", "unknown")
+    for name, tokenizer in tokenizers.items():
+        coverage = tokenizer.coverage(texts)
+        fit.add_row(
+            name,
+            tokenizer.kind,
+            f"{len(tokenizer):,}",
+            f"{coverage.tokens:,}",
+            f"{coverage.fertility:.2f}",
+            f"{coverage.unknown_rate:.1%}",
+        )
+    return [pieces, fit]
+
+
+def _cut(kind: str, pieces: Sequence[Piece]) -> Text:
+    """Pieces in alternating colours, their ids below."""
+    line = Text()
+    for piece, colour in zip(pieces, cycle(COLOURS)):
+        line.append(_readable(kind, piece.token), colour if piece.known else UNKNOWN)
+        line.append(" ")
+    line.append("\n" + " ".join(str(piece.id) for piece in pieces), "dim")
+    return line
+
+
+def _readable(kind: str, token: str) -> str:
+    """A token as its vocabulary writes it, but bytes outside ASCII as the text they stand for.
+
+    >>> _readable("bpe", "ĠÃ©tÃ©"), _readable("bpe", "Ã"), _readable("wordpiece", "##té")
+    ('Ġété', '\\\\xc3', '##té')
+    """
+    if kind != "bpe":
+        return token.replace("\n", "⏎")
+    spelt = bytes(BYTES[character] for character in token).decode("utf-8", "backslashreplace")
+    return spelt.replace(" ", "Ġ").replace("\n", "Ċ")
+
+
+def _byte_alphabet() -> dict[str, int]:
+    """The character GPT-2 writes for each byte: itself if it is visible, else one from 256 on."""
+    visible = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    hidden = [byte for byte in range(256) if byte not in visible]
+    return {chr(b): b for b in visible} | {chr(256 + i): b for i, b in enumerate(hidden)}
+
+
+BYTES = _byte_alphabet()
+
+
+def story(story: Story) -> list[RenderableType]:
+    """What the demo did, chapter by chapter."""
+    return [
+        Text("Two vocabularies from one text", "bold"),
+        report(story.report),
+        *tokenizers(story.tokenizers, story.texts),
+        Text("\nTokens on disk", "bold"),
+        *prepared(story.prepared),
+    ]
+
+
+def _table(*columns: str) -> Table:
+    table = Table()
+    for i, column in enumerate(columns):
+        table.add_column(column, justify="right" if i else "left")
+    return table

@@ -1,0 +1,125 @@
+"""Documents to tokens, sentence by sentence: what each worker process does for `prepare`."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, chain, pairwise
+from typing import NamedTuple
+
+import numpy as np
+import tokenizers
+from numpy.typing import NDArray
+
+from firth.text.corpus import Batch, Position, Report, cleaned
+from firth.text.sentences import sentence_starts
+from firth.text.shards import Passage, token_type
+
+LONGEST_SENTENCE = 1 << 16  # characters; what has no sentence end for so long is cut at a space
+TOGETHER = 1 << 18  # characters that go through the tokenizer together
+
+Flags = NDArray[np.uint8]  # one for each document: 0 keep it, or a key of DUPLICATE
+DUPLICATE = {1: "exact duplicate", 2: "near duplicate"}
+
+
+class Work(NamedTuple):
+    """A batch, the split its documents belong to, and which of them are duplicates."""
+
+    batch: Batch
+    split: str
+    flags: Flags | None
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """What became of a batch of documents."""
+
+    passages: dict[str, Passage]  # by split
+    report: Report
+    documents: int  # in the batch, kept or not
+    end: Position
+    bytes_read: int
+
+
+def encoder(tokenizer: str, clean: bool, valid_fraction: float) -> Callable[[Work], Encoded]:
+    """A function that encodes batches with the tokenizer of this JSON text.
+
+    Of training documents, `valid_fraction` go to the validation split. A hash of the text decides,
+    so the same document is always on the same side, wherever it stands.
+    """
+    backend = tokenizers.Tokenizer.from_str(tokenizer)
+    backend.encode_special_tokens = True  # a `[MASK]` in raw text is five letters, not a mask
+
+    def encode(work: Work) -> Encoded:
+        batch = work.batch
+        report = Report(repaired=batch.repaired)
+        texts = list(cleaned(batch.texts, clean, report))
+        kept: dict[str, list[str]] = {"train": [], "valid": []}
+        flags = [0] * len(texts) if work.flags is None else work.flags.tolist()
+        for text, flag in zip(texts, flags, strict=True):
+            if not text:
+                report.removed["empty"] += 1
+            elif flag:
+                report.removed[DUPLICATE[flag]] += 1
+            else:
+                report.count(text, clean)
+                valid = work.split == "valid" or _share(text) < valid_fraction
+                kept["valid" if valid else "train"].append(text)
+        passages = {split: encode_documents(backend, texts) for split, texts in kept.items()}
+        return Encoded(passages, report, len(texts), batch.end, batch.bytes_read)
+
+    return encode
+
+
+def encode_documents(backend: tokenizers.Tokenizer, texts: Sequence[str]) -> Passage:
+    """Tokens of all texts, end to end, with the lengths of documents and sentences.
+
+    Sentences are encoded one by one. Each begins with the white space before it, where every
+    pre-tokenizer cuts, so together they give the tokens of the whole document. (A sentence that
+    follows 。 without a space gets Unigram's ▁ in front: the one exception.)
+    """
+    sentences = [list(_sentences(text)) for text in texts]
+    ids: list[NDArray[np.int64]] = []
+    for group in _groups(list(chain.from_iterable(sentences))):
+        encodings = backend.encode_batch_fast(group, add_special_tokens=False)
+        ids += [np.array(encoding.ids, dtype=np.int64) for encoding in encodings]
+    lengths = np.array([len(sentence) for sentence in ids], dtype=np.int64)
+    bounds = list(accumulate(map(len, sentences), initial=0))
+    documents = np.array([lengths[a:b].sum() for a, b in pairwise(bounds)], dtype=np.int64)
+    tokens = np.concatenate(ids) if ids else np.empty(0, dtype=np.int64)
+    return Passage(
+        tokens.astype(token_type(backend.get_vocab_size())),
+        documents[documents > 0],
+        lengths[lengths > 0],
+    )
+
+
+def _sentences(text: str) -> Iterator[str]:
+    for start, end in pairwise([*sentence_starts(text), len(text)]):
+        while end - start > LONGEST_SENTENCE:
+            space = text.rfind(" ", start + 1, start + LONGEST_SENTENCE)
+            cut = space if space > 0 else start + LONGEST_SENTENCE
+            yield text[start:cut]
+            start = cut
+        yield text[start:end]
+
+
+def _groups(sentences: list[str]) -> Iterator[list[str]]:
+    """Neighbours of about TOGETHER characters: the library needs much memory for each."""
+    group: list[str] = []
+    size = 0
+    for sentence in sentences:
+        group.append(sentence)
+        size += len(sentence)
+        if size >= TOGETHER:
+            yield group
+            group, size = [], 0
+    if group:
+        yield group
+
+
+def _share(text: str) -> float:
+    """A number from 0 to 1 that depends on the text alone."""
+    digest = hashlib.blake2b(text.encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "little") / 2**64

@@ -1,0 +1,294 @@
+"""Raw text to shards, on all cores, in bounded memory; interrupted at any moment, it goes on.
+
+Everything is written into `OUT.partial`, a shard at a time, with a journal beside it that says
+which document comes next. The directory gets its final name when it is complete.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from firth.errors import FirthError, MismatchError, Misuse, storage_errors
+from firth.files import atomic_file, sync_directory, write_json
+from firth.text.corpus import START, Batch, Corpus, Position, Report, cleaned, no_documents
+from firth.text.counting import Progress
+from firth.text.dedup import digests, find_duplicates, open_fingerprints, signatures
+from firth.text.encoding import Encoded, Flags, Work, encoder
+from firth.text.readers import Reading
+from firth.text.shards import ARRAYS, FORMAT, Passage, damaged, read_index, write_shard
+from firth.text.tokenizer import Tokenizer
+from firth.workers import ordered_map
+
+SPLITS = ("train", "valid")
+JOURNAL, DUPLICATES = "journal.json", "duplicates.npy"
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What `prepare` made."""
+
+    path: Path
+    report: Report
+    splits: dict[str, dict[str, int]]  # tokens, documents, sentences and shards of each
+    resumed: bool  # an interrupted run was continued
+
+
+@dataclass
+class Journal:
+    """How far the work has come: everything a new process needs to go on."""
+
+    plan: dict[str, Any]
+    part: int = 0  # of the corpora, which one is being read
+    position: Position = START  # the next document there
+    documents: int = 0  # read so far, of all corpora
+    shards: dict[str, list[dict[str, Any]]] = field(default_factory=lambda: {s: [] for s in SPLITS})
+    report: Report = field(default_factory=Report)
+
+    def save(self, path: Path) -> None:
+        write_json(path, {**vars(self), "report": self.report.as_dict()})
+
+    @classmethod
+    def load(cls, path: Path) -> Journal:
+        values = json.loads(path.read_bytes())
+        position, report = Position(*values["position"]), Report.from_dict(values["report"])
+        return cls(**{**values, "position": position, "report": report})
+
+
+def prepare(
+    paths: Sequence[str | Path],
+    *,
+    tokenizer: str | Path,
+    out: str | Path,
+    valid: Sequence[str | Path] = (),
+    valid_fraction: float = 0.01,
+    dedup: bool = False,
+    reading: Reading = Reading(),
+    clean: bool = True,
+    shard_tokens: int = 1 << 24,
+    workers: int | None = None,
+    progress: Progress = lambda what, done, total: None,
+) -> Prepared:
+    """Tokenise text into shards that training reads; started again, it continues where it stopped.
+
+    The validation part is `valid`, or about `valid_fraction` of the documents. With `dedup`, a
+    document that repeats an earlier one, exactly or nearly, is left out; validation text counts as
+    earlier than all training text.
+    """
+    if not 0 <= valid_fraction < 1:
+        raise Misuse(f"--valid-fraction is a share from 0 to below 1, not {valid_fraction}.")
+    if dedup and "-" in (*paths, *valid):
+        raise Misuse("--dedup reads the text twice: save standard input to a file first.")
+    reader = Tokenizer.load(tokenizer)
+    corpora = {"valid": Corpus(valid, reading, clean=clean)} if valid else {}
+    corpora["train"] = Corpus(paths, reading, clean=clean)
+    fraction = 0.0 if valid else valid_fraction
+    plan = _plan(reader, corpora, dedup=dedup, fraction=fraction, shard_tokens=shard_tokens)
+    out = Path(out)
+    if done := _finished(out, plan):
+        return done
+    with _partial_directory(out) as folder:
+        journal = _load_journal(folder, plan)
+        _sweep(folder, journal)
+        journal.save(folder / JOURNAL)
+        resumed = bool(journal.documents)
+        flags = _duplicates(folder, corpora, workers, progress) if dedup else None
+        make = partial(encoder, reader.backend.to_str(), clean, fraction)
+        _write_shards(folder, journal, corpora, make, flags, workers, progress)
+        if not journal.shards["train"]:
+            raise no_documents(corpora["train"])
+        reader.save(folder)
+        return _finish(folder, out, journal, reader, resumed)
+
+
+def _plan(reader: Tokenizer, corpora: dict[str, Corpus], **options: Any) -> dict[str, Any]:
+    """All that decides what the shards will hold: a journal of another plan is of no use."""
+    sources = {
+        split: [_identity(source.name) for source in corpus.sources]
+        for split, corpus in corpora.items()
+    }
+    first = corpora["train"]
+    options |= {**asdict(first.reading), "clean": first.clean}
+    return {"tokenizer": reader.fingerprint, "sources": sources, "options": options}
+
+
+def _identity(name: str) -> list[Any]:
+    if not os.path.isfile(name):
+        return [name]
+    status = os.stat(name)
+    return [os.path.abspath(name), status.st_size, status.st_mtime_ns]
+
+
+def _finished(out: Path, plan: dict[str, Any]) -> Prepared | None:
+    """What lies under the final name, if it is just what is asked for; anything else stays safe."""
+    if not out.exists() or (out.is_dir() and not any(out.iterdir())):
+        return None
+    if not (out / "index.json").is_file():
+        raise Misuse(f"{out} exists and holds something else than shards; choose another --out.")
+    index = read_index(out)
+    if index["tokenizer"] != plan["tokenizer"]:
+        raise MismatchError(
+            f"{out} holds shards made with another tokenizer; choose another --out or remove it."
+        )
+    if index["plan"] != plan:
+        raise MismatchError(
+            f"{out} holds shards of other text or with other options; "
+            "choose another --out or remove it."
+        )
+    return _summary(out, index, resumed=False)
+
+
+@contextmanager
+def _partial_directory(out: Path) -> Iterator[Path]:
+    """The directory the work happens in, for one process alone."""
+    folder = out.with_name(out.name + ".partial")
+    kept = f"What is complete is kept in {folder}: the same command goes on from there."
+    with storage_errors(folder, kept):
+        folder.mkdir(parents=True, exist_ok=True)
+        with open(folder / "lock", "w") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise FirthError(f"Another process is writing {folder}; wait for it.") from error
+            yield folder
+
+
+def _load_journal(folder: Path, plan: dict[str, Any]) -> Journal:
+    """The journal of an interrupted run of this very plan, or a new one in an empty folder."""
+    path = folder / JOURNAL
+    streams = ["-"] in plan["sources"]["train"] + plan["sources"].get("valid", [])
+    if path.is_file() and not streams:  # standard input is gone and cannot be read again
+        journal = Journal.load(path)
+        entries = [entry for entries in journal.shards.values() for entry in entries]
+        if journal.plan == plan and not any(damaged(folder, entry) for entry in entries):
+            return journal
+    path.unlink(missing_ok=True)
+    return Journal(plan)
+
+
+def _sweep(folder: Path, journal: Journal) -> None:
+    """Remove what an interrupted run left half done."""
+    names = [entry["name"] for entries in journal.shards.values() for entry in entries]
+    known = {f"{name}.{key}.npy" for name in names for key in ARRAYS} | {"lock"}
+    known |= {JOURNAL, DUPLICATES} if (folder / JOURNAL).is_file() else set()
+    for path in folder.iterdir():
+        if path.is_dir():
+            shutil.rmtree(path)
+        elif path.name not in known:
+            path.unlink()
+
+
+def _duplicates(
+    folder: Path, corpora: dict[str, Corpus], workers: int | None, progress: Progress
+) -> Flags:
+    """A flag for every document of all corpora, found once and kept beside the journal."""
+    path = folder / DUPLICATES
+    if not path.is_file():
+        scratch = folder / "fingerprints"
+        with open_fingerprints(scratch) as append:
+            for corpus in corpora.values():
+                make = partial(_fingerprinter, corpus.clean)
+                for exact, near, bytes_read in ordered_map(make, corpus.batches(), workers):
+                    append(exact, near)
+                    progress("looking for duplicates", bytes_read, corpus.size)
+        with atomic_file(path) as file:
+            np.save(file, find_duplicates(scratch), allow_pickle=False)
+        shutil.rmtree(scratch)
+    flags: Flags = np.load(path, mmap_mode="r", allow_pickle=False)
+    return flags
+
+
+def _fingerprinter(clean: bool) -> Callable[[Batch], tuple[Any, Any, int]]:
+    def fingerprint(batch: Batch) -> tuple[Any, Any, int]:
+        texts = list(cleaned(batch.texts, clean, Report()))
+        return digests(texts), signatures(texts), batch.bytes_read
+
+    return fingerprint
+
+
+def _write_shards(
+    folder: Path,
+    journal: Journal,
+    corpora: dict[str, Corpus],
+    make: Callable[[], Callable[[Work], Encoded]],
+    flags: Flags | None,
+    workers: int | None,
+    progress: Progress,
+) -> None:
+    for split, corpus in list(corpora.items())[journal.part :]:
+        if journal.position == START:
+            journal.report.repaired["files of unknown kind skipped"] += corpus.skipped_files
+        pending: dict[str, list[Passage]] = {name: [] for name in SPLITS}
+        size = journal.plan["options"]["shard_tokens"]
+        for encoded in ordered_map(make, _work(corpus, split, journal, flags), workers):
+            for name, passage in encoded.passages.items():
+                pending[name].append(passage)
+            journal.report.add(encoded.report)
+            journal.documents += encoded.documents
+            journal.position = encoded.end
+            if sum(len(p.tokens) for passages in pending.values() for p in passages) >= size:
+                _flush(folder, journal, pending)
+            progress("tokenising", encoded.bytes_read, corpus.size)
+        journal.part, journal.position = journal.part + 1, START
+        _flush(folder, journal, pending)
+
+
+def _work(corpus: Corpus, split: str, journal: Journal, flags: Flags | None) -> Iterator[Work]:
+    read = journal.documents
+    for batch in corpus.batches(journal.position):
+        end = read + len(batch.texts)
+        yield Work(batch, split, None if flags is None else flags[read:end])
+        read = end
+
+
+def _flush(folder: Path, journal: Journal, pending: dict[str, list[Passage]]) -> None:
+    """Write what is pending as a shard of each split, then say so in the journal."""
+    for split, passages in pending.items():
+        if any(len(passage.tokens) for passage in passages):
+            name = f"{split}-{len(journal.shards[split]):05}"
+            journal.shards[split].append(write_shard(folder, name, passages))
+        passages.clear()
+    journal.save(folder / JOURNAL)
+
+
+def _finish(
+    folder: Path, out: Path, journal: Journal, reader: Tokenizer, resumed: bool
+) -> Prepared:
+    """Write the index, remove what only the work needed, and give the directory its name."""
+    splits = {split: _totals(shards) for split, shards in journal.shards.items() if shards}
+    index = {
+        "format": FORMAT,
+        "tokenizer": reader.fingerprint,
+        "vocab_size": len(reader),
+        "splits": splits,
+        "report": journal.report.as_dict(),
+        "plan": journal.plan,
+    }
+    write_json(folder / "index.json", index)
+    for name in (JOURNAL, DUPLICATES, "lock"):
+        (folder / name).unlink(missing_ok=True)
+    os.rename(folder, out)
+    sync_directory(out.parent)
+    return _summary(out, index, resumed)
+
+
+def _totals(shards: list[dict[str, Any]]) -> dict[str, Any]:
+    return {**{key: sum(shard[key] for shard in shards) for key in ARRAYS}, "shards": shards}
+
+
+def _summary(out: Path, index: dict[str, Any], resumed: bool) -> Prepared:
+    splits = {
+        split: {**{key: values[key] for key in ARRAYS}, "shards": len(values["shards"])}
+        for split, values in index["splits"].items()
+    }
+    return Prepared(out, Report.from_dict(index["report"]), splits, resumed)

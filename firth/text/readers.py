@@ -1,0 +1,351 @@
+"""From paths to raw documents: every format and compression, streamed in bounded memory.
+
+A reader takes an open stream and yields the texts in it. It never holds more than one row or one
+line of at most LONGEST bytes; a longer line of text is cut at a space, a longer row is refused.
+"""
+
+from __future__ import annotations
+
+import bz2
+import csv
+import glob
+import gzip
+import io
+import json
+import lzma
+import os
+import re
+import shutil
+import tempfile
+import zlib
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO, Literal, cast
+
+from firth.errors import InputError, Misuse
+
+LONGEST = 8 << 20
+INVALID = re.compile("[\ud800-\udfff]")  # what `surrogateescape` makes of a byte that is not UTF-8
+
+Convention = Literal["block", "line", "file"]
+Tally = Counter[str]  # what was repaired or skipped on the way
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reading:
+    """How files are read."""
+
+    documents: Convention = "block"  # plain text: a document is a block between blank lines
+    column: str = "text"  # rows: the field that holds the text
+    format: str | None = None  # what standard input and files of unknown ending hold
+    strict: bool = False  # refuse bytes that are not UTF-8 instead of replacing them
+
+
+@dataclass(frozen=True)
+class Source:
+    """One input, and how to read it."""
+
+    name: str
+    format: str
+    compression: str = ""
+
+    @property
+    def size(self) -> int:
+        """Bytes on the disk; 0 where that is not known."""
+        return os.path.getsize(self.name) if os.path.isfile(self.name) else 0
+
+    def open(self) -> BinaryIO:
+        """The bytes as they are on the disk."""
+        if self.format == "datasets":
+            return io.BytesIO()
+        try:
+            return open(0, "rb", closefd=False) if self.name == "-" else open(self.name, "rb")
+        except OSError as error:
+            raise InputError(f"{self.name} cannot be read: {error.strerror}.") from error
+
+    def documents(self, raw: BinaryIO, reading: Reading, tally: Tally) -> Iterator[str]:
+        """The texts in what `open` returned, one by one."""
+        if self.format == "datasets":
+            yield from _read_dataset(self.name, reading, tally)
+            return
+        try:
+            stream = COMPRESSIONS[self.compression](raw)
+            if self.format != "parquet":
+                _refuse_binary(self.name, stream)
+            yield from FORMATS[self.format](self.name, stream, reading, tally)
+        except (EOFError, zlib.error, lzma.LZMAError) as error:
+            raise self._damaged(error) from error
+        except OSError as error:
+            if error.errno is None:  # a decompressor's complaint, not the operating system's
+                raise self._damaged(error) from error
+            raise InputError(f"{self.name} cannot be read: {error.strerror}.") from error
+
+    def _damaged(self, error: Exception) -> InputError:
+        return InputError(f"{self.name} is damaged or cut short ({error}); fetch it again.")
+
+
+def find_sources(paths: Iterable[str | Path], reading: Reading) -> tuple[list[Source], int]:
+    """All inputs that files, folders, globs, `-` and `datasets:NAME` stand for, in a fixed order.
+
+    Folders are searched for the endings Firth knows; returned beside the sources is how many
+    other files were passed over there.
+    """
+    sources: list[Source] = []
+    skipped = 0
+    for path in map(str, paths):
+        if path == "-":
+            sources.append(Source("-", reading.format or "txt"))
+        elif path.startswith("datasets:"):
+            sources.append(Source(path.removeprefix("datasets:"), "datasets"))
+        elif os.path.isdir(path):
+            inside = [_source(file, None) for file in _walk(path)]
+            sources += [source for source in inside if source]
+            skipped += inside.count(None)
+        elif os.path.exists(path):
+            sources.append(_named_source(path, reading.format))
+        elif matches := sorted(glob.glob(path, recursive=True)):
+            sources += [_named_source(m, reading.format) for m in matches if os.path.isfile(m)]
+        else:
+            what = "No file matches" if glob.has_magic(path) else "There is no file or folder"
+            raise InputError(f"{what} {path}.")
+    if not sources:
+        raise InputError(f"There is no file to read in {', '.join(map(str, paths))}.")
+    return list(dict.fromkeys(sources)), skipped
+
+
+def _walk(folder: str) -> Iterator[str]:
+    """Files below a folder, sorted, without hidden ones."""
+    for root, folders, files in os.walk(folder):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        yield from (os.path.join(root, name) for name in sorted(files) if name[0] != ".")
+
+
+def _source(path: str, default: str | None) -> Source | None:
+    stem, ending = os.path.splitext(path.lower())
+    compression = ending if ending and ending in COMPRESSIONS else ""
+    format = (os.path.splitext(stem)[1] if compression else ending).removeprefix(".")
+    format = format if format in FORMATS else default or ""
+    return Source(path, format, compression) if format else None
+
+
+def _named_source(path: str, default: str | None) -> Source:
+    source = _source(path, default)
+    if source is None:
+        raise Misuse(
+            f"{path} has no ending that says what it holds (known: {', '.join(FORMATS)}, "
+            f"each also {' '.join(filter(None, COMPRESSIONS))}); say it with --format."
+        )
+    return source
+
+
+# ---- plain text -------------------------------------------------------------------------------
+
+
+def _read_text(name: str, stream: BinaryIO, reading: Reading, tally: Tally) -> Iterator[str]:
+    block: list[str] = []
+    size = 0
+    for _, line in _lines(name, stream, reading, tally, cut=True):
+        ends = reading.documents == "line"
+        if not line or line.isspace():
+            ends = reading.documents == "block"
+        else:
+            block.append(line)
+            size += len(line)
+        if block and (ends or size >= LONGEST):
+            if not ends:
+                tally["long documents cut"] += 1
+            yield "".join(block)
+            block.clear()
+            size = 0
+    if block:
+        yield "".join(block)
+
+
+def _lines(
+    name: str, stream: BinaryIO, reading: Reading, tally: Tally, cut: bool
+) -> Iterator[tuple[int, str]]:
+    """Numbered lines as text; invalid bytes are replaced and counted, or named if strict."""
+    offset, number = 0, 1
+    for raw in _raw_lines(stream):
+        if not cut and len(raw) >= LONGEST and raw[-1:] != b"\n":
+            raise InputError(f"{name} line {number}: a row longer than {LONGEST >> 20} MiB.")
+        try:
+            line = raw.decode()
+        except UnicodeDecodeError as error:
+            if reading.strict:
+                raise InputError(
+                    f"{name} line {number}: byte {offset + error.start} of the file is not UTF-8."
+                ) from error
+            line, replaced = INVALID.subn("\ufffd", raw.decode("utf-8", "surrogateescape"))
+            tally["invalid bytes replaced"] += replaced
+        yield number, line.removeprefix("\ufeff") if offset == 0 else line
+        offset += len(raw)
+        if raw.endswith(b"\n"):
+            number += 1
+
+
+def _raw_lines(stream: BinaryIO) -> Iterator[bytes]:
+    """Lines, or pieces of LONGEST bytes that end behind a space or at least behind a character."""
+    rest = b""
+    while raw := stream.readline(LONGEST - len(rest)):
+        raw, rest = rest + raw, b""
+        if len(raw) == LONGEST and not raw.endswith(b"\n"):
+            end = raw.rfind(b" ", LONGEST // 2) + 1
+            if not end:
+                end = len(raw) - 1
+                while end > LONGEST - 4 and raw[end] & 0xC0 == 0x80:
+                    end -= 1
+            raw, rest = raw[:end], raw[end:]
+        yield raw
+    if rest:
+        yield rest
+
+
+def _refuse_binary(name: str, stream: BinaryIO) -> None:
+    head = cast(io.BufferedReader, stream).peek(1 << 13)
+    if head[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        raise InputError(f"{name} is UTF-16; convert it first: iconv -f UTF-16 -t UTF-8.")
+    if (zero := head.find(b"\0")) >= 0:
+        raise InputError(f"{name} is not text: byte {zero} is zero.")
+
+
+# ---- rows -------------------------------------------------------------------------------------
+
+
+def _read_json_lines(name: str, stream: BinaryIO, reading: Reading, tally: Tally) -> Iterator[str]:
+    for number, line in _lines(name, stream, reading, tally, cut=False):
+        if not line.strip():
+            continue
+        where = f"{name} line {number}"
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise InputError(f"{where} is not JSON: {error}.") from error
+        if not isinstance(row, dict):
+            raise InputError(f"{where} is not a JSON object but {type(row).__name__}.")
+        if reading.column not in row:
+            raise InputError(_no_column(where, reading.column, row))
+        yield _text(where, row[reading.column], reading, tally)
+
+
+def _read_csv(name: str, stream: BinaryIO, reading: Reading, tally: Tally) -> Iterator[str]:
+    lines = (line for _, line in _lines(name, stream, reading, tally, cut=False))
+    return _read_table(name, csv.reader(lines), reading)
+
+
+def _read_tsv(name: str, stream: BinaryIO, reading: Reading, tally: Tally) -> Iterator[str]:
+    lines = (line for _, line in _lines(name, stream, reading, tally, cut=False))
+    # As GLUE and most corpora write them: a quotation mark is text.
+    return _read_table(name, csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE), reading)
+
+
+def _read_table(name: str, rows: Any, reading: Reading) -> Iterator[str]:
+    csv.field_size_limit(LONGEST)
+    try:
+        header: list[str] = next(rows, [])
+        if header and reading.column not in header:
+            raise InputError(_no_column(f"{name} line 1", reading.column, header))
+        for row in rows:
+            if not row:
+                continue
+            if len(row) < len(header):
+                raise InputError(
+                    f"{name} line {rows.line_num}: {len(row)} fields where the header has "
+                    f"{len(header)}."
+                )
+            yield row[header.index(reading.column)]
+    except csv.Error as error:
+        raise InputError(f"{name} line {rows.line_num}: {error}.") from error
+
+
+def _read_parquet(name: str, stream: BinaryIO, reading: Reading, tally: Tally) -> Iterator[str]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    with tempfile.TemporaryFile() as copy:
+        if not isinstance(stream, io.BufferedReader) or not stream.seekable():
+            shutil.copyfileobj(stream, copy, 1 << 20)  # Parquet is read from its end
+            stream = cast(BinaryIO, copy)
+        try:
+            file = pq.ParquetFile(stream)
+            columns = file.schema_arrow.names
+            if reading.column not in columns:
+                raise InputError(_no_column(name, reading.column, columns))
+            number = 0
+            for batch in file.iter_batches(batch_size=256, columns=[reading.column]):
+                for value in batch.column(0).to_pylist():
+                    number += 1
+                    yield _text(f"{name} row {number}", value, reading, tally)
+        except (pa.ArrowInvalid, pa.ArrowTypeError, OSError) as error:
+            raise InputError(f"{name} is not a Parquet file that can be read: {error}.") from error
+
+
+def _read_dataset(name: str, reading: Reading, tally: Tally) -> Iterator[str]:
+    """Rows of a `datasets` name: NAME, NAME:SPLIT or NAME:CONFIG:SPLIT, streamed."""
+    try:
+        import datasets
+    except ImportError as error:
+        raise Misuse(
+            f"datasets:{name} needs the `datasets` library: pip install 'firth[datasets]'."
+        ) from error
+    path, *rest = name.split(":")
+    split, config = (rest[-1] if rest else "train"), (rest[0] if len(rest) > 1 else None)
+    try:
+        rows = iter(datasets.load_dataset(path, config, split=split, streaming=True))
+    except Exception as error:  # whatever the hub, the network or the data set complains of
+        reason = str(error).strip().split("\n")[0].rstrip(".")
+        raise InputError(f"The data set {name} cannot be loaded: {reason}.") from error
+    for number, row in enumerate(rows, 1):
+        if reading.column not in row:
+            raise InputError(_no_column(f"datasets:{name}", reading.column, row))
+        yield _text(f"datasets:{name} row {number}", row[reading.column], reading, tally)
+
+
+def _text(where: str, value: Any, reading: Reading, tally: Tally) -> str:
+    """A field's text; JSON can also hold half characters (surrogates), which no file can."""
+    if value is None:
+        return ""
+    if not isinstance(value, str):
+        raise InputError(
+            f"{where}: '{reading.column}' is not text but {type(value).__name__} ({value!r:.40})."
+        )
+    if not value.isascii() and INVALID.search(value):
+        if reading.strict:
+            raise InputError(f"{where}: '{reading.column}' holds half a character (a surrogate).")
+        repaired, replaced = INVALID.subn("\ufffd", value)
+        tally["invalid bytes replaced"] += replaced
+        return repaired
+    return value
+
+
+def _no_column(where: str, column: str, columns: Iterable[str]) -> str:
+    there = ", ".join(f"'{name}'" for name in columns) or "none"
+    return f"{where} has no field '{column}' (it has {there}); name the right one with --column."
+
+
+def _zstandard(stream: BinaryIO) -> BinaryIO:
+    import pyarrow as pa
+
+    return cast(BinaryIO, io.BufferedReader(pa.CompressedInputStream(stream, "zstd"), 1 << 20))
+
+
+Reader = Callable[[str, BinaryIO, Reading, Tally], Iterator[str]]
+
+FORMATS: dict[str, Reader] = {
+    "txt": _read_text,
+    "md": _read_text,
+    "jsonl": _read_json_lines,
+    "csv": _read_csv,
+    "tsv": _read_tsv,
+    "parquet": _read_parquet,
+}
+
+COMPRESSIONS: dict[str, Callable[[BinaryIO], BinaryIO]] = {
+    "": lambda stream: stream,
+    ".gz": lambda stream: cast(BinaryIO, gzip.GzipFile(fileobj=stream)),
+    ".bz2": lambda stream: cast(BinaryIO, bz2.BZ2File(stream)),
+    ".xz": lambda stream: cast(BinaryIO, lzma.LZMAFile(stream)),
+    ".zst": _zstandard,
+}

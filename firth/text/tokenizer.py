@@ -1,0 +1,165 @@
+"""The tokenizer people hold: text to ids and back, and its special tokens by role.
+
+On disk it is a directory with `tokenizer.json` and `tokenizer_config.json`, which
+`transformers.AutoTokenizer` opens as it is. The machinery is the `tokenizers` library's.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import tokenizers
+
+from firth.errors import InputError, storage_errors
+from firth.files import atomic_file, write_json
+
+ROLES = ("pad", "unk", "bos", "eos", "cls", "sep", "mask")
+SENTINEL = "<extra_id_{}>"
+
+
+class Piece(NamedTuple):
+    """One token of a text."""
+
+    token: str  # as the vocabulary has it
+    id: int
+    known: bool  # False: the text there has no token of its own
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """How well a vocabulary fits some text."""
+
+    words: int
+    tokens: int
+    unknown: int
+
+    @property
+    def fertility(self) -> float:
+        """Tokens per word."""
+        return self.tokens / max(1, self.words)
+
+    @property
+    def unknown_rate(self) -> float:
+        """The share of tokens that stand for text the vocabulary cannot spell."""
+        return self.unknown / max(1, self.tokens)
+
+
+class Tokenizer:
+    """A trained tokenizer.
+
+    >>> backend = tokenizers.Tokenizer(tokenizers.models.WordLevel({"<unk>": 0, "hi": 1}, "<unk>"))
+    >>> Tokenizer(backend, {"unk_token": "<unk>"}).encode("hi")
+    [1]
+    """
+
+    def __init__(self, backend: tokenizers.Tokenizer, config: dict[str, Any]) -> None:
+        backend.no_padding()
+        backend.no_truncation()
+        self.backend = backend
+        self.config = config
+
+    @classmethod
+    def load(cls, path: str | Path) -> Tokenizer:
+        """Open a directory that holds `tokenizer.json`."""
+        folder = Path(path)
+        file = folder / "tokenizer.json"
+        if not file.is_file():
+            what = "holds no tokenizer.json" if folder.is_dir() else "is not a directory"
+            raise InputError(
+                f"{folder} {what}: a tokenizer is what `firth tokenizer train` writes."
+            )
+        try:
+            backend = tokenizers.Tokenizer.from_file(str(file))
+        except Exception as error:  # the library raises nothing more precise
+            raise InputError(f"{file} is not a tokenizer: {error}.") from error
+        settings = folder / "tokenizer_config.json"
+        try:
+            config = json.loads(settings.read_bytes()) if settings.is_file() else {}
+        except ValueError as error:
+            raise InputError(f"{settings} is not JSON: {error}.") from error
+        return cls(backend, config)
+
+    def save(self, path: str | Path) -> None:
+        """Write the directory that `load` and `transformers.AutoTokenizer` open."""
+        folder = Path(path)
+        with storage_errors(folder, "Nothing was changed there; free some space or name another."):
+            folder.mkdir(parents=True, exist_ok=True)
+            write_json(folder / "tokenizer_config.json", self.config)
+            with atomic_file(folder / "tokenizer.json") as file:
+                file.write(self.backend.to_str(pretty=True).encode())
+
+    def __len__(self) -> int:
+        return self.backend.get_vocab_size()
+
+    def encode(self, text: str, specials: bool = False) -> list[int]:
+        """The ids of a text; with `specials`, also the tokens its family puts around it."""
+        return self.backend.encode(text, add_special_tokens=specials).ids
+
+    def decode(self, ids: Sequence[int], skip_specials: bool = False) -> str:
+        """The text that ids stand for."""
+        return self.backend.decode(list(ids), skip_special_tokens=skip_specials)
+
+    def pieces(self, text: str) -> list[Piece]:
+        """The tokens of a text, for looking at."""
+        encoding = self.backend.encode(text, add_special_tokens=False)
+        pairs = zip(encoding.tokens, encoding.ids, strict=True)
+        return [Piece(token, id, id != self.unknown_id) for token, id in pairs]
+
+    def coverage(self, texts: Iterable[str]) -> Coverage:
+        """Words (runs of anything but white space), tokens and unknown tokens of some texts."""
+        words = tokens = unknown = 0
+        for text in texts:
+            pieces = self.pieces(text)
+            words += len(text.split())
+            tokens += len(pieces)
+            unknown += sum(not piece.known for piece in pieces)
+        return Coverage(words, tokens, unknown)
+
+    @cached_property
+    def special_tokens(self) -> dict[str, str]:
+        """The special token of each role this tokenizer has one for: pad, mask, …"""
+        tokens = {role: self.config.get(f"{role}_token") for role in ROLES}
+        texts = {role: t["content"] if isinstance(t, dict) else t for role, t in tokens.items()}
+        return {role: text for role, text in texts.items() if text}
+
+    @cached_property
+    def special_ids(self) -> dict[str, int]:
+        """The id of each role's special token."""
+        ids = {role: self.backend.token_to_id(t) for role, t in self.special_tokens.items()}
+        return {role: id for role, id in ids.items() if id is not None}
+
+    @cached_property
+    def unknown_id(self) -> int | None:
+        """The id that text outside the vocabulary gets; None where every text can be spelt."""
+        model = json.loads(self.backend.to_str())["model"]
+        if "unk_id" in model:
+            return model["unk_id"]  # type: ignore[no-any-return]
+        return self.backend.token_to_id(model.get("unk_token") or "")
+
+    @cached_property
+    def kind(self) -> str:
+        """The kind of vocabulary, by the names of `firth tokenizer train --kind`."""
+        model = json.loads(self.backend.to_str())["model"]
+        if model["type"] == "BPE":
+            return "bpe-word" if model.get("end_of_word_suffix") else "bpe"
+        return {"WordPiece": "wordpiece", "WordLevel": "char"}.get(model["type"], "unigram")
+
+    @cached_property
+    def sentinel_ids(self) -> list[int]:
+        """The ids of T5's sentinels, the first one first."""
+        ids: list[int] = []
+        while (id := self.backend.token_to_id(SENTINEL.format(len(ids)))) is not None:
+            ids.append(id)
+        return ids
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """A hash of all that decides which ids a text gets."""
+        content = json.dumps(json.loads(self.backend.to_str()), sort_keys=True)
+        return hashlib.sha256(content.encode()).hexdigest()
