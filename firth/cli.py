@@ -264,7 +264,12 @@ def prepare(
             workers=workers,
             progress=progress,
         )
-    values = {"out": str(out), "splits": prepared.splits, **prepared.report.as_dict()}
+    values = {
+        "out": str(out),
+        "resumed": prepared.resumed,
+        "splits": prepared.splits,
+        **prepared.report.as_dict(),
+    }
     return Output(values, terminal.prepared(prepared))
 
 

@@ -10,6 +10,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
+import numpy as np
+from numpy.typing import NDArray
+
 
 @contextmanager
 def atomic_file(path: Path) -> Iterator[BinaryIO]:
@@ -34,6 +37,18 @@ def atomic_file(path: Path) -> Iterator[BinaryIO]:
         temporary.unlink(missing_ok=True)
         raise
     sync_directory(path.parent)
+
+
+def write_array(path: Path, array: NDArray[Any]) -> None:
+    """Write an array as `.npy`, whole or not at all.
+
+    (`np.save` writes behind Python's back and does not say that a disk is full.)
+    """
+    array = np.ascontiguousarray(array)
+    with atomic_file(path) as file:
+        header = np.lib.format.header_data_from_array_1_0(array)
+        np.lib.format.write_array_header_1_0(file, header)
+        file.write(array.data)
 
 
 def write_json(path: Path, value: Any) -> None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import heapq
 import json
 import re
-import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
@@ -30,25 +29,25 @@ MAX_CHARACTERS = 48 << 20  # of distinct words that are handed to a learner
 
 # Every pre-tokenizer here cuts before the last white space of a run (Unicode's White_Space).
 _SPACE = "\t-\r \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
-_PIECE = re.compile(f"[{_SPACE}]?[^{_SPACE}]+|[{_SPACE}]+(?=[{_SPACE}])|[{_SPACE}]+")
+_PIECE = re.compile(f"[{_SPACE}]?[^{_SPACE}]+|[{_SPACE}]+(?=[{_SPACE}][^{_SPACE}])|[{_SPACE}]+")
 
 Progress = Callable[[str, int, int], None]  # (what, done, of how much)
 
 
 class Counts:
-    """Counts of strings that grow beyond memory on the disk, in sorted runs.
+    """Counts of strings that grow beyond memory into a folder, in sorted runs.
 
-    >>> counts = Counts()
+    >>> counts = Counts(Path("unused by so few"))
     >>> counts.add({"the": 2, "bat": 1}); counts.add({"the": 1})
     >>> list(counts.items())
     [('bat', 1), ('the', 3)]
     """
 
-    def __init__(self, memory: int = MEMORY) -> None:
+    def __init__(self, folder: Path, memory: int = MEMORY) -> None:
+        self.folder = folder
         self.memory = memory
         self.counts: Counter[str] = Counter()
         self.characters = 0
-        self.folder: tempfile.TemporaryDirectory[str] | None = None
         self.runs: list[Path] = []
 
     def add(self, counts: dict[str, int]) -> None:
@@ -70,8 +69,8 @@ class Counts:
             yield string, sum(count for _, count in group)
 
     def _write_run(self) -> None:
-        self.folder = self.folder or tempfile.TemporaryDirectory(prefix="firth-counts-")
-        path = Path(self.folder.name, f"{len(self.runs)}.jsonl")
+        self.folder.mkdir(exist_ok=True)
+        path = self.folder / f"{len(self.runs)}.jsonl"
         with open(path, "w", encoding="utf-8", errors="surrogatepass") as file:
             for rows in _chunks(sorted(self.counts.items()), 1000):
                 file.write(json.dumps(rows) + "\n")
@@ -96,11 +95,15 @@ def _chunks(items: Iterable[tuple[str, int]], size: int) -> Iterator[list[tuple[
 def count_words(
     corpus: Corpus,
     backend: tokenizers.Tokenizer,
+    scratch: Path,
     workers: int | None = None,
     progress: Progress = lambda what, done, total: None,
 ) -> tuple[Counts, Report]:
-    """Count the words of a corpus as this tokenizer's normaliser and pre-tokenizer see them."""
-    pieces = Counts()
+    """Count the words of a corpus as this tokenizer's normaliser and pre-tokenizer see them.
+
+    Counts that do not fit in memory lie in the folder `scratch`, for as long as it is there.
+    """
+    pieces = Counts(scratch / "pieces")
     report = Report()
     report.repaired["files of unknown kind skipped"] += corpus.skipped_files
     done: list[int] = []
@@ -111,7 +114,7 @@ def count_words(
         progress("counting words", done[0], corpus.size)
     if not report.documents:
         raise no_documents(corpus)
-    words = Counts()
+    words = Counts(scratch / "words")
     chunks = _chunks(pieces.items(), 20_000)
     for counts in ordered_map(partial(_word_counter, backend.to_str()), chunks, workers):
         words.add(counts)

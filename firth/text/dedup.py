@@ -8,15 +8,14 @@ A document becomes a row of 128 numbers. The share of columns in which two rows 
 similarity of the two documents: one-permutation MinHash (Li, Owen and Zhang 2012), with optimal
 densification of empty bins (Shrivastava 2017). Four neighbouring columns make a band, and only
 documents that agree in a whole band are compared (Leskovec et al. 2014, §3.4): at a similarity of
-0.8, all but one pair in 20 million agree in one of the 32 bands.
-
-The rows lie on disk in reading order, so that the search needs little memory for any corpus.
+0.8, all but one pair in 20 million agree in one of the 32 bands. The rows lie on disk.
 """
 
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from io import FileIO
+from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -31,13 +30,14 @@ Verdicts = NDArray[np.uint8]  # (texts,)
 _Rows = NDArray[np.int64]
 
 _GRAM = 5  # characters
+_PIECE = 4096  # grams
 _BINS = 128
 _BANDS = 32
 _ROW_BYTES = 2 * _BINS
 _EMPTY = 2**64 - 1  # a bin that no gram fell into; also a band of four 16-bit numbers, all ones
 
 # These bound the memory: what is hashed, read from disk, sorted and compared at a time.
-_CHARACTERS_AT_ONCE = 1 << 17
+_PIECES_AT_ONCE = 128
 _ROWS_AT_ONCE = 1 << 16
 _KEYS_AT_ONCE = 1 << 21
 _PAIRS_AT_ONCE = 1 << 14
@@ -82,35 +82,26 @@ def signatures(texts: Sequence[str]) -> Signatures:
     """
     # One row more than texts: it takes the grams that reach from one text into the next.
     minima = np.full((len(texts) + 1, _BINS), _EMPTY, dtype=np.uint64)  # (texts + 1, bins)
-    for rows, pieces in _batches(texts):
-        owners = [owner for row in rows for owner in (row, len(texts))]
-        grams = [count for piece in pieces for count in (len(piece) - _GRAM + 1, _GRAM - 1)]
-        hashes = _gram_hashes("".join(pieces))
+    pieces = _pieces(texts)
+    while batch := list(islice(pieces, _PIECES_AT_ONCE)):
+        owners = [owner for row, _ in batch for owner in (row, len(texts))]
+        grams = [count for _, piece in batch for count in (len(piece) - _GRAM + 1, _GRAM - 1)]
+        hashes = _gram_hashes("".join(piece for _, piece in batch))
         owner = np.repeat(owners, grams)[: len(hashes)]
         # The upper 7 bits choose the bin; within a bin the rest decides which hash is least.
         np.minimum.at(minima.reshape(-1), owner * _BINS + (hashes >> 57).astype(np.int64), hashes)
     return _densify(minima[:-1]).astype(np.uint16)  # the low 16 bits of a least hash are uniform
 
 
-def _batches(texts: Sequence[str]) -> Iterator[tuple[list[int], list[str]]]:
-    """Normalise texts and cut them into batches of pieces, each with the row it counts for.
+def _pieces(texts: Sequence[str]) -> Iterator[tuple[int, str]]:
+    """Normalise texts and cut them up, each piece with the row it counts for.
 
-    The pieces of a long text overlap by one character less than a gram, so no gram is lost.
+    Pieces overlap by one character less than a gram, so that no gram is lost.
     """
-    rows: list[int] = []
-    pieces: list[str] = []
-    size = 0
     for row, text in enumerate(texts):
         folded = " ".join(text.casefold().split())
-        for start in range(0, len(folded) - _GRAM + 1, _CHARACTERS_AT_ONCE):
-            rows.append(row)
-            pieces.append(folded[start : start + _CHARACTERS_AT_ONCE + _GRAM - 1])
-            size += len(pieces[-1])
-            if size >= _CHARACTERS_AT_ONCE:
-                yield rows, pieces
-                rows, pieces, size = [], [], 0
-    if pieces:
-        yield rows, pieces
+        for start in range(0, len(folded) - _GRAM + 1, _PIECE):
+            yield row, folded[start : start + _PIECE + _GRAM - 1]
 
 
 def _gram_hashes(text: str) -> NDArray[np.uint64]:
@@ -166,8 +157,8 @@ def open_fingerprints(directory: Path) -> Iterator[Callable[[Digests, Signatures
     with open(digest_path, "wb") as digest_file, open(signature_path, "wb") as signature_file:
 
         def append(exact: Digests, near: Signatures) -> None:
-            exact.tofile(digest_file)
-            near.tofile(signature_file)
+            digest_file.write(exact.data)
+            signature_file.write(near.data)
 
         yield append
 
@@ -208,16 +199,22 @@ def _collisions(
     for part in range(parts):
         selected = []
         for start, block in _blocks(path, width, column, len(verdicts)):
-            undecided = verdicts[start : start + len(block)] != EXACT
-            rows = np.flatnonzero(undecided & (block != _EMPTY) & (block % parts == part))
+            distinct = verdicts[start : start + len(block)] != EXACT
+            rows = np.flatnonzero(distinct & (block != _EMPTY) & (block % parts == part))
             selected.append((block[rows], rows + start))
         keys, rows = (np.concatenate(arrays) for arrays in zip(*selected, strict=True))
         order = np.argsort(keys, kind="stable")  # equal keys stay in reading order
-        keys = keys[order]
-        repeats = np.flatnonzero(keys[1:] == keys[:-1])  # the key at i + 1 repeats the key at i
-        opens = np.diff(repeats, prepend=-2) > 1
-        firsts = repeats[opens][np.cumsum(opens) - 1]
-        yield rows[order[firsts]], rows[order[repeats]], rows[order[repeats + 1]]
+        for first, previous in _repeats(keys[order]):
+            yield rows[order[first]], rows[order[previous]], rows[order[previous + 1]]
+
+
+def _repeats(keys: Digests) -> Iterator[tuple[_Rows, _Rows]]:
+    """Find, in sorted keys, each place before an equal key, and the first place of that key."""
+    places = np.flatnonzero(keys[1:] == keys[:-1])
+    opens = np.diff(places, prepend=-2) > 1
+    firsts = places[opens][np.cumsum(opens) - 1]
+    for start in range(0, len(places), _PAIRS_AT_ONCE):
+        yield firsts[start : start + _PAIRS_AT_ONCE], places[start : start + _PAIRS_AT_ONCE]
 
 
 def _blocks(path: Path, width: int, column: int, count: int) -> Iterator[tuple[int, Digests]]:
@@ -231,19 +228,16 @@ def _compare(
     file: FileIO, earlier: _Rows, later: _Rows, threshold: float, verdicts: Verdicts
 ) -> None:
     """Mark each later row that agrees with its earlier one in a ``threshold`` of its bins."""
-    for start in range(0, len(later), _PAIRS_AT_ONCE):
-        pairs = slice(start, start + _PAIRS_AT_ONCE)
-        undecided = verdicts[later[pairs]] == KEEP
-        before, after = earlier[pairs][undecided], later[pairs][undecided]
-        alike = (_read_rows(file, before) == _read_rows(file, after)).mean(axis=1) >= threshold
-        verdicts[after[alike]] = NEAR
+    undecided = verdicts[later] == KEEP
+    earlier, later = earlier[undecided], later[undecided]
+    alike = (_read_rows(file, earlier) == _read_rows(file, later)).mean(axis=1) >= threshold
+    verdicts[later[alike]] = NEAR
 
 
 def _read_rows(file: FileIO, rows: _Rows) -> Signatures:
     """Read single signatures; a memory map would hold on to every page that it touched."""
-    wanted, where = np.unique(rows, return_inverse=True)
-    found = np.empty((len(wanted), _BINS), dtype=np.uint16)
-    for row, signature in zip(wanted.tolist(), found, strict=True):
+    found = np.empty((len(rows), _BINS), dtype=np.uint16)
+    for row, signature in zip(rows.tolist(), found, strict=True):
         file.seek(row * _ROW_BYTES)
-        file.readinto(signature)
-    return found[where]
+        file.readinto(signature.data)
+    return found

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from firth.errors import FirthError, MismatchError, Misuse, storage_errors
-from firth.files import atomic_file, sync_directory, write_json
+from firth.files import sync_directory, write_array, write_json
 from firth.text.corpus import START, Batch, Corpus, Position, Report, cleaned, no_documents
 from firth.text.counting import Progress
 from firth.text.dedup import digests, find_duplicates, open_fingerprints, signatures
@@ -201,8 +201,7 @@ def _duplicates(
                 for exact, near, bytes_read in ordered_map(make, corpus.batches(), workers):
                     append(exact, near)
                     progress("looking for duplicates", bytes_read, corpus.size)
-        with atomic_file(path) as file:
-            np.save(file, find_duplicates(scratch), allow_pickle=False)
+        write_array(path, find_duplicates(scratch))
         shutil.rmtree(scratch)
     flags: Flags = np.load(path, mmap_mode="r", allow_pickle=False)
     return flags

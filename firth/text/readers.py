@@ -1,7 +1,7 @@
 """From paths to raw documents: every format and compression, streamed in bounded memory.
 
-A reader takes an open stream and yields the texts in it. It never holds more than one row or one
-line of at most LONGEST bytes; a longer line of text is cut at a space, a longer row is refused.
+A reader takes an open stream and yields the texts in it. It never holds more than one row of
+LONGEST_ROW bytes; a longer one is refused. A document longer than LONGEST characters is cut in parts.
 """
 
 from __future__ import annotations
@@ -21,12 +21,14 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, cast
 
 from firth.errors import InputError, Misuse
 
-LONGEST = 8 << 20
+LONGEST = 2 << 20
+LONGEST_ROW = 16 << 20
 INVALID = re.compile("[\ud800-\udfff]")  # what `surrogateescape` makes of a byte that is not UTF-8
 
 Convention = Literal["block", "line", "file"]
@@ -74,7 +76,8 @@ class Source:
             stream = COMPRESSIONS[self.compression](raw)
             if self.format != "parquet":
                 _refuse_binary(self.name, stream)
-            yield from FORMATS[self.format](self.name, stream, reading, tally)
+            for text in FORMATS[self.format](self.name, stream, reading, tally):
+                yield from _parts(text, tally) if len(text) > LONGEST else (text,)
         except (EOFError, zlib.error, lzma.LZMAError) as error:
             raise self._damaged(error) from error
         except OSError as error:
@@ -147,18 +150,16 @@ def _read_text(name: str, stream: BinaryIO, reading: Reading, tally: Tally) -> I
     block: list[str] = []
     size = 0
     for _, line in _lines(name, stream, reading, tally, cut=True):
-        ends = reading.documents == "line"
-        if not line or line.isspace():
-            ends = reading.documents == "block"
-        else:
+        blank = not line or line.isspace()
+        full = size + len(line) > LONGEST
+        ends = reading.documents == "line" or (blank and reading.documents == "block")
+        if block and (ends or full):
+            tally["long documents cut"] += full
+            yield "".join(block)
+            block, size = [], 0
+        if not blank:
             block.append(line)
             size += len(line)
-        if block and (ends or size >= LONGEST):
-            if not ends:
-                tally["long documents cut"] += 1
-            yield "".join(block)
-            block.clear()
-            size = 0
     if block:
         yield "".join(block)
 
@@ -168,9 +169,9 @@ def _lines(
 ) -> Iterator[tuple[int, str]]:
     """Numbered lines as text; invalid bytes are replaced and counted, or named if strict."""
     offset, number = 0, 1
-    for raw in _raw_lines(stream):
-        if not cut and len(raw) >= LONGEST and raw[-1:] != b"\n":
-            raise InputError(f"{name} line {number}: a row longer than {LONGEST >> 20} MiB.")
+    for raw in _raw_lines(stream) if cut else iter(partial(stream.readline, LONGEST_ROW), b""):
+        if not cut and len(raw) == LONGEST_ROW and not raw.endswith(b"\n"):
+            raise InputError(f"{name} line {number}: a row longer than {LONGEST_ROW >> 20} MiB.")
         try:
             line = raw.decode()
         except UnicodeDecodeError as error:
@@ -187,7 +188,7 @@ def _lines(
 
 
 def _raw_lines(stream: BinaryIO) -> Iterator[bytes]:
-    """Lines, or pieces of LONGEST bytes that end behind a space or at least behind a character."""
+    """Lines, or pieces of lines of at most LONGEST bytes that end behind a space or a character."""
     rest = b""
     while raw := stream.readline(LONGEST - len(rest)):
         raw, rest = rest + raw, b""
@@ -201,6 +202,16 @@ def _raw_lines(stream: BinaryIO) -> Iterator[bytes]:
         yield raw
     if rest:
         yield rest
+
+
+def _parts(text: str, tally: Tally) -> Iterator[str]:
+    """A long text in parts of at most LONGEST characters, cut at spaces where there are any."""
+    tally["long documents cut"] += 1
+    while len(text) > LONGEST:
+        end = text.rfind(" ", LONGEST // 2, LONGEST) + 1 or LONGEST
+        yield text[:end]
+        text = text[end:]
+    yield text
 
 
 def _refuse_binary(name: str, stream: BinaryIO) -> None:
@@ -242,7 +253,7 @@ def _read_tsv(name: str, stream: BinaryIO, reading: Reading, tally: Tally) -> It
 
 
 def _read_table(name: str, rows: Any, reading: Reading) -> Iterator[str]:
-    csv.field_size_limit(LONGEST)
+    csv.field_size_limit(LONGEST_ROW)
     try:
         header: list[str] = next(rows, [])
         if header and reading.column not in header:

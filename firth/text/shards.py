@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from firth.errors import InputError, MismatchError
-from firth.files import atomic_file, sha256
+from firth.files import sha256, write_array
 from firth.text.tokenizer import Tokenizer
 
 FORMAT = 1
@@ -54,8 +54,7 @@ def write_shard(folder: Path, name: str, passages: list[Passage]) -> dict[str, A
         if key != "tokens":
             array = np.concatenate(([0], np.cumsum(array)))
         path = _path(folder, name, key)
-        with atomic_file(path) as file:
-            np.save(file, array, allow_pickle=False)
+        write_array(path, array)
         entry["sha256"][key] = sha256(path)
     return entry
 

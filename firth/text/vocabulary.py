@@ -8,6 +8,7 @@ and the result is the same every time.
 from __future__ import annotations
 
 import json
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -271,7 +272,7 @@ def train_tokenizer(
     >>> _ = path.write_text("low low low low low lower lower " + "newest " * 6 + "widest " * 3)
     >>> tokenizer, report = train_tokenizer([path], kind="bpe-word", vocab_size=30)
     >>> [piece.token for piece in tokenizer.pieces("lowest")]
-    ['low', 'est</w>']
+    ['lo', 'w', 'est</w>']
     """
     row = _row(KINDS, "--kind", kind)
     family = _row(SPECIALS, "--specials", specials or row.specials)
@@ -285,8 +286,10 @@ def train_tokenizer(
     if normalizer := row.normalizer(lowercase):
         backend.normalizer = normalizer
     backend.pre_tokenizer = row.pre_tokenizer
-    counts, report = count_words(Corpus(paths, reading, clean=clean), backend, workers, progress)
-    words, times, least = frequent(counts)
+    corpus = Corpus(paths, reading, clean=clean)
+    with tempfile.TemporaryDirectory(prefix="firth-") as scratch:
+        counts, report = count_words(corpus, backend, Path(scratch), workers, progress)
+        words, times, least = frequent(counts)
     if least > 1:
         report.repaired[f"words seen fewer than {least} times not learned from"] += 1
     unknown = family.roles["unk"]

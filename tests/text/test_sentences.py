@@ -28,7 +28,7 @@ WITH_SPACES = {
     "quoted number": "There were 40. | 30 came back. | “20 died.”",
     "Hausa": "Alh. Musa ya gana da Mal. Ɗanjuma ran Litinin. | Ƙungiyar ta ce: “Ba mu yarda ba!” | "
     "Ina Gwam. Yusuf yake? | Annabi Muhammadu (S.A.W.) ya faɗa. | Ƴan wasa sun ci 2.5.",
-    "Swahili": "Bw. Juma na Bi. Asha walimwona Mhe. Rais. | Wakanunua embe, ndizi n.k. na kurudi. | "
+    "Swahili": "Bw. Juma na Bi. Asha walimwona Mhe. Rais. | Wakanunua embe n.k. na kurudi. | "
     "“Karibuni!” alisema Mwl. Neema. | Dkt. Ali, Taz. Uk. 12, hakuja. | Je, ni kweli?",
     "Spanish": "¿Qué tal? | ¡Bien! | —No lo sé. | ¿Y tú?",
     "Arabic": "كيف حالك؟ | أنا بخير. | رأيت د. أحمد أمس. | شكرا!",

@@ -1,0 +1,56 @@
+"""What many tests need: a way to call the command line, and a little text."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+SAMPLE = files("firth.text").joinpath("sample.txt").read_text(encoding="utf-8")
+
+
+@pytest.fixture
+def sample(tmp_path: Path) -> Path:
+    """The text that comes with Firth, as a file."""
+    path = tmp_path / "sample.txt"
+    path.write_text(SAMPLE, encoding="utf-8")
+    return path
+
+
+class Result(subprocess.CompletedProcess[str]):
+    @property
+    def json(self) -> Any:
+        return json.loads(self.stdout)
+
+    @property
+    def error(self) -> str:
+        """The one sentence on stderr."""
+        lines = [line for line in self.stderr.splitlines() if line.startswith("firth: ")]
+        assert len(lines) == 1, self.stderr
+        assert "Traceback" not in self.stderr
+        return lines[0].removeprefix("firth: ")
+
+
+@pytest.fixture
+def firth(tmp_path: Path) -> Callable[..., Result]:
+    """Run `firth …` in the temporary directory, in a process of its own."""
+
+    def run(*arguments: str | Path, input: str | bytes | None = None) -> Result:
+        done = subprocess.run(
+            [sys.executable, "-m", "firth", *map(str, arguments)],
+            input=input.encode() if isinstance(input, str) else input,
+            capture_output=True,
+            cwd=tmp_path,
+            timeout=300,
+        )
+        return Result(
+            done.args, done.returncode, done.stdout.decode(), done.stderr.decode()
+        )
+
+    return run

@@ -1,0 +1,133 @@
+"""The command line as people and scripts meet it: output, errors, exit codes."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from firth.cli import app, verb
+from tests.conftest import SAMPLE, Result
+
+Firth = Callable[..., Result]
+
+
+@pytest.fixture
+def bert(firth: Firth, sample: Path, tmp_path: Path) -> Path:
+    train = ("tokenizer", "train", sample, "--kind", "wordpiece", "--vocab-size", 400)
+    assert firth(*train, "--out", "bert").returncode == 0
+    return tmp_path / "bert"
+
+
+def test_help_imports_nothing_heavy() -> None:
+    code = (
+        "import sys, contextlib; from firth.cli import main\n"
+        "with contextlib.suppress(SystemExit): main()\n"
+        "print(*sys.modules, file=sys.stderr)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, "--help"], check=True, capture_output=True, text=True
+    )
+    loaded = set(done.stderr.split())
+    assert not loaded & {"torch", "numpy", "tokenizers", "pyarrow", "transformers"}
+
+
+def test_every_verb_has_json_and_debug_and_explains_its_options(firth: Firth) -> None:
+    for words in (["demo"], ["prepare"], ["tokenizer", "train"], ["tokenizer", "show"]):
+        text = firth(*words, "--help").stdout
+        assert "--json" in text and "--debug" in text
+        assert text.count("--") >= 3
+
+
+def test_train_and_show(firth: Firth, sample: Path) -> None:
+    for kind, size in (("wordpiece", 400), ("bpe", 500)):
+        options = ("--kind", kind, "--vocab-size", size, "--out", kind, "--json")
+        values = firth("tokenizer", "train", sample, *options).json
+        assert values["vocab_size"] == size
+        assert (values["documents"], values["words"]) == (15, len(SAMPLE.split()))
+    words = ("--text", "playing", "--text", "taaaaasty ☃")
+    shown = firth("tokenizer", "show", "wordpiece", "bpe", *words)
+    assert shown.returncode == 0 and shown.stderr == ""
+    for expected in ("playing", "[UNK]", "wordpiece", "bpe", "tokens per word"):
+        assert expected in shown.stdout
+    values = firth("tokenizer", "show", "wordpiece", "bpe", *words, "--json").json
+    first, second = values["tokenizers"]
+    assert (first["unknown"], second["unknown"]) == (1, 0)
+    assert first["texts"][0]["text"] == "playing"
+    assert "".join(first["texts"][0]["tokens"]).replace("##", "") == "playing"
+    assert first["fertility"] == first["tokens"] / 3
+
+
+def test_prepare_reports_and_reads_standard_input(firth: Firth, bert: Path) -> None:
+    rows = "\n".join(json.dumps({"text": text}) for text in ("The sea.", "<b></b>", "A boat."))
+    options = ("--tokenizer", bert, "--out", "shards", "--valid-fraction", 0)
+    done = firth("prepare", "-", "--format", "jsonl", *options, input=rows)
+    assert done.returncode == 0, done.stderr
+    assert "removed: empty" in done.stdout and "pieces of markup removed" in done.stdout
+    assert "No document is kept for validation" in done.stdout
+
+
+def test_errors_are_one_sentence_and_exit_with_1_or_2(
+    firth: Firth, sample: Path, bert: Path, tmp_path: Path
+) -> None:
+    train = ("tokenizer", "train", "--out", "out", "--vocab-size", 400)
+    missing = firth(*train, "nosuch.txt", "--kind", "bpe")
+    assert (missing.returncode, missing.error) == (1, "There is no file or folder nosuch.txt.")
+    unknown = firth(*train, sample, "--kind", "words")
+    assert (unknown.returncode, unknown.error[:25]) == (2, "--kind words is not known")
+    assert firth(*train, sample, "--kind", "bpe", "--vocab-size", "many").returncode == 2
+    assert firth("tokenizer", "train", sample).returncode == 2
+    assert firth("nosuchverb").returncode == 2
+    prepare = ("prepare", sample, "--tokenizer", bert)
+    (tmp_path / "file").write_text("x")
+    blocked = firth(*prepare, "--out", "file/shards")
+    assert blocked.returncode == 1 and "cannot be written" in blocked.error
+    assert firth(*prepare, "--out", "x", "--format", "doc").error.startswith("--format doc is not")
+    strict = tmp_path / "latin.txt"
+    strict.write_bytes("café".encode("latin-1"))
+    named = firth(*prepare[:1], strict, *prepare[2:], "--out", "x", "--strict")
+    assert named.returncode == 1 and "byte 3 of the file is not UTF-8" in named.error
+    assert not (tmp_path / "out").exists() and not (tmp_path / "x").exists()
+
+
+def test_a_traceback_only_with_debug(firth: Firth) -> None:
+    plain = firth("tokenizer", "show", "nosuch", "--text", "x")
+    debug = firth("tokenizer", "show", "nosuch", "--text", "x", "--debug")
+    assert "Traceback" not in plain.stderr
+    assert "Traceback" in debug.stderr and debug.returncode == plain.returncode == 1
+
+
+def test_a_bug_is_a_sentence_too(capsys: pytest.CaptureFixture[str]) -> None:
+    import typer
+
+    scratch = typer.Typer()
+
+    @verb(scratch, "broken")
+    def broken() -> None:  # type: ignore[misc]
+        """Divide by zero."""
+        raise ZeroDivisionError("division by zero")
+
+    with pytest.raises(SystemExit) as stopped:
+        scratch([])
+    assert stopped.value.code == 1
+    assert "firth: Unexpected ZeroDivisionError: division by zero." in capsys.readouterr().err
+    assert app.registered_commands, "the real application is untouched"
+
+
+def test_a_progress_bar_on_a_terminal_only(sample: Path, tmp_path: Path) -> None:
+    options = ["--kind", "bpe", "--vocab-size", "300", "--out", str(tmp_path / "out")]
+    command = [sys.executable, "-m", "firth", "tokenizer", "train", str(sample), *options]
+    master, slave = pty.openpty()
+    subprocess.run(command, check=True, stdout=subprocess.PIPE, stderr=slave)
+    os.close(slave)
+    shown = os.read(master, 100_000).decode()
+    os.close(master)
+    assert "counting words" in shown and "100%" in shown
+    quiet = subprocess.run(command, check=True, capture_output=True)
+    assert quiet.stderr == b""
