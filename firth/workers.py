@@ -56,10 +56,9 @@ def ordered_map(
     )
     waiting: deque[Future[Result]] = deque()
     try:
-        with _no_main_module():
-            waiting.append(executor.submit(_call, next(items)))  # starts every worker
         for item in items:
-            waiting.append(executor.submit(_call, item))
+            with _no_main_module():  # a submission may start a process
+                waiting.append(executor.submit(_call, item))
             if len(waiting) > 2 * workers:
                 yield waiting.popleft().result()
         while waiting:

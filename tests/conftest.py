@@ -49,8 +49,6 @@ def firth(tmp_path: Path) -> Callable[..., Result]:
             cwd=tmp_path,
             timeout=300,
         )
-        return Result(
-            done.args, done.returncode, done.stdout.decode(), done.stderr.decode()
-        )
+        return Result(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())
 
     return run

@@ -41,7 +41,8 @@ def test_help_imports_nothing_heavy() -> None:
 def test_every_verb_has_json_and_debug_and_explains_its_options(firth: Firth) -> None:
     for words in (["demo"], ["prepare"], ["tokenizer", "train"], ["tokenizer", "show"]):
         text = firth(*words, "--help").stdout
-        assert "--json" in text and "--debug" in text
+        assert "--json" in text
+        assert "--debug" in text
         assert text.count("--") >= 3
 
 
@@ -53,7 +54,8 @@ def test_train_and_show(firth: Firth, sample: Path) -> None:
         assert (values["documents"], values["words"]) == (15, len(SAMPLE.split()))
     words = ("--text", "playing", "--text", "taaaaasty ☃")
     shown = firth("tokenizer", "show", "wordpiece", "bpe", *words)
-    assert shown.returncode == 0 and shown.stderr == ""
+    assert shown.returncode == 0
+    assert shown.stderr == ""
     for expected in ("playing", "[UNK]", "wordpiece", "bpe", "tokens per word"):
         assert expected in shown.stdout
     values = firth("tokenizer", "show", "wordpiece", "bpe", *words, "--json").json
@@ -69,7 +71,8 @@ def test_prepare_reports_and_reads_standard_input(firth: Firth, bert: Path) -> N
     options = ("--tokenizer", bert, "--out", "shards", "--valid-fraction", 0)
     done = firth("prepare", "-", "--format", "jsonl", *options, input=rows)
     assert done.returncode == 0, done.stderr
-    assert "removed: empty" in done.stdout and "pieces of markup removed" in done.stdout
+    assert "removed: empty" in done.stdout
+    assert "pieces of markup removed" in done.stdout
     assert "No document is kept for validation" in done.stdout
 
 
@@ -87,20 +90,24 @@ def test_errors_are_one_sentence_and_exit_with_1_or_2(
     prepare = ("prepare", sample, "--tokenizer", bert)
     (tmp_path / "file").write_text("x")
     blocked = firth(*prepare, "--out", "file/shards")
-    assert blocked.returncode == 1 and "cannot be written" in blocked.error
+    assert blocked.returncode == 1
+    assert "cannot be written" in blocked.error
     assert firth(*prepare, "--out", "x", "--format", "doc").error.startswith("--format doc is not")
     strict = tmp_path / "latin.txt"
     strict.write_bytes("café".encode("latin-1"))
     named = firth(*prepare[:1], strict, *prepare[2:], "--out", "x", "--strict")
-    assert named.returncode == 1 and "byte 3 of the file is not UTF-8" in named.error
-    assert not (tmp_path / "out").exists() and not (tmp_path / "x").exists()
+    assert named.returncode == 1
+    assert "byte 3 of the file is not UTF-8" in named.error
+    assert not (tmp_path / "out").exists()
+    assert not (tmp_path / "x").exists()
 
 
 def test_a_traceback_only_with_debug(firth: Firth) -> None:
     plain = firth("tokenizer", "show", "nosuch", "--text", "x")
     debug = firth("tokenizer", "show", "nosuch", "--text", "x", "--debug")
     assert "Traceback" not in plain.stderr
-    assert "Traceback" in debug.stderr and debug.returncode == plain.returncode == 1
+    assert "Traceback" in debug.stderr
+    assert debug.returncode == plain.returncode == 1
 
 
 def test_a_bug_is_a_sentence_too(capsys: pytest.CaptureFixture[str]) -> None:
@@ -128,6 +135,7 @@ def test_a_progress_bar_on_a_terminal_only(sample: Path, tmp_path: Path) -> None
     os.close(slave)
     shown = os.read(master, 100_000).decode()
     os.close(master)
-    assert "counting words" in shown and "100%" in shown
+    assert "counting words" in shown
+    assert "100%" in shown
     quiet = subprocess.run(command, check=True, capture_output=True)
     assert quiet.stderr == b""

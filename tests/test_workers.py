@@ -39,9 +39,7 @@ def _killer() -> Callable[[int], int]:
 
 @pytest.mark.parametrize("workers", [1, 2, 3])
 def test_results_come_in_order(workers: int) -> None:
-    assert list(ordered_map(partial(_squarer, 0), range(40), workers)) == [
-        x * x for x in range(40)
-    ]
+    assert list(ordered_map(partial(_squarer, 0), range(40), workers)) == [x * x for x in range(40)]
 
 
 def test_only_a_few_items_are_in_flight() -> None:

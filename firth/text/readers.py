@@ -1,7 +1,7 @@
 """From paths to raw documents: every format and compression, streamed in bounded memory.
 
 A reader takes an open stream and yields the texts in it. It never holds more than one row of
-LONGEST_ROW bytes; a longer one is refused. A document longer than LONGEST characters is cut in parts.
+LONGEST_ROW bytes; a longer one is refused. A document of more than LONGEST characters is cut.
 """
 
 from __future__ import annotations

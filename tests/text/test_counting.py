@@ -71,7 +71,8 @@ def test_counts_that_outgrow_memory_are_the_same(tmp_path: Path) -> None:
         part = {f"w{i * j % 97}\n": j for j in range(1, 20)}
         small.add(part)
         large.add(part)
-    assert len(small.runs) > 3 and not large.runs
+    assert len(small.runs) > 3
+    assert not large.runs
     assert list(small.items()) == list(large.items())
     assert list(small.items()) == list(small.items()), "items can be read twice"
 

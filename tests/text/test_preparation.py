@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import itertools
 import json
 import os
 import random
@@ -77,7 +78,7 @@ def test_shards_hold_every_document_and_sentence(tmp_path: Path, sample: Path, b
         assert shards[i].tolist() == tokenizer.encode(document)
         assert shards.lengths[i] == len(shards[i])
         bounds = shards.sentences(i)
-        pieces = [shards[i][a:b].tolist() for a, b in zip(bounds, bounds[1:], strict=False)]
+        pieces = [shards[i][a:b].tolist() for a, b in itertools.pairwise(bounds)]
         assert pieces == [tokenizer.encode(sentence) for sentence in split_sentences(document)]
     shards.verify()
     assert Tokenizer.load(tmp_path / "shards").fingerprint == tokenizer.fingerprint

@@ -59,9 +59,7 @@ def write_rows(format: str) -> bytes:
 
 @pytest.mark.parametrize("compression", COMPRESS)
 @pytest.mark.parametrize("format", readers.FORMATS)
-def test_every_format_in_every_compression(
-    tmp_path: Path, format: str, compression: str
-) -> None:
+def test_every_format_in_every_compression(tmp_path: Path, format: str, compression: str) -> None:
     path = tmp_path / f"Corpus.{format}{compression}"
     path.write_bytes(COMPRESS[compression](write_rows(format)))
     expected = ['says "no', "ɓera"] if format == "tsv" else TEXTS
@@ -234,6 +232,7 @@ def test_a_long_row_is_cut_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     text = "ɓera " * 30 + "x" * 200
     (tmp_path / "a.jsonl").write_text(json.dumps({"text": text}) + '\n{"text": "y"}')
     texts, tally = read(tmp_path / "a.jsonl")
-    assert "".join(texts[:-1]) == text and texts[-1] == "y"
+    assert "".join(texts[:-1]) == text
+    assert texts[-1] == "y"
     assert max(map(len, texts)) <= 64
     assert tally == {"long documents cut": 1}

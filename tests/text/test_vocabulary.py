@@ -136,7 +136,7 @@ def test_a_vocabulary_larger_than_the_text_supports(sample: Path) -> None:
         train_tokenizer([sample], kind="wordpiece", vocab_size=30_000)
     with pytest.raises(InputError, match=r"not of 300"):
         train_tokenizer([sample], kind="char", vocab_size=300)
-    with pytest.raises(InputError, match="Unigram|supports a vocabulary"):
+    with pytest.raises(InputError, match=r"Unigram|supports a vocabulary"):
         train_tokenizer([sample], kind="unigram", vocab_size=30_000)
 
 
