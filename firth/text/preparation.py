@@ -152,6 +152,8 @@ def _finished(out: Path, plan: dict[str, Any]) -> Prepared | None:
 def _partial_directory(out: Path) -> Iterator[Path]:
     """The directory the work happens in, for one process alone."""
     folder = out.with_name(out.name + ".partial")
+    if folder.exists() and not (folder / "lock").exists() and any(folder.iterdir()):
+        raise Misuse(f"{folder} exists and is not Firth's; move it, or choose another --out.")
     kept = f"What is complete is kept in {folder}: the same command goes on from there."
     with storage_errors(folder, kept):
         folder.mkdir(parents=True, exist_ok=True)

@@ -18,7 +18,7 @@ import numpy as np
 import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers, processors, trainers
 
-from firth.errors import InputError, Misuse
+from firth.errors import InputError, Misuse, storage_errors
 from firth.text.corpus import Corpus, Report
 from firth.text.counting import Progress, count_words, frequent
 from firth.text.merges import Recipe, learn_merges
@@ -287,9 +287,11 @@ def train_tokenizer(
         backend.normalizer = normalizer
     backend.pre_tokenizer = row.pre_tokenizer
     corpus = Corpus(paths, reading, clean=clean)
-    with tempfile.TemporaryDirectory(prefix="firth-") as scratch:
-        counts, report = count_words(corpus, backend, Path(scratch), workers, progress)
-        words, times, least = frequent(counts)
+    with tempfile.TemporaryDirectory(prefix="firth-") as folder:
+        scratch = Path(folder)
+        with storage_errors(scratch, "Set TMPDIR to a place with more room."):
+            counts, report = count_words(corpus, backend, scratch, workers, progress)
+            words, times, least = frequent(counts)
     if least > 1:
         report.repaired[f"words seen fewer than {least} times not learned from"] += 1
     unknown = family.roles["unk"]

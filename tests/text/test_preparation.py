@@ -238,6 +238,11 @@ def test_what_is_there_is_left_alone_or_refused(tmp_path: Path, sample: Path, be
         Shards(out, tokenizer=Tokenizer.load(tmp_path / "bpe"))
     with pytest.raises(MismatchError, match="other text or with other options"):
         prepare([sample], tokenizer=bert, out=out, dedup=True)
+    (tmp_path / "notes.partial").mkdir()
+    (tmp_path / "notes.partial/a.txt").write_text("precious")
+    with pytest.raises(Misuse, match="is not Firth's"):
+        prepare([sample], tokenizer=bert, out=tmp_path / "notes")
+    assert (tmp_path / "notes.partial/a.txt").read_text() == "precious"
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine/thesis.doc").write_text("precious")
     with pytest.raises(Misuse, match="holds something else"):
@@ -323,6 +328,16 @@ def test_a_full_disk(tmp_path: Path, long_text: Path, bert: Path, tiny_disk: Pat
     assert json.loads(done.stdout)["resumed"] is True
     subprocess.run(command(long_text, bert, tmp_path / "w")[:-1], check=True, capture_output=True)
     assert sums(out) == sums(tmp_path / "w")
+
+
+def test_a_full_disk_under_a_tokenizer(sample: Path, tiny_disk: Path) -> None:
+    (tiny_disk / "filler").write_bytes(bytes(1 << 20))
+    options = ["--kind", "bpe", "--vocab-size", "500", "--out", str(tiny_disk / "bpe")]
+    command = [sys.executable, "-m", "firth", "tokenizer", "train", str(sample), *options]
+    failed = subprocess.run(command, capture_output=True, text=True)
+    assert failed.returncode == 1
+    assert failed.stderr.startswith("firth: The disk is full:")
+    assert not (tiny_disk / "bpe/tokenizer.json").exists()
 
 
 @pytest.mark.slow
