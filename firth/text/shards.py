@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from firth.draws import Longs
 from firth.errors import InputError, MismatchError
 from firth.files import sha256, write_array
 from firth.text.tokenizer import Tokenizer
@@ -118,6 +119,25 @@ class Shards:
         shard, start, end = self._place(document)
         return self._arrays[shard]["tokens"][start:end]
 
+    def gather(self, documents: Longs, starts: Longs, ends: Longs) -> Longs:
+        """Stretches of documents, end to end."""
+        sizes = ends - starts
+        tokens = np.empty(int(sizes.sum()), dtype=np.int64)
+        inside = np.arange(len(tokens)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+        shard = np.searchsorted(self._first, documents, side="right") - 1
+        begins = self._begins[documents] + starts
+        for number in np.unique(shard):
+            rows = np.repeat(shard == number, sizes)
+            places = np.repeat(begins, sizes)[rows] + inside[rows]
+            tokens[rows] = self._arrays[number]["tokens"][places]
+        return tokens
+
+    @cached_property
+    def _begins(self) -> Longs:
+        """Where each document begins in its shard."""
+        starts = [arrays["documents"][:-1] for arrays in self._arrays]
+        return np.concatenate([*starts, np.empty(0, dtype=np.int64)])
+
     def sentences(self, document: int) -> NDArray[np.int64]:
         """Where the sentences of a document begin, from its first token on; then its length."""
         shard, start, end = self._place(document)
@@ -128,9 +148,8 @@ class Shards:
     @cached_property
     def lengths(self) -> NDArray[np.int64]:
         """How many tokens each document has."""
-        if not self.entries:
-            return np.empty(0, dtype=np.int64)
-        return np.concatenate([np.diff(arrays["documents"]) for arrays in self._arrays])
+        sizes = [np.diff(arrays["documents"]) for arrays in self._arrays]
+        return np.concatenate([*sizes, np.empty(0, dtype=np.int64)])
 
     def verify(self) -> None:
         """Compare every file with the sum it was written with."""
@@ -142,9 +161,8 @@ class Shards:
         if not 0 <= document < len(self):
             raise IndexError(f"document {document} of {len(self)}")
         shard = int(np.searchsorted(self._first, document, side="right")) - 1
-        bounds = self._arrays[shard]["documents"]
-        inside = document - self._first[shard]
-        return shard, int(bounds[inside]), int(bounds[inside + 1])
+        start = int(self._begins[document])
+        return shard, start, start + int(self.lengths[document])
 
     @cached_property
     def _arrays(self) -> list[dict[str, NDArray[Any]]]:
@@ -153,12 +171,13 @@ class Shards:
     def _map(self, entry: dict[str, Any], key: str) -> NDArray[Any]:
         path = _path(self.path, entry["name"], key)
         try:
-            array: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
+            # A plain view of the map: slicing `np.memmap` itself is slow.
+            array = np.load(path, mmap_mode="r", allow_pickle=False).view(np.ndarray)
         except (OSError, ValueError) as error:
             raise InputError(f"{path} is missing or damaged: {error}.") from error
         if len(array) != entry[key] + (key != "tokens"):
             raise InputError(f"{path} is damaged: {len(array)} entries, not {entry[key]}.")
-        return array
+        return array  # type: ignore[no-any-return]
 
 
 def _path(folder: Path, name: str, key: str) -> Path:

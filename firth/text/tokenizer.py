@@ -8,19 +8,30 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import tokenizers
 
-from firth.errors import InputError, storage_errors
+from firth.draws import Bools, Longs
+from firth.errors import InputError, Misuse, storage_errors
 from firth.files import atomic_file, write_json
 
 ROLES = ("pad", "unk", "bos", "eos", "cls", "sep", "mask")
 SENTINEL = "<extra_id_{}>"
+
+# Which tokens begin a word; punctuation is a word of its own. In bpe-word, `</w>` tells the end.
+WORD_BEGINS: dict[str, Callable[[str], bool]] = {
+    "wordpiece": lambda token: not token.startswith("##"),
+    "bpe": lambda token: token[:1] in "ĠĊ" or not token[:1].isalnum(),
+    "bpe-word": lambda token: False,
+    "unigram": lambda token: token[:1] == "▁" or not token[:1].isalnum(),
+    "char": lambda token: not token.isalnum(),
+}
 
 
 class Piece(NamedTuple):
@@ -48,6 +59,27 @@ class Coverage:
     def unknown_rate(self) -> float:
         """The share of tokens that stand for text the vocabulary cannot spell."""
         return self.unknown / max(1, self.tokens)
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """What an objective must know of a tokenizer: its special ids, and where words begin."""
+
+    ids: dict[str, int]  # of the special token of each role
+    sentinels: Longs  # (K,) T5's, the first one first
+    special: Bools  # (V,) never hidden, never predicted
+    begins: Bools  # (V,) stands at the beginning of a word
+    ends: Bools  # (V,) stands at the end of one
+
+    def id(self, *roles: str) -> int:
+        """The id of the first of these roles that has one."""
+        for role in roles:
+            if role in self.ids:
+                return self.ids[role]
+        raise Misuse(
+            f"This tokenizer has no {' or '.join(roles)} token, which the objective needs; "
+            "train one with other --specials (bert and roberta have a mask)."
+        )
 
 
 class Tokenizer:
@@ -157,6 +189,17 @@ class Tokenizer:
         while (id := self.backend.token_to_id(SENTINEL.format(len(ids)))) is not None:
             ids.append(id)
         return ids
+
+    @cached_property
+    def vocabulary(self) -> Vocabulary:
+        """What objectives must know of this tokenizer."""
+        tokens = [self.backend.id_to_token(id) or "" for id in range(len(self))]
+        special = np.zeros(len(self), dtype=np.bool_)
+        special[list(self.backend.get_added_tokens_decoder())] = True
+        begins = np.array([WORD_BEGINS[self.kind](token) for token in tokens], dtype=np.bool_)
+        ends = np.array([token.endswith("</w>") for token in tokens], dtype=np.bool_)
+        sentinels = np.array(self.sentinel_ids, dtype=np.int64)
+        return Vocabulary(self.special_ids, sentinels, special, begins, ends)
 
     @cached_property
     def fingerprint(self) -> str:

@@ -1,0 +1,1 @@
+"""Pre-training objectives: pure functions that hide something and say what must be predicted."""

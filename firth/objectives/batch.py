@@ -1,0 +1,138 @@
+"""What an objective is given and what it returns: sequences end to end, and what to predict.
+
+    S  sequences     N  tokens of all of them     M  positions that are predicted
+
+Several sequences share one stream and must not see each other; `starts` says where each begins. From
+this one description come the packed stream that a GPU likes and the padded rows that a CPU likes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from firth.draws import Bools, Keys, Longs
+
+
+@dataclass(frozen=True)
+class Packed:
+    """Sequences of tokens, end to end."""
+
+    tokens: Longs  # (N,)
+    starts: Longs  # (S + 1,) where each sequence begins; the end
+    keys: Keys  # (S,) the randomness of each sequence
+    segments: Longs | None = None  # (N,) 0 for the first text of a pair, 1 for the second
+    sentences: Longs | None = None  # (K,) where sentences begin, counted through the stream
+
+    @cached_property
+    def lengths(self) -> Longs:
+        """How many tokens each sequence has."""  # (S,)
+        return np.diff(self.starts)
+
+    @cached_property
+    def owners(self) -> Longs:
+        """The sequence each token belongs to."""  # (N,)
+        return np.repeat(np.arange(len(self.keys)), self.lengths)
+
+    @cached_property
+    def offsets(self) -> Longs:
+        """The place of each token in its sequence."""  # (N,)
+        return np.arange(len(self.tokens)) - self.starts[self.owners]
+
+    def rows(self) -> list[Longs]:
+        """Each sequence by itself."""
+        return np.split(self.tokens, self.starts[1:-1])
+
+    @classmethod
+    def join(cls, rows: Sequence[Longs], keys: Keys) -> Packed:
+        """Sequences, put end to end."""
+        tokens = np.concatenate(rows) if rows else np.empty(0, dtype=np.int64)
+        return cls(tokens, np.cumsum([0, *map(len, rows)]), keys)
+
+    def select(self, wanted: Bools) -> Packed:
+        """Only the wanted sequences."""
+        if wanted.all():
+            return self
+        rows = [row for row, is_wanted in zip(self.rows(), wanted, strict=True) if is_wanted]
+        return Packed.join(rows, self.keys[wanted])
+
+    def with_tokens(self, tokens: Longs) -> Packed:
+        """The same sequences with other tokens in the same places."""
+        return replace(self, tokens=tokens)
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """One thing to be predicted, at some positions of the stream that the network's output has."""
+
+    positions: Longs  # (M,)
+    targets: Longs  # (M,)
+    # SpanBERT's boundary objective: the positions beside the span, and the place inside it.
+    left: Longs | None = None  # (M,)
+    right: Longs | None = None  # (M,)
+    place: Longs | None = None  # (M,) 1 for the first token of the span
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Inputs, who may see whom, and what is to be predicted.
+
+    `prefix` is the whole of the attention pattern: so many tokens at the beginning of a sequence see each
+    other both ways, the rest sees what stands before it. All of a sequence: an encoder; nothing: a
+    decoder; a part: a prefix language model. With a `target` stream, the inputs go to an encoder and
+    the predictions are positions of the decoder's stream.
+    """
+
+    inputs: Packed
+    prefix: Longs  # (S,)
+    predictions: dict[str, Prediction] = field(default_factory=dict)
+    target: Packed | None = None
+
+    @property
+    def output(self) -> Packed:
+        """The stream whose positions are predicted."""
+        return self.inputs if self.target is None else self.target
+
+
+@dataclass(frozen=True)
+class Padded:
+    """Some sequences as rows of equal length."""
+
+    tokens: Longs  # (B, T)
+    lengths: Longs  # (B,)
+    positions: Longs  # (tokens of these sequences,) where each stands in the flattened rows
+
+
+def pad(packed: Packed, rows: Longs, filler: int) -> Padded:
+    """Some sequences of a stream, filled up to the longest of them.
+
+    >>> stream = Packed(np.array([1, 2, 3, 4]), np.array([0, 3, 4]), np.zeros(2, np.uint64))
+    >>> pad(stream, np.array([0, 1]), filler=0).tokens.tolist()
+    [[1, 2, 3], [4, 0, 0]]
+    """
+    lengths = packed.lengths[rows]
+    width = int(lengths.max(initial=0))
+    columns = np.arange(width)
+    real = columns < lengths[:, None]  # (B, T)
+    tokens = np.full((len(rows), width), filler, dtype=packed.tokens.dtype)
+    tokens[real] = packed.tokens[(packed.starts[rows][:, None] + columns)[real]]
+    return Padded(tokens, lengths, np.flatnonzero(real))
+
+
+def buckets(lengths: Longs, most: int) -> list[NDArray[np.int64]]:
+    """Sequences grouped by length, so that the rows of a group hold at most `most` places.
+
+    >>> [group.tolist() for group in buckets(np.array([3, 9, 2, 8]), most=20)]
+    [[2, 0], [3, 1]]
+    """
+    order = np.argsort(lengths, kind="stable")
+    groups, begin = [], 0
+    for end in range(1, len(order) + 1):
+        if end == len(order) or (end - begin + 1) * lengths[order[end]] > most:
+            groups.append(order[begin:end])
+            begin = end
+    return groups

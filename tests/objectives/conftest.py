@@ -1,0 +1,47 @@
+"""A million tokens of random text, packed in sequences of many lengths."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from firth.draws import derive
+from firth.objectives.batch import Packed
+from firth.text.tokenizer import Vocabulary
+
+SIZE = 1000  # ids: 0 to 4 are [PAD] [UNK] [CLS] [SEP] [MASK], the last 100 sentinels
+
+
+@pytest.fixture(scope="session")
+def vocabulary() -> Vocabulary:
+    """Of the ordinary ids, every third goes on with a word."""
+    ids = np.arange(SIZE)
+    return Vocabulary(
+        ids={"pad": 0, "unk": 1, "cls": 2, "sep": 3, "mask": 4},
+        sentinels=ids[:-101:-1],
+        special=(ids < 5) | (ids >= SIZE - 100),
+        begins=ids % 3 != 0,
+        ends=np.zeros(SIZE, dtype=np.bool_),
+    )
+
+
+def text(seed: int, sequences: int = 8000, longest: int = 240, framed: bool = True) -> Packed:
+    draw = np.random.default_rng(seed)
+    rows = [draw.integers(5, SIZE - 100, size=n) for n in draw.integers(10, longest, sequences)]
+    if framed:
+        rows = [np.concatenate(([2], row, [3])) for row in rows]
+    return Packed.join(rows, derive(seed, np.arange(sequences)))
+
+
+@pytest.fixture(scope="session")
+def million() -> Packed:
+    """Sequences `[CLS] … [SEP]`."""
+    return text(0)
+
+
+@pytest.fixture(scope="session")
+def bare_million() -> Packed:
+    """Sequences without special tokens, in sentences of ten tokens."""
+    packed = text(1, framed=False)
+    starts = np.flatnonzero(packed.offsets % 10 == 0)
+    return Packed(packed.tokens, packed.starts, packed.keys, sentences=starts)

@@ -1,0 +1,148 @@
+"""Masked language models: the literals of the docstrings, and statistics over a million tokens."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from firth.draws import derive
+from firth.errors import Misuse
+from firth.objectives.batch import Batch, Packed
+from firth.objectives.examples import VOCABULARY, packed, predicted, words
+from firth.objectives.masked import masked, masked_spans, word_starts
+from firth.text.tokenizer import Vocabulary
+
+
+def test_the_literals_of_the_docstring() -> None:
+    batch = masked(packed("[CLS] the quick brown fox jump ##s [SEP]"), VOCABULARY, rate=0.3)
+    assert words(batch.inputs) == ["[CLS] [MASK] quick [MASK] fox jump ##s [SEP]"]
+    assert predicted(batch, "masked") == "the brown"
+    text = packed("[CLS] the quick brown fox jump ##s over a lazy dog [SEP]", seed=5)
+    batch = masked_spans(text, VOCABULARY, rate=0.3)
+    hidden = "[CLS] the quick brown fox [MASK] [MASK] [MASK] [MASK] lazy dog [SEP]"
+    assert words(batch.inputs) == [hidden]
+    assert predicted(batch, "boundary") == "jump ##s over a"
+
+
+def check_recoverable(batch: Batch, original: Packed, vocabulary: Vocabulary) -> None:
+    """Targets in their places give the original back; no special token is hidden."""
+    prediction = batch.predictions["masked"]
+    restored = batch.inputs.tokens.copy()
+    restored[prediction.positions] = prediction.targets
+    np.testing.assert_array_equal(restored, original.tokens)
+    assert not vocabulary.special[prediction.targets].any()
+    assert (batch.prefix == original.lengths).all()
+
+
+@pytest.mark.parametrize("kind", ["tokens", "words", "spans"])
+def test_rates_and_fates_over_a_million_tokens(
+    million: Packed, vocabulary: Vocabulary, kind: str
+) -> None:
+    if kind == "spans":
+        batch = masked_spans(million, vocabulary)
+    else:
+        batch = masked(million, vocabulary, whole_words=kind == "words")
+    check_recoverable(batch, million, vocabulary)
+    positions = batch.predictions["masked"].positions
+    ordinary = (~vocabulary.special[million.tokens]).sum()
+    assert ordinary > 950_000
+    assert len(positions) / ordinary == pytest.approx(0.15, abs=0.002)
+    now, before = batch.inputs.tokens[positions], million.tokens[positions]
+    # Standard deviations are below 0.001 (below 0.003 for spans, which share a fate).
+    tolerance = 0.01 if kind == "spans" else 0.004
+    assert (now == 4).mean() == pytest.approx(0.8, abs=tolerance)
+    assert (now == before).mean() == pytest.approx(0.1, abs=tolerance)
+    changed = now[(now != 4) & (now != before)]
+    assert len(changed) / len(now) == pytest.approx(0.1, abs=tolerance)
+    counts = np.bincount(changed, minlength=1000)[5:900]
+    assert counts.min() > 0  # any ordinary token may stand in
+    assert counts.sum() == len(changed)  # and no special one
+    assert counts.max() < 2.5 * counts.mean()
+
+
+def test_every_place_is_hidden_equally_often(vocabulary: Vocabulary) -> None:
+    tokens = np.concatenate(([2], np.arange(5, 25), [3]))
+    rows = Packed.join([tokens] * 20_000, derive(3, np.arange(20_000)))
+    batch = masked(rows, vocabulary)
+    shares = np.bincount(rows.offsets[batch.predictions["masked"].positions], minlength=22) / 20_000
+    assert shares[0] == shares[21] == 0
+    np.testing.assert_allclose(shares[1:21], 0.15, atol=0.012)  # 5 standard deviations
+
+
+def test_sequences_are_hidden_anew_each_time(million: Packed, vocabulary: Vocabulary) -> None:
+    again = Packed(million.tokens, million.starts, derive(million.keys, 1))
+    first = masked(million, vocabulary).predictions["masked"].positions
+    second = masked(again, vocabulary).predictions["masked"].positions
+    common = len(np.intersect1d(first, second)) / len(first)
+    assert common == pytest.approx(0.15, abs=0.01)
+    same = masked(million, vocabulary).predictions["masked"].positions
+    np.testing.assert_array_equal(first, same)
+
+
+def test_what_is_hidden_does_not_depend_on_the_packing(vocabulary: Vocabulary) -> None:
+    rows = [np.concatenate(([2], np.arange(5, 60) + i, [3])) for i in range(10)]
+    keys = derive(0, np.arange(10))
+    together = masked(Packed.join(rows, keys), vocabulary).inputs.rows()
+    for i, row in enumerate(rows):
+        alone = masked(Packed.join([row], keys[i : i + 1]), vocabulary).inputs.tokens
+        np.testing.assert_array_equal(alone, together[i])
+
+
+def test_words_are_hidden_whole(million: Packed, vocabulary: Vocabulary) -> None:
+    batch = masked(million, vocabulary, whole_words=True)
+    hidden = np.zeros(len(million.tokens), dtype=bool)
+    hidden[batch.predictions["masked"].positions] = True
+    goes_on = ~word_starts(million, vocabulary) & ~vocabulary.special[million.tokens]
+    places = np.flatnonzero(goes_on)
+    np.testing.assert_array_equal(hidden[places], hidden[places - 1])
+
+
+def test_spans_have_the_lengths_of_the_paper(million: Packed, vocabulary: Vocabulary) -> None:
+    """Joshi et al. 2020, section 3.1: geometric with p = 0.2, at most 10 words, 3.8 on average."""
+    batch = masked_spans(million, vocabulary)
+    boundary = batch.predictions["boundary"]
+    assert boundary.left is not None
+    assert boundary.right is not None
+    assert boundary.place is not None
+    starts = word_starts(million, vocabulary)
+    begins = np.flatnonzero(boundary.place == 1)
+    words_in = np.add.reduceat(starts[boundary.positions].astype(int), begins)
+    assert words_in.max() == 10
+    # The budget of a sequence cuts its last span short; long sequences show the distribution.
+    long = million.lengths[million.owners[boundary.positions[begins]]] > 200
+    last = np.append(np.diff(million.owners[boundary.positions[begins]]) > 0, True)
+    shares = np.bincount(words_in[long & ~last], minlength=11)[1:] / (long & ~last).sum()
+    expected = 0.2 * 0.8 ** np.arange(10)
+    # Spans that end before the budget are a little shorter than all that were drawn.
+    np.testing.assert_allclose(shares, expected / expected.sum(), atol=0.05)
+    assert starts[boundary.positions[begins]].all()
+    # Neither neighbour of a span is hidden, and places count up from 1.
+    hidden = np.zeros(len(million.tokens), dtype=bool)
+    hidden[boundary.positions] = True
+    assert not hidden[boundary.left].any()
+    assert not hidden[boundary.right].any()
+    np.testing.assert_array_equal(boundary.positions - boundary.left, boundary.place)
+
+
+def test_the_drawn_span_lengths_have_the_papers_mean() -> None:
+    from firth.objectives.masked import SPAN_LENGTHS
+
+    assert SPAN_LENGTHS @ np.arange(1, 11) == pytest.approx(3.8, abs=0.01)
+
+
+def test_short_sequences_hide_at_least_one_token(vocabulary: Vocabulary) -> None:
+    rows = [np.array([2, 7, 3]), np.array([2, 3]), np.array([9])]
+    keys = derive(0, np.arange(3))
+    for objective in (masked, masked_spans):
+        batch = objective(Packed.join(rows, keys), vocabulary)
+        assert batch.predictions["masked"].targets.tolist() == [7, 9]
+
+
+def test_no_mask_token_no_masked_model(million: Packed, vocabulary: Vocabulary) -> None:
+    from dataclasses import replace
+
+    without = replace(vocabulary, ids={"eos": 3})
+    with pytest.raises(Misuse, match="has no mask token, which the objective needs; train one with"):
+        masked(million, without)
+    with pytest.raises(Misuse, match="at most half of a text"):
+        masked_spans(million, vocabulary, rate=0.8)

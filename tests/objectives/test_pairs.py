@@ -1,0 +1,111 @@
+"""Pairs of texts, and ELECTRA's two halves."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from firth.draws import derive
+from firth.errors import Misuse
+from firth.objectives.batch import Packed
+from firth.objectives.examples import VOCABULARY, WORDS, packed, predicted, words
+from firth.objectives.pairs import Truncation, next_sentence, sentence_order
+from firth.objectives.replaced import hidden_for_generator, replaced
+from firth.text.tokenizer import Vocabulary
+
+
+def test_the_literals_of_the_docstrings() -> None:
+    first, second = packed("the dog barked .", "a fox ."), packed("it jump ##s", "thank you")
+    batch = next_sentence(first, second, np.array([True, False]), VOCABULARY, length=9)
+    assert words(batch.inputs) == [
+        "[CLS] dog barked . [SEP] it jump ##s [SEP]",
+        "[CLS] a fox . [SEP] thank you [SEP]",
+    ]
+    assert batch.inputs.segments is not None
+    assert batch.inputs.segments.tolist() == [0] * 5 + [1] * 4 + [0] * 5 + [1] * 3
+    assert batch.predictions["next sentence"].targets.tolist() == [0, 1]
+    batch = sentence_order(first, second, VOCABULARY, length=12)
+    assert words(batch.inputs) == [
+        "[CLS] it jump ##s [SEP] the dog barked . [SEP]",
+        "[CLS] a fox . [SEP] thank you [SEP]",
+    ]
+    assert batch.predictions["sentence order"].targets.tolist() == [1, 0]
+
+
+def bert_lengths(a: int, b: int, room: int) -> tuple[int, int]:
+    """BERT's loop: one token at a time off the longer text."""
+    while a + b > room:
+        if a > b:
+            a -= 1
+        else:
+            b -= 1
+    return a, b
+
+
+@pytest.mark.parametrize("truncation", ["either", "end"])
+def test_truncation_is_berts(truncation: Truncation, vocabulary: Vocabulary) -> None:
+    draw = np.random.default_rng(0)
+    sizes = draw.integers(1, 40, size=(500, 2))
+    first = Packed.join([np.arange(a) + 5 for a, _ in sizes], derive(0, np.arange(500)))
+    second = Packed.join([np.arange(b) + 100 for _, b in sizes], derive(1, np.arange(500)))
+    follows = np.ones(500, dtype=bool)
+    batch = next_sentence(
+        first, second, follows, vocabulary, length=35, truncation=truncation
+    )
+    fronts_cut = 0
+    for (a, b), row in zip(sizes.tolist(), batch.inputs.rows(), strict=True):
+        keep_a, keep_b = bert_lengths(a, b, 32)
+        assert row[0] == 2
+        assert row[keep_a + 1] == row[-1] == 3
+        assert len(row) == keep_a + keep_b + 3 <= 35
+        text = row[1 : keep_a + 1]
+        np.testing.assert_array_equal(np.diff(text), 1)
+        fronts_cut += text[0] - 5
+        assert truncation == "either" or text[0] == 5
+    excess = sum(a - bert_lengths(a, b, 32)[0] for a, b in sizes.tolist())
+    if truncation == "either":  # each cut token comes off either end with equal chance
+        assert fronts_cut / excess == pytest.approx(0.5, abs=0.05)
+
+
+def test_orders_are_balanced_and_labels_true(vocabulary: Vocabulary) -> None:
+    first = Packed.join([np.arange(4) + 5] * 20_000, derive(0, np.arange(20_000)))
+    second = Packed.join([np.arange(4) + 100] * 20_000, derive(1, np.arange(20_000)))
+    batch = sentence_order(first, second, vocabulary, length=20)
+    swapped = batch.predictions["sentence order"].targets
+    assert swapped.mean() == pytest.approx(0.5, abs=0.018)  # 5 standard deviations
+    begins = np.array([row[1] for row in batch.inputs.rows()])
+    np.testing.assert_array_equal(begins == 100, swapped == 1)
+
+
+def test_a_pair_needs_room(vocabulary: Vocabulary) -> None:
+    text = Packed.join([np.array([5])], derive(0, [0]))
+    with pytest.raises(Misuse, match="need a length of 5, not 4"):
+        sentence_order(text, text, vocabulary, length=4)
+
+
+def test_the_literals_of_the_two_halves() -> None:
+    text = packed("[CLS] the lazy dog barked . [SEP]")
+    hidden = hidden_for_generator(text, VOCABULARY, rate=0.4)
+    assert words(hidden.inputs) == ["[CLS] [MASK] lazy [MASK] barked . [SEP]"]
+    assert predicted(hidden, "masked") == "the dog"
+    samples = np.array([WORDS.index("the"), WORDS.index("fox")])
+    batch = replaced(text, VOCABULARY, hidden, samples)
+    assert words(batch.inputs) == ["[CLS] the lazy fox barked . [SEP]"]
+    assert batch.predictions["replaced"].targets.tolist() == [0, 0, 1, 0, 0]
+
+
+def test_detection_asks_about_every_token_but_special_ones(
+    million: Packed, vocabulary: Vocabulary
+) -> None:
+    hidden = hidden_for_generator(million, vocabulary)
+    targets = hidden.predictions["masked"].targets
+    assert (hidden.inputs.tokens[hidden.predictions["masked"].positions] == 4).all()
+    samples = np.where(np.arange(len(targets)) % 4 == 0, targets, 5)
+    batch = replaced(million, vocabulary, hidden, samples)
+    prediction = batch.predictions["replaced"]
+    np.testing.assert_array_equal(
+        prediction.positions, np.flatnonzero(~vocabulary.special[million.tokens])
+    )
+    wrong = (samples != targets).sum()
+    assert prediction.targets.sum() == wrong
+    assert wrong / len(prediction.targets) == pytest.approx(0.15 * 0.75, abs=0.002)
