@@ -273,6 +273,35 @@ def prepare(
     return Output(values, terminal.prepared(prepared))
 
 
+@verb(app, "objectives")
+def objectives(
+    data: Annotated[
+        Path | None, Option(help="Shards: show what each objective makes of their text.")
+    ] = None,
+    objective: Annotated[
+        list[str] | None, Option(help="Only this one; may be given several times.")
+    ] = None,
+    length: Annotated[int, Option(min=1, help="Tokens of a sequence.")] = 32,
+    seed: Annotated[int, Option(help="Another seed, another example.")] = 0,
+) -> Output:
+    """List the pre-training objectives; with --data, show each as coloured text."""
+    from firth import terminal
+    from firth.objectives.show import show_objectives
+    from firth.objectives.table import OBJECTIVES
+    from firth.text.shards import Shards
+
+    if data is None:
+        rows = [
+            {"objective": name, "about": row.about, "source": row.source}
+            | {"architectures": row.architectures}
+            for name, row in OBJECTIVES.items()
+        ]
+        return Output({"objectives": rows}, [terminal.objective_table()])
+    examples, reasons = show_objectives(Shards(data), objective or (), length=length, seed=seed)
+    values = {"examples": [example.values() for example in examples], "missing": reasons}
+    return Output(values, terminal.objectives(examples, reasons))
+
+
 def main() -> None:
     """The `firth` command."""
     app(prog_name="firth")

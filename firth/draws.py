@@ -48,6 +48,29 @@ def uniform(keys: Keys, purpose: int) -> Floats:
     return (derive(keys, purpose) >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
+def uniforms(key: int, purpose: int, count: int) -> list[float]:
+    """What `uniform(derive(key, range(count)), purpose)` gives, faster for a few.
+
+    >>> uniforms(7, 1, 3) == uniform(derive(7, range(3)), 1).tolist()
+    True
+    """
+    return [
+        (derive_one(derive_one(key, number), purpose) >> 11) * 2.0**-53 for number in range(count)
+    ]
+
+
+def derive_one(key: int, number: int) -> int:
+    """What `derive` gives for one key and one number, faster.
+
+    >>> derive_one(7, 3) == int(derive(7, 3))
+    True
+    """
+    x = key + (number + 1) * 0x9E3779B97F4A7C15 & 0xFFFFFFFFFFFFFFFF
+    x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9 & 0xFFFFFFFFFFFFFFFF
+    x = (x ^ x >> 27) * 0x94D049BB133111EB & 0xFFFFFFFFFFFFFFFF
+    return x ^ x >> 31
+
+
 def choose(keys: Keys, purpose: int, sizes: Longs, counts: Longs) -> Bools:
     """Of each group of places, so many chosen at random: which of all places are.
 
@@ -58,7 +81,8 @@ def choose(keys: Keys, purpose: int, sizes: Longs, counts: Longs) -> Bools:
     starts = np.cumsum(sizes) - sizes
     groups = np.repeat(np.arange(len(sizes)), sizes)
     ranks = np.arange(len(groups)) - starts[groups]  # of a place in its group, from the left
-    order = np.argsort(groups + uniform(derive(keys[groups], ranks), purpose), kind="stable")
+    draws = derive(derive(keys[groups], ranks), purpose)
+    order = np.argsort(groups.astype(np.uint64) << 40 | draws >> 24)  # by group, then at random
     chosen = np.zeros(len(groups), dtype=np.bool_)
     chosen[order[ranks < counts[groups]]] = True  # sorted by group: ranks are those of the draw
     return chosen

@@ -19,6 +19,8 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
+from firth.objectives.show import Example
+from firth.objectives.table import OBJECTIVES
 from firth.text import counting
 from firth.text.corpus import Report
 from firth.text.preparation import Prepared
@@ -124,6 +126,45 @@ def _byte_alphabet() -> dict[str, int]:
 
 
 BYTES = _byte_alphabet()
+
+
+ROLES = {
+    "text": "",
+    "special": "dim",
+    "hidden": "bold white on red",
+    "changed": "black on magenta",
+    "kept": "black on yellow",
+    "prefix": "underline",
+}
+
+
+def objectives(examples: Sequence[Example], reasons: Mapping[str, str]) -> list[RenderableType]:
+    """What each objective hides and asks for, as coloured text."""
+    table = Table(show_lines=True)
+    for column in ("objective", "reads", "is to predict"):
+        table.add_column(column, overflow="fold", no_wrap=column == "objective")
+    for example in examples:
+        reads = Text()
+        for word in example.reads:
+            reads.append(word.token, ROLES[word.role]).append(" ")
+        asked = Text()
+        for what, words in example.predicts.items():
+            asked.append(f"{what}: ", "dim").append(" ".join(words) + "\n", "green")
+        asked.rstrip()
+        table.add_row(example.objective, reads, asked)
+    key = Text("  ").join(Text(role, style) for role, style in ROLES.items() if role != "text")
+    missing = [f"{name} cannot be shown: {reason}" for name, reason in reasons.items()]
+    return [table, key, *missing]
+
+
+def objective_table() -> Table:
+    """All objectives: what each hides, for which architecture, and where it comes from."""
+    table = Table()
+    for column in ("objective", "hides and asks for", "architecture", "source"):
+        table.add_column(column)
+    for name, row in OBJECTIVES.items():
+        table.add_row(name, row.about, ", ".join(row.architectures), row.source)
+    return table
 
 
 def story(story: Story) -> list[RenderableType]:

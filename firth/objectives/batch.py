@@ -2,8 +2,9 @@
 
     S  sequences     N  tokens of all of them     M  positions that are predicted
 
-Several sequences share one stream and must not see each other; `starts` says where each begins. From
-this one description come the packed stream that a GPU likes and the padded rows that a CPU likes.
+Several sequences share one stream and must not see each other; `starts` says where each begins.
+From this one description come the packed stream that a GPU likes and the padded rows that a CPU
+likes.
 """
 
 from __future__ import annotations
@@ -81,16 +82,24 @@ class Prediction:
 class Batch:
     """Inputs, who may see whom, and what is to be predicted.
 
-    `prefix` is the whole of the attention pattern: so many tokens at the beginning of a sequence see each
-    other both ways, the rest sees what stands before it. All of a sequence: an encoder; nothing: a
-    decoder; a part: a prefix language model. With a `target` stream, the inputs go to an encoder and
-    the predictions are positions of the decoder's stream.
+    `prefix` is the whole of the attention pattern: so many tokens at the beginning of a sequence
+    see each other both ways, the rest sees what stands before it. All of a sequence: an encoder;
+    nothing: a decoder; a part: a prefix language model. With a `target` stream, the inputs go to
+    an encoder and the predictions are positions of the decoder's stream.
     """
 
     inputs: Packed
     prefix: Longs  # (S,)
     predictions: dict[str, Prediction] = field(default_factory=dict)
     target: Packed | None = None
+
+    def visible(self) -> Bools:
+        """Who may see whom among the inputs: row i is what token i may attend to."""  # (N, N)
+        owners, offsets = self.inputs.owners, self.inputs.offsets
+        same = owners[:, None] == owners
+        in_prefix = offsets < self.prefix[owners]
+        both_ways: Bools = in_prefix[:, None] & in_prefix
+        return same & (both_ways | (offsets <= offsets[:, None]))
 
     @property
     def output(self) -> Packed:

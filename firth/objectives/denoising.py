@@ -1,8 +1,8 @@
 """Restoring a damaged text: what encoder-decoders learn from.
 
-T5 (Raffel et al. 2020, section 3.1.4) takes spans out, puts a sentinel in the place of each, and asks
-for the spans. BART (Lewis et al. 2020, section 2.2) puts one mask in the place of a span of any
-length, shuffles the sentences, and asks for the whole text.
+T5 (Raffel et al. 2020, section 3.1.4) takes spans out, puts a sentinel in the place of each, and
+asks for the spans. BART (Lewis et al. 2020, section 2.2) puts one mask in the place of a span of
+any length, shuffles the sentences, and asks for the whole text.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ def span_corruption(
 ) -> Batch:
     """Take spans out and ask for them, as T5's released data code does.
 
-    568 tokens give inputs of 512 and targets of 114. With `closing`, one more sentinel stands behind
-    the last span of the targets. A sequence of a single token is left out.
+    568 tokens give inputs of 512 and targets of 114. With `closing`, one more sentinel stands
+    behind the last span of the targets. A sequence of a single token is left out.
 
     >>> from firth.objectives.examples import VOCABULARY, packed, predicted, words
     >>> text = packed("thank you for invit ##ing me to your party")
@@ -172,9 +172,7 @@ def _restore(damaged: Packed, labels: Longs, sizes: Longs, start: int) -> Batch:
     shifted = np.roll(labels, 1)
     shifted[target.starts[:-1]] = start
     prediction = Prediction(np.arange(len(labels)), labels)
-    return Batch(
-        damaged, damaged.lengths, {"denoising": prediction}, target.with_tokens(shifted)
-    )
+    return Batch(damaged, damaged.lengths, {"denoising": prediction}, target.with_tokens(shifted))
 
 
 def _stream(packed: Packed, tokens: Longs, sizes: Longs) -> Packed:

@@ -1,9 +1,9 @@
 """Masked language models: some tokens are hidden, and predicted from what stands on both sides.
 
-BERT (Devlin et al. 2019, section 3.1) hides 15 % of the tokens: of those, 80 % become [MASK], 10 %
-another token, and 10 % stay as they are. Whole words (BERT's later release) and spans (SpanBERT, Joshi
-et al. 2020) hide neighbours together. What is hidden is drawn anew whenever a sequence is seen again,
-as in RoBERTa (Liu et al. 2019).
+BERT (Devlin et al. 2019, section 3.1) hides 15 % of the tokens: of those, 80 % become [MASK],
+10 % another token, and 10 % stay as they are. Whole words (BERT's later release) and spans
+(SpanBERT, Joshi et al. 2020) hide neighbours together. What is hidden is drawn anew whenever a
+sequence is seen again, as in RoBERTa (Liu et al. 2019).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from firth.text.tokenizer import Vocabulary
 
 HIDE, LENGTH, GAP, FATE, OTHER = range(5)  # what is drawn
 
-# SpanBERT: lengths from a geometric distribution with p = 0.2, cut off at 10 words; the mean is 3.8.
+# SpanBERT: lengths from a geometric distribution, p = 0.2, of at most 10 words; the mean is 3.8.
 SPAN_LENGTHS = 0.2 * 0.8 ** np.arange(10)
 SPAN_LENGTHS /= SPAN_LENGTHS.sum()
 
@@ -115,7 +115,9 @@ def _choose_words(packed: Packed, hideable: Bools, starts: Bools, rate: float) -
     ends = np.cumsum(size[order])
     sequence = owner[order]
     first = np.searchsorted(sequence, np.arange(len(packed.keys)))
-    before = (ends - size[order]) - (ends - size[order])[np.minimum(first, len(order) - 1)][sequence]
+    before = (ends - size[order]) - (ends - size[order])[np.minimum(first, len(order) - 1)][
+        sequence
+    ]
     wanted = _per_sequence(packed, hideable) * rate
     taken = (before + size[order] / 2 <= wanted[sequence]) | (before == 0)
     chosen = np.zeros(len(size), dtype=np.bool_)

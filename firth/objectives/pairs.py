@@ -1,8 +1,8 @@
 """Pairs of texts: does the second follow the first, and are they in the right order?
 
-BERT's next-sentence prediction (Devlin et al. 2019, section 3.1) and ALBERT's sentence order (Lan et
-al. 2020, section 3.1). Both return sequences `[CLS] A [SEP] B [SEP]` with segments, in which `masked`
-can hide tokens as well.
+BERT's next-sentence prediction (Devlin et al. 2019, section 3.1) and ALBERT's sentence order (Lan
+et al. 2020, section 3.1). Both return sequences `[CLS] A [SEP] B [SEP]` with segments, in which
+`masked` can hide tokens as well.
 """
 
 from __future__ import annotations
@@ -85,18 +85,30 @@ def _join(
     backs = np.minimum(second.lengths, room - fronts)
     cls, sep = [vocabulary.id("cls", "bos")], [vocabulary.id("sep", "eos")]
     rows, segments = [], []
-    for i, (a, b) in enumerate(zip(first.rows(), second.rows(), strict=True)):
-        a = _cut(a, fronts[i], first.keys[i], truncation)
-        b = _cut(b, backs[i], second.keys[i], truncation)
+    texts = _cut(first, fronts, truncation), _cut(second, backs, truncation)
+    for a, b in zip(*texts, strict=True):
         rows.append(np.concatenate((cls, a, sep, b, sep)))
         segments.append(np.repeat([0, 1], [len(a) + 2, len(b) + 1]))
     joined = Packed.join(rows, first.keys)
     return replace(joined, segments=np.concatenate(segments) if segments else joined.tokens)
 
 
-def _cut(tokens: Longs, size: int, key: np.uint64, truncation: Truncation) -> Longs:
-    """The text without some tokens: of its end, or each of either end as a coin falls (BERT)."""
-    excess = len(tokens) - size
-    coins = uniform(derive(key, np.arange(excess)), CUT) < 0.5
-    start = int(coins.sum()) if truncation == "either" else 0
-    return tokens[start : start + size]
+def _cut(packed: Packed, sizes: Longs, truncation: Truncation) -> list[Longs]:
+    """Texts without some tokens: of their ends, or each of either end as a coin falls (BERT)."""
+    starts = packed.starts[:-1]
+    if truncation == "either":
+        excess = packed.lengths - sizes
+        owners = np.repeat(np.arange(len(sizes)), excess)
+        coins = (
+            uniform(
+                derive(
+                    packed.keys[owners],
+                    np.arange(len(owners)) - (np.cumsum(excess) - excess)[owners],
+                ),
+                CUT,
+            )
+            < 0.5
+        )
+        starts = starts + np.bincount(owners[coins], minlength=len(sizes))
+    ends = (starts + sizes).tolist()
+    return [packed.tokens[a:b] for a, b in zip(starts.tolist(), ends, strict=True)]

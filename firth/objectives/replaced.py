@@ -1,7 +1,8 @@
 """Replaced-token detection (ELECTRA, Clark et al. 2020): which tokens did a small network make up?
 
-Two pure halves around the generator: `masked` hides tokens, the generator predicts them and samples;
-`replaced` puts its samples in their places and asks of every token whether it is the original.
+Two pure halves around the generator: `masked` hides tokens, the generator predicts them and
+samples; `replaced` puts its samples in their places and asks of every token whether it is the
+original.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Every pre-training scheme as one row: what it draws from the shards, and what it makes of that."""
+"""Every pre-training scheme as one row: what it draws from shards, and what it makes of it."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ OBJECTIVES = {
         build=_sentence_order,
     ),
     "replaced": Objective(
-        about="which tokens a generator made up (here: what it is asked)",
+        about="which tokens another network made up",
         source="ELECTRA, Clark et al. 2020",
         architectures=(ENCODER,),
         draw=Sampler.take,

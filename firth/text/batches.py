@@ -1,9 +1,9 @@
 """Which tokens come next: a shuffled, packed order over shards whose whole state is one position.
 
-In each epoch the documents stand in a new random order, end to end. A position is (epoch, token index in
-that order), and packing is greedy from there: what follows depends on the position alone, not on
-how the run came to it, and finding it again needs no replay. Lengths and sizes may change from
-batch to batch.
+In each epoch the documents stand in a new random order, end to end. A position is (epoch, token
+index in that order), and packing is greedy from there: what follows depends on the position
+alone, not on how the run came to it, and finding it again needs no replay. Lengths and sizes may
+change from batch to batch.
 """
 
 from __future__ import annotations
@@ -17,15 +17,19 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 
-from firth.draws import Bools, Keys, Longs, derive, uniform
+from firth.draws import Bools, Keys, Longs, derive, derive_one, uniforms
 from firth.errors import InputError, Misuse
 from firth.objectives.batch import Packed
 from firth.text.shards import Shards
 
 Made = TypeVar("Made")
 
+DOCUMENTS = 1024  # looked up together
 SMALLEST = 16  # tokens: a smaller rest of a batch is left empty rather than filled with a fragment
 ORDER, PAIR = 0, 40  # what is drawn
+
+
+Row = tuple[int, int, int, int, int]  # document, first token, end, epoch, position of the first
 
 
 class Position(NamedTuple):
@@ -52,7 +56,7 @@ class Sampler:
         if not len(shards):
             raise InputError(f"{shards.path} holds no documents to learn from.")
         self.shards = shards
-        self.seed = derive(seed, 0)
+        self.seed = derive_one(seed, 0)
         self._order = lru_cache(maxsize=2)(self._shuffle)
 
     def _shuffle(self, epoch: int) -> tuple[Longs, Longs]:
@@ -72,22 +76,30 @@ class Sampler:
             raise Misuse(
                 f"A sequence length of {length} has no room for text beside {frame} special tokens."
             )
+        rows: list[Row] = []
+        left, least = tokens, min(SMALLEST, length, tokens)
+        for document, start, end, epoch, token in self._from(position):
+            while start < end:
+                if left < least:
+                    return self._pieces(rows), Position(epoch, token)
+                size = min(length - frame, left - frame, end - start)
+                rows.append((document, start, start + size, epoch, token))
+                start, token, left = start + size, token + size, left - size - frame
+        raise AssertionError("the stream has no end")
+
+    def _from(self, position: Position) -> Iterator[Row]:
+        """What is left of each document from a position on, without end."""
         epoch, token = position
-        rows: list[tuple[int, int, int, int, int]] = []
-        left = tokens
-        while left >= min(SMALLEST, length, tokens):
+        while True:
             order, ends = self._order(epoch)
-            if token >= ends[-1]:
-                epoch, token = epoch + 1, 0
-                continue
-            place = int(np.searchsorted(ends, token, side="right"))
-            document = int(order[place])
-            start = token - int(ends[place]) + int(self.shards.lengths[document])
-            size = min(length - frame, left - frame, int(ends[place]) - token)
-            rows.append((document, start, start + size, epoch, token))
-            token += size
-            left -= size + frame
-        return self._pieces(rows), Position(epoch, token)
+            first = int(np.searchsorted(ends, token, side="right"))
+            for some in range(first, len(order), DOCUMENTS):  # Python reads lists much faster
+                part = order[some : some + DOCUMENTS]
+                columns = part, self.shards.lengths[part], ends[some : some + DOCUMENTS]
+                for document, length, end in zip(*(c.tolist() for c in columns), strict=True):
+                    yield document, token - (end - length), length, epoch, token
+                    token = end
+            epoch, token = epoch + 1, 0
 
     def take_pairs(
         self, position: Position, *, length: int, tokens: int, random_half: bool
@@ -100,50 +112,40 @@ class Sampler:
         """
         if random_half and len(self.shards) < 2:
             raise InputError(
-                f"Next-sentence prediction needs a second document, and {self.shards.path} has one; "
+                f"Next-sentence prediction needs two documents, and {self.shards.path} has one; "
                 "split the text (--documents), or choose an objective without pairs."
             )
         if length < 5:
             raise Misuse(f"A pair and its three special tokens need a length of 5, not {length}.")
-        epoch, token = position
-        firsts: list[tuple[int, int, int, int, int]] = []
-        seconds: list[tuple[int, int, int, int, int]] = []
-        follows: list[bool] = []
-        left, idle = tokens, 0
-        while left >= min(length, tokens):
-            order, ends = self._order(epoch)
-            if token >= ends[-1]:
-                epoch, token, idle = epoch + 1, 0, idle + 1
-                if idle > 1 and not firsts:
-                    raise InputError(
-                        f"No document of {self.shards.path} has two sentences to make a pair of; "
-                        "keep longer documents together (--documents), or choose another objective."
-                    )
-                continue
-            place = int(np.searchsorted(ends, token, side="right"))
-            document, end = int(order[place]), int(ends[place])
-            begin = end - int(self.shards.lengths[document])
-            bounds = self._sentences(document, token - begin)
-            if len(bounds) < 3:  # one sentence or none is left
-                token = end
-                continue
-            key = derive(derive(self.seed, epoch), token)
-            draws = uniform(derive(key, np.arange(6)), PAIR).tolist()
-            last, middle = _split(bounds, length - 3, draws)
-            first = (document, int(bounds[0]), int(bounds[middle]), epoch, token)
-            is_next = not random_half or draws[3] < 0.5
-            if is_next:
-                second = (document, int(bounds[middle]), int(bounds[last]), epoch, token)
-            else:
-                room = length - 3 - (first[2] - first[1])
-                second = (*self._elsewhere(document, draws[4:], max(room, 1)), epoch, token)
-            firsts.append(first)
-            seconds.append(second)
-            follows.append(is_next)
-            token = begin + (second[2] if is_next else first[2])
-            left -= min(length, first[2] - first[1] + second[2] - second[1] + 3)
-        pairs = self._pieces(firsts), self._pieces(seconds), np.array(follows, dtype=np.bool_)
-        return pairs, Position(epoch, token)
+        firsts: list[Row] = []
+        seconds: list[Row] = []
+        left = tokens
+        for document, start, _, epoch, token in self._from(position):
+            if epoch > position.epoch + 1 and not firsts:
+                raise InputError(
+                    f"No document of {self.shards.path} has two sentences to make a pair of; "
+                    "keep longer documents together (--documents), or choose another objective."
+                )
+            bounds = self._sentences(document, start)
+            while len(bounds) > 2:  # at least two sentences are left
+                if left < min(length, tokens):
+                    pairs = self._pieces(firsts), self._pieces(seconds)
+                    follows = pairs[0].documents == pairs[1].documents
+                    return (*pairs, follows), Position(epoch, token)
+                draws = uniforms(derive_one(derive_one(self.seed, epoch), token), PAIR, 6)
+                last, middle = _split(bounds, length - 3, draws)
+                size = int(bounds[middle] - bounds[0])
+                if random_half and draws[3] < 0.5:
+                    second = self._elsewhere(document, draws[4:], max(length - 3 - size, 1))
+                    last = middle  # what would have followed comes next
+                else:
+                    second = document, int(bounds[middle]), int(bounds[last])
+                firsts.append((document, int(bounds[0]), int(bounds[middle]), epoch, token))
+                seconds.append((*second, epoch, token))
+                left -= min(length, size + second[2] - second[1] + 3)
+                token += int(bounds[last] - bounds[0])
+                bounds = bounds[last:]
+        raise AssertionError("the stream has no end")
 
     def _sentences(self, document: int, start: int) -> Longs:
         """Where the sentences of a document begin from `start` on; then its end."""
@@ -159,7 +161,7 @@ class Sampler:
         last = int(np.searchsorted(bounds, bounds[first] + room))
         return other, int(bounds[first]), int(bounds[min(last, len(bounds) - 1)])
 
-    def _pieces(self, rows: list[tuple[int, int, int, int, int]]) -> Pieces:
+    def _pieces(self, rows: list[Row]) -> Pieces:
         documents, starts, ends, epochs, tokens = np.array(rows, dtype=np.int64).reshape(-1, 5).T
         return Pieces(documents, starts, ends, derive(derive(self.seed, epochs), tokens))
 

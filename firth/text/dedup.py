@@ -22,6 +22,8 @@ from tempfile import TemporaryDirectory
 import numpy as np
 from numpy.typing import NDArray
 
+from firth.draws import mix
+
 KEEP, EXACT, NEAR = 0, 1, 2  # what is said of a document
 
 Digests = NDArray[np.uint64]  # (texts,)
@@ -112,21 +114,11 @@ def _gram_hashes(text: str) -> NDArray[np.uint64]:
     for offset in range(1, _GRAM):
         hashes *= 0x9E3779B97F4A7C15  # odd, so that nothing is lost modulo 2^64
         hashes += codes[offset : offset + count]
-    return _mix(hashes)
-
-
-def _mix(hashes: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Make every bit depend on every bit, in place: the finaliser of splitmix64."""
-    hashes ^= hashes >> 30
-    hashes *= 0xBF58476D1CE4E5B9
-    hashes ^= hashes >> 27
-    hashes *= 0x94D049BB133111EB
-    hashes ^= hashes >> 31
-    return hashes
+    return mix(hashes)
 
 
 # Column b is the order in which bin b, when empty, asks the others: a random order of its own.
-_DONORS = _mix(np.arange(_BINS * _BINS, dtype=np.uint64)).reshape(_BINS, _BINS).argsort(axis=0)
+_DONORS = mix(np.arange(_BINS * _BINS, dtype=np.uint64)).reshape(_BINS, _BINS).argsort(axis=0)
 
 
 def _densify(minima: NDArray[np.uint64]) -> NDArray[np.uint64]:

@@ -142,7 +142,9 @@ def test_no_mask_token_no_masked_model(million: Packed, vocabulary: Vocabulary) 
     from dataclasses import replace
 
     without = replace(vocabulary, ids={"eos": 3})
-    with pytest.raises(Misuse, match="has no mask token, which the objective needs; train one with"):
+    with pytest.raises(
+        Misuse, match="has no mask token, which the objective needs; train one with"
+    ):
         masked(million, without)
     with pytest.raises(Misuse, match="at most half of a text"):
         masked_spans(million, vocabulary, rate=0.8)

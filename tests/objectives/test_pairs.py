@@ -49,9 +49,7 @@ def test_truncation_is_berts(truncation: Truncation, vocabulary: Vocabulary) -> 
     first = Packed.join([np.arange(a) + 5 for a, _ in sizes], derive(0, np.arange(500)))
     second = Packed.join([np.arange(b) + 100 for _, b in sizes], derive(1, np.arange(500)))
     follows = np.ones(500, dtype=bool)
-    batch = next_sentence(
-        first, second, follows, vocabulary, length=35, truncation=truncation
-    )
+    batch = next_sentence(first, second, follows, vocabulary, length=35, truncation=truncation)
     fronts_cut = 0
     for (a, b), row in zip(sizes.tolist(), batch.inputs.rows(), strict=True):
         keep_a, keep_b = bert_lengths(a, b, 32)

@@ -1,0 +1,32 @@
+"""Pictures, as PNG files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from firth.draws import Bools
+from firth.files import atomic_file
+
+
+def attention_patterns(path: Path, words: Sequence[str], patterns: Mapping[str, Bools]) -> None:
+    """Draw who may see whom, one panel for each pattern; a filled square may be attended to."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(0.5 + 0.33 * len(words) * len(patterns), 0.33 * len(words) + 1.4))
+    figure.set_layout_engine("constrained")
+    for number, (title, visible) in enumerate(patterns.items(), 1):
+        axes = figure.add_subplot(1, len(patterns), number)
+        axes.pcolormesh(visible, cmap="Blues", vmin=-0.2, vmax=1.4, edgecolors="white", linewidth=1)
+        axes.set_aspect("equal")
+        axes.invert_yaxis()
+        axes.set_title(title)
+        ticks = [i + 0.5 for i in range(len(words))]
+        axes.set_xticks(ticks, words, rotation=90, fontsize=8)
+        axes.set_yticks(ticks, words if number == 1 else [], fontsize=8)
+        axes.tick_params(length=0)
+    figure.supxlabel("may be seen", fontsize=9)
+    figure.supylabel("sees", fontsize=9)
+    with atomic_file(path) as file:
+        FigureCanvasAgg(figure).print_png(file)  # type: ignore[no-untyped-call]

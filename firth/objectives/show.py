@@ -1,0 +1,133 @@
+"""Objectives to look at: one example of each, in words, before there is any model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from firth.draws import Longs
+from firth.errors import Misuse
+from firth.objectives.batch import Batch
+from firth.objectives.replaced import replaced
+from firth.objectives.table import OBJECTIVES
+from firth.text.batches import Position, Sampler
+from firth.text.shards import Shards
+from firth.text.tokenizer import Tokenizer
+
+ANSWERS = {
+    "next sentence": ("follows", "does not follow"),
+    "sentence order": ("kept", "swapped"),
+    "replaced": ("·", "replaced"),
+}
+
+
+@dataclass(frozen=True)
+class Word:
+    """A token of the inputs, and what is special about it."""
+
+    token: str
+    role: str  # text, special, hidden, changed, kept, prefix
+
+
+@dataclass(frozen=True)
+class Example:
+    """What an objective makes of one text."""
+
+    objective: str
+    reads: list[Word]
+    predicts: dict[str, list[str]]
+
+    def values(self) -> dict[str, Any]:
+        """The example as plain JSON values."""
+        reads = [{"token": word.token, "role": word.role} for word in self.reads]
+        return {"objective": self.objective, "reads": reads, "predicts": self.predicts}
+
+
+def show_objectives(
+    shards: Shards, names: Sequence[str] = (), *, length: int = 32, seed: int = 0
+) -> tuple[list[Example], dict[str, str]]:
+    """One example of each objective on this text; and why the others cannot be shown."""
+    for name in names:
+        if name not in OBJECTIVES:
+            raise Misuse(f"There is no objective {name}; there are {', '.join(OBJECTIVES)}.")
+    tokenizer = Tokenizer.load(shards.path)
+    sampler = Sampler(shards, seed)
+    examples, reasons = [], {}
+    for name in names or OBJECTIVES:
+        objective = OBJECTIVES[name]
+        try:
+            drawn, _ = objective.draw(sampler, Position(), length=length, tokens=4 * length)
+            batch = objective.build(sampler, drawn, tokenizer.vocabulary, length=length)
+        except Misuse as error:  # the vocabulary lacks a token that it needs
+            if names:
+                raise
+            reasons[name] = str(error)
+            continue
+        if name == "replaced":
+            batch = _with_stand_in(batch, tokenizer)
+        examples.append(_example(name, batch, tokenizer))
+    return examples, reasons
+
+
+def _with_stand_in(hidden: Batch, tokenizer: Tokenizer) -> Batch:
+    """ELECTRA's second half; in place of a generator, hidden tokens change places."""
+    prediction = hidden.predictions["masked"]
+    tokens = hidden.inputs.tokens.copy()
+    tokens[prediction.positions] = prediction.targets
+    original = hidden.inputs.with_tokens(tokens)
+    samples = np.roll(prediction.targets, 1)
+    return replaced(original, tokenizer.vocabulary, hidden, samples)
+
+
+def _example(name: str, batch: Batch, tokenizer: Tokenizer) -> Example:
+    """The longest sequence of a batch, in words."""
+    row = int(np.argmax(batch.inputs.lengths))
+    reads = _reads(batch, row, tokenizer)
+    start, end = batch.output.starts[row : row + 2]
+    predicts = {}
+    for what, prediction in batch.predictions.items():
+        targets = prediction.targets[
+            (prediction.positions >= start) & (prediction.positions < end)
+        ].tolist()
+        answers = ANSWERS.get(what)
+        spelt = [answers[t] for t in targets] if answers else _tokens(tokenizer, targets)
+        if spelt:
+            predicts[what] = spelt
+    return Example(name, reads, predicts)
+
+
+def _reads(batch: Batch, row: int, tokenizer: Tokenizer) -> list[Word]:
+    start, end = (int(bound) for bound in batch.inputs.starts[row : row + 2])
+    tokens = batch.inputs.tokens[start:end]
+    roles = np.full(len(tokens), "text", dtype=object)
+    prefix = int(batch.prefix[row])
+    if 0 < prefix < len(tokens):
+        roles[:prefix] = "prefix"
+    vocabulary = tokenizer.vocabulary
+    roles[vocabulary.special[tokens]] = "special"
+    _mark_hidden(batch, start, tokens, roles)
+    hiding = [vocabulary.ids.get("mask", -1), *vocabulary.sentinels]
+    roles[np.isin(tokens, hiding)] = "hidden"
+    return [Word(t, str(r)) for t, r in zip(_tokens(tokenizer, tokens), roles, strict=True)]
+
+
+def _mark_hidden(batch: Batch, start: int, tokens: Longs, roles: Any) -> None:
+    """Hidden tokens that another stands for, or that stand for themselves."""
+    if "replaced" in batch.predictions:
+        detection = batch.predictions["replaced"]
+        wrong = detection.positions[detection.targets == 1] - start
+        roles[wrong[(wrong >= 0) & (wrong < len(tokens))]] = "changed"
+    prediction = batch.predictions.get("masked")
+    if prediction is None or "causal" in batch.predictions:
+        return
+    here = (prediction.positions >= start) & (prediction.positions < start + len(tokens))
+    places = prediction.positions[here] - start
+    same = tokens[places] == prediction.targets[here]
+    roles[places] = np.where(same, "kept", "changed")
+
+
+def _tokens(tokenizer: Tokenizer, ids: Any) -> list[str]:
+    return [tokenizer.backend.id_to_token(int(id)) or "" for id in ids]
