@@ -7,8 +7,10 @@ share count twice, so the peak is rather too high than too low.
 from __future__ import annotations
 
 import multiprocessing
+import multiprocessing.connection
 import os
 import resource
+import threading
 import time
 from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection
@@ -52,6 +54,7 @@ def measure(
 def _call(
     sender: Connection, memory: int | None, function: Callable[..., Any], arguments: Any
 ) -> None:
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     if memory is not None:
         resource.setrlimit(resource.RLIMIT_DATA, (memory, memory))
     started = time.perf_counter()
@@ -60,6 +63,13 @@ def _call(
     except MemoryError:
         os.abort()  # what native code does when memory runs out
     sender.send((result, time.perf_counter() - started))
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        multiprocessing.connection.wait([parent.sentinel])
+        os._exit(1)
 
 
 def _tree(pid: int) -> Iterator[int]:

@@ -46,13 +46,13 @@ def test_the_lazy_names_are_those_of_the_type_checker() -> None:
 # Arrows point down only: a room may import from those to its right.
 FLOORS = [
     ("cli", "terminal"),
-    ("tour", "pretraining", "finetuning", "evaluation", "study"),
+    ("tour", "drawing", "pretraining", "finetuning", "evaluation", "study"),
     ("model",),
     ("tasks",),
     ("inference",),
     ("training", "adapt"),
     ("text", "objectives", "models"),
-    ("workers", "files", "errors"),
+    ("workers", "files", "draws", "errors"),
 ]
 
 

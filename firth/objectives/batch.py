@@ -98,8 +98,9 @@ class Batch:
         owners, offsets = self.inputs.owners, self.inputs.offsets
         same = owners[:, None] == owners
         in_prefix = offsets < self.prefix[owners]
-        both_ways: Bools = in_prefix[:, None] & in_prefix
-        return same & (both_ways | (offsets <= offsets[:, None]))
+        seen: Bools = in_prefix[:, None] & in_prefix  # both ways
+        seen |= offsets <= offsets[:, None]
+        return seen & same
 
     @property
     def output(self) -> Packed:

@@ -15,8 +15,6 @@ from firth.errors import InputError
 from firth.text.cleaning import clean
 from firth.text.readers import Reading, find_sources
 
-BATCH_CHARACTERS = 1 << 20
-
 
 @dataclass
 class Report:
@@ -96,8 +94,8 @@ class Corpus:
         for batch in self.batches():
             yield from (text for text in cleaned(batch.texts, self.clean, report) if text)
 
-    def batches(self, start: Position = START) -> Iterator[Batch]:
-        """Neighbouring documents of about a million characters together, from a position on.
+    def batches(self, start: Position = START, characters: int = 1 << 20) -> Iterator[Batch]:
+        """Neighbouring documents of about so many characters together, from a position on.
 
         The batches after a position do not depend on where reading began.
         """
@@ -107,7 +105,7 @@ class Corpus:
         for position, text, bytes_read in self._documents(start, tally):
             texts.append(text)
             size += len(text)
-            if size >= BATCH_CHARACTERS:
+            if size >= characters:
                 yield Batch(texts, position, tally.copy(), bytes_read)
                 texts, size = [], 0
                 tally.clear()

@@ -25,6 +25,7 @@ from firth.workers import ordered_map
 
 MEMORY = 200 << 20  # about the bytes of counts that are kept in memory before they are written out
 ENTRY = 150  # bytes of one count beside its characters
+BATCH_CHARACTERS = 4 << 20  # larger batches repeat fewer words to the process that adds them up
 MAX_CHARACTERS = 48 << 20  # of distinct words that are handed to a learner
 
 # Every pre-tokenizer here cuts before the last white space of a run (Unicode's White_Space).
@@ -52,8 +53,11 @@ class Counts:
 
     def add(self, counts: dict[str, int]) -> None:
         """Count these in; now and then, write what has come together to the disk."""
-        self.characters += sum(map(len, counts.keys() - self.counts.keys()))
+        known = len(self.counts)
         self.counts.update(counts)
+        # New strings are taken to be as long as all of these are on average.
+        mean = sum(map(len, counts)) / max(1, len(counts))
+        self.characters += int(mean * (len(self.counts) - known))
         if self.characters + ENTRY * len(self.counts) > self.memory:
             self._write_run()
 
@@ -107,7 +111,7 @@ def count_words(
     report = Report()
     report.repaired["files of unknown kind skipped"] += corpus.skipped_files
     done: list[int] = []
-    batches = _watched(corpus.batches(), done)
+    batches = _watched(corpus.batches(characters=BATCH_CHARACTERS), done)
     for counts, part in ordered_map(partial(_piece_counter, corpus.clean), batches, workers):
         pieces.add(counts)
         report.add(part)

@@ -246,7 +246,9 @@ def _write_shards(
 
 def _work(corpus: Corpus, split: str, journal: Journal, flags: Flags | None) -> Iterator[Work]:
     read = journal.documents
-    for batch in corpus.batches(journal.position):
+    # A shard is made of whole batches: small shards need small ones.
+    characters = min(1 << 20, 4 * journal.plan["options"]["shard_tokens"])
+    for batch in corpus.batches(journal.position, characters):
         end = read + len(batch.texts)
         yield Work(batch, split, None if flags is None else flags[read:end])
         read = end

@@ -27,8 +27,6 @@ def shards(tmp_path_factory: pytest.TempPathFactory) -> Shards:
     text.write_text(SAMPLE * 3, encoding="utf-8")
     tokenizer, _ = train_tokenizer([text], kind="wordpiece", vocab_size=450, sentinels=30)
     tokenizer.save(folder / "tokenizer")
-    monkeypatch = pytest.MonkeyPatch()
-    monkeypatch.setattr("firth.text.corpus.BATCH_CHARACTERS", 2000)
     prepare(
         [text],
         tokenizer=folder / "tokenizer",
@@ -36,7 +34,6 @@ def shards(tmp_path_factory: pytest.TempPathFactory) -> Shards:
         valid_fraction=0,
         shard_tokens=700,
     )
-    monkeypatch.undo()
     loaded = Shards(folder / "shards")
     assert len(loaded.entries) > 3
     return loaded

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from firth.text import corpus as module
 from firth.text.corpus import START, Corpus, Report
 
 
@@ -18,29 +17,23 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_batches_do_not_depend_on_where_reading_began(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "BATCH_CHARACTERS", 300)
+def test_batches_do_not_depend_on_where_reading_began(folder: Path) -> None:
     corpus = Corpus([folder])
-    batches = list(corpus.batches(START))
+    batches = list(corpus.batches(START, characters=300))
     assert sum(len(batch.texts) for batch in batches) == 60
     for i, batch in enumerate(batches):
-        rest = list(corpus.batches(batch.end))
+        rest = list(corpus.batches(batch.end, characters=300))
         assert [b.texts for b in rest] == [b.texts for b in batches[i + 1 :]]
     assert batches[-1].bytes_read == corpus.size
 
 
-def test_repairs_before_the_start_are_not_counted_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "BATCH_CHARACTERS", 1)
+def test_repairs_before_the_start_are_not_counted_again(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_bytes(b"\xff\n\n\xff\xff\n\nfine\n\n\xff\n")
     corpus = Corpus([tmp_path])
-    batches = list(corpus.batches())
+    batches = list(corpus.batches(characters=1))
     counts = [batch.repaired["invalid bytes replaced"] for batch in batches]
     assert counts == [1, 2, 0, 1]
-    rest = list(corpus.batches(batches[0].end))
+    rest = list(corpus.batches(batches[0].end, characters=1))
     assert [batch.repaired["invalid bytes replaced"] for batch in rest] == [2, 0, 1]
 
 

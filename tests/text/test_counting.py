@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tokenizers import models
 
 from firth.errors import InputError
-from firth.text import corpus as corpus_module
+from firth.text import counting
 from firth.text.corpus import Corpus
 from firth.text.counting import Counts, _cut, _cut_clean, count_words, frequent
 from firth.text.readers import Reading
@@ -80,7 +80,7 @@ def test_counts_that_outgrow_memory_are_the_same(tmp_path: Path) -> None:
 def test_any_number_of_workers_counts_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(corpus_module, "BATCH_CHARACTERS", 500)
+    monkeypatch.setattr(counting, "BATCH_CHARACTERS", 500)
     (tmp_path / "a.txt").write_text(SAMPLE + "\n\n\x01\n\n<b>x</b>\xad", encoding="utf-8")
     corpus = Corpus([tmp_path])
     results = [count_words(corpus, backend("bpe"), tmp_path, workers) for workers in (1, 2, 3)]
