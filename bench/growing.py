@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from importlib import resources
 from itertools import count
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from numpy.typing import NDArray
 
 from firth import Corpus
 from firth.text.cleaning import clean
+from firth.text.stories import tell
 
 Bytes = NDArray[np.uint8]
 
@@ -26,9 +26,9 @@ GAP = "\n\n"  # between two documents
 
 
 def write_text(source: str | None, megabytes: float, out: Path) -> None:
-    """Write so many million bytes of clean documents, made of a corpus file or Firth's sample."""
-    source = source or str(resources.files("firth") / "text/sample.txt")
-    texts = [text for text in Corpus([source]) if clean(text).text == text]
+    """Write so many million bytes of clean documents, made of a corpus file or Firth's stories."""
+    found = Corpus([source]) if source else (tell(0, number).text for number in range(20_000))
+    texts = [text for text in found if clean(text).text == text]
     once = "".join(text + GAP for text in texts).encode()
     base = np.frombuffer(once * math.ceil(ROUND / len(once)), dtype=np.uint8)
     left = int(megabytes * 1e6)

@@ -25,7 +25,7 @@ from measure import Measured, measure
 
 import firth
 
-VOCAB_SIZE = 8_000  # what 10 MB of Firth's own sample can fill
+VOCAB_SIZE = 8_000  # what 10 MB of Firth's own stories, misspelt, can fill
 TOGETHER = 1000  # documents that the peer is given at once
 
 
@@ -105,7 +105,7 @@ def _print_results(
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--text", help="any corpus file; Firth's sample if not given")
+    parser.add_argument("--text", help="any corpus file; else Firth's stories")
     parser.add_argument("--megabytes", type=float, default=100)
     kinds = ("wordpiece", "bpe", "bpe-word", "unigram", "char")
     parser.add_argument("--kind", choices=kinds, default="wordpiece")

@@ -179,7 +179,7 @@ def _print_run(run: Run) -> None:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--text", help="any corpus file; Firth's sample if not given")
+    parser.add_argument("--text", help="any corpus file; else Firth's stories")
     parser.add_argument("--megabytes", type=float, default=1000)
     parser.add_argument("--kind", choices=("bpe", "wordpiece", "unigram"), default="bpe")
     parser.add_argument("--vocab-size", type=int, default=30_000)

@@ -12,10 +12,12 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from firth.errors import FirthError, InputError, MismatchError, Misuse, StorageError
+    from firth.objectives.show import show_objectives
     from firth.text.corpus import Corpus
     from firth.text.preparation import prepare
     from firth.text.readers import Reading
     from firth.text.shards import Shards
+    from firth.text.stories import write_stories
     from firth.text.tokenizer import Tokenizer
     from firth.text.vocabulary import train_tokenizer
     from firth.tour import demo
@@ -32,15 +34,19 @@ __all__ = [
     "Tokenizer",
     "demo",
     "prepare",
+    "show_objectives",
     "train_tokenizer",
+    "write_stories",
 ]
 
 _HOMES = {
     "firth.errors": ("FirthError", "InputError", "MismatchError", "Misuse", "StorageError"),
+    "firth.objectives.show": ("show_objectives",),
     "firth.text.corpus": ("Corpus",),
     "firth.text.preparation": ("prepare",),
     "firth.text.readers": ("Reading",),
     "firth.text.shards": ("Shards",),
+    "firth.text.stories": ("write_stories",),
     "firth.text.tokenizer": ("Tokenizer",),
     "firth.text.vocabulary": ("train_tokenizer",),
     "firth.tour": ("demo",),

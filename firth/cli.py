@@ -141,12 +141,27 @@ def _reading(documents: Documents, column: str, format: str | None, strict: bool
 def demo(
     out: Annotated[Path, Option(help="Where what it makes is left.")] = Path("firth-demo"),
 ) -> Output:
-    """Tell the whole story on a small text that comes with Firth."""
+    """Tell the whole story on the embedded corpus, with results to look at."""
     from firth import terminal, tour
 
     with terminal.progress() as progress:
-        story = tour.demo(out, progress=progress)
-    return Output(story.values(), terminal.story(story))
+        made = tour.demo(out, progress=progress)
+    return Output(made.values(), terminal.tour(made))
+
+
+@verb(app, "stories")
+def stories(
+    out: Annotated[Path, Argument(metavar="OUT", help="The directory to write.")],
+    words: Annotated[int, Option(min=1, help="How many words, about, in all.")] = 1_000_000,
+    seed: Annotated[int, Option(help="Another seed tells other stories.")] = 0,
+) -> Output:
+    """Write the embedded corpus: stories of a small world, and labelled examples for each task."""
+    from firth import terminal
+    from firth.text.stories import write_stories
+
+    with terminal.progress() as progress:
+        summary = write_stories(out, words=words, seed=seed, progress=progress)
+    return Output(asdict(summary), terminal.stories(summary))
 
 
 @verb(tokenizer_app, "train")

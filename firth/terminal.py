@@ -24,8 +24,9 @@ from firth.objectives.table import OBJECTIVES
 from firth.text import counting
 from firth.text.corpus import Report
 from firth.text.preparation import Prepared
+from firth.text.stories import Summary
 from firth.text.tokenizer import Piece, Tokenizer
-from firth.tour import Story
+from firth.tour import TEXTS, Tour
 
 COLOURS = ("black on #b8d8e8", "black on #f3d9a4", "black on #c9e4b4", "black on #e6c4dd")
 UNKNOWN = "white on red"
@@ -72,6 +73,19 @@ def prepared(prepared: Prepared) -> list[RenderableType]:
     if "valid" not in prepared.splits:
         lines.append("No document is kept for validation; raise --valid-fraction or give --valid.")
     return [*lines, f"The shards are in {prepared.path}."]
+
+
+def stories(summary: Summary) -> list[RenderableType]:
+    """What the stories hold, and the examples of each task."""
+    figures = _table("", "count")
+    for what in ("stories", "words", "vocabulary"):
+        figures.add_row(what, f"{getattr(summary, what):,}")
+    figures.add_row("long test sentences that train has too", f"{summary.repeated:.1%}")
+    table = _table("task", "train", "dev", "test")
+    counts = list(summary.examples.items())
+    for parts in zip(counts[::3], counts[1::3], counts[2::3], strict=True):
+        table.add_row(parts[0][0].split("/")[0], *(f"{count:,}" for _, count in parts))
+    return [figures, table, f"The stories are in {summary.out}."]
 
 
 def tokenizers(tokenizers: Mapping[str, Tokenizer], texts: Sequence[str]) -> list[RenderableType]:
@@ -167,15 +181,26 @@ def objective_table() -> Table:
     return table
 
 
-def story(story: Story) -> list[RenderableType]:
+def tour(tour: Tour) -> list[RenderableType]:
     """What the demo did, chapter by chapter."""
+    stories = tour.stories
+    told = f"{stories.stories:,} stories, {stories.words:,} words, {stories.vocabulary:,} different"
     return [
-        Text("Two vocabularies from one text", "bold"),
-        report(story.report),
-        *tokenizers(story.tokenizers, story.texts),
-        Text("\nTokens on disk", "bold"),
-        *prepared(story.prepared),
+        _heading("A small world to learn from"),
+        f"{told}, in {tour.out / 'stories'}. The first one:\n",
+        Text(tour.opening, "italic"),
+        _heading("Two vocabularies from one text"),
+        *tokenizers(tour.tokenizers, TEXTS),
+        _heading("Tokens on disk"),
+        *prepared(tour.prepared),
+        _heading("What is hidden, and what must be predicted"),
+        *objectives(tour.objectives, {}),
+        f"\nWho may see whom in the three architectures is drawn in {tour.picture}.",
     ]
+
+
+def _heading(text: str) -> Text:
+    return Text(f"\n{text}\n", "bold")
 
 
 def _table(*columns: str) -> Table:

@@ -6,18 +6,17 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-SAMPLE = files("firth.text").joinpath("sample.txt").read_text(encoding="utf-8")
+SAMPLE = (Path(__file__).parent / "sample.txt").read_text(encoding="utf-8")
 
 
 @pytest.fixture
 def sample(tmp_path: Path) -> Path:
-    """The text that comes with Firth, as a file."""
+    """A short text, as a file."""
     path = tmp_path / "sample.txt"
     path.write_text(SAMPLE, encoding="utf-8")
     return path

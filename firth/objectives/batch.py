@@ -100,7 +100,8 @@ class Batch:
         in_prefix = offsets < self.prefix[owners]
         seen: Bools = in_prefix[:, None] & in_prefix  # both ways
         seen |= offsets <= offsets[:, None]
-        return seen & same
+        seen &= same
+        return seen
 
     @property
     def output(self) -> Packed:

@@ -1,0 +1,104 @@
+"""Templates with choices, rules and slots: the little language that plots are written in.
+
+    one (sunny|rainy|) day      a choice; an empty one leaves the part out
+    <mood>                      a rule of `phrases.RULES`, or a list of strings given by name
+    {a} {a.o} {a.s} {a.self}    someone or something, as subject, object, possessive, reflexive:
+                                a name, a description or a pronoun, as the discourse allows
+    {x.a} {x.the} {a.name}      forms that are fixed
+    [was] [likes]               a verb that agrees with the last subject
+
+A template is parsed once; to tell it is to walk its tree.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from math import log2
+from typing import NamedTuple
+
+_TOKEN = re.compile(r"\(|\)|\||<\w+>|\{[\w.]+\}|\[\w+\]|[^()|<>{}\[\]]+")
+
+
+class Choice(NamedTuple):
+    options: tuple[tuple[Node, ...], ...]
+    bits: float  # how much a choice adds to what makes a sentence its own
+
+
+class Rule(NamedTuple):
+    name: str
+
+
+class Slot(NamedTuple):
+    role: str
+    form: str
+
+
+class Agreeing(NamedTuple):
+    verb: str
+
+
+Node = str | Choice | Rule | Slot | Agreeing
+
+
+@cache
+def parse(template: str) -> tuple[Node, ...]:
+    """Parse a template.
+
+    >>> parse("a (big|) {x.o}")
+    ('a ', Choice(options=(('big',), ()), bits=1.0), ' ', Slot(role='x', form='o'))
+    """
+    tokens = _TOKEN.findall(template)
+    if "".join(tokens) != template:
+        raise ValueError(f"bad template: {template}")
+    options, end = _options(tokens, 0)
+    if end != len(tokens):
+        raise ValueError(f"a ) too many: {template}")
+    return options[0] if len(options) == 1 else (Choice(options, log2(len(options))),)
+
+
+def _options(tokens: list[str], i: int) -> tuple[tuple[tuple[Node, ...], ...], int]:
+    """The options from token i to the end or to a closing bracket, and where that is."""
+    options: list[tuple[Node, ...]] = []
+    nodes: list[Node] = []
+    while i < len(tokens) and tokens[i] != ")":
+        token = tokens[i]
+        if token == "|":
+            options.append(tuple(nodes))
+            nodes = []
+        elif token == "(":
+            inner, i = _options(tokens, i + 1)
+            nodes.append(Choice(inner, log2(len(inner))))
+        elif token[0] == "<":
+            nodes.append(Rule(token[1:-1]))
+        elif token[0] == "{":
+            role, _, form = token[1:-1].partition(".")
+            nodes.append(Slot(role, form))
+        elif token[0] == "[":
+            nodes.append(Agreeing(token[1:-1]))
+        else:
+            nodes.append(token)
+        i += 1
+    return (*options, tuple(nodes)), i
+
+
+_SPACE_BEFORE_MARK = re.compile(r"\s+(?=[,.?!;])")
+_INVERTED = re.compile(r'" (\w+) (he|she|they|it)(?=[ ,.:])')
+_QUOTE_START = re.compile(r'(?:^|(?<=[ (]))"([a-z])')
+
+
+def tidy(text: str) -> str:
+    """Single spaces, none before a mark, capitals where a sentence or quotation begins, "she said".
+
+    >>> tidy('then  he said , "yes!"')
+    'Then he said, "Yes!"'
+    >>> tidy('"no," said she.')
+    '"No," she said.'
+    """
+    text = " ".join(text.split())
+    if " ," in text or " ." in text or " ?" in text or " !" in text:
+        text = _SPACE_BEFORE_MARK.sub("", text)
+    if '"' in text:
+        text = _INVERTED.sub(r'" \2 \1', text)
+        text = _QUOTE_START.sub(lambda m: '"' + m[1].upper(), text)
+    return text[0].upper() + text[1:]
