@@ -26,6 +26,7 @@ class Measured(NamedTuple):
 
     result: Any
     seconds: float  # of the call alone: starting Python and importing modules is not counted
+    cpu: float  # seconds of processor time: what a busy machine distorts least
     peak: int  # bytes, of the whole process tree
 
 
@@ -47,8 +48,8 @@ def measure(
         return None
     if child.exitcode != 0:
         raise SystemExit(f"{function.__name__} ended with exit code {child.exitcode}.")
-    result, seconds = receiver.recv()
-    return Measured(result, seconds, peak)
+    result, seconds, cpu = receiver.recv()
+    return Measured(result, seconds, cpu, peak)
 
 
 def _call(
@@ -57,12 +58,18 @@ def _call(
     threading.Thread(target=_end_with_parent, daemon=True).start()
     if memory is not None:
         resource.setrlimit(resource.RLIMIT_DATA, (memory, memory))
-    started = time.perf_counter()
+    started, cpu = time.perf_counter(), _cpu()
     try:
         result = function(*arguments)
     except MemoryError:
         os.abort()  # what native code does when memory runs out
-    sender.send((result, time.perf_counter() - started))
+    sender.send((result, time.perf_counter() - started, _cpu() - cpu))
+
+
+def _cpu() -> float:
+    """Seconds of processor time of this process and of the children that have ended."""
+    times = os.times()
+    return times.user + times.system + times.children_user + times.children_system
 
 
 def _end_with_parent() -> None:

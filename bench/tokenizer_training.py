@@ -165,14 +165,14 @@ def _speed(run: Run) -> float:
 
 def _print_header(options: argparse.Namespace) -> None:
     print(f"{options.kind}, a vocabulary of {options.vocab_size:,}")
-    print("system      megabytes  seconds    MB/s  peak RSS, GB  bytes of RAM per byte of text")
+    print("system      megabytes  seconds  CPU seconds   MB/s  peak RSS, GB  RAM per byte of text")
 
 
 def _print_run(run: Run) -> None:
-    seconds, peak = run.measured.seconds, run.measured.peak
+    _, seconds, cpu, peak = run.measured
     print(
-        f"{run.system:10}  {run.size / 1e6:9.1f}  {seconds:7.1f}  {_speed(run):6.2f}  "
-        f"{peak / 1e9:12.2f}  {peak / run.size:29.2f}",
+        f"{run.system:10}  {run.size / 1e6:9.1f}  {seconds:7.1f}  {cpu:11.1f}  {_speed(run):5.2f}  "
+        f"{peak / 1e9:12.2f}  {peak / run.size:20.2f}",
         flush=True,
     )
 

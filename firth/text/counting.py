@@ -30,7 +30,7 @@ MAX_CHARACTERS = 48 << 20  # of distinct words that are handed to a learner
 
 # Every pre-tokenizer here cuts before the last white space of a run (Unicode's White_Space).
 _SPACE = "\t-\r \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
-_PIECE = re.compile(f"[{_SPACE}]?[^{_SPACE}]+|[{_SPACE}]+(?=[{_SPACE}][^{_SPACE}])|[{_SPACE}]+")
+PIECE = re.compile(f"[{_SPACE}]?[^{_SPACE}]+|[{_SPACE}]+(?=[{_SPACE}][^{_SPACE}])|[{_SPACE}]+")
 
 Progress = Callable[[str, int, int], None]  # (what, done, of how much)
 
@@ -151,7 +151,7 @@ def _cut(texts: Iterable[str]) -> Counter[str]:
     """Count the pieces of any text: white space stays at the front of the word behind it."""
     counts: Counter[str] = Counter()
     for text in texts:
-        counts.update(_PIECE.findall(text))
+        counts.update(PIECE.findall(text))
     return counts
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, chain, pairwise
+from itertools import chain, pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -13,11 +13,14 @@ import tokenizers
 from numpy.typing import NDArray
 
 from firth.text.corpus import Batch, Position, Report, cleaned
+from firth.text.counting import PIECE
 from firth.text.sentences import sentence_starts
 from firth.text.shards import Passage, token_type
 
 LONGEST_SENTENCE = 1 << 16  # characters; what has no sentence end for so long is cut at a space
 TOGETHER = 1 << 18  # characters that go through the tokenizer together
+MOST_KNOWN = 400_000  # pieces whose tokens are remembered, some 100 MB
+LONGEST_KNOWN = 64  # characters of such a piece
 
 Flags = NDArray[np.uint8]  # one for each document: 0 keep it, or a key of DUPLICATE
 DUPLICATE = {1: "exact duplicate", 2: "near duplicate"}
@@ -49,7 +52,8 @@ def encoder(tokenizer: str, clean: bool, valid_fraction: float) -> Callable[[Wor
     so the same document is always on the same side, wherever it stands.
     """
     backend = tokenizers.Tokenizer.from_str(tokenizer)
-    backend.encode_special_tokens = True  # a `[MASK]` in raw text is five letters, not a mask
+    backend.encode_special_tokens = True  # a `[MASK]` in raw text is only letters, not a mask
+    lookup = Lookup(backend)
 
     def encode(work: Work) -> Encoded:
         batch = work.batch
@@ -66,13 +70,46 @@ def encoder(tokenizer: str, clean: bool, valid_fraction: float) -> Callable[[Wor
                 report.count(text, clean)
                 valid = work.split == "valid" or _share(text) < valid_fraction
                 kept["valid" if valid else "train"].append(text)
-        passages = {split: encode_documents(backend, texts) for split, texts in kept.items()}
+        passages = {split: encode_documents(lookup, texts) for split, texts in kept.items()}
         return Encoded(passages, report, len(texts), batch.end, batch.bytes_read)
 
     return encode
 
 
-def encode_documents(backend: tokenizers.Tokenizer, texts: Sequence[str]) -> Passage:
+class Lookup:
+    """Encodes text by looking up its pieces; only new ones go through the tokenizer.
+
+    Every pre-tokenizer here cuts at white space, so pieces that begin with it have the same tokens
+    wherever they stand, and most pieces of a text have stood there before.
+    """
+
+    def __init__(self, backend: tokenizers.Tokenizer) -> None:
+        self.backend = backend
+        self.known: dict[str, list[int]] = {}
+
+    def encode(self, sentences: Sequence[str]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The tokens of all sentences, end to end, and how many each has."""
+        pieces = [PIECE.findall(sentence) for sentence in sentences]
+        every = list(chain.from_iterable(pieces))
+        new = list(set(every) - self.known.keys())
+        for group in _groups(new):
+            encodings = self.backend.encode_batch_fast(group, add_special_tokens=False)
+            self.known.update(zip(group, (encoding.ids for encoding in encodings), strict=True))
+        ids = list(map(self.known.__getitem__, every))
+        tokens = np.fromiter(chain.from_iterable(ids), dtype=np.int64)
+        ends = np.cumsum([0, *map(len, ids)])[np.cumsum([0, *map(len, pieces)])]
+        self._forget(new)
+        return tokens, np.diff(ends)
+
+    def _forget(self, new: list[str]) -> None:
+        for piece in new:
+            if len(piece) > LONGEST_KNOWN:
+                del self.known[piece]
+        if len(self.known) > MOST_KNOWN:
+            self.known.clear()
+
+
+def encode_documents(lookup: Lookup, texts: Sequence[str]) -> Passage:
     """Tokens of all texts, end to end, with the lengths of documents and sentences.
 
     Sentences are encoded one by one. Each begins with the white space before it, where every
@@ -80,16 +117,11 @@ def encode_documents(backend: tokenizers.Tokenizer, texts: Sequence[str]) -> Pas
     follows 。 without a space gets Unigram's ▁ in front: the one exception.)
     """
     sentences = [list(_sentences(text)) for text in texts]
-    ids: list[NDArray[np.int64]] = []
-    for group in _groups(list(chain.from_iterable(sentences))):
-        encodings = backend.encode_batch_fast(group, add_special_tokens=False)
-        ids += [np.array(encoding.ids, dtype=np.int64) for encoding in encodings]
-    lengths = np.array([len(sentence) for sentence in ids], dtype=np.int64)
-    bounds = list(accumulate(map(len, sentences), initial=0))
-    documents = np.array([lengths[a:b].sum() for a, b in pairwise(bounds)], dtype=np.int64)
-    tokens = np.concatenate(ids) if ids else np.empty(0, dtype=np.int64)
+    tokens, lengths = lookup.encode(list(chain.from_iterable(sentences)))
+    bounds = np.cumsum([0, *map(len, sentences)])
+    documents = np.diff(np.cumsum([0, *lengths])[bounds])
     return Passage(
-        tokens.astype(token_type(backend.get_vocab_size())),
+        tokens.astype(token_type(lookup.backend.get_vocab_size())),
         documents[documents > 0],
         lengths[lengths > 0],
     )
@@ -105,13 +137,13 @@ def _sentences(text: str) -> Iterator[str]:
         yield text[start:end]
 
 
-def _groups(sentences: list[str]) -> Iterator[list[str]]:
+def _groups(texts: list[str]) -> Iterator[list[str]]:
     """Neighbours of about TOGETHER characters: the library needs much memory for each."""
     group: list[str] = []
     size = 0
-    for sentence in sentences:
-        group.append(sentence)
-        size += len(sentence)
+    for text in texts:
+        group.append(text)
+        size += len(text)
         if size >= TOGETHER:
             yield group
             group, size = [], 0

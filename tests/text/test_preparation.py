@@ -20,7 +20,7 @@ import pytest
 
 from firth.errors import FirthError, InputError, MismatchError, Misuse
 from firth.text.corpus import Corpus
-from firth.text.encoding import encode_documents
+from firth.text.encoding import Lookup, encode_documents
 from firth.text.preparation import prepare
 from firth.text.readers import Reading
 from firth.text.sentences import split_sentences
@@ -89,7 +89,7 @@ def test_sentence_by_sentence_gives_the_whole_document(sample: Path, kind: str) 
     size = 50 if kind == "char" else 400
     tokenizer, _ = train_tokenizer([sample], kind=kind, vocab_size=size, min_frequency=1)
     documents = [*Corpus([sample]), "Ɗan Ƙofa ya zo. Ya ce: “Sannu!” Na ji daɗi…", "a\nb. C\nD"]
-    passage = encode_documents(tokenizer.backend, documents)
+    passage = encode_documents(Lookup(tokenizer.backend), documents)
     starts = np.cumsum([0, *passage.documents])
     for i, document in enumerate(documents):
         assert passage.tokens[starts[i] : starts[i + 1]].tolist() == tokenizer.encode(document)
