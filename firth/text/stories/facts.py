@@ -69,6 +69,7 @@ RELATIONS = {
         (
             "{y} is the capital of {x}",
             "the capital of {x} is {y}",
+            "the capital of {x} is {y}",
             "the capital city of {x} is {y}",
             "{x} has {y} as its capital",
             "{x}'s capital is {y}",
@@ -198,6 +199,9 @@ RELATIONS = {
             "the sun {x} in the {y}",
             "each day the sun {x} in the {y}",
             "the sun always {x} in the {y}",
+            "in the {y} the sun {x}",
+            "the sun, as everyone can see, {x} in the {y}",
+            "the sun {x} each day in the {y}",
             "the {y} is where the sun {x}",
         ),
         ("Where does the sun {x}?", "On which side does the sun {x}?"),

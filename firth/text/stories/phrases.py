@@ -33,7 +33,8 @@ CLAUSES = (
     ", and again {a} thought of {k.the}",
     ", while (the shadow of a cloud lay|mist lay|sunlight lay|a light rain fell|evening fell|the "
     "smoke of chimneys hung) over the (roofs|streets|gardens|squares) of {town_}",
-    ", as {a} (told|wrote to) {a.s} <relative> in <city> (afterwards|that evening|years later|on "
+    ", as {a} (told|wrote to) {a.s} <relative> in (<city>|<capital>|<capital>) (afterwards|that "
+    "evening|years later|on "
     "<weekday>)",
     ", and (somewhere near|not far from|behind) the <place> a <cry>",
 )
@@ -53,7 +54,8 @@ RULES: dict[str, str] = {
     ),
     "one_day": _rows(
         """one day|one <daypart>|one <sky> <daypart>|on <weekday>|one <weekday>|
-        on <weekday> <daypart>|on a <sky> day in <month>|one <daypart> in <month>|on a <sky> <weekday>|early one <daypart>|
+        on <weekday> <daypart>|on a <sky> day in <month>|one <daypart> in <month>|
+        on a <sky> <weekday>|early one <daypart>|
         one <sky> day|late one <daypart>"""
     ),
     "later": _rows(
@@ -128,15 +130,23 @@ RULES: dict[str, str] = {
     ),
     "body": _rows("heart|head|hands|knees|eyes|cheeks"),
     "dog_target": _rows(
-        """mailman|mailman|mailman|postman|cat|stranger|visitor|milkman|neighbour|doorbell|
+        """mailman|mailman|mailman|mailman|mailman|mailman|postman|cat|stranger|visitor|milkman|neighbour|doorbell|
         moon|passing car|strangers at the gate|mailman's bicycle|new mailman"""
     ),
     "barks": _rows(
         "barked|barked loudly|barked and barked|barked again|barked angrily|barked twice"
     ),
     # ---- words with two senses, in both ----
+    "errand": _rows(
+        """store to buy (milk|milk|milk|milk|eggs|sugar|flour|butter|rice|cheese)|
+        store to buy (milk|milk|eggs|tea|salt)|shop to buy (milk|milk|eggs|sugar|cheese)|
+        bakery to buy (bread|rolls|buns)|market to buy (apples|pears|carrots|onions)|
+        flower shop to buy (roses|tulips)|bookshop to buy (books|maps)|post office to buy stamps|
+        pharmacy to buy medicine|shoe shop to buy boots"""
+    ),
     "senses": _rows(
-        """{a} ran a hand over the rough bark of (a|an old|a tall) (birch|oak|pine|willow) near the <place>|
+        """{a} ran a hand over the rough bark of (a|an old|a tall) (birch|oak|pine|willow)
+        near the <place>|
         a <job> was trying to park a (red|blue|green|white|black) car in front of the <place>|
         a <job> from <town> sat in the park and (read|slept|fed the birds)|
         in the church of <town> the bells began to ring|
@@ -164,6 +174,9 @@ RULES: dict[str, str] = {
     "job": "|".join(JOBS),
     "town": "|".join(TOWNS),
     "city": "|".join(row[0] for row in COUNTRIES.values()),
+    "capital": "|".join(
+        f"{row[0]}, the capital of {country}," for country, row in COUNTRIES.items()
+    ),
     "place": "|".join(PLACES),
     "hidden": "|".join(HIDING),
     "cry": "|".join(

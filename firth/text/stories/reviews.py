@@ -156,7 +156,7 @@ def opinion_clauses(t: Teller, kind: str, positive: bool) -> str:
     parts, good, bad = SUBJECTS[kind]
     same, other = (good, bad) if positive else (bad, good)
     part, second = t.sample(parts, 2)
-    words, others = t.sample(same, 2), t.pick(other)
+    words, (others, weak) = t.sample(same, 2), t.sample(other, 2)
     fixed = {
         "r_kind": kind,
         "r_part": part,
@@ -179,7 +179,7 @@ def opinion_clauses(t: Teller, kind: str, positive: bool) -> str:
     strong = verdict if t.chance(0.5) else t.words(t.pick(PLAIN[:2] + DENIED[:2]))
     if mood < 0.75:
         return t.words(t.pick(OTHERS).replace("{plus}", strong))
-    weak_part = f"the {second} {fixed['r_was2']} {f'not {words[1]}' if t.chance(0.4) else others}"
+    weak_part = f"the {second} {fixed['r_was2']} {f'not {words[1]}' if t.chance(0.4) else weak}"
     return t.pick(MIXED).format(plus=strong, minus=weak_part)
 
 

@@ -3,8 +3,17 @@
 from __future__ import annotations
 
 from firth.text.stories.agreement import minimal_pair
-from firth.text.stories.knowledge import ANIMALS, FAR, NUMBERS
-from firth.text.stories.lexicon import COMPANIES, JOBS, PLACES, RIVERS, SCHOOLS, STREETS
+from firth.text.stories.knowledge import ANIMALS, COUNTRIES, FAR, NUMBERS
+from firth.text.stories.lexicon import (
+    BOYS,
+    COMPANIES,
+    GIRLS,
+    JOBS,
+    PLACES,
+    RIVERS,
+    SCHOOLS,
+    STREETS,
+)
 from firth.text.stories.morphology import past
 from firth.text.stories.reviews import remark
 from firth.text.stories.teller import Teller
@@ -63,7 +72,7 @@ def open_story(t: Teller, a: Person) -> None:
     t.say(t.pick(OPENINGS))
     if a.town in t.sentences[told]:
         t.ask("Where did {a.name} live?", a.town)
-    for trait in t.sample(TRAITS_TOLD, 1 if t.chance(0.5) else 2):
+    for trait in dict.fromkeys(t.sample(TRAITS_TOLD, 1 if t.chance(0.4) else 2)):
         trait(t, a)
 
 
@@ -124,7 +133,38 @@ def _likes(t: Teller, a: Person) -> None:
     )
 
 
-TRAITS_TOLD = (_age, _job, _pet, _likes)
+def _origin(t: Teller, a: Person) -> None:
+    """Where the family comes from; the capital of that country comes up."""
+    country = t.pick(_SPOKEN_OF)
+    city, people, *_ = COUNTRIES[country]
+    if t.chance(0.5):
+        kin = f"{t.pick(('mother', 'aunt', 'grandmother', 'sister'))} {t.cast.unused(GIRLS)}"
+    else:
+        kin = f"{t.pick(('father', 'uncle', 'grandfather', 'brother'))} {t.cast.unused(BOYS)}"
+    told = (
+        "the capital of {s_country} is {s_city}"
+        if country != "France"
+        else "{s_city} is the capital of {s_country}"
+    )
+    t.one_of(
+        "{a.s} {s_kin} (came from|had been born in|lived in) {s_city}, (the capital of "
+        "{s_country}|which is the capital of {s_country}).",
+        f"{{a}} (had been born|had once lived) in {{s_country}} and (knew|could tell you) that "
+        f"{told}.",
+        "{a.s} {s_kin} was {s_people} and often spoke of {s_city}, {s_country}'s capital(| and "
+        "its <place>| and its lights| on winter evenings).",
+        f'"(Never forget|Remember|You should know): {told}," {{a.s}} {{s_people}} {{s_kin}} used '
+        f"to say.",
+        f"{{a}} had a map on the wall, and (from it|so) {{a.it}} had learned that {told}.",
+        s_kin=kin,
+        s_country=country,
+        s_city=city,
+        s_people=people,
+    )
+
+
+_SPOKEN_OF = tuple(country for country, row in COUNTRIES.items() for _ in range(row[3]))
+TRAITS_TOLD = (_age, _job, _pet, _likes, _origin, _origin)
 
 
 def sounds(t: Teller) -> None:
@@ -187,32 +227,15 @@ def wild_sounds(t: Teller) -> None:
         )
 
 
+REMARKABLE = tuple(
+    "sun sun sun sound sound food shop colour opposite tool young season kind home job "
+    "language".split()
+)
+
+
 def did_you_know(t: Teller) -> None:
     """A fact, as people drop them in conversation."""
-    t.fact(
-        t.pick(
-            (
-                "capital",
-                "capital",
-                "capital",
-                "capital",
-                "sun",
-                "sun",
-                "sound",
-                "food",
-                "shop",
-                "colour",
-                "opposite",
-                "tool",
-                "young",
-                "season",
-                "kind",
-                "home",
-                "job",
-                "language",
-            )
-        )
-    )
+    t.fact("capital" if t.chance(0.5) else t.pick(REMARKABLE))
     t.one_of(
         '"Did you know that {fact}?" <asked> {b}.',
         '"I read in a book that {fact}," said {a}.',
@@ -258,9 +281,18 @@ def aside(t: Teller) -> None:
     kind = t.rng.random()
     if kind < 0.15:
         t.say("<senses>.")
-    elif kind < 0.22:
+    elif kind < 0.19:
         t.say('"{s_good}," (said|answered|whispered) {b}.', s_good=minimal_pair(t.rng).good[:-1])
-    elif kind < 0.45:
+    elif kind < 0.29:
+        t.one_of(
+            '"<ago> I went to the <errand>," said {b}.',
+            '"I went to the <errand>, but it was (closed|too late|Sunday)," {b} told {a.o}.',
+            '"I went to the <errand> for my <relative>," said {b}.',
+            "{b} had gone to the <errand>, and {a} waited (in front of the <place>|at the gate).",
+            "A <job> went to the <errand>, and a <job> from <town> held the door.",
+            "On the way {a} met a <job> who went to the <errand>.",
+        )
+    elif kind < 0.48:
         did_you_know(t)
     elif kind < 0.6:
         weather(t)

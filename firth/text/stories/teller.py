@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 _PLURAL_FORM = {"was": "were", "is": "are", "has": "have", "does": "do", "goes": "go"}
 MANY = 5  # details are enough for one story
-OWN = 13.5  # bits of choice in a sentence: fewer, and another story is likely to have it too
+OWN = 10.0  # bits of choice in a sentence: fewer, and another story is likely to have it too
 _SPEAKER = re.compile(r'" ([^".,:;]+)(?=\.(?: "|$))')  # "…," said Anna.
 _CASES = {"": 0, "o": 1, "s": 2, "self": 3}
 

@@ -39,9 +39,8 @@ def lesson(t: Teller) -> None:
     )
     right = 0
     kinds = [
-        "capital",
-        "capital",
-        "capital",
+        *["capital"] * 9,
+        "sun",
         "sun",
         "opposite",
         "colour",

@@ -348,7 +348,7 @@ def doctor(t: Teller) -> None:
     )
     t.sum_up(
         "{a.name} had {illness}, and {b.name}, a {job}, helped {a.them}.",
-        "{b.name} cured {a.name}.",
+        "{b.name} cured {a.name}, who had {illness}.",
     )
     close(t)
 
