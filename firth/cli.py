@@ -50,15 +50,17 @@ def verb(group: typer.Typer, name: str) -> Callable[[Callable[..., Output]], Cal
         def run(*, json_: bool, debug: bool, **options: Any) -> None:
             try:
                 output = function(**options)
+                if json_:
+                    print(json.dumps(output.values, default=str))
+                else:
+                    _console().print(*output.view, sep="\n")
+            except BrokenPipeError:
+                raise
             except (FirthError, KeyboardInterrupt, Exception) as error:
                 if debug:
                     traceback.print_exc()
                 print(f"firth: {_sentence(error, debug)}", file=sys.stderr)
                 raise typer.Exit(getattr(error, "exit_code", 1)) from None
-            if json_:
-                print(json.dumps(output.values, ensure_ascii=False, default=str))
-            else:
-                _console().print(*output.view, sep="\n")
 
         signature = inspect.signature(function)
         extra = [
@@ -78,7 +80,7 @@ def verb(group: typer.Typer, name: str) -> Callable[[Callable[..., Output]], Cal
 
 def _sentence(error: BaseException, debug: bool) -> str:
     if isinstance(error, KeyboardInterrupt):
-        return "Interrupted; what was complete is kept, and the same command goes on from there."
+        return "Interrupted; nothing half-written has its final name, and `prepare` can go on."
     if isinstance(error, FirthError):
         return str(error)
     hint = "" if debug else " Run it again with --debug to see where."
@@ -88,7 +90,8 @@ def _sentence(error: BaseException, debug: bool) -> str:
 def _console() -> Any:
     from rich.console import Console
 
-    return Console(highlight=False)
+    sys.stdout.reconfigure(errors="replace")  # type: ignore[union-attr]
+    return Console(highlight=False, markup=False, emoji=False)
 
 
 # ---- options that several verbs share ---------------------------------------------------------
@@ -189,6 +192,8 @@ def tokenizer_train(
     from firth import terminal
     from firth.text.vocabulary import train_tokenizer
 
+    if out.is_file():
+        raise Misuse(f"{out} is a file; a tokenizer needs a directory.")
     with terminal.progress() as progress:
         tokenizer, report = train_tokenizer(
             paths,
@@ -219,6 +224,7 @@ def tokenizer_show(
     from firth.text.tokenizer import Tokenizer
 
     tokenizers = {str(path): Tokenizer.load(path) for path in directories}
+    text = [t.encode("utf-8", "surrogateescape").decode("utf-8", "replace") for t in text]
     values = [
         {
             "tokenizer": name,
@@ -248,8 +254,8 @@ def prepare(
         list[str] | None, Option(help="Text for validation; may be given several times.")
     ] = None,
     valid_fraction: Annotated[
-        float, Option(help="Without --valid: the share of documents kept for validation.")
-    ] = 0.01,
+        float | None, Option(help="The share of documents kept for validation; 0.01 if not given.")
+    ] = None,
     dedup: Annotated[
         bool, Option("--dedup", help="Leave out exact and near copies of earlier documents.")
     ] = False,
@@ -305,6 +311,8 @@ def objectives(
     from firth.objectives.table import OBJECTIVES
     from firth.text.shards import Shards
 
+    if data is None and objective:
+        raise Misuse("--objective chooses what to show of --data: give both.")
     if data is None:
         rows = [
             {"objective": name, "about": row.about, "source": row.source}

@@ -53,8 +53,13 @@ def write_array(path: Path, array: NDArray[Any]) -> None:
 
 def write_json(path: Path, value: Any) -> None:
     """Write a value as readable JSON, whole or not at all."""
+    text = json.dumps(value, indent=2, ensure_ascii=False)
+    if any(
+        "\ud800" <= character <= "\udfff" for character in text
+    ):  # a file name that is not UTF-8
+        text = json.dumps(value, indent=2)
     with atomic_file(path) as file:
-        file.write((json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode())
+        file.write(f"{text}\n".encode())
 
 
 def sync_directory(path: Path) -> None:

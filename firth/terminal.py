@@ -71,7 +71,7 @@ def prepared(prepared: Prepared) -> list[RenderableType]:
     if prepared.resumed:
         lines.append("An interrupted run was continued.")
     if "valid" not in prepared.splits:
-        lines.append("No document is kept for validation; raise --valid-fraction or give --valid.")
+        lines.append("No document is kept for validation.")
     return [*lines, f"The shards are in {prepared.path}."]
 
 
@@ -126,7 +126,7 @@ def _readable(kind: str, token: str) -> str:
     >>> _readable("bpe", "ĠÃ©tÃ©"), _readable("bpe", "Ã"), _readable("wordpiece", "##té")
     ('Ġété', '\\\\xc3', '##té')
     """
-    if kind != "bpe":
+    if kind != "bpe" or any(character not in BYTES for character in token):
         return token.replace("\n", "⏎")
     spelt = bytes(BYTES[character] for character in token).decode("utf-8", "backslashreplace")
     return spelt.replace(" ", "Ġ").replace("\n", "Ċ")

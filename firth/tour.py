@@ -61,8 +61,9 @@ def demo(
 ) -> Tour:
     """Stories, tokenizers, shards, and what each objective hides: everything before the models."""
     out = Path(out)
-    for made in ("stories", "shards"):  # the demo's own, from an earlier run
-        shutil.rmtree(out / made, ignore_errors=True)
+    for made, mark in (("stories", "stories.json"), ("shards", "index.json")):
+        if (out / made / mark).is_file():  # its own, from an earlier run
+            shutil.rmtree(out / made)
     stories = write_stories(out / "stories", words=WORDS, seed=0, progress=progress)
     train, dev = out / "stories/train.txt", out / "stories/dev.txt"
     tokenizers = {}

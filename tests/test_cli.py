@@ -110,6 +110,18 @@ def test_a_traceback_only_with_debug(firth: Firth) -> None:
     assert debug.returncode == plain.returncode == 1
 
 
+def test_brackets_and_odd_terminals_do_no_harm(bert: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "firth", "tokenizer", "show", str(bert), "--text"]
+    shown = subprocess.run([*command, "a [/red] [mask]"], capture_output=True, text=True)
+    assert "a [/red] [mask]" in shown.stdout
+    ascii_only = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    for extra in ([], ["--json"]):
+        done = subprocess.run([*command, "é", *extra], capture_output=True, env=ascii_only)
+        assert done.returncode == 0
+    invalid = subprocess.run([*map(str.encode, command), b"a\xffb"], capture_output=True)
+    assert invalid.returncode == 0
+
+
 def test_a_bug_is_a_sentence_too(capsys: pytest.CaptureFixture[str]) -> None:
     import typer
 

@@ -117,9 +117,11 @@ def raw_length(length: int, rate: float = 0.15, mean_length: float = 3.0) -> int
     >>> raw_length(512)
     568
     """
-    raw = length
+    if length < 3:
+        raise Misuse(f"Span corruption needs a length of at least 3, not {length}.")
+    raw = 2
     while True:
-        noise = round((raw + 1) * rate)
+        noise = max(1, round((raw + 1) * rate))
         if raw + 1 - noise + max(1, round(noise / mean_length)) + 1 > length:
             return raw
         raw += 1
@@ -150,7 +152,8 @@ def _poisson_spans(
     ends = np.minimum(np.cumsum(lengths, axis=1), budget[:, None])
     lengths = np.diff(ends, axis=1, prepend=0)
     drawn = (ends - lengths < budget[:, None]) & (columns < room[:, None])
-    return lengths, drawn
+    # Never more masks than hidden tokens: the text must not grow.
+    return lengths, drawn & (columns < ends)
 
 
 def _shuffled(packed: Packed) -> Packed:

@@ -39,7 +39,7 @@ def masked(
     (['[CLS] [MASK] quick [MASK] fox jump ##s [SEP]'], 'the brown')
     """
     hideable = ~vocabulary.special[packed.tokens]
-    if whole_words:
+    if whole_words and hideable.any():
         hidden = _choose_words(packed, hideable, word_starts(packed, vocabulary), rate)
     else:
         sizes = _per_sequence(packed, hideable)
@@ -72,9 +72,9 @@ def masked_spans(packed: Packed, vocabulary: Vocabulary, *, rate: float = 0.15) 
     starts = hideable & word_starts(packed, vocabulary)
     span = _choose_spans(packed, hideable, starts, rate)  # (N,) number of its span, or -1
     positions = np.flatnonzero(span >= 0)
-    _, first, number = np.unique(span[positions], return_index=True, return_inverse=True)
-    last = np.append(first[1:], len(positions)) - 1
-    begin, end = positions[first][number], positions[last][number]
+    _, number, sizes = np.unique(span[positions], return_inverse=True, return_counts=True)
+    ends = np.cumsum(sizes)
+    begin, end = positions[(ends - sizes)[number]], positions[(ends - 1)[number]]
     offsets = packed.offsets.copy()
     offsets[positions] = offsets[begin]  # one fate for all tokens of a span
     tokens = _replaced(packed, vocabulary, span >= 0, offsets, 0.1, 0.1)

@@ -85,6 +85,7 @@ def _join(
     backs = np.minimum(second.lengths, room - fronts)
     cls, sep = [vocabulary.id("cls", "bos")], [vocabulary.id("sep", "eos")]
     rows, segments = [], []
+    second = replace(second, keys=derive(second.keys, 1))  # coins of its own
     texts = _cut(first, fronts, truncation), _cut(second, backs, truncation)
     for a, b in zip(*texts, strict=True):
         rows.append(np.concatenate((cls, a, sep, b, sep)))

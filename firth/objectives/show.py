@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from firth.draws import Longs
-from firth.errors import Misuse
+from firth.errors import InputError, Misuse
 from firth.objectives.batch import Batch
 from firth.objectives.replaced import replaced
 from firth.objectives.table import OBJECTIVES
@@ -61,7 +61,9 @@ def show_objectives(
         try:
             drawn, _ = objective.draw(sampler, Position(), length=length, tokens=4 * length)
             batch = objective.build(sampler, drawn, tokenizer.vocabulary, length=length)
-        except Misuse as error:  # the vocabulary lacks a token that it needs
+            if not len(batch.inputs.keys):
+                raise Misuse(f"No text is long enough for a length of {length}.")
+        except (Misuse, InputError) as error:  # what the vocabulary or the text lacks
             if names:
                 raise
             reasons[name] = str(error)

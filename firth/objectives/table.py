@@ -101,9 +101,8 @@ def _infilling(
 def _take_for_spans(
     sampler: Sampler, position: Position, *, length: int, tokens: int
 ) -> tuple[Pieces, Position]:
-    """As much text as gives inputs of `length` when its spans are taken out."""
-    raw = raw_length(length)
-    return sampler.take(position, length=raw, tokens=tokens * raw // length, frame=0)
+    """Pieces that give inputs of at most `length` when spans are taken out; an end token each."""
+    return sampler.take(position, length=raw_length(length) + 1, tokens=tokens, frame=1)
 
 
 ENCODER, DECODER, BOTH = "encoder", "decoder", "encoder-decoder"

@@ -26,7 +26,7 @@ Made = TypeVar("Made")
 
 DOCUMENTS = 1024  # looked up together
 SMALLEST = 16  # tokens: a smaller rest of a batch is left empty rather than filled with a fragment
-ORDER, PAIR = 0, 40  # what is drawn
+PAIR = 40  # what is drawn
 
 
 Row = tuple[int, int, int, int, int]  # document, first token, end, epoch, position of the first
@@ -72,12 +72,13 @@ class Sampler:
 
         A document longer than that goes on in the next piece, in this batch or another.
         """
-        if length <= frame:
+        if min(length, tokens) <= frame:
             raise Misuse(
-                f"A sequence length of {length} has no room for text beside {frame} special tokens."
+                f"A sequence length of {min(length, tokens)} has no room for text beside {frame} "
+                "special tokens."
             )
         rows: list[Row] = []
-        left, least = tokens, min(SMALLEST, length, tokens)
+        left, least = tokens, max(frame + 1, min(SMALLEST, length, tokens))
         for document, start, end, epoch, token in self._from(position):
             while start < end:
                 if left < least:

@@ -138,8 +138,12 @@ def cleaned(texts: Iterable[str], wanted: bool, report: Report) -> Iterator[str]
         yield text if text and not text.isspace() else ""
 
 
-def no_documents(corpus: Corpus) -> InputError:
-    """The error of a corpus from which nothing is left."""
+def no_documents(corpus: Corpus, report: Report, elsewhere: object = None) -> InputError:
+    """The error of a corpus from which nothing is left, with where it went."""
     names = ", ".join(source.name for source in corpus.sources[:3])
     more = f" and {len(corpus.sources) - 3} more" if len(corpus.sources) > 3 else ""
-    return InputError(f"No documents with text are left of {names}{more}.")
+    went = [f"{count:,} {why}" for why, count in sorted(report.removed.items())]
+    went += ["the rest is kept for validation"] if elsewhere else []
+    return InputError(
+        f"No documents are left of {names}{more} ({', '.join(went) or 'none there'})."
+    )

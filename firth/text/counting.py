@@ -117,7 +117,7 @@ def count_words(
         report.add(part)
         progress("counting words", done[0], corpus.size)
     if not report.documents:
-        raise no_documents(corpus)
+        raise no_documents(corpus, report)
     words = Counts(scratch / "words")
     chunks = _chunks(pieces.items(), 20_000)
     for counts in ordered_map(partial(_word_counter, backend.to_str()), chunks, workers):

@@ -25,13 +25,14 @@ from firth.text.corpus import START, Batch, Corpus, Position, Report, cleaned, n
 from firth.text.counting import Progress
 from firth.text.dedup import digests, find_duplicates, open_fingerprints, signatures
 from firth.text.encoding import Encoded, Flags, Work, encoder
-from firth.text.readers import Reading
+from firth.text.readers import Reading, Source
 from firth.text.shards import ARRAYS, FORMAT, Passage, damaged, read_index, write_shard
 from firth.text.tokenizer import Tokenizer
 from firth.workers import ordered_map
 
 SPLITS = ("train", "valid")
-JOURNAL, DUPLICATES = "journal.json", "duplicates.npy"
+LOCK, JOURNAL = "prepare.lock", "journal.json"
+DUPLICATES, FINGERPRINTS = "duplicates.npy", "fingerprints"
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,7 @@ def prepare(
     tokenizer: str | Path,
     out: str | Path,
     valid: Sequence[str | Path] = (),
-    valid_fraction: float = 0.01,
+    valid_fraction: float | None = None,
     dedup: bool = False,
     reading: Reading = Reading(),
     clean: bool = True,
@@ -81,24 +82,29 @@ def prepare(
 ) -> Prepared:
     """Tokenise text into shards that training reads; started again, it continues where it stopped.
 
-    The validation part is `valid`, or about `valid_fraction` of the documents. With `dedup`, a
-    document that repeats an earlier one, exactly or nearly, is left out; validation text counts as
-    earlier than all training text.
+    The validation part is `valid`, or a share of the documents: `valid_fraction`, or 0.01. With
+    `dedup`, a document that repeats an earlier one, exactly or nearly, is left out; validation text
+    counts as earlier than all training text.
     """
-    if not 0 <= valid_fraction < 1:
-        raise Misuse(f"--valid-fraction is a share from 0 to below 1, not {valid_fraction}.")
-    if dedup and "-" in (*paths, *valid):
-        raise Misuse("--dedup reads the text twice: save standard input to a file first.")
+    if valid and valid_fraction is not None:
+        raise Misuse("Give --valid or --valid-fraction, not both.")
+    fraction = 0.0 if valid else 0.01 if valid_fraction is None else valid_fraction
+    if not 0 <= fraction < 1:
+        raise Misuse(f"--valid-fraction is a share from 0 to below 1, not {fraction}.")
     reader = Tokenizer.load(tokenizer)
     corpora = {"valid": Corpus(valid, reading, clean=clean)} if valid else {}
     corpora["train"] = Corpus(paths, reading, clean=clean)
-    fraction = 0.0 if valid else valid_fraction
+    streams = [source.name for c in corpora.values() for source in c.sources if source.is_stream]
+    if streams and (dedup or len(streams) > len(set(streams))):
+        raise Misuse(
+            f"{streams[0]} can be read only once: save what comes from it to a file first."
+        )
     plan = _plan(reader, corpora, dedup=dedup, fraction=fraction, shard_tokens=shard_tokens)
-    out = Path(out)
-    if done := _finished(out, plan):
+    out = Path(os.path.realpath(out))
+    if done := _finished(out, plan, comparable=not streams):
         return done
     with _partial_directory(out) as folder:
-        journal = _load_journal(folder, plan)
+        journal = Journal(plan) if streams else _load_journal(folder, plan)
         _sweep(folder, journal)
         journal.save(folder / JOURNAL)
         resumed = bool(journal.documents)
@@ -106,7 +112,7 @@ def prepare(
         make = partial(encoder, reader.backend.to_str(), clean, fraction)
         _write_shards(folder, journal, corpora, make, flags, workers, progress)
         if not journal.shards["train"]:
-            raise no_documents(corpora["train"])
+            raise no_documents(corpora["train"], journal.report, journal.shards["valid"])
         reader.save(folder)
         return _finish(folder, out, journal, reader, resumed)
 
@@ -114,22 +120,21 @@ def prepare(
 def _plan(reader: Tokenizer, corpora: dict[str, Corpus], **options: Any) -> dict[str, Any]:
     """All that decides what the shards will hold: a journal of another plan is of no use."""
     sources = {
-        split: [_identity(source.name) for source in corpus.sources]
-        for split, corpus in corpora.items()
+        split: [_identity(source) for source in corpus.sources] for split, corpus in corpora.items()
     }
     first = corpora["train"]
     options |= {**asdict(first.reading), "clean": first.clean}
     return {"tokenizer": reader.fingerprint, "sources": sources, "options": options}
 
 
-def _identity(name: str) -> list[Any]:
-    if not os.path.isfile(name):
-        return [name]
-    status = os.stat(name)
-    return [os.path.abspath(name), status.st_size, status.st_mtime_ns]
+def _identity(source: Source) -> list[Any]:
+    if not os.path.isfile(source.name):
+        return [source.format, source.name]
+    status = os.stat(source.name)
+    return [os.path.abspath(source.name), status.st_size, status.st_mtime_ns]
 
 
-def _finished(out: Path, plan: dict[str, Any]) -> Prepared | None:
+def _finished(out: Path, plan: dict[str, Any], comparable: bool) -> Prepared | None:
     """What lies under the final name, if it is just what is asked for; anything else stays safe."""
     if not out.exists() or (out.is_dir() and not any(out.iterdir())):
         return None
@@ -140,11 +145,12 @@ def _finished(out: Path, plan: dict[str, Any]) -> Prepared | None:
         raise MismatchError(
             f"{out} holds shards made with another tokenizer; choose another --out or remove it."
         )
-    if index["plan"] != plan:
+    if index["plan"] != plan or not comparable:
         raise MismatchError(
             f"{out} holds shards of other text or with other options; "
             "choose another --out or remove it."
         )
+    _clear(out)
     return _summary(out, index, resumed=False)
 
 
@@ -152,24 +158,37 @@ def _finished(out: Path, plan: dict[str, Any]) -> Prepared | None:
 def _partial_directory(out: Path) -> Iterator[Path]:
     """The directory the work happens in, for one process alone."""
     folder = out.with_name(out.name + ".partial")
-    if folder.exists() and not (folder / "lock").exists() and any(folder.iterdir()):
+    if folder.exists() and not all(_is_ours(path) for path in folder.iterdir()):
         raise Misuse(f"{folder} exists and is not Firth's; move it, or choose another --out.")
     kept = f"What is complete is kept in {folder}: the same command goes on from there."
     with storage_errors(folder, kept):
         folder.mkdir(parents=True, exist_ok=True)
-        with open(folder / "lock", "w") as lock:
+        with open(folder / LOCK, "w") as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:
                 raise FirthError(f"Another process is writing {folder}; wait for it.") from error
-            yield folder
+            try:
+                yield folder
+            except BaseException:
+                if not any(folder.glob("*.npy")):  # nothing to go on from
+                    shutil.rmtree(folder)
+                raise
+
+
+def _is_ours(path: Path) -> bool:
+    """Whether a name in a partial directory is one that this job writes."""
+    known = {LOCK, JOURNAL, FINGERPRINTS, "index.json", "tokenizer.json", "tokenizer_config.json"}
+    name = path.name
+    return (
+        name in known or name.endswith(".npy") or (name.startswith(".") and name.endswith(".tmp"))
+    )
 
 
 def _load_journal(folder: Path, plan: dict[str, Any]) -> Journal:
     """The journal of an interrupted run of this very plan, or a new one in an empty folder."""
     path = folder / JOURNAL
-    streams = ["-"] in plan["sources"]["train"] + plan["sources"].get("valid", [])
-    if path.is_file() and not streams:  # standard input is gone and cannot be read again
+    if path.is_file():
         journal = Journal.load(path)
         entries = [entry for entries in journal.shards.values() for entry in entries]
         if journal.plan == plan and not any(damaged(folder, entry) for entry in entries):
@@ -181,10 +200,10 @@ def _load_journal(folder: Path, plan: dict[str, Any]) -> Journal:
 def _sweep(folder: Path, journal: Journal) -> None:
     """Remove what an interrupted run left half done."""
     names = [entry["name"] for entries in journal.shards.values() for entry in entries]
-    known = {f"{name}.{key}.npy" for name in names for key in ARRAYS} | {"lock"}
+    known = {f"{name}.{key}.npy" for name in names for key in ARRAYS} | {LOCK}
     known |= {JOURNAL, DUPLICATES} if (folder / JOURNAL).is_file() else set()
     for path in folder.iterdir():
-        if path.is_dir():
+        if path.name == FINGERPRINTS:
             shutil.rmtree(path)
         elif path.name not in known:
             path.unlink()
@@ -196,7 +215,7 @@ def _duplicates(
     """A flag for every document of all corpora, found once and kept beside the journal."""
     path = folder / DUPLICATES
     if not path.is_file():
-        scratch = folder / "fingerprints"
+        scratch = folder / FINGERPRINTS
         with open_fingerprints(scratch) as append:
             for corpus in corpora.values():
                 make = partial(_fingerprinter, corpus.clean)
@@ -278,11 +297,16 @@ def _finish(
         "plan": journal.plan,
     }
     write_json(folder / "index.json", index)
-    for name in (JOURNAL, DUPLICATES, "lock"):
-        (folder / name).unlink(missing_ok=True)
     os.rename(folder, out)
     sync_directory(out.parent)
+    _clear(out)
     return _summary(out, index, resumed)
+
+
+def _clear(out: Path) -> None:
+    """Remove what only the work needed."""
+    for name in (JOURNAL, DUPLICATES, LOCK):
+        (out / name).unlink(missing_ok=True)
 
 
 def _totals(shards: list[dict[str, Any]]) -> dict[str, Any]:

@@ -54,6 +54,11 @@ class Source:
     compression: str = ""
 
     @property
+    def is_stream(self) -> bool:
+        """Whether it can be read only once: standard input, a pipe."""
+        return self.format != "datasets" and not os.path.isfile(self.name)
+
+    @property
     def size(self) -> int:
         """Bytes on the disk; 0 where that is not known."""
         return os.path.getsize(self.name) if os.path.isfile(self.name) else 0
@@ -100,22 +105,25 @@ def find_sources(paths: Iterable[str | Path], reading: Reading) -> tuple[list[So
     for path in map(str, paths):
         if path == "-":
             sources.append(Source("-", reading.format or "txt"))
-        elif path.startswith("datasets:"):
+            continue
+        if path.startswith("datasets:"):
             sources.append(Source(path.removeprefix("datasets:"), "datasets"))
-        elif os.path.isdir(path):
-            inside = [_source(file, None) for file in _walk(path)]
-            sources += [source for source in inside if source]
-            skipped += inside.count(None)
-        elif os.path.exists(path):
-            sources.append(_named_source(path, reading.format))
-        elif matches := sorted(glob.glob(path, recursive=True)):
-            sources += [_named_source(m, reading.format) for m in matches if os.path.isfile(m)]
-        else:
+            continue
+        matches = [path] if os.path.exists(path) else sorted(glob.glob(path, recursive=True))
+        if not matches:
             what = "No file matches" if glob.has_magic(path) else "There is no file or folder"
             raise InputError(f"{what} {path}.")
+        for match in matches:
+            if os.path.isdir(match):
+                inside = [_source(file, None) for file in _walk(match)]
+                sources += [source for source in inside if source]
+                skipped += inside.count(None)
+            else:
+                sources.append(_named_source(match, reading.format))
     if not sources:
         raise InputError(f"There is no file to read in {', '.join(map(str, paths))}.")
-    return list(dict.fromkeys(sources)), skipped
+    unique = {(os.path.abspath(source.name), source.format): source for source in reversed(sources)}
+    return list(unique.values())[::-1], skipped
 
 
 def _walk(folder: str) -> Iterator[str]:
@@ -157,7 +165,7 @@ def _read_text(name: str, stream: BinaryIO, reading: Reading, tally: Tally) -> I
             tally["long documents cut"] += full
             yield "".join(block)
             block, size = [], 0
-        if not blank:
+        if not blank or reading.documents == "file":
             block.append(line)
             size += len(line)
     if block:
@@ -233,7 +241,8 @@ def _read_json_lines(name: str, stream: BinaryIO, reading: Reading, tally: Tally
         try:
             row = json.loads(line)
         except (ValueError, RecursionError) as error:
-            raise InputError(f"{where} is not JSON: {error}.") from error
+            reason = error.msg if isinstance(error, json.JSONDecodeError) else error
+            raise InputError(f"{where} is not JSON: {reason}.") from error
         if not isinstance(row, dict):
             raise InputError(f"{where} is not a JSON object but {type(row).__name__}.")
         if reading.column not in row:
@@ -243,7 +252,7 @@ def _read_json_lines(name: str, stream: BinaryIO, reading: Reading, tally: Tally
 
 def _read_csv(name: str, stream: BinaryIO, reading: Reading, tally: Tally) -> Iterator[str]:
     lines = (line for _, line in _lines(name, stream, reading, tally, cut=False))
-    return _read_table(name, csv.reader(lines), reading)
+    return _read_table(name, csv.reader(lines, strict=True), reading)
 
 
 def _read_tsv(name: str, stream: BinaryIO, reading: Reading, tally: Tally) -> Iterator[str]:
@@ -261,7 +270,7 @@ def _read_table(name: str, rows: Any, reading: Reading) -> Iterator[str]:
         for row in rows:
             if not row:
                 continue
-            if len(row) < len(header):
+            if len(row) != len(header):
                 raise InputError(
                     f"{name} line {rows.line_num}: {len(row)} fields where the header has "
                     f"{len(header)}."

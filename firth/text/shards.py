@@ -83,6 +83,8 @@ def read_index(folder: Path) -> dict[str, Any]:
             raise InputError(
                 f"{path} has format {index['format']}; this version of Firth reads {FORMAT}."
             )
+        for key in ("tokenizer", "splits", "report", "plan"):
+            index[key]
     except (ValueError, KeyError, TypeError) as error:
         raise InputError(f"{path} is not an index of shards: {error!r}.") from error
     return index  # type: ignore[no-any-return]

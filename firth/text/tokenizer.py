@@ -115,6 +115,8 @@ class Tokenizer:
             config = json.loads(settings.read_bytes()) if settings.is_file() else {}
         except ValueError as error:
             raise InputError(f"{settings} is not JSON: {error}.") from error
+        if not isinstance(config, dict):
+            raise InputError(f"{settings} is not a JSON object.")
         return cls(backend, config)
 
     def save(self, path: str | Path) -> None:

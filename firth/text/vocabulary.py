@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +22,7 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
 from firth.errors import InputError, Misuse, storage_errors
 from firth.text.corpus import Corpus, Report
 from firth.text.counting import Progress, count_words, frequent
-from firth.text.merges import Recipe, learn_merges
+from firth.text.merges import Learned, Recipe, learn_merges
 from firth.text.readers import Reading
 from firth.text.tokenizer import SENTINEL, Tokenizer
 
@@ -89,9 +90,7 @@ class Lesson:
 
 
 def _learn_wordpiece(lesson: Lesson) -> models.Model:
-    # A character may need two tokens, `a` and `##a`: together at most two thirds.
-    recipe = lesson.recipe(prefix="##", max_alphabet=lesson.size // 3)
-    learned = learn_merges(lesson.words, lesson.counts, recipe, _merging(lesson))
+    learned = _learn_marked(lesson, prefix="##")
     ids = {token: i for i, token in enumerate(learned.tokens)}
     return models.WordPiece(ids, unk_token=lesson.unknown, max_input_chars_per_word=100)
 
@@ -105,12 +104,26 @@ def _learn_bpe(lesson: Lesson) -> models.Model:
 
 
 def _learn_bpe_word(lesson: Lesson) -> models.Model:
-    recipe = lesson.recipe(suffix="</w>", max_alphabet=lesson.size // 3)
-    learned = learn_merges(lesson.words, lesson.counts, recipe, _merging(lesson))
+    learned = _learn_marked(lesson, suffix="</w>")
     ids = {token: i for i, token in enumerate(learned.tokens)}
-    return models.BPE(
-        ids, learned.merges, unk_token=lesson.unknown, end_of_word_suffix=recipe.suffix
-    )
+    return models.BPE(ids, learned.merges, unk_token=lesson.unknown, end_of_word_suffix="</w>")
+
+
+def _learn_marked(lesson: Lesson, **mark: str) -> Learned:
+    """Learn merges of characters that may need two tokens each, such as `a` and `##a`.
+
+    At most two thirds of the vocabulary are single characters, the most frequent ones, unless
+    there is not enough else to fill it: Chinese has few merges and many characters.
+    """
+    alphabet = len(set().union(*lesson.words))
+    limit = max(1, (lesson.size - len(lesson.specials)) // 3)
+    while True:
+        recipe = lesson.recipe(max_alphabet=limit, **mark)
+        learned = learn_merges(lesson.words, lesson.counts, recipe, _merging(lesson))
+        missing = lesson.size - len(learned.tokens)
+        if missing <= 0 or limit >= alphabet:
+            return learned
+        limit += max(1, missing // 2)
 
 
 def _merging(lesson: Lesson) -> Callable[[int, int], None]:
@@ -120,6 +133,25 @@ def _merging(lesson: Lesson) -> Callable[[int, int], None]:
 def _learn_unigram(lesson: Lesson) -> models.Model:
     """Kudo (2018), by the library's trainer, on a sample in proportion to the counts."""
     lesson.progress("learning pieces", 0, 1)
+    letters: Counter[str] = Counter()
+    for word, times in zip(lesson.words, lesson.counts, strict=True):
+        for letter in word:
+            letters[letter] += times
+    ranked = sorted(letters, key=lambda letter: (-letters[letter], letter))
+    room = lesson.size - len(lesson.specials)
+    limit = max(1, room // 2)  # single characters, or more if nothing else fills the vocabulary
+    while True:
+        pieces = _unigram_pieces(lesson, set(ranked[:limit]))
+        missing = lesson.size - len(pieces)
+        if missing <= 0 or limit >= min(room, len(ranked)):
+            break
+        limit = min(room, limit + missing)
+    unknown = lesson.specials.index(lesson.unknown)
+    return models.Unigram(_settled(pieces, lesson.specials), unknown, byte_fallback=False)
+
+
+def _unigram_pieces(lesson: Lesson, letters: set[str]) -> list[list[Any]]:
+    """Pieces made of these letters, each with its score."""
     scratch = tokenizers.Tokenizer(models.Unigram())
     scratch.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     trainer = trainers.UnigramTrainer(
@@ -129,32 +161,24 @@ def _learn_unigram(lesson: Lesson) -> models.Model:
         show_progress=False,
     )
     try:
-        scratch.train_from_iterator(_sample(lesson.words, lesson.counts, lesson.size // 2), trainer)
+        scratch.train_from_iterator(_sample(lesson.words, lesson.counts, letters), trainer)
     except Exception as error:  # the library raises nothing more precise
-        raise InputError(
-            f"No Unigram vocabulary can be learned from this text: {error}."
-        ) from error
-    pieces = json.loads(scratch.to_str())["model"]["vocab"]
-    unknown = lesson.specials.index(lesson.unknown)
-    return models.Unigram(_settled(pieces, lesson.specials), unknown, byte_fallback=False)
+        raise InputError(f"No Unigram vocabulary can be learned here: {error}.") from error
+    pieces: list[list[Any]] = json.loads(scratch.to_str())["model"]["vocab"]
+    return pieces
 
 
-def _sample(words: Sequence[str], counts: Sequence[int], characters: int) -> Iterator[str]:
+def _sample(words: Sequence[str], counts: Sequence[int], letters: set[str]) -> Iterator[str]:
     """Every word as often as it should stand in a sample of at most UNIGRAM_SAMPLE words.
 
-    Systematic sampling: along the cumulated counts, every so-many-th word is taken. Words with
-    rarer characters than the `characters` most frequent ones are left out.
+    Systematic sampling: along the cumulated counts, every so-many-th word is taken. Words lose
+    all other letters than these.
     """
-    letters: dict[str, int] = {}
-    for word, times in zip(words, counts, strict=True):
-        for letter in word:
-            letters[letter] = letters.get(letter, 0) + times
-    known = set(sorted(letters, key=lambda letter: (-letters[letter], letter))[:characters])
     total = np.cumsum(np.asarray(counts, dtype=np.int64))
     taken = np.floor(total * min(1.0, UNIGRAM_SAMPLE / max(1, total[-1]))).astype(np.int64)
     for word, times in zip(words, np.diff(taken, prepend=0).tolist(), strict=True):
-        if times and known.issuperset(word):
-            yield " ".join([word] * times)
+        if times and (spelt := "".join(letter for letter in word if letter in letters)):
+            yield " ".join([spelt] * times)
 
 
 def _settled(pieces: list[list[Any]], specials: Sequence[str]) -> list[tuple[str, float]]:
@@ -298,7 +322,7 @@ def train_tokenizer(
     lesson = Lesson(words, times, size, min_frequency, family.tokens, unknown, progress)
     backend.model = row.learn(lesson)
     backend.decoder = row.decoder
-    _check_size(backend.get_vocab_size() + sentinels, vocab_size, len(words))
+    _check_size(backend.get_vocab_size() + sentinels, vocab_size)
     return _finished(backend, family, sentinels), report
 
 
@@ -308,11 +332,11 @@ def _row(table: dict[str, Any], option: str, name: str) -> Any:
     return table[name]
 
 
-def _check_size(size: int, wanted: int, words: int) -> None:
+def _check_size(size: int, wanted: int) -> None:
     if size < wanted:
         raise InputError(
-            f"This text ({words:,} distinct words) supports a vocabulary of {size:,} tokens, "
-            f"not of {wanted:,}: lower --vocab-size or --min-frequency, or give more text."
+            f"This text supports a vocabulary of {size:,} tokens, not of {wanted:,}: "
+            "lower --vocab-size, or give more text."
         )
     if size > wanted:
         raise Misuse(

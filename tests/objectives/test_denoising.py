@@ -140,6 +140,17 @@ def test_sentences_are_shuffled_whole(bare_million: Packed, vocabulary: Vocabula
         infilling(replace(bare_million, sentences=None), vocabulary)
 
 
+def test_damaged_texts_are_never_longer_than_asked_for(vocabulary: Vocabulary) -> None:
+    for length in range(3, 40):
+        raw = raw_length(length)
+        rows = Packed.join([np.arange(5, 5 + raw)] * 300, derive(0, np.arange(300)))
+        assert span_corruption(rows, vocabulary).inputs.lengths.max() <= length
+        filled = infilling(rows, vocabulary, shuffle=False)
+        assert filled.inputs.lengths.max() <= raw + 2
+    with pytest.raises(Misuse, match="needs a length of at least 3"):
+        raw_length(2)
+
+
 def test_too_few_sentinels_and_too_short_texts(
     bare_million: Packed, vocabulary: Vocabulary
 ) -> None:

@@ -138,6 +138,14 @@ def test_short_sequences_hide_at_least_one_token(vocabulary: Vocabulary) -> None
         assert batch.predictions["masked"].targets.tolist() == [7, 9]
 
 
+def test_text_with_nothing_to_hide(vocabulary: Vocabulary) -> None:
+    rows = Packed.join([np.array([2, 1, 1, 3])], derive(0, np.arange(1)))
+    whole = masked(rows, vocabulary, whole_words=True)
+    for batch in (masked(rows, vocabulary), whole, masked_spans(rows, vocabulary)):
+        assert len(batch.predictions["masked"].targets) == 0
+        np.testing.assert_array_equal(batch.inputs.tokens, rows.tokens)
+
+
 def test_no_mask_token_no_masked_model(million: Packed, vocabulary: Vocabulary) -> None:
     from dataclasses import replace
 

@@ -143,7 +143,7 @@ def test_the_same_batches_for_any_number_of_workers(shards: Shards) -> None:
 def test_pairs_follow_each_other_or_come_from_elsewhere(shards: Shards) -> None:
     sampler = Sampler(shards, seed=1)
     position = Position()
-    share, short, pairs = 0, 0, 0
+    share, pairs = 0, 0
     for _ in range(60):
         (first, second, follows), position = sampler.take_pairs(
             position, length=64, tokens=640, random_half=True
@@ -157,7 +157,6 @@ def test_pairs_follow_each_other_or_come_from_elsewhere(shards: Shards) -> None:
             assert end in bounds
         share += follows.sum()
         pairs += len(follows)
-        short += (second.ends - first.starts < 20).sum()
     assert pairs > 400
     assert share / pairs == pytest.approx(0.5, abs=0.12)  # 5 standard deviations
     assert position.epoch >= 1
@@ -193,6 +192,8 @@ def test_lengths_without_room_are_a_sentence(shards: Shards) -> None:
     sampler = Sampler(shards)
     with pytest.raises(Misuse, match="A sequence length of 1 has no room for text"):
         sampler.take(Position(), length=1, tokens=512)
+    with pytest.raises(Misuse, match="A sequence length of 2 has no room for text"):
+        sampler.take(Position(), length=32, tokens=2)
     with pytest.raises(Misuse, match="need a length of 5"):
         sampler.take_pairs(Position(), length=4, tokens=512, random_half=False)
 

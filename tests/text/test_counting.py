@@ -102,5 +102,5 @@ def test_only_the_most_frequent_words_when_there_are_too_many(tmp_path: Path) ->
 
 def test_nothing_left_to_count_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("<br>\n\n\x01\n")
-    with pytest.raises(InputError, match=r"No documents with text are left of .*a\.txt"):
+    with pytest.raises(InputError, match=r"No documents are left of .*a\.txt"):
         count_words(Corpus([tmp_path]), backend("bpe"), tmp_path)

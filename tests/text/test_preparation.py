@@ -191,7 +191,7 @@ def test_it_goes_on_behind_the_last_complete_shard(
     process.send_signal(signal.SIGINT)
     _, stderr = process.communicate()
     assert process.returncode == 1
-    assert stderr.startswith("firth: Interrupted; what was complete is kept")
+    assert stderr.startswith("firth: Interrupted; nothing half-written")
     assert not out.exists()
     before = (partial / "train-00000.tokens.npy").stat().st_mtime_ns
     done = subprocess.run(
@@ -252,7 +252,7 @@ def test_what_is_there_is_left_alone_or_refused(tmp_path: Path, sample: Path, be
 
 def test_a_second_process_is_refused(tmp_path: Path, sample: Path, bert: Path) -> None:
     (tmp_path / "shards.partial").mkdir()
-    with open(tmp_path / "shards.partial/lock", "w") as lock:
+    with open(tmp_path / "shards.partial/prepare.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         with pytest.raises(FirthError, match="Another process is writing"):
             prepare([sample], tokenizer=bert, out=tmp_path / "shards")
@@ -260,22 +260,40 @@ def test_a_second_process_is_refused(tmp_path: Path, sample: Path, bert: Path) -
 
 def test_nothing_left_is_an_error_and_leaves_nothing(tmp_path: Path, bert: Path) -> None:
     (tmp_path / "a.txt").write_text("<br>\n\n\x01")
-    with pytest.raises(InputError, match="No documents with text are left"):
+    with pytest.raises(InputError, match=r"No documents are left of .* \(2 empty\)"):
         prepare([tmp_path / "a.txt"], tokenizer=bert, out=tmp_path / "shards")
-    assert not (tmp_path / "shards").exists()
+    assert [path.name for path in tmp_path.iterdir()] == ["a.txt"]
 
 
 def test_a_bad_row_leaves_nothing_under_the_final_name(tmp_path: Path, bert: Path) -> None:
     (tmp_path / "a.jsonl").write_text('{"text": "fine"}\n{"txt": "not"}\n')
     with pytest.raises(InputError, match=r"a\.jsonl line 2 has no field 'text'"):
         prepare([tmp_path / "a.jsonl"], tokenizer=bert, out=tmp_path / "shards")
-    assert not (tmp_path / "shards").exists()
+    assert [path.name for path in tmp_path.iterdir()] == ["a.jsonl"]
+
+
+def test_standard_input_is_never_taken_for_what_it_was(tmp_path: Path, bert: Path) -> None:
+    command = [sys.executable, "-m", "firth", "prepare", "-", "--tokenizer", str(bert)]
+    command += ["--valid-fraction", "0", "--out", str(tmp_path / "out")]
+    assert subprocess.run(command, input=b"the sea", capture_output=True).returncode == 0
+    again = subprocess.run(command, input=b"the wind", capture_output=True, text=False)
+    assert again.returncode == 1
+    assert texts_in(tmp_path / "out") == ["the sea"]
+
+
+def test_where_everything_went_is_said(tmp_path: Path, sample: Path, bert: Path) -> None:
+    with pytest.raises(InputError, match="the rest is kept for validation"):
+        prepare([sample], tokenizer=bert, out=tmp_path / "x", valid_fraction=0.9999)
+    with pytest.raises(InputError, match="15 exact duplicate"):
+        prepare([sample], tokenizer=bert, out=tmp_path / "y", valid=[sample], dedup=True)
+    with pytest.raises(Misuse, match="not both"):
+        prepare([sample], tokenizer=bert, out=tmp_path / "z", valid=[sample], valid_fraction=0.1)
 
 
 def test_misuse(tmp_path: Path, sample: Path, bert: Path) -> None:
     with pytest.raises(Misuse, match="--valid-fraction is a share"):
         prepare([sample], tokenizer=bert, out=tmp_path / "x", valid_fraction=1.5)
-    with pytest.raises(Misuse, match="--dedup reads the text twice"):
+    with pytest.raises(Misuse, match="can be read only once"):
         prepare(["-"], tokenizer=bert, out=tmp_path / "x", dedup=True)
 
 

@@ -71,7 +71,7 @@ def test_plain_text_has_three_conventions(tmp_path: Path) -> None:
     path.write_bytes(b"\xef\xbb\xbfone\r\ntwo\r\n \t\r\n\r\nthree")
     assert read(path)[0] == ["one\r\ntwo\r\n", "three"]
     assert read(path, documents="line")[0] == ["one\r\n", "two\r\n", "three"]
-    assert read(path, documents="file")[0] == ["one\r\ntwo\r\nthree"]
+    assert read(path, documents="file")[0] == ["one\r\ntwo\r\n \t\r\n\r\nthree"]
 
 
 def test_folders_are_sorted_and_globs_match(tmp_path: Path) -> None:
@@ -84,6 +84,10 @@ def test_folders_are_sorted_and_globs_match(tmp_path: Path) -> None:
     assert (names, skipped) == (["b.txt", "a/z.md", "a/b/c.jsonl"], 1)
     matched, _ = find_sources([f"{tmp_path}/**/*.md", tmp_path / "b.txt"], Reading())
     assert [Path(source.name).name for source in matched] == ["z.md", "b.txt"]
+    twice, _ = find_sources([tmp_path / "b.txt", f"{tmp_path}/./b.txt"], Reading())
+    assert len(twice) == 1
+    inside, _ = find_sources([f"{tmp_path}/a*"], Reading())
+    assert [Path(source.name).name for source in inside] == ["z.md", "c.jsonl"]
 
 
 def test_a_column_of_another_name(tmp_path: Path) -> None:
@@ -148,6 +152,12 @@ def test_bad_tables_are_named(tmp_path: Path) -> None:
         read(path)
     path.write_text("text,id\nx,1\ny\n")
     with pytest.raises(InputError, match=r"line 3: 1 fields where the header has 2"):
+        read(path)
+    path.write_text("text\nHello, world\n")
+    with pytest.raises(InputError, match=r"line 2: 2 fields where the header has 1"):
+        read(path)
+    path.write_text('text\nfine\n"never closed\nmore\n')
+    with pytest.raises(InputError, match=r"line 4: unexpected end of data"):
         read(path)
     path = tmp_path / "a.parquet"
     path.write_bytes(b"PAR1 but nothing else")

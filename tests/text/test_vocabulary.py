@@ -140,6 +140,17 @@ def test_a_vocabulary_larger_than_the_text_supports(sample: Path) -> None:
         train_tokenizer([sample], kind="unigram", vocab_size=30_000)
 
 
+@pytest.mark.parametrize("kind", ["wordpiece", "bpe-word", "unigram"])
+def test_many_characters_and_no_spaces(tmp_path: Path, kind: str) -> None:
+    """Chinese in small: the most frequent characters fill the vocabulary, the rest is unknown."""
+    letters = [chr(0x4E00 + i) for i in range(2000)]
+    text = "".join(letters[min(1999, 2000 * i * i // 10**8)] for i in range(10_000))
+    (tmp_path / "a.txt").write_text("\n\n".join(text[i : i + 60] for i in range(0, 9999, 60)))
+    tokenizer, _ = train_tokenizer([tmp_path / "a.txt"], kind=kind, vocab_size=600)
+    assert len(tokenizer) == 600
+    assert tokenizer.pieces(letters[0])[-1].known
+
+
 def test_a_vocabulary_with_no_room(sample: Path) -> None:
     with pytest.raises(Misuse, match="at least 257"):
         train_tokenizer([sample], kind="bpe", vocab_size=100)
