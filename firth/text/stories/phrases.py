@@ -16,6 +16,9 @@ from firth.text.stories.morphology import past
 _MONTHS = tuple(month for months in MONTHS.values() for month in months)
 
 
+_SPOKEN_OF = [(c, row) for c, row in COUNTRIES.items() for _ in range(row[3])]
+
+
 def _rows(text: str) -> str:
     return " ".join(text.split()).replace("| ", "|")
 
@@ -28,12 +31,12 @@ CLAUSES = (
     ", while {z} (looked on|went by|stood at the gate|watched from a window|waited for the bus)",
     ", (and|while) {z} (smiled|nodded|listened|whistled|coughed|said nothing)",
     ", and {a} (straightened|pulled at|touched|smoothed|looked down at) {a.s} {wears}",
-    ", and {a} thought of {k.a} (that {a.it} had left <hidden>|{a.it} had once seen in <city>|"
+    ", and {a} thought of {k.a} (that {a.it} had left <hidden>|{a.it} had once seen in <capital>|"
     "{a.it} had lost near the <place>)",
     ", and again {a} thought of {k.the}",
     ", while (the shadow of a cloud lay|mist lay|sunlight lay|a light rain fell|evening fell|the "
     "smoke of chimneys hung) over the (roofs|streets|gardens|squares) of {town_}",
-    ", as {a} (told|wrote to) {a.s} <relative> in (<city>|<capital>|<capital>) (afterwards|that "
+    ", as {a} (told|wrote to) {a.s} <relative> in <capital>, (afterwards|that "
     "evening|years later|on "
     "<weekday>)",
     ", and (somewhere near|not far from|behind) the <place> a <cry>",
@@ -167,16 +170,13 @@ RULES: dict[str, str] = {
         two boys from <town> were playing with a bat and a ball near the <place>|
         a <job> struck a match and lit (a lamp|a candle|the stove)|
         the match between <town> and {town_} was to begin at (two|three|four)|
-        {a} wrote a letter to {a.s} <relative> in <city>|
+        {a} wrote a letter to {a.s} <relative> in <capital>|
         {a} could not read the first letter of the sign at the <place>"""
     ),
     # ---- what makes a common sentence one story's own ----
     "job": "|".join(JOBS),
     "town": "|".join(TOWNS),
-    "city": "|".join(row[0] for row in COUNTRIES.values()),
-    "capital": "|".join(
-        f"{row[0]}, the capital of {country}," for country, row in COUNTRIES.items()
-    ),
+    "capital": "|".join(f"{row[0]}, the capital of {c}" for c, row in _SPOKEN_OF),
     "place": "|".join(PLACES),
     "hidden": "|".join(HIDING),
     "cry": "|".join(

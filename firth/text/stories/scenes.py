@@ -58,8 +58,6 @@ def open_story(t: Teller, a: Person) -> None:
         (a.trait, "young", "little") if a.age == "child" else (a.trait, "young", "poor", "tall")
     )
     who = f"a {adjective} {a.job or a.noun}"
-    if a.job:
-        a.told.add("job")
     t.bind(
         s_who=who,
         s_near=near,
@@ -70,6 +68,8 @@ def open_story(t: Teller, a: Person) -> None:
     )
     told = len(t.sentences)
     t.say(t.pick(OPENINGS))
+    if a.job and a.job in t.sentences[told]:
+        a.told.add("job")
     if a.town in t.sentences[told]:
         t.ask("Where did {a.name} live?", a.town)
     for trait in dict.fromkeys(t.sample(TRAITS_TOLD, 1 if t.chance(0.4) else 2)):
@@ -335,7 +335,7 @@ def close(t: Teller, happy: bool = True) -> None:
             "{a} had (never|seldom) been so (happy|glad|proud|cheerful|pleased).",
             "That night {a} fell asleep with a smile.",
             "{a} went to bed, <tired> but <glad>.",
-            '"It was the best day of my life," {a} told {a.s} <relative> (from <town>|in <city>|'
+            '"It was the best day of my life," {a} told {a.s} <relative> (from <town>|in <capital>|'
             "on <weekday>|that evening).",
             '"<soon> we will do it again," said {b}, and {a} nodded <gladly>.',
             "From that day on {a} and {b.name} were the best of friends.",

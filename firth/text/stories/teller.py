@@ -149,7 +149,7 @@ class Teller:
             detail
             for detail in CLAUSES
             if detail not in self.details
-            and (hero or "{a" not in detail)
+            and (hero or ("{a" not in detail and "{town_" not in detail))
             and ("{k" not in detail or ("again" in detail) == thought)
         ]
         if not fit:
@@ -316,6 +316,7 @@ class Teller:
                     latest[gender] = same[0] if len(same) == 1 else None
             for member in members:
                 member.mentioned = entity.mentioned
+                member.named = True
 
     def _refer(self, entity: Entity, form: str) -> str:
         case = _CASES[form]
