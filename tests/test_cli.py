@@ -39,7 +39,14 @@ def test_help_imports_nothing_heavy() -> None:
 
 
 def test_every_verb_has_json_and_debug_and_explains_its_options(firth: Firth) -> None:
-    for words in (["demo"], ["prepare"], ["tokenizer", "train"], ["tokenizer", "show"]):
+    for words in (
+        ["demo"],
+        ["stories"],
+        ["objectives"],
+        ["prepare"],
+        ["tokenizer", "train"],
+        ["tokenizer", "show"],
+    ):
         text = firth(*words, "--help").stdout
         assert "--json" in text
         assert "--debug" in text
