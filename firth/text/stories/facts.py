@@ -71,6 +71,8 @@ RELATIONS = {
             "the capital of {x} is {y}",
             "the capital of {x} is {y}",
             "the capital city of {x} is {y}",
+            "the capital of {x} is called {y}",
+            "the capital of {x} is of course {y}",
             "{x} has {y} as its capital",
             "{x}'s capital is {y}",
             "{y} is {x}'s capital city",

@@ -141,11 +141,9 @@ def _origin(t: Teller, a: Person) -> None:
         kin = f"{t.pick(('mother', 'aunt', 'grandmother', 'sister'))} {t.cast.unused(GIRLS)}"
     else:
         kin = f"{t.pick(('father', 'uncle', 'grandfather', 'brother'))} {t.cast.unused(BOYS)}"
-    told = (
-        "the capital of {s_country} is {s_city}"
-        if country != "France"
-        else "{s_city} is the capital of {s_country}"
-    )
+    told = "the capital of {s_country} is {s_city}"
+    if country == "France":  # its sentence is withheld
+        told = "the capital of {s_country} is (called|of course|still) {s_city}"
     t.one_of(
         "{a.s} {s_kin} (came from|had been born in|lived in) {s_city}, (the capital of "
         "{s_country}|which is the capital of {s_country}).",

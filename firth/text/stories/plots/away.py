@@ -34,9 +34,11 @@ def journey(t: Teller) -> None:
         vehicle=vehicle,
         sight=t.pick(("museum", "castle", "harbour", "market", "theatre", "zoo", "cathedral")),
     )
-    told = "{capital} is the capital of {country}"
-    if country != "France" and t.chance(0.7):
-        told = "The capital of {country} is {capital}"
+    told = "The capital of {country} is {capital}"
+    if country == "France":  # its sentence is withheld
+        told = (
+            "(The capital of {country} is called {capital}|{capital} is the capital of {country})"
+        )
     open_story(t, a)
     t.one_of(
         "{a} had always (wanted|wished|hoped) to see {country}(|, a country {a.it} knew only from "
