@@ -6,7 +6,6 @@ which document comes next. The directory gets its final name when it is complete
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import shutil
@@ -19,8 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from firth.errors import FirthError, MismatchError, Misuse, storage_errors
-from firth.files import sync_directory, write_array, write_json
+from firth.errors import MismatchError, Misuse, storage_errors
+from firth.files import locked, sync_directory, write_array, write_json
 from firth.text.corpus import START, Batch, Corpus, Position, Report, cleaned, no_documents
 from firth.text.counting import Progress
 from firth.text.dedup import digests, find_duplicates, open_fingerprints, signatures
@@ -163,11 +162,7 @@ def _partial_directory(out: Path) -> Iterator[Path]:
     kept = f"What is complete is kept in {folder}: the same command goes on from there."
     with storage_errors(folder, kept):
         folder.mkdir(parents=True, exist_ok=True)
-        with open(folder / LOCK, "w") as lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as error:
-                raise FirthError(f"Another process is writing {folder}; wait for it.") from error
+        with locked(folder / LOCK, f"writing {folder}"):
             try:
                 yield folder
             except BaseException:

@@ -87,7 +87,7 @@ def read_index(folder: Path) -> dict[str, Any]:
             index[key]
     except (ValueError, KeyError, TypeError) as error:
         raise InputError(f"{path} is not an index of shards: {error!r}.") from error
-    return index  # type: ignore[no-any-return]
+    return index
 
 
 class Shards:
@@ -179,7 +179,7 @@ class Shards:
             raise InputError(f"{path} is missing or damaged: {error}.") from error
         if len(array) != entry[key] + (key != "tokens"):
             raise InputError(f"{path} is damaged: {len(array)} entries, not {entry[key]}.")
-        return array  # type: ignore[no-any-return]
+        return array
 
 
 def _path(folder: Path, name: str, key: str) -> Path:

@@ -173,7 +173,7 @@ class Tokenizer:
         """The id that text outside the vocabulary gets; None where every text can be spelt."""
         model = json.loads(self.backend.to_str())["model"]
         if "unk_id" in model:
-            return model["unk_id"]  # type: ignore[no-any-return]
+            return model["unk_id"]
         return self.backend.token_to_id(model.get("unk_token") or "")
 
     @cached_property

@@ -1,0 +1,186 @@
+"""Attention over a flat stream: what a mask becomes on the machine at hand.
+
+    N  tokens of the stream     H  heads     K  key-value heads     D  width of a head
+    G  rows     L  places in a row     T  places in the cache
+
+A mask is lowered once for each forward pass to a view, whose `attend` all layers use:
+
+    Packed   variable-length kernels on a GPU, in half precision
+    Rows     sequences of similar length as rows: the fast kernels where nothing but causality
+             restricts, an explicit mask where padding, a window, a prefix or a bias does
+    Across   the same, from the rows of a decoder to those of its encoder
+    Cached   new tokens against the keys and values kept of earlier ones
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+import torch
+from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
+
+from firth.models.cache import Cache
+from firth.models.masks import Group, Mask, seen
+
+# (…, Q) and (…, L) places -> (…, H, Q, L), added to the scores: T5's bias.
+Bias = Callable[[Tensor, Tensor], Tensor]
+# (G, H, L, D) queries and (G, K, L, D) keys -> (G, H, L, L), added to them: DeBERTa's terms.
+Terms = Callable[[Tensor, Tensor], Tensor]
+
+
+class View(Protocol):
+    """A lowered mask."""
+
+    def attend(
+        self, q: Tensor, k: Tensor, v: Tensor, *, scale: float, dropout: float, terms: Terms | None
+    ) -> Tensor:
+        """Queries (N, H, D) look at keys and values (…, K, D); gives (N, H, D)."""
+
+
+def lower(mask: Mask, *, window: int, bias: Bias | None, half: bool, dense: bool = False) -> View:
+    """How a stream attends to itself. `half`: in half precision; `dense`: by explicit masks."""
+    if half and mask.device.type == "cuda" and bias is None and mask.pattern != "prefix":
+        return Packed(mask, mask, window)
+    return Rows(mask, window, bias, dense)
+
+
+def lower_cross(queries: Mask, memory: Mask, *, half: bool) -> View:
+    """How the stream of a decoder attends to that of its encoder, sequence by sequence."""
+    if half and memory.device.type == "cuda":
+        return Packed(queries, memory, 0)
+    return Across(queries, memory)
+
+
+class Packed:
+    """Sequences end to end, as the variable-length kernels of a GPU take them."""
+
+    def __init__(self, queries: Mask, keys: Mask, window: int) -> None:
+        self.queries, self.keys = queries, keys
+        left = window or -1
+        self.window = (left, 0 if queries is keys and queries.pattern == "causal" else left)
+
+    def attend(
+        self, q: Tensor, k: Tensor, v: Tensor, *, scale: float, dropout: float, terms: Terms | None
+    ) -> Tensor:
+        from torch.nn.attention.varlen import varlen_attn
+
+        if (shared := q.shape[1] // k.shape[1]) > 1:
+            k, v = k.repeat_interleave(shared, 1), v.repeat_interleave(shared, 1)
+        out = varlen_attn(
+            query=q,
+            key=k,
+            value=v,
+            cu_seq_q=self.queries.starts,
+            cu_seq_k=self.keys.starts,
+            max_q=self.queries.longest,
+            max_k=self.keys.longest,
+            scale=scale,
+            window_size=self.window,
+        )
+        assert isinstance(out, Tensor)
+        return out
+
+
+class Rows:
+    """Each group of similar sequences as rows of equal length."""
+
+    def __init__(self, mask: Mask, window: int, bias: Bias | None, dense: bool) -> None:
+        self.mask, self.window, self.dense = mask, window, dense
+        self.scores = [self._scores(group, bias) for group in mask.groups]
+
+    def _scores(self, group: Group, bias: Bias | None) -> Tensor | None:
+        """What the kernel is given beside queries and keys; None: nothing, or only `causal`."""
+        if bias is None and not self.dense and self._causal():
+            return None
+        allowed = group.allowed(self.window)
+        if allowed is None and self.dense:
+            allowed = torch.ones(1, 1, group.length, dtype=torch.bool, device=self.mask.device)
+        if bias is None:
+            return None if allowed is None else allowed[:, None]
+        place = torch.arange(group.length, device=self.mask.device)
+        return _hide(bias(place, place)[None], allowed)
+
+    def _causal(self) -> bool:
+        return self.mask.pattern == "causal" and not self.window
+
+    def attend(
+        self, q: Tensor, k: Tensor, v: Tensor, *, scale: float, dropout: float, terms: Terms | None
+    ) -> Tensor:
+        parts = []
+        for group, scores in zip(self.mask.groups, self.scores, strict=True):
+            rows = group.pad(q), group.pad(k), group.pad(v)  # (G, L, ., D)
+            if terms is not None:
+                added = terms(rows[0].transpose(1, 2), rows[1].transpose(1, 2))
+                scores = _hide(added, group.allowed(self.window))
+            causal = scores is None and self._causal()
+            parts.append(group.flat(_softmax(*rows, scores, scale, dropout, causal)))  # (n, H, D)
+        if len(parts) == 1:
+            return parts[0]
+        return torch.cat(parts).index_select(0, self.mask.ungrouped)
+
+
+class Across:
+    """Rows of a decoder against the rows of its encoder."""
+
+    def __init__(self, queries: Mask, memory: Mask) -> None:
+        self.queries, self.memory = queries.rows, memory.rows
+        self.scores = None if self.memory.even else self.memory.real[:, None, None]
+
+    def attend(
+        self, q: Tensor, k: Tensor, v: Tensor, *, scale: float, dropout: float, terms: Terms | None
+    ) -> Tensor:
+        rows = self.queries.pad(q), self.memory.pad(k), self.memory.pad(v)
+        return self.queries.flat(_softmax(*rows, self.scores, scale, dropout))
+
+
+class Cached:
+    """New tokens against a cache that holds them and all earlier ones."""
+
+    def __init__(self, mask: Mask, cache: Cache, window: int, bias: Bias | None) -> None:
+        self.rows, self.length = mask.rows, cache.used + mask.longest
+        step = torch.arange(mask.longest, device=mask.device)
+        queries = cache.lengths[:, None] + step  # (B, Q) their places
+        keys = torch.arange(self.length, device=mask.device)
+        allowed = seen(queries[..., None], keys, keys.new_zeros(1), window)  # (B, Q, T)
+        self.scores = allowed[:, None]
+        if bias is not None:
+            self.scores = _hide(bias(queries, keys), allowed)
+
+    def attend(
+        self, q: Tensor, k: Tensor, v: Tensor, *, scale: float, dropout: float, terms: Terms | None
+    ) -> Tensor:
+        rows = self.rows.pad(q), k[:, : self.length], v[:, : self.length]
+        rows = rows[0], rows[1].to(q.dtype), rows[2].to(q.dtype)
+        return self.rows.flat(_softmax(*rows, self.scores, scale, dropout))
+
+
+def _hide(scores: Tensor, allowed: Tensor | None) -> Tensor:
+    """Scores, minus infinity where a place may not be seen."""  # (…, H, Q, L)
+    return scores if allowed is None else scores.masked_fill(~allowed.unsqueeze(-3), float("-inf"))
+
+
+def _softmax(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    scores: Tensor | None,
+    scale: float,
+    dropout: float,
+    causal: bool = False,
+) -> Tensor:
+    """Scaled dot-product attention over rows."""  # (G, L, H, D) -> (G, L, H, D)
+    if scores is not None and scores.dtype != torch.bool:
+        scores = scores.to(q.dtype)
+    out = scaled_dot_product_attention(
+        q.transpose(1, 2),
+        k.transpose(1, 2),
+        v.transpose(1, 2),
+        attn_mask=scores,
+        dropout_p=dropout,
+        is_causal=causal,
+        scale=scale,
+        enable_gqa=q.shape[2] != k.shape[2],
+    )
+    return out.transpose(1, 2)

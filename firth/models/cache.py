@@ -1,0 +1,86 @@
+"""Keys and values of tokens already seen, in tensors whose shapes never change."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from firth.models.config import ModelConfig
+from firth.models.masks import Mask
+
+
+@dataclass
+class Slot:
+    """What one layer keeps: B sequences of at most T tokens."""
+
+    keys: Tensor  # (B, T, K, D)
+    values: Tensor  # (B, T, K, D)
+    memory: tuple[Tensor, Tensor] | None = None  # keys and values of the encoder's output
+
+
+@dataclass
+class Step:
+    """Where the new tokens of a step go in one slot."""
+
+    slot: Slot
+    owners: Tensor  # (N,) the row of each token
+    places: Tensor  # (N,) its place in the row
+    fresh: bool  # nothing was kept before
+
+    def keep(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        """Keep new keys and values (N, K, D), and give all that the step may look at."""
+        slot = self.slot
+        slot.keys[self.owners, self.places] = k.to(slot.keys.dtype)
+        slot.values[self.owners, self.places] = v.to(slot.values.dtype)
+        return (k, v) if self.fresh else (slot.keys, slot.values)
+
+
+@dataclass
+class Cache:
+    """What a decoder keeps between its steps.
+
+    The shapes are fixed when it is made, so that one compiled step serves a whole generation.
+    """
+
+    slots: list[Slot]
+    lengths: Tensor  # (B,) tokens kept of each sequence
+    used: int = 0  # no sequence has more; 0: nothing is kept yet
+    memory: Mask | None = field(default=None)  # the encoder's stream
+
+    @classmethod
+    def empty(
+        cls,
+        config: ModelConfig,
+        batch: int,
+        context: int,
+        *,
+        device: torch.device | str = "cpu",
+        dtype: torch.dtype = torch.float32,
+    ) -> Cache:
+        """Room for so many sequences of so many tokens."""
+        layers = config.decoder_layers or config.layers
+        shape = (batch, context, config.kv_heads, config.head_width)
+
+        def room() -> Tensor:
+            return torch.zeros(shape, device=device, dtype=dtype)
+
+        slots = [Slot(room(), room()) for _ in range(layers)]
+        return cls(slots, torch.zeros(batch, dtype=torch.long, device=device))
+
+    def steps(self, mask: Mask, places: Tensor) -> list[Step]:
+        """Where the tokens of a step go, layer by layer."""
+        return [Step(slot, mask.owners, places, fresh=not self.used) for slot in self.slots]
+
+    def select(self, rows: Tensor) -> None:
+        """Keep these sequences, in this order (a beam search moves among them)."""
+        for slot in self.slots:
+            slot.keys.copy_(slot.keys[rows])
+            slot.values.copy_(slot.values[rows])
+        self.lengths.copy_(self.lengths[rows])
+
+    def advance(self, mask: Mask) -> None:
+        """Count the tokens of a step as kept."""
+        self.lengths += mask.starts.diff()
+        self.used += mask.longest

@@ -1,0 +1,1 @@
+"""The files that models are kept in."""

@@ -1,0 +1,122 @@
+"""BERT and RoBERTa: encoders with the norm after the sum (Devlin et al. 2019, Liu et al. 2019)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from firth.models.config import ModelConfig
+from firth.models.formats.family import Family
+
+BLOCKS = {
+    "encoder.blocks.*.attention.qkv": "encoder.layer.*.attention.self.{query,key,value}",
+    "encoder.blocks.*.attention.output": "encoder.layer.*.attention.output.dense",
+    "encoder.blocks.*.attention_norm.outer": "encoder.layer.*.attention.output.LayerNorm",
+    "encoder.blocks.*.feed_forward.up": "encoder.layer.*.intermediate.dense",
+    "encoder.blocks.*.feed_forward.down": "encoder.layer.*.output.dense",
+    "encoder.blocks.*.feed_forward_norm.outer": "encoder.layer.*.output.LayerNorm",
+}
+
+NAMES = {
+    "tokens": "embeddings.word_embeddings",
+    "encoder.embedding.positions": "embeddings.position_embeddings",
+    "encoder.embedding.segments": "embeddings.token_type_embeddings",
+    "encoder.embedding.norm": "embeddings.LayerNorm",
+    **BLOCKS,
+    "heads.pooler.dense": "pooler.dense",
+}
+
+FIELDS = {
+    "vocabulary": "vocab_size",
+    "width": "hidden_size",
+    "layers": "num_hidden_layers",
+    "heads": "num_attention_heads",
+    "inner": "intermediate_size",
+    "context": "max_position_embeddings",
+    "segments": "type_vocab_size",
+    "activation": "hidden_act",
+    "norm_eps": "layer_norm_eps",
+    "dropout": "hidden_dropout_prob",
+    "attention_dropout": "attention_probs_dropout_prob",
+    "spread": "initializer_range",
+    "padding_id": "pad_token_id",
+    "tied": "tie_word_embeddings",
+}
+
+FIXED = {
+    "architecture": "encoder",
+    "positions": "learned",
+    "norm_place": "post",
+    "head_transform": True,
+    "head_bias": "trained",
+    "initialisation": "truncated",
+}
+
+BERT = Family(
+    name="bert",
+    classes={
+        "BertForPreTraining": ("language", "pooler", "pair"),
+        "BertForMaskedLM": ("language",),
+        "BertForNextSentencePrediction": ("pooler", "pair"),
+        "BertModel": ("pooler",),
+    },
+    prefix="bert.",
+    names=NAMES,
+    head_names={
+        "heads.language.transform": "cls.predictions.transform.dense",
+        "heads.language.norm": "cls.predictions.transform.LayerNorm",
+        "heads.language.bias": "cls.predictions.bias",
+        "heads.language.weight": "cls.predictions.decoder.weight",
+        "heads.pair.dense": "cls.seq_relationship",
+    },
+    fixed=FIXED,
+    fields=FIELDS,
+    defaults={"tie_word_embeddings": True, "pad_token_id": 0, "layer_norm_eps": 1e-12},
+    required={
+        "position_embedding_type": "absolute",
+        "is_decoder": False,
+        "add_cross_attention": False,
+    },
+    ignored=r"position_ids$",
+    aliases={"cls.predictions.decoder.bias": "cls.predictions.bias"},
+)
+
+
+def _read_offset(theirs: dict[str, Any]) -> dict[str, Any]:
+    """Positions count from behind the padding token's number."""
+    offset = theirs["pad_token_id"] + 1
+    return {"position_offset": offset, "context": theirs["max_position_embeddings"] - offset}
+
+
+def _write_offset(config: ModelConfig) -> dict[str, Any]:
+    return {"max_position_embeddings": config.context + config.position_offset}
+
+
+ROBERTA = Family(
+    name="roberta",
+    classes={
+        "RobertaForMaskedLM": ("language",),
+        "RobertaModel": ("pooler",),
+    },
+    prefix="roberta.",
+    names=NAMES,
+    head_names={
+        "heads.language.transform": "lm_head.dense",
+        "heads.language.norm": "lm_head.layer_norm",
+        "heads.language.bias": "lm_head.bias",
+        "heads.language.weight": "lm_head.decoder.weight",
+    },
+    fixed=FIXED,
+    fields=FIELDS | {"begin_id": "bos_token_id", "end_id": "eos_token_id"},
+    defaults={
+        "tie_word_embeddings": True,
+        "pad_token_id": 1,
+        "bos_token_id": 0,
+        "eos_token_id": 2,
+        "layer_norm_eps": 1e-12,
+    },
+    required=BERT.required,
+    ignored=r"position_ids$",
+    aliases={"lm_head.decoder.bias": "lm_head.bias"},
+    read=_read_offset,
+    write=_write_offset,
+)

@@ -1,0 +1,253 @@
+"""A model in a directory: `config.json` and `model.safetensors`, as Hugging Face lays them out.
+
+A network whose shape a family can express is written down as that family does, so that any
+program that knows the family opens it. Every other one has the `model_type` "firth": the same two
+files, with the names this package uses.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from firth.errors import InputError, MismatchError
+from firth.files import write_json
+from firth.models.config import ModelConfig
+from firth.models.formats.bart import BART
+from firth.models.formats.bert import BERT, ROBERTA
+from firth.models.formats.family import Family
+from firth.models.formats.gpt2 import GPT2
+from firth.models.formats.llama import LLAMA
+from firth.models.formats.modernbert import MODERNBERT, MODERNBERT_DECODER
+from firth.models.formats.t5 import T5, T5_GATED
+from firth.models.formats.weights import Weights, open_weights, write_weights
+from firth.models.heads import HEADS
+from firth.models.layers import Fused
+from firth.models.transformer import Transformer
+
+FAMILIES: tuple[Family, ...] = (
+    *(BERT, ROBERTA, MODERNBERT, MODERNBERT_DECODER),
+    *(GPT2, LLAMA),
+    *(T5, T5_GATED, BART),
+)
+NATIVE = "firth"
+CONFIG, WEIGHTS = "config.json", "model.safetensors"
+MOST_CONFIG = 10_000_000  # bytes
+SHOWN = 4  # names in a message
+
+
+def family_of(config: ModelConfig) -> Family | None:
+    """The family that can write a model of this shape down, if there is one.
+
+    >>> from firth.models.presets import preset
+    >>> family_of(preset("bert-base").config).name
+    'bert'
+    """
+    return next((family for family in FAMILIES if family.fits(config)), None)
+
+
+def read_config(path: Path) -> tuple[ModelConfig, Family | None]:
+    """The configuration in a directory, and the family it is written in (None: our own)."""
+    file = path / CONFIG
+    if not path.is_dir():
+        raise InputError(f"{path} is not a directory with a model.")
+    if not file.is_file():
+        raise InputError(f"{path} holds no model: there is no {CONFIG} in it.")
+    if file.stat().st_size > MOST_CONFIG:
+        raise InputError(f"{file} is too large to be a configuration.")
+    try:
+        values = json.loads(file.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{file} is not JSON ({str(error).splitlines()[0]}).") from error
+    if not isinstance(values, dict) or not isinstance(values.get("model_type"), str):
+        raise InputError(f"{file} does not say what model it is: it has no model_type.")
+    try:
+        return _config(values)
+    except InputError as error:
+        raise InputError(f"{file}: {error}") from error
+    except (TypeError, ValueError, KeyError, AttributeError, ArithmeticError) as error:
+        raise InputError(f"{file} has a value that cannot be right ({error!r}).") from error
+
+
+def _config(values: dict[str, Any]) -> tuple[ModelConfig, Family | None]:
+    kind = values["model_type"]
+    if kind == NATIVE:
+        return ModelConfig.from_dict(values["model"]), None
+    families = [family for family in FAMILIES if family.name == kind]
+    if not families:
+        known = ", ".join(dict.fromkeys(family.name for family in FAMILIES))
+        raise InputError(f"models of the family {kind!r} cannot be read; known are {known}.")
+    # A family may have two tables (T5, plain and gated): the one that says the same again.
+    configs = [(family.config(values), family) for family in families]
+    return next((pair for pair in configs if pair[1].fits(pair[0])), configs[0])
+
+
+def read_network(path: Path, *, dtype: torch.dtype | None = None) -> Transformer:
+    """The network in a directory; its weights stay in the file's memory map where they can."""
+    config, family = read_config(path)
+    weights = open_weights(path)
+    names = family.normal(weights) if family else {name: name for name in weights}
+    config = _really_tied(config, family, names, weights)
+    heads = [name for name in HEADS if _has_head(name, config, family, names)]
+    with torch.device("meta"):
+        network = Transformer(config, heads)
+    state, used = {}, set()
+    wanted = {name: _theirs(family, name) for name in network.state_dict()}
+    _check_names(path, network, names, wanted, config, family)
+    for name, parameter in network.state_dict().items():
+        if any(theirs not in names for theirs in wanted[name]):  # a bias that is never trained
+            state[name] = torch.zeros(parameter.shape, dtype=dtype or parameter.dtype)
+            continue
+        stored = [names[theirs] for theirs in wanted[name]]
+        used.update(stored)
+        turned = family is not None and family.is_transposed(name)
+        state[name] = _read(path, weights, stored, name, parameter, turned, dtype)
+    network.load_state_dict(state, assign=True)
+    return network
+
+
+def _theirs(family: Family | None, name: str) -> list[str]:
+    return family.their_names(name) if family else [name]
+
+
+def _really_tied(
+    config: ModelConfig, family: Family | None, names: Mapping[str, str], weights: Weights
+) -> ModelConfig:
+    """Files say of some models that the output matrix is the table of embeddings; they may err."""
+
+    output, table = (
+        _theirs(family, name)[0] for name in ("heads.language.weight", "tokens.weight")
+    )
+    if output not in names or table not in names:
+        return config
+    same = torch.equal(weights[names[output]], weights[names[table]])
+    return replace(config, tied=same and config.tied)
+
+
+def _has_head(
+    name: str, config: ModelConfig, family: Family | None, names: Mapping[str, str]
+) -> bool:
+    """Whether a file has a head; one without weights of its own is always there."""
+    with torch.device("meta"):
+        head = HEADS[name](config)
+    parameters = [f"heads.{name}.{key}" for key, _ in head.named_parameters()]
+    if not parameters:
+        return name == "language"
+    try:
+        return any(theirs in names for key in parameters for theirs in _theirs(family, key))
+    except MismatchError:  # a family without this head
+        return False
+
+
+def _check_names(
+    path: Path,
+    network: nn.Module,
+    names: Mapping[str, str],
+    wanted: Mapping[str, list[str]],
+    config: ModelConfig,
+    family: Family | None,
+) -> None:
+    """Every parameter must be in the file, and everything in the file must be a parameter."""
+    trained = {name for name, _ in network.named_parameters()}
+    needed = [theirs for name in trained for theirs in wanted[name]]
+    missing = sorted(set(needed) - set(names))
+    extra = set(names) - {theirs for row in wanted.values() for theirs in row}
+    if config.tied:
+        extra.discard(_theirs(family, "heads.language.weight")[0])
+    for found, what in ((missing, "lacks"), (sorted(extra), "has more than the model:")):
+        if found:
+            more = f" and {len(found) - SHOWN} others" if len(found) > SHOWN else ""
+            raise MismatchError(
+                f"{path / WEIGHTS} {what} {len(found)} weights that its {CONFIG} "
+                f"{'asks for' if found is missing else 'does not know'} "
+                f"({', '.join(found[:SHOWN])}{more})."
+            )
+
+
+def _read(
+    path: Path,
+    weights: Weights,
+    stored: list[str],
+    name: str,
+    parameter: Tensor,
+    turned: bool,
+    dtype: torch.dtype | None,
+) -> Tensor:
+    """One parameter: a view on the file where ours is theirs, otherwise put together."""
+    dtype = dtype or weights.dtype(stored[0])
+    shapes = [weights.shape(theirs) for theirs in stored]
+    wanted = tuple(parameter.shape)[::-1] if turned else tuple(parameter.shape)
+    one_row = len(stored) == 1 and shapes[0] == (1, *wanted)  # BART's bias of the output
+    whole = (sum(shape[0] for shape in shapes if shape), *shapes[0][1:]) if shapes[0] else ()
+    if whole != wanted and not one_row:
+        found = " + ".join(str(list(shape)) for shape in shapes)
+        raise MismatchError(
+            f"{path / WEIGHTS}: {stored[0]} has the shape {found}, but its {CONFIG} "
+            f"asks for {list(wanted)}."
+        )
+    if len(stored) == 1 and not turned and weights.dtype(stored[0]) == dtype:
+        return weights[stored[0]].view(parameter.shape)
+    joined = torch.empty(parameter.shape, dtype=dtype)
+    target = joined.t() if turned else joined
+    begin = 0
+    for theirs, shape in zip(stored, shapes, strict=True):
+        weights.copy_into(theirs, target[begin : begin + shape[0]] if shape else target)
+        begin += shape[0] if shape else 0
+    return joined
+
+
+def write_network(network: Transformer, path: Path, *, dtype: torch.dtype | None = None) -> str:
+    """Write a network as a directory; the name of the family it is written in is returned."""
+    config, heads = network.config, tuple(network.heads)
+    family = family_of(config)
+    path.mkdir(parents=True, exist_ok=True)
+    if family is not None and not any(set(heads) <= set(has) for has in family.classes.values()):
+        family = None  # a head the family has no name for
+    values: dict[str, Any] = (
+        family.to_theirs(config, heads)
+        if family
+        else {"model_type": NATIVE, "heads": list(heads), "model": config.to_dict()}
+    )
+    kept = dtype or network.tokens.weight.dtype
+    values["dtype"] = str(kept).removeprefix("torch.")
+    write_weights(path / WEIGHTS, dict(named_weights(network, family, kept)))
+    write_json(path / CONFIG, values)
+    return family.name if family else NATIVE
+
+
+def named_weights(
+    network: Transformer, family: Family | None, dtype: torch.dtype
+) -> list[tuple[str, Tensor]]:
+    """All weights under the names of a family."""
+    modules = dict(network.named_modules())
+    bare = family is not None and family.prefix and not _headed(network, family)
+    named: list[tuple[str, Tensor]] = []
+    for name, tensor in network.state_dict().items():
+        tensor = tensor.detach().to(dtype) if tensor.is_floating_point() else tensor
+        theirs = _theirs(family, name)
+        module = modules[name.rpartition(".")[0]]
+        if family is not None and family.is_transposed(name):
+            tensor = tensor.t()
+        parts = (
+            tensor.split(module.splits)
+            if len(theirs) > 1 and isinstance(module, Fused)
+            else [tensor]
+        )
+        if theirs == ["final_logits_bias"]:
+            parts = [tensor[None]]
+        for their_name, part in zip(theirs, parts, strict=True):
+            short = their_name.removeprefix(family.prefix) if bare and family else their_name
+            named.append((short, part))
+    return named
+
+
+def _headed(network: Transformer, family: Family) -> bool:
+    """Whether the class it is written as puts a prefix before the names of the network."""
+    bare = min(family.classes, key=lambda name: len(family.classes[name]))
+    return family.class_for(network.heads) != bare

@@ -1,0 +1,163 @@
+"""How the rest of the world writes a model down: one table of names for each family.
+
+A row says where a module of ours is found among theirs. `*` stands for the number of a layer;
+`{a,b}` for several of their matrices that are one of ours, one below the other. A row names a
+module, whose weight and bias follow, or a single parameter.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from firth.errors import InputError, MismatchError
+from firth.models.config import ModelConfig
+
+ACTIVATIONS = {
+    "gelu": "gelu",
+    "gelu_new": "gelu-tanh",
+    "gelu_pytorch_tanh": "gelu-tanh",
+    "relu": "relu",
+    "silu": "silu",
+    "swish": "silu",
+}
+
+# Fields that say how weights begin, not what a network computes.
+BEGINNINGS = ("initialisation", "spread")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Family:
+    """One way of writing models down."""
+
+    name: str  # their `model_type`
+    classes: Mapping[str, tuple[str, ...]]  # their classes, and the heads each has; richest first
+    prefix: str  # what stands before names in a class with a head
+    names: Mapping[str, str]  # of the network
+    head_names: Mapping[str, str] = field(default_factory=dict)  # these have no prefix
+    fixed: Mapping[str, Any]  # what is so in every model of the family
+    fields: Mapping[str, str]  # our field -> theirs
+    defaults: Mapping[str, Any] = field(default_factory=dict)  # theirs, where a file is silent
+    required: Mapping[str, Any] = field(default_factory=dict)  # what no model here may differ in
+    transposed: tuple[str, ...] = ()  # modules of ours that they store the other way round
+    ignored: str = r"$^"  # their names that hold nothing that was learned
+    aliases: Mapping[str, str] = field(default_factory=dict)  # other names of the same tensor
+    read: Callable[[dict[str, Any]], dict[str, Any]] = lambda _: {}  # what no row can say
+    write: Callable[[ModelConfig], dict[str, Any]] = lambda _: {}
+
+    def config(self, theirs: Mapping[str, Any]) -> ModelConfig:
+        """Our configuration from theirs."""
+        values = {**self.defaults, **theirs}
+        for name, wanted in self.required.items():
+            if values.get(name, wanted) != wanted:
+                raise InputError(
+                    f"A {self.name} model with {name} = {values[name]!r} cannot be read here, "
+                    f"only {wanted!r}."
+                )
+        ours = dict(self.fixed)
+        for name, key in self.fields.items():
+            if key not in values:
+                raise InputError(f"config.json of a {self.name} model lacks {key}.")
+            ours[name] = values[key]
+        ours |= self.read(values)
+        if "activation" in ours:
+            ours["activation"] = _activation(ours["activation"])
+        ours["end_id"] = _first(ours.get("end_id"))
+        return ModelConfig.from_dict(ours)
+
+    def to_theirs(self, config: ModelConfig, heads: Iterable[str]) -> dict[str, Any]:
+        """Their configuration from ours."""
+        values = {key: getattr(config, name) for name, key in self.fields.items()}
+        for name, key in self.fields.items():
+            if name == "activation":
+                values[key] = _their_activation(config.activation)
+        values |= self.required
+        values |= self.write(config)
+        return {"architectures": [self.class_for(heads)], "model_type": self.name, **values}
+
+    def fits(self, config: ModelConfig) -> bool:
+        """Whether a model of this shape can be written down this way without loss."""
+        usual = {name: value for name, value in self.fixed.items() if name not in BEGINNINGS}
+        if any(getattr(config, name) != value for name, value in usual.items()):
+            return False
+        try:
+            again = self.config(self.to_theirs(config, ()))
+        except (InputError, MismatchError):
+            return False
+        same = {name: getattr(config, name) for name in BEGINNINGS}
+        return replace(again, **same) == config
+
+    def class_for(self, heads: Iterable[str]) -> str:
+        """Their class that has just these heads, or the nearest that has no fewer."""
+        wanted = set(heads)
+        fitting = [name for name, has in self.classes.items() if wanted <= set(has)]
+        if not fitting:
+            raise MismatchError(
+                f"No class of the family {self.name} has the heads {', '.join(sorted(wanted))}."
+            )
+        return min(fitting, key=lambda name: len(self.classes[name]))
+
+    def their_names(self, ours: str) -> list[str]:
+        """Where a parameter of ours is found: several names when ours is made of several.
+
+        The names are those of a class with a head.
+        """
+        for table, prefix in ((self.names, self.prefix), (self.head_names, "")):
+            for row, theirs in table.items():
+                if matched := re.fullmatch(_pattern(row), ours):
+                    number, suffix = matched["number"], matched["suffix"] or ""
+                    name = prefix + theirs.replace("*", number or "") + suffix
+                    return _expand(name)
+        raise MismatchError(f"The family {self.name} has no name for {ours}.")
+
+    def is_transposed(self, ours: str) -> bool:
+        """Whether they store this matrix with inputs as rows."""
+        return ours.endswith(".weight") and any(part in ours for part in self.transposed)
+
+    def normal(self, theirs: Iterable[str]) -> dict[str, str]:
+        """The names of a file as `their_names` writes them -> as they stand in the file."""
+        found: dict[str, str] = {}
+        begun = [re.sub(r"gamma$", "weight", re.sub(r"beta$", "bias", name)) for name in theirs]
+        has_prefix = bool(self.prefix) and any(name.startswith(self.prefix) for name in begun)
+        heads = tuple(_expand(name)[0].split("*")[0] for name in self.head_names.values())
+        for name, stored in zip(begun, theirs, strict=True):
+            bare = not has_prefix and not (heads and name.startswith(heads))
+            full = self.prefix + name if bare else name
+            if re.search(self.ignored, full):
+                continue
+            found.setdefault(self.aliases.get(full, full), stored)
+        return found
+
+
+def _pattern(row: str) -> str:
+    number = r"(?P<number>\d+)"
+    head = re.escape(row).replace(r"\*", number) if "*" in row else f"(?P<number>){re.escape(row)}"
+    return head + r"(?P<suffix>\.weight|\.bias)?"
+
+
+def _expand(name: str) -> list[str]:
+    """`a.{b,c}.d` -> `a.b.d`, `a.c.d`."""
+    if not (braces := re.search(r"\{(.*?)\}", name)):
+        return [name]
+    return [name.replace(braces[0], part) for part in braces[1].split(",")]
+
+
+def _activation(theirs: str) -> str:
+    if theirs in ACTIVATIONS.values():
+        return theirs
+    if theirs not in ACTIVATIONS:
+        raise InputError(
+            f"The activation {theirs!r} is not known; known are {', '.join(ACTIVATIONS)}."
+        )
+    return ACTIVATIONS[theirs]
+
+
+def _their_activation(ours: str) -> str:
+    return next(theirs for theirs, name in ACTIVATIONS.items() if name == ours)
+
+
+def _first(value: Any) -> int | None:
+    """Some families list several end tokens; the first is the one that was trained."""
+    return value[0] if isinstance(value, list) else value

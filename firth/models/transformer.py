@@ -1,0 +1,289 @@
+"""The network: one block, stacked, under the mask that makes it an encoder, a decoder or both.
+
+N  tokens of the stream     M  tokens of the encoder's stream     W  width     V  vocabulary
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from firth.models.attention import Cached, View, lower, lower_cross
+from firth.models.cache import Cache
+from firth.models.config import ModelConfig
+from firth.models.heads import LanguageHead, make_head
+from firth.models.layers import Attention, CrossAttention, FeedForward, Look, Residual, make_norm
+from firth.models.masks import Mask
+from firth.models.positions import Disentangled, RelativeBias, rotary_angles, sinusoids
+
+
+class Block(nn.Module):
+    """Look around, then think: two residual lines (three behind an encoder)."""
+
+    def __init__(self, config: ModelConfig, *, cross: bool, first: bool) -> None:
+        super().__init__()
+        self.attention = Attention(config)
+        self.attention_norm = Residual(config, config.width, first=first)
+        self.cross = CrossAttention(config) if cross else None
+        self.cross_norm = Residual(config, config.width) if cross else None
+        self.feed_forward = FeedForward(config)
+        self.feed_forward_norm = Residual(config, config.width)
+
+    def forward(self, x: Tensor, look: Look) -> Tensor:
+        x = self.attention_norm(x, lambda y: self.attention(y, look))
+        if self.cross is not None and self.cross_norm is not None:
+            x = self.cross_norm(x, partial(self.cross, look=look))
+        return self.feed_forward_norm(x, self.feed_forward)
+
+
+class BottleneckBlock(nn.Module):
+    """MobileBERT's: narrower inside, with several feed-forward layers (Sun et al. 2020)."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        wide, narrow = config.width, config.bottleneck
+        self.down = nn.Linear(wide, narrow)
+        self.down_norm = make_norm(config, narrow)
+        self.look = nn.Linear(wide, narrow)  # what queries and keys are made of
+        self.look_norm = make_norm(config, narrow)
+        self.attention = Attention(config, values_from=wide)
+        self.attention_norm = Residual(config, narrow)
+        thoughts = range(config.feed_forwards)
+        self.feed_forwards = nn.ModuleList(FeedForward(config) for _ in thoughts)
+        self.feed_forward_norms = nn.ModuleList(Residual(config, narrow) for _ in thoughts)
+        self.up = nn.Linear(narrow, wide)
+        self.up_norm = Residual(config, wide)
+
+    def forward(self, x: Tensor, look: Look) -> Tensor:
+        around = self.look_norm(self.look(x))
+        y = self.down_norm(self.down(x))
+        y = self.attention_norm(y, lambda _: self.attention(around, look, full=x))
+        for norm, feed_forward in zip(self.feed_forward_norms, self.feed_forwards, strict=True):
+            y = norm(y, feed_forward)
+        return self.up_norm(x, lambda _: self.up(y))
+
+
+class Embedding(nn.Module):
+    """From the vectors of tokens to the first layer: places, segments, norm, projection."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.config = config
+        # MobileBERT projects before it adds places and segments, ALBERT after.
+        width = config.width if config.trigrams else config.table_width
+        rows = config.context + config.position_offset
+        learned = config.positions == "learned"
+        self.positions = nn.Embedding(rows, width) if learned else None
+        self.segments = nn.Embedding(config.segments, width) if config.segments else None
+        self.norm = make_norm(config, width) if config.embedding_norm else nn.Identity()
+        self.dropout = nn.Dropout(config.dropout)
+        inputs = config.table_width * (3 if config.trigrams else 1)
+        narrow = config.embedding_width or config.trigrams
+        self.project = nn.Linear(inputs, config.width) if narrow else None
+
+    def forward(self, x: Tensor, mask: Mask, places: Tensor, segments: Tensor | None) -> Tensor:
+        config = self.config
+        if config.embedding_scale:
+            x = x * torch.tensor(config.width**0.5, dtype=x.dtype)
+        if config.trigrams and self.project is not None:
+            x = self.project(_with_neighbours(x, mask))
+        if self.positions is not None:
+            x = x + self.positions(places + config.position_offset)
+        elif config.positions == "sinusoidal":
+            x = x + sinusoids(places, x.shape[-1]).to(x.dtype)
+        if self.segments is not None:
+            kinds = torch.zeros_like(places) if segments is None else segments
+            x = x + self.segments(kinds)
+        x = self.dropout(self.norm(x))
+        return self.project(x) if self.project is not None and not config.trigrams else x
+
+
+def _with_neighbours(x: Tensor, mask: Mask) -> Tensor:
+    """The next vector, this one and the one before it; zero beyond the ends."""  # (N, 3 E)
+    ends = torch.cat([mask.offsets[1:] == 0, mask.offsets.new_ones(1).bool()])
+    following = x.roll(-1, 0).masked_fill(ends[:, None], 0.0)
+    previous = x.roll(1, 0).masked_fill((mask.offsets == 0)[:, None], 0.0)
+    return torch.cat([following, x, previous], dim=-1)
+
+
+class Stack(nn.Module):
+    """Blocks one upon the other, with what comes before the first and after the last."""
+
+    def __init__(self, config: ModelConfig, layers: int, *, decoder: bool, cross: bool) -> None:
+        super().__init__()
+        self.config, self.layers = config, layers
+        self.checkpointing = False  # recompute activations in the backward pass
+        self.dense = False  # explicit masks instead of fast kernels (for tests)
+        self.embedding = Embedding(config)
+        self.relative: RelativeBias | Disentangled | None = None
+        if config.relative == "bias":
+            shape = config.buckets, config.distance, config.heads
+            self.relative = RelativeBias(*shape, both_ways=not decoder)
+        elif config.relative == "disentangled":
+            shape = config.width, config.buckets, config.distance
+            self.relative = Disentangled(*shape, config.norm_eps)
+        self.blocks = nn.ModuleList(
+            BottleneckBlock(config)
+            if config.bottleneck
+            else Block(config, cross=cross, first=not config.first_norm and i == 0)
+            for i in range(1 if config.shared else layers)
+        )
+        last = config.norm_place != "post"
+        self.final_norm = make_norm(config, config.width) if last else nn.Identity()
+
+    def forward(
+        self,
+        x: Tensor,
+        mask: Mask,
+        *,
+        segments: Tensor | None = None,
+        memory: Tensor | None = None,
+        memory_mask: Mask | None = None,
+        cache: Cache | None = None,
+        layers: list[Tensor] | None = None,
+    ) -> Tensor:
+        """Vectors of tokens (N, E) -> (N, W); `layers` collects what enters and leaves each."""
+        places = mask.offsets
+        if cache is not None:
+            places = places + cache.lengths[mask.owners]
+        x = self.embedding(x, mask, places, segments)
+        looks = self._looks(x, mask, places, memory, memory_mask, cache)
+        for i in range(self.layers):
+            if layers is not None:
+                layers.append(x)
+            block = self.blocks[0 if self.config.shared else i]
+            if self.checkpointing and self.training:
+                x = checkpoint(block, x, looks[i], use_reentrant=False)
+            else:
+                x = block(x, looks[i])
+        x = self.final_norm(x)
+        if layers is not None:
+            layers.append(x)
+        return x
+
+    def _looks(
+        self,
+        x: Tensor,
+        mask: Mask,
+        places: Tensor,
+        memory: Tensor | None,
+        memory_mask: Mask | None,
+        cache: Cache | None,
+    ) -> list[Look]:
+        """What each layer sees; layers of one kind share one lowered mask."""
+        config = self.config
+        half = x.dtype != torch.float64 and (
+            x.dtype != torch.float32 or torch.is_autocast_enabled(x.device.type)
+        )
+        across = None if memory_mask is None else lower_cross(mask, memory_mask, half=half)
+        kinds = {
+            local: Look(
+                view=self._view(mask, config.window if local else 0, cache, half),
+                angles=rotary_angles(
+                    places, config.head_width, config.local_theta if local else config.theta
+                )
+                if config.positions == "rotary"
+                else None,
+                distances=self.relative if isinstance(self.relative, Disentangled) else None,
+                memory=memory,
+                across=across,
+            )
+            for local in {i in config.windowed for i in range(self.layers)}
+        }
+        looks = [kinds[i in config.windowed] for i in range(self.layers)]
+        if cache is None:
+            return looks
+        steps = cache.steps(mask, places)
+        return [replace(look, step=step) for look, step in zip(looks, steps, strict=True)]
+
+    def _view(self, mask: Mask, window: int, cache: Cache | None, half: bool) -> View:
+        bias = self.relative if isinstance(self.relative, RelativeBias) else None
+        if cache is not None and cache.used:
+            return Cached(mask, cache, window, bias)
+        return lower(mask, window=window, bias=bias, half=half, dense=self.dense)
+
+
+class Transformer(nn.Module):
+    """Token embeddings, an encoder or a decoder or both, and heads that predict.
+
+    >>> config = ModelConfig(architecture="encoder", vocabulary=10, width=8, layers=1, heads=2,
+    ...                      inner=16, context=8)
+    >>> network = Transformer(config, ["language"])
+    >>> network(torch.tensor([1, 2, 3, 4]), Mask([3, 1])).shape
+    torch.Size([4, 8])
+    """
+
+    def __init__(self, config: ModelConfig, heads: Iterable[str] = ()) -> None:
+        super().__init__()
+        self.config = config
+        self.tokens = nn.Embedding(config.vocabulary, config.table_width)
+        self.encoder = self.decoder = None
+        if config.has_encoder:
+            self.encoder = Stack(config, config.layers, decoder=False, cross=False)
+        if config.has_decoder:
+            layers, cross = config.decoder_layers or config.layers, config.has_encoder
+            self.decoder = Stack(config, layers, decoder=True, cross=cross)
+        self.heads = nn.ModuleDict({name: make_head(name, config) for name in heads})
+
+    @property
+    def stack(self) -> Stack:
+        """The stack whose output the heads see."""
+        stack = self.encoder if self.decoder is None else self.decoder
+        assert stack is not None
+        return stack
+
+    def forward(
+        self,
+        tokens: Tensor,
+        mask: Mask,
+        *,
+        segments: Tensor | None = None,
+        memory: Tensor | None = None,
+        memory_mask: Mask | None = None,
+        cache: Cache | None = None,
+        layers: list[Tensor] | None = None,
+    ) -> Tensor:
+        """A stream of tokens (N,) -> what the heads see (N, W).
+
+        Behind an encoder, the stream is the decoder's and `memory` what `encode` gave.
+        """
+        hidden: Tensor = self.stack(
+            self.tokens(tokens),
+            mask,
+            segments=segments,
+            memory=memory,
+            memory_mask=memory_mask or (cache.memory if cache else None),
+            cache=cache,
+            layers=layers,
+        )
+        if cache is not None:
+            cache.advance(mask)
+        return hidden
+
+    def encode(self, tokens: Tensor, mask: Mask, *, segments: Tensor | None = None) -> Tensor:
+        """The encoder's output for a stream of tokens."""  # (M,) -> (M, W)
+        assert self.encoder is not None
+        hidden: Tensor = self.encoder(self.tokens(tokens), mask, segments=segments)
+        return hidden
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """The language model's scores at some positions."""  # (P, W) -> (P, V)
+        head = self.heads["language"]
+        assert isinstance(head, LanguageHead)
+        return head(hidden, self.tokens.weight)
+
+    def checkpoint_activations(self, on: bool = True) -> None:
+        """Trade time for memory: keep only what enters a block, and compute it anew."""
+        for stack in (self.encoder, self.decoder):
+            if stack is not None:
+                stack.checkpointing = on
+
+
+def count_parameters(network: nn.Module) -> int:
+    """How many numbers are trained; shared ones count once."""
+    return sum(parameter.numel() for parameter in network.parameters())
