@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
@@ -12,6 +13,10 @@ from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
+
+from firth.errors import FirthError
+
+UNSEALED = b"0" * 64  # the place that `seal` puts a sum into
 
 
 @contextmanager
@@ -62,6 +67,27 @@ def write_json(path: Path, value: Any) -> None:
         file.write(f"{text}\n".encode())
 
 
+@contextmanager
+def locked(path: Path, what: str) -> Iterator[None]:
+    """Do something that one process alone may do; `what` says it, as in "writing FOLDER".
+
+    The lock is on the file at `path`, and the operating system takes it back when the process
+    ends, in whatever way it ends.
+
+    >>> import tempfile; path = Path(tempfile.mkdtemp(), "words.lock")
+    >>> with locked(path, "writing words"), locked(path, "writing words"):
+    ...     pass
+    Traceback (most recent call last):
+    firth.errors.FirthError: Another process is writing words; wait for it.
+    """
+    with open(path, "w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise FirthError(f"Another process is {what}; wait for it.") from error
+        yield
+
+
 def sync_directory(path: Path) -> None:
     """Make renames inside a directory survive a power cut."""
     descriptor = os.open(path, os.O_RDONLY)
@@ -75,3 +101,22 @@ def sha256(path: Path) -> str:
     """The SHA-256 sum of a file, read in pieces."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def seal(data: bytes) -> bytes:
+    """Put the SHA-256 sum of some data into the data, in place of the first 64 zeros.
+
+    >>> seal(b"sum " + b"0" * 64 + b" of this")[:20]
+    b'sum b9c075b1fe5cca68'
+    """
+    return data.replace(UNSEALED, hashlib.sha256(data).hexdigest().encode(), 1)
+
+
+def is_sealed(data: bytes, total: str) -> bool:
+    """Whether data that holds this sum is what `seal` gave, to the last bit.
+
+    >>> is_sealed(seal(b"0" * 64), hashlib.sha256(b"0" * 64).hexdigest())
+    True
+    """
+    unsealed = data.replace(total.encode(), UNSEALED, 1)
+    return hashlib.sha256(unsealed).hexdigest() == total

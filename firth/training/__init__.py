@@ -1,0 +1,1 @@
+"""How a model learns: the loop, and what it keeps on the disk."""

@@ -1,0 +1,290 @@
+"""Checkpoints: whole ones only, whatever happens to the process or the disk."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from firth.errors import InputError, Misuse, StorageError
+from firth.training.checkpoint import Checkpoint, Checkpoints
+
+
+def at(step: int) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """What a run might hold after a step."""
+    tensors = {"weight": torch.full((8, 8), float(step)), "moment": torch.full((8,), -float(step))}
+    return tensors, {"loss": 1 / step, "order": [step, {"ƙ": None}], "run": "x"}
+
+
+def saved(directory: Path, *steps: int, keep: int = 2) -> Checkpoints:
+    checkpoints = Checkpoints(directory, keep)
+    for step in steps:
+        assert checkpoints.save(step, *at(step)) == directory / f"step-{step}"
+    return checkpoints
+
+
+def is_whole(checkpoint: Checkpoint | None, step: int) -> bool:
+    tensors, state = at(step)
+    return (
+        checkpoint is not None
+        and checkpoint.step == step
+        and checkpoint.state == state
+        and set(checkpoint.weights) == set(tensors)
+        and all(torch.equal(checkpoint.weights[name], tensors[name]) for name in tensors)
+    )
+
+
+def names(directory: Path) -> set[str]:
+    return {path.name for path in directory.iterdir()}
+
+
+def flip(path: Path, bit: int) -> None:
+    data = bytearray(path.read_bytes())
+    data[bit // 8] ^= 1 << bit % 8
+    path.write_bytes(data)
+
+
+def dead_process() -> int:
+    process = subprocess.Popen(["true"])
+    process.wait()
+    return process.pid
+
+
+def test_the_newest_are_kept_by_number_and_given_back(tmp_path: Path) -> None:
+    checkpoints = Checkpoints(tmp_path / "run" / "checkpoints")
+    assert checkpoints.newest() is None
+    for step in (8, 9, 10, 11, 100):
+        checkpoints.save(step, *at(step))
+        notes: list[str] = []
+        assert is_whole(checkpoints.newest(notes), step)
+        assert notes == []
+    assert names(checkpoints.directory) == {"step-11", "step-100"}
+    assert names(checkpoints.directory / "step-100") == {"tensors.safetensors", "state.json"}
+    assert names(saved(tmp_path / "one", 1, 2, 3, keep=1).directory) == {"step-3"}
+    with pytest.raises(Misuse, match="At least one checkpoint has to be kept, not 0"):
+        Checkpoints(tmp_path, keep=0)
+
+
+def test_a_later_step_of_an_abandoned_run_never_costs_the_one_just_saved(tmp_path: Path) -> None:
+    checkpoints = saved(tmp_path, 1, 50, keep=1)
+    flip(tmp_path / "step-50/tensors.safetensors", 4000)
+    checkpoints.save(2, *at(2))
+    assert is_whole(checkpoints.newest(), 2)
+    checkpoints.save(51, *at(51))
+    assert names(tmp_path) == {"step-51"}
+
+
+def test_other_things_in_the_directory_are_left_alone(tmp_path: Path) -> None:
+    for name in ("step-7.txt", "step-x", ".step-1.partial", "metrics.jsonl", ".step-1.2.other"):
+        (tmp_path / name).mkdir()
+    others = names(tmp_path)
+    checkpoints = saved(tmp_path, 1, 2, 3)
+    assert names(tmp_path) == others | {"step-2", "step-3"}
+    assert is_whole(checkpoints.newest(), 3)
+
+
+def test_a_step_is_replaced(tmp_path: Path) -> None:
+    checkpoints = saved(tmp_path, 1, 2)
+    old = checkpoints.newest()
+    checkpoints.save(2, {"other": torch.zeros(3)}, {"again": True})
+    new = checkpoints.newest()
+    assert new is not None
+    assert new.state == {"again": True}
+    assert list(new.weights) == ["other"]
+    assert names(tmp_path) == {"step-1", "step-2"}
+    assert is_whole(old, 2)  # what had been opened stays what it was
+
+
+def test_a_process_that_died_while_replacing_loses_nothing(tmp_path: Path) -> None:
+    checkpoints = saved(tmp_path, 1, 2)
+    replaced = tmp_path / f".step-2.{dead_process()}.replaced"
+    os.rename(tmp_path / "step-2", replaced)  # and here the power went
+    assert is_whole(checkpoints.newest(), 2)
+    checkpoints.save(3, *at(3))
+    assert names(tmp_path) == {"step-2", "step-3"}
+    assert is_whole(checkpoints.newest(), 3)
+    shutil.copytree(tmp_path / "step-3", replaced.with_name(f".step-3.{dead_process()}.replaced"))
+    assert is_whole(checkpoints.newest(), 3)
+    checkpoints.save(4, *at(4))
+    assert names(tmp_path) == {"step-3", "step-4"}
+
+
+def test_what_dead_processes_left_is_removed_and_what_living_ones_write_is_not(
+    tmp_path: Path,
+) -> None:
+    checkpoints = saved(tmp_path, 1)
+    dead, living, own = (
+        tmp_path / f".step-2.{pid}.partial" for pid in (dead_process(), os.getppid(), os.getpid())
+    )
+    for path in (dead, living, own):
+        shutil.copytree(tmp_path / "step-1", path)
+    assert is_whole(checkpoints.newest(), 1)
+    checkpoints.save(2, *at(2))
+    assert names(tmp_path) == {"step-1", "step-2", living.name}
+
+
+@pytest.mark.parametrize("file", ["tensors.safetensors", "state.json"])
+def test_a_single_bit_is_noticed_and_the_one_before_is_used(tmp_path: Path, file: str) -> None:
+    checkpoints = saved(tmp_path, 9, 10)
+    victim = tmp_path / "step-10" / file
+    whole = victim.read_bytes()
+    draw = random.Random(0)
+    for bit in draw.sample(range(8 * len(whole)), 1500):
+        flip(victim, bit)
+        notes: list[str] = []
+        assert is_whole(checkpoints.newest(notes), 9)
+        assert notes == [
+            f"step-10 in {tmp_path} cannot be used, being incomplete or damaged; "
+            "step-9 is used instead."
+        ]
+        victim.write_bytes(whole)
+    assert is_whole(checkpoints.newest(), 10)
+
+
+@pytest.mark.parametrize("file", ["tensors.safetensors", "state.json"])
+def test_an_incomplete_one_is_passed_over(tmp_path: Path, file: str) -> None:
+    checkpoints = saved(tmp_path, 1, 2, 3, keep=3)
+    victim = tmp_path / "step-3" / file
+    whole = victim.read_bytes()
+    for length in range(0, len(whole), 7):
+        victim.write_bytes(whole[:length])
+        assert is_whole(checkpoints.newest(), 2)
+    victim.unlink()
+    assert is_whole(checkpoints.newest(), 2)
+    shutil.rmtree(tmp_path / "step-2")
+    (tmp_path / "step-2").write_text("not a directory")
+    notes: list[str] = []
+    assert is_whole(checkpoints.newest(notes), 1)
+    assert len(notes) == 1
+    assert notes[0].startswith(f"step-3 and step-2 in {tmp_path} cannot be used")
+
+
+def test_parts_of_two_checkpoints_are_none(tmp_path: Path) -> None:
+    checkpoints = saved(tmp_path, 1, 2, 3, keep=3)
+    shutil.copy(tmp_path / "step-2/tensors.safetensors", tmp_path / "step-3/tensors.safetensors")
+    assert is_whole(checkpoints.newest(), 2)
+    shutil.rmtree(tmp_path / "step-3")
+    os.rename(tmp_path / "step-2", tmp_path / "step-4")  # not what it says inside
+    assert is_whole(checkpoints.newest(), 1)
+    for text in ("[]", "1", '{"sha256": 1}', '{"sha256": ""}', "[" * 100_000):
+        (tmp_path / "step-4/state.json").write_text(text)
+        assert is_whole(checkpoints.newest(), 1)
+
+
+def test_a_run_with_damaged_checkpoints_only_does_not_begin_again(tmp_path: Path) -> None:
+    checkpoints = saved(tmp_path, 1, 2)
+    (tmp_path / "step-1/state.json").unlink()
+    flip(tmp_path / "step-2/tensors.safetensors", 3000)
+    with pytest.raises(InputError) as caught:
+        checkpoints.newest()
+    assert str(caught.value) == (
+        f"No checkpoint in {tmp_path} is whole: step-2 and step-1 cannot be used, being incomplete "
+        "or damaged; restore one from a copy, or move them away to start again."
+    )
+
+
+def test_a_failure_of_any_kind_leaves_the_earlier_ones(tmp_path: Path) -> None:
+    checkpoints = saved(tmp_path, 1)
+    with pytest.raises(TypeError):
+        checkpoints.save(2, at(2)[0], {"not JSON": object()})
+    assert names(tmp_path) == {"step-1"}
+    assert is_whole(checkpoints.newest(), 1)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StorageError, match=f"{tmp_path}/file cannot be written"):
+        Checkpoints(tmp_path / "file").save(1, *at(1))
+
+
+def test_a_full_disk(tmp_path: Path) -> None:
+    place = tmp_path / "disk"
+    place.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(place)]
+    if shutil.which("mount") is None or subprocess.run(mount, capture_output=True).returncode:
+        pytest.skip("a tmpfs cannot be mounted here")
+    try:
+        checkpoints = saved(place, 1, 2)
+        for size in (2_000_000, 1_000_000 - 30_000):  # full in the middle, and near the end
+            with pytest.raises(StorageError) as caught:
+                checkpoints.save(
+                    3, {"large": torch.zeros(size, dtype=torch.uint8)}, {"x": "y" * 100_000}
+                )
+            assert str(caught.value) == (
+                f"The disk is full: {place} could not be written. The earlier checkpoints are "
+                "whole; free some space, and go on from the newest."
+            )
+            assert names(place) == {"step-1", "step-2"}
+            assert is_whole(checkpoints.newest(), 2)
+        subprocess.run(["mount", "-o", "remount,size=20m", str(place)], check=True)
+        checkpoints.save(3, {"large": torch.ones(2_000_000, dtype=torch.uint8)}, {})
+        newest = checkpoints.newest()
+        assert newest is not None
+        assert newest.weights["large"].all()
+        del newest
+    finally:
+        subprocess.run(["umount", str(place)], check=True)
+
+
+KILLING = """
+import json, os, random, signal, sys, time
+from pathlib import Path
+import torch
+from firth.training.checkpoint import Checkpoints
+
+torch.set_num_threads(1)
+checkpoints = Checkpoints(Path(sys.argv[1]))
+names = [f"layer.{i}" for i in range(20)]
+
+def save_for_ever(step, version):
+    while True:  # every step twice: once new, once in place of what is there
+        for _ in range(2):
+            version += 1
+            tensors = {name: torch.full((50, 1000), float(version)) for name in names}
+            checkpoints.save(step, tensors, {"version": version})
+        step += 1
+
+draw, before, kills, half_done = random.Random(int(sys.argv[2])), (0, 0), 0, 0
+until = time.monotonic() + 20
+while (kills < 25 or half_done < 5) and time.monotonic() < until:
+    child = os.fork()
+    if not child:
+        save_for_ever(before[0] + 1, before[1])
+    time.sleep(draw.uniform(0.0, 0.25))
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    kills += 1
+    half_done += any(path.name.endswith("partial") for path in checkpoints.directory.iterdir())
+    notes = []
+    newest = checkpoints.newest(notes)
+    if newest is None:
+        assert before == (0, 0)
+        continue
+    version = newest.state["version"]
+    assert not notes, notes
+    assert set(newest.weights) == set(names)
+    assert all(tensor.eq(version).all() for tensor in newest.weights.values())
+    assert (newest.step, version) >= before, (newest.step, version, before)
+    before = (newest.step, version)
+checkpoints.save(before[0] + 1, {}, {})
+left = sorted(path.name for path in checkpoints.directory.iterdir())
+print(json.dumps([kills, half_done, before, left]))
+"""
+
+
+def test_killed_again_and_again_the_newest_is_always_whole(tmp_path: Path) -> None:
+    seed = random.SystemRandom().randrange(10**6)
+    command = [sys.executable, "-c", KILLING, str(tmp_path), str(seed)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    kills, half_done, (step, version), left = json.loads(done.stdout)
+    assert kills >= half_done > 0
+    assert version > step > 0
+    assert len(left) == 2
+    assert f"step-{step + 1}" in left
