@@ -12,7 +12,10 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from firth.errors import FirthError, InputError, MismatchError, Misuse, StorageError
+    from firth.model import Model, export, load
+    from firth.models.presets import preset
     from firth.objectives.show import show_objectives
+    from firth.pretraining import pretrain
     from firth.text.corpus import Corpus
     from firth.text.preparation import prepare
     from firth.text.readers import Reading
@@ -28,12 +31,17 @@ __all__ = [
     "InputError",
     "MismatchError",
     "Misuse",
+    "Model",
     "Reading",
     "Shards",
     "StorageError",
     "Tokenizer",
     "demo",
+    "export",
+    "load",
     "prepare",
+    "preset",
+    "pretrain",
     "show_objectives",
     "train_tokenizer",
     "write_stories",
@@ -41,7 +49,10 @@ __all__ = [
 
 _HOMES = {
     "firth.errors": ("FirthError", "InputError", "MismatchError", "Misuse", "StorageError"),
+    "firth.model": ("Model", "export", "load"),
+    "firth.models.presets": ("preset",),
     "firth.objectives.show": ("show_objectives",),
+    "firth.pretraining": ("pretrain",),
     "firth.text.corpus": ("Corpus",),
     "firth.text.preparation": ("prepare",),
     "firth.text.readers": ("Reading",),

@@ -325,6 +325,108 @@ def objectives(
     return Output(values, terminal.objectives(examples, reasons))
 
 
+@verb(app, "pretrain")
+def pretrain(
+    preset: Annotated[str, Option(help="The network: see `firth presets`.")],
+    data: Annotated[Path, Option(help="Shards that `firth prepare` made.")],
+    out: Annotated[Path, Option(help="The run directory to write.")],
+    objective: Annotated[
+        str | None, Option(help="What is hidden and asked for: see `firth objectives`.")
+    ] = None,
+    steps: Annotated[int, Option(min=0, help="Learn for so many steps,")] = 0,
+    tokens: Annotated[str, Option(help="or so many tokens (10M and 1e7 will do),")] = "0",
+    minutes: Annotated[float, Option(min=0, help="or so many minutes.")] = 0.0,
+    from_: Annotated[
+        Path | None, Option("--from", help="Go on from this model, on new text.")
+    ] = None,
+    teacher: Annotated[Path | None, Option(help="Learn from this larger model as well.")] = None,
+    seed: Annotated[int, Option(help="Another seed, another run.")] = 0,
+    set_: Annotated[
+        list[str] | None,
+        Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="Change a setting (rate, batch, length, …), model.FIELD or objective.OPTION.",
+        ),
+    ] = None,
+    resume: Annotated[bool, Option("--resume", help="Go on where this run stopped.")] = False,
+) -> Output:
+    """Teach a network a text, from nothing or from another model."""
+    from firth import terminal
+    from firth.pretraining import pretrain
+
+    with terminal.training() as listener:
+        trained = pretrain(
+            preset=preset,
+            data=data,
+            out=out,
+            objective=objective,
+            steps=steps,
+            tokens=_count(tokens),
+            minutes=minutes,
+            source=from_,
+            teacher=teacher,
+            seed=seed,
+            changes=_changes(set_ or []),
+            resume=resume,
+            listener=listener,
+        )
+    return Output(trained.values(), terminal.trained(trained))
+
+
+def _count(text: str) -> int:
+    """A number that may be written 10M or 1e7."""
+    factors = {"k": 10**3, "M": 10**6, "G": 10**9, "B": 10**9}
+    factor = factors.get(text[-1:], 1)
+    try:
+        count = float(text[:-1] if factor > 1 else text) * factor
+        if count < 0 or count != int(count):
+            raise ValueError
+    except (ValueError, OverflowError) as error:
+        raise Misuse(f"--tokens is a number such as 5000000, 5M or 5e6, not {text!r}.") from error
+    return int(count)
+
+
+def _changes(pairs: list[str]) -> dict[str, str]:
+    """`key=value` pairs."""
+    changes = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not equals or not key:
+            raise Misuse(f"--set takes KEY=VALUE, such as rate=1e-3, not {pair!r}.")
+        changes[key.strip()] = value.strip()
+    return changes
+
+
+@verb(app, "presets")
+def presets(
+    name: Annotated[str | None, Argument(help="Show this one with all its fields.")] = None,
+) -> Output:
+    """List the models that can be pre-trained: shapes with their sources."""
+    from firth import terminal
+    from firth.models.presets import PRESETS, preset
+
+    if name is not None:
+        row = preset(name)
+        return Output(row.values() | {"config": row.config.to_dict()}, terminal.preset(row))
+    rows = list(PRESETS.values())
+    return Output({"presets": [row.values() for row in rows]}, [terminal.presets(rows)])
+
+
+@verb(app, "export")
+def export(
+    model: Annotated[Path, Argument(metavar="MODEL", help="A run or model directory.")],
+    out: Annotated[Path, Argument(metavar="OUT", help="The directory to write.")],
+    to: Annotated[str, Option(help="hf: a Hugging Face checkpoint.")] = "hf",
+) -> Output:
+    """Write a model as the rest of the world opens it."""
+    from firth.model import export
+
+    family = export(model, out, to=to)
+    done = f"{out} is a {family} checkpoint; transformers.AutoModel.from_pretrained opens it."
+    return Output({"out": str(out), "family": family}, [done])
+
+
 def main() -> None:
     """The `firth` command."""
     app(prog_name="firth")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from firth.draws import Bools
 from firth.files import atomic_file
@@ -30,3 +31,37 @@ def attention_patterns(path: Path, words: Sequence[str], patterns: Mapping[str, 
     figure.supylabel("sees", fontsize=9)
     with atomic_file(path) as file:
         FigureCanvasAgg(figure).print_png(file)  # type: ignore[no-untyped-call]
+
+
+def loss_curve(
+    path: Path, runs: Mapping[str, Sequence[Mapping[str, Any]]], guess: float = 0.0
+) -> None:
+    """Draw how the loss of runs fell, from their metrics: learned text faint, unseen text strong.
+
+    `guess` draws the line of guessing tokens by their frequency alone.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(7, 4))
+    figure.set_layout_engine("constrained")
+    axes = figure.add_subplot()
+    for number, (name, lines) in enumerate(runs.items()):
+        colour = f"C{number}"
+        learned, unseen = (_points(lines, kind) for kind in ("step", "validation"))
+        axes.plot(*learned, color=colour, alpha=0.35, label=f"{name}: text it learns from")
+        axes.plot(*unseen, "o-", color=colour, markersize=4, label=f"{name}: text it never saw")
+    if guess:
+        axes.axhline(guess, color="grey", linestyle=":", label="guessing by frequency")
+    axes.set_xlabel("million tokens")
+    axes.set_ylabel("loss")
+    axes.legend(fontsize=8, frameon=False)
+    axes.spines[["top", "right"]].set_visible(False)
+    with atomic_file(path) as file:
+        FigureCanvasAgg(figure).print_png(file)  # type: ignore[no-untyped-call]
+
+
+def _points(lines: Sequence[Mapping[str, Any]], kind: str) -> tuple[list[float], list[float]]:
+    """Million tokens and losses of one kind of line."""
+    chosen = [line for line in lines if line["kind"] == kind]
+    return [line["tokens"] / 1e6 for line in chosen], [line["loss"] for line in chosen]

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import cycle
+from typing import Any
 
 from rich.console import Console, RenderableType
 from rich.progress import (
@@ -19,8 +20,10 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
+from firth.models.presets import Preset
 from firth.objectives.show import Example
 from firth.objectives.table import OBJECTIVES
+from firth.pretraining import Trained
 from firth.text import counting
 from firth.text.corpus import Report
 from firth.text.preparation import Prepared
@@ -47,6 +50,64 @@ def progress() -> Iterator[counting.Progress]:
             bars.update(tasks[what], completed=done, total=total or None)
 
         yield show
+
+
+@contextmanager
+def training() -> Iterator[Callable[[str, Mapping[str, Any]], None]]:
+    """A live line about a run on stderr: loss, speed, time left; notes and validations above it."""
+    bar = (TextColumn("{task.description}"), BarColumn(bar_width=24), TaskProgressColumn())
+    rest = (TextColumn("{task.fields[figures]}"), TimeElapsedColumn(), TimeRemainingColumn())
+    console = Console(stderr=True, highlight=False)
+    live = sys.stderr.isatty()
+    with Progress(*bar, *rest, console=console, disable=not live) as bars:
+        task = bars.add_task("learning", total=1.0, figures="")
+
+        def tell(kind: str, figures: Mapping[str, Any]) -> None:
+            if kind == "step":
+                bars.update(task, completed=figures["progress"], figures=_pace(figures))
+            elif kind == "note":
+                bars.console.print(Text(figures["note"], "yellow"))
+            elif live:
+                bars.console.print(_validation(figures))
+
+        yield tell
+
+
+def _pace(figures: Mapping[str, Any]) -> str:
+    """One step in a few words."""
+    parts = [f"step {figures['step']:,}", f"loss {figures['loss']:.3f}"]
+    if "tokens_per_second" in figures:
+        parts.append(f"{figures['tokens_per_second']:,.0f} tok/s")
+    if "mfu" in figures:
+        parts += [f"MFU {figures['mfu']:.0%}", f"{figures['memory'] / 2**30:.1f} GiB"]
+    return "  ".join(parts)
+
+
+def _validation(figures: Mapping[str, Any]) -> Text:
+    """A validation: figures, and what the model says now."""
+    losses = "  ".join(f"{k} {v:.3f}" for k, v in figures.items() if isinstance(v, float))
+    text = Text(f"step {figures['step']:,}  validation  {losses}", "bold")
+    for sample in figures.get("samples", ()):
+        text.append(f"\n  {sample}", "dim")
+    return text
+
+
+def trained(trained: Trained) -> list[RenderableType]:
+    """A finished run."""
+    table = _table("", "")
+    loss = "none" if trained.loss is None else f"{trained.loss:.3f}"
+    figures = {
+        "parameters": f"{trained.model.parameters:,}",
+        "steps": f"{trained.steps:,}",
+        "tokens": f"{trained.tokens:,}",
+        "minutes": f"{trained.seconds / 60:.1f}",
+        "validation loss": loss,
+        "written as": trained.family,
+    }
+    for name, value in figures.items():
+        table.add_row(name, value)
+    path = trained.path
+    return [table, f"The model is in {path}, its curve in {path / 'loss.png'}."]
 
 
 def report(report: Report) -> Table:
@@ -179,6 +240,32 @@ def objective_table() -> Table:
     for name, row in OBJECTIVES.items():
         table.add_row(name, row.about, ", ".join(row.architectures), row.source)
     return table
+
+
+def presets(rows: Sequence[Preset]) -> Table:
+    """Every model that can be pre-trained, one line each."""
+    table = _table("preset", *_PRESET_COLUMNS)
+    table.columns[1].justify = table.columns[-1].justify = "left"
+    for row in rows:
+        values = row.values()
+        numbers = (f"{values[name]:,}" for name in _PRESET_COLUMNS[1:-1])
+        table.add_row(row.name, row.config.architecture, *numbers, row.source)
+    return table
+
+
+_PRESET_COLUMNS = (
+    *("architecture", "layers", "width", "heads"),
+    *("parameters", "context", "vocabulary", "source"),
+)
+
+
+def preset(row: Preset) -> list[RenderableType]:
+    """One preset with all its fields."""
+    table = _table("field", "value")
+    for name, value in row.config.to_dict().items():
+        table.add_row(name, str(value))
+    about = f"{row.name}: {row.parameters:,} parameters with {', '.join(row.heads)}. {row.source}."
+    return [about, table]
 
 
 def tour(tour: Tour) -> list[RenderableType]:

@@ -22,7 +22,7 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from firth.models.cache import Cache
-from firth.models.masks import Group, Mask, seen
+from firth.models.masks import Group, Mask, seen, take
 
 # (…, Q) and (…, L) places -> (…, H, Q, L), added to the scores: T5's bias.
 Bias = Callable[[Tensor, Tensor], Tensor]
@@ -66,6 +66,7 @@ class Packed:
     ) -> Tensor:
         from torch.nn.attention.varlen import varlen_attn
 
+        q, k = q.to(v.dtype), k.to(v.dtype)  # a norm of queries and keys gives single precision
         if (shared := q.shape[1] // k.shape[1]) > 1:
             k, v = k.repeat_interleave(shared, 1), v.repeat_interleave(shared, 1)
         out = varlen_attn(
@@ -118,7 +119,7 @@ class Rows:
             parts.append(group.flat(_softmax(*rows, scores, scale, dropout, causal)))  # (n, H, D)
         if len(parts) == 1:
             return parts[0]
-        return torch.cat(parts).index_select(0, self.mask.ungrouped)
+        return take(torch.cat(parts), self.mask.ungrouped)
 
 
 class Across:
@@ -139,7 +140,7 @@ class Cached:
     """New tokens against a cache that holds them and all earlier ones."""
 
     def __init__(self, mask: Mask, cache: Cache, window: int, bias: Bias | None) -> None:
-        self.rows, self.length = mask.rows, cache.used + mask.longest
+        self.rows, self.length = mask.rows, min(cache.used + mask.longest, cache.room)
         step = torch.arange(mask.longest, device=mask.device)
         queries = cache.lengths[:, None] + step  # (B, Q) their places
         keys = torch.arange(self.length, device=mask.device)
@@ -171,6 +172,10 @@ def _softmax(
     causal: bool = False,
 ) -> Tensor:
     """Scaled dot-product attention over rows."""  # (G, L, H, D) -> (G, L, H, D)
+    given = q.dtype
+    if q.requires_grad and q.device.type == "cpu" and given == torch.bfloat16:
+        # The CPU's backward kernel is half as fast in half precision.
+        q, k, v = q.float(), k.float(), v.float()
     if scores is not None and scores.dtype != torch.bool:
         scores = scores.to(q.dtype)
     out = scaled_dot_product_attention(
@@ -183,4 +188,4 @@ def _softmax(
         scale=scale,
         enable_gqa=q.shape[2] != k.shape[2],
     )
-    return out.transpose(1, 2)
+    return out.transpose(1, 2).to(given)

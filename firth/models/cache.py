@@ -69,12 +69,20 @@ class Cache:
         slots = [Slot(room(), room()) for _ in range(layers)]
         return cls(slots, torch.zeros(batch, dtype=torch.long, device=device))
 
+    @property
+    def room(self) -> int:
+        """How many tokens of a sequence can be kept."""
+        return self.slots[0].keys.shape[1]
+
     def steps(self, mask: Mask, places: Tensor) -> list[Step]:
         """Where the tokens of a step go, layer by layer."""
         return [Step(slot, mask.owners, places, fresh=not self.used) for slot in self.slots]
 
     def select(self, rows: Tensor) -> None:
-        """Keep these sequences, in this order (a beam search moves among them)."""
+        """Keep these sequences, in this order (a beam search moves among them).
+
+        Behind an encoder they must be beams of one source: what is kept of it stays in place.
+        """
         for slot in self.slots:
             slot.keys.copy_(slot.keys[rows])
             slot.values.copy_(slot.values[rows])

@@ -9,6 +9,7 @@ from typing import Any
 
 from firth.errors import InputError
 
+ACTIVATIONS = ("gelu", "gelu-tanh", "relu", "silu")
 # The values a field of words may have.
 CHOICES: dict[str, tuple[str, ...]] = {
     "architecture": ("encoder", "decoder", "encoder-decoder"),
@@ -16,10 +17,15 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "relative": ("none", "bias", "disentangled"),
     "norm": ("layer", "rms", "rms-plus-one", "affine"),
     "norm_place": ("pre", "post", "both"),
-    "activation": ("gelu", "gelu-tanh", "relu", "silu"),
+    "activation": ACTIVATIONS,
+    "head_activation": ACTIVATIONS,
     "head_bias": ("none", "trained", "fixed"),
     "initialisation": ("normal", "truncated", "scaled", "scaled-truncated", "fan-in", "xavier"),
 }
+
+
+NEEDED = ("architecture", "vocabulary", "width", "layers", "heads", "inner", "context")
+MOST, MOST_LAYERS = 2**27, 10_000  # far beyond every network there is
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,8 +88,10 @@ class ModelConfig:
     tied: bool = True  # the output matrix is the table of token embeddings
     head_transform: bool = False  # projection, activation and norm before it (BERT)
     transform_bias: bool = True
+    head_activation: str = ""  # of that projection; "": the block's
+    output_width: int = 0  # of an untied output matrix (RemBERT); 0: that of the table
     head_bias: str = "none"  # one number for each token, trained or fixed
-    head_scale: bool = False  # multiply by width ** -0.5 before a tied output (T5)
+    head_scale: bool = False  # multiply by width ** -0.5 before the output matrix (T5)
 
     # --- training
     dropout: float = 0.1
@@ -97,13 +105,16 @@ class ModelConfig:
     end_id: int | None = None
     start_id: int | None = None  # the first token a decoder behind an encoder is given
 
+    # --- files
+    family: str = ""  # whose names to write, where several families have this shape
+
     def __post_init__(self) -> None:
+        if not self.head_activation:
+            object.__setattr__(self, "head_activation", self.activation)
         for name, known in CHOICES.items():
             if (value := getattr(self, name)) not in known:
                 raise InputError(f"{name} cannot be {value!r}; known are {', '.join(known)}.")
-        for name in ("vocabulary", "width", "layers", "heads", "inner", "context"):
-            if (value := getattr(self, name)) < 1:
-                raise InputError(f"{name} must be at least 1, not {value}.")
+        self._check_sizes()
         derived = {
             "kv_heads": self.heads,
             "head_width": self.block_width // self.heads,
@@ -125,6 +136,23 @@ class ModelConfig:
         object.__setattr__(self, "windowed", tuple(self.windowed))
         if any(not 0 <= layer < self.layers for layer in self.windowed):
             raise InputError(f"windowed names layers outside 0 to {self.layers - 1}.")
+        if self.windowed and self.window < 1:
+            raise InputError("The layers in windowed need a window of at least 1.")
+        if self.tied and self.output_width not in (0, self.table_width):
+            raise InputError(
+                f"A tied output matrix is as wide as the table, {self.table_width}, "
+                f"and cannot have an output_width of {self.output_width}."
+            )
+
+    def _check_sizes(self) -> None:
+        """Refuse what no network can have, before anything is built of it."""
+        for name in (field.name for field in fields(self) if field.type == "int"):
+            least, most = int(name in NEEDED), MOST_LAYERS if "layers" in name else MOST
+            if not least <= (value := getattr(self, name)) <= most:
+                raise InputError(f"{name} must be between {least} and {most:,}, not {value}.")
+        for name in ("dropout", "attention_dropout"):
+            if not 0.0 <= (value := getattr(self, name)) <= 1.0:
+                raise InputError(f"{name} is a probability, which {value} is not.")
 
     @property
     def block_width(self) -> int:
@@ -166,8 +194,7 @@ class ModelConfig:
             if not _fits(value, str(known[name].type)):
                 kind = str(known[name].type)
                 raise InputError(f"The field {name} of a model is {kind}, not {value!r}.")
-        needed = ("architecture", "vocabulary", "width", "layers", "heads", "inner", "context")
-        if missing := [name for name in needed if name not in values]:
+        if missing := [name for name in NEEDED if name not in values]:
             raise InputError(f"The configuration lacks {', '.join(missing)}.")
         return cls(**values)
 

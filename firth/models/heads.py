@@ -22,13 +22,13 @@ class LanguageHead(nn.Module):
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         wide, table = config.width, config.table_width
-        self.scale = float(wide**-0.5) if config.head_scale and config.tied else 1.0
+        self.scale = float(wide**-0.5) if config.head_scale else 1.0
         self.extends = config.trigrams and config.tied  # MobileBERT: the table is too narrow
-        out = wide if self.extends else table
+        out = wide if self.extends else config.output_width or table
         self.transform = self.norm = None
         if config.head_transform:
             self.transform = nn.Linear(wide, out, bias=config.transform_bias)
-            self.activation = ACTIVATIONS[config.activation]
+            self.activation = ACTIVATIONS[config.head_activation]
             self.norm = (
                 nn.LayerNorm(out, eps=config.norm_eps)
                 if config.norm == "affine"

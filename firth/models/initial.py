@@ -21,10 +21,16 @@ from torch import Tensor, nn
 
 from firth.draws import derive_one
 from firth.models.config import ModelConfig
+from firth.models.layers import PlusOne
 from firth.models.transformer import Transformer
 
-# What a block adds to the stream.
-RESIDUAL = ("attention.output.weight:0", "cross.output.weight:0", "feed_forward.down.weight:0")
+# What a block adds to the stream; ModernBERT shrinks the projection before its output alike.
+RESIDUAL = (
+    "attention.output.weight:0",
+    "cross.output.weight:0",
+    "feed_forward.down.weight:0",
+    "heads.language.transform.weight:0",
+)
 QUERIES = ("attention.qkv.weight:0", "cross.query.weight:0")
 
 
@@ -34,7 +40,7 @@ def initialise(network: Transformer, seed: int) -> Transformer:
 
     >>> from firth.models.presets import preset
     >>> network = initialise(Transformer(preset("bert-tiny").config), seed=1)
-    >>> round(float(network.tokens.weight.std()), 3)
+    >>> round(network.tokens.weight.std().item(), 3)
     0.018
     """
     for name, parameter in network.named_parameters():
@@ -47,7 +53,7 @@ def _draw(name: str, parameter: Tensor, network: Transformer, seed: int) -> None
     if name.endswith("bias"):
         parameter.zero_()
     elif parameter.dim() < 2:  # the weight of a norm
-        parameter.fill_(0.0 if network.config.norm == "rms-plus-one" else 1.0)
+        parameter.fill_(0.0 if isinstance(module, PlusOne) else 1.0)
     else:
         generator = torch.Generator().manual_seed(seed_of(name, seed))
         drawn = torch.empty(parameter.shape, dtype=torch.float32)

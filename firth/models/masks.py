@@ -21,7 +21,26 @@ from torch import Tensor
 Lengths = Sequence[int] | NDArray[np.int64]
 
 # Sequences at least this long, compared with the longest of their group, are padded up to it.
-CLOSE = 0.7
+CLOSE = 0.5
+
+
+class _Take(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, places: Tensor) -> Tensor:
+        ctx.save_for_backward(places)
+        ctx.rows = len(x)
+        return x.index_select(0, places)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        (places,), gradient = ctx.saved_tensors, gradients[0]
+        whole = gradient.new_zeros(ctx.rows, *gradient.shape[1:])
+        return whole.index_copy_(0, places, gradient), None
+
+
+def take(x: Tensor, places: Tensor) -> Tensor:
+    """Rows of a tensor, each at most once: so its gradient is copied, where torch would add."""
+    return _Take.apply(x, places)  # type: ignore[no-untyped-call]
 
 
 class Mask:
@@ -104,7 +123,7 @@ class Mask:
             if end == len(order) or sizes[end] < CLOSE * sizes[begin]:
                 groups.append(Group(self, np.sort(order[begin:end])))
                 begin = end
-        return groups
+        return groups or [self.rows]  # an empty stream is one empty group
 
     @cached_property
     def ungrouped(self) -> Tensor:
@@ -166,7 +185,7 @@ class Group:
     def pad(self, x: Tensor) -> Tensor:
         """Take these rows out of a stream."""  # (N, ...) -> (G, L, ...)
         if not self.whole:
-            x = x.index_select(0, self.places)
+            x = take(x, self.places)
         if not self.even:
             x = x.new_zeros(self.count * self.length, *x.shape[1:]).index_copy(0, self.slots, x)
         return x.unflatten(0, (self.count, self.length))
@@ -174,7 +193,7 @@ class Group:
     def flat(self, x: Tensor) -> Tensor:
         """The tokens of these rows, end to end."""  # (G, L, ...) -> (n, ...)
         x = x.flatten(0, 1)
-        return x if self.even else x.index_select(0, self.slots)
+        return x if self.even else take(x, self.slots)
 
     def allowed(self, window: int = 0) -> Tensor | None:
         """Who may see whom in each row; None when everyone sees everyone."""  # (G or 1, L, L)
@@ -184,6 +203,4 @@ class Group:
         if mask.pattern == "causal":
             return seen(place[:, None], place, place.new_zeros(1, 1, 1), window)  # (1, L, L)
         prefix = mask.prefix[mask._tensor(self.sequences)][:, None, None]
-        allowed = seen(place[:, None], place, prefix, window)
-        # Padding sees itself: a row that sees nothing has no softmax.
-        return allowed | torch.eye(self.length, dtype=torch.bool, device=mask.device)
+        return seen(place[:, None], place, prefix, window)  # padding sees at least itself

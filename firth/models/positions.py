@@ -36,7 +36,8 @@ def rotary_angles(places: Tensor, head_width: int, theta: float) -> Angles:
 def turn(x: Tensor, angles: Angles) -> Tensor:
     """Turn the pairs (x_i, x_{i + D/2}) of each head by the angles of its place."""  # (N, H, D)
     cos, sin = angles
-    first, second = x.float().chunk(2, dim=-1)
+    wide = x if x.dtype == torch.float64 else x.float()
+    first, second = wide.chunk(2, dim=-1)
     return torch.cat([first * cos - second * sin, second * cos + first * sin], -1).to(x.dtype)
 
 
@@ -88,7 +89,8 @@ class Disentangled(nn.Module):
         middle = self.buckets // 2
         size = relative.abs().clamp(min=1)
         near = (relative < middle) & (relative > -middle)
-        scaled = torch.log(size / middle) / math.log((self.distance - 1) / middle) * (middle - 1)
+        whole = torch.tensor((self.distance - 1) / middle).log()  # in float32, as they round it
+        scaled = torch.log(size / middle) / whole * (middle - 1)
         return torch.where(near, relative, (torch.ceil(scaled) + middle) * relative.sign()).long()
 
     def terms(self, q: Tensor, k: Tensor, qk: nn.Linear, scale: float) -> Tensor:
@@ -97,9 +99,9 @@ class Disentangled(nn.Module):
         (G, H, L, D) queries and keys -> (G, H, L, L).
         """
         heads, length, width = q.shape[1:]
-        weight, bias = qk.weight, qk.bias
         rows = 2 * heads * width
-        read = linear(self.norm(self.table.weight), weight[:rows], bias[:rows])  # (2B, 2HD)
+        bias = None if qk.bias is None else qk.bias[:rows]
+        read = linear(self.norm(self.table.weight), qk.weight[:rows], bias)  # (2B, 2HD)
         ahead, back = read.unflatten(-1, (2, heads, width)).permute(1, 2, 3, 0).unbind()
         place, last = torch.arange(length, device=q.device), 2 * self.buckets - 1
         bucket = self.bucket(place[:, None] - place).expand(*q.shape[:2], -1, -1)

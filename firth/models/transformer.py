@@ -53,9 +53,11 @@ class BottleneckBlock(nn.Module):
         self.look_norm = make_norm(config, narrow)
         self.attention = Attention(config, values_from=wide)
         self.attention_norm = Residual(config, narrow)
-        thoughts = range(config.feed_forwards)
-        self.feed_forwards = nn.ModuleList(FeedForward(config) for _ in thoughts)
-        self.feed_forward_norms = nn.ModuleList(Residual(config, narrow) for _ in thoughts)
+        more = range(config.feed_forwards - 1)
+        self.feed_forwards = nn.ModuleList(FeedForward(config) for _ in more)
+        self.feed_forward_norms = nn.ModuleList(Residual(config, narrow) for _ in more)
+        self.feed_forward = FeedForward(config)
+        self.feed_forward_norm = Residual(config, narrow)
         self.up = nn.Linear(narrow, wide)
         self.up_norm = Residual(config, wide)
 
@@ -65,6 +67,7 @@ class BottleneckBlock(nn.Module):
         y = self.attention_norm(y, lambda _: self.attention(around, look, full=x))
         for norm, feed_forward in zip(self.feed_forward_norms, self.feed_forwards, strict=True):
             y = norm(y, feed_forward)
+        y = self.feed_forward_norm(y, self.feed_forward)
         return self.up_norm(x, lambda _: self.up(y))
 
 
@@ -205,7 +208,8 @@ class Stack(nn.Module):
         bias = self.relative if isinstance(self.relative, RelativeBias) else None
         if cache is not None and cache.used:
             return Cached(mask, cache, window, bias)
-        return lower(mask, window=window, bias=bias, half=half, dense=self.dense)
+        fast = half and not isinstance(self.relative, Disentangled)  # no kernel adds its terms
+        return lower(mask, window=window, bias=bias, half=fast, dense=self.dense)
 
 
 class Transformer(nn.Module):

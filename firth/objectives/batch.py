@@ -61,6 +61,13 @@ class Packed:
         rows = [row for row, is_wanted in zip(self.rows(), wanted, strict=True) if is_wanted]
         return Packed.join(rows, self.keys[wanted])
 
+    def between(self, begin: int, end: int) -> Packed:
+        """Sequences `begin` to `end`."""
+        first, last = self.starts[[begin, end]]
+        segments = None if self.segments is None else self.segments[first:last]
+        starts = self.starts[begin : end + 1] - first
+        return Packed(self.tokens[first:last], starts, self.keys[begin:end], segments)
+
     def with_tokens(self, tokens: Longs) -> Packed:
         """The same sequences with other tokens in the same places."""
         return replace(self, tokens=tokens)
@@ -76,6 +83,17 @@ class Prediction:
     left: Longs | None = None  # (M,)
     right: Longs | None = None  # (M,)
     place: Longs | None = None  # (M,) 1 for the first token of the span
+
+    def between(self, first: int, last: int) -> Prediction:
+        """Those at positions from `first` to `last`, counted from there."""
+        inside = (self.positions >= first) & (self.positions < last)
+
+        def moved(values: Longs | None, by: int = first) -> Longs | None:
+            return None if values is None else values[inside] - by
+
+        positions = self.positions[inside] - first
+        beside = moved(self.left), moved(self.right)
+        return Prediction(positions, self.targets[inside], *beside, moved(self.place, 0))
 
 
 @dataclass(frozen=True)
@@ -107,6 +125,36 @@ class Batch:
     def output(self) -> Packed:
         """The stream whose positions are predicted."""
         return self.inputs if self.target is None else self.target
+
+    def counts(self) -> dict[str, int]:
+        """How many predictions of each kind there are."""
+        return {name: len(prediction.targets) for name, prediction in self.predictions.items()}
+
+    def split(self, most: int) -> list[Batch]:
+        """The same sequences in several batches of at most `most` tokens, or of one sequence.
+
+        >>> stream = Packed(np.array([1, 2, 3, 4]), np.array([0, 2, 3, 4]), np.zeros(3, np.uint64))
+        >>> asked = Prediction(positions=np.array([1, 3]), targets=np.array([7, 8]))
+        >>> batch = Batch(stream, stream.lengths, {"masked": asked})
+        >>> [(part.inputs.tokens.tolist(), part.counts()) for part in batch.split(2)]
+        [([1, 2], {'masked': 1}), ([3, 4], {'masked': 1})]
+        """
+        sizes = self.inputs.lengths + (0 if self.target is None else self.target.lengths)
+        parts, begin, size = [], 0, 0
+        for end, length in enumerate(sizes.tolist()):
+            if end > begin and size + length > most:
+                parts.append(self._part(begin, end))
+                begin, size = end, 0
+            size += length
+        return [*parts, self._part(begin, len(sizes))] if begin else [self]
+
+    def _part(self, begin: int, end: int) -> Batch:
+        """Sequences `begin` to `end` as a batch of their own."""
+        first, last = self.output.starts[[begin, end]]
+        predictions = {name: p.between(first, last) for name, p in self.predictions.items()}
+        target = None if self.target is None else self.target.between(begin, end)
+        prefix = self.prefix[begin:end]
+        return Batch(self.inputs.between(begin, end), prefix, predictions, target)
 
 
 @dataclass(frozen=True)

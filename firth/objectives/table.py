@@ -30,6 +30,8 @@ class Objective:
     about: str
     source: str
     architectures: tuple[str, ...]  # that can learn from it
+    predicts: tuple[str, ...]  # the names of its predictions
+    start: tuple[str, ...] = ()  # the role of the token a decoder behind an encoder begins with
     draw: Callable[..., tuple[Any, Position]]
     build: Callable[..., Batch]
 
@@ -112,6 +114,7 @@ OBJECTIVES = {
         about="15 % of the tokens hidden, drawn anew each time",
         source="BERT without pairs: RoBERTa, Liu et al. 2019",
         architectures=(ENCODER,),
+        predicts=("masked",),
         draw=Sampler.take,
         build=_on(_framed, masked),
     ),
@@ -119,6 +122,7 @@ OBJECTIVES = {
         about="whole words hidden",
         source="BERT's whole-word release, 2019",
         architectures=(ENCODER,),
+        predicts=("masked",),
         draw=Sampler.take,
         build=_on(_framed, masked, whole_words=True),
     ),
@@ -126,6 +130,7 @@ OBJECTIVES = {
         about="spans hidden, predicted also from their two boundaries",
         source="SpanBERT, Joshi et al. 2020",
         architectures=(ENCODER,),
+        predicts=("masked", "boundary"),
         draw=Sampler.take,
         build=_on(_framed, masked_spans),
     ),
@@ -133,6 +138,7 @@ OBJECTIVES = {
         about="hidden tokens, and whether the second text follows the first",
         source="BERT, Devlin et al. 2019",
         architectures=(ENCODER,),
+        predicts=("masked", "next sentence"),
         draw=partial(Sampler.take_pairs, random_half=True),
         build=_next_sentence,
     ),
@@ -140,6 +146,7 @@ OBJECTIVES = {
         about="hidden tokens, and whether two texts were swapped",
         source="ALBERT, Lan et al. 2020",
         architectures=(ENCODER,),
+        predicts=("masked", "sentence order"),
         draw=partial(Sampler.take_pairs, random_half=False),
         build=_sentence_order,
     ),
@@ -147,6 +154,7 @@ OBJECTIVES = {
         about="which tokens another network made up",
         source="ELECTRA, Clark et al. 2020",
         architectures=(ENCODER,),
+        predicts=("replaced",),
         draw=Sampler.take,
         build=_on(_framed, hidden_for_generator),
     ),
@@ -154,6 +162,7 @@ OBJECTIVES = {
         about="the next token",
         source="GPT, Radford et al. 2018",
         architectures=(DECODER,),
+        predicts=("causal",),
         draw=Sampler.take,
         build=_on(_documents, _without_vocabulary(causal)),
     ),
@@ -161,6 +170,7 @@ OBJECTIVES = {
         about="the next token, behind a beginning that is read both ways",
         source="Raffel et al. 2020, section 3.2.1",
         architectures=(DECODER,),
+        predicts=("prefix",),
         draw=Sampler.take,
         build=_on(_documents, _without_vocabulary(prefix)),
     ),
@@ -168,6 +178,7 @@ OBJECTIVES = {
         about="masked and causal sequences for one network",
         source="GPT-BERT, Charpentier and Samuel 2024",
         architectures=(DECODER,),
+        predicts=("masked", "causal"),
         draw=Sampler.take,
         build=_on(_documents, hybrid),
     ),
@@ -175,6 +186,8 @@ OBJECTIVES = {
         about="spans taken out, asked for one by one",
         source="T5, Raffel et al. 2020",
         architectures=(BOTH,),
+        predicts=("denoising",),
+        start=("pad", "bos", "cls"),
         draw=_take_for_spans,
         build=_span_corruption,
     ),
@@ -182,6 +195,8 @@ OBJECTIVES = {
         about="spans behind one mask each, sentences shuffled, the text asked for",
         source="BART, Lewis et al. 2020",
         architectures=(BOTH,),
+        predicts=("denoising",),
+        start=("eos", "sep"),
         draw=Sampler.take,
         build=_infilling,
     ),

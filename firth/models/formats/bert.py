@@ -1,4 +1,8 @@
-"""BERT and RoBERTa: encoders with the norm after the sum (Devlin et al. 2019, Liu et al. 2019)."""
+"""BERT and what kept its blocks: encoders with the norm after the sum.
+
+BERT (Devlin et al. 2019), RoBERTa (Liu et al. 2019), XLM-RoBERTa (Conneau et al. 2020) and ELECTRA
+(Clark et al. 2020).
+"""
 
 from __future__ import annotations
 
@@ -42,6 +46,12 @@ FIELDS = {
     "tied": "tie_word_embeddings",
 }
 
+REQUIRED = {
+    "position_embedding_type": "absolute",
+    "is_decoder": False,
+    "add_cross_attention": False,
+}
+
 FIXED = {
     "architecture": "encoder",
     "positions": "learned",
@@ -71,13 +81,9 @@ BERT = Family(
     fixed=FIXED,
     fields=FIELDS,
     defaults={"tie_word_embeddings": True, "pad_token_id": 0, "layer_norm_eps": 1e-12},
-    required={
-        "position_embedding_type": "absolute",
-        "is_decoder": False,
-        "add_cross_attention": False,
-    },
+    required=REQUIRED,
     ignored=r"position_ids$",
-    aliases={"cls.predictions.decoder.bias": "cls.predictions.bias"},
+    copies={"cls.predictions.decoder.bias": "cls.predictions.bias"},
 )
 
 
@@ -91,32 +97,75 @@ def _write_offset(config: ModelConfig) -> dict[str, Any]:
     return {"max_position_embeddings": config.context + config.position_offset}
 
 
-ROBERTA = Family(
-    name="roberta",
+def _roberta(name: str, classes: str) -> Family:
+    return Family(
+        name=name,
+        classes={
+            f"{classes}ForMaskedLM": ("language", "pooler"),  # published files have a pooler, too
+            f"{classes}Model": ("pooler",),
+        },
+        prefix="roberta.",
+        names=NAMES,
+        head_names={
+            "heads.language.transform": "lm_head.dense",
+            "heads.language.norm": "lm_head.layer_norm",
+            "heads.language.bias": "lm_head.bias",
+            "heads.language.weight": "lm_head.decoder.weight",
+        },
+        fixed={**FIXED, "head_activation": "gelu"},
+        fields=FIELDS | {"begin_id": "bos_token_id", "end_id": "eos_token_id"},
+        defaults={
+            "tie_word_embeddings": True,
+            "pad_token_id": 1,
+            "bos_token_id": 0,
+            "eos_token_id": 2,
+            "layer_norm_eps": 1e-12,
+        },
+        required=REQUIRED,
+        ignored=r"position_ids$",
+        copies={"lm_head.decoder.bias": "lm_head.bias"},
+        read=_read_offset,
+        write=_write_offset,
+    )
+
+
+ROBERTA = _roberta("roberta", "Roberta")
+XLM_ROBERTA = _roberta("xlm-roberta", "XLMRoberta")
+
+
+def _read_width(theirs: dict[str, Any]) -> dict[str, Any]:
+    """There is a projection only where the table is not as wide as the network."""
+    narrow = theirs["embedding_size"]
+    return {"embedding_width": 0 if narrow == theirs["hidden_size"] else narrow}
+
+
+ELECTRA = Family(
+    name="electra",
     classes={
-        "RobertaForMaskedLM": ("language",),
-        "RobertaModel": ("pooler",),
+        "ElectraForMaskedLM": ("language",),
+        "ElectraForPreTraining": ("replaced",),
+        "ElectraModel": (),
     },
-    prefix="roberta.",
-    names=NAMES,
+    prefix="electra.",
+    names={**NAMES, "encoder.embedding.project": "embeddings_project"},
     head_names={
-        "heads.language.transform": "lm_head.dense",
-        "heads.language.norm": "lm_head.layer_norm",
-        "heads.language.bias": "lm_head.bias",
-        "heads.language.weight": "lm_head.decoder.weight",
+        "heads.language.transform": "generator_predictions.dense",
+        "heads.language.norm": "generator_predictions.LayerNorm",
+        "heads.language.bias": "generator_lm_head.bias",
+        "heads.language.weight": "generator_lm_head.weight",
+        "heads.replaced.dense": "discriminator_predictions.dense",
+        "heads.replaced.output": "discriminator_predictions.dense_prediction",
     },
-    fixed=FIXED,
-    fields=FIELDS | {"begin_id": "bos_token_id", "end_id": "eos_token_id"},
+    fixed={**FIXED, "head_activation": "gelu"},
+    fields=FIELDS,
     defaults={
+        "embedding_size": 128,
         "tie_word_embeddings": True,
-        "pad_token_id": 1,
-        "bos_token_id": 0,
-        "eos_token_id": 2,
+        "pad_token_id": 0,
         "layer_norm_eps": 1e-12,
     },
-    required=BERT.required,
+    required=REQUIRED,
     ignored=r"position_ids$",
-    aliases={"lm_head.decoder.bias": "lm_head.bias"},
-    read=_read_offset,
-    write=_write_offset,
+    read=_read_width,
+    write=lambda config: {"embedding_size": config.table_width},
 )

@@ -8,8 +8,9 @@ files, with the names this package uses.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,22 +20,30 @@ from torch import Tensor, nn
 from firth.errors import InputError, MismatchError
 from firth.files import write_json
 from firth.models.config import ModelConfig
-from firth.models.formats.bart import BART
-from firth.models.formats.bert import BERT, ROBERTA
+from firth.models.formats.albert import ALBERT, REMBERT
+from firth.models.formats.bart import BART, MBART
+from firth.models.formats.bert import BERT, ELECTRA, ROBERTA, XLM_ROBERTA
+from firth.models.formats.deberta import DEBERTA
+from firth.models.formats.distilbert import DISTILBERT
 from firth.models.formats.family import Family
-from firth.models.formats.gpt2 import GPT2
-from firth.models.formats.llama import LLAMA
+from firth.models.formats.gemma import GEMMA3
+from firth.models.formats.gpt import GPT1, GPT2
+from firth.models.formats.llama import LLAMA, MISTRAL, QWEN2, QWEN3
+from firth.models.formats.mobilebert import MOBILEBERT, MOBILEBERT_POOLED
 from firth.models.formats.modernbert import MODERNBERT, MODERNBERT_DECODER
-from firth.models.formats.t5 import T5, T5_GATED
+from firth.models.formats.mpnet import MPNET
+from firth.models.formats.t5 import MT5, MT5_GATED, T5, T5_GATED
 from firth.models.formats.weights import Weights, open_weights, write_weights
+from firth.models.formats.xlm import XLM
 from firth.models.heads import HEADS
 from firth.models.layers import Fused
 from firth.models.transformer import Transformer
 
 FAMILIES: tuple[Family, ...] = (
-    *(BERT, ROBERTA, MODERNBERT, MODERNBERT_DECODER),
-    *(GPT2, LLAMA),
-    *(T5, T5_GATED, BART),
+    *(BERT, ROBERTA, XLM_ROBERTA, ELECTRA, DISTILBERT, ALBERT, REMBERT),
+    *(DEBERTA, MOBILEBERT, MOBILEBERT_POOLED, MPNET, XLM, MODERNBERT, MODERNBERT_DECODER),
+    *(GPT1, GPT2, LLAMA, MISTRAL, QWEN2, QWEN3, GEMMA3),
+    *(T5, T5_GATED, MT5, MT5_GATED, BART, MBART),
 )
 NATIVE = "firth"
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
@@ -42,14 +51,16 @@ MOST_CONFIG = 10_000_000  # bytes
 SHOWN = 4  # names in a message
 
 
-def family_of(config: ModelConfig) -> Family | None:
+def family_of(config: ModelConfig, heads: Iterable[str] = ()) -> Family | None:
     """The family that can write a model of this shape down, if there is one.
 
     >>> from firth.models.presets import preset
     >>> family_of(preset("bert-base").config).name
     'bert'
     """
-    return next((family for family in FAMILIES if family.fits(config)), None)
+    own_first = sorted(FAMILIES, key=lambda family: family.name != config.family)
+    wanted = tuple(heads)
+    return next((one for one in own_first if one.has(wanted) and one.fits(config)), None)
 
 
 def read_config(path: Path) -> tuple[ModelConfig, Family | None]:
@@ -78,13 +89,22 @@ def read_config(path: Path) -> tuple[ModelConfig, Family | None]:
 def _config(values: dict[str, Any]) -> tuple[ModelConfig, Family | None]:
     kind = values["model_type"]
     if kind == NATIVE:
+        if not isinstance(values.get("model"), dict):
+            raise InputError('a model of the family "firth" describes itself under "model".')
         return ModelConfig.from_dict(values["model"]), None
     families = [family for family in FAMILIES if family.name == kind]
     if not families:
         known = ", ".join(dict.fromkeys(family.name for family in FAMILIES))
         raise InputError(f"models of the family {kind!r} cannot be read; known are {known}.")
     # A family may have two tables (T5, plain and gated): the one that says the same again.
-    configs = [(family.config(values), family) for family in families]
+    configs, errors = [], []
+    for family in families:
+        try:
+            configs.append((family.config(values), family))
+        except InputError as error:
+            errors.append(error)
+    if not configs:
+        raise errors[0]
     return next((pair for pair in configs if pair[1].fits(pair[0])), configs[0])
 
 
@@ -97,17 +117,15 @@ def read_network(path: Path, *, dtype: torch.dtype | None = None) -> Transformer
     heads = [name for name in HEADS if _has_head(name, config, family, names)]
     with torch.device("meta"):
         network = Transformer(config, heads)
-    state, used = {}, set()
     wanted = {name: _theirs(family, name) for name in network.state_dict()}
     _check_names(path, network, names, wanted, config, family)
+    state = {}
     for name, parameter in network.state_dict().items():
-        if any(theirs not in names for theirs in wanted[name]):  # a bias that is never trained
-            state[name] = torch.zeros(parameter.shape, dtype=dtype or parameter.dtype)
-            continue
-        stored = [names[theirs] for theirs in wanted[name]]
-        used.update(stored)
-        turned = family is not None and family.is_transposed(name)
-        state[name] = _read(path, weights, stored, name, parameter, turned, dtype)
+        if all(theirs in names for theirs in wanted[name]):
+            pieces = partial(_pieces, network=network, family=family, name=name)
+            state[name] = _read(path, weights, names, pieces, parameter, dtype)
+        else:  # a bias that is never trained
+            state[name] = torch.zeros(parameter.shape, dtype=state["tokens.weight"].dtype)
     network.load_state_dict(state, assign=True)
     return network
 
@@ -173,42 +191,48 @@ def _check_names(
 def _read(
     path: Path,
     weights: Weights,
-    stored: list[str],
-    name: str,
+    names: Mapping[str, str],
+    pieces: Callable[[Tensor], list[tuple[str, Tensor]]],
     parameter: Tensor,
-    turned: bool,
     dtype: torch.dtype | None,
 ) -> Tensor:
-    """One parameter: a view on the file where ours is theirs, otherwise put together."""
-    dtype = dtype or weights.dtype(stored[0])
-    shapes = [weights.shape(theirs) for theirs in stored]
-    wanted = tuple(parameter.shape)[::-1] if turned else tuple(parameter.shape)
-    one_row = len(stored) == 1 and shapes[0] == (1, *wanted)  # BART's bias of the output
-    whole = (sum(shape[0] for shape in shapes if shape), *shapes[0][1:]) if shapes[0] else ()
-    if whole != wanted and not one_row:
-        found = " + ".join(str(list(shape)) for shape in shapes)
-        raise MismatchError(
-            f"{path / WEIGHTS}: {stored[0]} has the shape {found}, but its {CONFIG} "
-            f"asks for {list(wanted)}."
-        )
-    if len(stored) == 1 and not turned and weights.dtype(stored[0]) == dtype:
-        return weights[stored[0]].view(parameter.shape)
+    """One parameter: a view of the file where ours is theirs, otherwise put together."""
+    asked = pieces(parameter)
+    for theirs, piece in asked:
+        if weights.shape(names[theirs]) != tuple(piece.shape):
+            raise MismatchError(
+                f"{path / WEIGHTS}: {names[theirs]} has the shape "
+                f"{list(weights.shape(names[theirs]))}, but its {CONFIG} asks for "
+                f"{list(piece.shape)}."
+            )
+    first, piece = names[asked[0][0]], asked[0][1]
+    dtype = dtype or weights.dtype(first)
+    if len(asked) == 1 and piece.is_contiguous() and weights.dtype(first) == dtype:
+        return weights[first].view(parameter.shape)
     joined = torch.empty(parameter.shape, dtype=dtype)
-    target = joined.t() if turned else joined
-    begin = 0
-    for theirs, shape in zip(stored, shapes, strict=True):
-        weights.copy_into(theirs, target[begin : begin + shape[0]] if shape else target)
-        begin += shape[0] if shape else 0
+    for theirs, piece in pieces(joined):
+        weights.copy_into(names[theirs], piece)
     return joined
+
+
+def _pieces(
+    tensor: Tensor, network: nn.Module, family: Family | None, name: str
+) -> list[tuple[str, Tensor]]:
+    """A parameter as a family stores it: its names there, and the part of ours behind each."""
+    theirs = _theirs(family, name)
+    module = network.get_submodule(name.rpartition(".")[0])
+    fused = len(theirs) > 1 and isinstance(module, Fused)
+    parts = tensor.split(module.splits) if fused else [tensor]
+    if family is not None:
+        parts = [family.as_stored(name, part) for part in parts]
+    return list(zip(theirs, parts, strict=True))
 
 
 def write_network(network: Transformer, path: Path, *, dtype: torch.dtype | None = None) -> str:
     """Write a network as a directory; the name of the family it is written in is returned."""
     config, heads = network.config, tuple(network.heads)
-    family = family_of(config)
+    family = family_of(config, heads)
     path.mkdir(parents=True, exist_ok=True)
-    if family is not None and not any(set(heads) <= set(has) for has in family.classes.values()):
-        family = None  # a head the family has no name for
     values: dict[str, Any] = (
         family.to_theirs(config, heads)
         if family
@@ -225,29 +249,14 @@ def named_weights(
     network: Transformer, family: Family | None, dtype: torch.dtype
 ) -> list[tuple[str, Tensor]]:
     """All weights under the names of a family."""
-    modules = dict(network.named_modules())
-    bare = family is not None and family.prefix and not _headed(network, family)
+    trained = {name for name, _ in network.named_parameters()}
+    prefix = family.prefix if family is not None and family.is_bare(network.heads) else ""
     named: list[tuple[str, Tensor]] = []
     for name, tensor in network.state_dict().items():
+        if name not in trained and not tensor.any():
+            continue  # a bias of zeros that is never trained
         tensor = tensor.detach().to(dtype) if tensor.is_floating_point() else tensor
-        theirs = _theirs(family, name)
-        module = modules[name.rpartition(".")[0]]
-        if family is not None and family.is_transposed(name):
-            tensor = tensor.t()
-        parts = (
-            tensor.split(module.splits)
-            if len(theirs) > 1 and isinstance(module, Fused)
-            else [tensor]
-        )
-        if theirs == ["final_logits_bias"]:
-            parts = [tensor[None]]
-        for their_name, part in zip(theirs, parts, strict=True):
-            short = their_name.removeprefix(family.prefix) if bare and family else their_name
-            named.append((short, part))
-    return named
-
-
-def _headed(network: Transformer, family: Family) -> bool:
-    """Whether the class it is written as puts a prefix before the names of the network."""
-    bare = min(family.classes, key=lambda name: len(family.classes[name]))
-    return family.class_for(network.heads) != bare
+        for theirs, piece in _pieces(tensor, network, family, name):
+            named.append((theirs.removeprefix(prefix), piece))
+    stored, copies = dict(named), family.copies if family is not None else {}
+    return named + [(copy, stored[first]) for copy, first in copies.items() if first in stored]

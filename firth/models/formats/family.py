@@ -1,8 +1,8 @@
 """How the rest of the world writes a model down: one table of names for each family.
 
-A row says where a module of ours is found among theirs. `*` stands for the number of a layer;
-`{a,b}` for several of their matrices that are one of ours, one below the other. A row names a
-module, whose weight and bias follow, or a single parameter.
+A row says where a module of ours is found among theirs. `*` stands for a number, such as that of a
+layer; `{a,b}` for several of their matrices that are one of ours, one below the other. A row names
+a module, whose weight and bias follow, or a single parameter.
 """
 
 from __future__ import annotations
@@ -12,20 +12,26 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from torch import Tensor
+
 from firth.errors import InputError, MismatchError
 from firth.models.config import ModelConfig
 
 ACTIVATIONS = {
     "gelu": "gelu",
+    "gelu_python": "gelu",
     "gelu_new": "gelu-tanh",
+    "gelu_fast": "gelu-tanh",
     "gelu_pytorch_tanh": "gelu-tanh",
     "relu": "relu",
     "silu": "silu",
     "swish": "silu",
 }
 
-# Fields that say how weights begin, not what a network computes.
-BEGINNINGS = ("initialisation", "spread")
+ACTIVE = ("activation", "head_activation")  # fields that name one of these
+
+# Fields that do not say what a network computes: how its weights begin, and how they are named.
+OUTSIDE = ("initialisation", "spread", "family")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +39,7 @@ class Family:
     """One way of writing models down."""
 
     name: str  # their `model_type`
-    classes: Mapping[str, tuple[str, ...]]  # their classes, and the heads each has; richest first
+    classes: Mapping[str, tuple[str, ...]]  # theirs, with the heads in their files; bare one last
     prefix: str  # what stands before names in a class with a head
     names: Mapping[str, str]  # of the network
     head_names: Mapping[str, str] = field(default_factory=dict)  # these have no prefix
@@ -42,8 +48,10 @@ class Family:
     defaults: Mapping[str, Any] = field(default_factory=dict)  # theirs, where a file is silent
     required: Mapping[str, Any] = field(default_factory=dict)  # what no model here may differ in
     transposed: tuple[str, ...] = ()  # modules of ours that they store the other way round
+    rows: tuple[str, ...] = ()  # parameters of ours that they store as a matrix of one row
     ignored: str = r"$^"  # their names that hold nothing that was learned
-    aliases: Mapping[str, str] = field(default_factory=dict)  # other names of the same tensor
+    aliases: Mapping[str, str] = field(default_factory=dict)  # older names -> those of today
+    copies: Mapping[str, str] = field(default_factory=dict)  # a second name -> the first; it counts
     read: Callable[[dict[str, Any]], dict[str, Any]] = lambda _: {}  # what no row can say
     write: Callable[[ModelConfig], dict[str, Any]] = lambda _: {}
 
@@ -62,32 +70,36 @@ class Family:
                 raise InputError(f"config.json of a {self.name} model lacks {key}.")
             ours[name] = values[key]
         ours |= self.read(values)
-        if "activation" in ours:
-            ours["activation"] = _activation(ours["activation"])
+        ours |= {name: _activation(ours[name]) for name in ACTIVE if name in ours}
         ours["end_id"] = _first(ours.get("end_id"))
-        return ModelConfig.from_dict(ours)
+        return ModelConfig.from_dict({**ours, "family": self.name})
 
     def to_theirs(self, config: ModelConfig, heads: Iterable[str]) -> dict[str, Any]:
         """Their configuration from ours."""
-        values = {key: getattr(config, name) for name, key in self.fields.items()}
-        for name, key in self.fields.items():
-            if name == "activation":
-                values[key] = _their_activation(config.activation)
+        values = {
+            key: their_activation(value) if name in ACTIVE else value
+            for name, key in self.fields.items()
+            for value in [getattr(config, name)]
+        }
         values |= self.required
         values |= self.write(config)
         return {"architectures": [self.class_for(heads)], "model_type": self.name, **values}
 
     def fits(self, config: ModelConfig) -> bool:
         """Whether a model of this shape can be written down this way without loss."""
-        usual = {name: value for name, value in self.fixed.items() if name not in BEGINNINGS}
+        usual = {name: value for name, value in self.fixed.items() if name not in OUTSIDE}
         if any(getattr(config, name) != value for name, value in usual.items()):
             return False
         try:
             again = self.config(self.to_theirs(config, ()))
         except (InputError, MismatchError):
             return False
-        same = {name: getattr(config, name) for name in BEGINNINGS}
+        same = {name: getattr(config, name) for name in OUTSIDE}
         return replace(again, **same) == config
+
+    def has(self, heads: Iterable[str]) -> bool:
+        """Whether a class of theirs has all of these heads."""
+        return any(set(heads) <= set(has) for has in self.classes.values())
 
     def class_for(self, heads: Iterable[str]) -> str:
         """Their class that has just these heads, or the nearest that has no fewer."""
@@ -97,7 +109,11 @@ class Family:
             raise MismatchError(
                 f"No class of the family {self.name} has the heads {', '.join(sorted(wanted))}."
             )
-        return min(fitting, key=lambda name: len(self.classes[name]))
+        return min(reversed(fitting), key=lambda name: len(self.classes[name]))
+
+    def is_bare(self, heads: Iterable[str]) -> bool:
+        """Whether the class for these heads puts nothing before the names of the network."""
+        return self.class_for(heads) == list(self.classes)[-1]
 
     def their_names(self, ours: str) -> list[str]:
         """Where a parameter of ours is found: several names when ours is made of several.
@@ -107,14 +123,17 @@ class Family:
         for table, prefix in ((self.names, self.prefix), (self.head_names, "")):
             for row, theirs in table.items():
                 if matched := re.fullmatch(_pattern(row), ours):
-                    number, suffix = matched["number"], matched["suffix"] or ""
-                    name = prefix + theirs.replace("*", number or "") + suffix
-                    return _expand(name)
+                    *numbers, suffix = matched.groups(default="")
+                    for number in numbers:
+                        theirs = theirs.replace("*", number, 1)
+                    return _expand(prefix + theirs + suffix)
         raise MismatchError(f"The family {self.name} has no name for {ours}.")
 
-    def is_transposed(self, ours: str) -> bool:
-        """Whether they store this matrix with inputs as rows."""
-        return ours.endswith(".weight") and any(part in ours for part in self.transposed)
+    def as_stored(self, ours: str, tensor: Tensor) -> Tensor:
+        """A view of a parameter of ours, or a piece of it, that has the shape they give it."""
+        if ours.endswith(".weight") and any(part in ours for part in self.transposed):
+            return tensor.t()
+        return tensor[None] if ours in self.rows else tensor
 
     def normal(self, theirs: Iterable[str]) -> dict[str, str]:
         """The names of a file as `their_names` writes them -> as they stand in the file."""
@@ -127,14 +146,15 @@ class Family:
             full = self.prefix + name if bare else name
             if re.search(self.ignored, full):
                 continue
-            found.setdefault(self.aliases.get(full, full), stored)
+            if full in self.copies:
+                found[self.copies[full]] = stored
+            else:
+                found.setdefault(self.aliases.get(full, full), stored)
         return found
 
 
 def _pattern(row: str) -> str:
-    number = r"(?P<number>\d+)"
-    head = re.escape(row).replace(r"\*", number) if "*" in row else f"(?P<number>){re.escape(row)}"
-    return head + r"(?P<suffix>\.weight|\.bias)?"
+    return re.escape(row).replace(r"\*", r"(\d+)") + r"(\.weight|\.bias)?"
 
 
 def _expand(name: str) -> list[str]:
@@ -154,8 +174,18 @@ def _activation(theirs: str) -> str:
     return ACTIVATIONS[theirs]
 
 
-def _their_activation(ours: str) -> str:
+def their_activation(ours: str) -> str:
+    """The first of their names for an activation."""
     return next(theirs for theirs, name in ACTIVATIONS.items() if name == ours)
+
+
+def refuse_unless_equal(theirs: Mapping[str, Any], first: str, second: str) -> None:
+    """Refuse a model that differs in two values which are one value here."""
+    if second in theirs and theirs[first] != theirs[second]:
+        raise InputError(
+            f"{first} is {theirs[first]!r}, but {second} is {theirs[second]!r}; "
+            "only models in which they are equal can be read here."
+        )
 
 
 def _first(value: Any) -> int | None:

@@ -1,12 +1,15 @@
-"""Llama: rotary positions, root-mean-square norms, gated layers (Touvron et al. 2023)."""
+"""Llama and its kin: rotary positions, root-mean-square norms, gated layers.
+
+Llama (Touvron et al. 2023), Mistral (Jiang et al. 2023), Qwen 2 and 3 (Yang et al. 2024 and 2025).
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
-from firth.errors import InputError
 from firth.models.config import ModelConfig
 from firth.models.formats.family import Family
+from firth.models.formats.rotary import FULL, SLIDING, layer_types, one_base, sliding
 
 NAMES = {
     "tokens": "embed_tokens",
@@ -18,6 +21,14 @@ NAMES = {
     "decoder.blocks.*.feed_forward.down": "layers.*.mlp.down_proj",
     "decoder.final_norm": "norm",
 }
+
+QK_NORMS = {
+    "decoder.blocks.*.attention.query_norm": "layers.*.self_attn.q_norm",
+    "decoder.blocks.*.attention.key_norm": "layers.*.self_attn.k_norm",
+}
+
+HEAD = {"heads.language.weight": "lm_head.weight"}
+FREQUENCIES = r"rotary_emb\.inv_freq$"  # kept in older files
 
 FIELDS = {
     "vocabulary": "vocab_size",
@@ -60,15 +71,6 @@ DEFAULTS = {
 }
 
 
-def rotary(theirs: dict[str, Any]) -> dict[str, Any]:
-    """The base of the angles, as older and newer files write it."""
-    found = theirs.get("rope_parameters") or theirs.get("rope_scaling") or {}
-    kind = found.get("rope_type", found.get("type", "default"))
-    if kind != "default":
-        raise InputError(f"Rotary positions of the kind {kind!r} are not known, only 'default'.")
-    return {"theta": found.get("rope_theta", theirs.get("rope_theta", 10_000.0))}
-
-
 def grouped(theirs: dict[str, Any]) -> dict[str, Any]:
     """Grouped queries and the width of a head."""
     heads = theirs["num_attention_heads"]
@@ -78,13 +80,18 @@ def grouped(theirs: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def write(config: ModelConfig) -> dict[str, Any]:
-    """What `rotary` and `grouped` read."""
-    return {
-        "rope_parameters": {"rope_type": "default", "rope_theta": config.theta},
-        "num_key_value_heads": config.kv_heads,
-        "head_dim": config.head_width,
-    }
+def write_grouped(config: ModelConfig) -> dict[str, Any]:
+    """What `grouped` reads."""
+    return {"num_key_value_heads": config.kv_heads, "head_dim": config.head_width}
+
+
+def _read(theirs: dict[str, Any]) -> dict[str, Any]:
+    return one_base(theirs) | grouped(theirs)
+
+
+def _write(config: ModelConfig) -> dict[str, Any]:
+    base = {"rope_type": "default", "rope_theta": config.theta}
+    return {"rope_parameters": base, **write_grouped(config)}
 
 
 LLAMA = Family(
@@ -92,12 +99,94 @@ LLAMA = Family(
     classes={"LlamaForCausalLM": ("language",), "LlamaModel": ()},
     prefix="model.",
     names=NAMES,
-    head_names={"heads.language.weight": "lm_head.weight"},
+    head_names=HEAD,
     fixed=FIXED,
     fields=FIELDS,
     defaults=DEFAULTS,
     required={"attention_bias": False, "mlp_bias": False},
-    ignored=r"rotary_emb\.inv_freq$",
-    read=lambda theirs: rotary(theirs) | grouped(theirs),
-    write=write,
+    ignored=FREQUENCIES,
+    read=_read,
+    write=_write,
+)
+
+
+# A window of theirs counts the token itself.
+def _read_mistral(theirs: dict[str, Any]) -> dict[str, Any]:
+    window, layers = theirs["sliding_window"], range(theirs["num_hidden_layers"])
+    seen = {"window": window - 1, "windowed": tuple(layers)} if window else {}
+    return _read(theirs) | seen
+
+
+def _write_mistral(config: ModelConfig) -> dict[str, Any]:
+    return {**_write(config), "sliding_window": config.window + 1 if config.windowed else None}
+
+
+MISTRAL = Family(
+    name="mistral",
+    classes={"MistralForCausalLM": ("language",), "MistralModel": ()},
+    prefix="model.",
+    names=NAMES,
+    head_names=HEAD,
+    fixed=FIXED,
+    fields=FIELDS,
+    defaults={**DEFAULTS, "sliding_window": 4096},
+    ignored=FREQUENCIES,
+    read=_read_mistral,
+    write=_write_mistral,
+)
+
+
+def _read_qwen(theirs: dict[str, Any]) -> dict[str, Any]:
+    wide, layers = theirs["max_window_layers"], range(theirs["num_hidden_layers"])
+    windowed = sliding(theirs, [FULL if i < wide else SLIDING for i in layers])
+    if not theirs["use_sliding_window"] or not windowed:
+        return _read(theirs)
+    return {**_read(theirs), "window": theirs["sliding_window"] - 1, "windowed": windowed}
+
+
+def _write_qwen(config: ModelConfig) -> dict[str, Any]:
+    return {
+        **_write(config),
+        "use_sliding_window": bool(config.windowed),
+        "sliding_window": config.window + 1 if config.windowed else None,
+        "layer_types": layer_types(config),
+    }
+
+
+QWEN_DEFAULTS = {
+    **DEFAULTS,
+    "bos_token_id": None,
+    "eos_token_id": None,
+    "max_window_layers": 28,
+    "sliding_window": 4096,
+    "use_sliding_window": False,
+}
+
+QWEN2 = Family(
+    name="qwen2",
+    classes={"Qwen2ForCausalLM": ("language",), "Qwen2Model": ()},
+    prefix="model.",
+    names=NAMES,
+    head_names=HEAD,
+    fixed={**FIXED, "qkv_bias": True},
+    fields=FIELDS,
+    defaults=QWEN_DEFAULTS,
+    ignored=FREQUENCIES,
+    read=_read_qwen,
+    write=_write_qwen,
+)
+
+QWEN3 = Family(
+    name="qwen3",
+    classes={"Qwen3ForCausalLM": ("language",), "Qwen3Model": ()},
+    prefix="model.",
+    names={**NAMES, **QK_NORMS},
+    head_names=HEAD,
+    fixed={**FIXED, "qk_norm": True},
+    fields=FIELDS,
+    defaults={**QWEN_DEFAULTS, "head_dim": 128},
+    required={"attention_bias": False},
+    ignored=FREQUENCIES,
+    read=_read_qwen,
+    write=_write_qwen,
 )

@@ -6,6 +6,14 @@ from typing import Any
 
 from firth.models.config import ModelConfig
 from firth.models.formats.family import Family
+from firth.models.formats.rotary import (
+    FULL,
+    SLIDING,
+    layer_types,
+    sliding,
+    two_bases,
+    write_two_bases,
+)
 
 FIELDS = {
     "vocabulary": "vocab_size",
@@ -19,6 +27,7 @@ FIELDS = {
     "norm_bias": "norm_bias",
     "bias": "mlp_bias",
     "transform_bias": "classifier_bias",
+    "head_activation": "classifier_activation",
     "dropout": "mlp_dropout",
     "attention_dropout": "attention_dropout",
     "spread": "initializer_range",
@@ -43,6 +52,9 @@ DEFAULTS = {
     "norm_bias": False,
     "mlp_bias": False,
     "classifier_bias": False,
+    "classifier_activation": "gelu",
+    "global_attn_every_n_layers": 3,
+    "local_attention": 128,
     "mlp_dropout": 0.0,
     "attention_dropout": 0.0,
     "pad_token_id": None,
@@ -52,49 +64,28 @@ DEFAULTS = {
 
 
 def _read(theirs: dict[str, Any], inclusive: int) -> dict[str, Any]:
-    layers = range(theirs["num_hidden_layers"])
-    every = theirs.get("global_attn_every_n_layers", 3)
-    kinds = theirs.get("layer_types") or [
-        "sliding_attention" if i % every else "full_attention" for i in layers
-    ]
-    rope = theirs.get("rope_parameters") or {}
-    windowed = tuple(i for i in layers if kinds[i] == "sliding_attention")
-    half = theirs.get("local_attention", 128) // 2
-
-    def theta(kind: str, old: str, usual: float) -> float:
-        return float((rope.get(kind) or {}).get("rope_theta", theirs.get(old, usual)))
-
-    whole = theta("full_attention", "global_rope_theta", 160_000.0)
-    local = theta("sliding_attention", "local_rope_theta", 10_000.0)
+    every = theirs["global_attn_every_n_layers"]
+    usual = [SLIDING if i % every else FULL for i in range(theirs["num_hidden_layers"])]
+    windowed = sliding(theirs, usual)
+    bases = two_bases(theirs, ("global_rope_theta", 160_000.0), ("local_rope_theta", 10_000.0))
     return {
+        "theta": bases["theta"],
+        "local_theta": bases["local_theta"] if windowed else bases["theta"],
+        "window": theirs["local_attention"] // 2 - 1 + inclusive if windowed else 0,
         "windowed": windowed,
-        "window": half - 1 + inclusive if windowed else 0,
-        "theta": whole,
-        "local_theta": local if windowed else whole,
-        "qkv_bias": None,
     }
 
 
 def _write(config: ModelConfig, inclusive: int) -> dict[str, Any]:
-    kinds = ("full_attention", "sliding_attention")
     return {
         "attention_bias": config.bias,
         "embedding_dropout": config.dropout,
         "local_attention": 2 * (config.window + 1 - inclusive) if config.windowed else 128,
-        "layer_types": [kinds[i in config.windowed] for i in range(config.layers)],
-        "rope_parameters": {
-            kind: {"rope_type": "default", "rope_theta": theta}
-            for kind, theta in zip(kinds, (config.theta, config.local_theta), strict=True)
-        },
-        "decoder_bias": True,
-        "classifier_activation": _their_activation(config),
+        "layer_types": layer_types(config),
+        "rope_parameters": write_two_bases(config),
         "cls_token_id": config.begin_id,
         "sep_token_id": config.end_id,
     }
-
-
-def _their_activation(config: ModelConfig) -> str:
-    return {"gelu-tanh": "gelu_pytorch_tanh"}.get(config.activation, config.activation)
 
 
 def _names(side: str, qkv: str) -> dict[str, str]:
@@ -131,6 +122,7 @@ MODERNBERT = Family(
     fixed={**FIXED, "architecture": "encoder"},
     fields=FIELDS,
     defaults=DEFAULTS,
+    required={"decoder_bias": True},
     read=lambda theirs: _read(theirs, inclusive=1),
     write=lambda config: _write(config, inclusive=1),
 )
@@ -144,6 +136,7 @@ MODERNBERT_DECODER = Family(
     fixed={**FIXED, "architecture": "decoder"},
     fields=FIELDS,
     defaults=DEFAULTS,
+    required={"decoder_bias": True},
     read=lambda theirs: _read(theirs, inclusive=0),
     write=lambda config: _write(config, inclusive=0),
 )

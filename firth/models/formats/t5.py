@@ -1,11 +1,14 @@
-"""T5 and T5 v1.1: encoder-decoders with relative positions (Raffel et al. 2020)."""
+"""T5 and mT5: encoder-decoders with relative positions (Raffel et al. 2020, Xue et al. 2021).
+
+T5 v1.1, Flan-T5 and mT5 have gated layers and do not scale the output.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
 from firth.models.config import ModelConfig
-from firth.models.formats.family import ACTIVATIONS, Family
+from firth.models.formats.family import Family, their_activation
 
 
 def _side(ours: str, cross: bool) -> dict[str, str]:
@@ -41,19 +44,23 @@ def _read(theirs: dict[str, Any]) -> dict[str, Any]:
     *gated, activation = theirs["feed_forward_proj"].split("-")
     if gated and activation == "gelu":
         activation = "gelu_new"
-    tied = theirs["tie_word_embeddings"]
     return {
         "activation": activation,
         "gated": bool(gated),
         "decoder_layers": theirs.get("num_decoder_layers") or theirs["num_layers"],
-        "tied": tied and theirs.get("scale_decoder_outputs", True),
-        "head_scale": theirs.get("scale_decoder_outputs", tied),
+        "tied": theirs["tie_word_embeddings"],
         "start_id": theirs.get("decoder_start_token_id", theirs["pad_token_id"]),
     }
 
 
+def _read_t5(theirs: dict[str, Any]) -> dict[str, Any]:
+    """Older files say only by `tie_word_embeddings` whether the output is scaled."""
+    scaled = theirs.get("scale_decoder_outputs", theirs["tie_word_embeddings"])
+    return {**_read(theirs), "head_scale": scaled}
+
+
 def _write(config: ModelConfig) -> dict[str, Any]:
-    theirs = next(name for name, ours in ACTIVATIONS.items() if ours == config.activation)
+    theirs = their_activation(config.activation)
     if config.gated:
         theirs = "gated-gelu" if config.activation == "gelu-tanh" else f"gated-{theirs}"
     return {
@@ -65,10 +72,16 @@ def _write(config: ModelConfig) -> dict[str, Any]:
     }
 
 
-def _t5(gated: bool) -> Family:
+def _write_t5(config: ModelConfig) -> dict[str, Any]:
+    return {**_write(config), "scale_decoder_outputs": config.head_scale}
+
+
+def _t5(name: str, *, gated: bool, scaled: bool, usual: str) -> Family:
+    """`scaled`: whether the output may be; `usual`: the feed-forward layer of a silent file."""
+    classes = name.upper()
     return Family(
-        name="t5",
-        classes={"T5ForConditionalGeneration": ("language",), "T5Model": ()},
+        name=name,
+        classes={f"{classes}ForConditionalGeneration": ("language",), f"{classes}Model": ()},
         prefix="",
         names=GATED if gated else NAMES,
         head_names={"heads.language.weight": "lm_head.weight"},
@@ -82,6 +95,7 @@ def _t5(gated: bool) -> Family:
             "norm_bias": False,
             "bias": False,
             "gated": gated,
+            **({} if scaled else {"head_scale": False}),
             "attention_scale": 1.0,
             "initialisation": "fan-in",
             "spread": 1.0,
@@ -103,7 +117,7 @@ def _t5(gated: bool) -> Family:
             "end_id": "eos_token_id",
         },
         defaults={
-            "feed_forward_proj": "relu",
+            "feed_forward_proj": usual,
             "n_positions": 512,
             "relative_attention_max_distance": 128,
             "tie_word_embeddings": True,
@@ -111,9 +125,12 @@ def _t5(gated: bool) -> Family:
             "eos_token_id": 1,
         },
         ignored=r"^(encoder|decoder)\.embed_tokens|^decoder.*EncDecAttention\.relative",
-        read=_read,
-        write=_write,
+        read=_read_t5 if scaled else _read,
+        write=_write_t5 if scaled else _write,
     )
 
 
-T5, T5_GATED = _t5(gated=False), _t5(gated=True)
+T5, T5_GATED = (_t5("t5", gated=gated, scaled=True, usual="relu") for gated in (False, True))
+MT5, MT5_GATED = (
+    _t5("mt5", gated=gated, scaled=False, usual="gated-gelu") for gated in (False, True)
+)

@@ -1,0 +1,231 @@
+"""Encoders: BERT and those that followed it."""
+
+from __future__ import annotations
+
+from firth.models.presets.row import Fields, family, size
+
+ENCODER: Fields = dict(
+    architecture="encoder",
+    context=512,
+    head_transform=True,
+    head_bias="trained",
+    padding_id=0,
+)
+
+BERT = ENCODER | dict(family="bert", vocabulary=30522, segments=2, initialisation="truncated")
+PAIRS = ("language", "pooler", "pair")
+
+# https://github.com/google-research/bert, uncased
+BERTS = family(
+    BERT,
+    {
+        "bert-base": size(12, 768, 12, 3072),
+        "bert-large": size(24, 1024, 16, 4096),
+    },
+    heads=PAIRS,
+    objective="masked-nsp",
+    recipe="bert",
+    source="Devlin et al. 2019; BertForPreTraining",
+)
+
+SMALL_BERTS = family(
+    BERT,
+    {
+        "bert-tiny": size(2, 128, 2, 512),
+        "bert-mini": size(4, 256, 4, 1024),
+        "bert-small": size(4, 512, 8, 2048),
+        "bert-medium": size(8, 512, 8, 2048),
+    },
+    heads=PAIRS,
+    objective="masked-nsp",
+    recipe="bert",
+    source="Turc et al. 2019; BertForPreTraining",
+)
+
+ROBERTAS = family(
+    BERT
+    | dict(
+        family="roberta",
+        vocabulary=50265,
+        segments=1,  # a row that is always added
+        position_offset=2,  # positions are counted from behind the padding token's id
+        norm_eps=1e-5,
+        initialisation="normal",
+        begin_id=0,
+        padding_id=1,
+        end_id=2,
+    ),
+    {
+        "roberta-base": size(12, 768, 12, 3072),
+        "roberta-large": size(24, 1024, 16, 4096),
+    },
+    objective="masked",
+    recipe="roberta",
+    source="Liu et al. 2019; RobertaForMaskedLM",
+)
+
+# BERT's network with the cased vocabulary; no next sentence prediction.
+SPANBERTS = family(
+    BERT | dict(vocabulary=28996, initialisation="normal"),
+    {
+        "spanbert-base": size(12, 768, 12, 3072),
+        "spanbert-large": size(24, 1024, 16, 4096),
+    },
+    heads=("language", "boundary"),
+    objective="masked-spans",
+    recipe="spanbert",
+    source="Joshi et al. 2020; BertForMaskedLM and the boundary head",
+)
+
+# The second version, trained without dropout.
+ALBERTS = family(
+    BERT
+    | dict(
+        family="albert",
+        vocabulary=30000,
+        embedding_width=128,
+        shared=True,
+        activation="gelu-tanh",
+        dropout=0.0,
+        attention_dropout=0.0,
+        begin_id=2,
+        end_id=3,
+    ),
+    {
+        "albert-base": size(12, 768, 12, 3072),
+        "albert-large": size(24, 1024, 16, 4096),
+        "albert-xlarge": size(24, 2048, 16, 8192),
+        "albert-xxlarge": size(12, 4096, 64, 16384),
+    },
+    heads=PAIRS,
+    objective="masked-sop",
+    recipe="albert",
+    source="Lan et al. 2020, v2; AlbertForPreTraining",
+)
+
+# The discriminators; their generators are narrower.
+ELECTRAS = family(
+    BERT | dict(family="electra"),
+    {
+        "electra-small": size(12, 256, 4, 1024, embedding_width=128),
+        "electra-base": size(12, 768, 12, 3072),
+        "electra-large": size(24, 1024, 16, 4096),
+    },
+    heads=("replaced",),
+    objective="replaced",
+    recipe="electra",
+    source="Clark et al. 2020; ElectraForPreTraining",
+)
+
+# Places are seen only through distances. Three terms make up a score (content to content, content
+# to place, place to content), so it is divided by sqrt(3 x 64) (He et al. 2021, section 3.1).
+DEBERTAS = family(
+    ENCODER
+    | dict(
+        family="deberta-v2",
+        vocabulary=128100,
+        positions="none",
+        relative="disentangled",
+        buckets=256,
+        distance=512,
+        attention_scale=(3 * 64) ** -0.5,
+        norm_eps=1e-7,
+    ),
+    {
+        "deberta-v3-xsmall": size(12, 384, 6, 1536),
+        "deberta-v3-small": size(6, 768, 12, 3072),
+        "deberta-v3-base": size(12, 768, 12, 3072),
+        "deberta-v3-large": size(24, 1024, 16, 4096),
+    },
+    heads=("replaced",),
+    objective="replaced",
+    recipe="deberta",
+    source="He et al. 2023; DebertaV2Model and ELECTRA's head",
+)
+
+DISTILBERTS = family(
+    BERT | dict(family="distilbert", segments=0, initialisation="normal"),
+    {"distilbert-base": size(6, 768, 12, 3072)},
+    objective="masked",
+    recipe="distilbert",
+    source="Sanh et al. 2019; DistilBertForMaskedLM",
+)
+
+# The pair head reads the first token's vector as it is: there is no pooler.
+MOBILEBERTS = family(
+    BERT
+    | dict(
+        family="mobilebert",
+        embedding_width=128,
+        trigrams=True,
+        bottleneck=128,
+        feed_forwards=4,
+        norm="affine",
+        activation="relu",
+        dropout=0.0,
+    ),
+    {"mobilebert": size(24, 512, 4, 512)},
+    heads=("language", "pair"),
+    objective="masked-nsp",
+    recipe="mobilebert",
+    source="Sun et al. 2020; MobileBertForPreTraining",
+)
+
+# What the matched trio is made of too (`trio.py`).
+MODERN: Fields = dict(
+    positions="rotary",
+    norm_place="pre",
+    norm_bias=False,
+    norm_eps=1e-5,
+    first_norm=False,
+    gated=True,
+    bias=False,
+    head_transform=True,
+    transform_bias=False,
+    head_bias="trained",
+    dropout=0.0,
+    attention_dropout=0.0,
+    initialisation="scaled-truncated",
+)
+
+
+def _local(layers: int) -> tuple[int, ...]:
+    """All layers but every third, beginning with the first."""
+    return tuple(i for i in range(layers) if i % 3)
+
+
+MODERNBERTS = family(
+    MODERN
+    | dict(
+        family="modernbert",
+        architecture="encoder",
+        vocabulary=50368,
+        context=8192,
+        theta=160_000.0,
+        local_theta=10_000.0,
+        window=64,
+        begin_id=50281,
+        end_id=50282,
+        padding_id=50283,
+    ),
+    {
+        "modernbert-base": size(22, 768, 12, 1152, windowed=_local(22)),
+        "modernbert-large": size(28, 1024, 16, 2624, windowed=_local(28)),
+    },
+    objective="masked",
+    recipe="modernbert",
+    source="Warner et al. 2024; ModernBertForMaskedLM",
+)
+
+ENCODERS = (
+    SMALL_BERTS
+    | BERTS
+    | ROBERTAS
+    | SPANBERTS
+    | ALBERTS
+    | ELECTRAS
+    | DEBERTAS
+    | DISTILBERTS
+    | MOBILEBERTS
+    | MODERNBERTS
+)

@@ -1,0 +1,383 @@
+"""Pre-training, told as a story: shards and a preset in, a run directory out."""
+
+from __future__ import annotations
+
+import json
+import math
+import platform
+import resource
+import shutil
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+import firth
+from firth.drawing import loss_curve
+from firth.errors import MismatchError, Misuse, StorageError, storage_errors
+from firth.files import locked, sha256, write_json
+from firth.inference.samples import samples
+from firth.model import Model, load
+from firth.models.config import ModelConfig
+from firth.models.flops import measured_peak, training_flops
+from firth.models.initial import initialise
+from firth.models.presets import preset as preset_named
+from firth.models.transformer import Transformer
+from firth.objectives.batch import Batch
+from firth.objectives.table import OBJECTIVES
+from firth.runs import METRICS, RUN, read_metrics, read_run, write_card
+from firth.text.batches import Sampler
+from firth.text.shards import Shards
+from firth.text.tokenizer import Tokenizer
+from firth.training.distillation import student_of
+from firth.training.job import Job, plan_job
+from firth.training.log import Figures, Log
+from firth.training.loop import Hooks, Loop
+from firth.training.losses import Trainee, heads_for
+from firth.training.material import frequencies, planner, validation_batches
+from firth.training.optim import Optimizer
+from firth.training.plateau import entropy
+from firth.training.schedule import Stages
+
+SAMPLES = 3  # texts that are shown at each validation
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A finished run."""
+
+    path: Path
+    model: Model
+    job: Job
+    steps: int
+    tokens: int
+    seconds: float
+    loss: float | None  # of the last validation
+    family: str  # the one the model is written in
+
+    def values(self) -> dict[str, Any]:
+        """The figures as plain JSON values."""
+        return {
+            "out": self.path,
+            "preset": self.job.preset,
+            "objective": self.job.objective,
+            "parameters": self.model.parameters,
+            "steps": self.steps,
+            "tokens": self.tokens,
+            "seconds": self.seconds,
+            "loss": self.loss,
+            "family": self.family,
+        }
+
+
+def pretrain(
+    *,
+    preset: str,
+    data: str | Path,
+    out: str | Path,
+    objective: str | None = None,
+    steps: int = 0,
+    tokens: int = 0,
+    minutes: float = 0.0,
+    source: str | Path | None = None,
+    teacher: str | Path | None = None,
+    seed: int = 0,
+    changes: Mapping[str, Any] | None = None,
+    resume: bool = False,
+    device: str | None = None,
+    listener: Callable[[str, Figures], None] = lambda kind, figures: None,
+    hooks: Hooks | None = None,
+) -> Trained:
+    """Teach a network a text: `data` are shards that `prepare` made, `out` becomes the run.
+
+    `changes` sets single fields: of the settings (`rate`, `length`, …), of the network
+    (`model.layers`, …), of the objective (`objective.rate`, …).
+    """
+    out, on = Path(out), torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    tokenizer, shards = Tokenizer.load(data), Shards(data)
+    budget = {"steps": steps, "tokens": tokens, "minutes": minutes}
+    job = plan_job(
+        preset, objective, tokenizer, budget, seed, changes or {}, source, teacher, on.type
+    )
+    _check_place(out, job, resume)
+    out.mkdir(parents=True, exist_ok=True)
+    with locked(out / "run.lock", f"training in {out}"):
+        begun = _lineage(job, shards)
+        with storage_errors(out, "Free some space or name another place."):
+            write_json(out / RUN, begun)
+        return _train(job, tokenizer, shards, out, on, resume, listener, hooks or Hooks(), begun)
+
+
+def _check_place(out: Path, job: Job, resume: bool) -> None:
+    """A run goes into an empty place, or on where the same run stopped."""
+    if out.is_file():
+        raise Misuse(f"{out} is a file; a run needs a directory.")
+    if not out.is_dir() or not any(out.iterdir()):
+        return
+    if not (out / RUN).is_file():
+        raise Misuse(f"{out} holds something other than a run; name an empty directory.")
+    found = read_run(out)
+    if not resume:
+        done = "a finished run" if found.get("finished") else "a run"
+        raise Misuse(f"{out} already holds {done}; add --resume to go on with it, or name another.")
+    if found.get("finished"):
+        raise Misuse(f"The run in {out} is finished; --from {out} learns on from its model.")
+    for name, value in job.to_dict().items():
+        if found["job"].get(name) != _plain(value):
+            raise Misuse(
+                f"The run in {out} was begun with another {_difference(name, found, value)}; "
+                "resume it with the command it was begun with."
+            )
+
+
+def _plain(value: Any) -> Any:
+    return json.loads(json.dumps(value))
+
+
+def _difference(name: str, found: Mapping[str, Any], value: Any) -> str:
+    before = found["job"].get(name)
+    if isinstance(before, dict) and isinstance(value, dict):
+        changed = [key for key in value if before.get(key) != _plain(value[key])]
+        return f"{name} ({', '.join(changed[:3])})"
+    return f"{name} ({before})"
+
+
+def _lineage(job: Job, shards: Shards) -> dict[str, Any]:
+    """Where a run comes from: `run.json`."""
+    parents = {name: path for name in ("source", "teacher") if (path := getattr(job, name))}
+    return {
+        "kind": "pretraining",
+        "finished": False,
+        "command": sys.argv,
+        "job": job.to_dict(),
+        "data": {"path": str(shards.path), "sha256": sha256(shards.path / "index.json")},
+        "parents": {
+            name: {"path": path, "sha256": sha256(Path(path) / "model.safetensors")}
+            for name, path in parents.items()
+        },
+        "versions": {
+            "firth": firth.__version__,
+            "torch": torch.__version__,
+            "numpy": np.__version__,
+            "python": platform.python_version(),
+        },
+    }
+
+
+def _train(
+    job: Job,
+    tokenizer: Tokenizer,
+    shards: Shards,
+    out: Path,
+    device: torch.device,
+    resume: bool,
+    listener: Callable[[str, Figures], None],
+    hooks: Hooks,
+    begun: dict[str, Any],
+) -> Trained:
+    trainee = build(job, tokenizer).to(device)
+    if job.settings.recompute:
+        trainee.network.checkpoint_activations()
+    if job.settings.compile:
+        _compile(trainee.network)
+    optimizer = Optimizer(trainee, job.settings.optimizer)
+    model = Model(trainee.network, tokenizer, out)
+    speed = _speed(job, device)
+    log = Log(out / METRICS, job.settings.log_every, listener, speed)
+    hooks = _hooks(job, trainee, tokenizer, shards, model, hooks)
+    plan = planner(job, Sampler(shards, job.settings.seed), tokenizer)
+    guess = entropy(frequencies(shards, len(tokenizer)))
+    loop = Loop(trainee, optimizer, job.settings, plan, out, log, hooks, device=device, guess=guess)
+    if resume:
+        found = loop.restore()
+        log.resume(loop.state.step)
+        log.note(
+            f"Going on from step {found.step}."
+            if found
+            else "There is no checkpoint yet: the run begins at step 0."
+        )
+    loop.fit()
+    return _finish(job, model, loop, out, begun)
+
+
+def build(job: Job, tokenizer: Tokenizer) -> Trainee:
+    """The network that learns, from nothing, from another model, or from its teacher."""
+    row, seed = OBJECTIVES[job.objective], job.settings.seed
+    heads = heads_for(row.predicts)
+    if "pair" in heads and "pooler" in preset_named(job.preset).heads:
+        heads = (*heads, "pooler")
+    network = initialise(Transformer(job.config, heads), seed)
+    teacher = generator = None
+    if job.source is not None:
+        _take_over(network, load(job.source), tokenizer, job.source)
+    if job.teacher is not None:
+        taught = load(job.teacher)
+        _check_tokenizer(taught, tokenizer, job.teacher)
+        teacher = taught.network
+        if job.source is None:
+            student_of(network, teacher)
+    if "replaced" in row.predicts:
+        generator = initialise(Transformer(generator_config(job.config), ["language"]), seed + 1)
+    return Trainee(
+        network,
+        generator=generator,
+        teacher=teacher,
+        vocabulary=tokenizer.vocabulary,
+        weights=job.weights,
+    )
+
+
+def generator_config(config: ModelConfig) -> ModelConfig:
+    """ELECTRA's generator: a quarter of the width (Clark et al. 2020, table 6)."""
+    heads = max(1, config.heads // 4)
+    return replace(
+        config,
+        width=heads * config.head_width,
+        heads=heads,
+        kv_heads=heads,
+        inner=max(1, config.inner // 4),
+        embedding_width=config.table_width,
+        head_transform=True,
+        tied=True,
+        head_bias="trained",
+    )
+
+
+def _take_over(network: Transformer, model: Model, tokenizer: Tokenizer, path: str) -> None:
+    """Start from another model's weights; a head it does not have stays as drawn."""
+    _check_tokenizer(model, tokenizer, path)
+    state = model.network.state_dict()
+    own = network.state_dict()
+    known = {name for name in own if name in state and own[name].shape == state[name].shape}
+    if lacking := [n for n in own if n not in known and not n.startswith("heads.")]:
+        raise MismatchError(
+            f"{path} has another shape than this run asks for: {len(lacking)} weights differ "
+            f"({lacking[0]} first)."
+        )
+    network.load_state_dict({name: state[name] for name in known}, strict=False)
+
+
+def _check_tokenizer(model: Model, tokenizer: Tokenizer, path: str) -> None:
+    own = model.tokenizer
+    if own is not None and own.fingerprint != tokenizer.fingerprint:
+        raise MismatchError(
+            f"{path} has another tokenizer than the shards; prepare the text with --tokenizer "
+            f"{path}."
+        )
+    if own is None and model.config.vocabulary != len(tokenizer):
+        raise MismatchError(
+            f"{path} knows {model.config.vocabulary:,} tokens, the shards' tokenizer has "
+            f"{len(tokenizer):,}."
+        )
+
+
+def _compile(network: Transformer) -> None:
+    for stack in (network.encoder, network.decoder):
+        for block in stack.blocks if stack is not None else ():
+            block.compile(dynamic=True)
+
+
+def _speed(job: Job, device: torch.device) -> Callable[[int, float], Figures]:
+    """What so many tokens in so many seconds mean: share of the machine's best, and memory."""
+    dtype = torch.bfloat16 if job.settings.precision == "bf16" else torch.float32
+    peak = measured_peak(device, dtype)
+    length = Stages.parse(job.settings.length).sizes[0]
+    share = 0.15 if "masked" in job.objective else 1.0
+    per_token = training_flops(job.config, 1, length, share)
+
+    def speed(tokens: int, seconds: float) -> Figures:
+        used = per_token * tokens / max(seconds, 1e-9) / peak
+        return {"mfu": used, "memory": memory_used(device)}
+
+    return speed
+
+
+def memory_used(device: torch.device) -> int:
+    """The most bytes the run has held so far."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def _hooks(
+    job: Job, trainee: Trainee, tokenizer: Tokenizer, shards: Shards, model: Model, hooks: Hooks
+) -> Hooks:
+    """Validation with a few samples, and the best model kept."""
+    if "valid" not in shards.index["splits"]:
+        return hooks
+    valid = Shards(shards.path, "valid")
+    batches = validation_batches(job, valid, tokenizer)
+    texts = [tokenizer.decode(valid[i].tolist()) for i in range(min(SAMPLES, len(valid)))]
+    autocast = partial(
+        torch.autocast, trainee.device.type, torch.bfloat16, job.settings.precision == "bf16"
+    )
+
+    @torch.no_grad()
+    def validate() -> Figures:
+        with autocast():
+            figures: Figures = dict(validation_loss(trainee, batches))
+        return figures | {"samples": samples(trainee.network, tokenizer, texts)}
+
+    def better() -> None:
+        assert model.path is not None
+        try:
+            model.save(model.path / "best")
+        except StorageError:
+            return  # a full disk: the checkpoint will say so
+
+    return replace(hooks, validate=validate, better=better)
+
+
+def validation_loss(trainee: Trainee, batches: list[Batch]) -> dict[str, float]:
+    """Each loss over all batches, the share that was right, and their weighted sum."""
+    sums: dict[str, float] = {}
+    rights: dict[str, float] = {}
+    counts: dict[str, int] = {}
+    weights: dict[str, float] = {}
+    for batch in batches:
+        for name, term in trainee(batch).items():
+            sums[name] = sums.get(name, 0.0) + float(term.sum)
+            rights[name] = rights.get(name, 0.0) + float(term.right)
+            counts[name] = counts.get(name, 0) + term.count
+            weights[name] = term.weight
+    losses = {name: total / counts[name] for name, total in sums.items()}
+    right = {f"{name} right": value / counts[name] for name, value in rights.items()}
+    return {"loss": sum(weights[n] * value for n, value in losses.items()), **losses, **right}
+
+
+def _finish(job: Job, model: Model, loop: Loop, out: Path, begun: dict[str, Any]) -> Trained:
+    """The run becomes a model: weights, curve, card."""
+    state, metrics = loop.state, read_metrics(out)
+    validations = [line for line in metrics if line["kind"] == "validation"]
+    last = {name: value for name, value in validations[-1].items() if isinstance(value, float)}
+    model.network.eval()
+    family = model.save(out)
+    if state.best >= last.get("loss", math.inf):
+        shutil.rmtree(out / "best", ignore_errors=True)  # the last is the best
+    trained = Trained(
+        path=out,
+        model=model,
+        job=job,
+        steps=state.step,
+        tokens=state.tokens,
+        seconds=state.seconds,
+        loss=last.get("loss"),
+        family=family,
+    )
+    done = begun | {"finished": True, "results": trained.values() | {"validation": last}}
+    loss_curve(out / "loss.png", {job.preset: metrics}, guess=loop.guess)
+    write_card(out, done, USES[job.config.architecture])
+    write_json(out / RUN, done)
+    return trained
+
+
+USES = {
+    "encoder": 'model.fill("The dog [MASK] loudly.")',
+    "decoder": 'model.generate("Once upon a time")',
+    "encoder-decoder": 'model.generate("Once upon a <extra_id_0> there was a dog.")',
+}

@@ -1,0 +1,153 @@
+"""What a pre-training run is to do, decided before anything is built."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from firth.errors import Misuse
+from firth.models.config import ModelConfig
+from firth.models.formats.directory import read_config
+from firth.models.presets import Preset, preset
+from firth.objectives.table import OBJECTIVES, Objective
+from firth.text.tokenizer import Tokenizer
+from firth.training.recipes import RECIPES, settings_for
+from firth.training.schedule import Stages
+from firth.training.settings import Settings, typed, unknown
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """Everything that decides a run; with the same data, the same job gives the same bits."""
+
+    preset: str
+    objective: str
+    config: ModelConfig
+    settings: Settings
+    options: dict[str, Any]  # of the objective
+    weights: dict[str, float]  # of the losses
+    source: str | None = None  # the model it goes on from
+    teacher: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """The job as JSON knows it."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return values | {"config": self.config.to_dict(), "settings": self.settings.to_dict()}
+
+
+def plan_job(
+    name: str,
+    objective: str | None,
+    tokenizer: Tokenizer,
+    budget: Mapping[str, Any],
+    seed: int,
+    changes: Mapping[str, Any],
+    source: str | Path | None,
+    teacher: str | Path | None,
+    device: str,
+) -> Job:
+    """All decisions, before anything is built: the preset's, then what was asked for."""
+    chosen = preset(name)
+    asked = objective or ("masked" if teacher else chosen.objective)
+    row = _objective(asked, chosen)
+    groups = _grouped(changes)
+    config = _config(chosen, row, tokenizer, groups["model"])
+    if source is not None:
+        config = replace(read_config(Path(source))[0], **_own(groups["model"]))
+    recipe = RECIPES[chosen.recipe]
+    settings = settings_for(chosen.recipe, config, device=device, seed=seed, **budget)
+    settings = _precise(settings.changed(groups["settings"]), device)
+    if Stages.parse(settings.length).largest > config.context:
+        raise Misuse(
+            f"A length of {Stages.parse(settings.length).largest} is beyond the model's context "
+            f"of {config.context}; set a smaller length, or model.context."
+        )
+    options = recipe.options.get(asked, {}) | {k: _value(v) for k, v in groups["objective"].items()}
+    return Job(
+        preset=name,
+        objective=asked,
+        config=config,
+        settings=settings,
+        options=options,
+        weights=recipe.weights,
+        source=str(source) if source else None,
+        teacher=str(teacher) if teacher else None,
+    )
+
+
+def _objective(name: str, chosen: Preset) -> Objective:
+    if name not in OBJECTIVES:
+        raise Misuse(f"There is no objective {name!r}; there are {', '.join(OBJECTIVES)}.")
+    row, architecture = OBJECTIVES[name], chosen.config.architecture
+    if architecture not in row.architectures:
+        fitting = [key for key, o in OBJECTIVES.items() if architecture in o.architectures]
+        raise Misuse(
+            f"{chosen.name} is {_a(architecture)}, which cannot learn from {name!r}; it can from "
+            f"{', '.join(fitting)}."
+        )
+    return row
+
+
+def _a(noun: str) -> str:
+    return f"{'an' if noun[0] in 'aeiou' else 'a'} {noun}"
+
+
+def _grouped(changes: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """`model.…` and `objective.…` apart from the settings."""
+    groups: dict[str, dict[str, Any]] = {"model": {}, "objective": {}, "settings": {}}
+    for name, value in changes.items():
+        group, dot, rest = name.partition(".")
+        known = bool(dot) and group in groups
+        groups[group if known else "settings"][rest if known else name] = value
+    return groups
+
+
+def _own(changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields of a network from text."""
+    kinds = {field.name: str(field.type) for field in fields(ModelConfig)}
+    for name in changes:
+        if name not in kinds:
+            raise unknown(f"model.{name}", [f"model.{kind}" for kind in kinds])
+    return {name: typed(f"model.{name}", value, kinds[name]) for name, value in changes.items()}
+
+
+def _config(
+    chosen: Preset, row: Objective, tokenizer: Tokenizer, changes: Mapping[str, Any]
+) -> ModelConfig:
+    """The preset's shape with this tokenizer's vocabulary."""
+    config = chosen.config
+    vocabulary, ids = tokenizer.vocabulary, tokenizer.special_ids
+    roles = {
+        "padding_id": ids.get("pad"),
+        "begin_id": ids.get("bos", ids.get("cls")),
+        "end_id": ids.get("eos", ids.get("sep")),
+        "start_id": vocabulary.id(*row.start) if row.start else None,
+    }
+    if config.position_offset and config.architecture == "encoder":
+        roles["position_offset"] = (ids.get("pad") or 0) + 1  # RoBERTa counts from behind it
+    derived = {name: 0 for name in ("head_width", "kv_heads") if "width" in changes}
+    return replace(config, vocabulary=len(tokenizer), **{**roles, **derived, **_own(changes)})
+
+
+def _precise(settings: Settings, device: str) -> Settings:
+    """`auto` becomes what the machine is faster in."""
+    if settings.precision != "auto":
+        return settings
+    amx = getattr(torch.cpu, "_is_amx_tile_supported", lambda: False)
+    return replace(settings, precision="bf16" if device == "cuda" or amx() else "fp32")
+
+
+def _value(text: Any) -> Any:
+    """A number, a truth, or text."""
+    if not isinstance(text, str):
+        return text
+    for kind in ("bool", "int", "float"):
+        try:
+            return typed("", text, kind)
+        except Misuse:
+            continue
+    return text

@@ -1,0 +1,387 @@
+"""The loop: learn, watch, keep, go on. What it learns and from what, others say.
+
+A run's whole state is `State`, the weights and the optimizer. Randomness is derived from the seed
+and the step, so a run that is killed at any instant goes on from its last checkpoint and ends with
+the very bits of a run that was never stopped.
+"""
+
+from __future__ import annotations
+
+import math
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from firth.draws import derive_one
+from firth.errors import FirthError, StorageError
+from firth.objectives.batch import Batch
+from firth.text.batches import Position
+from firth.training.checkpoint import Checkpoint, Checkpoints
+from firth.training.log import Log
+from firth.training.losses import Term
+from firth.training.optim import Optimizer
+from firth.training.plateau import is_stuck
+from firth.training.schedule import multiplier
+from firth.training.settings import Settings
+
+PATIENCE = 5  # steps in a row without a finite gradient before going back
+RETURNS = 3  # times a run may go back
+SLOWER = 0.5  # what the rate is multiplied with then
+OFTEN = 300.0  # seconds between two checkpoints
+STATE = "optimizer."  # before the names of the optimizer's tensors
+BUCKETS = 50  # parts of a run whose mean losses are remembered
+
+
+class Interrupted(FirthError):
+    """A run was asked to stop, and did."""
+
+    exit_code = 130
+
+
+class Diverged(FirthError):
+    """A run found no finite gradient any more."""
+
+
+@dataclass
+class State:
+    """Where a run stands; with the weights and the optimizer, all there is to know of it."""
+
+    step: int = 0
+    position: Position = field(default_factory=Position)
+    asked: int = 0  # tokens the batches so far had room for
+    tokens: int = 0  # tokens they held
+    seconds: float = 0.0
+    micro: int = 0  # tokens computed at once; 0: a whole step
+    slowed: float = 1.0  # what the rate is multiplied with, after trouble
+    skipped: int = 0  # steps in a row without a finite gradient
+    returns: int = 0  # times it went back to a checkpoint
+    validated: int = 0  # validations done
+    best: float = math.inf  # loss of a validation
+    history: list[float] = field(default_factory=list)  # mean loss of each part of the run
+    part: tuple[float, int] = (0.0, 0)  # sum and number of losses of the present part
+    named: bool = False  # a plateau was named
+
+    @classmethod
+    def restored(cls, values: dict[str, Any]) -> State:
+        """From what a checkpoint's JSON holds."""
+        best = math.inf if values["best"] is None else values["best"]
+        position, part = Position(*values["position"]), tuple(values["part"])
+        return cls(**{**values, "position": position, "best": best, "part": part})
+
+    def saved(self) -> dict[str, Any]:
+        """What a checkpoint's JSON holds."""
+        best = None if math.isinf(self.best) else self.best
+        return {**asdict(self), "position": list(self.position), "best": best}
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A batch, and where the run stands once it is learned."""
+
+    batch: Batch
+    after: Position
+    asked: int
+
+
+class Learner(Protocol):
+    """What learns: it knows its losses."""
+
+    def __call__(self, batch: Batch) -> dict[str, Term]: ...
+    def counts(self, batch: Batch) -> dict[str, int]: ...
+
+
+@dataclass
+class Hooks:
+    """What others want to do at some moments of a run."""
+
+    validate: Callable[[], dict[str, Any]] = dict  # with the key "loss"
+    better: Callable[[], None] = lambda: None  # the last validation was the best so far
+    before_part: Callable[[int, Batch], None] = lambda step, batch: None  # tests cause faults here
+
+
+class Loop:
+    """One run, from its first step or its last checkpoint to its end."""
+
+    def __init__(
+        self,
+        learner: nn.Module,
+        optimizer: Optimizer,
+        settings: Settings,
+        plan: Callable[[State, Callable[[State], float]], Iterator[Planned]],
+        run: Path,
+        log: Log,
+        hooks: Hooks,
+        *,
+        device: torch.device,
+        guess: float = 0.0,
+    ) -> None:
+        """`plan` gives the batches from a state on; `guess`: the loss of guessing by frequency."""
+        self.learner, self.optimizer, self.settings = learner, optimizer, settings
+        self.plan, self.log, self.hooks = plan, log, hooks
+        self.device, self.guess = device, guess
+        self.checkpoints = Checkpoints(run / "checkpoints", keep=settings.keep)
+        self.state = State(micro=settings.micro)
+        self.signal: int | None = None
+        self.half = settings.precision == "bf16"
+        self._kept = -1  # the step of the newest checkpoint
+        self._began = self._checkpointed = time.monotonic()
+
+    # ---- the story
+
+    def fit(self) -> None:
+        """Learn until the budget is spent."""
+        self._began = time.monotonic() - self.state.seconds
+        if self.state.step == 0:
+            self.checkpoint()  # a run that goes astray at once needs a place to return to
+        with self._signals():
+            while not self.finished:
+                for planned in self.plan(self.state, self.progress):
+                    if not self._learn(planned):
+                        break  # back at an earlier checkpoint: the plan begins anew
+                    self._after_step()
+                    if self.finished:
+                        break
+        if self._kept != self.state.step:
+            self.checkpoint(final=True)
+
+    @property
+    def finished(self) -> bool:
+        return self.progress(self.state) >= 1.0
+
+    def progress(self, state: State) -> float:
+        """How far the run has come, from 0 to 1."""
+        return self.settings.progress(state.step, state.asked, self._seconds())
+
+    def _seconds(self) -> float:
+        return time.monotonic() - self._began
+
+    # ---- one step
+
+    def _learn(self, planned: Planned) -> bool:
+        """One step; False when the run went back to an earlier one."""
+        state, settings = self.state, self.settings
+        ahead = settings.progress(state.step + 1, planned.asked, self._seconds())
+        rate = multiplier(settings.schedule, ahead, settings.warmup, settings.floor)
+        terms = self._gradients(planned.batch)
+        norm = self.optimizer.clip()
+        finite = bool(torch.isfinite(norm)) and all(math.isfinite(v) for v in terms.values())
+        if finite:
+            self.optimizer.step(rate * state.slowed)
+        self.optimizer.zero()
+        state.step, state.position, state.asked = state.step + 1, planned.after, planned.asked
+        state.tokens += len(planned.batch.output.tokens)
+        state.seconds = self._seconds()
+        if not finite:
+            return self._not_finite()
+        state.skipped = 0
+        self._remember(terms["loss"])
+        really = rate * state.slowed * settings.optimizer.rate
+        self.log.step(state, self.progress(state), terms, really, float(norm))
+        return True
+
+    def _gradients(self, batch: Batch) -> dict[str, float]:
+        """The gradient of a whole step, in as many parts as memory asks for, and its losses."""
+        while True:
+            try:
+                return self._accumulate(batch)
+            except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
+                if not _is_memory(error):
+                    raise
+                self.optimizer.zero()
+                self._halve(batch, error)
+
+    def _accumulate(self, batch: Batch) -> dict[str, float]:
+        counts = self.learner.counts(batch)  # type: ignore[operator]
+        sums: dict[str, Tensor] = {}
+        rights: dict[str, Tensor] = {}
+        seed = derive_one(self.settings.seed, self.state.step)
+        for i, part in enumerate(batch.split(self.state.micro or len(batch.inputs.tokens) + 1)):
+            self.hooks.before_part(self.state.step, part)
+            torch.manual_seed(derive_one(seed, i) & (2**63 - 1))  # dropout
+            with self.autocast():
+                terms: dict[str, Term] = self.learner(part)
+            loss = sum(
+                (term.weight / counts[name] * term.sum for name, term in terms.items()),
+                start=torch.zeros((), device=self.device),
+            )
+            loss.backward()
+            for name, term in terms.items():
+                sums[name] = sums.get(name, 0) + term.sum.detach()
+                rights[name] = rights.get(name, 0) + term.right
+            weights = {name: term.weight for name, term in terms.items()}
+        losses = {name: float(total) / counts[name] for name, total in sums.items()}
+        whole = sum(weights[name] * value for name, value in losses.items())
+        right = {f"{name} right": float(r) / counts[name] for name, r in rights.items()}
+        return {"loss": whole, **losses, **right}
+
+    def autocast(self) -> Any:
+        """Half precision where the settings ask for it."""
+        return torch.autocast(self.device.type, torch.bfloat16, enabled=self.half)
+
+    # ---- trouble
+
+    def _halve(self, batch: Batch, error: BaseException) -> None:
+        """Out of memory: compute half as many tokens at once from now on."""
+        size = len(batch.inputs.tokens) + (len(batch.target.tokens) if batch.target else 0)
+        longest = int(batch.inputs.lengths.max())
+        if self.device.type == "cuda":
+            torch.cuda.empty_cache()
+        whole = min(self.state.micro or size, size)
+        if whole <= longest:
+            raise FirthError(
+                f"One sequence of {longest} tokens does not fit into memory; choose a shorter "
+                "length, a smaller preset, or recompute=true."
+            ) from error
+        self.state.micro = max(longest, whole // 2)
+        self.log.note(
+            f"Out of memory at step {self.state.step + 1}: from now on {self.state.micro:,} tokens "
+            "are computed at once, and gradients are added up."
+        )
+
+    def _not_finite(self) -> bool:
+        """A step without a finite gradient is skipped; after several, the run goes back."""
+        state = self.state
+        state.skipped += 1
+        if state.skipped < PATIENCE:
+            self.log.note(f"Step {state.step} had no finite gradient and was skipped.")
+            return True
+        if state.returns >= RETURNS:
+            raise Diverged(
+                f"The loss is not finite at step {state.step}, after {RETURNS} returns to a "
+                "checkpoint with half the rate; choose a smaller rate or a longer warm-up."
+            )
+        returns, slowed = state.returns + 1, state.slowed * SLOWER
+        found = self.restore()
+        self.state.returns, self.state.slowed, self.state.skipped = returns, slowed, 0
+        where = f"back to step {self.state.step}" if found else "back to the beginning"
+        self.log.note(
+            f"{PATIENCE} steps in a row had no finite gradient: {where}, with {slowed:g} of the "
+            "rate."
+        )
+        return False
+
+    def _remember(self, loss: float) -> None:
+        """Keep the mean loss of each part of the run, and name a plateau."""
+        state = self.state
+        state.part = (state.part[0] + loss, state.part[1] + 1)
+        if int(self.progress(state) * BUCKETS) <= len(state.history):
+            return
+        state.history.append(state.part[0] / state.part[1])
+        state.part = (0.0, 0)
+        if not state.named and self.guess and is_stuck(state.history, self.guess, BUCKETS):
+            state.named = True
+            self.log.note(
+                f"The loss sits at {state.history[-1]:.2f}, near the {self.guess:.2f} of guessing "
+                "tokens by their frequency alone: this run may not be learning from context. A "
+                "network with norm_place=pre, a smaller rate or a longer warm-up leaves such a "
+                "plateau; post-norm networks often do not."
+            )
+
+    # ---- after a step
+
+    def _after_step(self) -> None:
+        state, settings = self.state, self.settings
+        progress = self.progress(state)
+        due = int(progress / settings.validate_every + 1e-9) > state.validated or progress >= 1.0
+        if due:
+            self.validate()
+        every = settings.checkpoint_every
+        by_steps = state.step % every == 0 if every else due
+        if by_steps or time.monotonic() - self._checkpointed > OFTEN:
+            self.checkpoint()
+        if self.signal is not None:
+            self._stop()
+
+    def validate(self) -> None:
+        """Ask how it does on text it does not learn from."""
+        state = self.state
+        state.validated = int(self.progress(state) / self.settings.validate_every + 1e-9)
+        self.learner.eval()
+        figures = self.hooks.validate()
+        self.learner.train()
+        if not figures:
+            return
+        self.log.validation(state, figures)
+        if figures["loss"] < state.best:
+            state.best = figures["loss"]
+            self.hooks.better()
+
+    def checkpoint(self, final: bool = False) -> None:
+        """Keep everything; a full disk is waited out, except at the end."""
+        self._checkpointed = time.monotonic()
+        tensors = dict(_unshared(self.learner)) | {
+            f"{STATE}{name}": tensor for name, tensor in self.optimizer.tensors().items()
+        }
+        try:
+            self.checkpoints.save(self.state.step, tensors, self.state.saved())
+            self._kept = self.state.step
+        except StorageError as error:
+            if final:
+                raise
+            self.log.note(f"{error} The run goes on, and will try again.")
+
+    def restore(self) -> Checkpoint | None:
+        """Go on from the newest checkpoint that is whole, if there is any."""
+        notes: list[str] = []
+        found = self.checkpoints.newest(notes)
+        for note in notes:
+            self.log.note(note)
+        if found is None:
+            return None
+        with torch.no_grad():
+            for name, tensor in _unshared(self.learner):
+                tensor.copy_(found.weights[name])
+        kept = {n.removeprefix(STATE): n for n in found.weights if n.startswith(STATE)}
+        self.optimizer.restore({name: found.weights[stored] for name, stored in kept.items()})
+        self.state, self._kept = State.restored(found.state), found.step
+        self._began = time.monotonic() - self.state.seconds
+        return found
+
+    # ---- being asked to stop
+
+    @contextmanager
+    def _signals(self) -> Iterator[None]:
+        """Ctrl-C and SIGTERM let the step end, then stop the run; a second Ctrl-C does at once."""
+
+        def asked(number: int, frame: Any) -> None:
+            if self.signal is not None:
+                raise KeyboardInterrupt
+            self.signal = number
+
+        before = {}
+        if threading.current_thread() is threading.main_thread():
+            before = {n: signal.signal(n, asked) for n in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def _stop(self) -> None:
+        if self._kept != self.state.step:
+            self.checkpoint(final=True)
+        raise Interrupted(
+            f"Stopped at step {self.state.step}, as asked; everything is kept, and the same "
+            "command with --resume goes on from there."
+        )
+
+
+def _unshared(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    """Every weight once, under its first name."""
+    yield from module.named_parameters()
+    yield from module.named_buffers()
+
+
+def _is_memory(error: BaseException) -> bool:
+    """Whether an error says that memory is exhausted; on the CPU torch has no type for it."""
+    if isinstance(error, torch.OutOfMemoryError | MemoryError):
+        return True
+    return "not enough memory" in str(error) or "can't allocate memory" in str(error)

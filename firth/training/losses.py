@@ -1,0 +1,227 @@
+"""From a batch to named losses: each a sum, a count and a weight.
+
+Different predictions have different denominators. A step divides each sum once, by the count of
+the whole step, so that accumulation and packing give the gradient of one big batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import binary_cross_entropy_with_logits, cosine_embedding_loss, kl_div
+from torch.nn.functional import cross_entropy as plain_cross_entropy
+
+from firth.draws import Longs, derive, uniform
+from firth.errors import Misuse
+from firth.models.heads import BoundaryHead, LanguageHead
+from firth.models.masks import Mask, take
+from firth.models.transformer import Transformer
+from firth.objectives.batch import Batch, Packed, Prediction
+from firth.objectives.replaced import replaced
+from firth.text.tokenizer import Vocabulary
+from firth.training.cross_entropy import cross_entropy
+
+SAMPLE = 50  # what is drawn: the generator's tokens
+TEMPERATURE = 2.0  # of distillation (Sanh et al. 2019)
+
+
+@dataclass(frozen=True)
+class Term:
+    """One kind of prediction in one batch."""
+
+    sum: Tensor
+    count: int
+    right: Tensor  # how many were predicted rightly
+    weight: float = 1.0
+
+
+Loss = Callable[[Transformer, Tensor, Prediction], tuple[Tensor, Tensor]]
+
+
+def _tensor(values: Longs | None, device: torch.device) -> Tensor:
+    return torch.from_numpy(np.ascontiguousarray(values)).to(device, non_blocking=True)
+
+
+def _language(network: Transformer, hidden: Tensor, wanted: Prediction) -> tuple[Tensor, Tensor]:
+    head = network.heads["language"]
+    assert isinstance(head, LanguageHead)
+    chosen = take(hidden, _tensor(wanted.positions, hidden.device))
+    matrix = head.matrix(network.tokens.weight)
+    targets = _tensor(wanted.targets, hidden.device)
+    return cross_entropy(head.prepare(chosen), matrix, head.bias, targets)
+
+
+def _boundary(network: Transformer, hidden: Tensor, wanted: Prediction) -> tuple[Tensor, Tensor]:
+    head = network.heads["boundary"]
+    assert isinstance(head, BoundaryHead)
+    left, right, place = (
+        _tensor(values, hidden.device) for values in (wanted.left, wanted.right, wanted.place)
+    )
+    ready = head.prepare(hidden[left], hidden[right], place)
+    targets = _tensor(wanted.targets, hidden.device)
+    return cross_entropy(ready, network.tokens.weight, None, targets)
+
+
+def _pair(network: Transformer, hidden: Tensor, wanted: Prediction) -> tuple[Tensor, Tensor]:
+    first = hidden[_tensor(wanted.positions, hidden.device)]
+    if "pooler" in network.heads:  # MobileBERT has none
+        first = network.heads["pooler"](first)
+    scores = network.heads["pair"](first).float()
+    targets = _tensor(wanted.targets, hidden.device)
+    right = (scores.argmax(-1) == targets).sum()
+    return plain_cross_entropy(scores, targets, reduction="sum"), right
+
+
+def _replaced(network: Transformer, hidden: Tensor, wanted: Prediction) -> tuple[Tensor, Tensor]:
+    scores = network.heads["replaced"](
+        take(hidden, _tensor(wanted.positions, hidden.device))
+    ).float()
+    targets = _tensor(wanted.targets, hidden.device)
+    right = ((scores > 0) == targets.bool()).sum()
+    return binary_cross_entropy_with_logits(scores, targets.float(), reduction="sum"), right
+
+
+# What is predicted -> how it is scored, and the heads that needs.
+LOSSES: dict[str, tuple[Loss, tuple[str, ...]]] = {
+    "masked": (_language, ("language",)),
+    "causal": (_language, ("language",)),
+    "prefix": (_language, ("language",)),
+    "denoising": (_language, ("language",)),
+    "boundary": (_boundary, ("boundary",)),
+    "next sentence": (_pair, ("pair",)),
+    "sentence order": (_pair, ("pair",)),
+    "replaced": (_replaced, ("replaced",)),
+}
+
+
+class Trainee(nn.Module):
+    """The network that learns, with the second one its objective may need beside it."""
+
+    def __init__(
+        self,
+        network: Transformer,
+        *,
+        generator: Transformer | None = None,
+        teacher: Transformer | None = None,
+        vocabulary: Vocabulary | None = None,
+        weights: dict[str, float] | None = None,
+    ) -> None:
+        super().__init__()
+        self.network, self.generator = network, generator
+        self.vocabulary, self.weights = vocabulary, weights or {}
+        self.teacher = [teacher] if teacher is not None else []  # a list: not trained, not saved
+        if generator is not None:
+            generator.tokens = network.tokens  # one table (Clark et al. 2020, section 3.2)
+
+    @property
+    def device(self) -> torch.device:
+        return self.network.tokens.weight.device
+
+    def forward(self, batch: Batch) -> dict[str, Term]:
+        """The losses of a batch by name."""
+        if self.generator is not None:
+            return self._with_generator(batch)
+        layers: list[Tensor] = []
+        hidden = run(self.network, batch, layers=layers if self.teacher else None)
+        terms = self._terms(self.network, hidden, batch)
+        if self.teacher:
+            terms |= self._distilled(batch, hidden)
+        return terms
+
+    def counts(self, batch: Batch) -> dict[str, int]:
+        """How many predictions of each kind `forward` will make of a batch."""
+        counts = batch.counts()
+        if self.generator is not None:
+            assert self.vocabulary is not None
+            counts["replaced"] = int((~self.vocabulary.special[_original(batch).tokens]).sum())
+        if self.teacher:
+            counts["soft targets"] = counts["cosine"] = counts["masked"]
+        return counts
+
+    def _terms(self, network: Transformer, hidden: Tensor, batch: Batch) -> dict[str, Term]:
+        terms = {}
+        for name, wanted in batch.predictions.items():
+            if len(wanted.targets):
+                loss, right = LOSSES[name][0](network, hidden, wanted)
+                weight = self.weights.get(name, 1.0)
+                terms[name] = Term(loss, len(wanted.targets), right, weight)
+        return terms
+
+    def _with_generator(self, batch: Batch) -> dict[str, Term]:
+        """ELECTRA: a generator fills in, the network finds what it made up."""
+        assert self.generator is not None
+        assert self.vocabulary is not None
+        hidden = run(self.generator, batch)
+        terms = self._terms(self.generator, hidden, batch)
+        samples = _sample(self.generator, hidden, batch)
+        asked = replaced(_original(batch), self.vocabulary, batch, samples)
+        return terms | self._terms(self.network, run(self.network, asked), asked)
+
+    def _distilled(self, batch: Batch, hidden: Tensor) -> dict[str, Term]:
+        """DistilBERT: the teacher's whole distribution, and the direction of its vectors."""
+        wanted = batch.predictions["masked"]
+        positions = _tensor(wanted.positions, hidden.device)
+        with torch.no_grad():
+            taught = run(self.teacher[0], batch)
+            aim = self.teacher[0].logits(taught[positions]).float() / TEMPERATURE
+        mine = hidden[positions]
+        scores = self.network.logits(mine).float() / TEMPERATURE
+        soft = (
+            kl_div(scores.log_softmax(-1), aim.log_softmax(-1), reduction="sum", log_target=True)
+            * TEMPERATURE**2
+        )
+        ones = torch.ones(len(mine), device=hidden.device)
+        near = cosine_embedding_loss(mine.float(), taught[positions].float(), ones, reduction="sum")
+        right = (scores.argmax(-1) == aim.argmax(-1)).sum()
+        weights = self.weights.get("soft targets", 1.0), self.weights.get("cosine", 1.0)
+        return {
+            "soft targets": Term(soft, len(mine), right, weights[0]),
+            "cosine": Term(near, len(mine), right, weights[1]),
+        }
+
+
+def run(network: Transformer, batch: Batch, layers: list[Tensor] | None = None) -> Tensor:
+    """What the heads see of a batch."""  # (N, W)
+    device = network.tokens.weight.device
+    inputs, target = batch.inputs, batch.target
+    tokens, segments = _tensor(inputs.tokens, device), None
+    if inputs.segments is not None and network.config.segments:
+        segments = _tensor(inputs.segments, device)
+    mask = Mask(inputs.lengths, prefix=batch.prefix, device=device)
+    if target is None:
+        return network(tokens, mask, segments=segments, layers=layers)
+    memory = network.encode(tokens, mask, segments=segments)
+    aim = Mask.causal(target.lengths, device=device)
+    stream = _tensor(target.tokens, device)
+    return network(stream, aim, memory=memory, memory_mask=mask, layers=layers)
+
+
+def _original(batch: Batch) -> Packed:
+    """The sequences before anything was hidden."""
+    tokens, hidden = batch.inputs.tokens.copy(), batch.predictions["masked"]
+    tokens[hidden.positions] = hidden.targets
+    return batch.inputs.with_tokens(tokens)
+
+
+@torch.no_grad()
+def _sample(generator: Transformer, hidden: Tensor, batch: Batch) -> Longs:
+    """A token for each hidden place, drawn by the place's own number and not by what is around."""
+    positions = batch.predictions["masked"].positions
+    owners, offsets = batch.inputs.owners[positions], batch.inputs.offsets[positions]
+    draws = uniform(derive(batch.inputs.keys[owners], offsets), SAMPLE)
+    chosen = hidden[_tensor(positions, hidden.device)]
+    shares = generator.logits(chosen).float().softmax(-1).cumsum(-1)  # (P, V)
+    at = torch.from_numpy(draws).to(shares)[:, None] * shares[:, -1:]
+    return torch.searchsorted(shares, at).squeeze(1).clamp(max=shares.shape[1] - 1).cpu().numpy()
+
+
+def heads_for(predictions: tuple[str, ...]) -> tuple[str, ...]:
+    """The heads a network needs to be asked these things."""
+    unknown = [name for name in predictions if name not in LOSSES]
+    if unknown:
+        raise Misuse(f"Nothing here can learn from {', '.join(unknown)}.")
+    return tuple(dict.fromkeys(head for name in predictions for head in LOSSES[name][1]))

@@ -1,0 +1,123 @@
+"""How a run learns: data, from which the loop is built."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
+from difflib import get_close_matches
+from typing import Any
+
+from firth.errors import Misuse
+from firth.training.optim import OptimizerConfig
+from firth.training.schedule import SCHEDULES, Stages
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """Everything about a run but its network and its text.
+
+    >>> Settings(steps=100).changed({"rate": "2e-3", "length": "64:0.5,128"}).optimizer.rate
+    0.002
+    >>> Settings(steps=100).changed({"rte": "1"})
+    Traceback (most recent call last):
+    firth.errors.Misuse: There is nothing called 'rte' to set; did you mean rate?
+    """
+
+    steps: int = 0  # the budget: so many steps,
+    tokens: int = 0  # or so many tokens,
+    minutes: float = 0.0  # or so many minutes
+    length: str = "128"  # the longest sequence; may change: 128:0.9,512
+    batch: str = "8192"  # tokens of a step; may change
+    micro: int = 0  # tokens computed at once; 0: all of a step
+    optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
+    schedule: str = "linear"  # linear, cosine, wsd, slanted or constant
+    warmup: float = 0.1  # the part of the run over which the rate rises
+    floor: float = 0.0  # what is left of the rate at the end
+    precision: str = "auto"  # bf16, fp32; auto: bf16 where the machine computes faster in it
+    compile: bool = False  # let torch.compile fuse the blocks
+    recompute: bool = False  # keep fewer activations and compute them again
+    validate_every: float = 0.1  # the part of the run between two validations
+    validate_tokens: int = 32_768  # text of a validation
+    checkpoint_every: int = 0  # steps between two checkpoints; 0: each validation, and 5 minutes
+    keep: int = 2  # checkpoints
+    log_every: int = 0  # steps between two lines of metrics.jsonl; 0: about a second
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if sum(bool(value) for value in (self.steps, self.tokens, self.minutes)) > 1:
+            raise Misuse("Give one budget: steps, tokens or minutes.")
+        if min(self.steps, self.tokens, self.minutes) < 0:
+            raise Misuse("A budget must be more than nothing.")
+        if self.schedule not in SCHEDULES:
+            known = ", ".join(SCHEDULES)
+            raise Misuse(f"There is no schedule {self.schedule!r}; choose one of {known}.")
+        if self.precision not in ("auto", "bf16", "fp32"):
+            raise Misuse(f"precision is auto, bf16 or fp32, not {self.precision!r}.")
+        if not 0 < self.validate_every <= 1:
+            raise Misuse(f"validate_every is a part of the run, not {self.validate_every}.")
+        if not 0 <= self.warmup < 1 or not 0 <= self.floor <= 1:
+            raise Misuse("warmup and floor are parts: numbers from 0 to 1.")
+        Stages.parse(self.length)
+        Stages.parse(self.batch)
+
+    def progress(self, step: int, asked: int, seconds: float) -> float:
+        """How far a run has come after so many steps, tokens asked for, and seconds."""
+        if self.steps:
+            return min(1.0, step / self.steps)
+        return min(1.0, asked / self.tokens if self.tokens else seconds / (60 * self.minutes))
+
+    def to_dict(self) -> dict[str, Any]:
+        """The settings as JSON knows them."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Settings:
+        """Settings from what JSON gave."""
+        optimizer = OptimizerConfig(**values["optimizer"])
+        return cls(**{**values, "optimizer": optimizer})
+
+    def changed(self, values: Mapping[str, Any]) -> Settings:
+        """The same with some fields set, also those of the optimizer, from text or values."""
+        own = {name: value for name, value in values.items() if name in _KINDS}
+        other = {name: value for name, value in values.items() if name in _OPTIMIZER}
+        for name in values:
+            if name not in own and name not in other:
+                raise unknown(name, [*_KINDS, *_OPTIMIZER])
+        optimizer = replace(self.optimizer, **_typed(other, _OPTIMIZER))
+        return replace(self, optimizer=optimizer, **_typed(own, _KINDS))
+
+
+_KINDS = {field.name: str(field.type) for field in fields(Settings) if field.name != "optimizer"}
+_OPTIMIZER = {field.name: str(field.type) for field in fields(OptimizerConfig)}
+
+
+def unknown(name: str, known: list[str]) -> Misuse:
+    """The sentence for a name that nothing has."""
+    near = get_close_matches(name, known, n=1)
+    hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}."
+    return Misuse(f"There is nothing called {name!r} to set; {hint}")
+
+
+def _typed(values: Mapping[str, Any], kinds: Mapping[str, str]) -> dict[str, Any]:
+    return {name: typed(name, value, kinds[name]) for name, value in values.items()}
+
+
+def typed(name: str, value: Any, kind: str) -> Any:
+    """A value of the kind a field is declared to be, from text.
+
+    >>> typed("steps", "1e3", "int"), typed("compile", "yes", "bool")
+    (1000, True)
+    """
+    if not isinstance(value, str):
+        return value
+    try:
+        if kind.startswith("bool"):
+            return {"true": True, "yes": True, "false": False, "no": False}[value.lower()]
+        if kind.startswith("int"):
+            if float(value) != int(float(value)):
+                raise ValueError
+            return int(float(value))
+        return float(value) if kind.startswith("float") else value
+    except (ValueError, KeyError, OverflowError) as error:
+        what = {"bool": "true or false", "int": "a whole number"}.get(kind.split()[0], "a number")
+        raise Misuse(f"{name} is {what}, not {value!r}.") from error
