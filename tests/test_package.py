@@ -47,7 +47,7 @@ def test_the_lazy_names_are_those_of_the_type_checker() -> None:
 FLOORS = [
     ("cli", "terminal"),
     ("tour", "drawing", "pretraining", "finetuning", "evaluation", "study"),
-    ("model",),
+    ("model", "runs"),
     ("tasks",),
     ("inference",),
     ("training", "adapt"),

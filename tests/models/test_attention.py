@@ -1,0 +1,190 @@
+"""Attention over rows is the formula of the paper; positions are those of the references."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+from transformers.models.t5.modeling_t5 import T5Attention
+
+from firth.models.attention import Bias, Rows, Terms, lower_cross
+from firth.models.masks import Mask
+from firth.models.positions import Disentangled, RelativeBias, rotary_angles, sinusoids, turn
+
+LENGTHS = [5, 9, 1, 8, 3]
+MASKS = {
+    "full": Mask(LENGTHS),
+    "causal": Mask.causal(LENGTHS),
+    "prefix": Mask(LENGTHS, prefix=[2, 9, 0, 4, 0]),
+    "even": Mask([6, 6]),
+}
+HEADS, WIDTH, SCALE = 4, 6, 0.3
+
+
+def formula(
+    q: Tensor, k: Tensor, v: Tensor, visible: Tensor, added: Tensor | None = None
+) -> Tensor:
+    """softmax(q k^T · scale + added) v, where visible; query heads share keys in order."""
+    shared = q.shape[1] // k.shape[1]
+    out = torch.empty_like(q)
+    for head in range(q.shape[1]):
+        scores = q[:, head] @ k[:, head // shared].T * SCALE  # (N, N)
+        if added is not None:
+            scores = scores + added[head]
+        weights = torch.where(visible, scores, -torch.inf).softmax(dim=-1)
+        out[:, head] = weights @ v[:, head // shared]
+    return out
+
+
+def qkv(tokens: int, kv_heads: int = HEADS, memory: int = 0) -> tuple[Tensor, Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(2)
+
+    def draw(count: int, heads: int) -> Tensor:
+        return torch.randn(count, heads, WIDTH, generator=generator, dtype=torch.float64)
+
+    memory = memory or tokens
+    return draw(tokens, HEADS), draw(memory, kv_heads), draw(memory, kv_heads)
+
+
+def attend(
+    mask: Mask,
+    parts: tuple[Tensor, Tensor, Tensor],
+    window: int = 0,
+    bias: Bias | None = None,
+    terms: Terms | None = None,
+    dense: bool = False,
+) -> Tensor:
+    view = Rows(mask, window, bias, dense)
+    return view.attend(*parts, scale=SCALE, dropout=0.0, terms=terms)
+
+
+@pytest.mark.parametrize("dense", [False, True])
+@pytest.mark.parametrize("window", [0, 1, 3])
+@pytest.mark.parametrize("kv_heads", [4, 2, 1])
+@pytest.mark.parametrize("pattern", MASKS)
+def test_rows_attend_as_the_formula_says(
+    pattern: str, kv_heads: int, window: int, dense: bool
+) -> None:
+    mask = MASKS[pattern]
+    parts = qkv(mask.tokens, kv_heads)
+    out = attend(mask, parts, window, dense=dense)
+    torch.testing.assert_close(out, formula(*parts, mask.visible(window)), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("window", [0, 2])
+@pytest.mark.parametrize("pattern", MASKS)
+def test_a_bias_is_added_to_the_scores(pattern: str, window: int) -> None:
+    mask = MASKS[pattern]
+    parts = qkv(mask.tokens)
+
+    def bias(queries: Tensor, keys: Tensor) -> Tensor:
+        slopes = torch.tensor([0.1, 0.2, 0.4, 0.8], dtype=torch.float64)[:, None, None]
+        return slopes * (keys.unsqueeze(-2) - queries.unsqueeze(-1))
+
+    expected = formula(*parts, mask.visible(window), bias(mask.offsets, mask.offsets))
+    out = attend(mask, parts, window, bias)
+    torch.testing.assert_close(out, expected, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("window", [0, 2])
+@pytest.mark.parametrize("pattern", MASKS)
+def test_terms_of_queries_and_keys_are_added_to_the_scores(pattern: str, window: int) -> None:
+    mask = MASKS[pattern]
+    parts = qkv(mask.tokens)
+
+    def terms(q: Tensor, k: Tensor) -> Tensor:
+        return torch.sin(q @ k.transpose(-1, -2))
+
+    added = terms(parts[0].transpose(0, 1), parts[1].transpose(0, 1))  # (H, N, N)
+    out = attend(mask, parts, window, terms=terms)
+    expected = formula(*parts, mask.visible(window), added)
+    torch.testing.assert_close(out, expected, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("memory", [[4, 2, 7, 1, 3], [3, 3, 3, 3, 3]])
+def test_a_decoder_sees_the_whole_source_of_its_own_sequence(memory: list[int]) -> None:
+    queries, keys = Mask.causal(LENGTHS), Mask(memory)
+    parts = qkv(queries.tokens, kv_heads=2, memory=keys.tokens)
+    view = lower_cross(queries, keys, half=False)
+    out = view.attend(*parts, scale=SCALE, dropout=0.0, terms=None)
+    expected = formula(*parts, queries.owners[:, None] == keys.owners)
+    torch.testing.assert_close(out, expected, rtol=0, atol=1e-12)
+
+
+def test_nothing_attends_to_nothing() -> None:
+    assert attend(Mask([]), qkv(0)).shape == (0, HEADS, WIDTH)
+
+
+@pytest.mark.parametrize("both_ways", [True, False])
+@pytest.mark.parametrize(("buckets", "distance"), [(32, 128), (32, 20), (8, 12), (16, 1000)])
+def test_t5s_buckets_are_those_of_transformers(
+    buckets: int, distance: int, both_ways: bool
+) -> None:
+    relative = torch.arange(-2000, 2001)
+    expected = T5Attention._relative_position_bucket(relative, both_ways, buckets, distance)
+    ours = RelativeBias(buckets, distance, heads=1, both_ways=both_ways).bucket(relative)
+    assert torch.equal(ours, expected)
+
+
+def test_t5s_bias_reads_its_table_by_bucket_and_head() -> None:
+    bias = RelativeBias(buckets=8, distance=12, heads=2, both_ways=True)
+    with torch.no_grad():
+        bias.weight.copy_(torch.arange(16.0).view(8, 2))
+    places = torch.arange(3)
+    # bucket 0: itself; 1, 2: one and two to the left; 5, 6: to the right
+    assert bias(places, places).tolist() == [
+        [[0, 10, 12], [2, 0, 10], [4, 2, 0]],
+        [[1, 11, 13], [3, 1, 11], [5, 3, 1]],
+    ]
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")
+@pytest.mark.parametrize(("buckets", "distance"), [(256, 512), (4, 10), (32, 128)])
+def test_debertas_buckets_are_those_of_transformers(buckets: int, distance: int) -> None:
+    from transformers.models.deberta_v2.modeling_deberta_v2 import make_log_bucket_position
+
+    relative = torch.arange(1 - distance, distance)
+    expected = make_log_bucket_position(relative, buckets, distance)
+    ours = Disentangled(8, buckets, distance, eps=1e-7).bucket(relative)
+    assert torch.equal(ours, expected.long())
+
+
+def test_the_score_of_turned_vectors_depends_on_the_distance_alone() -> None:
+    generator = torch.Generator().manual_seed(4)
+    q, k = torch.randn(2, 8, generator=generator)
+
+    def score(query: int, key: int) -> float:
+        angles = rotary_angles(torch.tensor([query, key]), 8, theta=10_000.0)
+        turned = turn(torch.stack([q, k])[:, None], angles)[:, 0]
+        return float(turned[0] @ turned[1])
+
+    for place in (1, 10, 100):
+        assert score(place + 3, place) == pytest.approx(score(3, 0), abs=1e-4)
+    assert score(0, 0) == pytest.approx(float(q @ k), abs=1e-5)
+    assert abs(score(3, 0) - score(0, 3)) > 0.01
+
+
+def test_the_first_pair_turns_by_one_radian_for_each_place() -> None:
+    # the pair is (0, D / 2) and its frequency theta ** 0
+    x = torch.tensor([1.0, 0.0, 0.0, 0.0]).expand(1, 1, 4)
+    turned = turn(x, rotary_angles(torch.tensor([2]), 4, theta=50.0)).flatten()
+    assert turned.tolist() == pytest.approx([math.cos(2), 0.0, math.sin(2), 0.0], abs=1e-6)
+    # and that of the second pair theta ** (-2 / 4)
+    x = torch.tensor([0.0, 1.0, 0.0, 0.0]).expand(1, 1, 4)
+    turned = turn(x, rotary_angles(torch.tensor([2]), 4, theta=25.0)).flatten()
+    assert turned.tolist() == pytest.approx([0.0, math.cos(0.4), 0.0, math.sin(0.4)], abs=1e-6)
+
+
+def test_double_precision_is_not_lost_by_turning() -> None:
+    x = torch.randn(3, 2, 8, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
+    still = rotary_angles(torch.zeros(3, dtype=torch.long), 8, theta=10_000.0)
+    assert torch.equal(turn(x, still), x)
+
+
+def test_sinusoids_are_those_of_the_paper() -> None:
+    """PE(pos, 2i) = sin(pos / 10000^(2i / d)), PE(pos, 2i + 1) = cos of the same."""
+    table = sinusoids(torch.arange(20), 16)
+    assert float(table[7, 4]) == pytest.approx(math.sin(7 / 10_000 ** (4 / 16)), abs=1e-6)
+    assert float(table[13, 11]) == pytest.approx(math.cos(13 / 10_000 ** (10 / 16)), abs=1e-6)

@@ -1,0 +1,153 @@
+"""Heads: their gradients by finite differences, and the boundary head written out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.autograd import gradcheck
+from torch.func import functional_call
+
+from firth.errors import Misuse
+from firth.models.heads import HEADS, BoundaryHead, LanguageHead, PairHead, Pooler, make_head
+from tests.models.small import small
+
+VOCABULARY, WIDTH = 7, 6
+SIZE: dict[str, Any] = dict(vocabulary=VOCABULARY, width=WIDTH, heads=2)
+
+
+def draw(*shape: int, seed: int = 1) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(shape, generator=generator, dtype=torch.float64)
+
+
+def filled(head: nn.Module) -> nn.Module:
+    """The head in double precision, with weights of which none is zero or one."""
+    with torch.no_grad():
+        for seed, parameter in enumerate(head.parameters()):
+            parameter.data = 0.5 * draw(*parameter.shape, seed=seed)
+    return head.double()
+
+
+def check(head: nn.Module, *inputs: Tensor) -> None:
+    """Compare the gradients of inputs and parameters with finite differences."""
+    names = [name for name, _ in head.named_parameters()]
+    floats = [x.requires_grad_() for x in inputs if x.is_floating_point()]
+    whole = [x for x in inputs if not x.is_floating_point()]
+
+    def f(*values: Tensor) -> Tensor:
+        parameters = dict(zip(names, values[len(floats) :], strict=True))
+        given = iter(values)
+        rest = iter(whole)
+        arguments = tuple(next(given) if x.is_floating_point() else next(rest) for x in inputs)
+        return functional_call(head, parameters, arguments)
+
+    parameters = [p.detach().clone().requires_grad_() for p in head.parameters()]
+    assert gradcheck(f, (*floats, *parameters), eps=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"head_transform": True, "head_bias": "trained"},
+        {"head_transform": True, "transform_bias": False, "norm_bias": False},
+        {"head_bias": "fixed"},
+        {"tied": False},
+        {"tied": False, "head_transform": True, "head_bias": "trained"},
+        {"head_scale": True, "norm": "rms"},
+        {"embedding_width": 4, "head_transform": True, "head_bias": "trained"},
+        {"embedding_width": 4, "head_transform": True, "trigrams": True, "norm": "affine"},
+    ],
+    ids=lambda fields: "-".join(fields) or "plain",
+)
+def test_the_gradient_of_the_language_head(fields: dict[str, Any]) -> None:
+    config = small("encoder", **{**SIZE, **fields})
+    head = filled(LanguageHead(config))
+    hidden, table = draw(3, WIDTH), draw(VOCABULARY, config.table_width, seed=9)
+    assert head(hidden, table).shape == (3, VOCABULARY)
+    check(head, hidden, table)
+
+
+@pytest.mark.parametrize("name", ["pooler", "pair", "replaced"])
+def test_the_gradient_of_a_head_of_sequences_or_tokens(name: str) -> None:
+    check(filled(make_head(name, small("encoder", **SIZE))), draw(3, WIDTH))
+
+
+@pytest.mark.parametrize("embedding_width", [0, 4])
+def test_the_gradient_of_the_boundary_head(embedding_width: int) -> None:
+    config = small("encoder", **SIZE, embedding_width=embedding_width)
+    table = draw(VOCABULARY, config.table_width, seed=9)
+    beside = draw(3, WIDTH, seed=5), draw(3, WIDTH, seed=6)
+    check(filled(BoundaryHead(config)), *beside, torch.tensor([1, 2, 4]), table)
+
+
+def test_the_language_head_without_parts_multiplies_with_the_table() -> None:
+    head = LanguageHead(small("encoder", **SIZE))
+    hidden, table = draw(3, WIDTH), draw(VOCABULARY, WIDTH, seed=2)
+    torch.testing.assert_close(head(hidden, table), hidden @ table.T)
+    assert not list(head.parameters())
+
+
+def test_bert_transforms_before_it_multiplies() -> None:
+    config = small("encoder", **SIZE, head_transform=True, head_bias="trained", norm_eps=1e-12)
+    head = filled(LanguageHead(config))
+    hidden, table = draw(3, WIDTH), draw(VOCABULARY, WIDTH, seed=2)
+    x = hidden @ head.transform.weight.T + head.transform.bias
+    x = x * 0.5 * (1 + torch.erf(x / 2**0.5))  # GELU
+    x = (x - x.mean(-1, keepdim=True)) / x.var(-1, unbiased=False, keepdim=True).sqrt()
+    x = x * head.norm.weight + head.norm.bias
+    torch.testing.assert_close(head(hidden, table), x @ table.T + head.bias)
+
+
+def test_t5_scales_before_the_output_matrix() -> None:
+    hidden, table = draw(3, WIDTH), draw(VOCABULARY, WIDTH, seed=2)
+    tied = LanguageHead(small("encoder", **SIZE, head_scale=True))
+    torch.testing.assert_close(tied(hidden, table), hidden @ table.T / WIDTH**0.5)
+    own = filled(LanguageHead(small("encoder", **SIZE, head_scale=True, tied=False)))
+    torch.testing.assert_close(own(hidden, table), hidden @ own.weight.T / WIDTH**0.5)
+
+
+def test_mobilebert_widens_the_table() -> None:
+    config = small("encoder", **SIZE, embedding_width=4, trigrams=True, norm="affine")
+    head = filled(LanguageHead(config))
+    hidden, table = draw(3, WIDTH), draw(VOCABULARY, 4, seed=2)
+    expected = hidden[:, :4] @ table.T + hidden[:, 4:] @ head.extension
+    torch.testing.assert_close(head(hidden, table), expected)
+
+
+def test_a_pair_is_judged_by_its_first_token() -> None:
+    config = small("encoder", **SIZE)
+    pooler, pair = filled(Pooler(config)), filled(PairHead(config))
+    first = draw(3, WIDTH)
+    pooled = torch.tanh(first @ pooler.dense.weight.T + pooler.dense.bias)
+    expected = pooled @ pair.dense.weight.T + pair.dense.bias
+    torch.testing.assert_close(pair(pooler(first)), expected)
+
+
+def test_the_boundary_head_is_that_of_the_paper() -> None:
+    """h = LN(GELU(W1 [x_left; x_right; p])), y = LN(GELU(W2 h)); section 3.2 of SpanBERT."""
+    config = small("encoder", **SIZE, norm_eps=1e-12)
+    head = filled(BoundaryHead(config))
+    left, right = draw(4, WIDTH, seed=5), draw(4, WIDTH, seed=6)
+    table = draw(VOCABULARY, WIDTH, seed=9)
+    place = torch.tensor([1, 2, 30, 31])  # places beyond the thirtieth share the last vector
+
+    def layer(x: Tensor, dense: nn.Linear, norm: nn.LayerNorm) -> Tensor:
+        x = x @ dense.weight.T + dense.bias
+        x = x * 0.5 * (1 + torch.erf(x / 2**0.5))
+        x = (x - x.mean(-1, keepdim=True)) / x.var(-1, unbiased=False, keepdim=True).sqrt()
+        return x * norm.weight + norm.bias
+
+    p = head.places.weight[[0, 1, 29, 29]]
+    h = layer(torch.cat([left, right, p], dim=-1), head.first, head.first_norm)
+    expected = layer(h, head.second, head.second_norm) @ table.T
+    torch.testing.assert_close(head(left, right, place, table), expected)
+
+
+def test_an_unknown_head_names_the_known() -> None:
+    with pytest.raises(Misuse) as error:
+        make_head("langauge", small("encoder", **SIZE))
+    assert str(error.value) == f"There is no head 'langauge'; known are {', '.join(HEADS)}."

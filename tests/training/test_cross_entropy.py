@@ -1,0 +1,55 @@
+"""The chunked loss is torch's, to the gradient, whatever the size of its pieces."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.nn.functional import cross_entropy as reference
+from torch.nn.functional import linear
+
+from firth.training import cross_entropy as module
+from firth.training.cross_entropy import cross_entropy
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("pieces", [1 << 24, 7 * 11])
+def test_it_is_torchs_loss_and_gradient(
+    bias: bool, pieces: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "SCORES", pieces)
+    generator = torch.Generator().manual_seed(1)
+    hidden, matrix, shift = (
+        torch.randn(*shape, generator=generator, dtype=torch.float64, requires_grad=True)
+        for shape in ((30, 5), (11, 5), (11,))
+    )
+    targets = torch.randint(11, (30,), generator=generator)
+    wanted = [hidden, matrix, *([shift] if bias else [])]
+    scores = linear(hidden, matrix, shift if bias else None)
+    loss = reference(scores, targets, reduction="sum") * 0.3
+    ours, right = cross_entropy(hidden, matrix, shift if bias else None, targets)
+    torch.testing.assert_close(ours * 0.3, loss)
+    assert int(right) == int((scores.argmax(-1) == targets).sum())
+    theirs = torch.autograd.grad(loss, wanted)
+    for mine, other in zip(torch.autograd.grad(ours * 0.3, wanted), theirs, strict=True):
+        torch.testing.assert_close(mine, other)
+
+
+def test_in_half_precision_it_is_close_and_gives_gradients_in_full() -> None:
+    generator = torch.Generator().manual_seed(1)
+    hidden = torch.randn(64, 32, generator=generator, requires_grad=True)
+    matrix = (torch.randn(100, 32, generator=generator) * 0.2).requires_grad_()
+    targets = torch.randint(100, (64,), generator=generator)
+    exact = reference(linear(hidden, matrix), targets, reduction="sum")
+    with torch.autocast("cpu", torch.bfloat16):
+        loss, _ = cross_entropy(hidden, matrix, None, targets)
+    assert loss.dtype == torch.float32
+    assert abs(float(loss.detach() - exact.detach())) < 0.01 * float(exact.detach())
+    loss.backward()
+    assert matrix.grad is not None
+    assert matrix.grad.dtype == torch.float32
+
+
+def test_without_gradients_none_are_made() -> None:
+    with torch.no_grad():
+        loss, _ = cross_entropy(torch.eye(3), torch.eye(3), None, torch.arange(3))
+    assert not loss.requires_grad
