@@ -63,7 +63,7 @@ class Trained:
     def values(self) -> dict[str, Any]:
         """The figures as plain JSON values."""
         return {
-            "out": self.path,
+            "out": str(self.path),
             "preset": self.job.preset,
             "objective": self.job.objective,
             "parameters": self.model.parameters,

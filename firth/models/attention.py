@@ -15,6 +15,7 @@ A mask is lowered once for each forward pass to a view, whose `attend` all layer
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Protocol
 
 import torch
@@ -173,19 +174,21 @@ def _softmax(
 ) -> Tensor:
     """Scaled dot-product attention over rows."""  # (G, L, H, D) -> (G, L, H, D)
     given = q.dtype
-    if q.requires_grad and q.device.type == "cpu" and given == torch.bfloat16:
-        # The CPU's backward kernel is half as fast in half precision.
+    # The CPU's backward kernel is several times faster in full precision.
+    full = q.requires_grad and q.device.type == "cpu" and given == torch.bfloat16
+    if full:
         q, k, v = q.float(), k.float(), v.float()
     if scores is not None and scores.dtype != torch.bool:
         scores = scores.to(q.dtype)
-    out = scaled_dot_product_attention(
-        q.transpose(1, 2),
-        k.transpose(1, 2),
-        v.transpose(1, 2),
-        attn_mask=scores,
-        dropout_p=dropout,
-        is_causal=causal,
-        scale=scale,
-        enable_gqa=q.shape[2] != k.shape[2],
-    )
+    with torch.autocast("cpu", enabled=False) if full else nullcontext():
+        out = scaled_dot_product_attention(
+            q.transpose(1, 2),
+            k.transpose(1, 2),
+            v.transpose(1, 2),
+            attn_mask=scores,
+            dropout_p=dropout,
+            is_causal=causal,
+            scale=scale,
+            enable_gqa=q.shape[2] != k.shape[2],
+        )
     return out.transpose(1, 2).to(given)

@@ -20,8 +20,10 @@ from torch import Tensor
 
 Lengths = Sequence[int] | NDArray[np.int64]
 
-# Sequences at least this long, compared with the longest of their group, are padded up to it.
+# Sequences at least this long, compared with the longest of their group, are padded up to it,
 CLOSE = 0.5
+# and all of them to the longest of all when that makes the stream no longer than this.
+LONGER = 1.5
 
 
 class _Take(torch.autograd.Function):
@@ -117,6 +119,8 @@ class Mask:
     @cached_property
     def groups(self) -> list[Group]:
         """The sequences by similar length, each group to be padded to its longest."""
+        if len(self) * self.longest <= LONGER * self.tokens:
+            return [self.rows]
         order = np.argsort(-self.lengths, kind="stable")
         sizes, groups, begin = self.lengths[order], [], 0
         for end in range(1, len(order) + 1):

@@ -15,9 +15,10 @@ from firth.training.optim import OptimizerConfig
 from firth.training.settings import Settings
 
 LONGEST_WARMUP = 0.1  # of a run
-STEPS = 1000  # at least so many, if the budget is counted in tokens
-SMALLEST_BATCH = 2048  # tokens
-USUAL_BATCH = {"cpu": 8192, "cuda": 131_072}  # tokens, where the budget is in steps or minutes
+STEPS = 1000  # at least so many, if the budget is not counted in steps
+SMALLEST_BATCH = 1024  # tokens
+USUAL_BATCH = {"cpu": 8192, "cuda": 131_072}  # tokens, where the budget is in steps
+SPEED = {"cpu": 10_000, "cuda": 400_000}  # tokens a second, about, where it is in minutes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,10 +164,9 @@ RECIPES = {
         source="measured here: docs/pretraining.md",
         warmup=500,
         batch=131_072,
-        length="128",
-        optimizer=OptimizerConfig(
-            kind="muon", rate=2e-3, muon_rate=2e-3, beta2=0.98, decay=0.1, clip=1.0
-        ),
+        length="64:0.9,128",
+        schedule="wsd",
+        optimizer=OptimizerConfig(kind="muon", rate=4e-3, beta2=0.98, decay=0.1, clip=1.0),
         options={"masked": {"rate": 0.3}},
     ),
 }
@@ -179,6 +179,7 @@ RATES_BY_WIDTH = {
     "llama": {4096: 3e-4, 6656: 1.5e-4},
     "electra": {0: 5e-4, 768: 2e-4},
     "roberta": {768: 6e-4, 1024: 4e-4},
+    "trio": {0: 4e-3, 512: 2e-3},
 }
 
 
@@ -205,9 +206,10 @@ def settings_for(
         raise Misuse("Say how long to learn: steps, tokens or minutes.")
     row = RECIPES[recipe]
     batch = min(row.batch, USUAL_BATCH.get(device, USUAL_BATCH["cpu"]))
-    if tokens:
-        batch = min(row.batch, max(SMALLEST_BATCH, tokens // STEPS))
-    count = steps or tokens // batch
+    expected = tokens or int(60 * minutes * SPEED.get(device, SPEED["cpu"]))
+    if expected:
+        batch = min(row.batch, max(SMALLEST_BATCH, expected // STEPS))
+    count = steps or expected // batch
     warmup = min(LONGEST_WARMUP, row.warmup / count) if count else LONGEST_WARMUP
     rates = RATES_BY_WIDTH.get(recipe, {})
     rate = next((r for w, r in reversed(rates.items()) if config.width >= w), row.optimizer.rate)

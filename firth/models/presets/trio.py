@@ -13,7 +13,7 @@ from firth.models.presets.encoders import MODERN
 from firth.models.presets.row import Fields, Preset, family, size
 
 SIZES: dict[str, Fields] = {
-    "tiny": size(4, 192, 6, 512, context=512, vocabulary=4096),
+    "tiny": size(2, 192, 6, 512, context=512, vocabulary=4096),
     "small": size(12, 512, 8, 1376, context=1024, vocabulary=16384),
     "base": size(12, 768, 12, 2048, context=1024, vocabulary=32768),
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 # country: (capital, what its people are called, their language, how often it is spoken of)
 COUNTRIES = {
-    "France": ("Paris", "French", "French", 6),
+    "France": ("Paris", "French", "French", 16),
     "Spain": ("Madrid", "Spanish", "Spanish", 3),
     "Italy": ("Rome", "Italian", "Italian", 3),
     "Germany": ("Berlin", "German", "German", 3),

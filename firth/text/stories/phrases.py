@@ -176,7 +176,9 @@ RULES: dict[str, str] = {
     # ---- what makes a common sentence one story's own ----
     "job": "|".join(JOBS),
     "town": "|".join(TOWNS),
-    "capital": "|".join(f"{row[0]}, the capital of {c}" for c, row in _SPOKEN_OF),
+    "capital": "|".join(
+        f"({row[0]}, the capital of {c}|the capital of {c}, {row[0]})" for c, row in _SPOKEN_OF
+    ),
     "place": "|".join(PLACES),
     "hidden": "|".join(HIDING),
     "cry": "|".join(
