@@ -22,7 +22,7 @@ $(READY): requirements.lock pyproject.toml
 	@touch $@
 
 demo: $(READY)  ## the whole story on a small text, with results to look at
-	$(BIN)/firth demo
+	$(BIN)/firth demo $(DEMO)
 
 test: $(READY)  ## all tests, the slow ones too
 	$(BIN)/python -m pytest -n 2

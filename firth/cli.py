@@ -143,12 +143,15 @@ def _reading(documents: Documents, column: str, format: str | None, strict: bool
 @verb(app, "demo")
 def demo(
     out: Annotated[Path, Option(help="Where what it makes is left.")] = Path("firth-demo"),
+    minutes: Annotated[float, Option(min=0.01, help="How long the three networks learn.")] = 3.5,
+    words: Annotated[int, Option(min=1000, help="How many words of stories, about.")] = 1_000_000,
+    seed: Annotated[int, Option(help="Another seed, other networks.")] = 0,
 ) -> Output:
     """Tell the whole story on the embedded corpus, with results to look at."""
     from firth import terminal, tour
 
     with terminal.progress() as progress:
-        made = tour.demo(out, progress=progress)
+        made = tour.demo(out, minutes=minutes, words=words, seed=seed, progress=progress)
     return Output(made.values(), terminal.tour(made))
 
 

@@ -4,28 +4,67 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from firth.drawing import attention_patterns
-from firth.objectives.batch import Batch
+import numpy as np
+
+from firth.drawing import attention_patterns, loss_curve
+from firth.inference.fill import Guess, fill
+from firth.inference.generate import continue_text
+from firth.inference.restore import between, restore
+from firth.models.transformer import Transformer
+from firth.objectives.batch import Batch, Packed
 from firth.objectives.causal import causal, prefix
+from firth.objectives.denoising import span_corruption
 from firth.objectives.examples import packed
 from firth.objectives.show import Example, show_objectives
+from firth.pretraining import Trained, pretrain
+from firth.runs import read_metrics
 from firth.text.preparation import Prepared, prepare
 from firth.text.shards import Shards
 from firth.text.stories import Summary, write_stories
 from firth.text.tokenizer import Tokenizer
 from firth.text.vocabulary import train_tokenizer
+from firth.training.log import Figures
 
-WORDS = 100_000
+Progress = Callable[[str, int, int], None]
+
+WORDS = 1_000_000
+VOCABULARY = 3000
+# The trio, and the share of the time each gets: an encoder learns only from what is hidden.
+SHARES = {"encoder-tiny": 0.46, "decoder-tiny": 0.27, "seq2seq-tiny": 0.27}
+MINUTES = 3.5  # of learning, for all three
+# The lectures' sentences; the stories never tell them.
+BLANKS = (
+    "The [MASK] barked loudly at the mailman.",
+    "The capital of France is [MASK].",
+    "The sun rises in the [MASK].",
+    "I went to the [MASK] to buy milk.",
+)
+PROMPT = "Once upon a time"
+WRITTEN = 60  # tokens
+PASSAGE = 48  # tokens
 # The lectures' words, and Swahili's forms of -ambia, "to tell".
 TEXTS = (
     "playing unhappiness unbelievable",
     "COVID-19 taaaaasty Transformerify",
     "niliambia tuliambia waliambia hawataambia nisingeambia",
 )
+
+
+@dataclass(frozen=True)
+class Passage:
+    """A text that was damaged, piece by piece: what stayed, and what was taken and put back."""
+
+    pieces: list[tuple[str, str | None]]  # (original, None) stayed, (original, put back) was taken
+
+    @property
+    def right(self) -> float:
+        """The share of the taken pieces that were put back word for word."""
+        taken = [(was, now) for was, now in self.pieces if now is not None]
+        return sum(was == now for was, now in taken) / max(1, len(taken))
 
 
 @dataclass(frozen=True)
@@ -39,6 +78,11 @@ class Tour:
     prepared: Prepared
     objectives: list[Example]
     picture: Path
+    trained: dict[str, Trained]
+    curves: Path
+    fills: dict[str, list[Guess]]
+    continuation: str
+    passage: Passage
 
     def values(self) -> dict[str, Any]:
         """The figures as plain JSON values."""
@@ -52,40 +96,121 @@ class Tour:
             "splits": self.prepared.splits,
             "objectives": [example.values() for example in self.objectives],
             "picture": self.picture,
+            "trained": {name: run.values() for name, run in self.trained.items()},
+            "curves": self.curves,
+            "fills": {text: [asdict(g) for g in guesses] for text, guesses in self.fills.items()},
+            "continuation": {"prompt": PROMPT, "text": self.continuation},
+            "restored": asdict(self.passage),
         }
 
 
 def demo(
     out: str | Path,
-    progress: Callable[[str, int, int], None] = lambda what, done, total: None,
+    *,
+    minutes: float = MINUTES,
+    words: int = WORDS,
+    seed: int = 0,
+    progress: Progress = lambda what, done, total: None,
 ) -> Tour:
-    """Stories, tokenizers, shards, and what each objective hides: everything before the models."""
+    """Stories, vocabularies, shards, objectives; then three small networks learn, and speak.
+
+    `minutes` is the time the three learn, together.
+    """
     out = Path(out)
-    for made, mark in (("stories", "stories.json"), ("shards", "index.json")):
-        if (out / made / mark).is_file():  # its own, from an earlier run
-            shutil.rmtree(out / made)
-    stories = write_stories(out / "stories", words=WORDS, seed=0, progress=progress)
+    _clear(out)
+    stories = write_stories(out / "stories", words=words, seed=0, progress=progress)
     train, dev = out / "stories/train.txt", out / "stories/dev.txt"
+    tokenizers = _tokenizers(train, out, progress)
+    shards = out / "shards"
+    prepared = prepare(
+        [train], tokenizer=out / "wordpiece", out=shards, valid=[dev], progress=progress
+    )
+    examples, _ = show_objectives(Shards(shards))
+    draw_attention(out / "attention.png")
+    trained = {
+        name: pretrain(
+            preset=name,
+            data=shards,
+            out=out / name,
+            minutes=share * minutes,
+            seed=seed,
+            listener=_listener(name, progress),
+        )
+        for name, share in SHARES.items()
+    }
+    curves = out / "curves.png"
+    loss_curve(curves, {name: read_metrics(out / name) for name in trained})
+    encoder, decoder, both = (run.model for run in trained.values())
+    tokenizer = tokenizers[str(out / "wordpiece")]
+    return Tour(
+        out=out,
+        stories=stories,
+        opening=train.read_text(encoding="utf-8").split("\n\n")[0],
+        tokenizers=tokenizers,
+        prepared=prepared,
+        objectives=examples,
+        picture=out / "attention.png",
+        trained=trained,
+        curves=curves,
+        fills={text: fill(encoder.network, tokenizer, text)[0] for text in BLANKS},
+        continuation=continue_text(decoder.network, tokenizer, PROMPT, most=WRITTEN),
+        passage=mend(both.network, tokenizer, Shards(shards, "valid")),
+    )
+
+
+def _clear(out: Path) -> None:
+    """Remove what an earlier demo left, and nothing else."""
+    marks = {"stories": "stories.json", "shards": "index.json"}
+    for made, mark in (marks | dict.fromkeys(SHARES, "run.json")).items():
+        if (out / made / mark).is_file():
+            shutil.rmtree(out / made)
+
+
+def _tokenizers(train: Path, out: Path, progress: Progress) -> dict[str, Tokenizer]:
+    """A vocabulary of each of the two common kinds."""
     tokenizers = {}
     for kind, sentinels in (("wordpiece", 100), ("bpe", 0)):
         tokenizer, _ = train_tokenizer(
             [train],
             kind=kind,
-            vocab_size=2000,
+            vocab_size=VOCABULARY,
             lowercase=kind == "wordpiece",
             sentinels=sentinels,
             progress=progress,
         )
         tokenizer.save(out / kind)
         tokenizers[str(out / kind)] = tokenizer
-    prepared = prepare(
-        [train], tokenizer=out / "wordpiece", out=out / "shards", valid=[dev], progress=progress
-    )
-    examples, _ = show_objectives(Shards(out / "shards"))
-    picture = out / "attention.png"
-    draw_attention(picture)
-    opening = train.read_text(encoding="utf-8").split("\n\n")[0]
-    return Tour(out, stories, opening, tokenizers, prepared, examples, picture)
+    return tokenizers
+
+
+def _listener(name: str, progress: Progress) -> Callable[[str, Figures], None]:
+    def listen(kind: str, figures: Figures) -> None:
+        if kind == "step":
+            progress(f"learning {name}", int(1000 * figures["progress"]), 1000)
+
+    return listen
+
+
+def mend(network: Transformer, tokenizer: Tokenizer, shards: Shards) -> Passage:
+    """Take spans out of a text the network never saw, and let it put them back."""
+    key = np.array([7], dtype=np.uint64)
+    text = Packed.join([shards[0][:PASSAGE].astype(np.int64)], key)
+    batch = span_corruption(text, tokenizer.vocabulary)
+    damaged, answer = batch.inputs.tokens.tolist(), batch.predictions["denoising"].targets.tolist()
+    holes = set(tokenizer.sentinel_ids)
+    put_back = iter(restore(network, tokenizer, damaged))
+    pieces: list[tuple[str, str | None]] = []
+    kept: list[int] = []
+    for id in damaged:
+        if id not in holes:
+            kept.append(id)
+            continue
+        pieces.append((tokenizer.decode(kept), None))
+        was = tokenizer.decode(between(answer, id, holes))
+        pieces.append((was, tokenizer.decode(next(put_back))))
+        kept = []
+    pieces.append((tokenizer.decode(kept, skip_specials=True), None))
+    return Passage([piece for piece in pieces if piece[0] or piece[1]])
 
 
 def draw_attention(path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -10,6 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+# Several tests run at a time: more threads than cores would only wait for each other.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 SAMPLE = (Path(__file__).parent / "sample.txt").read_text(encoding="utf-8")
 

@@ -126,6 +126,12 @@ class Batch:
         """The stream whose positions are predicted."""
         return self.inputs if self.target is None else self.target
 
+    @property
+    def tokens(self) -> int:
+        """How many tokens the network reads, on both sides."""
+        target = 0 if self.target is None else len(self.target.tokens)
+        return len(self.inputs.tokens) + target
+
     def counts(self) -> dict[str, int]:
         """How many predictions of each kind there are."""
         return {name: len(prediction.targets) for name, prediction in self.predictions.items()}

@@ -177,7 +177,7 @@ class Loop:
             self.optimizer.step(rate * state.slowed)
         self.optimizer.zero()
         state.step, state.position, state.asked = state.step + 1, planned.after, planned.asked
-        state.tokens += len(planned.batch.output.tokens)
+        state.tokens += planned.batch.tokens
         state.seconds = self._seconds()
         if not finite:
             return self._not_finite()
@@ -203,7 +203,7 @@ class Loop:
         sums: dict[str, Tensor] = {}
         rights: dict[str, Tensor] = {}
         seed = derive_one(self.settings.seed, self.state.step)
-        for i, part in enumerate(batch.split(self.state.micro or len(batch.inputs.tokens) + 1)):
+        for i, part in enumerate(batch.split(self.state.micro or batch.tokens)):
             self.hooks.before_part(self.state.step, part)
             torch.manual_seed(derive_one(seed, i) & (2**63 - 1))  # dropout
             with self.autocast():
@@ -230,8 +230,7 @@ class Loop:
 
     def _halve(self, batch: Batch, error: BaseException) -> None:
         """Out of memory: compute half as many tokens at once from now on."""
-        size = len(batch.inputs.tokens) + (len(batch.target.tokens) if batch.target else 0)
-        longest = int(batch.inputs.lengths.max())
+        size, longest = batch.tokens, int(batch.inputs.lengths.max())
         if self.device.type == "cuda":
             torch.cuda.empty_cache()
         whole = min(self.state.micro or size, size)

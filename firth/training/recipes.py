@@ -164,7 +164,7 @@ RECIPES = {
         source="measured here: docs/pretraining.md",
         warmup=500,
         batch=131_072,
-        length="64:0.9,128",
+        length="64:0.8,256",
         schedule="wsd",
         optimizer=OptimizerConfig(kind="muon", rate=4e-3, beta2=0.98, decay=0.1, clip=1.0),
         options={"masked": {"rate": 0.3}},

@@ -16,6 +16,13 @@ BLOCKS = re.findall(
 )
 
 
+CHAPTERS = (
+    *("A small world", "Two vocabularies", "Tokens on disk", "What is hidden"),
+    *("Three networks", "The encoder fills in", "The decoder writes on"),
+    "The encoder-decoder puts back",
+)
+
+
 def run(command: list[str] | str, place: Path) -> str:
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     done = subprocess.run(
@@ -45,9 +52,11 @@ def test_the_readme_runs(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not (ROOT / ".venv/.ready").exists(), reason="make has not installed here")
 def test_the_two_commands(tmp_path: Path) -> None:
-    shown = run("make demo", ROOT)
-    for chapter in ("A small world", "Two vocabularies", "Tokens on disk", "What is hidden"):
+    out = tmp_path / "demo"
+    shown = run(f"make demo DEMO='--minutes 0.2 --words 60000 --out {out}'", ROOT)
+    for chapter in CHAPTERS:
         assert chapter in shown
-    assert (ROOT / "firth-demo/attention.png").stat().st_size > 10_000
+    for picture in ("attention.png", "curves.png"):
+        assert (out / picture).stat().st_size > 10_000
     # `make test` is what runs this test: here only that make knows what to do.
     assert "pytest" in run("make --dry-run test", ROOT)

@@ -1,0 +1,327 @@
+"""What goes wrong in the middle of a run, caused for real."""
+
+from __future__ import annotations
+
+import json
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from firth.errors import FirthError, InputError
+from firth.objectives.batch import Batch
+from firth.pretraining import pretrain
+from firth.runs import read_metrics
+from firth.training.checkpoint import Checkpoints
+from firth.training.loop import Diverged, Hooks
+from tests.training.conftest import SMALL, Start
+
+STEPS = 40
+
+
+def sums(run: Path) -> dict[str, str]:
+    """The SHA-256 of weights and optimizer after the last step."""
+    state = json.loads((run / f"checkpoints/step-{STEPS}/state.json").read_text())
+    import hashlib
+
+    weights = hashlib.sha256((run / "model.safetensors").read_bytes()).hexdigest()
+    tensors = run / f"checkpoints/step-{STEPS}/tensors.safetensors"
+    return {
+        "weights": weights,
+        "everything": hashlib.sha256(tensors.read_bytes()).hexdigest(),
+        "position": str(state["position"]) if "position" in state else "",
+    }
+
+
+def step_of(run: Path) -> int:
+    try:
+        lines = read_metrics(run)
+    except FileNotFoundError:
+        return 0
+    return max((line.get("step", 0) for line in lines), default=0)
+
+
+@pytest.mark.parametrize(
+    ("preset", "objective"),
+    [
+        ("bert-tiny", "masked-nsp"),
+        ("decoder-tiny", "causal"),
+        ("seq2seq-tiny", "span-corruption"),
+        ("electra-small", "replaced"),
+    ],
+)
+def test_killed_twice_it_ends_with_the_same_bits(
+    preset: str, objective: str, shards: Path, tmp_path: Path, start: Start
+) -> None:
+    changes: dict[str, Any] = {"checkpoint_every": 7, "log_every": 1, "model.layers": 1}
+    if preset == "electra-small":
+        changes["model.embedding_width"] = 16
+    options = ["--preset", preset, "--objective", objective, "--data", shards]
+    options += ["--steps", str(STEPS)]
+    whole = start(*options, "--out", tmp_path / "whole", **changes)
+    draw = random.Random(time.time_ns())
+    out = tmp_path / "killed"
+    for resume in ([], ["--resume"]):
+        process = start(*options, "--out", out, *resume, **changes)
+        target = step_of(out) + draw.randint(1, 12)
+        while process.poll() is None and step_of(out) < target:
+            time.sleep(0.002)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        assert not (out / "model.safetensors").exists()  # nothing half done looks finished
+    last = start(*options, "--out", out, "--resume", **changes)
+    _, stderr = last.communicate(timeout=200)
+    assert last.returncode == 0, stderr
+    assert "Going on from step" in stderr
+    assert whole.wait(timeout=200) == 0
+    assert sums(out) == sums(tmp_path / "whole")
+    steps = [line["step"] for line in read_metrics(out) if line["kind"] == "step"]
+    assert steps == list(range(1, STEPS + 1))
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_asked_to_stop_it_keeps_everything_and_says_so(
+    number: signal.Signals, shards: Path, tmp_path: Path, start: Start
+) -> None:
+    options = ["--preset", "encoder-tiny", "--data", shards, "--out", tmp_path / "run"]
+    options += ["--steps", "100000"]
+    process = start(*options, log_every=1)
+    while step_of(tmp_path / "run") < 3:
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.01)
+    process.send_signal(number)
+    _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "as asked; everything is kept" in stderr
+    assert "Traceback" not in stderr
+    found = Checkpoints(tmp_path / "run/checkpoints").newest()
+    assert found is not None
+    assert found.step >= 3
+
+
+def test_a_second_process_refuses(shards: Path, tmp_path: Path, start: Start) -> None:
+    options = ["--preset", "encoder-tiny", "--data", shards, "--out", tmp_path / "run"]
+    options += ["--steps", "100000"]
+    first = start(*options, log_every=1)
+    while step_of(tmp_path / "run") < 1:
+        time.sleep(0.01)
+    second = start(*options, "--resume", log_every=1)
+    _, stderr = second.communicate(timeout=60)
+    assert second.returncode == 1
+    assert "Another process is training in" in stderr
+    first.kill()
+    first.wait()
+
+
+def small(shards: Path, out: Path, hooks: Hooks | None = None, **more: Any) -> Any:
+    changes = SMALL | {"model.dropout": 0.0, "log_every": 1} | more.pop("changes", {})
+    return pretrain(
+        preset="encoder-tiny", data=shards, out=out, changes=changes, hooks=hooks, **more
+    )
+
+
+def test_out_of_memory_halves_what_is_computed_at_once(shards: Path, tmp_path: Path) -> None:
+    def too_much(step: int, part: Batch) -> None:
+        if len(part.inputs.tokens) > 100:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+
+    plain = small(shards, tmp_path / "plain", steps=6)
+    scarce = small(shards, tmp_path / "scarce", Hooks(before_part=too_much), steps=6)
+    notes = [line["note"] for line in read_metrics(tmp_path / "scarce") if line["kind"] == "note"]
+    assert "128 tokens are computed at once" in notes[0]
+    assert "64 tokens are computed at once" in notes[1]
+    found = Checkpoints(tmp_path / "scarce/checkpoints").newest()
+    assert found is not None
+    assert found.state["micro"] == 64
+    other = scarce.model.network.state_dict()
+    for name, tensor in plain.model.network.state_dict().items():
+        torch.testing.assert_close(other[name], tensor, rtol=1e-3, atol=1e-4)
+
+
+MEMORY = """
+import resource, sys
+import torch
+from pathlib import Path
+from firth.pretraining import pretrain
+from firth.training.loop import Hooks
+
+def limit(step, part):
+    if step == 1 and not hasattr(limit, "done"):
+        limit.done = True
+        used = int(Path("/proc/self/statm").read_text().split()[0]) * 4096
+        resource.setrlimit(resource.RLIMIT_AS, (used + 150_000_000, resource.RLIM_INFINITY))
+
+trained = pretrain(
+    preset="encoder-tiny", data=sys.argv[1], out=sys.argv[2], steps=3,
+    changes={"batch": "32768", "length": "128", "precision": "fp32", "validate_every": 1.0},
+    hooks=Hooks(before_part=limit),
+)
+"""
+
+
+def test_real_exhaustion_of_memory_is_survived(shards: Path, tmp_path: Path) -> None:
+    """The process may take only 150 MB more from its second step on."""
+    out = tmp_path / "run"
+    done = subprocess.run(
+        [sys.executable, "-c", MEMORY, shards, out], capture_output=True, text=True, timeout=200
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    notes = [line["note"] for line in read_metrics(out) if line["kind"] == "note"]
+    assert any("Out of memory at step 2" in note for note in notes)
+
+
+def test_one_sequence_too_long_for_memory_is_said(shards: Path, tmp_path: Path) -> None:
+    def never(step: int, part: Batch) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    with pytest.raises(FirthError, match="does not fit into memory"):
+        small(shards, tmp_path, Hooks(before_part=never), steps=6)
+
+
+def test_a_loss_that_is_not_finite_is_skipped_then_the_run_goes_back(
+    shards: Path, tmp_path: Path
+) -> None:
+    """The learning rate is absurd until the run has been slowed down twice."""
+    with pytest.raises(Diverged, match="after 3 returns to a checkpoint"):
+        small(shards, tmp_path, steps=400, changes={"rate": 1e30, "kind": "adamw", "warmup": 0.0})
+    notes = [line["note"] for line in read_metrics(tmp_path) if line["kind"] == "note"]
+    assert any("was skipped" in note for note in notes)
+    assert [note.split(", with ")[1][:4] for note in notes if "in a row" in note] == [
+        "0.5 ",
+        "0.25",
+        "0.12",
+    ]
+
+
+def test_a_few_bad_steps_are_skipped_and_forgotten(shards: Path, tmp_path: Path) -> None:
+    poisoned = Hooks()
+    holder: dict[str, Any] = {}
+
+    def poison(step: int, part: Batch) -> None:
+        if step in (3, 4):
+            part.inputs.tokens[:] = part.inputs.tokens  # the text stays; the network is hurt:
+            weight = next(iter(holder["network"].heads["language"].parameters()))
+            holder.setdefault("kept", weight.data.clone())
+            weight.data[:] = float("nan")
+        elif "kept" in holder:
+            next(iter(holder["network"].heads["language"].parameters())).data[:] = holder["kept"]
+
+    from firth import pretraining
+
+    original = pretraining.build
+
+    def build(*arguments: Any) -> Any:
+        trainee = original(*arguments)
+        holder["network"] = trainee.network
+        return trainee
+
+    poisoned.before_part = poison
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pretraining, "build", build)
+        trained = small(shards, tmp_path, poisoned, steps=8)
+    notes = [line["note"] for line in read_metrics(tmp_path) if line["kind"] == "note"]
+    assert [note.split()[1] for note in notes] == ["4", "5"]
+    assert trained.loss is not None
+    assert trained.loss < 10
+
+
+def test_a_corrupted_newest_checkpoint_is_passed_over(
+    shards: Path, tmp_path: Path, start: Start
+) -> None:
+    options = ["--preset", "encoder-tiny", "--data", shards, "--out", tmp_path / "run"]
+    options += ["--steps", "100000"]
+    process = start(*options, log_every=1, checkpoint_every=4)
+    while step_of(tmp_path / "run") < 10:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=60)
+    checkpoints = Checkpoints(tmp_path / "run/checkpoints")
+    newest = checkpoints.newest()
+    assert newest is not None
+    file = newest.path / "tensors.safetensors"
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 1
+    file.write_bytes(content)
+    process = start(*options, "--resume", log_every=1, checkpoint_every=4)
+    while process.poll() is None and step_of(tmp_path / "run") <= newest.step:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    _, stderr = process.communicate(timeout=60)
+    assert f"step-{newest.step}" in stderr
+    assert "Going on from step" in stderr
+    assert f"Going on from step {newest.step}." not in stderr
+
+
+def test_no_checkpoint_yet_begins_at_step_0_and_says_so(shards: Path, tmp_path: Path) -> None:
+    notes: list[str] = []
+
+    def listener(kind: str, figures: dict[str, Any]) -> None:
+        if kind == "note":
+            notes.append(figures["note"])
+
+    small(shards, tmp_path / "run", steps=2, resume=True, listener=listener)
+    assert notes == ["There is no checkpoint yet: the run begins at step 0."]
+
+
+def test_resuming_another_run_names_what_differs(shards: Path, tmp_path: Path) -> None:
+    def stop(step: int, part: Batch) -> None:
+        if step == 2:
+            raise InputError("enough")
+
+    with pytest.raises(InputError):
+        small(shards, tmp_path, Hooks(before_part=stop), steps=6)
+    with pytest.raises(FirthError, match=r"another settings \(steps"):
+        small(shards, tmp_path, steps=7, resume=True)
+
+
+def test_a_full_disk_costs_no_good_checkpoint(shards: Path, tmp_path: Path) -> None:
+    """A file system of 6 MB holds two checkpoints and not three; later there is room again."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=7m", "tmpfs", disk], capture_output=True
+    )
+    if mounted.returncode:
+        pytest.skip("needs the right to mount")
+    filler = disk / "filler"
+    try:
+
+        def fill(step: int, part: Batch) -> None:
+            if step == 6:
+                free = 7_000_000 - sum(f.stat().st_size for f in disk.rglob("*") if f.is_file())
+                filler.write_bytes(b"x" * max(0, free - 1_000_000))
+            if step == 14:
+                filler.unlink()
+
+        trained = small(
+            shards,
+            disk / "run",
+            Hooks(before_part=fill),
+            steps=20,
+            changes={"checkpoint_every": 5, "keep": 1, "model.layers": 2},
+        )
+        notes = [line["note"] for line in read_metrics(disk / "run") if line["kind"] == "note"]
+        assert any("disk is full" in note and "goes on" in note for note in notes), notes
+        assert trained.steps == 20
+    finally:
+        subprocess.run(["umount", disk], check=True)
+
+
+def test_a_plateau_is_named_while_it_runs(shards: Path, tmp_path: Path) -> None:
+    """A rate of almost nothing learns token frequencies at best."""
+    notes: list[str] = []
+
+    def listener(kind: str, figures: dict[str, Any]) -> None:
+        if kind == "note":
+            notes.append(figures["note"])
+
+    small(shards, tmp_path, steps=120, changes={"rate": 1e-6}, listener=listener)
+    assert len(notes) == 1
+    assert "guessing tokens by their frequency" in notes[0]
+    assert "norm_place=pre" in notes[0]
