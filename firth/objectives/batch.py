@@ -3,8 +3,8 @@
     S  sequences     N  tokens of all of them     M  positions that are predicted
 
 Several sequences share one stream and must not see each other; `starts` says where each begins.
-From this one description come the packed stream that a GPU likes and the padded rows that a CPU
-likes.
+From this one description a network takes the packed stream that a GPU likes, or the rows of similar
+length that a CPU likes.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
 from firth.draws import Bools, Keys, Longs
 
@@ -161,43 +160,3 @@ class Batch:
         target = None if self.target is None else self.target.between(begin, end)
         prefix = self.prefix[begin:end]
         return Batch(self.inputs.between(begin, end), prefix, predictions, target)
-
-
-@dataclass(frozen=True)
-class Padded:
-    """Some sequences as rows of equal length."""
-
-    tokens: Longs  # (B, T)
-    lengths: Longs  # (B,)
-    positions: Longs  # (tokens of these sequences,) where each stands in the flattened rows
-
-
-def pad(packed: Packed, rows: Longs, filler: int) -> Padded:
-    """Some sequences of a stream, filled up to the longest of them.
-
-    >>> stream = Packed(np.array([1, 2, 3, 4]), np.array([0, 3, 4]), np.zeros(2, np.uint64))
-    >>> pad(stream, np.array([0, 1]), filler=0).tokens.tolist()
-    [[1, 2, 3], [4, 0, 0]]
-    """
-    lengths = packed.lengths[rows]
-    width = int(lengths.max(initial=0))
-    columns = np.arange(width)
-    real = columns < lengths[:, None]  # (B, T)
-    tokens = np.full((len(rows), width), filler, dtype=packed.tokens.dtype)
-    tokens[real] = packed.tokens[(packed.starts[rows][:, None] + columns)[real]]
-    return Padded(tokens, lengths, np.flatnonzero(real))
-
-
-def buckets(lengths: Longs, most: int) -> list[NDArray[np.int64]]:
-    """Sequences grouped by length, so that the rows of a group hold at most `most` places.
-
-    >>> [group.tolist() for group in buckets(np.array([3, 9, 2, 8]), most=20)]
-    [[2, 0], [3, 1]]
-    """
-    order = np.argsort(lengths, kind="stable")
-    groups, begin = [], 0
-    for end in range(1, len(order) + 1):
-        if end == len(order) or (end - begin + 1) * lengths[order[end]] > most:
-            groups.append(order[begin:end])
-            begin = end
-    return groups

@@ -1,38 +1,14 @@
-"""One description, three shapes: stream, padded rows, buckets; and who may see whom."""
+"""Sequences end to end: taken apart, put together, and who may see whom."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from firth.objectives.batch import Batch, Packed, buckets, pad
-from firth.objectives.causal import causal
-from firth.objectives.examples import packed
-
-
-def test_padded_rows_hold_what_the_stream_holds(million: Packed) -> None:
-    rows = np.array([5, 0, 77, 3])
-    padded = pad(million, rows, filler=0)
-    assert padded.tokens.shape == (4, million.lengths[rows].max())
-    for row, tokens, length in zip(rows, padded.tokens, padded.lengths, strict=True):
-        np.testing.assert_array_equal(tokens[:length], million.rows()[row])
-        assert not tokens[length:].any()
-    flat = np.concatenate([million.rows()[row] for row in rows])
-    np.testing.assert_array_equal(padded.tokens.reshape(-1)[padded.positions], flat)
-
-
-def test_buckets_hold_every_sequence_and_little_padding(million: Packed) -> None:
-    groups = buckets(million.lengths, most=8192)
-    np.testing.assert_array_equal(np.sort(np.concatenate(groups)), np.arange(8000))
-    places = [len(group) * million.lengths[group].max() for group in groups]
-    assert max(places) <= 8192
-    waste = 1 - million.lengths.sum() / sum(places)
-    padded_as_they_come = 1 - million.lengths.sum() / (8000 * million.lengths.max())
-    assert waste < 0.02 < 0.4 < padded_as_they_come
-
-
-def test_a_sequence_larger_than_a_bucket_stands_alone() -> None:
-    assert [g.tolist() for g in buckets(np.array([4, 100, 5]), most=20)] == [[0, 2], [1]]
+from firth.objectives.batch import Batch, Packed
+from firth.objectives.examples import VOCABULARY, packed
+from firth.objectives.masked import masked_spans
+from firth.objectives.pairs import sentence_order
 
 
 @pytest.mark.parametrize(
@@ -49,9 +25,50 @@ def test_who_may_see_whom(prefix: list[int], pattern: list[str]) -> None:
     assert ["".join("01"[int(x)] for x in row) for row in batch.visible()] == pattern
 
 
-def test_selecting_sequences() -> None:
-    text = packed("the dog", "a", "a fox .")
-    kept = text.select(np.array([True, False, True]))
-    assert [row.tolist() for row in kept.rows()] == [[5, 14], [12, 8, 15]]
-    assert kept.keys.tolist() == text.keys[[0, 2]].tolist()
-    assert causal(kept).output is kept
+@pytest.mark.parametrize("most", [1, 12, 20, 1000])
+def test_parts_hold_the_same_sequences_and_ask_the_same(most: int) -> None:
+    texts = [
+        "[CLS] the quick brown fox jump ##s over the lazy dog [SEP]",
+        "[CLS] a lazy dog barked . [SEP]",
+        "[CLS] thank you for invit ##ing me to your party [SEP]",
+    ]
+    batch = masked_spans(packed(*texts), VOCABULARY, rate=0.4)
+    parts = batch.split(most)
+    assert len(parts) == {1: 3, 12: 3, 20: 2, 1000: 1}[most]
+    joined = np.concatenate([part.inputs.tokens for part in parts])
+    assert joined.tolist() == batch.inputs.tokens.tolist()
+    assert sum(part.tokens for part in parts) == batch.tokens
+    for name, whole in batch.predictions.items():
+        rows = []
+        for part in parts:
+            asked = part.predictions[name]
+            read = part.inputs.tokens
+            beside = (read[p].tolist() for p in (asked.left, asked.right) if p is not None)
+            rows.append([*zip(read[asked.positions], asked.targets, *beside, strict=True)])
+        read = batch.inputs.tokens
+        beside = (read[p].tolist() for p in (whole.left, whole.right) if p is not None)
+        expected = [*zip(read[whole.positions], whole.targets, *beside, strict=True)]
+        assert [row for part in rows for row in part] == expected
+
+
+def test_segments_and_pair_answers_go_with_their_sequence() -> None:
+    firsts = packed("the dog barked", "a fox", "thank you")
+    seconds = packed("it jump ##s", "the lazy dog", "for me")
+    batch = sentence_order(firsts, seconds, VOCABULARY, length=16)
+    parts = batch.split(1)
+    assert [part.counts() for part in parts] == [{"sentence order": 1}] * 3
+    for part in parts:
+        assert part.inputs.segments is not None
+        assert len(part.inputs.segments) == part.tokens
+        assert part.predictions["sentence order"].positions.tolist() == [0]
+    answers = [int(part.predictions["sentence order"].targets[0]) for part in parts]
+    assert answers == batch.predictions["sentence order"].targets.tolist()
+
+
+def test_a_selection_keeps_tokens_and_keys_together() -> None:
+    stream = Packed.join(
+        [np.array([1, 2]), np.array([3]), np.array([4, 5])], np.array([7, 8, 9], np.uint64)
+    )
+    chosen = stream.select(np.array([True, False, True]))
+    assert [row.tolist() for row in chosen.rows()] == [[1, 2], [4, 5]]
+    assert chosen.keys.tolist() == [7, 9]

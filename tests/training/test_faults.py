@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import hashlib
 import random
 import signal
 import subprocess
@@ -27,16 +27,10 @@ STEPS = 40
 
 def sums(run: Path) -> dict[str, str]:
     """The SHA-256 of weights and optimizer after the last step."""
-    state = json.loads((run / f"checkpoints/step-{STEPS}/state.json").read_text())
-    import hashlib
-
     weights = hashlib.sha256((run / "model.safetensors").read_bytes()).hexdigest()
     tensors = run / f"checkpoints/step-{STEPS}/tensors.safetensors"
-    return {
-        "weights": weights,
-        "everything": hashlib.sha256(tensors.read_bytes()).hexdigest(),
-        "position": str(state["position"]) if "position" in state else "",
-    }
+    everything = hashlib.sha256(tensors.read_bytes()).hexdigest()
+    return {"weights": weights, "everything": everything}
 
 
 def step_of(run: Path) -> int:
@@ -73,13 +67,14 @@ def test_killed_twice_it_ends_with_the_same_bits(
         while process.poll() is None and step_of(out) < target:
             time.sleep(0.002)
         process.send_signal(signal.SIGKILL)
-        process.wait()
+        process.communicate()
         assert not (out / "model.safetensors").exists()  # nothing half done looks finished
     last = start(*options, "--out", out, "--resume", **changes)
     _, stderr = last.communicate(timeout=200)
     assert last.returncode == 0, stderr
     assert "Going on from step" in stderr
-    assert whole.wait(timeout=200) == 0
+    whole.communicate(timeout=200)
+    assert whole.returncode == 0
     assert sums(out) == sums(tmp_path / "whole")
     steps = [line["step"] for line in read_metrics(out) if line["kind"] == "step"]
     assert steps == list(range(1, STEPS + 1))
@@ -116,7 +111,7 @@ def test_a_second_process_refuses(shards: Path, tmp_path: Path, start: Start) ->
     assert second.returncode == 1
     assert "Another process is training in" in stderr
     first.kill()
-    first.wait()
+    first.communicate()
 
 
 def small(shards: Path, out: Path, hooks: Hooks | None = None, **more: Any) -> Any:
@@ -131,17 +126,20 @@ def test_out_of_memory_halves_what_is_computed_at_once(shards: Path, tmp_path: P
         if len(part.inputs.tokens) > 100:
             raise torch.OutOfMemoryError("CUDA out of memory")
 
-    plain = small(shards, tmp_path / "plain", steps=6)
-    scarce = small(shards, tmp_path / "scarce", Hooks(before_part=too_much), steps=6)
+    adam = {"kind": "adamw"}
+    small(shards, tmp_path / "plain", steps=6, changes=adam)
+    small(shards, tmp_path / "scarce", Hooks(before_part=too_much), steps=6, changes=adam)
     notes = [line["note"] for line in read_metrics(tmp_path / "scarce") if line["kind"] == "note"]
     assert "128 tokens are computed at once" in notes[0]
     assert "64 tokens are computed at once" in notes[1]
     found = Checkpoints(tmp_path / "scarce/checkpoints").newest()
     assert found is not None
     assert found.state["micro"] == 64
-    other = scarce.model.network.state_dict()
-    for name, tensor in plain.model.network.state_dict().items():
-        torch.testing.assert_close(other[name], tensor, rtol=1e-3, atol=1e-4)
+    plain, scarce = (
+        [line["loss"] for line in read_metrics(tmp_path / name) if line["kind"] == "step"]
+        for name in ("plain", "scarce")
+    )
+    assert scarce == pytest.approx(plain, rel=1e-5)
 
 
 MEMORY = """
@@ -295,18 +293,19 @@ def test_a_full_disk_costs_no_good_checkpoint(shards: Path, tmp_path: Path) -> N
         def fill(step: int, part: Batch) -> None:
             if step == 6:
                 free = 7_000_000 - sum(f.stat().st_size for f in disk.rglob("*") if f.is_file())
-                filler.write_bytes(b"x" * max(0, free - 1_000_000))
+                filler.write_bytes(b"x" * max(0, free - 40_000))
             if step == 14:
                 filler.unlink()
 
+        notes: list[str] = []
         trained = small(
             shards,
             disk / "run",
             Hooks(before_part=fill),
             steps=20,
             changes={"checkpoint_every": 5, "keep": 1, "model.layers": 2},
+            listener=lambda kind, figures: notes.append(figures.get("note", "")),
         )
-        notes = [line["note"] for line in read_metrics(disk / "run") if line["kind"] == "note"]
         assert any("disk is full" in note and "goes on" in note for note in notes), notes
         assert trained.steps == 20
     finally:
