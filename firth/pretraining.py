@@ -36,7 +36,7 @@ from firth.text.shards import Shards
 from firth.text.tokenizer import Tokenizer
 from firth.training.distillation import student_of
 from firth.training.job import Job, plan_job
-from firth.training.log import Figures, Log
+from firth.training.log import Figures, Listener, Log, tensorboard
 from firth.training.loop import Hooks, Loop
 from firth.training.losses import Trainee, heads_for
 from firth.training.material import frequencies, planner, validation_batches
@@ -90,7 +90,7 @@ def pretrain(
     changes: Mapping[str, Any] | None = None,
     resume: bool = False,
     device: str | None = None,
-    listener: Callable[[str, Figures], None] = lambda kind, figures: None,
+    listener: Listener = lambda kind, figures: None,
     hooks: Hooks | None = None,
 ) -> Trained:
     """Teach a network a text: `data` are shards that `prepare` made, `out` becomes the run.
@@ -176,7 +176,7 @@ def _train(
     out: Path,
     device: torch.device,
     resume: bool,
-    listener: Callable[[str, Figures], None],
+    listener: Listener,
     hooks: Hooks,
     begun: dict[str, Any],
 ) -> Trained:
@@ -188,6 +188,8 @@ def _train(
     optimizer = Optimizer(trainee, job.settings.optimizer)
     model = Model(trainee.network, tokenizer, out)
     speed = _speed(job, device)
+    if job.settings.track:
+        listener = tensorboard(out / "tensorboard", listener)
     log = Log(out / METRICS, job.settings.log_every, listener, speed)
     hooks = _hooks(job, trainee, tokenizer, shards, model, hooks)
     plan = planner(job, Sampler(shards, job.settings.seed), tokenizer)
@@ -200,6 +202,11 @@ def _train(
             f"Going on from step {found.step}."
             if found
             else "There is no checkpoint yet: the run begins at step 0."
+        )
+    if device.type == "cuda" and job.config.attention_dropout and loop.half:
+        log.note(
+            "Packed attention kernels have no dropout of their own: attention_dropout is left "
+            "out, the dropout behind each layer stays."
         )
     loop.fit()
     return _finish(job, model, loop, out, begun)

@@ -16,6 +16,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import nullcontext
+from functools import cache
+from inspect import signature
 from typing import Protocol
 
 import torch
@@ -42,16 +44,28 @@ class View(Protocol):
 
 def lower(mask: Mask, *, window: int, bias: Bias | None, half: bool, dense: bool = False) -> View:
     """How a stream attends to itself. `half`: in half precision; `dense`: by explicit masks."""
-    if half and mask.device.type == "cuda" and bias is None and mask.pattern != "prefix":
+    if half and packs(mask.device) and bias is None and mask.pattern != "prefix":
         return Packed(mask, mask, window)
     return Rows(mask, window, bias, dense)
 
 
 def lower_cross(queries: Mask, memory: Mask, *, half: bool) -> View:
     """How the stream of a decoder attends to that of its encoder, sequence by sequence."""
-    if half and memory.device.type == "cuda":
+    if half and packs(memory.device):
         return Packed(queries, memory, 0)
     return Across(queries, memory)
+
+
+@cache
+def packs(device: torch.device) -> bool:
+    """Whether a device has variable-length kernels; torch has them since 2.10, with windows."""
+    if device.type != "cuda":
+        return False
+    try:
+        from torch.nn.attention.varlen import varlen_attn
+    except ImportError:
+        return False
+    return "window_size" in signature(varlen_attn).parameters
 
 
 class Packed:

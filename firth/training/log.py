@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from firth.errors import Misuse
 from firth.files import atomic_file
 
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ FIRST = 10  # steps that are all logged
 OFTEN = 1.0  # seconds between two lines, where nothing else is asked for
 
 Figures = dict[str, Any]
+Listener = Callable[[str, Figures], None]
 
 
 class Log:
@@ -29,7 +31,7 @@ class Log:
         self,
         path: Path,
         every: int,
-        listener: Callable[[str, Figures], None],
+        listener: Listener,
         speed: Callable[[int, float], Figures] = lambda tokens, seconds: {},
     ) -> None:
         """`speed` says what so many tokens in so many seconds mean: MFU and the like."""
@@ -90,3 +92,23 @@ def _step(line: str) -> int:
         return int(json.loads(line).get("step", 0))
     except ValueError:  # the last line of a run that was killed
         return 1 << 62
+
+
+def tensorboard(folder: Path, listener: Listener) -> Listener:
+    """A listener that also writes what TensorBoard shows."""
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError as error:
+        raise Misuse(
+            "TensorBoard is not installed; `pip install 'firth[track]'` brings it."
+        ) from error
+    writer = SummaryWriter(folder)
+
+    def tell(kind: str, figures: Figures) -> None:
+        listener(kind, figures)
+        for name, value in figures.items():
+            if isinstance(value, float):
+                writer.add_scalar(f"{kind}/{name}", value, figures["step"])
+        writer.flush()
+
+    return tell

@@ -41,6 +41,7 @@ class Settings:
     checkpoint_every: int = 0  # steps between two checkpoints; 0: each validation, and 5 minutes
     keep: int = 2  # checkpoints
     log_every: int = 0  # steps between two lines of metrics.jsonl; 0: about a second
+    track: str = ""  # also write figures for: tensorboard
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -53,6 +54,8 @@ class Settings:
             raise Misuse(f"There is no schedule {self.schedule!r}; choose one of {known}.")
         if self.precision not in ("auto", "bf16", "fp32"):
             raise Misuse(f"precision is auto, bf16 or fp32, not {self.precision!r}.")
+        if self.track not in ("", "tensorboard"):
+            raise Misuse(f"track is tensorboard or nothing, not {self.track!r}.")
         if not 0 < self.validate_every <= 1:
             raise Misuse(f"validate_every is a part of the run, not {self.validate_every}.")
         if not 0 <= self.warmup < 1 or not 0 <= self.floor <= 1:

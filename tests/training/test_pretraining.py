@@ -239,3 +239,13 @@ def test_the_metrics_are_lines_of_json(shards: Path, tmp_path: Path) -> None:
     steps = [line["step"] for line in lines if line["kind"] == "step"]
     assert steps == [2, 4]
     assert {"loss", "rate", "norm", "tokens", "tokens_per_second", "mfu", "memory"} <= set(lines[0])
+
+
+def test_tensorboard_gets_the_same_figures(shards: Path, tmp_path: Path) -> None:
+    reader = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    train(shards, tmp_path, "encoder-tiny", 4, changes={"log_every": 1, "track": "tensorboard"})
+    events = reader.EventAccumulator(str(tmp_path / "tensorboard"))
+    events.Reload()
+    losses = [line["loss"] for line in read_metrics(tmp_path) if line["kind"] == "step"]
+    shown = [event.value for event in events.Scalars("step/loss")]
+    assert shown == pytest.approx(losses)
