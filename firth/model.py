@@ -97,10 +97,11 @@ def export(source: str | Path, out: str | Path, *, to: str = "hf") -> str:
     if to != "hf":
         raise Misuse(f"A model can be exported to hf, not to {to!r}.")
     model = load(source)
-    if family_of(model.config) is None:
+    if family_of(model.config, model.network.heads) is None:
         raise MismatchError(
-            f"No family that transformers knows has the shape of {source} "
-            f"({model.config.architecture}); it opens with firth.load alone."
+            f"No family that transformers knows has the shape and the heads of {source} "
+            f"({model.config.architecture}; {', '.join(model.network.heads)}); it opens with "
+            "firth.load alone."
         )
     out = Path(out)
     if out.is_dir() and any(out.iterdir()) and not (out / "config.json").is_file():

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from itertools import cycle
 from typing import Any
 
-from rich.console import Console, RenderableType
+from rich.console import Console, Group, RenderableType
 from rich.progress import (
     BarColumn,
     Progress,
@@ -244,21 +244,43 @@ def objective_table() -> Table:
     return table
 
 
-def presets(rows: Sequence[Preset]) -> Table:
-    """Every model that can be pre-trained, one line each."""
-    table = _table("preset", *_PRESET_COLUMNS)
-    table.columns[1].justify = table.columns[-1].justify = "left"
-    for row in rows:
-        values = row.values()
-        numbers = (f"{values[name]:,}" for name in _PRESET_COLUMNS[1:-1])
-        table.add_row(row.name, row.config.architecture, *numbers, row.source)
-    return table
+def presets(rows: Sequence[Preset]) -> RenderableType:
+    """Every model that can be pre-trained, one line each; a narrow terminal cuts the source."""
+    lines = [_PRESET_COLUMNS]
+    lines += [row.values() | {"parameters": _short(row.parameters)} for row in rows]
+    text = Text(no_wrap=True, overflow="ellipsis")
+    widths = {name: max(len(str(line[name])) for line in lines) for name in _PRESET_COLUMNS}
+    for number, line in enumerate(lines):
+        cells = [
+            f"{line[name]:<{width}}" if name in _PRESET_WORDS else f"{line[name]:>{width}}"
+            for name, width in widths.items()
+        ]
+        text.append("  ".join(cells).rstrip() + "\n", "bold" if number == 0 else "")
+    text.rstrip()
+    return Group(text)  # alone: joined with other text it would be wrapped
 
 
-_PRESET_COLUMNS = (
-    *("architecture", "layers", "width", "heads"),
-    *("parameters", "context", "vocabulary", "source"),
-)
+_PRESET_WORDS = ("name", "architecture", "source")
+_PRESET_COLUMNS: dict[str, Any] = {
+    "name": "preset",
+    "architecture": "architecture",
+    "layers": "layers",
+    "width": "width",
+    "heads": "heads",
+    "parameters": "size",
+    "context": "context",
+    "vocabulary": "vocab",
+    "source": "source",
+}
+
+
+def _short(number: int) -> str:
+    """A large number in a few characters.
+
+    >>> _short(109_482_240), _short(6_738_415_616)
+    ('109.5M', '6.74B')
+    """
+    return f"{number / 1e6:.1f}M" if number < 1e9 else f"{number / 1e9:.2f}B"
 
 
 def preset(row: Preset) -> list[RenderableType]:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -26,7 +26,7 @@ from firth.objectives.batch import Batch
 from firth.text.batches import Position
 from firth.training.checkpoint import Checkpoint, Checkpoints
 from firth.training.log import Log
-from firth.training.losses import Term
+from firth.training.losses import Term, Trainee
 from firth.training.optim import Optimizer
 from firth.training.plateau import is_stuck
 from firth.training.schedule import multiplier
@@ -91,13 +91,6 @@ class Planned:
     asked: int
 
 
-class Learner(Protocol):
-    """What learns: it knows its losses."""
-
-    def __call__(self, batch: Batch) -> dict[str, Term]: ...
-    def counts(self, batch: Batch) -> dict[str, int]: ...
-
-
 @dataclass
 class Hooks:
     """What others want to do at some moments of a run."""
@@ -112,7 +105,7 @@ class Loop:
 
     def __init__(
         self,
-        learner: nn.Module,
+        learner: Trainee,
         optimizer: Optimizer,
         settings: Settings,
         plan: Callable[[State, Callable[[State], float]], Iterator[Planned]],
@@ -182,7 +175,7 @@ class Loop:
         if not finite:
             return self._not_finite()
         state.skipped = 0
-        self._remember(terms["loss"])
+        self._remember(next(loss for name, loss in terms.items() if name != "loss"))
         really = rate * state.slowed * settings.optimizer.rate
         self.log.step(state, self.progress(state), terms, really, float(norm))
         return True
@@ -199,7 +192,7 @@ class Loop:
                 self._halve(batch, error)
 
     def _accumulate(self, batch: Batch) -> dict[str, float]:
-        counts = self.learner.counts(batch)  # type: ignore[operator]
+        counts = self.learner.counts(batch)
         sums: dict[str, Tensor] = {}
         rights: dict[str, Tensor] = {}
         seed = derive_one(self.settings.seed, self.state.step)
@@ -268,7 +261,7 @@ class Loop:
         return False
 
     def _remember(self, loss: float) -> None:
-        """Keep the mean loss of each part of the run, and name a plateau."""
+        """Keep the mean loss of each part of the run over tokens, and name a plateau."""
         state = self.state
         state.part = (state.part[0] + loss, state.part[1] + 1)
         if int(self.progress(state) * BUCKETS) <= len(state.history):

@@ -1,7 +1,7 @@
 """Recipes: how each family was pre-trained, as its paper says, and how that fits a smaller budget.
 
 A paper's warm-up and batch are those of its own budget. Within another one, the warm-up keeps its
-number of steps up to a tenth of the run, and the batch shrinks until a thousand steps fit.
+number of steps up to a tenth of the run, and the batch shrinks until 1,500 steps fit.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from firth.training.optim import OptimizerConfig
 from firth.training.settings import Settings
 
 LONGEST_WARMUP = 0.1  # of a run
-STEPS = 1000  # at least so many, if the budget is not counted in steps
+STEPS = 1500  # at least so many, if the budget is not counted in steps
 SMALLEST_BATCH = 1024  # tokens
 USUAL_BATCH = {"cpu": 8192, "cuda": 131_072}  # tokens, where the budget is in steps
 SPEED = {"cpu": 10_000, "cuda": 400_000}  # tokens a second, about, where it is in minutes
@@ -199,8 +199,8 @@ def settings_for(
     >>> settings = settings_for("bert", preset("bert-base").config, steps=1_000_000, device="cuda")
     >>> settings.optimizer.rate, settings.warmup, settings.length
     (0.0001, 0.01, '128:0.9,512')
-    >>> settings_for("bert", preset("bert-base").config, tokens=8_192_000).batch
-    '8192'
+    >>> settings_for("bert", preset("bert-base").config, tokens=15_000_000).batch
+    '10000'
     """
     if not steps and not tokens and not minutes:
         raise Misuse("Say how long to learn: steps, tokens or minutes.")

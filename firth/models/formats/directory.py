@@ -138,7 +138,6 @@ def _really_tied(
     config: ModelConfig, family: Family | None, names: Mapping[str, str], weights: Weights
 ) -> ModelConfig:
     """Files say of some models that the output matrix is the table of embeddings; they may err."""
-
     output, table = (
         _theirs(family, name)[0] for name in ("heads.language.weight", "tokens.weight")
     )
@@ -207,8 +206,9 @@ def _read(
             )
     first, piece = names[asked[0][0]], asked[0][1]
     dtype = dtype or weights.dtype(first)
-    if len(asked) == 1 and piece.is_contiguous() and weights.dtype(first) == dtype:
-        return weights[first].view(parameter.shape)
+    if len(asked) == 1 and weights.dtype(first) == dtype:
+        stored = weights[first]
+        return stored.view(parameter.shape) if piece.is_contiguous() else stored.t()
     joined = torch.empty(parameter.shape, dtype=dtype)
     for theirs, piece in pieces(joined):
         weights.copy_into(names[theirs], piece)
