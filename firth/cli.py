@@ -80,7 +80,7 @@ def verb(group: typer.Typer, name: str) -> Callable[[Callable[..., Output]], Cal
 
 def _sentence(error: BaseException, debug: bool) -> str:
     if isinstance(error, KeyboardInterrupt):
-        return "Interrupted; nothing half-written has its final name, and `prepare` can go on."
+        return "Interrupted; nothing half-written has its final name."
     if isinstance(error, FirthError):
         return str(error)
     hint = "" if debug else " Run it again with --debug to see where."

@@ -9,6 +9,8 @@ import torch
 
 from firth.errors import InputError, MismatchError, Misuse, storage_errors
 from firth.files import write_json
+from firth.inference.fill import Guess, fill
+from firth.inference.generate import continue_text
 from firth.models.config import ModelConfig
 from firth.models.formats.directory import family_of, read_network, write_network
 from firth.models.transformer import Transformer, count_parameters
@@ -34,6 +36,19 @@ class Model:
     def parameters(self) -> int:
         """How many numbers the network has learned."""
         return count_parameters(self.network)
+
+    def fill(self, text: str, *, top: int = 5) -> list[list[Guess]]:
+        """The likeliest tokens for each mask of a text, best first."""
+        return fill(self.network, self._tokenizer(), text, top=top)
+
+    def generate(self, prompt: str, *, max_new_tokens: int = 40) -> str:
+        """The likeliest continuation of a prompt, without the prompt."""
+        return continue_text(self.network, self._tokenizer(), prompt, most=max_new_tokens)
+
+    def _tokenizer(self) -> Tokenizer:
+        if self.tokenizer is None:
+            raise MismatchError(f"{self.path} has no tokenizer, so it understands no text.")
+        return self.tokenizer
 
     def save(self, path: str | Path, *, dtype: torch.dtype | None = None) -> str:
         """Write a directory that `firth.load` opens, and `transformers` wherever it has the family.

@@ -25,12 +25,13 @@ from firth.inference.samples import samples
 from firth.model import Model, load
 from firth.models.config import ModelConfig
 from firth.models.flops import measured_peak, training_flops
+from firth.models.formats.directory import nameable_heads
 from firth.models.initial import initialise
 from firth.models.presets import preset as preset_named
 from firth.models.transformer import Transformer
 from firth.objectives.batch import Batch
 from firth.objectives.table import OBJECTIVES
-from firth.runs import METRICS, RUN, read_metrics, read_run, write_card
+from firth.runs import LOCK, METRICS, RUN, fingerprint, read_metrics, read_run, write_card
 from firth.text.batches import Sampler
 from firth.text.shards import Shards
 from firth.text.tokenizer import Tokenizer
@@ -39,12 +40,18 @@ from firth.training.job import Job, plan_job
 from firth.training.log import Figures, Listener, Log, tensorboard
 from firth.training.loop import Hooks, Loop
 from firth.training.losses import Trainee, heads_for
-from firth.training.material import frequencies, planner, validation_batches
+from firth.training.material import (
+    check_objective,
+    frequencies,
+    planner,
+    validation_batches,
+)
 from firth.training.optim import Optimizer
 from firth.training.plateau import entropy
 from firth.training.schedule import Stages
 
 SAMPLES = 3  # texts that are shown at each validation
+SHOWN = 32  # tokens of each
 
 
 @dataclass(frozen=True)
@@ -99,25 +106,29 @@ def pretrain(
     (`model.layers`, …), of the objective (`objective.rate`, …).
     """
     out, on = Path(out), torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-    tokenizer, shards = Tokenizer.load(data), Shards(data)
+    shards = Shards(data)
+    tokenizer = Tokenizer.load(data)
     budget = {"steps": steps, "tokens": tokens, "minutes": minutes}
     job = plan_job(
         preset, objective, tokenizer, budget, seed, changes or {}, source, teacher, on.type
     )
-    _check_place(out, job, resume)
-    out.mkdir(parents=True, exist_ok=True)
-    with locked(out / "run.lock", f"training in {out}"):
-        begun = _lineage(job, shards)
+    begun = _lineage(job, shards)
+    _check_place(out, begun, resume)
+    check_objective(job, Sampler(shards, seed), tokenizer)
+    trainee = build(job, tokenizer)
+    with storage_errors(out, "Free some space or name another place."):
+        out.mkdir(parents=True, exist_ok=True)
+    with locked(out / LOCK, f"training in {out}"):
         with storage_errors(out, "Free some space or name another place."):
             write_json(out / RUN, begun)
-        return _train(job, tokenizer, shards, out, on, resume, listener, hooks or Hooks(), begun)
+        return _train(job, trainee.to(on), tokenizer, shards, out, resume, listener, hooks, begun)
 
 
-def _check_place(out: Path, job: Job, resume: bool) -> None:
+def _check_place(out: Path, begun: Mapping[str, Any], resume: bool) -> None:
     """A run goes into an empty place, or on where the same run stopped."""
     if out.is_file():
         raise Misuse(f"{out} is a file; a run needs a directory.")
-    if not out.is_dir() or not any(out.iterdir()):
+    if not out.is_dir() or not {path.name for path in out.iterdir()} - {LOCK}:
         return
     if not (out / RUN).is_file():
         raise Misuse(f"{out} holds something other than a run; name an empty directory.")
@@ -127,11 +138,11 @@ def _check_place(out: Path, job: Job, resume: bool) -> None:
         raise Misuse(f"{out} already holds {done}; add --resume to go on with it, or name another.")
     if found.get("finished"):
         raise Misuse(f"The run in {out} is finished; --from {out} learns on from its model.")
-    for name, value in job.to_dict().items():
-        if found["job"].get(name) != _plain(value):
+    for part in ("job", "data", "parents"):
+        if different := _differences(found.get(part, {}), _plain(begun[part])):
             raise Misuse(
-                f"The run in {out} was begun with another {_difference(name, found, value)}; "
-                "resume it with the command it was begun with."
+                f"The run in {out} was begun with another {different[0]}; resume it with the "
+                "command it was begun with."
             )
 
 
@@ -139,12 +150,20 @@ def _plain(value: Any) -> Any:
     return json.loads(json.dumps(value))
 
 
-def _difference(name: str, found: Mapping[str, Any], value: Any) -> str:
-    before = found["job"].get(name)
-    if isinstance(before, dict) and isinstance(value, dict):
-        changed = [key for key in value if before.get(key) != _plain(value[key])]
-        return f"{name} ({', '.join(changed[:3])})"
-    return f"{name} ({before})"
+def _differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """The names of fields that are not the same; paths may be, as long as contents are not.
+
+    >>> _differences({"a": {"b": 1, "path": "x"}}, {"a": {"b": 2, "path": "y"}})
+    ['a.b']
+    """
+    found = []
+    for name, value in now.items():
+        other = before.get(name)
+        if isinstance(value, dict) and isinstance(other, dict):
+            found += [f"{name}.{inner}" for inner in _differences(other, value)]
+        elif other != value and name not in ("path", "source", "teacher"):
+            found.append(name)
+    return found
 
 
 def _lineage(job: Job, shards: Shards) -> dict[str, Any]:
@@ -157,7 +176,7 @@ def _lineage(job: Job, shards: Shards) -> dict[str, Any]:
         "job": job.to_dict(),
         "data": {"path": str(shards.path), "sha256": sha256(shards.path / "index.json")},
         "parents": {
-            name: {"path": path, "sha256": sha256(Path(path) / "model.safetensors")}
+            name: {"path": path, "sha256": fingerprint(Path(path))}
             for name, path in parents.items()
         },
         "versions": {
@@ -171,16 +190,16 @@ def _lineage(job: Job, shards: Shards) -> dict[str, Any]:
 
 def _train(
     job: Job,
+    trainee: Trainee,
     tokenizer: Tokenizer,
     shards: Shards,
     out: Path,
-    device: torch.device,
     resume: bool,
     listener: Listener,
-    hooks: Hooks,
+    hooks: Hooks | None,
     begun: dict[str, Any],
 ) -> Trained:
-    trainee = build(job, tokenizer).to(device)
+    device = trainee.device
     if job.settings.recompute:
         trainee.network.checkpoint_activations()
     if job.settings.compile:
@@ -191,7 +210,7 @@ def _train(
     if job.settings.track:
         listener = tensorboard(out / "tensorboard", listener)
     log = Log(out / METRICS, job.settings.log_every, listener, speed)
-    hooks = _hooks(job, trainee, tokenizer, shards, model, hooks)
+    hooks = _hooks(job, trainee, tokenizer, shards, model, hooks or Hooks())
     plan = planner(job, Sampler(shards, job.settings.seed), tokenizer)
     guess = entropy(frequencies(shards, len(tokenizer)))
     loop = Loop(trainee, optimizer, job.settings, plan, out, log, hooks, device=device, guess=guess)
@@ -226,6 +245,8 @@ def build(job: Job, tokenizer: Tokenizer) -> Trainee:
         taught = load(job.teacher)
         _check_tokenizer(taught, tokenizer, job.teacher)
         teacher = taught.network
+        if "language" not in teacher.heads:
+            raise MismatchError(f"{job.teacher} has no language head to teach with.")
         if job.source is None:
             student_of(network, teacher)
     if "replaced" in row.predicts:
@@ -249,6 +270,9 @@ def generator_config(config: ModelConfig) -> ModelConfig:
         kv_heads=heads,
         inner=max(1, config.inner // 4),
         embedding_width=config.table_width,
+        trigrams=False,
+        bottleneck=0,
+        feed_forwards=1,
         head_transform=True,
         tied=True,
         head_bias="trained",
@@ -319,7 +343,8 @@ def _hooks(
         return hooks
     valid = Shards(shards.path, "valid")
     batches = validation_batches(job, valid, tokenizer)
-    texts = [tokenizer.decode(valid[i].tolist()) for i in range(min(SAMPLES, len(valid)))]
+    shown = min(SHOWN, job.config.context // 2)
+    texts = [tokenizer.decode(valid[i][:shown].tolist()) for i in range(min(SAMPLES, len(valid)))]
     autocast = partial(
         torch.autocast, trainee.device.type, torch.bfloat16, job.settings.precision == "bf16"
     )
@@ -361,8 +386,11 @@ def _finish(job: Job, model: Model, loop: Loop, out: Path, begun: dict[str, Any]
     """The run becomes a model: weights, curve, card."""
     state, metrics = loop.state, read_metrics(out)
     validations = [line for line in metrics if line["kind"] == "validation"]
-    last = {name: value for name, value in validations[-1].items() if isinstance(value, float)}
+    final = validations[-1] if validations else {}
+    last = {name: value for name, value in final.items() if isinstance(value, float)}
     model.network.eval()
+    for head in set(model.network.heads) - set(nameable_heads(job.config, model.network.heads)):
+        del model.network.heads[head]  # it only served the learning (SpanBERT's boundary)
     family = model.save(out)
     if state.best >= last.get("loss", math.inf):
         shutil.rmtree(out / "best", ignore_errors=True)  # the last is the best

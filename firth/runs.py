@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from firth.errors import InputError
-from firth.files import atomic_file
+from firth.files import atomic_file, sha256
 
-RUN, METRICS, CARD = "run.json", "metrics.jsonl", "README.md"
+RUN, METRICS, CARD, LOCK = "run.json", "metrics.jsonl", "README.md", "run.lock"
 
 
 def read_run(path: Path) -> dict[str, Any]:
@@ -24,6 +24,14 @@ def read_run(path: Path) -> dict[str, Any]:
     if not isinstance(values, dict) or "job" not in values:
         raise InputError(f"{file} does not describe a run.")
     return values
+
+
+def fingerprint(path: Path) -> str:
+    """The SHA-256 of a model's weights, or of the index of its shards."""
+    for name in ("model.safetensors", "model.safetensors.index.json"):
+        if (path / name).is_file():
+            return sha256(path / name)
+    raise InputError(f"{path} holds no model: there is no model.safetensors in it.")
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
@@ -52,7 +60,7 @@ def write_card(path: Path, values: dict[str, Any], example: str) -> None:
         "learned": f"{results['steps']:,} steps, {results['tokens']:,} tokens, "
         f"{results['seconds'] / 60:.1f} minutes",
         "optimizer": f"{optimizer['kind']}, rate {optimizer['rate']:g}, {settings['schedule']}",
-        "validation": ", ".join(f"{k} {v:.4g}" for k, v in results["validation"].items()),
+        "validation": ", ".join(f"{k} {v:.4g}" for k, v in results["validation"].items()) or "none",
         "seed": settings["seed"],
     }
     rows |= {name: parent["path"] for name, parent in values["parents"].items()}

@@ -183,8 +183,8 @@ def test_a_model_of_no_family_is_not_exported(firth: Firth, tmp_path: Path) -> N
     refused = firth("export", "own", "out")
     assert refused.returncode == 1
     assert refused.error == (
-        "No family that transformers knows has the shape of own (encoder-decoder); "
-        "it opens with firth.load alone."
+        "No family that transformers knows has the shape and the heads of own (encoder-decoder; "
+        "language); it opens with firth.load alone."
     )
     assert not (tmp_path / "out").exists()
 
@@ -214,11 +214,18 @@ def test_presets_are_a_table(firth: Firth, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setenv("COLUMNS", "250")
     shown = firth("presets")
     assert (shown.returncode, shown.stderr) == (0, "")
-    cells = [line.split("│") for line in shown.stdout.splitlines() if line.startswith("│")]
-    assert [row[1].strip() for row in cells if row[1].strip()] == list(PRESETS)
-    bert_base = next(line for line in shown.stdout.splitlines() if " bert-base " in line)
-    for figure in ("encoder", "12", "768", "110,106,428", "512", "30,522", "Devlin et al. 2019"):
+    lines = shown.stdout.splitlines()
+    assert [line.split()[0] for line in lines] == ["preset", *PRESETS]
+    bert_base = next(line for line in lines if line.startswith("bert-base "))
+    for figure in ("encoder", "12", "768", "110.1M", "512", "30522", "Devlin et al. 2019"):
         assert figure in bert_base
+
+
+def test_presets_fit_a_narrow_terminal(firth: Firth, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    lines = firth("presets").stdout.splitlines()
+    assert len(lines) == 1 + len(PRESETS)
+    assert all(len(line) <= 60 for line in lines)
 
 
 def test_presets_in_json(firth: Firth) -> None:

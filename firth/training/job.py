@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from firth.errors import Misuse
+from firth.errors import MismatchError, Misuse
 from firth.models.config import ModelConfig
 from firth.models.formats.directory import read_config
 from firth.models.presets import Preset, preset
@@ -57,7 +57,9 @@ def plan_job(
     groups = _grouped(changes)
     config = _config(chosen, row, tokenizer, groups["model"])
     if source is not None:
-        config = replace(read_config(Path(source))[0], **_own(groups["model"]))
+        config = _of_source(Path(source), config, groups["model"])
+    if teacher is not None and row.predicts != ("masked",):
+        raise Misuse(f"A teacher helps with masked tokens alone, not with {asked!r}.")
     recipe = RECIPES[chosen.recipe]
     settings = settings_for(chosen.recipe, config, device=device, seed=seed, **budget)
     settings = _precise(settings.changed(groups["settings"]), device)
@@ -74,8 +76,8 @@ def plan_job(
         settings=settings,
         options=options,
         weights=recipe.weights,
-        source=str(source) if source else None,
-        teacher=str(teacher) if teacher else None,
+        source=str(Path(source).resolve()) if source else None,
+        teacher=str(Path(teacher).resolve()) if teacher else None,
     )
 
 
@@ -129,8 +131,40 @@ def _config(
     }
     if config.position_offset and config.architecture == "encoder":
         roles["position_offset"] = (ids.get("pad") or 0) + 1  # RoBERTa counts from behind it
-    derived = {name: 0 for name in ("head_width", "kv_heads") if "width" in changes}
-    return replace(config, vocabulary=len(tokenizer), **{**roles, **derived, **_own(changes)})
+    again = _rederived(config, changes)
+    return replace(config, vocabulary=len(tokenizer), **{**roles, **again, **_own(changes)})
+
+
+SHAPE = ("architecture", "layers", "decoder_layers", "width", "heads", "inner", "norm_place")
+
+
+def _of_source(path: Path, asked: ModelConfig, changes: Mapping[str, Any]) -> ModelConfig:
+    """The configuration of a model to go on from, which the preset must describe."""
+    found, _ = read_config(path)
+    for name in SHAPE:
+        if getattr(found, name) != getattr(asked, name):
+            raise MismatchError(
+                f"{path} has {name} {getattr(found, name)}, this preset {getattr(asked, name)}; "
+                "name the preset it was made from, with the same --set model.… changes."
+            )
+    kept = {name: value for name, value in _own(changes).items() if name not in SHAPE}
+    return replace(found, **{**kept, "start_id": asked.start_id})
+
+
+def _rederived(config: ModelConfig, changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields that follow from others and were not set themselves, to be worked out again."""
+    again: dict[str, Any] = {}
+    usual_heads = config.head_width * config.heads == config.block_width
+    if usual_heads and {"width", "heads", "bottleneck"} & set(changes):
+        again["head_width"] = 0
+    if config.kv_heads == config.heads and "heads" in changes:
+        again["kv_heads"] = 0
+    if config.decoder_layers == config.layers and "layers" in changes:
+        again["decoder_layers"] = 0
+    if "layers" in changes:
+        layers = typed("model.layers", changes["layers"], "int")
+        again["windowed"] = tuple(layer for layer in config.windowed if layer < layers)
+    return again
 
 
 def _precise(settings: Settings, device: str) -> Settings:

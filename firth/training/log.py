@@ -41,6 +41,7 @@ class Log:
 
     def resume(self, step: int) -> None:
         """Forget what was written after a step: it will be done again."""
+        self._since, self._tokens, self._seconds = [], -1, 0.0
         if not self.path.is_file():
             return
         kept = [line for line in self.path.read_text().splitlines() if _step(line) <= step]
@@ -61,18 +62,20 @@ class Log:
             for name in self._since[-1]
         }
         tokens, seconds = state.tokens - self._tokens, state.seconds - self._seconds
-        pace = {"tokens_per_second": tokens / seconds} if seconds > 0 else {}
+        known = seconds > 0 and self._tokens >= 0  # not right after a resume
+        pace = {"tokens_per_second": tokens / seconds, **self.speed(tokens, seconds)}
         figures = {"step": state.step, **mean, "rate": rate, "norm": norm, "tokens": state.tokens}
-        figures |= {"seconds": state.seconds, "epoch": state.position.epoch, **pace}
+        figures |= {"seconds": state.seconds, "epoch": state.position.epoch}
+        figures |= pace if known else {}
         figures["progress"] = progress
         self._last, self._since = now, []
         self._tokens, self._seconds = state.tokens, state.seconds
-        self._write("step", figures | self.speed(tokens, seconds))
+        self._write("step", figures)
 
     def validation(self, state: State, figures: Figures) -> None:
         """A validation is done."""
         self._write("validation", {"step": state.step, "tokens": state.tokens, **figures})
-        self._seconds = state.seconds
+        self._tokens = -1  # the time it took is not the next step's
 
     def note(self, text: str) -> None:
         """Something a person should know."""

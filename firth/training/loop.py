@@ -195,12 +195,15 @@ class Loop:
         counts = self.learner.counts(batch)
         sums: dict[str, Tensor] = {}
         rights: dict[str, Tensor] = {}
+        weights: dict[str, float] = {}
         seed = derive_one(self.settings.seed, self.state.step)
         for i, part in enumerate(batch.split(self.state.micro or batch.tokens)):
             self.hooks.before_part(self.state.step, part)
             torch.manual_seed(derive_one(seed, i) & (2**63 - 1))  # dropout
             with self.autocast():
                 terms: dict[str, Term] = self.learner(part)
+            if not terms:  # a part too short to be asked anything
+                continue
             loss = sum(
                 (term.weight / counts[name] * term.sum for name, term in terms.items()),
                 start=torch.zeros((), device=self.device),
@@ -209,7 +212,7 @@ class Loop:
             for name, term in terms.items():
                 sums[name] = sums.get(name, 0) + term.sum.detach()
                 rights[name] = rights.get(name, 0) + term.right
-            weights = {name: term.weight for name, term in terms.items()}
+                weights[name] = term.weight
         losses = {name: float(total) / counts[name] for name, total in sums.items()}
         whole = sum(weights[name] * value for name, value in losses.items())
         right = {f"{name} right": float(r) / counts[name] for name, r in rights.items()}
@@ -251,12 +254,12 @@ class Loop:
                 "checkpoint with half the rate; choose a smaller rate or a longer warm-up."
             )
         returns, slowed = state.returns + 1, state.slowed * SLOWER
-        found = self.restore()
+        self.restore()
+        self.log.resume(self.state.step)
         self.state.returns, self.state.slowed, self.state.skipped = returns, slowed, 0
-        where = f"back to step {self.state.step}" if found else "back to the beginning"
         self.log.note(
-            f"{PATIENCE} steps in a row had no finite gradient: {where}, with {slowed:g} of the "
-            "rate."
+            f"{PATIENCE} steps in a row had no finite gradient: back to step {self.state.step}, "
+            f"with {slowed:g} of the rate."
         )
         return False
 
@@ -272,8 +275,8 @@ class Loop:
             state.named = True
             self.log.note(
                 f"The loss sits at {state.history[-1]:.2f}, near the {self.guess:.2f} of guessing "
-                "tokens by their frequency alone: this run may not be learning from context. A "
-                "network with norm_place=pre, a smaller rate or a longer warm-up leaves such a "
+                "tokens by their frequency alone: this run may not be learning from context. "
+                "--set model.norm_place=pre, a smaller rate or a longer warm-up may leave such a "
                 "plateau; post-norm networks often do not."
             )
 
@@ -287,7 +290,8 @@ class Loop:
             self.validate()
         every = settings.checkpoint_every
         by_steps = state.step % every == 0 if every else due
-        if by_steps or time.monotonic() - self._checkpointed > OFTEN:
+        late = time.monotonic() - self._checkpointed > OFTEN
+        if (by_steps or late) and not state.skipped:  # one would be no place to return to
             self.checkpoint()
         if self.signal is not None:
             self._stop()

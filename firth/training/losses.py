@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -117,16 +118,22 @@ class Trainee(nn.Module):
         if generator is not None:
             generator.tokens = network.tokens  # one table (Clark et al. 2020, section 3.2)
 
+    def to(self, *arguments: Any, **options: Any) -> Trainee:
+        """Move the network, and its teacher with it."""
+        for teacher in self.teacher:
+            teacher.to(*arguments, **options)
+        return super().to(*arguments, **options)
+
     @property
     def device(self) -> torch.device:
+        """Where the network is."""
         return self.network.tokens.weight.device
 
     def forward(self, batch: Batch) -> dict[str, Term]:
         """The losses of a batch by name."""
         if self.generator is not None:
             return self._with_generator(batch)
-        layers: list[Tensor] = []
-        hidden = run(self.network, batch, layers=layers if self.teacher else None)
+        hidden = run(self.network, batch)
         terms = self._terms(self.network, hidden, batch)
         if self.teacher:
             terms |= self._distilled(batch, hidden)
@@ -184,7 +191,7 @@ class Trainee(nn.Module):
         }
 
 
-def run(network: Transformer, batch: Batch, layers: list[Tensor] | None = None) -> Tensor:
+def run(network: Transformer, batch: Batch) -> Tensor:
     """What the heads see of a batch."""  # (N, W)
     device = network.tokens.weight.device
     inputs, target = batch.inputs, batch.target
@@ -193,11 +200,11 @@ def run(network: Transformer, batch: Batch, layers: list[Tensor] | None = None) 
         segments = _tensor(inputs.segments, device)
     mask = Mask(inputs.lengths, prefix=batch.prefix, device=device)
     if target is None:
-        return network(tokens, mask, segments=segments, layers=layers)
+        return network(tokens, mask, segments=segments)
     memory = network.encode(tokens, mask, segments=segments)
     aim = Mask.causal(target.lengths, device=device)
     stream = _tensor(target.tokens, device)
-    return network(stream, aim, memory=memory, memory_mask=mask, layers=layers)
+    return network(stream, aim, memory=memory, memory_mask=mask)
 
 
 def _original(batch: Batch) -> Packed:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from firth.draws import Longs
+from firth.errors import Misuse
 from firth.objectives.batch import Batch
 from firth.objectives.table import OBJECTIVES
 from firth.text.batches import Position, Sampler, in_order
@@ -34,10 +35,9 @@ def planner(
         return Planned(row.build(sampler, drawn, vocabulary, **options), after, asked)
 
     def jobs(state: State, progress: Callable[[State], float]) -> Iterator[Callable[[], Planned]]:
-        step, position, asked = state.step, state.position, state.asked
+        step, position, asked, size = state.step, state.position, state.asked, sizes.sizes[0]
         while True:
-            ahead = replace(state, step=step, asked=asked)
-            now = progress(ahead)
+            now = progress(replace(state, step=step + 1, asked=asked + size))
             length, size = lengths.at(now), sizes.at(now)
             options = {name: _at(value, now) for name, value in job.options.items()}
             options["length"] = length
@@ -58,6 +58,18 @@ def _at(value: Any, progress: float) -> Any:
         return value
     first, last = map(float, value.split("-"))
     return first + (last - first) * progress
+
+
+def check_objective(job: Job, sampler: Sampler, tokenizer: Tokenizer) -> None:
+    """Make one batch, so that what the vocabulary, the text or an option lacks is said at once."""
+    row, length = OBJECTIVES[job.objective], Stages.parse(job.settings.length).sizes[0]
+    try:
+        drawn, _ = row.draw(sampler, Position(), length=length, tokens=4 * length)
+        options = {name: _at(value, 0.0) for name, value in job.options.items()}
+        row.build(sampler, drawn, tokenizer.vocabulary, length=length, **options)
+    except (TypeError, ValueError) as error:
+        given = ", ".join(f"objective.{name}={value}" for name, value in job.options.items())
+        raise Misuse(f"{job.objective!r} cannot be asked with {given} ({error}).") from error
 
 
 def validation_batches(job: Job, shards: Shards, tokenizer: Tokenizer) -> list[Batch]:

@@ -155,7 +155,7 @@ def _layers_above(name: str, depths: Mapping[str, int]) -> int:
     """How many blocks lie between the parameter and the heads, given each stack's depth."""
     if match := _BLOCK.match(name):
         return depths[match["stack"]] - 1 - int(match["index"])
-    if any(f".{part}" in f".{name}" for part in _EMBEDDINGS):
+    if name.removeprefix("network.").startswith(_EMBEDDINGS):  # `network.`: inside a Trainee
         return max(depths.values(), default=0)
     below = [depth for stack, depth in depths.items() if name.startswith(stack)]
     return max(below, default=0) if ".final_norm." not in name else 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from difflib import get_close_matches
@@ -73,12 +74,6 @@ class Settings:
         """The settings as JSON knows them."""
         return asdict(self)
 
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Settings:
-        """Settings from what JSON gave."""
-        optimizer = OptimizerConfig(**values["optimizer"])
-        return cls(**{**values, "optimizer": optimizer})
-
     def changed(self, values: Mapping[str, Any]) -> Settings:
         """The same with some fields set, also those of the optimizer, from text or values."""
         own = {name: value for name, value in values.items() if name in _KINDS}
@@ -120,7 +115,10 @@ def typed(name: str, value: Any, kind: str) -> Any:
             if float(value) != int(float(value)):
                 raise ValueError
             return int(float(value))
+        if kind.startswith("tuple"):
+            return tuple(int(part) for part in value.split(",") if part)
         return float(value) if kind.startswith("float") else value
     except (ValueError, KeyError, OverflowError) as error:
-        what = {"bool": "true or false", "int": "a whole number"}.get(kind.split()[0], "a number")
+        whats = {"bool": "true or false", "int": "a whole number", "tuple": "numbers: 0,2,4"}
+        what = whats.get(re.split(r"\W", kind)[0], "a number")
         raise Misuse(f"{name} is {what}, not {value!r}.") from error

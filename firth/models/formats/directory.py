@@ -63,6 +63,12 @@ def family_of(config: ModelConfig, heads: Iterable[str] = ()) -> Family | None:
     return next((one for one in own_first if one.has(wanted) and one.fits(config)), None)
 
 
+def nameable_heads(config: ModelConfig, heads: Iterable[str]) -> list[str]:
+    """Those of some heads that the family of a shape has names for; all, if it has no family."""
+    family = family_of(config)
+    return [head for head in heads if family is None or family.has([head])]
+
+
 def read_config(path: Path) -> tuple[ModelConfig, Family | None]:
     """The configuration in a directory, and the family it is written in (None: our own)."""
     file = path / CONFIG

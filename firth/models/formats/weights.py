@@ -216,7 +216,7 @@ def _open(path: Path, verify: bool) -> Weights:
     if (path / LEGACY).exists():
         raise InputError(
             f"{path} holds its weights only as {LEGACY}, a legacy pickle file that can run code "
-            "when it is read; it is read only with --allow-legacy."
+            "when it is read, which it is not here; save it as safetensors with transformers first."
         )
     raise InputError(f"{path} holds no weights: there is neither {WHOLE} nor {INDEX}.")
 
