@@ -58,19 +58,16 @@ def shards(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
-def test_the_lectures_sentences_are_filled_right_in_three_of_three_seeds(
-    shards: Path, tmp_path: Path
-) -> None:
-    for seed in range(3):
-        out = tmp_path / str(seed)
-        run = pretrain(preset="encoder-tiny", data=shards, out=out, tokens=1_300_000, seed=seed)
-        assert run.model.tokenizer is not None
-        for text, word in (
-            ("The [MASK] barked loudly at the mailman.", "dog"),
-            ("The capital of France is [MASK].", "paris"),
-        ):
-            best = fill(run.model.network, run.model.tokenizer, text)[0][0]
-            assert best.token == word, (seed, text, best)
+@pytest.mark.parametrize("seed", range(3))
+def test_the_lectures_sentences_are_filled_right(seed: int, shards: Path, tmp_path: Path) -> None:
+    run = pretrain(preset="encoder-tiny", data=shards, out=tmp_path, tokens=1_300_000, seed=seed)
+    assert run.model.tokenizer is not None
+    for text, word in (
+        ("The [MASK] barked loudly at the mailman.", "dog"),
+        ("The capital of France is [MASK].", "paris"),
+    ):
+        best = fill(run.model.network, run.model.tokenizer, text)[0][0]
+        assert best.token == word, (text, best)
 
 
 @torch.no_grad()
