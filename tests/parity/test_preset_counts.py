@@ -125,7 +125,7 @@ MODERN = {"vocab_size": 50368, "max_position_embeddings": 8192}
 LLAMA = {"vocab_size": 32000}
 GATED = {"feed_forward_proj": "gated-gelu"}
 TRIO = {
-    "tiny": bert(4, 192, 6, 512, vocab_size=4096, pad_token_id=0),
+    "tiny": bert(2, 192, 6, 512, vocab_size=4096, pad_token_id=0),
     "small": bert(12, 512, 8, 1376, vocab_size=16384, pad_token_id=0),
     "base": bert(12, 768, 12, 2048, vocab_size=32768, pad_token_id=0),
 }
