@@ -25,7 +25,7 @@ demo: $(READY)  ## the whole story on a small text, with results to look at
 	$(BIN)/firth demo $(DEMO)
 
 test: $(READY)  ## all tests, the slow ones too
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 check: $(READY)  ## style, types, examples in docstrings
 	$(BIN)/ruff check .
