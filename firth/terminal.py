@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import cycle
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console, Group, RenderableType
 from rich.progress import (
@@ -20,18 +20,20 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
-from firth.inference.fill import Guess
-from firth.models.presets import Preset
 from firth.objectives.show import Example
 from firth.objectives.table import OBJECTIVES
-from firth.pretraining import Trained
 from firth.runs import read_metrics
 from firth.text import counting
 from firth.text.corpus import Report
 from firth.text.preparation import Prepared
 from firth.text.stories import Summary
 from firth.text.tokenizer import Piece, Tokenizer
-from firth.tour import PROMPT, TEXTS, Passage, Tour
+
+if TYPE_CHECKING:  # these need torch, which most verbs do not
+    from firth.inference.fill import Guess
+    from firth.models.presets import Preset
+    from firth.pretraining import Trained
+    from firth.tour import Passage, Tour
 
 COLOURS = ("black on #b8d8e8", "black on #f3d9a4", "black on #c9e4b4", "black on #e6c4dd")
 UNKNOWN = "white on red"
@@ -294,6 +296,8 @@ def preset(row: Preset) -> list[RenderableType]:
 
 def tour(tour: Tour) -> list[RenderableType]:
     """What the demo did, chapter by chapter."""
+    from firth.tour import PROMPT, TEXTS
+
     stories = tour.stories
     told = f"{stories.stories:,} stories, {stories.words:,} words, {stories.vocabulary:,} different"
     return [

@@ -6,6 +6,8 @@ import ast
 import importlib
 import pkgutil
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import firth
@@ -69,3 +71,10 @@ def test_arrows_point_down_only() -> None:
 def test_files_stay_small() -> None:
     for path in (ROOT / "firth").rglob("*.py"):
         assert len(path.read_text().splitlines()) <= 450, path
+
+
+def test_text_needs_no_torch() -> None:
+    """Verbs that only read text start at once, and leave the memory to the text."""
+    code = "import sys, firth.cli, firth.terminal; print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
