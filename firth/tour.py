@@ -121,7 +121,7 @@ def demo(
     _clear(out)
     stories = write_stories(out / "stories", words=words, seed=0, progress=progress)
     train, dev = out / "stories/train.txt", out / "stories/dev.txt"
-    tokenizers = _tokenizers(train, out, progress)
+    tokenizers = _tokenizers(train, out, min(VOCABULARY, 400 + words // 40), progress)
     shards = out / "shards"
     prepared = prepare(
         [train], tokenizer=out / "wordpiece", out=shards, valid=[dev], progress=progress
@@ -167,14 +167,16 @@ def _clear(out: Path) -> None:
             shutil.rmtree(out / made)
 
 
-def _tokenizers(train: Path, out: Path, progress: Progress) -> dict[str, Tokenizer]:
+def _tokenizers(
+    train: Path, out: Path, vocabulary: int, progress: Progress
+) -> dict[str, Tokenizer]:
     """A vocabulary of each of the two common kinds."""
     tokenizers = {}
     for kind, sentinels in (("wordpiece", 100), ("bpe", 0)):
         tokenizer, _ = train_tokenizer(
             [train],
             kind=kind,
-            vocab_size=VOCABULARY,
+            vocab_size=vocabulary,
             lowercase=kind == "wordpiece",
             sentinels=sentinels,
             progress=progress,
