@@ -217,7 +217,7 @@ def settings_for(
         steps=steps,
         tokens=tokens,
         minutes=minutes,
-        length=_within(row.length, config.context),
+        length=_within(_steady(row.length, config), config.context),
         batch=str(batch),
         optimizer=row.optimizer,
         schedule=row.schedule,
@@ -225,6 +225,11 @@ def settings_for(
         floor=row.floor,
         seed=seed,
     ).changed({"rate": rate})
+
+
+def _steady(stages: str, config: ModelConfig) -> str:
+    """Behind an encoder, one length all along: longer texts have sentinels never met before."""
+    return stages.split(",")[-1] if config.architecture == "encoder-decoder" else stages
 
 
 def _within(stages: str, context: int) -> str:
