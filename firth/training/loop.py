@@ -37,6 +37,7 @@ RETURNS = 3  # times a run may go back
 SLOWER = 0.5  # what the rate is multiplied with then
 OFTEN = 300.0  # seconds between two checkpoints
 STATE = "optimizer."  # before the names of the optimizer's tensors
+MEMORY = ("not enough memory", "can't allocate memory", "could not create a primitive")
 BUCKETS = 50  # parts of a run whose mean losses are remembered
 
 
@@ -380,4 +381,4 @@ def _is_memory(error: BaseException) -> bool:
     """Whether an error says that memory is exhausted; on the CPU torch has no type for it."""
     if isinstance(error, torch.OutOfMemoryError | MemoryError):
         return True
-    return "not enough memory" in str(error) or "can't allocate memory" in str(error)
+    return any(words in str(error) for words in MEMORY)  # of torch and of oneDNN
