@@ -20,6 +20,10 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "activation": ACTIVATIONS,
     "head_activation": ACTIVATIONS,
     "head_bias": ("none", "trained", "fixed"),
+    "label_head": ("", "classify", "choose", "tag", "span"),
+    "labelling": ("one", "many", "number"),
+    "pooling": ("first", "last", "mean"),
+    "label_activation": ("tanh", *ACTIVATIONS),
     "initialisation": ("normal", "truncated", "scaled", "scaled-truncated", "fan-in", "xavier"),
 }
 
@@ -93,6 +97,16 @@ class ModelConfig:
     head_bias: str = "none"  # one number for each token, trained or fixed
     head_scale: bool = False  # multiply by width ** -0.5 before the output matrix (T5)
 
+    # --- labels
+    label_head: str = ""  # classify or choose (a sequence), tag (tokens), span (an answer)
+    labels: tuple[str, ...] = ()
+    labelling: str = "one"  # a sequence has one of the labels, many, or a number instead
+    pooling: str = "first"  # whose vector stands for a sequence: first or last token, or the mean
+    label_layers: int = 0  # layers before the scores of the labels
+    label_activation: str = "tanh"  # of those layers
+    label_norm: bool = False  # a norm behind them (ModernBERT)
+    label_bias: bool = True
+
     # --- training
     dropout: float = 0.1
     attention_dropout: float = 0.1
@@ -134,6 +148,7 @@ class ModelConfig:
         if self.positions == "rotary" and self.head_width % 2:
             raise InputError(f"Rotary positions need an even head_width, not {self.head_width}.")
         object.__setattr__(self, "windowed", tuple(self.windowed))
+        object.__setattr__(self, "labels", tuple(self.labels))
         if any(not 0 <= layer < self.layers for layer in self.windowed):
             raise InputError(f"windowed names layers outside 0 to {self.layers - 1}.")
         if self.windowed and self.window < 1:
@@ -179,7 +194,7 @@ class ModelConfig:
 
     def to_dict(self) -> dict[str, Any]:
         """The configuration as JSON knows it."""
-        return {**asdict(self), "windowed": list(self.windowed)}
+        return {**asdict(self), "windowed": list(self.windowed), "labels": list(self.labels)}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> ModelConfig:
@@ -207,6 +222,7 @@ _KINDS: dict[str, tuple[type, ...]] = {
     "bool | None": (bool, type(None)),
     "int | None": (int, type(None)),
     "tuple[int, ...]": (list, tuple),
+    "tuple[str, ...]": (list, tuple),
 }
 
 

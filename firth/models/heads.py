@@ -13,6 +13,7 @@ from torch.nn.functional import gelu, linear
 
 from firth.errors import Misuse
 from firth.models.config import ModelConfig
+from firth.models.labels import LABEL_HEADS, LabelHead
 from firth.models.layers import ACTIVATIONS, make_norm
 
 
@@ -123,12 +124,17 @@ class BoundaryHead(nn.Module):
         return linear(self.prepare(left, right, place), table)  # (P, V)
 
 
+def _labels(count: Callable[[ModelConfig], int]) -> Callable[[ModelConfig], nn.Module]:
+    return lambda config: LabelHead(config, count(config))
+
+
 HEADS: dict[str, Callable[[ModelConfig], nn.Module]] = {
     "language": LanguageHead,
     "pooler": Pooler,
     "pair": PairHead,
     "replaced": ReplacedHead,
     "boundary": BoundaryHead,
+    **{name: _labels(count) for name, count in LABEL_HEADS.items()},
 }
 
 

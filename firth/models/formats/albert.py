@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from firth.models.formats.bert import FIELDS, FIXED, NAMES, REQUIRED
 from firth.models.formats.family import Family
+from firth.models.formats.labels import plain
 
 LAYER = "encoder.albert_layer_groups.0.albert_layers.0"
 TABLES = {name: theirs for name, theirs in NAMES.items() if "blocks" not in name}
@@ -36,6 +37,7 @@ ALBERT = Family(
         "heads.language.weight": "predictions.decoder.weight",
         "heads.pair.dense": "sop_classifier.classifier",
     },
+    task_heads=plain("Albert"),
     fixed={**FIXED, "shared": True},
     fields=FIELDS | ENDS | {"embedding_width": "embedding_size"},
     defaults={
@@ -62,6 +64,7 @@ REMBERT = Family(
         "heads.language.bias": "cls.predictions.decoder.bias",
         "heads.language.weight": "cls.predictions.decoder.weight",
     },
+    task_heads=plain("RemBert"),
     fixed=FIXED,
     fields=FIELDS
     | ENDS

@@ -10,6 +10,7 @@ from typing import Any
 
 from firth.models.config import ModelConfig
 from firth.models.formats.family import Family
+from firth.models.formats.labels import TaskHead, layered, plain
 
 BLOCKS = {
     "encoder.blocks.*.attention.qkv": "encoder.layer.*.attention.self.{query,key,value}",
@@ -78,6 +79,7 @@ BERT = Family(
         "heads.language.weight": "cls.predictions.decoder.weight",
         "heads.pair.dense": "cls.seq_relationship",
     },
+    task_heads=plain("Bert"),
     fixed=FIXED,
     fields=FIELDS,
     defaults={"tie_word_embeddings": True, "pad_token_id": 0, "layer_norm_eps": 1e-12},
@@ -112,6 +114,7 @@ def _roberta(name: str, classes: str) -> Family:
             "heads.language.bias": "lm_head.bias",
             "heads.language.weight": "lm_head.decoder.weight",
         },
+        task_heads=layered(classes, "classifier.dense", "classifier.out_proj", activation="tanh"),
         fixed={**FIXED, "head_activation": "gelu"},
         fields=FIELDS | {"begin_id": "bos_token_id", "end_id": "eos_token_id"},
         defaults={
@@ -155,6 +158,14 @@ ELECTRA = Family(
         "heads.language.weight": "generator_lm_head.weight",
         "heads.replaced.dense": "discriminator_predictions.dense",
         "heads.replaced.output": "discriminator_predictions.dense_prediction",
+    },
+    task_heads={
+        **layered("Electra", "classifier.dense", "classifier.out_proj", activation="gelu"),
+        "choose": TaskHead(
+            cls="ElectraForMultipleChoice",
+            names={"layers.0": "sequence_summary.summary", "output": "classifier"},
+            shape={"label_layers": 1, "label_activation": "gelu"},
+        ),
     },
     fixed={**FIXED, "head_activation": "gelu"},
     fields=FIELDS,

@@ -8,6 +8,7 @@ from firth.errors import InputError
 from firth.models.config import ModelConfig
 from firth.models.formats.bert import FIELDS, FIXED, NAMES
 from firth.models.formats.family import Family, refuse_unless_equal
+from firth.models.formats.labels import layered
 
 ATTENTION = "encoder.layer.*.attention.self.{query_proj,key_proj,value_proj}"
 DISTANCES = {
@@ -56,6 +57,7 @@ DEBERTA = Family(
         "heads.language.bias": "cls.predictions.bias",
         "heads.language.weight": "cls.predictions.decoder.weight",
     },
+    task_heads=layered("DebertaV2", "pooler.dense", "classifier", activation="gelu", choose=True),
     fixed={
         **{name: value for name, value in FIXED.items() if name != "positions"},
         "relative": "disentangled",

@@ -36,6 +36,7 @@ from firth.models.formats.t5 import MT5, MT5_GATED, T5, T5_GATED
 from firth.models.formats.weights import Weights, open_weights, write_weights
 from firth.models.formats.xlm import XLM
 from firth.models.heads import HEADS
+from firth.models.labels import LABEL_HEADS
 from firth.models.layers import Fused
 from firth.models.transformer import Transformer
 
@@ -60,7 +61,28 @@ def family_of(config: ModelConfig, heads: Iterable[str] = ()) -> Family | None:
     """
     own_first = sorted(FAMILIES, key=lambda family: family.name != config.family)
     wanted = tuple(heads)
-    return next((one for one in own_first if one.has(wanted) and one.fits(config)), None)
+    return next((one for one in own_first if one.has(wanted) and one.fits(config, wanted)), None)
+
+
+def labelled(
+    config: ModelConfig, head: str, labels: Iterable[str] = (), labelling: str = "one"
+) -> tuple[ModelConfig, list[str]]:
+    """A model's configuration with a head for labels, as its family has it; and its heads.
+
+    >>> from firth.models.presets import preset
+    >>> config, heads = labelled(preset("bert-base").config, "classify", ["bad", "good"])
+    >>> config.labels, heads
+    (('bad', 'good'), ['pooler', 'classify'])
+    """
+    pooling = {"encoder": config.pooling, "decoder": "last", "encoder-decoder": "mean"}
+    usual: dict[str, Any] = {"pooling": pooling[config.architecture]}
+    bare = replace(config, label_head="", labels=())
+    family = family_of(bare)
+    row = family.task_heads.get(head) if family is not None else None
+    shape = {**usual, **(row.shape if row is not None else {})}
+    heads = ["pooler", head] if row is not None and row.pooler else [head]
+    shape |= {"label_head": head, "labels": tuple(labels), "labelling": labelling}
+    return replace(bare, **shape), heads
 
 
 def nameable_heads(config: ModelConfig, heads: Iterable[str]) -> list[str]:
@@ -120,7 +142,7 @@ def read_network(path: Path, *, dtype: torch.dtype | None = None) -> Transformer
     weights = open_weights(path)
     names = family.normal(weights) if family else {name: name for name in weights}
     config = _really_tied(config, family, names, weights)
-    heads = [name for name in HEADS if _has_head(name, config, family, names)]
+    heads = _heads(config, family, names)
     with torch.device("meta"):
         network = Transformer(config, heads)
     wanted = {name: _theirs(family, name) for name in network.state_dict()}
@@ -153,6 +175,15 @@ def _really_tied(
     return replace(config, tied=same and config.tied)
 
 
+def _heads(config: ModelConfig, family: Family | None, names: Mapping[str, str]) -> list[str]:
+    """The heads in a file. Those for labels share names: the class that wrote it tells."""
+    if family is not None and config.label_head:
+        pooler = family.task_heads[config.label_head].pooler
+        return ["pooler", config.label_head] if pooler else [config.label_head]
+    known = [name for name in HEADS if name not in LABEL_HEADS or name == config.label_head]
+    return [name for name in known if _has_head(name, config, family, names)]
+
+
 def _has_head(
     name: str, config: ModelConfig, family: Family | None, names: Mapping[str, str]
 ) -> bool:
@@ -183,6 +214,8 @@ def _check_names(
     extra = set(names) - {theirs for row in wanted.values() for theirs in row}
     if config.tied:
         extra.discard(_theirs(family, "heads.language.weight")[0])
+    if config.label_head and family is not None:  # older files keep a pooler that is not used
+        extra = {theirs for theirs in extra if ".pooler." not in theirs}
     for found, what in ((missing, "lacks"), (sorted(extra), "has more than the model:")):
         if found:
             more = f" and {len(found) - SHOWN} others" if len(found) > SHOWN else ""

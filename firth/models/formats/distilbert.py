@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from firth.models.formats.bert import FIXED
 from firth.models.formats.family import Family
+from firth.models.formats.labels import layered
 
 DISTILBERT = Family(
     name="distilbert",
@@ -26,6 +27,9 @@ DISTILBERT = Family(
         "heads.language.bias": "vocab_projector.bias",
         "heads.language.weight": "vocab_projector.weight",
     },
+    task_heads=layered(
+        "DistilBert", "pre_classifier", "classifier", activation="relu", choose=True
+    ),
     fixed={**FIXED, "norm_eps": 1e-12},
     fields={
         "vocabulary": "vocab_size",

@@ -10,12 +10,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 from torch import Tensor
 
 from firth.errors import InputError, MismatchError
 from firth.models.config import ModelConfig
+from firth.models.formats.labels import TaskHead, read_labels, write_labels
 
 ACTIVATIONS = {
     "gelu": "gelu",
@@ -44,6 +46,7 @@ class Family:
     prefix: str  # what stands before names in a class with a head
     names: Mapping[str, str]  # of the network
     head_names: Mapping[str, str] = field(default_factory=dict)  # these have no prefix
+    task_heads: Mapping[str, TaskHead] = field(default_factory=dict)  # heads for labels
     fixed: Mapping[str, Any]  # what is so in every model of the family
     fields: Mapping[str, str]  # our field -> theirs
     defaults: Mapping[str, Any] = field(default_factory=dict)  # theirs, where a file is silent
@@ -70,10 +73,18 @@ class Family:
             if key not in values:
                 raise InputError(f"config.json of a {self.name} model lacks {key}.")
             ours[name] = values[key]
-        ours |= self.read(values)
+        ours |= self._labels(values) | self.read(values)
         ours |= {name: _activation(ours[name]) for name in ACTIVE if name in ours}
         ours["end_id"] = _first(ours.get("end_id"))
         return ModelConfig.from_dict({**ours, "family": self.name})
+
+    def _labels(self, theirs: Mapping[str, Any]) -> dict[str, Any]:
+        """What our configuration says of a head for labels, if a class of theirs has one."""
+        named = theirs.get("architectures") or ()
+        for name, head in self.task_heads.items():
+            if head.cls in named:
+                return {"label_head": name, **head.shape, **read_labels(theirs, name)}
+        return {}
 
     def to_theirs(self, config: ModelConfig, heads: Iterable[str]) -> dict[str, Any]:
         """Their configuration from ours."""
@@ -84,44 +95,65 @@ class Family:
         }
         values |= self.required
         values |= self.write(config)
+        values |= write_labels(config.labels, config.labelling)
         return {"architectures": [self.class_for(heads)], "model_type": self.name, **values}
 
-    def fits(self, config: ModelConfig) -> bool:
+    def fits(self, config: ModelConfig, heads: Iterable[str] = ()) -> bool:
         """Whether a model of this shape can be written down this way without loss."""
         usual = {name: value for name, value in self.fixed.items() if name not in OUTSIDE}
         if any(getattr(config, name) != value for name, value in usual.items()):
             return False
         try:
-            again = self.config(self.to_theirs(config, ()))
+            again = self.config(self.to_theirs(config, heads))
         except (InputError, MismatchError):
             return False
-        same = {name: getattr(config, name) for name in OUTSIDE}
+        outside = OUTSIDE if config.label_head else (*OUTSIDE, "pooling")
+        same = {name: getattr(config, name) for name in outside}
         return replace(again, **same) == config
+
+    @cached_property
+    def all_classes(self) -> dict[str, tuple[str, ...]]:
+        """Every class of theirs with its heads, those for labels too."""
+        pooled = {True: ("pooler",), False: ()}
+        labelled = {
+            head.cls: (*pooled[head.pooler], name) for name, head in self.task_heads.items()
+        }
+        return {**labelled, **self.classes}
 
     def has(self, heads: Iterable[str]) -> bool:
         """Whether a class of theirs has all of these heads."""
-        return any(set(heads) <= set(has) for has in self.classes.values())
+        return any(set(heads) <= set(has) for has in self.all_classes.values())
 
     def class_for(self, heads: Iterable[str]) -> str:
         """Their class that has just these heads, or the nearest that has no fewer."""
         wanted = set(heads)
-        fitting = [name for name, has in self.classes.items() if wanted <= set(has)]
+        fitting = [name for name, has in self.all_classes.items() if wanted <= set(has)]
         if not fitting:
             raise MismatchError(
                 f"No class of the family {self.name} has the heads {', '.join(sorted(wanted))}."
             )
-        return min(reversed(fitting), key=lambda name: len(self.classes[name]))
+        return min(reversed(fitting), key=lambda name: len(self.all_classes[name]))
 
     def is_bare(self, heads: Iterable[str]) -> bool:
         """Whether the class for these heads puts nothing before the names of the network."""
         return self.class_for(heads) == list(self.classes)[-1]
+
+    @cached_property
+    def all_head_names(self) -> dict[str, str]:
+        """The rows of every head."""
+        rows = {
+            f"heads.{name}.{ours}": theirs
+            for name, head in self.task_heads.items()
+            for ours, theirs in head.names.items()
+        }
+        return {**self.head_names, **rows}
 
     def their_names(self, ours: str) -> list[str]:
         """Where a parameter of ours is found: several names when ours is made of several.
 
         The names are those of a class with a head.
         """
-        for table, prefix in ((self.names, self.prefix), (self.head_names, "")):
+        for table, prefix in ((self.names, self.prefix), (self.all_head_names, "")):
             for row, theirs in table.items():
                 if matched := re.fullmatch(_pattern(row), ours):
                     *numbers, suffix = matched.groups(default="")
@@ -141,7 +173,7 @@ class Family:
         found: dict[str, str] = {}
         begun = [re.sub(r"gamma$", "weight", re.sub(r"beta$", "bias", name)) for name in theirs]
         has_prefix = bool(self.prefix) and any(name.startswith(self.prefix) for name in begun)
-        heads = tuple(_expand(name)[0].split("*")[0] for name in self.head_names.values())
+        heads = tuple(_expand(name)[0].split("*")[0] for name in self.all_head_names.values())
         for name, stored in zip(begun, theirs, strict=True):
             bare = not has_prefix and not (heads and name.startswith(heads))
             full = self.prefix + name if bare else name

@@ -6,6 +6,7 @@ from typing import Any
 
 from firth.models.config import ModelConfig
 from firth.models.formats.family import Family
+from firth.models.formats.labels import scored
 from firth.models.formats.llama import (
     DEFAULTS,
     FIELDS,
@@ -65,6 +66,7 @@ GEMMA3 = Family(
     prefix="model.",
     names={**NAMES, **QK_NORMS, **NORMS},
     head_names=HEAD,
+    task_heads=scored("Gemma3Text"),
     fixed={
         **FIXED,
         "norm": "rms-plus-one",

@@ -9,6 +9,7 @@ from typing import Any
 
 from firth.models.config import ModelConfig
 from firth.models.formats.family import Family
+from firth.models.formats.labels import plain, scored
 
 BLOCKS = {
     "decoder.blocks.*.attention.qkv": "h.*.attn.c_attn",
@@ -66,6 +67,7 @@ GPT1 = Family(
         **BLOCKS,
     },
     head_names={"heads.language.weight": "lm_head.weight"},
+    task_heads=scored("OpenAIGPT"),
     fixed={
         "architecture": "decoder",
         "positions": "learned",
@@ -99,6 +101,11 @@ GPT2 = Family(
         "decoder.final_norm": "ln_f",
     },
     head_names={"heads.language.weight": "lm_head.weight"},
+    task_heads={
+        **scored("GPT2"),
+        "tag": plain("GPT2")["tag"],
+        "span": plain("GPT2")["span"],
+    },
     fixed={
         "architecture": "decoder",
         "positions": "learned",

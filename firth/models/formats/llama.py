@@ -9,6 +9,7 @@ from typing import Any
 
 from firth.models.config import ModelConfig
 from firth.models.formats.family import Family
+from firth.models.formats.labels import scored
 from firth.models.formats.rotary import FULL, SLIDING, layer_types, one_base, sliding
 
 NAMES = {
@@ -100,6 +101,7 @@ LLAMA = Family(
     prefix="model.",
     names=NAMES,
     head_names=HEAD,
+    task_heads=scored("Llama"),
     fixed=FIXED,
     fields=FIELDS,
     defaults=DEFAULTS,
@@ -127,6 +129,7 @@ MISTRAL = Family(
     prefix="model.",
     names=NAMES,
     head_names=HEAD,
+    task_heads=scored("Mistral"),
     fixed=FIXED,
     fields=FIELDS,
     defaults={**DEFAULTS, "sliding_window": 4096},
@@ -168,6 +171,7 @@ QWEN2 = Family(
     prefix="model.",
     names=NAMES,
     head_names=HEAD,
+    task_heads=scored("Qwen2"),
     fixed={**FIXED, "qkv_bias": True},
     fields=FIELDS,
     defaults=QWEN_DEFAULTS,
@@ -182,6 +186,7 @@ QWEN3 = Family(
     prefix="model.",
     names={**NAMES, **QK_NORMS},
     head_names=HEAD,
+    task_heads=scored("Qwen3"),
     fixed={**FIXED, "qk_norm": True},
     fields=FIELDS,
     defaults={**QWEN_DEFAULTS, "head_dim": 128},

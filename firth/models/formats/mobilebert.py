@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from firth.models.formats.bert import FIELDS, FIXED, NAMES
 from firth.models.formats.family import Family
+from firth.models.formats.labels import plain
 
 LAYERS = {
     "down": "bottleneck.input.dense",
@@ -49,6 +50,7 @@ def _mobilebert(pooler: tuple[str, ...]) -> Family:
             "heads.language.extension": "cls.predictions.dense.weight",
             "heads.pair.dense": "cls.seq_relationship",
         },
+        task_heads=plain("MobileBert", pooler=bool(pooler)),
         fixed={**FIXED, "norm": "affine", "trigrams": True, "tied": True},
         fields={name: theirs for name, theirs in FIELDS.items() if name != "tied"}
         | {

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from firth.models.config import ModelConfig
 from firth.models.formats.family import Family
+from firth.models.formats.labels import TaskHead, plain
 from firth.models.formats.rotary import (
     FULL,
     SLIDING,
@@ -53,6 +55,7 @@ DEFAULTS = {
     "mlp_bias": False,
     "classifier_bias": False,
     "classifier_activation": "gelu",
+    "classifier_pooling": "cls",
     "global_attn_every_n_layers": 3,
     "local_attention": 128,
     "mlp_dropout": 0.0,
@@ -88,6 +91,18 @@ def _write(config: ModelConfig, inclusive: int) -> dict[str, Any]:
     }
 
 
+POOLING = {"cls": "first", "mean": "mean"}
+
+
+def _read_encoder(theirs: dict[str, Any]) -> dict[str, Any]:
+    return {**_read(theirs, inclusive=1), "pooling": POOLING[theirs["classifier_pooling"]]}
+
+
+def _write_encoder(config: ModelConfig) -> dict[str, Any]:
+    pooling = "mean" if config.pooling == "mean" else "cls"
+    return {**_write(config, inclusive=1), "classifier_pooling": pooling}
+
+
 def _names(side: str, qkv: str) -> dict[str, str]:
     names = {
         "embedding.norm": "embeddings.norm",
@@ -112,6 +127,17 @@ def _head(theirs: str) -> dict[str, str]:
     }
 
 
+def _task_heads(cls: str, heads: tuple[str, ...], **shape: Any) -> dict[str, TaskHead]:
+    """Every head has a layer and a norm of its own, as the language model's has."""
+    names = {"layers.0": "head.dense", "norm": "head.norm", "output": "classifier"}
+    shape = {"label_layers": 1, "label_activation": "gelu", "label_norm": True, **shape}
+    return {
+        head: replace(row, names=names, pooler=False, shape=shape)
+        for head, row in plain(cls).items()
+        if head in heads
+    }
+
+
 # The encoder's window counts both ends, the decoder's does not.
 MODERNBERT = Family(
     name="modernbert",
@@ -119,12 +145,13 @@ MODERNBERT = Family(
     prefix="model.",
     names=_names("encoder", "Wqkv"),
     head_names=_head("head"),
+    task_heads=_task_heads("ModernBert", ("classify", "choose", "tag", "span")),
     fixed={**FIXED, "architecture": "encoder"},
     fields=FIELDS,
     defaults=DEFAULTS,
     required={"decoder_bias": True},
-    read=lambda theirs: _read(theirs, inclusive=1),
-    write=lambda config: _write(config, inclusive=1),
+    read=_read_encoder,
+    write=_write_encoder,
 )
 
 MODERNBERT_DECODER = Family(
@@ -133,6 +160,7 @@ MODERNBERT_DECODER = Family(
     prefix="model.",
     names=_names("decoder", "{q_proj,k_proj,v_proj}"),
     head_names=_head("lm_head"),
+    task_heads=_task_heads("ModernBertDecoder", ("classify",), pooling="last", label_bias=False),
     fixed={**FIXED, "architecture": "decoder"},
     fields=FIELDS,
     defaults=DEFAULTS,

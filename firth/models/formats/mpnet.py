@@ -7,6 +7,7 @@ from typing import Any
 from firth.models.config import ModelConfig
 from firth.models.formats.bert import FIELDS, FIXED, NAMES
 from firth.models.formats.family import Family
+from firth.models.formats.labels import layered
 
 OFFSET = 2  # positions count from behind the padding token's number, which is always 1
 
@@ -36,6 +37,7 @@ MPNET = Family(
         "heads.language.bias": "lm_head.bias",
         "heads.language.weight": "lm_head.decoder.weight",
     },
+    task_heads=layered("MPNet", "classifier.dense", "classifier.out_proj", activation="tanh"),
     fixed={
         **FIXED,
         "head_activation": "gelu",

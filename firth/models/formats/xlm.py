@@ -7,6 +7,7 @@ from typing import Any
 from firth.errors import InputError
 from firth.models.config import ModelConfig
 from firth.models.formats.family import Family
+from firth.models.formats.labels import TaskHead, plain
 
 # Older files say `n_words` for the vocabulary, and `…_index` for tokens with a role.
 OLD = {
@@ -52,6 +53,12 @@ XLM = Family(
     head_names={
         "heads.language.weight": "pred_layer.proj.weight",
         "heads.language.bias": "pred_layer.proj.bias",
+    },
+    task_heads={
+        "classify": TaskHead(
+            cls="XLMForSequenceClassification", names={"output": "sequence_summary.summary"}
+        ),
+        "tag": plain("XLM")["tag"],
     },
     fixed={
         "architecture": "encoder",

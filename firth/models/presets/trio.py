@@ -24,7 +24,7 @@ def _members(
 ) -> dict[str, Preset]:
     """One kind in every size; `share`: a side has the size's layers divided by this."""
     return family(
-        MODERN | dict(family=written_as, architecture=architecture),
+        MODERN | dict(family=written_as, architecture=architecture, pooling="mean"),
         {
             names.format(name): row | dict(layers=row["layers"] // share)
             for name, row in SIZES.items()
