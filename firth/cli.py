@@ -5,23 +5,18 @@ values for `--json` and a view of them for people. Results go to stdout, progres
 stderr. Heavy imports stay inside the verbs, so that `firth --help` answers at once.
 """
 
-import inspect
-import json
-import sys
-import traceback
-from collections.abc import Callable
 from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from firth.errors import FirthError, Misuse
+from firth import task_verbs, vector_verbs
+from firth.errors import Misuse
+from firth.verbs import AnyModel, Output, assignments, verb
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
     from firth.text.readers import Reading
 
 Option, Argument = typer.Option, typer.Argument
@@ -36,68 +31,7 @@ tokenizer_app = typer.Typer(help="Train tokenizers and look at them.", no_args_i
 app.add_typer(tokenizer_app, name="tokenizer")
 
 
-class Output(NamedTuple):
-    """What a verb has to say."""
-
-    values: dict[str, Any]
-    view: list["RenderableType"]
-
-
-def verb(group: typer.Typer, name: str) -> Callable[[Callable[..., Output]], Callable[..., None]]:
-    """Register a verb: gives it `--json` and `--debug`, its errors a sentence and an exit code."""
-
-    def register(function: Callable[..., Output]) -> Callable[..., None]:
-        def run(*, json_: bool, debug: bool, **options: Any) -> None:
-            try:
-                output = function(**options)
-                if json_:
-                    print(json.dumps(output.values, default=str))
-                else:
-                    _console().print(*output.view, sep="\n")
-            except BrokenPipeError:
-                raise
-            except (FirthError, KeyboardInterrupt, Exception) as error:
-                if debug:
-                    traceback.print_exc()
-                print(f"firth: {_sentence(error, debug)}", file=sys.stderr)
-                raise typer.Exit(getattr(error, "exit_code", 1)) from None
-
-        signature = inspect.signature(function)
-        extra = [
-            inspect.Parameter(key, inspect.Parameter.KEYWORD_ONLY, default=False, annotation=hint)
-            for key, hint in (("json_", Json), ("debug", Debug))
-        ]
-        run.__name__, run.__doc__ = function.__name__, function.__doc__
-        run.__signature__ = signature.replace(  # type: ignore[attr-defined]
-            parameters=[*signature.parameters.values(), *extra]
-        )
-        run.__annotations__ = {**function.__annotations__, "json_": Json, "debug": Debug}
-        group.command(name)(run)
-        return run
-
-    return register
-
-
-def _sentence(error: BaseException, debug: bool) -> str:
-    if isinstance(error, KeyboardInterrupt):
-        return "Interrupted; nothing half-written has its final name."
-    if isinstance(error, FirthError):
-        return str(error)
-    hint = "" if debug else " Run it again with --debug to see where."
-    return f"Unexpected {type(error).__name__}: {error}.{hint}"
-
-
-def _console() -> Any:
-    from rich.console import Console
-
-    sys.stdout.reconfigure(errors="replace")  # type: ignore[union-attr]
-    return Console(highlight=False, markup=False, emoji=False)
-
-
 # ---- options that several verbs share ---------------------------------------------------------
-
-Json = Annotated[bool, Option("--json", help="Print one JSON object and nothing else.")]
-Debug = Annotated[bool, Option("--debug", help="Show where an error came from.")]
 
 
 class Documents(StrEnum):
@@ -328,7 +262,7 @@ def objectives(
     return Output(values, terminal.objectives(examples, reasons))
 
 
-@verb(app, "pretrain")
+@verb(app, "pretrain", opens_models=True)
 def pretrain(
     preset: Annotated[str, Option(help="The network: see `firth presets`.")],
     data: Annotated[Path, Option(help="Shards that `firth prepare` made.")],
@@ -340,9 +274,11 @@ def pretrain(
     tokens: Annotated[str, Option(help="or so many tokens (10M and 1e7 will do),")] = "0",
     minutes: Annotated[float, Option(min=0, help="or so many minutes.")] = 0.0,
     from_: Annotated[
-        Path | None, Option("--from", help="Go on from this model, on new text.")
+        str | None, Option("--from", metavar="MODEL", help="Go on from this model, on new text.")
     ] = None,
-    teacher: Annotated[Path | None, Option(help="Learn from this larger model as well.")] = None,
+    teacher: Annotated[
+        str | None, Option(metavar="MODEL", help="Learn from this larger model as well.")
+    ] = None,
     seed: Annotated[int, Option(help="Another seed, another run.")] = 0,
     set_: Annotated[
         list[str] | None,
@@ -370,7 +306,7 @@ def pretrain(
             source=from_,
             teacher=teacher,
             seed=seed,
-            changes=_changes(set_ or []),
+            changes=assignments(set_ or [], "--set", "rate=1e-3"),
             resume=resume,
             listener=listener,
         )
@@ -390,17 +326,6 @@ def _count(text: str) -> int:
     return int(count)
 
 
-def _changes(pairs: list[str]) -> dict[str, str]:
-    """`key=value` pairs."""
-    changes = {}
-    for pair in pairs:
-        key, equals, value = pair.partition("=")
-        if not equals or not key:
-            raise Misuse(f"--set takes KEY=VALUE, such as rate=1e-3, not {pair!r}.")
-        changes[key.strip()] = value.strip()
-    return changes
-
-
 @verb(app, "presets")
 def presets(
     name: Annotated[str | None, Argument(help="Show this one with all its fields.")] = None,
@@ -416,9 +341,17 @@ def presets(
     return Output({"presets": [row.values() for row in rows]}, [terminal.presets(rows)])
 
 
-@verb(app, "export")
+verb(app, "tasks")(task_verbs.tasks)
+verb(app, "finetune", opens_models=True)(task_verbs.finetune)
+verb(app, "evaluate", opens_models=True)(task_verbs.evaluate)
+verb(app, "predict", opens_models=True)(task_verbs.predict)
+verb(app, "embed", opens_models=True)(vector_verbs.embed)
+verb(app, "search", opens_models=True)(vector_verbs.search)
+
+
+@verb(app, "export", opens_models=True)
 def export(
-    model: Annotated[Path, Argument(metavar="MODEL", help="A run or model directory.")],
+    model: AnyModel,
     out: Annotated[Path, Argument(metavar="OUT", help="The directory to write.")],
     to: Annotated[str, Option(help="hf: a Hugging Face checkpoint.")] = "hf",
 ) -> Output:

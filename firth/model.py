@@ -2,21 +2,49 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 
-from firth.errors import InputError, MismatchError, Misuse, storage_errors
+from firth.adapt.files import base_of, load_adapter
+from firth.errors import FirthError, MismatchError, Misuse, storage_errors
 from firth.files import write_json
+from firth.inference.embed import (
+    Embedder,
+    Floats,
+    Layer,
+    TokenVector,
+    embed,
+    embed_tokens,
+    make_embedder,
+)
 from firth.inference.fill import Guess, fill
 from firth.inference.generate import continue_text
+from firth.inference.search import Hit, Index, open_index, search
 from firth.models.config import ModelConfig
 from firth.models.formats.directory import family_of, read_network, write_network
+from firth.models.formats.gguf import read_gguf
+from firth.models.formats.hub import resolve
+from firth.models.formats.sentence import Sentence, read_sentence, write_sentence
 from firth.models.transformer import Transformer, count_parameters
+from firth.runs import RUN, read_run
+from firth.tasks.table import TASKS
+from firth.tasks.tag import are_entities
+from firth.tasks.task import Facts
 from firth.text.tokenizer import Tokenizer
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+# What may stand before a text that is searched, and before a query, if a model's files have it.
+PROMPTS = {"document": ("document", "passage", "corpus"), "query": ("query",)}
+LENGTH = 384  # tokens of a text, where nothing says how many a model was taught with
+# What the options of a task are, where nothing says so.
+USUAL_OPTIONS: dict[str, dict[str, Callable[[ModelConfig], Any]]] = {
+    "tag": {"entities": lambda config: are_entities(set(config.labels))},
+    "span": {"unanswered": lambda config: False, "threshold": lambda config: 0.0},
+}
 
 
 @dataclass
@@ -26,6 +54,9 @@ class Model:
     network: Transformer
     tokenizer: Tokenizer | None
     path: Path | None = None
+    source: str | None = None  # what it was asked for as, perhaps a name on the hub
+    sentence: Sentence | None = None  # how it makes one vector of a text, where its files say so
+    task: Facts | None = None  # what it was taught to do
 
     @property
     def config(self) -> ModelConfig:
@@ -39,15 +70,76 @@ class Model:
 
     def fill(self, text: str, *, top: int = 5) -> list[list[Guess]]:
         """The likeliest tokens for each mask of a text, best first."""
-        return fill(self.network, self._tokenizer(), text, top=top)
+        return fill(self.network, self.tokenizer_needed(), text, top=top)
 
     def generate(self, prompt: str, *, max_new_tokens: int = 40) -> str:
         """The likeliest continuation of a prompt, without the prompt."""
-        return continue_text(self.network, self._tokenizer(), prompt, most=max_new_tokens)
+        return continue_text(self.network, self.tokenizer_needed(), prompt, most=max_new_tokens)
 
-    def _tokenizer(self) -> Tokenizer:
+    def embed(
+        self,
+        texts: Sequence[str],
+        *,
+        pooling: str | None = None,
+        layer: Layer | None = None,
+        normalize: bool | None = None,
+        prompt: str | None = None,
+    ) -> Floats:
+        """One vector for each text, (n, W): as the model's files say, or as is asked for.
+
+        `pooling` is mean, cls, last, max, …; `layer` is one, or several whose mean is taken.
+        """
+        options = {"pooling": pooling, "layer": layer, "normalize": normalize, "prompt": prompt}
+        return embed(self.embedder(**options), texts)  # type: ignore[arg-type]
+
+    def tokens(self, text: str, *, layer: Layer | None = None) -> list[TokenVector]:
+        """One vector for each token of a text, with the characters it stands for."""
+        return embed_tokens(self.embedder(layer=layer), text)
+
+    def index(self, file: str | Path, *, place: str | Path | None = None) -> Index:
+        """The vectors of all rows of a file, kept beside it (or at `place`) to be searched."""
+        return open_index(self.embedder(normalize=True, role="document"), file, place=place)
+
+    def search(self, where: Sequence[str] | Index | Path, query: str, *, top: int = 5) -> list[Hit]:
+        """The texts nearest to a query, best first: of a list, an index or a file."""
+        if isinstance(where, str | Path):
+            where = self.index(where)
+        if not isinstance(where, Index):
+            texts = list(where)
+            written = self.embedder(normalize=True, role="document")
+            where = Index(embed(written, texts), texts)
+        return search(self.embedder(normalize=True, role="query"), where, query, top=top)
+
+    def embedder(
+        self,
+        *,
+        pooling: str | None = None,
+        layer: Layer | None = None,
+        normalize: bool | None = None,
+        prompt: str | None = None,
+        role: str = "",
+        batch: int = 0,
+    ) -> Embedder:
+        """How this model makes vectors of texts; `role`: of those that are searched, or a query."""
+        names = PROMPTS.get(role, ())
+        there = [name for name in names if self.sentence and name in self.sentence.prompts]
+        return make_embedder(
+            self.network,
+            self.tokenizer_needed(),
+            self.sentence,
+            pooling=pooling,
+            layer=layer,
+            normalize=normalize,
+            prompt=there[0] if there and prompt is None else prompt,
+            batch=batch,
+        )
+
+    def tokenizer_needed(self) -> Tokenizer:
+        """Its tokenizer, where there is no doing without."""
         if self.tokenizer is None:
-            raise MismatchError(f"{self.path} has no tokenizer, so it understands no text.")
+            raise MismatchError(
+                f"{self.source or self.path} has no tokenizer, so it understands no text."
+            )
         return self.tokenizer
 
     def save(self, path: str | Path, *, dtype: torch.dtype | None = None) -> str:
@@ -64,6 +156,8 @@ class Model:
                 write_json(folder / "generation_config.json", _generation(self.config))
             if self.tokenizer is not None:
                 self.tokenizer.save(folder)
+            if self.sentence is not None:
+                write_sentence(self.sentence, folder, self.config.width)
         return family
 
 
@@ -78,10 +172,20 @@ def _generation(config: ModelConfig) -> dict[str, int | bool]:
     return {name: id for name, id in ids.items() if id is not None}
 
 
-def load(source: str | Path, *, dtype: str | None = None, device: str = "cpu") -> Model:
-    """Open a model: a run directory or a Hugging Face directory.
+def load(
+    source: str | Path,
+    *,
+    dtype: str | None = None,
+    device: str = "cpu",
+    revision: str | None = None,
+    offline: bool = False,
+    allow_legacy: bool = False,
+) -> Model:
+    """Open a model: a run directory, a Hugging Face directory, a GGUF file, or a name on the hub.
 
-    `dtype` is that of the file unless one is named: float32, bfloat16 or float16.
+    `dtype` is that of the file unless one is named: float32, bfloat16 or float16. A name may say
+    its revision, as in "org/name@main"; `offline`, the hub is not asked, only its cache. With
+    `allow_legacy`, a model that is only a pickle is read too, and rewritten as safetensors.
 
     >>> import tempfile; folder = tempfile.mkdtemp()
     >>> from firth.models.presets import preset
@@ -93,25 +197,80 @@ def load(source: str | Path, *, dtype: str | None = None, device: str = "cpu") -
     """
     if dtype is not None and dtype not in DTYPES:
         raise Misuse(f"There is no dtype {dtype!r}; known are {', '.join(DTYPES)}.")
-    path = Path(source)
-    if not path.exists():
-        raise InputError(f"There is no model at {path}: no such directory.")
-    network = read_network(path, dtype=DTYPES[dtype] if dtype else None)
-    has_tokenizer = (path / "tokenizer.json").is_file()
-    tokenizer = Tokenizer.load(path) if has_tokenizer else None
+    path = resolve(source, revision=revision, offline=offline, allow_legacy=allow_legacy)
+    if (base := base_of(path)) is not None:
+        return _adapted(path, base, dtype, device, offline, allow_legacy)
+    numbers = DTYPES[dtype] if dtype else None
+    sentence = read_sentence(path)
+    if path.suffix == ".gguf":
+        network, tokenizer = read_gguf(path, dtype=numbers)
+    else:
+        folder = path / sentence.folder if sentence is not None else path
+        network = read_network(folder, dtype=numbers)
+        tokenizer = Tokenizer.load(folder) if Tokenizer.found(folder) else None
     if tokenizer is not None and len(tokenizer) > network.config.vocabulary:
         raise MismatchError(
             f"The tokenizer in {path} has {len(tokenizer):,} tokens, the model only "
             f"{network.config.vocabulary:,}: they do not belong together."
         )
-    return Model(network.to(device).eval(), tokenizer, path)
+    if sentence is not None:
+        sentence.width(network.config.width)
+        if sentence.lowercase and tokenizer is not None:
+            tokenizer.lowercase()
+    network = network.to(device).eval()
+    return Model(network, tokenizer, path, str(source), sentence, _task(path, network.config))
 
 
-def export(source: str | Path, out: str | Path, *, to: str = "hf") -> str:
+def _adapted(
+    path: Path, base: str, dtype: str | None, device: str, offline: bool, allow_legacy: bool
+) -> Model:
+    """A model with an adapter on it."""
+    try:
+        model = load(base, device=device, offline=offline, allow_legacy=allow_legacy)
+    except FirthError as error:
+        raise type(error)(
+            f"{path} is an adapter, and its base cannot be opened. {error}"
+        ) from error
+    if model.network.tokens.weight.dtype != torch.float32:
+        model.network.float()  # adapters are learned, and name their base, in this precision
+    load_adapter(model.network, path)
+    if dtype:
+        model.network.to(DTYPES[dtype])
+    model.network.eval()
+    return replace(model, path=path, source=str(path), task=_task(path, model.network.config))
+
+
+def _task(path: Path, config: ModelConfig) -> Facts | None:
+    """What a model was taught to do: as its run says, or as its head and labels show."""
+    if (path / RUN).is_file() and "task" in (values := read_run(path)):
+        return Facts.from_dict(values["task"])
+    if not config.label_head:
+        return None
+    tasks = {task.head: name for name, task in reversed(TASKS.items())}
+    number = config.labelling == "number"
+    options = USUAL_OPTIONS.get(config.label_head, {})
+    return Facts(
+        task="regress" if number else tasks[config.label_head],
+        labels=config.labels,
+        labelling=config.labelling,
+        length=min(LENGTH, config.context),
+        options={name: guess(config) for name, guess in options.items()},
+    )
+
+
+def export(
+    source: str | Path,
+    out: str | Path,
+    *,
+    to: str = "hf",
+    revision: str | None = None,
+    offline: bool = False,
+    allow_legacy: bool = False,
+) -> str:
     """Write a model for the rest of the world; the name of the family it is written in."""
     if to != "hf":
         raise Misuse(f"A model can be exported to hf, not to {to!r}.")
-    model = load(source)
+    model = load(source, revision=revision, offline=offline, allow_legacy=allow_legacy)
     if family_of(model.config, model.network.heads) is None:
         raise MismatchError(
             f"No family that transformers knows has the shape and the heads of {source} "

@@ -2,37 +2,39 @@
 
 from __future__ import annotations
 
-import json
 import math
-import platform
-import re
-import resource
 import shutil
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
-import firth
 from firth.drawing import loss_curve
-from firth.errors import MismatchError, Misuse, StorageError, storage_errors
+from firth.errors import MismatchError, StorageError, storage_errors
 from firth.files import locked, sha256, write_json
 from firth.inference.samples import samples
 from firth.model import Model, load
 from firth.models.config import ModelConfig
 from firth.models.flops import measured_peak, training_flops
 from firth.models.formats.directory import nameable_heads
+from firth.models.formats.hub import resolve
 from firth.models.initial import initialise
 from firth.models.presets import preset as preset_named
 from firth.models.transformer import Transformer
-from firth.objectives.batch import Batch
 from firth.objectives.table import OBJECTIVES
-from firth.runs import LOCK, METRICS, RUN, fingerprint, read_metrics, read_run, write_card
+from firth.runs import (
+    LOCK,
+    METRICS,
+    RUN,
+    check_place,
+    fingerprint,
+    read_metrics,
+    versions,
+    write_card,
+)
 from firth.text.batches import Sampler
 from firth.text.shards import Shards
 from firth.text.tokenizer import Tokenizer
@@ -40,7 +42,8 @@ from firth.training.distillation import student_of
 from firth.training.job import Job, plan_job
 from firth.training.log import Figures, Listener, Log, tensorboard
 from firth.training.loop import Hooks, Loop
-from firth.training.losses import Trainee, heads_for
+from firth.training.losses import Trainee, heads_for, mean_losses
+from firth.training.machine import autocast, best_device, memory_used
 from firth.training.material import (
     check_objective,
     frequencies,
@@ -106,15 +109,16 @@ def pretrain(
     `changes` sets single fields: of the settings (`rate`, `length`, …), of the network
     (`model.layers`, …), of the objective (`objective.rate`, …).
     """
-    out, on = Path(out), torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    out, on = Path(out), best_device(device)
     shards = Shards(data)
     tokenizer = Tokenizer.load(data)
+    source, teacher = (path and resolve(path) for path in (source, teacher))
     budget = {"steps": steps, "tokens": tokens, "minutes": minutes}
     job = plan_job(
         preset, objective, tokenizer, budget, seed, changes or {}, source, teacher, on.type
     )
     begun = _lineage(job, shards)
-    _check_place(out, begun, resume)
+    check_place(out, begun, resume)
     check_objective(job, Sampler(shards, seed), tokenizer)
     trainee = build(job, tokenizer)
     with storage_errors(out, "Free some space or name another place."):
@@ -123,48 +127,6 @@ def pretrain(
         with storage_errors(out, "Free some space or name another place."):
             write_json(out / RUN, begun)
         return _train(job, trainee.to(on), tokenizer, shards, out, resume, listener, hooks, begun)
-
-
-def _check_place(out: Path, begun: Mapping[str, Any], resume: bool) -> None:
-    """A run goes into an empty place, or on where the same run stopped."""
-    if out.is_file():
-        raise Misuse(f"{out} is a file; a run needs a directory.")
-    if not out.is_dir() or not {path.name for path in out.iterdir()} - {LOCK}:
-        return
-    if not (out / RUN).is_file():
-        raise Misuse(f"{out} holds something other than a run; name an empty directory.")
-    found = read_run(out)
-    if not resume:
-        done = "a finished run" if found.get("finished") else "a run"
-        raise Misuse(f"{out} already holds {done}; add --resume to go on with it, or name another.")
-    if found.get("finished"):
-        raise Misuse(f"The run in {out} is finished; --from {out} learns on from its model.")
-    for part in ("job", "data", "parents"):
-        if different := _differences(found.get(part, {}), _plain(begun[part])):
-            raise Misuse(
-                f"The run in {out} was begun with another {different[0]}; resume it with the "
-                "command it was begun with."
-            )
-
-
-def _plain(value: Any) -> Any:
-    return json.loads(json.dumps(value))
-
-
-def _differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """The names of fields that are not the same; paths may be, as long as contents are not.
-
-    >>> _differences({"a": {"b": 1, "path": "x"}}, {"a": {"b": 2, "path": "y"}})
-    ['a.b']
-    """
-    found = []
-    for name, value in now.items():
-        other = before.get(name)
-        if isinstance(value, dict) and isinstance(other, dict):
-            found += [f"{name}.{inner}" for inner in _differences(other, value)]
-        elif other != value and name not in ("path", "source", "teacher"):
-            found.append(name)
-    return found
 
 
 def _lineage(job: Job, shards: Shards) -> dict[str, Any]:
@@ -180,12 +142,7 @@ def _lineage(job: Job, shards: Shards) -> dict[str, Any]:
             name: {"path": path, "sha256": fingerprint(Path(path))}
             for name, path in parents.items()
         },
-        "versions": {
-            "firth": firth.__version__,
-            "torch": torch.__version__,
-            "numpy": np.__version__,
-            "python": platform.python_version(),
-        },
+        "versions": versions(),
     }
 
 
@@ -216,14 +173,8 @@ def _train(
     guess = entropy(frequencies(shards, len(tokenizer)))
     loop = Loop(trainee, optimizer, job.settings, plan, out, log, hooks, device=device, guess=guess)
     if resume:
-        found = loop.restore()
-        log.resume(loop.state.step)
-        log.note(
-            f"Going on from step {found.step}."
-            if found
-            else "There is no checkpoint yet: the run begins at step 0."
-        )
-    if device.type == "cuda" and job.config.attention_dropout and loop.half:
+        loop.resume()
+    if device.type == "cuda" and job.config.attention_dropout and job.settings.precision == "bf16":
         log.note(
             "Packed attention kernels have no dropout of their own: attention_dropout is left "
             "out, the dropout behind each layer stays."
@@ -329,16 +280,6 @@ def _speed(job: Job, device: torch.device) -> Callable[[int, float], Figures]:
     return speed
 
 
-def memory_used(device: torch.device) -> int:
-    """The most bytes the run has held so far."""
-    if device.type == "cuda":
-        return torch.cuda.max_memory_allocated(device)
-    status = Path("/proc/self/status")  # ru_maxrss counts the memory of whoever started us
-    if status.is_file() and (found := re.search(r"VmHWM:\s+(\d+) kB", status.read_text())):
-        return int(found[1]) * 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-
-
 def _hooks(
     job: Job, trainee: Trainee, tokenizer: Tokenizer, shards: Shards, model: Model, hooks: Hooks
 ) -> Hooks:
@@ -349,14 +290,11 @@ def _hooks(
     batches = validation_batches(job, valid, tokenizer)
     shown = min(SHOWN, job.config.context // 2)
     texts = [tokenizer.decode(valid[i][:shown].tolist()) for i in range(min(SAMPLES, len(valid)))]
-    autocast = partial(
-        torch.autocast, trainee.device.type, torch.bfloat16, job.settings.precision == "bf16"
-    )
 
     @torch.no_grad()
     def validate() -> Figures:
-        with autocast():
-            figures: Figures = dict(validation_loss(trainee, batches))
+        with autocast(job.settings, trainee.device):
+            figures: Figures = dict(mean_losses(trainee, batches))
         return figures | {"samples": samples(trainee.network, tokenizer, texts)}
 
     def better() -> None:
@@ -369,23 +307,6 @@ def _hooks(
     return replace(hooks, validate=validate, better=better)
 
 
-def validation_loss(trainee: Trainee, batches: list[Batch]) -> dict[str, float]:
-    """Each loss over all batches, the share that was right, and their weighted sum."""
-    sums: dict[str, float] = {}
-    rights: dict[str, float] = {}
-    counts: dict[str, int] = {}
-    weights: dict[str, float] = {}
-    for batch in batches:
-        for name, term in trainee(batch).items():
-            sums[name] = sums.get(name, 0.0) + float(term.sum)
-            rights[name] = rights.get(name, 0.0) + float(term.right)
-            counts[name] = counts.get(name, 0) + term.count
-            weights[name] = term.weight
-    losses = {name: total / counts[name] for name, total in sums.items()}
-    right = {f"{name} right": value / counts[name] for name, value in rights.items()}
-    return {"loss": sum(weights[n] * value for n, value in losses.items()), **losses, **right}
-
-
 def _finish(job: Job, model: Model, loop: Loop, out: Path, begun: dict[str, Any]) -> Trained:
     """The run becomes a model: weights, curve, card."""
     state, metrics = loop.state, read_metrics(out)
@@ -396,7 +317,7 @@ def _finish(job: Job, model: Model, loop: Loop, out: Path, begun: dict[str, Any]
     for head in set(model.network.heads) - set(nameable_heads(job.config, model.network.heads)):
         del model.network.heads[head]  # it only served the learning (SpanBERT's boundary)
     family = model.save(out)
-    if state.best >= last.get("loss", math.inf):
+    if -state.best >= last.get("loss", math.inf):
         shutil.rmtree(out / "best", ignore_errors=True)  # the last is the best
     trained = Trained(
         path=out,

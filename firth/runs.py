@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import platform
+from collections.abc import Mapping
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from firth.errors import InputError
+import firth
+from firth.errors import InputError, Misuse
 from firth.files import atomic_file, sha256
 
 RUN, METRICS, CARD, LOCK = "run.json", "metrics.jsonl", "README.md", "run.lock"
@@ -24,6 +28,60 @@ def read_run(path: Path) -> dict[str, Any]:
     if not isinstance(values, dict) or "job" not in values:
         raise InputError(f"{file} does not describe a run.")
     return values
+
+
+def check_place(out: Path, begun: Mapping[str, Any], resume: bool) -> None:
+    """A run goes into an empty place, or on where the same run stopped."""
+    if out.is_file():
+        raise Misuse(f"{out} is a file; a run needs a directory.")
+    if not out.is_dir() or not {path.name for path in out.iterdir()} - {LOCK}:
+        return
+    if not (out / RUN).is_file():
+        raise Misuse(f"{out} holds something other than a run; name an empty directory.")
+    found = read_run(out)
+    if not resume:
+        done = "a finished run" if found.get("finished") else "a run"
+        raise Misuse(f"{out} already holds {done}; add --resume to go on with it, or name another.")
+    if found.get("finished"):
+        raise Misuse(
+            f"The run in {out} is finished; name another place to learn on from its model."
+        )
+    for part in ("job", "data", "parents"):
+        if different := _differences(found.get(part, {}), _plain(begun[part])):
+            raise Misuse(
+                f"The run in {out} was begun with another {different[0]}; resume it with the "
+                "command it was begun with."
+            )
+
+
+def _plain(value: Any) -> Any:
+    return json.loads(json.dumps(value))
+
+
+def _differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """The names of fields that are not the same; paths may be, as long as contents are not.
+
+    >>> _differences({"a": {"b": 1, "path": "x"}}, {"a": {"b": 2, "path": "y"}})
+    ['a.b']
+    """
+    found = []
+    for name, value in now.items():
+        other = before.get(name)
+        if isinstance(value, dict) and isinstance(other, dict):
+            found += [f"{name}.{inner}" for inner in _differences(other, value)]
+        elif other != value and name not in ("path", "source", "teacher"):
+            found.append(name)
+    return found
+
+
+def versions() -> dict[str, str]:
+    """Of everything that decides a run's bits."""
+    return {
+        "firth": firth.__version__,
+        "torch": version("torch"),
+        "numpy": version("numpy"),
+        "python": platform.python_version(),
+    }
 
 
 def fingerprint(path: Path) -> str:
@@ -84,6 +142,56 @@ def write_card(path: Path, values: dict[str, Any], example: str) -> None:
         "```",
         "",
         f"Everything that decided this run is in `{RUN}`. Made with {versions}.",
+        "",
+    ]
+    with atomic_file(path / CARD) as file:
+        file.write("\n".join(lines).encode())
+
+
+def write_tuned_card(path: Path, values: dict[str, Any]) -> None:
+    """The same for a model that was fine-tuned."""
+    job, results = values["job"], values["results"]
+    settings = job["settings"]
+    optimizer = settings["optimizer"]
+    rows = {
+        "task": f"{job['task']} ({job['recipe']} recipe)",
+        "from": values["parents"]["model"]["path"],
+        "strategy": f"{job['strategy']}: {results['trained']:,} of {results['parameters']:,} "
+        f"parameters trained ({results['share']:.2%})",
+        "examples": f"{results['train']:,} to learn from, {results['n']:,} to validate on",
+        "data": ", ".join(file["path"] for file in values["data"].values()),
+        "learned": f"{results['steps']:,} steps, {results['seconds']:.0f} seconds",
+        "optimizer": f"{optimizer['kind']}, rate {optimizer['rate']:g}, {settings['schedule']}",
+        "seed": settings["seed"],
+    }
+    figures = [
+        f"| {name} | {figure['value']:.4f} | {figure['low']:.4f} to {figure['high']:.4f} |"
+        for name, figure in results["metrics"].items()
+    ]
+    labels = values["task"]["labels"]
+    lines = [
+        f"# {path.resolve().name}",
+        "",
+        f"A model fine-tuned with Firth for {job['task']}.",
+        "",
+        "| | |",
+        "|---|---|",
+        *(f"| {name} | {value} |" for name, value in rows.items()),
+        *([f"| labels | {', '.join(labels)} |"] if labels else []),
+        "",
+        "| on the dev examples | | 95 % interval |",
+        "|---|---|---|",
+        *figures,
+        "",
+        *(f"- {note}" for note in results["notes"]),
+        "",
+        "```bash",
+        f"firth predict {path} --data FILE",
+        "```",
+        "",
+        f"Everything that decided this run is in `{RUN}`. Made with "
+        + ", ".join(f"{name} {version}" for name, version in values["versions"].items())
+        + ".",
         "",
     ]
     with atomic_file(path / CARD) as file:

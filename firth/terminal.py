@@ -30,13 +30,16 @@ from firth.text.stories import Summary
 from firth.text.tokenizer import Piece, Tokenizer
 
 if TYPE_CHECKING:  # these need torch, which most verbs do not
+    from firth.inference.embed_file import Embedded
     from firth.inference.fill import Guess
+    from firth.inference.search import Hit, Index
     from firth.models.presets import Preset
     from firth.pretraining import Trained
     from firth.tour import Passage, Tour
 
 COLOURS = ("black on #b8d8e8", "black on #f3d9a4", "black on #c9e4b4", "black on #e6c4dd")
 UNKNOWN = "white on red"
+SHOWN = 400  # characters of a text that was found
 
 
 @contextmanager
@@ -98,7 +101,7 @@ def _validation(figures: Mapping[str, Any]) -> Text:
 
 def trained(trained: Trained) -> list[RenderableType]:
     """A finished run."""
-    table = _table("", "")
+    table = new_table("", "")
     loss = "none" if trained.loss is None else f"{trained.loss:.3f}"
     figures = {
         "parameters": f"{trained.model.parameters:,}",
@@ -116,7 +119,7 @@ def trained(trained: Trained) -> list[RenderableType]:
 
 def report(report: Report) -> Table:
     """What was read, removed and repaired."""
-    table = _table("", "count")
+    table = new_table("", "count")
     rows = [("documents", report.documents), ("words", report.words)]
     rows.append(("characters", report.characters))
     rows += [(f"removed: {why}", count) for why, count in sorted(report.removed.items())]
@@ -128,7 +131,7 @@ def report(report: Report) -> Table:
 
 def prepared(prepared: Prepared) -> list[RenderableType]:
     """The shards that were made, and the report."""
-    table = _table("part", "documents", "sentences", "tokens", "shards")
+    table = new_table("part", "documents", "sentences", "tokens", "shards")
     for split, totals in prepared.splits.items():
         columns = ("documents", "sentences", "tokens", "shards")
         table.add_row(split, *(f"{totals[column]:,}" for column in columns))
@@ -142,11 +145,11 @@ def prepared(prepared: Prepared) -> list[RenderableType]:
 
 def stories(summary: Summary) -> list[RenderableType]:
     """What the stories hold, and the examples of each task."""
-    figures = _table("", "count")
+    figures = new_table("", "count")
     for what in ("stories", "words", "vocabulary"):
         figures.add_row(what, f"{getattr(summary, what):,}")
     figures.add_row("long test sentences that train has too", f"{summary.repeated:.1%}")
-    table = _table("task", "train", "dev", "test")
+    table = new_table("task", "train", "dev", "test")
     counts = list(summary.examples.items())
     for parts in zip(counts[::3], counts[1::3], counts[2::3], strict=True):
         table.add_row(parts[0][0].split("/")[0], *(f"{count:,}" for _, count in parts))
@@ -161,7 +164,7 @@ def tokenizers(tokenizers: Mapping[str, Tokenizer], texts: Sequence[str]) -> lis
         pieces.add_column(name, overflow="fold")
     for text in texts:
         pieces.add_row(text, *(_cut(t.kind, t.pieces(text)) for t in tokenizers.values()))
-    fit = _table("tokenizer", "kind", "vocabulary", "tokens", "tokens per word", "unknown")
+    fit = new_table("tokenizer", "kind", "vocabulary", "tokens", "tokens per word", "unknown")
     for name, tokenizer in tokenizers.items():
         coverage = tokenizer.coverage(texts)
         fit.add_row(
@@ -287,11 +290,57 @@ def _short(number: int) -> str:
 
 def preset(row: Preset) -> list[RenderableType]:
     """One preset with all its fields."""
-    table = _table("field", "value")
+    table = new_table("field", "value")
     for name, value in row.config.to_dict().items():
         table.add_row(name, str(value))
     about = f"{row.name}: {row.parameters:,} parameters with {', '.join(row.heads)}. {row.source}."
     return [about, table]
+
+
+def embedded(made: Embedded, limit: int) -> list[RenderableType]:
+    """A file of vectors, and what was not as it should be in the texts."""
+    speed = (made.rows - made.resumed) / max(made.seconds, 1e-9)
+    lines: list[RenderableType] = [
+        f"{made.rows:,} vectors of {made.width:,} numbers are in {made.out} "
+        f"({made.tokens:,} tokens; {speed:,.0f} texts a second)."
+    ]
+    if made.resumed:
+        lines.append(f"The first {made.resumed:,} were there from a run that was interrupted.")
+    return lines + _faults(made.faults, limit)
+
+
+def _faults(faults: Mapping[str, Mapping[str, int]], limit: int) -> list[RenderableType]:
+    """One line for each kind of row that is not as it should be."""
+    said = {
+        "empty": "empty: the vector of a text without words",
+        "repaired": "not UTF-8: bytes were replaced",
+        "cut": f"longer than the {limit:,} tokens the model sees: the rest was left out",
+        "not_finite": "more than the model can compute: the vector is not finite",
+    }
+    return [
+        Text(
+            f"{found['count']:,} {'row is' if found['count'] == 1 else 'rows are'} {said[fault]} "
+            f"(the first is row {found['first']:,}).",
+            "bold red" if fault == "not_finite" else "yellow",
+        )
+        for fault, found in faults.items()
+    ]
+
+
+def hits(index: Index, hits: Sequence[Hit], limit: int) -> list[RenderableType]:
+    """What was found, best first."""
+    table = Table()
+    for column in ("score", "row"):
+        table.add_column(column, justify="right", no_wrap=True)
+    table.add_column("text", overflow="fold")
+    for hit in hits:
+        text = "".join(c if c.isprintable() else " " for c in hit.text[: SHOWN + 1])
+        text = text if len(text) <= SHOWN else f"{text[:SHOWN]}…"
+        table.add_row(f"{hit.score:.3f}", f"{hit.row:,}", text)
+    if not index.built:
+        return [table]
+    told = f"The {len(index):,} texts are indexed in {index.path}; the next search is quicker."
+    return [table, told, *_faults(index.faults or {}, limit)]
 
 
 def tour(tour: Tour) -> list[RenderableType]:
@@ -325,7 +374,9 @@ def tour(tour: Tour) -> list[RenderableType]:
 
 def _learned(tour: Tour) -> Table:
     """One line for each network of the demo."""
-    table = _table("network", "parameters", "tokens", "tokens/s", "first loss", "validation loss")
+    table = new_table(
+        "network", "parameters", "tokens", "tokens/s", "first loss", "validation loss"
+    )
     for name, run in tour.trained.items():
         first = next(line for line in read_metrics(run.path) if line["kind"] == "step")
         table.add_row(
@@ -370,7 +421,7 @@ def _heading(text: str) -> Text:
     return Text(f"\n{text}\n", "bold")
 
 
-def _table(*columns: str) -> Table:
+def new_table(*columns: str) -> Table:
     table = Table()
     for i, column in enumerate(columns):
         table.add_column(column, justify="right" if i else "left")

@@ -14,6 +14,7 @@ import pytest
 
 # Several tests run at a time: more threads than cores would only wait for each other.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ["HF_HUB_OFFLINE"] = "1"  # no test may look beyond this machine
 
 SAMPLE = (Path(__file__).parent / "sample.txt").read_text(encoding="utf-8")
 

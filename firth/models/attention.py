@@ -22,9 +22,9 @@ from typing import Protocol
 
 import torch
 from torch import Tensor
-from torch.nn.functional import scaled_dot_product_attention
+from torch.nn.functional import pad, scaled_dot_product_attention
 
-from firth.models.cache import Cache
+from firth.models.cache import Cache, Past
 from firth.models.masks import Group, Mask, seen, take
 
 # (…, Q) and (…, L) places -> (…, H, Q, L), added to the scores: T5's bias.
@@ -37,23 +37,36 @@ class View(Protocol):
     """A lowered mask."""
 
     def attend(
-        self, q: Tensor, k: Tensor, v: Tensor, *, scale: float, dropout: float, terms: Terms | None
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        *,
+        scale: float,
+        dropout: float,
+        terms: Terms | None = None,
+        past: Past | None = None,
     ) -> Tensor:
         """Queries (N, H, D) look at keys and values (…, K, D); gives (N, H, D)."""
 
 
-def lower(mask: Mask, *, window: int, bias: Bias | None, half: bool, dense: bool = False) -> View:
-    """How a stream attends to itself. `half`: in half precision; `dense`: by explicit masks."""
-    if half and packs(mask.device) and bias is None and mask.pattern != "prefix":
+def lower(
+    mask: Mask, *, window: int, bias: Bias | None, half: bool, dense: bool = False, past: int = 0
+) -> View:
+    """How a stream attends to itself, and to `past` learned places before each sequence.
+
+    `half`: in half precision; `dense`: by explicit masks.
+    """
+    if half and packs(mask.device) and bias is None and mask.pattern != "prefix" and not past:
         return Packed(mask, mask, window)
-    return Rows(mask, window, bias, dense)
+    return Rows(mask, window, bias, dense, past)
 
 
-def lower_cross(queries: Mask, memory: Mask, *, half: bool) -> View:
+def lower_cross(queries: Mask, memory: Mask, *, half: bool, past: int = 0) -> View:
     """How the stream of a decoder attends to that of its encoder, sequence by sequence."""
-    if half and packs(memory.device):
+    if half and packs(memory.device) and not past:
         return Packed(queries, memory, 0)
-    return Across(queries, memory)
+    return Across(queries, memory, past)
 
 
 @cache
@@ -77,7 +90,15 @@ class Packed:
         self.window = (left, 0 if queries is keys and queries.pattern == "causal" else left)
 
     def attend(
-        self, q: Tensor, k: Tensor, v: Tensor, *, scale: float, dropout: float, terms: Terms | None
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        *,
+        scale: float,
+        dropout: float,
+        terms: Terms | None = None,
+        past: Past | None = None,
     ) -> Tensor:
         from torch.nn.attention.varlen import varlen_attn
 
@@ -102,34 +123,45 @@ class Packed:
 class Rows:
     """Each group of similar sequences as rows of equal length."""
 
-    def __init__(self, mask: Mask, window: int, bias: Bias | None, dense: bool) -> None:
-        self.mask, self.window, self.dense = mask, window, dense
+    def __init__(
+        self, mask: Mask, window: int, bias: Bias | None, dense: bool, past: int = 0
+    ) -> None:
+        self.mask, self.window, self.dense, self.past = mask, window, dense, past
         self.scores = [self._scores(group, bias) for group in mask.groups]
 
     def _scores(self, group: Group, bias: Bias | None) -> Tensor | None:
         """What the kernel is given beside queries and keys; None: nothing, or only `causal`."""
         if bias is None and not self.dense and self._causal():
             return None
-        allowed = group.allowed(self.window)
+        allowed = group.allowed(self.window, self.past)
+        keys = torch.arange(-self.past, group.length, device=self.mask.device)
         if allowed is None and self.dense:
-            allowed = torch.ones(1, 1, group.length, dtype=torch.bool, device=self.mask.device)
+            allowed = torch.ones_like(keys, dtype=torch.bool)[None, None]
         if bias is None:
             return None if allowed is None else allowed[:, None]
-        place = torch.arange(group.length, device=self.mask.device)
-        return _hide(bias(place, place)[None], allowed)
+        return _hide(bias(keys[self.past :], keys)[None], allowed)
 
     def _causal(self) -> bool:
-        return self.mask.pattern == "causal" and not self.window
+        return self.mask.pattern == "causal" and not self.window and not self.past
 
     def attend(
-        self, q: Tensor, k: Tensor, v: Tensor, *, scale: float, dropout: float, terms: Terms | None
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        *,
+        scale: float,
+        dropout: float,
+        terms: Terms | None = None,
+        past: Past | None = None,
     ) -> Tensor:
         parts = []
         for group, scores in zip(self.mask.groups, self.scores, strict=True):
             rows = group.pad(q), group.pad(k), group.pad(v)  # (G, L, ., D)
-            if terms is not None:
-                added = terms(rows[0].transpose(1, 2), rows[1].transpose(1, 2))
-                scores = _hide(added, group.allowed(self.window))
+            if terms is not None:  # learned places have none
+                added = pad(terms(rows[0].transpose(1, 2), rows[1].transpose(1, 2)), (self.past, 0))
+                scores = _hide(added, group.allowed(self.window, self.past))
+            rows = rows[0], *_behind(past, rows[1], rows[2])
             causal = scores is None and self._causal()
             parts.append(group.flat(_softmax(*rows, scores, scale, dropout, causal)))  # (n, H, D)
         if len(parts) == 1:
@@ -140,14 +172,23 @@ class Rows:
 class Across:
     """Rows of a decoder against the rows of its encoder."""
 
-    def __init__(self, queries: Mask, memory: Mask) -> None:
+    def __init__(self, queries: Mask, memory: Mask, past: int = 0) -> None:
         self.queries, self.memory = queries.rows, memory.rows
-        self.scores = None if self.memory.even else self.memory.real[:, None, None]
+        even = self.memory.even
+        self.scores = None if even else self.memory.seen_by_all(past)[:, None, None]
 
     def attend(
-        self, q: Tensor, k: Tensor, v: Tensor, *, scale: float, dropout: float, terms: Terms | None
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        *,
+        scale: float,
+        dropout: float,
+        terms: Terms | None = None,
+        past: Past | None = None,
     ) -> Tensor:
-        rows = self.queries.pad(q), self.memory.pad(k), self.memory.pad(v)
+        rows = self.queries.pad(q), *_behind(past, self.memory.pad(k), self.memory.pad(v))
         return self.queries.flat(_softmax(*rows, self.scores, scale, dropout))
 
 
@@ -159,17 +200,34 @@ class Cached:
         step = torch.arange(mask.longest, device=mask.device)
         queries = cache.lengths[:, None] + step  # (B, Q) their places
         keys = torch.arange(self.length, device=mask.device)
-        allowed = seen(queries[..., None], keys, keys.new_zeros(1), window)  # (B, Q, T)
+        prefix = (cache.lengths + mask.prefix)[:, None, None]
+        allowed = seen(queries[..., None], keys, prefix, window)  # (B, Q, T)
         self.scores = allowed[:, None]
         if bias is not None:
             self.scores = _hide(bias(queries, keys), allowed)
 
     def attend(
-        self, q: Tensor, k: Tensor, v: Tensor, *, scale: float, dropout: float, terms: Terms | None
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        *,
+        scale: float,
+        dropout: float,
+        terms: Terms | None = None,
+        past: Past | None = None,
     ) -> Tensor:
         rows = self.rows.pad(q), k[:, : self.length], v[:, : self.length]
         rows = rows[0], rows[1].to(q.dtype), rows[2].to(q.dtype)
         return self.rows.flat(_softmax(*rows, self.scores, scale, dropout))
+
+
+def _behind(past: Past | None, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+    """Rows of keys and values behind the learned ones."""  # (G, L, K, D) -> (G, P + L, K, D)
+    if past is None:
+        return k, v
+    learned = [part.to(k.dtype).expand(len(k), *part.shape) for part in past]
+    return torch.cat([learned[0], k], dim=1), torch.cat([learned[1], v], dim=1)
 
 
 def _hide(scores: Tensor, allowed: Tensor | None) -> Tensor:

@@ -2,13 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from firth.models.config import ModelConfig
 from firth.models.masks import Mask
+
+Past = tuple[Tensor, Tensor]  # (P, K, D) keys and values that stand before every sequence
+
+
+@dataclass(frozen=True)
+class Prefix:
+    """What is learned to stand before every sequence, layer by layer (prefix tuning)."""
+
+    own: Sequence[Past] = ()
+    cross: Sequence[Past] = ()  # before the encoder's output
+
+    @property
+    def length(self) -> int:
+        """How many places a sequence finds taken."""
+        return len(self.own[0][0]) if self.own else 0
 
 
 @dataclass
@@ -41,7 +58,8 @@ class Step:
 class Cache:
     """What a decoder keeps between its steps.
 
-    The shapes are fixed when it is made, so that one compiled step serves a whole generation.
+    The shapes are fixed when it is made, so that one compiled step serves a whole generation; only
+    what is learned to stand before every sequence makes it longer, before the first step.
     """
 
     slots: list[Slot]
@@ -73,6 +91,21 @@ class Cache:
     def room(self) -> int:
         """How many tokens of a sequence can be kept."""
         return self.slots[0].keys.shape[1]
+
+    def widen(self, more: int) -> None:
+        """Make room for so many more tokens of each sequence."""
+        for slot in self.slots:
+            slot.keys = pad(slot.keys, (0, 0, 0, 0, 0, more))
+            slot.values = pad(slot.values, (0, 0, 0, 0, 0, more))
+
+    def begin(self, prefix: Prefix) -> None:
+        """Let learned keys and values be the first tokens of every sequence."""
+        self.widen(prefix.length)
+        for slot, (keys, values) in zip(self.slots, prefix.own, strict=True):
+            slot.keys[:, : prefix.length] = keys.to(slot.keys.dtype)
+            slot.values[:, : prefix.length] = values.to(slot.values.dtype)
+        self.lengths += prefix.length
+        self.used += prefix.length
 
     def steps(self, mask: Mask, places: Tensor) -> list[Step]:
         """Where the tokens of a step go, layer by layer."""

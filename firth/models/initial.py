@@ -48,6 +48,13 @@ def initialise(network: Transformer, seed: int) -> Transformer:
     return network
 
 
+@torch.no_grad()
+def initialise_head(network: Transformer, name: str, seed: int) -> None:
+    """Draw the weights of one head anew."""
+    for own, parameter in network.heads[name].named_parameters():
+        _draw(f"heads.{name}.{own}", parameter, network, seed)
+
+
 def _draw(name: str, parameter: Tensor, network: Transformer, seed: int) -> None:
     module = network.get_submodule(name.rpartition(".")[0])
     if name.endswith("bias"):

@@ -4,7 +4,8 @@
 
 Query, key and value are one matrix, as are a gated layer's two ways up: one product instead of
 several. Such a matrix carries `splits`, the rows of each part; name tables, low-rank adapters and
-Muon read the parts from there.
+Muon read the parts from there. A projection is always called as a module, so that what fine-tuning
+hangs onto it (`firth.adapt`) is never passed over.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn.functional import gelu, relu, rms_norm, silu
 
 from firth.models.attention import View
-from firth.models.cache import Step
+from firth.models.cache import Past, Step
 from firth.models.config import ModelConfig
 from firth.models.positions import Angles, Disentangled, turn
 
@@ -103,6 +104,8 @@ class Look:
     step: Step | None = None  # where keys and values are kept
     memory: Tensor | None = None  # (M, W) the encoder's output
     across: View | None = None
+    past: Past | None = None  # learned keys and values before every sequence (prefix tuning)
+    across_past: Past | None = None  # and before the encoder's output
 
 
 class Attention(nn.Module):
@@ -136,7 +139,9 @@ class Attention(nn.Module):
         if look.distances is not None:
             terms = partial(look.distances.terms, qk=self.qkv, scale=self.scale)
         dropout = self.dropout if self.training else 0.0
-        out = look.view.attend(q, k, v, scale=self.scale, dropout=dropout, terms=terms)
+        out = look.view.attend(
+            q, k, v, scale=self.scale, dropout=dropout, terms=terms, past=look.past
+        )
         return self.output(out.flatten(1))
 
 
@@ -157,7 +162,7 @@ class CrossAttention(nn.Module):
         q = self.query(x).unflatten(-1, (-1, self.width))
         k, v = self._memory(look)
         dropout = self.dropout if self.training else 0.0
-        out = look.across.attend(q, k, v, scale=self.scale, dropout=dropout, terms=None)
+        out = look.across.attend(q, k, v, scale=self.scale, dropout=dropout, past=look.across_past)
         return self.output(out.flatten(1))
 
     def _memory(self, look: Look) -> tuple[Tensor, Tensor]:

@@ -139,6 +139,21 @@ class Mask:
         """All sequences as rows of one group, in their order."""
         return Group(self, np.arange(len(self)))
 
+    def behind(self, count: int) -> tuple[Mask, Tensor]:
+        """The same sequences, each behind `count` more tokens; and an order that puts them there.
+
+        >>> longer, order = Mask([2, 1], prefix=[0, 0]).behind(1)
+        >>> longer.pattern, ["a", "b", "c", "<", "<"][int(order[0])]
+        ('causal', '<')
+        >>> order.tolist()  # of the stream's tokens and, behind all of them, those that are put in
+        [3, 0, 1, 4, 2]
+        """
+        prefix = np.where(self._prefix > 0, self._prefix + count, 0)
+        longer = Mask(self.lengths + count, prefix=prefix, device=self.device)
+        owners, offsets = longer.owners, longer.offsets - count
+        new = self.tokens + count * owners + offsets + count
+        return longer, torch.where(offsets < 0, new, self.starts[owners] + offsets)
+
     def visible(self, window: int = 0) -> Tensor:
         """Who may see whom in the whole stream: row i is what token i may attend to."""  # (N, N)
         same = self.owners[:, None] == self.owners
@@ -199,12 +214,20 @@ class Group:
         x = x.flatten(0, 1)
         return x if self.even else take(x, self.slots)
 
-    def allowed(self, window: int = 0) -> Tensor | None:
-        """Who may see whom in each row; None when everyone sees everyone."""  # (G or 1, L, L)
-        mask, place = self.mask, torch.arange(self.length, device=self.mask.device)
+    def allowed(self, window: int = 0, past: int = 0) -> Tensor | None:
+        """Who may see whom in each row; None when everyone sees everyone.
+
+        Before the first place there are `past` more that can be seen.
+        """  # (G or 1, L or 1, past + L)
+        mask, keys = self.mask, torch.arange(-past, self.length, device=self.mask.device)
         if mask.pattern == "full" and not window:
-            return None if self.even else self.real[:, None]  # (G, 1, L)
+            return None if self.even else self.seen_by_all(past)[:, None]
+        queries = keys[past:, None]
         if mask.pattern == "causal":
-            return seen(place[:, None], place, place.new_zeros(1, 1, 1), window)  # (1, L, L)
+            return seen(queries, keys, keys.new_zeros(1, 1, 1), window)
         prefix = mask.prefix[mask._tensor(self.sequences)][:, None, None]
-        return seen(place[:, None], place, prefix, window)  # padding sees at least itself
+        return seen(queries, keys, prefix, window)  # padding sees at least itself
+
+    def seen_by_all(self, past: int) -> Tensor:
+        """Which places hold a token; those before the first all do."""  # (G, past + L)
+        return torch.cat([self.real.new_ones(self.count, past), self.real], dim=1)

@@ -9,7 +9,6 @@ import math
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import linear
 
 Angles = tuple[Tensor, Tensor]  # cosines and sines, each (N, 1, D / 2)
 
@@ -99,9 +98,7 @@ class Disentangled(nn.Module):
         (G, H, L, D) queries and keys -> (G, H, L, L).
         """
         heads, length, width = q.shape[1:]
-        rows = 2 * heads * width
-        bias = None if qk.bias is None else qk.bias[:rows]
-        read = linear(self.norm(self.table.weight), qk.weight[:rows], bias)  # (2B, 2HD)
+        read = qk(self.norm(self.table.weight))[:, : 2 * heads * width]  # (2B, 2HD)
         ahead, back = read.unflatten(-1, (2, heads, width)).permute(1, 2, 3, 0).unbind()
         place, last = torch.arange(length, device=q.device), 2 * self.buckets - 1
         bucket = self.bucket(place[:, None] - place).expand(*q.shape[:2], -1, -1)

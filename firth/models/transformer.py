@@ -8,15 +8,19 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import pad
 from torch.utils.checkpoint import checkpoint
 
+from firth.errors import MismatchError
 from firth.models.attention import Cached, View, lower, lower_cross
-from firth.models.cache import Cache
+from firth.models.cache import Cache, Prefix
 from firth.models.config import ModelConfig
 from firth.models.heads import LanguageHead, make_head
+from firth.models.labels import pool
 from firth.models.layers import Attention, CrossAttention, FeedForward, Look, Residual, make_norm
 from firth.models.masks import Mask
 from firth.models.positions import Disentangled, RelativeBias, rotary_angles, sinusoids
@@ -120,6 +124,8 @@ class Stack(nn.Module):
     def __init__(self, config: ModelConfig, layers: int, *, decoder: bool, cross: bool) -> None:
         super().__init__()
         self.config, self.layers = config, layers
+        self.prompt: nn.Module | None = None  # learned vectors before every sequence, and
+        self.prefix: nn.Module | None = None  # learned keys and values: `firth.adapt.prompts`
         self.checkpointing = False  # recompute activations in the backward pass
         self.dense = False  # explicit masks instead of fast kernels (for tests)
         self.embedding = Embedding(config)
@@ -151,11 +157,14 @@ class Stack(nn.Module):
         layers: list[Tensor] | None = None,
     ) -> Tensor:
         """Vectors of tokens (N, E) -> (N, W); `layers` collects what enters and leaves each."""
-        places = mask.offsets
-        if cache is not None:
-            places = places + cache.lengths[mask.owners]
+        prefix = self.prefix() if self.prefix is not None else Prefix()
+        if cache is None or not cache.used:
+            self._check_room(mask.longest + prefix.length)
+        if cache is not None and not cache.used and prefix.own:
+            cache.begin(prefix)  # from now on they are like tokens that were kept
+        places = mask.offsets + (prefix.length if cache is None else cache.lengths[mask.owners])
         x = self.embedding(x, mask, places, segments)
-        looks = self._looks(x, mask, places, memory, memory_mask, cache)
+        looks = self._looks(x, mask, places, memory, memory_mask, cache, prefix)
         for i in range(self.layers):
             if layers is not None:
                 layers.append(x)
@@ -167,7 +176,17 @@ class Stack(nn.Module):
         x = self.final_norm(x)
         if layers is not None:
             layers.append(x)
+        if cache is not None:
+            cache.advance(mask)
         return x
+
+    def _check_room(self, length: int) -> None:
+        """Learned places are few, and what is learned to stand before a text takes some."""
+        if self.config.positions == "learned" and length > self.config.context:
+            raise MismatchError(
+                f"A sequence and what is learned to stand before it take {length} places, but the "
+                f"network has {self.config.context}; cut the sequence."
+            )
 
     def _looks(
         self,
@@ -177,16 +196,21 @@ class Stack(nn.Module):
         memory: Tensor | None,
         memory_mask: Mask | None,
         cache: Cache | None,
+        prefix: Prefix,
     ) -> list[Look]:
         """What each layer sees; layers of one kind share one lowered mask."""
         config = self.config
         half = x.dtype != torch.float64 and (
             x.dtype != torch.float32 or torch.is_autocast_enabled(x.device.type)
         )
-        across = None if memory_mask is None else lower_cross(mask, memory_mask, half=half)
+        across = None
+        if memory_mask is not None:
+            past = len(prefix.cross[0][0]) if prefix.cross else 0
+            across = lower_cross(mask, memory_mask, half=half, past=past)
+        past = prefix.length if cache is None else 0
         kinds = {
             local: Look(
-                view=self._view(mask, config.window if local else 0, cache, half),
+                view=self._view(mask, config.window if local else 0, cache, half, past),
                 angles=rotary_angles(
                     places, config.head_width, config.local_theta if local else config.theta
                 )
@@ -199,17 +223,23 @@ class Stack(nn.Module):
             for local in {i in config.windowed for i in range(self.layers)}
         }
         looks = [kinds[i in config.windowed] for i in range(self.layers)]
+        if prefix.cross:
+            pairs = zip(looks, prefix.cross, strict=True)
+            looks = [replace(look, across_past=cross) for look, cross in pairs]
+        if prefix.own and cache is None:
+            pairs = zip(looks, prefix.own, strict=True)
+            looks = [replace(look, past=own) for look, own in pairs]
         if cache is None:
             return looks
         steps = cache.steps(mask, places)
         return [replace(look, step=step) for look, step in zip(looks, steps, strict=True)]
 
-    def _view(self, mask: Mask, window: int, cache: Cache | None, half: bool) -> View:
+    def _view(self, mask: Mask, window: int, cache: Cache | None, half: bool, past: int) -> View:
         bias = self.relative if isinstance(self.relative, RelativeBias) else None
         if cache is not None and cache.used:
             return Cached(mask, cache, window, bias)
         fast = half and not isinstance(self.relative, Disentangled)  # no kernel adds its terms
-        return lower(mask, window=window, bias=bias, half=fast, dense=self.dense)
+        return lower(mask, window=window, bias=bias, half=fast, dense=self.dense, past=past)
 
 
 class Transformer(nn.Module):
@@ -256,30 +286,55 @@ class Transformer(nn.Module):
 
         Behind an encoder, the stream is the decoder's and `memory` what `encode` gave.
         """
-        hidden: Tensor = self.stack(
-            self.tokens(tokens),
-            mask,
-            segments=segments,
-            memory=memory,
-            memory_mask=memory_mask or (cache.memory if cache else None),
-            cache=cache,
-            layers=layers,
-        )
-        if cache is not None:
-            cache.advance(mask)
-        return hidden
+        memory_mask = memory_mask or (cache.memory if cache else None)
+        prompt = self.encoder.prompt if self.encoder is not None else None
+        if memory_mask is not None and prompt is not None:
+            memory_mask, order = memory_mask.behind(len(prompt()))
+            memory = memory[order] if memory is not None else None
+        behind = dict(memory=memory, memory_mask=memory_mask, cache=cache, layers=layers)
+        hidden = self._read(self.stack, tokens, mask, segments, **behind)
+        return hidden if len(hidden) == len(tokens) else hidden[: len(tokens)]
 
     def encode(self, tokens: Tensor, mask: Mask, *, segments: Tensor | None = None) -> Tensor:
-        """The encoder's output for a stream of tokens."""  # (M,) -> (M, W)
+        """What the decoder looks at: the encoder's output for a stream of tokens.
+
+        With a prompt, the output for that too, behind all tokens, where `forward` expects it.
+        """  # (M,) -> (M, W)
         assert self.encoder is not None
-        hidden: Tensor = self.encoder(self.tokens(tokens), mask, segments=segments)
-        return hidden
+        return self._read(self.encoder, tokens, mask, segments)
+
+    def _read(
+        self, stack: Stack, tokens: Tensor, mask: Mask, segments: Tensor | None, **given: Any
+    ) -> Tensor:
+        """The output of a stack; behind that for all tokens, that for a prompt before them."""
+        x, cache = self.tokens(tokens), given.get("cache")
+        if stack.prompt is None or (cache is not None and cache.used):
+            return stack(x, mask, segments=segments, **given)
+        vectors = stack.prompt()  # (P, E)
+        longer, order = mask.behind(len(vectors))
+        x = torch.cat([x, vectors.to(x.dtype).repeat(len(mask), 1)])[order]
+        if segments is not None:
+            segments = pad(segments, (0, len(x) - len(segments)))[order]
+        if cache is not None:
+            cache.widen(len(vectors))
+        hidden, back = stack(x, longer, segments=segments, **given), order.argsort()
+        if (layers := given.get("layers")) is not None:
+            layers[:] = [layer[back[: len(tokens)]] for layer in layers]
+        return hidden[back]
 
     def logits(self, hidden: Tensor) -> Tensor:
         """The language model's scores at some positions."""  # (P, W) -> (P, V)
         head = self.heads["language"]
         assert isinstance(head, LanguageHead)
         return head(hidden, self.tokens.weight)
+
+    def label_scores(self, hidden: Tensor, starts: Tensor) -> Tensor:
+        """The scores of labels: (S, K), or (N, K) where tokens have labels."""
+        head = self.heads[self.config.label_head]
+        if self.config.label_head in ("tag", "span"):
+            return head(hidden)
+        pooled = pool(hidden, starts, self.config.pooling)
+        return head(self.heads["pooler"](pooled) if "pooler" in self.heads else pooled)
 
     def checkpoint_activations(self, on: bool = True) -> None:
         """Trade time for memory: keep only what enters a block, and compute it anew."""

@@ -15,7 +15,7 @@ from functools import cached_property
 
 import numpy as np
 
-from firth.draws import Bools, Keys, Longs
+from firth.draws import Bools, Floats, Keys, Longs
 
 
 @dataclass(frozen=True)
@@ -77,11 +77,12 @@ class Prediction:
     """One thing to be predicted, at some positions of the stream that the network's output has."""
 
     positions: Longs  # (M,)
-    targets: Longs  # (M,)
+    targets: Longs | Floats  # (M,) or, where several may hold at once, (M, K)
     # SpanBERT's boundary objective: the positions beside the span, and the place inside it.
     left: Longs | None = None  # (M,)
     right: Longs | None = None  # (M,)
     place: Longs | None = None  # (M,) 1 for the first token of the span
+    weights: Floats | None = None  # (M,) how much each counts; None: 1
 
     def between(self, first: int, last: int) -> Prediction:
         """Those at positions from `first` to `last`, counted from there."""
@@ -91,8 +92,9 @@ class Prediction:
             return None if values is None else values[inside] - by
 
         positions = self.positions[inside] - first
-        beside = moved(self.left), moved(self.right)
-        return Prediction(positions, self.targets[inside], *beside, moved(self.place, 0))
+        beside = moved(self.left), moved(self.right), moved(self.place, 0)
+        weights = None if self.weights is None else self.weights[inside]
+        return Prediction(positions, self.targets[inside], *beside, weights)
 
 
 @dataclass(frozen=True)
@@ -103,12 +105,14 @@ class Batch:
     see each other both ways, the rest sees what stands before it. All of a sequence: an encoder;
     nothing: a decoder; a part: a prefix language model. With a `target` stream, the inputs go to
     an encoder and the predictions are positions of the decoder's stream.
+    `units` says which sequences belong together, such as the choices of one question.
     """
 
     inputs: Packed
     prefix: Longs  # (S,)
     predictions: dict[str, Prediction] = field(default_factory=dict)
     target: Packed | None = None
+    units: Longs | None = None  # (U,) sequences of each; None: every sequence by itself
 
     def visible(self) -> Bools:
         """Who may see whom among the inputs: row i is what token i may attend to."""  # (N, N)
@@ -144,19 +148,25 @@ class Batch:
         >>> [(part.inputs.tokens.tolist(), part.counts()) for part in batch.split(2)]
         [([1, 2], {'masked': 1}), ([3, 4], {'masked': 1})]
         """
-        sizes = self.inputs.lengths + (0 if self.target is None else self.target.lengths)
+        lengths = self.inputs.lengths + (0 if self.target is None else self.target.lengths)
+        begins = np.arange(len(lengths) + 1)
+        if self.units is not None:
+            begins = np.concatenate([[0], np.cumsum(self.units)])
+        sizes = np.diff(np.concatenate([[0], np.cumsum(lengths)])[begins])
         parts, begin, size = [], 0, 0
         for end, length in enumerate(sizes.tolist()):
             if end > begin and size + length > most:
-                parts.append(self._part(begin, end))
+                parts.append(self._part(begin, end, begins))
                 begin, size = end, 0
             size += length
-        return [*parts, self._part(begin, len(sizes))] if begin else [self]
+        return [*parts, self._part(begin, len(sizes), begins)] if begin else [self]
 
-    def _part(self, begin: int, end: int) -> Batch:
-        """Sequences `begin` to `end` as a batch of their own."""
+    def _part(self, begin: int, end: int, begins: Longs) -> Batch:
+        """Units `begin` to `end` as a batch of their own."""
+        units = None if self.units is None else self.units[begin:end]
+        begin, end = begins[[begin, end]].tolist()
         first, last = self.output.starts[[begin, end]]
         predictions = {name: p.between(first, last) for name, p in self.predictions.items()}
         target = None if self.target is None else self.target.between(begin, end)
         prefix = self.prefix[begin:end]
-        return Batch(self.inputs.between(begin, end), prefix, predictions, target)
+        return Batch(self.inputs.between(begin, end), prefix, predictions, target, units)

@@ -80,7 +80,7 @@ def _with_stand_in(hidden: Batch, tokenizer: Tokenizer) -> Batch:
     tokens = hidden.inputs.tokens.copy()
     tokens[prediction.positions] = prediction.targets
     original = hidden.inputs.with_tokens(tokens)
-    samples = np.roll(prediction.targets, 1)
+    samples = np.roll(tokens[prediction.positions], 1)
     return replaced(original, tokenizer.vocabulary, hidden, samples)
 
 

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, pairwise
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import tokenizers
@@ -22,6 +22,10 @@ TOGETHER = 1 << 18  # characters that go through the tokenizer together
 MOST_KNOWN = 400_000  # pieces whose tokens are remembered, some 100 MB
 LONGEST_KNOWN = 64  # characters of such a piece
 
+# Where pieces and sentences begin, and what may stand between them.
+PROBE = "Hello there.  Two spaces,\na line\n\nand (more) 3.14 words! Ends"
+
+Item = TypeVar("Item")
 Flags = NDArray[np.uint8]  # one for each document: 0 keep it, or a key of DUPLICATE
 DUPLICATE = {1: "exact duplicate", 2: "near duplicate"}
 
@@ -79,13 +83,17 @@ def encoder(tokenizer: str, clean: bool, valid_fraction: float) -> Callable[[Wor
 class Lookup:
     """Encodes text by looking up its pieces; only new ones go through the tokenizer.
 
-    Every pre-tokenizer here cuts at white space, so pieces that begin with it have the same tokens
-    wherever they stand, and most pieces of a text have stood there before.
+    Where a pre-tokenizer cuts at white space, pieces that begin with it have the same tokens
+    wherever they stand, and most pieces of a text have stood there before. Llama's and Gemma's do
+    not cut there: `cuts` is False, and documents are encoded whole.
     """
 
     def __init__(self, backend: tokenizers.Tokenizer) -> None:
         self.backend = backend
         self.known: dict[str, list[int]] = {}
+        pieces = backend.encode_batch(PIECE.findall(PROBE), add_special_tokens=False)
+        whole = backend.encode(PROBE, add_special_tokens=False)
+        self.cuts = [id for piece in pieces for id in piece.ids] == whole.ids
 
     def encode(self, sentences: Sequence[str]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """The tokens of all sentences, end to end, and how many each has."""
@@ -117,7 +125,10 @@ def encode_documents(lookup: Lookup, texts: Sequence[str]) -> Passage:
     follows 。 without a space gets Unigram's ▁ in front: the one exception.)
     """
     sentences = [list(_sentences(text)) for text in texts]
-    tokens, lengths = lookup.encode(list(chain.from_iterable(sentences)))
+    if lookup.cuts:
+        tokens, lengths = lookup.encode(list(chain.from_iterable(sentences)))
+    else:
+        tokens, lengths = _encode_whole(lookup.backend, texts, sentences)
     bounds = np.cumsum([0, *map(len, sentences)])
     documents = np.diff(np.cumsum([0, *lengths])[bounds])
     return Passage(
@@ -125,6 +136,23 @@ def encode_documents(lookup: Lookup, texts: Sequence[str]) -> Passage:
         documents[documents > 0],
         lengths[lengths > 0],
     )
+
+
+def _encode_whole(
+    backend: tokenizers.Tokenizer, texts: Sequence[str], sentences: Sequence[Sequence[str]]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The tokens of whole documents; a token belongs to the sentence in which it begins."""
+    ids: list[int] = []
+    lengths: list[int] = []
+    for group in _groups(list(zip(texts, sentences, strict=True)), size=lambda pair: len(pair[0])):
+        encodings = backend.encode_batch([text for text, _ in group], add_special_tokens=False)
+        for encoding, (_, parts) in zip(encodings, group, strict=True):
+            begins = [begin for begin, _ in encoding.offsets]
+            ends = np.searchsorted(begins, np.cumsum([len(part) for part in parts]))
+            ends[-1:] = len(begins)
+            ids += encoding.ids
+            lengths += np.diff(ends, prepend=0).tolist()
+    return np.array(ids, dtype=np.int64), np.array(lengths, dtype=np.int64)
 
 
 def _sentences(text: str) -> Iterator[str]:
@@ -137,16 +165,19 @@ def _sentences(text: str) -> Iterator[str]:
         yield text[start:end]
 
 
-def _groups(texts: list[str]) -> Iterator[list[str]]:
+def _groups(
+    items: Sequence[Item],
+    size: Callable[[Item], int] = len,  # type: ignore[assignment]
+) -> Iterator[list[Item]]:
     """Neighbours of about TOGETHER characters: the library needs much memory for each."""
-    group: list[str] = []
-    size = 0
-    for text in texts:
-        group.append(text)
-        size += len(text)
-        if size >= TOGETHER:
+    group: list[Item] = []
+    characters = 0
+    for item in items:
+        group.append(item)
+        characters += size(item)
+        if characters >= TOGETHER:
             yield group
-            group, size = [], 0
+            group, characters = [], 0
     if group:
         yield group
 

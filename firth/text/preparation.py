@@ -108,7 +108,7 @@ def prepare(
         journal.save(folder / JOURNAL)
         resumed = bool(journal.documents)
         flags = _duplicates(folder, corpora, workers, progress) if dedup else None
-        make = partial(encoder, reader.backend.to_str(), clean, fraction)
+        make = partial(encoder, reader.to_json(), clean, fraction)
         _write_shards(folder, journal, corpora, make, flags, workers, progress)
         if not journal.shards["train"]:
             raise no_documents(corpora["train"], journal.report, journal.shards["valid"])

@@ -1,13 +1,13 @@
 """From paths to raw documents: every format and compression, streamed in bounded memory.
 
-A reader takes an open stream and yields the texts in it. It never holds more than one row of
-LONGEST_ROW bytes; a longer one is refused. A document of more than LONGEST characters is cut.
+A reader takes an open stream and yields the texts in it, or its rows. It never holds more than
+one row of LONGEST_ROW bytes; a longer one is refused. A document of more than LONGEST characters
+is cut.
 """
 
 from __future__ import annotations
 
 import bz2
-import csv
 import glob
 import gzip
 import io
@@ -15,34 +15,43 @@ import json
 import lzma
 import os
 import re
-import shutil
-import tempfile
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, cast
 
 from firth.errors import InputError, Misuse
+from firth.text.tables import Table, csv_table, named_fields, parquet_table, tsv_table
 
 LONGEST = 2 << 20
 LONGEST_ROW = 16 << 20
 INVALID = re.compile("[\ud800-\udfff]")  # what `surrogateescape` makes of a byte that is not UTF-8
 
-Convention = Literal["block", "line", "file"]
+Convention = Literal["block", "line", "file", "row"]
 Tally = Counter[str]  # what was repaired or skipped on the way
+Row = tuple[int, dict[str, Any]]  # where it stands, what its fields hold
 
 
 @dataclass(frozen=True, kw_only=True)
 class Reading:
     """How files are read."""
 
-    documents: Convention = "block"  # plain text: a document is a block between blank lines
+    # Plain text: a document is a block between blank lines, a line or a file. As a row, an empty
+    # line is one as well, and what is too long loses its end instead of being cut in two.
+    documents: Convention = "block"
     column: str = "text"  # rows: the field that holds the text
     format: str | None = None  # what standard input and files of unknown ending hold
     strict: bool = False  # refuse bytes that are not UTF-8 instead of replacing them
+
+
+Reader = Callable[[str, BinaryIO, Reading, Tally], Iterator[str]]
+RowReader = Callable[[str, BinaryIO, Reading, Tally], Iterator[Row]]
+TableReader = Callable[[str, BinaryIO, Reading, Tally], Table]
 
 
 @dataclass(frozen=True)
@@ -77,12 +86,44 @@ class Source:
         if self.format == "datasets":
             yield from _read_dataset(self.name, reading, tally)
             return
+        with self._stream(raw) as stream:
+            for text in FORMATS[self.format](self.name, stream, reading, tally):
+                if len(text) <= LONGEST:
+                    yield text
+                    continue
+                yield from islice(_parts(text, tally), 1 if reading.documents == "row" else None)
+
+    def rows(self, raw: BinaryIO, reading: Reading, tally: Tally) -> Iterator[Row]:
+        """All fields of each row, with the line it begins in (Parquet, datasets: its number)."""
+        if self.format == "datasets":
+            yield from enumerate(_dataset_rows(self.name), 1)
+            return
+        with self._stream(raw) as stream:
+            yield from ROWS[self.format](self.name, stream, reading, tally)
+
+    def lines(self, raw: BinaryIO, reading: Reading, tally: Tally) -> Iterator[tuple[int, str]]:
+        """The lines as they are, numbered from 1."""
+        with self._stream(raw) as stream:
+            yield from _lines(self.name, stream, reading, tally, cut=False)
+
+    def content(self, raw: BinaryIO, most: int) -> bytes:
+        """All bytes at once, decompressed; more than `most` are refused."""
+        with self._stream(raw) as stream:
+            content = stream.read(most + 1)
+        if len(content) > most:
+            raise InputError(
+                f"{self.name} holds more than {most >> 20} MiB; divide it, or use JSONL."
+            )
+        return content
+
+    @contextmanager
+    def _stream(self, raw: BinaryIO) -> Iterator[BinaryIO]:
+        """What is in the archive, if it is one; what goes wrong inside becomes a sentence."""
         try:
             stream = COMPRESSIONS[self.compression](raw)
             if self.format != "parquet":
                 _refuse_binary(self.name, stream)
-            for text in FORMATS[self.format](self.name, stream, reading, tally):
-                yield from _parts(text, tally) if len(text) > LONGEST else (text,)
+            yield stream
         except (EOFError, zlib.error, lzma.LZMAError) as error:
             raise self._damaged(error) from error
         except OSError as error:
@@ -155,21 +196,39 @@ def _named_source(path: str, default: str | None) -> Source:
 
 
 def _read_text(name: str, stream: BinaryIO, reading: Reading, tally: Tally) -> Iterator[str]:
+    if reading.documents == "row":
+        yield from _read_rows(name, stream, reading, tally)
+        return
+    yield from (row["text"] for _, row in _text_rows(name, stream, reading, tally))
+
+
+def _text_rows(name: str, stream: BinaryIO, reading: Reading, tally: Tally) -> Iterator[Row]:
     block: list[str] = []
-    size = 0
-    for _, line in _lines(name, stream, reading, tally, cut=True):
+    size, begin = 0, 1
+    for number, line in _lines(name, stream, reading, tally, cut=True):
         blank = not line or line.isspace()
         full = size + len(line) > LONGEST
         ends = reading.documents == "line" or (blank and reading.documents == "block")
         if block and (ends or full):
             tally["long documents cut"] += full
-            yield "".join(block)
+            yield begin, {"text": "".join(block)}
             block, size = [], 0
         if not blank or reading.documents == "file":
+            begin = begin if block else number
             block.append(line)
             size += len(line)
     if block:
-        yield "".join(block)
+        yield begin, {"text": "".join(block)}
+
+
+def _read_rows(name: str, stream: BinaryIO, reading: Reading, tally: Tally) -> Iterator[str]:
+    last = 0
+    for number, line in _lines(name, stream, reading, tally, cut=True):
+        if number > last:
+            yield line.rstrip("\r\n")
+        else:  # the rest of a line that is too long
+            tally["long documents cut"] += 1
+        last = number
 
 
 def _lines(
@@ -185,7 +244,8 @@ def _lines(
         except UnicodeDecodeError as error:
             if reading.strict:
                 raise InputError(
-                    f"{name} line {number}: byte {offset + error.start} of the file is not UTF-8."
+                    f"{name} line {number}: byte {offset + error.start} of the file is not UTF-8; "
+                    "convert it with iconv."
                 ) from error
             line, replaced = INVALID.subn("\ufffd", raw.decode("utf-8", "surrogateescape"))
             tally["invalid bytes replaced"] += replaced
@@ -233,76 +293,67 @@ def _refuse_binary(name: str, stream: BinaryIO) -> None:
 # ---- rows -------------------------------------------------------------------------------------
 
 
-def _read_json_lines(name: str, stream: BinaryIO, reading: Reading, tally: Tally) -> Iterator[str]:
+def _json_rows(name: str, stream: BinaryIO, reading: Reading, tally: Tally) -> Iterator[Row]:
     for number, line in _lines(name, stream, reading, tally, cut=False):
         if not line.strip():
             continue
-        where = f"{name} line {number}"
         try:
             row = json.loads(line)
         except (ValueError, RecursionError) as error:
             reason = error.msg if isinstance(error, json.JSONDecodeError) else error
-            raise InputError(f"{where} is not JSON: {reason}.") from error
+            raise InputError(f"{name} line {number} is not JSON: {reason}.") from error
         if not isinstance(row, dict):
-            raise InputError(f"{where} is not a JSON object but {type(row).__name__}.")
+            what = type(row).__name__
+            raise InputError(f"{name} line {number} is not a JSON object but {what}.")
+        yield number, row
+
+
+def _read_json_lines(name: str, stream: BinaryIO, reading: Reading, tally: Tally) -> Iterator[str]:
+    for number, row in _json_rows(name, stream, reading, tally):
+        where = f"{name} line {number}"
         if reading.column not in row:
             raise InputError(_no_column(where, reading.column, row))
-        yield _text(where, row[reading.column], reading, tally)
+        yield text_field(where, row[reading.column], reading, tally)
 
 
-def _read_csv(name: str, stream: BinaryIO, reading: Reading, tally: Tally) -> Iterator[str]:
+def _csv_table(name: str, stream: BinaryIO, reading: Reading, tally: Tally) -> Table:
     lines = (line for _, line in _lines(name, stream, reading, tally, cut=False))
-    return _read_table(name, csv.reader(lines, strict=True), reading)
+    return csv_table(name, lines, LONGEST_ROW)
 
 
-def _read_tsv(name: str, stream: BinaryIO, reading: Reading, tally: Tally) -> Iterator[str]:
+def _tsv_table(name: str, stream: BinaryIO, reading: Reading, tally: Tally) -> Table:
     lines = (line for _, line in _lines(name, stream, reading, tally, cut=False))
-    # As GLUE and most corpora write them: a quotation mark is text.
-    return _read_table(name, csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE), reading)
+    return tsv_table(name, lines, LONGEST_ROW)
 
 
-def _read_table(name: str, rows: Any, reading: Reading) -> Iterator[str]:
-    csv.field_size_limit(LONGEST_ROW)
-    try:
-        header: list[str] = next(rows, [])
-        if header and reading.column not in header:
-            raise InputError(_no_column(f"{name} line 1", reading.column, header))
-        for row in rows:
-            if not row:
-                continue
-            if len(row) != len(header):
-                raise InputError(
-                    f"{name} line {rows.line_num}: {len(row)} fields where the header has "
-                    f"{len(header)}."
-                )
-            yield row[header.index(reading.column)]
-    except csv.Error as error:
-        raise InputError(f"{name} line {rows.line_num}: {error}.") from error
+def _column_of(table: TableReader) -> Reader:
+    """A reader of the one column that holds the text."""
+
+    def read(name: str, stream: BinaryIO, reading: Reading, tally: Tally) -> Iterator[str]:
+        rows = table(name, stream, reading, tally)
+        line, header = next(rows, (1, [reading.column]))
+        if reading.column not in header:
+            raise InputError(_no_column(f"{name} line {line}", reading.column, header))
+        place = header.index(reading.column)
+        return (row[place] for _, row in rows)
+
+    return read
 
 
 def _read_parquet(name: str, stream: BinaryIO, reading: Reading, tally: Tally) -> Iterator[str]:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    with tempfile.TemporaryFile() as copy:
-        if not isinstance(stream, io.BufferedReader) or not stream.seekable():
-            shutil.copyfileobj(stream, copy, 1 << 20)  # Parquet is read from its end
-            stream = cast(BinaryIO, copy)
-        try:
-            file = pq.ParquetFile(stream)
-            columns = file.schema_arrow.names
-            if reading.column not in columns:
-                raise InputError(_no_column(name, reading.column, columns))
-            number = 0
-            for batch in file.iter_batches(batch_size=256, columns=[reading.column]):
-                for value in batch.column(0).to_pylist():
-                    number += 1
-                    yield _text(f"{name} row {number}", value, reading, tally)
-        except (pa.ArrowInvalid, pa.ArrowTypeError, OSError) as error:
-            raise InputError(f"{name} is not a Parquet file that can be read: {error}.") from error
+    rows = parquet_table(name, stream, reading.column)
+    _, header = next(rows)
+    if reading.column not in header:
+        raise InputError(_no_column(name, reading.column, header))
+    for number, (value,) in rows:
+        yield text_field(f"{name} row {number}", value, reading, tally)
 
 
-def _read_dataset(name: str, reading: Reading, tally: Tally) -> Iterator[str]:
+def _rows_of(table: TableReader) -> RowReader:
+    return lambda name, *how: named_fields(name, table(name, *how))
+
+
+def _dataset_rows(name: str) -> Iterator[dict[str, Any]]:
     """Rows of a `datasets` name: NAME, NAME:SPLIT or NAME:CONFIG:SPLIT, streamed."""
     try:
         import datasets
@@ -313,17 +364,20 @@ def _read_dataset(name: str, reading: Reading, tally: Tally) -> Iterator[str]:
     path, *rest = name.split(":")
     split, config = (rest[-1] if rest else "train"), (rest[0] if len(rest) > 1 else None)
     try:
-        rows = iter(datasets.load_dataset(path, config, split=split, streaming=True))
+        return iter(datasets.load_dataset(path, config, split=split, streaming=True))
     except Exception as error:  # whatever the hub, the network or the data set complains of
         reason = str(error).strip().split("\n")[0].rstrip(".")
         raise InputError(f"The data set {name} cannot be loaded: {reason}.") from error
-    for number, row in enumerate(rows, 1):
+
+
+def _read_dataset(name: str, reading: Reading, tally: Tally) -> Iterator[str]:
+    for number, row in enumerate(_dataset_rows(name), 1):
         if reading.column not in row:
             raise InputError(_no_column(f"datasets:{name}", reading.column, row))
-        yield _text(f"datasets:{name} row {number}", row[reading.column], reading, tally)
+        yield text_field(f"datasets:{name} row {number}", row[reading.column], reading, tally)
 
 
-def _text(where: str, value: Any, reading: Reading, tally: Tally) -> str:
+def text_field(where: str, value: Any, reading: Reading, tally: Tally) -> str:
     """A field's text; JSON can also hold half characters (surrogates), which no file can."""
     if value is None:
         return ""
@@ -351,15 +405,22 @@ def _zstandard(stream: BinaryIO) -> BinaryIO:
     return cast(BinaryIO, io.BufferedReader(pa.CompressedInputStream(stream, "zstd"), 1 << 20))
 
 
-Reader = Callable[[str, BinaryIO, Reading, Tally], Iterator[str]]
-
 FORMATS: dict[str, Reader] = {
     "txt": _read_text,
     "md": _read_text,
     "jsonl": _read_json_lines,
-    "csv": _read_csv,
-    "tsv": _read_tsv,
+    "csv": _column_of(_csv_table),
+    "tsv": _column_of(_tsv_table),
     "parquet": _read_parquet,
+}
+
+ROWS: dict[str, RowReader] = {
+    "txt": _text_rows,
+    "md": _text_rows,
+    "jsonl": _json_rows,
+    "csv": _rows_of(_csv_table),
+    "tsv": _rows_of(_tsv_table),
+    "parquet": _rows_of(lambda name, stream, *_: parquet_table(name, stream)),
 }
 
 COMPRESSIONS: dict[str, Callable[[BinaryIO], BinaryIO]] = {

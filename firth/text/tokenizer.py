@@ -20,8 +20,8 @@ import tokenizers
 from firth.draws import Bools, Longs
 from firth.errors import InputError, Misuse, storage_errors
 from firth.files import atomic_file, write_json
+from firth.text.tokenizer_files import ROLES, read_settings
 
-ROLES = ("pad", "unk", "bos", "eos", "cls", "sep", "mask")
 SENTINEL = "<extra_id_{}>"
 
 # Which tokens begin a word; punctuation is a word of its own. In bpe-word, `</w>` tells the end.
@@ -97,27 +97,31 @@ class Tokenizer:
         self.config = config
 
     @classmethod
+    def found(cls, path: str | Path) -> bool:
+        """Whether a directory holds a tokenizer, in whatever files."""
+        from firth.text.foreign import FILES
+
+        return any((Path(path) / name).is_file() for name in ("tokenizer.json", *FILES))
+
+    @classmethod
     def load(cls, path: str | Path) -> Tokenizer:
-        """Open a directory that holds `tokenizer.json`."""
+        """Open a directory: its `tokenizer.json` or, without one, the files of its family."""
+        from firth.text.foreign import open_foreign, roles_beside
+
         folder = Path(path)
         file = folder / "tokenizer.json"
-        if not file.is_file():
+        if not cls.found(folder):
             what = "holds no tokenizer.json" if folder.is_dir() else "is not a directory"
             raise InputError(
                 f"{folder} {what}: a tokenizer is what `firth tokenizer train` writes."
             )
+        if not file.is_file():
+            return open_foreign(folder)
         try:
             backend = tokenizers.Tokenizer.from_file(str(file))
         except Exception as error:  # the library raises nothing more precise
             raise InputError(f"{file} is not a tokenizer: {error}.") from error
-        settings = folder / "tokenizer_config.json"
-        try:
-            config = json.loads(settings.read_bytes()) if settings.is_file() else {}
-        except ValueError as error:
-            raise InputError(f"{settings} is not JSON: {error}.") from error
-        if not isinstance(config, dict):
-            raise InputError(f"{settings} is not a JSON object.")
-        return cls(backend, config)
+        return cls(backend, roles_beside(folder, read_settings(folder), backend))
 
     def save(self, path: str | Path) -> None:
         """Write the directory that `load` and `transformers.AutoTokenizer` open."""
@@ -128,8 +132,24 @@ class Tokenizer:
             with atomic_file(folder / "tokenizer.json") as file:
                 file.write(self.backend.to_str(pretty=True).encode())
 
+    def lowercase(self) -> None:
+        """Read every text as if it were written in lower case."""
+        own, lower = self.backend.normalizer, tokenizers.normalizers.Lowercase()
+        if '"Lowercase"' not in json.dumps(json.loads(self.backend.to_str())["normalizer"]):
+            both = [lower, own] if own is not None else [lower]
+            self.backend.normalizer = tokenizers.normalizers.Sequence(both)
+
+    def to_json(self) -> str:
+        """All that decides which ids a text gets, for other processes to work with."""
+        return self.backend.to_str()
+
     def __len__(self) -> int:
-        return self.backend.get_vocab_size()
+        return self._size
+
+    @cached_property
+    def _size(self) -> int:
+        """One more than the largest id: a vocabulary of someone else's may have gaps."""
+        return 1 + max(self.backend.get_vocab().values(), default=-1)
 
     def encode(self, text: str, specials: bool = False) -> list[int]:
         """The ids of a text; with `specials`, also the tokens its family puts around it."""
@@ -206,5 +226,7 @@ class Tokenizer:
     @cached_property
     def fingerprint(self) -> str:
         """A hash of all that decides which ids a text gets."""
-        content = json.dumps(json.loads(self.backend.to_str()), sort_keys=True)
+        # The library reads back numbers that it wrote with another last digit.
+        read = json.loads(self.backend.to_str(), parse_float=lambda text: round(float(text), 9))
+        content = json.dumps(read, sort_keys=True)
         return hashlib.sha256(content.encode()).hexdigest()

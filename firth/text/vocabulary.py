@@ -351,22 +351,33 @@ def _finished(backend: tokenizers.Tokenizer, family: Specials, sentinels: int) -
     # As T5 numbers them: the first sentinel has the last id.
     extra = [SENTINEL.format(i) for i in reversed(range(sentinels))]
     backend.add_special_tokens([_special(token) for token in extra])
+    surround(backend, family)
+    return Tokenizer(backend, described(family, extra[::-1]))
+
+
+def surround(backend: tokenizers.Tokenizer, family: Specials) -> None:
+    """Have the special tokens put around a text that its family puts there."""
     if family.single != "$A":
+        places = [place.partition(":")[0] for place in f"{family.single} {family.pair}".split()]
+        named = (place for place in places if not place.startswith("$"))
+        tokens = dict.fromkeys([*family.tokens, *named])
         backend.post_processor = processors.TemplateProcessing(
             single=family.single,
             pair=family.pair,
-            special_tokens=[(token, backend.token_to_id(token)) for token in family.tokens],
+            special_tokens=[(token, backend.token_to_id(token)) for token in tokens],
         )
+
+
+def described(family: Specials, extra: Sequence[str]) -> dict[str, Any]:
+    """What `tokenizer_config.json` says; `extra` are special tokens without a role."""
     segments = ["token_type_ids"] if ":1" in family.pair else []
-    config = {
+    return {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "model_input_names": ["input_ids", *segments, "attention_mask"],
         "clean_up_tokenization_spaces": False,
         **{f"{role}_token": token for role, token in family.roles.items()},
+        **({"additional_special_tokens": list(extra)} if extra else {}),
     }
-    if sentinels:
-        config["additional_special_tokens"] = extra[::-1]
-    return Tokenizer(backend, config)
 
 
 def _special(token: str) -> tokenizers.AddedToken:

@@ -7,17 +7,16 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from firth.errors import MismatchError, Misuse
 from firth.models.config import ModelConfig
 from firth.models.formats.directory import read_config
 from firth.models.presets import Preset, preset
 from firth.objectives.table import OBJECTIVES, Objective
 from firth.text.tokenizer import Tokenizer
+from firth.training.machine import precise
 from firth.training.recipes import RECIPES, settings_for
 from firth.training.schedule import Stages
-from firth.training.settings import Settings, typed, unknown
+from firth.training.settings import Settings, any_value, grouped, typed, unknown
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,7 +53,7 @@ def plan_job(
     chosen = preset(name)
     asked = objective or ("masked" if teacher else chosen.objective)
     row = _objective(asked, chosen)
-    groups = _grouped(changes)
+    groups = grouped(changes, ("model", "objective"))
     config = _config(chosen, row, tokenizer, groups["model"])
     if source is not None:
         config = _of_source(Path(source), config, groups["model"])
@@ -62,13 +61,15 @@ def plan_job(
         raise Misuse(f"A teacher helps with masked tokens alone, not with {asked!r}.")
     recipe = RECIPES[chosen.recipe]
     settings = settings_for(chosen.recipe, config, device=device, seed=seed, **budget)
-    settings = _precise(settings.changed(groups["settings"]), device)
+    settings = precise(settings.changed(groups["settings"]), device)
     if Stages.parse(settings.length).largest > config.context:
         raise Misuse(
             f"A length of {Stages.parse(settings.length).largest} is beyond the model's context "
             f"of {config.context}; set a smaller length, or model.context."
         )
-    options = recipe.options.get(asked, {}) | {k: _value(v) for k, v in groups["objective"].items()}
+    options = recipe.options.get(asked, {}) | {
+        k: any_value(v) for k, v in groups["objective"].items()
+    }
     return Job(
         preset=name,
         objective=asked,
@@ -96,16 +97,6 @@ def _objective(name: str, chosen: Preset) -> Objective:
 
 def _a(noun: str) -> str:
     return f"{'an' if noun[0] in 'aeiou' else 'a'} {noun}"
-
-
-def _grouped(changes: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """`model.…` and `objective.…` apart from the settings."""
-    groups: dict[str, dict[str, Any]] = {"model": {}, "objective": {}, "settings": {}}
-    for name, value in changes.items():
-        group, dot, rest = name.partition(".")
-        known = bool(dot) and group in groups
-        groups[group if known else "settings"][rest if known else name] = value
-    return groups
 
 
 def _own(changes: Mapping[str, Any]) -> dict[str, Any]:
@@ -165,23 +156,3 @@ def _rederived(config: ModelConfig, changes: Mapping[str, Any]) -> dict[str, Any
         layers = typed("model.layers", changes["layers"], "int")
         again["windowed"] = tuple(layer for layer in config.windowed if layer < layers)
     return again
-
-
-def _precise(settings: Settings, device: str) -> Settings:
-    """`auto` becomes what the machine is faster in."""
-    if settings.precision != "auto":
-        return settings
-    amx = getattr(torch.cpu, "_is_amx_tile_supported", lambda: False)
-    return replace(settings, precision="bf16" if device == "cuda" or amx() else "fp32")
-
-
-def _value(text: Any) -> Any:
-    """A number, a truth, or text."""
-    if not isinstance(text, str):
-        return text
-    for kind in ("bool", "int", "float"):
-        try:
-            return typed("", text, kind)
-        except Misuse:
-            continue
-    return text

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from firth.draws import derive_one
 from firth.errors import FirthError, StorageError
@@ -27,6 +27,7 @@ from firth.text.batches import Position
 from firth.training.checkpoint import Checkpoint, Checkpoints
 from firth.training.log import Log
 from firth.training.losses import Term, Trainee
+from firth.training.machine import autocast
 from firth.training.optim import Optimizer
 from firth.training.plateau import is_stuck
 from firth.training.schedule import multiplier
@@ -65,7 +66,8 @@ class State:
     skipped: int = 0  # steps in a row without a finite gradient
     returns: int = 0  # times it went back to a checkpoint
     validated: int = 0  # validations done
-    best: float = math.inf  # loss of a validation
+    best: float = -math.inf  # worth of a validation
+    stale: int = 0  # validations since then
     history: list[float] = field(default_factory=list)  # mean loss of each part of the run
     part: tuple[float, int] = (0.0, 0)  # sum and number of losses of the present part
     named: bool = False  # a plateau was named
@@ -73,7 +75,7 @@ class State:
     @classmethod
     def restored(cls, values: dict[str, Any]) -> State:
         """From what a checkpoint's JSON holds."""
-        best = math.inf if values["best"] is None else values["best"]
+        best = -math.inf if values["best"] is None else values["best"]
         position, part = Position(*values["position"]), tuple(values["part"])
         return cls(**{**values, "position": position, "best": best, "part": part})
 
@@ -97,7 +99,9 @@ class Hooks:
     """What others want to do at some moments of a run."""
 
     validate: Callable[[], dict[str, Any]] = dict  # with the key "loss"
+    worth: Callable[[dict[str, Any]], float] = lambda figures: -float(figures["loss"])
     better: Callable[[], None] = lambda: None  # the last validation was the best so far
+    before_step: Callable[[State], None] = lambda state: None
     before_part: Callable[[int, Batch], None] = lambda step, batch: None  # tests cause faults here
 
 
@@ -123,8 +127,8 @@ class Loop:
         self.device, self.guess = device, guess
         self.checkpoints = Checkpoints(run / "checkpoints", keep=settings.keep)
         self.state = State(micro=settings.micro)
+        self.learned = [name for name, p in learner.named_parameters() if p.requires_grad]
         self.signal: int | None = None
-        self.half = settings.precision == "bf16"
         self._kept = -1  # the step of the newest checkpoint
         self._began = self._checkpointed = time.monotonic()
 
@@ -148,7 +152,8 @@ class Loop:
 
     @property
     def finished(self) -> bool:
-        return self.progress(self.state) >= 1.0
+        patience = self.settings.patience
+        return self.progress(self.state) >= 1.0 or 0 < patience <= self.state.stale
 
     def progress(self, state: State) -> float:
         """How far the run has come, from 0 to 1."""
@@ -162,6 +167,7 @@ class Loop:
     def _learn(self, planned: Planned) -> bool:
         """One step; False when the run went back to an earlier one."""
         state, settings = self.state, self.settings
+        self.hooks.before_step(state)
         ahead = settings.progress(state.step + 1, planned.asked, self._seconds())
         rate = multiplier(settings.schedule, ahead, settings.warmup, settings.floor)
         terms = self._gradients(planned.batch)
@@ -201,7 +207,7 @@ class Loop:
         for i, part in enumerate(batch.split(self.state.micro or batch.tokens)):
             self.hooks.before_part(self.state.step, part)
             torch.manual_seed(derive_one(seed, i) & (2**63 - 1))  # dropout
-            with self.autocast():
+            with autocast(self.settings, self.device):
                 terms: dict[str, Term] = self.learner(part)
             if not terms:  # a part too short to be asked anything
                 continue
@@ -218,10 +224,6 @@ class Loop:
         whole = sum(weights[name] * value for name, value in losses.items())
         right = {f"{name} right": float(r) / counts[name] for name, r in rights.items()}
         return {"loss": whole, **losses, **right}
-
-    def autocast(self) -> Any:
-        """Half precision where the settings ask for it."""
-        return torch.autocast(self.device.type, torch.bfloat16, enabled=self.half)
 
     # ---- trouble
 
@@ -307,14 +309,16 @@ class Loop:
         if not figures:
             return
         self.log.validation(state, figures)
-        if figures["loss"] < state.best:
-            state.best = figures["loss"]
+        worth = self.hooks.worth(figures)
+        state.stale += 1
+        if worth > state.best:
+            state.best, state.stale = worth, 0
             self.hooks.better()
 
     def checkpoint(self, final: bool = False) -> None:
         """Keep everything; a full disk is waited out, except at the end."""
         self._checkpointed = time.monotonic()
-        tensors = dict(_unshared(self.learner)) | {
+        tensors = dict(self._tensors()) | {
             f"{STATE}{name}": tensor for name, tensor in self.optimizer.tensors().items()
         }
         try:
@@ -325,6 +329,12 @@ class Loop:
                 raise
             self.log.note(f"{error} The run goes on, and will try again.")
 
+    def _tensors(self) -> Iterator[tuple[str, Tensor]]:
+        """Every weight that is learned, under its first name; the others stay as they were."""
+        own = dict(self.learner.named_parameters())
+        yield from ((name, own[name]) for name in self.learned)
+        yield from self.learner.named_buffers()
+
     def restore(self) -> Checkpoint | None:
         """Go on from the newest checkpoint that is whole, if there is any."""
         notes: list[str] = []
@@ -334,13 +344,23 @@ class Loop:
         if found is None:
             return None
         with torch.no_grad():
-            for name, tensor in _unshared(self.learner):
+            for name, tensor in self._tensors():
                 tensor.copy_(found.weights[name])
         kept = {n.removeprefix(STATE): n for n in found.weights if n.startswith(STATE)}
         self.optimizer.restore({name: found.weights[stored] for name, stored in kept.items()})
         self.state, self._kept = State.restored(found.state), found.step
         self._began = time.monotonic() - self.state.seconds
         return found
+
+    def resume(self) -> None:
+        """Go on where the run stopped, and say where that is."""
+        found = self.restore()
+        self.log.resume(self.state.step)
+        self.log.note(
+            f"Going on from step {found.step}."
+            if found
+            else "There is no checkpoint yet: the run begins at step 0."
+        )
 
     # ---- being asked to stop
 
@@ -369,12 +389,6 @@ class Loop:
             f"Stopped at step {self.state.step}, as asked; everything is kept, and the same "
             "command with --resume goes on from there."
         )
-
-
-def _unshared(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
-    """Every weight once, under its first name."""
-    yield from module.named_parameters()
-    yield from module.named_buffers()
 
 
 def _is_memory(error: BaseException) -> bool:

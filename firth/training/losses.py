@@ -6,7 +6,7 @@ the whole step, so that accumulation and packing give the gradient of one big ba
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits, cosine_embedding_loss, kl_div
 from torch.nn.functional import cross_entropy as plain_cross_entropy
 
-from firth.draws import Longs, derive, uniform
+from firth.draws import Floats, Longs, derive, uniform
 from firth.errors import Misuse
 from firth.models.heads import BoundaryHead, LanguageHead
 from firth.models.masks import Mask, take
@@ -25,8 +25,10 @@ from firth.objectives.batch import Batch, Packed, Prediction
 from firth.objectives.replaced import replaced
 from firth.text.tokenizer import Vocabulary
 from firth.training.cross_entropy import cross_entropy
+from firth.training.label_losses import LABEL_LOSSES, Loss, as_tensor
 
 SAMPLE = 50  # what is drawn: the generator's tokens
+SCORED = 1024  # tokens whose scores of all others are held at once
 TEMPERATURE = 2.0  # of distillation (Sanh et al. 2019)
 
 
@@ -40,48 +42,49 @@ class Term:
     weight: float = 1.0
 
 
-Loss = Callable[[Transformer, Tensor, Prediction], tuple[Tensor, Tensor]]
-
-
-def _tensor(values: Longs | None, device: torch.device) -> Tensor:
-    return torch.from_numpy(np.ascontiguousarray(values)).to(device, non_blocking=True)
-
-
-def _language(network: Transformer, hidden: Tensor, wanted: Prediction) -> tuple[Tensor, Tensor]:
+def _language(
+    network: Transformer, hidden: Tensor, wanted: Prediction, batch: Batch
+) -> tuple[Tensor, Tensor]:
     head = network.heads["language"]
     assert isinstance(head, LanguageHead)
-    chosen = take(hidden, _tensor(wanted.positions, hidden.device))
+    chosen = take(hidden, as_tensor(wanted.positions, hidden.device))
     matrix = head.matrix(network.tokens.weight)
-    targets = _tensor(wanted.targets, hidden.device)
+    targets = as_tensor(wanted.targets, hidden.device)
     return cross_entropy(head.prepare(chosen), matrix, head.bias, targets)
 
 
-def _boundary(network: Transformer, hidden: Tensor, wanted: Prediction) -> tuple[Tensor, Tensor]:
+def _boundary(
+    network: Transformer, hidden: Tensor, wanted: Prediction, batch: Batch
+) -> tuple[Tensor, Tensor]:
     head = network.heads["boundary"]
     assert isinstance(head, BoundaryHead)
     left, right, place = (
-        _tensor(values, hidden.device) for values in (wanted.left, wanted.right, wanted.place)
+        as_tensor(values, hidden.device) for values in (wanted.left, wanted.right, wanted.place)
     )
     ready = head.prepare(hidden[left], hidden[right], place)
-    targets = _tensor(wanted.targets, hidden.device)
+    targets = as_tensor(wanted.targets, hidden.device)
     return cross_entropy(ready, network.tokens.weight, None, targets)
 
 
-def _pair(network: Transformer, hidden: Tensor, wanted: Prediction) -> tuple[Tensor, Tensor]:
-    first = hidden[_tensor(wanted.positions, hidden.device)]
+def _pair(
+    network: Transformer, hidden: Tensor, wanted: Prediction, batch: Batch
+) -> tuple[Tensor, Tensor]:
+    first = hidden[as_tensor(wanted.positions, hidden.device)]
     if "pooler" in network.heads:  # MobileBERT has none
         first = network.heads["pooler"](first)
     scores = network.heads["pair"](first).float()
-    targets = _tensor(wanted.targets, hidden.device)
+    targets = as_tensor(wanted.targets, hidden.device)
     right = (scores.argmax(-1) == targets).sum()
     return plain_cross_entropy(scores, targets, reduction="sum"), right
 
 
-def _replaced(network: Transformer, hidden: Tensor, wanted: Prediction) -> tuple[Tensor, Tensor]:
+def _replaced(
+    network: Transformer, hidden: Tensor, wanted: Prediction, batch: Batch
+) -> tuple[Tensor, Tensor]:
     scores = network.heads["replaced"](
-        take(hidden, _tensor(wanted.positions, hidden.device))
+        take(hidden, as_tensor(wanted.positions, hidden.device))
     ).float()
-    targets = _tensor(wanted.targets, hidden.device)
+    targets = as_tensor(wanted.targets, hidden.device)
     right = ((scores > 0) == targets.bool()).sum()
     return binary_cross_entropy_with_logits(scores, targets.float(), reduction="sum"), right
 
@@ -92,10 +95,12 @@ LOSSES: dict[str, tuple[Loss, tuple[str, ...]]] = {
     "causal": (_language, ("language",)),
     "prefix": (_language, ("language",)),
     "denoising": (_language, ("language",)),
+    "target": (_language, ("language",)),
     "boundary": (_boundary, ("boundary",)),
     "next sentence": (_pair, ("pair",)),
     "sentence order": (_pair, ("pair",)),
     "replaced": (_replaced, ("replaced",)),
+    **LABEL_LOSSES,
 }
 
 
@@ -153,7 +158,7 @@ class Trainee(nn.Module):
         terms = {}
         for name, wanted in batch.predictions.items():
             if len(wanted.targets):
-                loss, right = LOSSES[name][0](network, hidden, wanted)
+                loss, right = LOSSES[name][0](network, hidden, wanted, batch)
                 weight = self.weights.get(name, 1.0)
                 terms[name] = Term(loss, len(wanted.targets), right, weight)
         return terms
@@ -171,7 +176,7 @@ class Trainee(nn.Module):
     def _distilled(self, batch: Batch, hidden: Tensor) -> dict[str, Term]:
         """DistilBERT: the teacher's whole distribution, and the direction of its vectors."""
         wanted = batch.predictions["masked"]
-        positions = _tensor(wanted.positions, hidden.device)
+        positions = as_tensor(wanted.positions, hidden.device)
         with torch.no_grad():
             taught = run(self.teacher[0], batch)
             aim = self.teacher[0].logits(taught[positions]).float() / TEMPERATURE
@@ -191,20 +196,57 @@ class Trainee(nn.Module):
         }
 
 
+def mean_losses(trainee: Trainee, batches: Iterable[Batch]) -> dict[str, float]:
+    """Each loss over all batches, the share that was right, and their weighted sum."""
+    sums: dict[str, float] = {}
+    rights: dict[str, float] = {}
+    counts: dict[str, int] = {}
+    weights: dict[str, float] = {}
+    for batch in batches:
+        for name, term in trainee(batch).items():
+            sums[name] = sums.get(name, 0.0) + float(term.sum)
+            rights[name] = rights.get(name, 0.0) + float(term.right)
+            counts[name] = counts.get(name, 0) + term.count
+            weights[name] = term.weight
+    losses = {name: total / counts[name] for name, total in sums.items()}
+    right = {f"{name} right": value / counts[name] for name, value in rights.items()}
+    return {"loss": sum(weights[n] * value for n, value in losses.items()), **losses, **right}
+
+
 def run(network: Transformer, batch: Batch) -> Tensor:
     """What the heads see of a batch."""  # (N, W)
     device = network.tokens.weight.device
     inputs, target = batch.inputs, batch.target
-    tokens, segments = _tensor(inputs.tokens, device), None
+    tokens, segments = as_tensor(inputs.tokens, device), None
     if inputs.segments is not None and network.config.segments:
-        segments = _tensor(inputs.segments, device)
+        segments = as_tensor(inputs.segments, device)
     mask = Mask(inputs.lengths, prefix=batch.prefix, device=device)
-    if target is None:
-        return network(tokens, mask, segments=segments)
+    if target is None:  # an encoder in front of a decoder can be asked by itself
+        reads = network.encode if network.config.architecture == "encoder-decoder" else network
+        return reads(tokens, mask, segments=segments)
     memory = network.encode(tokens, mask, segments=segments)
     aim = Mask.causal(target.lengths, device=device)
-    stream = _tensor(target.tokens, device)
+    stream = as_tensor(target.tokens, device)
     return network(stream, aim, memory=memory, memory_mask=mask)
+
+
+@torch.no_grad()
+def token_losses(network: Transformer, batch: Batch, wanted: Prediction) -> Floats:
+    """The loss of each predicted token by itself, in nats."""  # (M,)
+    hidden, found = run(network, batch), []
+    positions, targets = (
+        as_tensor(values, hidden.device) for values in (wanted.positions, wanted.targets)
+    )
+    for where, right in zip(positions.split(SCORED), targets.split(SCORED), strict=True):
+        scores = network.logits(hidden[where]).float()
+        found.append(plain_cross_entropy(scores, right, reduction="none").double().cpu())
+    return torch.cat(found).numpy() if found else np.empty(0)
+
+
+def label_scores(network: Transformer, batch: Batch) -> Tensor:
+    """The scores of a batch's labels: of its sequences, or of its tokens."""
+    hidden = run(network, batch)
+    return network.label_scores(hidden, as_tensor(batch.output.starts, hidden.device)).float()
 
 
 def _original(batch: Batch) -> Packed:
@@ -220,7 +262,7 @@ def _sample(generator: Transformer, hidden: Tensor, batch: Batch) -> Longs:
     positions = batch.predictions["masked"].positions
     owners, offsets = batch.inputs.owners[positions], batch.inputs.offsets[positions]
     draws = uniform(derive(batch.inputs.keys[owners], offsets), SAMPLE)
-    chosen = hidden[_tensor(positions, hidden.device)]
+    chosen = hidden[as_tensor(positions, hidden.device)]
     shares = generator.logits(chosen).float().softmax(-1).cumsum(-1)  # (P, V)
     at = torch.from_numpy(draws).to(shares)[:, None] * shares[:, -1:]
     return torch.searchsorted(shares, at).squeeze(1).clamp(max=shares.shape[1] - 1).cpu().numpy()

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from difflib import get_close_matches
-from typing import Any
+from typing import Any, Self
 
 from firth.errors import Misuse
 from firth.training.optim import OptimizerConfig
@@ -41,6 +41,7 @@ class Settings:
     validate_tokens: int = 32_768  # text of a validation
     checkpoint_every: int = 0  # steps between two checkpoints; 0: each validation, and 5 minutes
     keep: int = 2  # checkpoints
+    patience: int = 0  # validations without a better one after which a run stops; 0: never
     log_every: int = 0  # steps between two lines of metrics.jsonl; 0: about a second
     track: str = ""  # also write figures for: tensorboard
     seed: int = 0
@@ -74,19 +75,39 @@ class Settings:
         """The settings as JSON knows them."""
         return asdict(self)
 
-    def changed(self, values: Mapping[str, Any]) -> Settings:
+    def changed(self, values: Mapping[str, Any]) -> Self:
         """The same with some fields set, also those of the optimizer, from text or values."""
-        own = {name: value for name, value in values.items() if name in _KINDS}
+        kinds = {f.name: str(f.type) for f in fields(self) if f.name != "optimizer"}
+        own = {name: value for name, value in values.items() if name in kinds}
         other = {name: value for name, value in values.items() if name in _OPTIMIZER}
         for name in values:
             if name not in own and name not in other:
-                raise unknown(name, [*_KINDS, *_OPTIMIZER])
+                raise unknown(name, [*kinds, *_OPTIMIZER])
         optimizer = replace(self.optimizer, **_typed(other, _OPTIMIZER))
-        return replace(self, optimizer=optimizer, **_typed(own, _KINDS))
+        return replace(self, optimizer=optimizer, **_typed(own, kinds))
 
 
-_KINDS = {field.name: str(field.type) for field in fields(Settings) if field.name != "optimizer"}
 _OPTIMIZER = {field.name: str(field.type) for field in fields(OptimizerConfig)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class TuningSettings(Settings):
+    """How a model is adapted: in epochs, and in steps of so many examples."""
+
+    epochs: float = 3.0  # how often every example is seen
+    batch: str = "16"  # examples of a step
+    length: str = "256"  # tokens of the longest sequence
+    optimizer: OptimizerConfig = field(
+        default_factory=lambda: OptimizerConfig(rate=2e-5, beta2=0.999, decay=0.01)
+    )
+    validate_every: float = 0.25
+    patience: int = 4
+    replay: int = 4  # with a text to replay: steps of the task for each step on that text
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.epochs <= 0:
+            raise Misuse(f"epochs must be more than 0, not {self.epochs}.")
 
 
 def unknown(name: str, known: list[str]) -> Misuse:
@@ -122,3 +143,29 @@ def typed(name: str, value: Any, kind: str) -> Any:
         whats = {"bool": "true or false", "int": "a whole number", "tuple": "numbers: 0,2,4"}
         what = whats.get(re.split(r"\W", kind)[0], "a number")
         raise Misuse(f"{name} is {what}, not {value!r}.") from error
+
+
+def grouped(changes: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, dict[str, Any]]:
+    """Changes by what they are of; those that name no group are "settings".
+
+    >>> grouped({"rate": 1, "head.layers": 2}, ("head",))
+    {'head': {'layers': 2}, 'settings': {'rate': 1}}
+    """
+    groups: dict[str, dict[str, Any]] = {name: {} for name in (*names, "settings")}
+    for name, value in changes.items():
+        group, dot, rest = name.partition(".")
+        known = bool(dot) and group in groups
+        groups[group if known else "settings"][rest if known else name] = value
+    return groups
+
+
+def any_value(text: Any) -> Any:
+    """A number, a truth, or text."""
+    if not isinstance(text, str):
+        return text
+    for kind in ("bool", "int", "float"):
+        try:
+            return typed("", text, kind)
+        except Misuse:
+            continue
+    return text

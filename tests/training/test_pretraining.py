@@ -209,7 +209,7 @@ def test_a_place_that_is_taken_is_left_alone(shards: Path, tmp_path: Path) -> No
     train(shards, tmp_path / "run", "bert-tiny", 2)
     with pytest.raises(Misuse, match="already holds a finished run"):
         train(shards, tmp_path / "run", "bert-tiny", 2)
-    with pytest.raises(Misuse, match="is finished; --from"):
+    with pytest.raises(Misuse, match="is finished; name another place"):
         train(shards, tmp_path / "run", "bert-tiny", 2, resume=True)
 
 

@@ -8,11 +8,11 @@ files, with the names this package uses.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -32,8 +32,8 @@ from firth.models.formats.llama import LLAMA, MISTRAL, QWEN2, QWEN3
 from firth.models.formats.mobilebert import MOBILEBERT, MOBILEBERT_POOLED
 from firth.models.formats.modernbert import MODERNBERT, MODERNBERT_DECODER
 from firth.models.formats.mpnet import MPNET
-from firth.models.formats.t5 import MT5, MT5_GATED, T5, T5_GATED
-from firth.models.formats.weights import Weights, open_weights, write_weights
+from firth.models.formats.t5 import MT5, MT5_GATED, T5, T5_ENCODERS, T5_GATED
+from firth.models.formats.weights import open_weights, write_weights
 from firth.models.formats.xlm import XLM
 from firth.models.heads import HEADS
 from firth.models.labels import LABEL_HEADS
@@ -44,7 +44,7 @@ FAMILIES: tuple[Family, ...] = (
     *(BERT, ROBERTA, XLM_ROBERTA, ELECTRA, DISTILBERT, ALBERT, REMBERT),
     *(DEBERTA, MOBILEBERT, MOBILEBERT_POOLED, MPNET, XLM, MODERNBERT, MODERNBERT_DECODER),
     *(GPT1, GPT2, LLAMA, MISTRAL, QWEN2, QWEN3, GEMMA3),
-    *(T5, T5_GATED, MT5, MT5_GATED, BART, MBART),
+    *(T5, T5_GATED, MT5, MT5_GATED, *T5_ENCODERS, BART, MBART),
 )
 NATIVE = "firth"
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
@@ -139,19 +139,44 @@ def _config(values: dict[str, Any]) -> tuple[ModelConfig, Family | None]:
 def read_network(path: Path, *, dtype: torch.dtype | None = None) -> Transformer:
     """The network in a directory; its weights stay in the file's memory map where they can."""
     config, family = read_config(path)
-    weights = open_weights(path)
-    names = family.normal(weights) if family else {name: name for name in weights}
-    config = _really_tied(config, family, names, weights)
+    return build_network(config, family, Source(open_weights(path), path / WEIGHTS), dtype)
+
+
+class Stored(Protocol):
+    """Named tensors in a file of whatever format."""
+
+    def __iter__(self) -> Iterator[str]: ...
+    def __getitem__(self, name: str) -> Tensor: ...
+    def shape(self, name: str) -> tuple[int, ...]: ...
+    def dtype(self, name: str) -> torch.dtype: ...
+    def copy_into(self, name: str, destination: Tensor) -> None: ...
+
+
+@dataclass(frozen=True)
+class Source:
+    """Weights, the file they lie in, and where it is said which they must be."""
+
+    weights: Stored
+    file: Path
+    described: str = CONFIG
+
+
+def build_network(
+    config: ModelConfig, family: Family | None, source: Source, dtype: torch.dtype | None = None
+) -> Transformer:
+    """A network of this shape, with the weights of a file that a family has named."""
+    names = family.normal(source.weights) if family else {name: name for name in source.weights}
+    config = _really_tied(config, family, names, source.weights)
     heads = _heads(config, family, names)
     with torch.device("meta"):
         network = Transformer(config, heads)
     wanted = {name: _theirs(family, name) for name in network.state_dict()}
-    _check_names(path, network, names, wanted, config, family)
+    _check_names(source, network, names, wanted, config, family)
     state = {}
     for name, parameter in network.state_dict().items():
         if all(theirs in names for theirs in wanted[name]):
             pieces = partial(_pieces, network=network, family=family, name=name)
-            state[name] = _read(path, weights, names, pieces, parameter, dtype)
+            state[name] = _read(source, names, pieces, parameter, dtype)
         else:  # a bias that is never trained
             state[name] = torch.zeros(parameter.shape, dtype=state["tokens.weight"].dtype)
     network.load_state_dict(state, assign=True)
@@ -163,16 +188,15 @@ def _theirs(family: Family | None, name: str) -> list[str]:
 
 
 def _really_tied(
-    config: ModelConfig, family: Family | None, names: Mapping[str, str], weights: Weights
+    config: ModelConfig, family: Family | None, names: Mapping[str, str], weights: Stored
 ) -> ModelConfig:
     """Files say of some models that the output matrix is the table of embeddings; they may err."""
     output, table = (
         _theirs(family, name)[0] for name in ("heads.language.weight", "tokens.weight")
     )
-    if output not in names or table not in names:
+    if not config.tied or output not in names or table not in names:
         return config
-    same = torch.equal(weights[names[output]], weights[names[table]])
-    return replace(config, tied=same and config.tied)
+    return replace(config, tied=torch.equal(weights[names[output]], weights[names[table]]))
 
 
 def _heads(config: ModelConfig, family: Family | None, names: Mapping[str, str]) -> list[str]:
@@ -200,7 +224,7 @@ def _has_head(
 
 
 def _check_names(
-    path: Path,
+    source: Source,
     network: nn.Module,
     names: Mapping[str, str],
     wanted: Mapping[str, list[str]],
@@ -220,27 +244,26 @@ def _check_names(
         if found:
             more = f" and {len(found) - SHOWN} others" if len(found) > SHOWN else ""
             raise MismatchError(
-                f"{path / WEIGHTS} {what} {len(found)} weights that its {CONFIG} "
+                f"{source.file} {what} {len(found)} weights that its {source.described} "
                 f"{'asks for' if found is missing else 'does not know'} "
                 f"({', '.join(found[:SHOWN])}{more})."
             )
 
 
 def _read(
-    path: Path,
-    weights: Weights,
+    source: Source,
     names: Mapping[str, str],
     pieces: Callable[[Tensor], list[tuple[str, Tensor]]],
     parameter: Tensor,
     dtype: torch.dtype | None,
 ) -> Tensor:
     """One parameter: a view of the file where ours is theirs, otherwise put together."""
-    asked = pieces(parameter)
+    asked, weights = pieces(parameter), source.weights
     for theirs, piece in asked:
         if weights.shape(names[theirs]) != tuple(piece.shape):
             raise MismatchError(
-                f"{path / WEIGHTS}: {names[theirs]} has the shape "
-                f"{list(weights.shape(names[theirs]))}, but its {CONFIG} asks for "
+                f"{source.file}: {names[theirs]} has the shape "
+                f"{list(weights.shape(names[theirs]))}, but its {source.described} asks for "
                 f"{list(piece.shape)}."
             )
     first, piece = names[asked[0][0]], asked[0][1]

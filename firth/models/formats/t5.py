@@ -1,12 +1,15 @@
 """T5 and mT5: encoder-decoders with relative positions (Raffel et al. 2020, Xue et al. 2021).
 
-T5 v1.1, Flan-T5 and mT5 have gated layers and do not scale the output.
+T5 v1.1, Flan-T5 and mT5 have gated layers and do not scale the output. Some files, as those of
+sentence encoders, hold the encoder alone.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
+from firth.errors import InputError
 from firth.models.config import ModelConfig
 from firth.models.formats.family import Family, their_activation
 
@@ -40,13 +43,28 @@ GATED = {
 }
 
 
-def _read(theirs: dict[str, Any]) -> dict[str, Any]:
+def _is_encoder(theirs: dict[str, Any]) -> bool:
+    return any(name.endswith("EncoderModel") for name in theirs.get("architectures") or ())
+
+
+def _layer(theirs: dict[str, Any]) -> dict[str, Any]:
     *gated, activation = theirs["feed_forward_proj"].split("-")
     if gated and activation == "gelu":
         activation = "gelu_new"
+    return {"activation": activation, "gated": bool(gated)}
+
+
+def _read_encoder(theirs: dict[str, Any]) -> dict[str, Any]:
+    if not _is_encoder(theirs):
+        raise InputError("This is not the encoder of a T5 alone.")
+    return _layer(theirs)
+
+
+def _read(theirs: dict[str, Any]) -> dict[str, Any]:
+    if _is_encoder(theirs):
+        raise InputError("This is the encoder of a T5 alone.")
     return {
-        "activation": activation,
-        "gated": bool(gated),
+        **_layer(theirs),
         "decoder_layers": theirs.get("num_decoder_layers") or theirs["num_layers"],
         "tied": theirs["tie_word_embeddings"],
         "start_id": theirs.get("decoder_start_token_id", theirs["pad_token_id"]),
@@ -59,12 +77,16 @@ def _read_t5(theirs: dict[str, Any]) -> dict[str, Any]:
     return {**_read(theirs), "head_scale": scaled}
 
 
-def _write(config: ModelConfig) -> dict[str, Any]:
+def _write_layer(config: ModelConfig) -> dict[str, Any]:
     theirs = their_activation(config.activation)
     if config.gated:
         theirs = "gated-gelu" if config.activation == "gelu-tanh" else f"gated-{theirs}"
+    return {"feed_forward_proj": theirs, "is_encoder_decoder": False}
+
+
+def _write(config: ModelConfig) -> dict[str, Any]:
     return {
-        "feed_forward_proj": theirs,
+        **_write_layer(config),
         "num_decoder_layers": config.decoder_layers,
         "tie_word_embeddings": config.tied,
         "decoder_start_token_id": config.start_id,
@@ -134,3 +156,19 @@ T5, T5_GATED = (_t5("t5", gated=gated, scaled=True, usual="relu") for gated in (
 MT5, MT5_GATED = (
     _t5("mt5", gated=gated, scaled=False, usual="gated-gelu") for gated in (False, True)
 )
+
+
+def _encoder(whole: Family) -> Family:
+    """The encoder of a family alone; what would be its head is its own table, and not stored."""
+    names = {ours: theirs for ours, theirs in whole.names.items() if "decoder" not in ours}
+    return replace(
+        whole,
+        classes={f"{whole.name.upper()}EncoderModel": ("language",)},
+        names=names,
+        fixed={**whole.fixed, "architecture": "encoder", "head_scale": False, "tied": True},
+        read=_read_encoder,
+        write=_write_layer,
+    )
+
+
+T5_ENCODERS = tuple(_encoder(whole) for whole in (T5, T5_GATED, MT5, MT5_GATED))

@@ -29,7 +29,8 @@ from torch import Tensor
 from firth.errors import InputError, MismatchError, Misuse
 from firth.files import UNSEALED, atomic_file, is_sealed, seal
 
-WHOLE, INDEX, LEGACY = "model.safetensors", "model.safetensors.index.json", "pytorch_model.bin"
+WHOLE, INDEX = "model.safetensors", "model.safetensors.index.json"
+LEGACY, LEGACY_INDEX = "pytorch_model.bin", "pytorch_model.bin.index.json"
 SUM, HEADER_SUM = "sha256", "sha256_header"
 DTYPES = {
     "F64": torch.float64,
@@ -47,7 +48,7 @@ NAMES = {dtype: name for name, dtype in DTYPES.items()}
 MAX_DIMENSIONS = 64  # of a tensor, as in NumPy
 MAX_INDEX = 100_000_000  # bytes, which is what safetensors allows a header
 PIECE = 16 << 20  # bytes of a file that are in memory at a time while a tensor is copied
-SHARD = re.compile(r"[\w. -]{1,200}\.safetensors")  # a plain name, in the index's own directory
+SHARD = r"[\w. -]{1,200}"  # a plain name, in the index's own directory
 MALFORMED = (KeyError, TypeError, ValueError, AttributeError, RecursionError)
 
 
@@ -213,12 +214,19 @@ def _open(path: Path, verify: bool) -> Weights:
         return Weights(*_open_file(path / WHOLE, verify))
     if (path / INDEX).exists():
         return _open_shards(path / INDEX, verify)
-    if (path / LEGACY).exists():
-        raise InputError(
-            f"{path} holds its weights only as {LEGACY}, a legacy pickle file that can run code "
-            "when it is read, which it is not here; save it as safetensors with transformers first."
-        )
+    for name in (LEGACY, LEGACY_INDEX):
+        if (path / name).exists():
+            raise legacy_refused(path, name)
     raise InputError(f"{path} holds no weights: there is neither {WHOLE} nor {INDEX}.")
+
+
+def legacy_refused(where: str | Path, name: str) -> InputError:
+    """Why a model that is only a pickle is not opened just like that."""
+    return InputError(
+        f"{where} holds its weights only as {name}, a legacy pickle that could run code when it is "
+        "opened; add --allow-legacy (in Python allow_legacy=True) to have the numbers alone read "
+        "and rewritten as safetensors."
+    )
 
 
 def _open_file(path: Path, verify: bool) -> tuple[dict[str, _Entry], dict[str, str]]:
@@ -288,13 +296,7 @@ def _entry(path: Path, pages: _Pages, first: int, values: dict[str, Any]) -> _En
 
 def _open_shards(index: Path, verify: bool) -> Weights:
     """The tensors of many files, as an index says which holds which."""
-    homes = _read_index(index)
-    for shard in set(homes.values()):
-        if not SHARD.fullmatch(shard):
-            raise InputError(
-                f"{index} names {reprlib.repr(shard)}, which is not a safetensors file beside it; "
-                "copy or download the model again from a place you trust."
-            )
+    homes = read_index(index)
     entries: dict[str, _Entry] = {}
     metadata: dict[str, str] | None = None
     for shard in sorted(set(homes.values())):
@@ -309,8 +311,8 @@ def _open_shards(index: Path, verify: bool) -> Weights:
     return Weights(entries, metadata or {})
 
 
-def _read_index(path: Path) -> dict[str, str]:
-    """Which file holds each tensor."""
+def read_index(path: Path, ending: str = "safetensors") -> dict[str, str]:
+    """Which file beside the index holds each tensor."""
     try:
         if path.stat().st_size > MAX_INDEX:
             raise ValueError("too large to be an index")
@@ -322,6 +324,12 @@ def _read_index(path: Path) -> dict[str, str]:
             f"{path} is not an index of weights: it is incomplete or damaged; "
             "copy or download it again."
         ) from error
+    for shard in set(homes.values()):
+        if not re.fullmatch(rf"{SHARD}\.{ending}", shard):
+            raise InputError(
+                f"{path} names {reprlib.repr(shard)}, which is not a {ending} file beside it; "
+                "copy or download the model again from a place you trust."
+            )
     return dict(homes)
 
 

@@ -1,7 +1,7 @@
 """Opinions: reviews of books, meals, shows, visits and holidays, with a verdict that is known.
 
-The words alone do not tell the verdict: praise is denied, blame is denied, a weak point is granted
-before a strong one weighs more, and what others thought is not what the writer thought.
+The words alone do not always tell the verdict: praise is denied, blame is denied, a weak point is
+granted before a strong one weighs more, and what others thought is not what the writer thought.
 """
 
 from __future__ import annotations
@@ -169,15 +169,15 @@ def opinion_clauses(t: Teller, kind: str, positive: bool) -> str:
     }
     t.roles.update(fixed, r_again=(AGAIN[kind],), r_friend=t.people[-1].name if t.people else "Tom")
     mood = t.rng.random()
-    if mood < 0.25:
+    if mood < 0.55:
         return t.words(t.pick(PLAIN))
-    if mood < 0.45:
+    if mood < 0.62:
         return t.words(t.pick(DENIED))
     verdict = t.words(t.pick(GOOD if positive else BAD))
-    if mood < 0.55:
+    if mood < 0.80:
         return verdict
     strong = verdict if t.chance(0.5) else t.words(t.pick(PLAIN[:2] + DENIED[:2]))
-    if mood < 0.75:
+    if mood < 0.88:
         return t.words(t.pick(OTHERS).replace("{plus}", strong))
     weak_part = f"the {second} {fixed['r_was2']} {f'not {words[1]}' if t.chance(0.4) else weak}"
     return t.pick(MIXED).format(plus=strong, minus=weak_part)

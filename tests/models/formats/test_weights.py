@@ -323,7 +323,7 @@ def test_what_was_looked_for_is_said(tmp_path: Path) -> None:
     message = refusal(tmp_path)
     assert "neither model.safetensors nor model.safetensors.index.json" in message
     (tmp_path / "pytorch_model.bin").write_bytes(b"cos\nsystem\n")
-    assert "save it as safetensors" in refusal(tmp_path)
+    assert "only as pytorch_model.bin, a legacy pickle" in refusal(tmp_path)
     assert "is not there" in refusal(tmp_path / "missing.safetensors")
 
 

@@ -1,0 +1,1 @@
+"""Ways of fine-tuning, as functions on a network."""

@@ -1,0 +1,100 @@
+"""What a person should know of a run that does not go well: said when it happens, with figures."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from firth.models.config import ModelConfig
+from firth.tasks.task import Example, Facts, Item, Task
+from firth.text.tokenizer import Tokenizer
+
+UNKNOWN = 0.05  # of the tokens of a text: more, and the vocabulary is another text's
+SMALLER = 0.9  # of a model's vocabulary: a tokenizer with fewer tokens is not its own
+RISEN = 1.15  # times the best dev loss: from there on a model over-fits
+FORGOTTEN = 0.1  # nats by which the language model's loss may rise before it is said
+
+
+def of_text(items: Sequence[Item], tokenizer: Tokenizer, config: ModelConfig) -> list[str]:
+    """Texts that are too long, and a tokenizer that does not know them."""
+    notes = []
+    if cut := sum(item.cut > 0 for item in items):
+        lost = sum(item.cut for item in items)
+        notes.append(
+            f"{cut:,} of {len(items):,} examples are too long and were cut ({lost:,} tokens in "
+            "all); a larger length keeps more."
+        )
+    tokens = np.concatenate([row.tokens for item in items for row in item.rows])
+    if tokenizer.unknown_id is not None and len(tokens):
+        share = float((tokens == tokenizer.unknown_id).mean())
+        if share > UNKNOWN:
+            notes.append(
+                f"{share:.0%} of the tokens are unknown to this model's tokenizer: it was made for "
+                "other text."
+            )
+    if len(tokenizer) < SMALLER * config.vocabulary:
+        notes.append(
+            f"The tokenizer has {len(tokenizer):,} tokens and the model {config.vocabulary:,}: it "
+            "may not be the model's own."
+        )
+    return notes
+
+
+def constant_guess(task: Task, examples: Sequence[Example], facts: Facts) -> float | None:
+    """The loss of saying the same of every example, whatever it is.
+
+    >>> from firth.tasks.examples import Labelled
+    >>> from firth.tasks.table import task_named
+    >>> rows = [Labelled(text="a", label="x"), Labelled(text="b", label="y")]
+    >>> constant_guess(task_named("classify"), rows, Facts(task="classify", labels=("x", "y")))
+    0.6931471805599453
+    """
+    if task.head == "choose":
+        return math.log(max(len(example.choices) for example in examples))
+    if task.head == "tag":
+        return _entropy(Counter(tag for example in examples for tag in example.tags))
+    if task.head != "classify" or facts.labelling == "many":
+        return None
+    if facts.labelling == "number":
+        return float(np.var([example.label for example in examples]))
+    return _entropy(Counter(example.label for example in examples))
+
+
+def _entropy(counts: Counter[Any]) -> float:
+    shares = np.array(list(counts.values())) / counts.total()
+    return float(-(shares * np.log(shares)).sum())
+
+
+def of_learning(validations: Sequence[Mapping[str, Any]], guess: float | None) -> list[str]:
+    """A rate that was too high, and over-fitting, from the dev losses of a run."""
+    losses = [line["loss"] for line in validations if "loss" in line]
+    if not losses:
+        return []
+    notes, best, last = [], min(losses), losses[-1]
+    if guess is not None and best > guess:
+        notes.append(
+            f"The dev loss never fell below {best:.3f}, but saying the same of every example would "
+            f"lose {guess:.3f}: the rate is too high, or there are too few steps."
+        )
+    elif last > RISEN * best and len(losses) > 1:
+        notes.append(
+            f"The dev loss rose from {best:.3f} to {last:.3f}: the model over-fits; the weights of "
+            "its best validation are kept. Fewer epochs or more examples help."
+        )
+    return notes
+
+
+def of_memory(before: float, after: float) -> str:
+    """What the language model lost on a text, in words."""
+    said = (
+        f"The language model's loss on the text to remember went from {before:.3f} to {after:.3f}"
+    )
+    if after - before <= FORGOTTEN:
+        return f"{said}: nothing was forgotten."
+    return (
+        f"{said}: it forgets; a smaller replay=, a smaller rate or a strategy such as lora helps."
+    )

@@ -1,0 +1,264 @@
+"""Entities in sentences: read from tags of any scheme, written in any, and scored.
+
+A scheme marks each token with a letter and the type of its entity. Tags are read as conlleval does,
+the script of the shared tasks, and seqeval: a token continues the entity before it when its letter
+is I or E, that of the token before it B or I, and their types are equal; every other token that is
+not O begins an entity. So no sequence is illegal, and to write what was read is to repair it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+
+from firth.draws import Floats
+from firth.errors import InputError, MismatchError, Misuse
+from firth.tasks.bootstrap import Bootstrap, Figure, Weights, check_pairs, divide, estimate, tally
+from firth.tasks.metrics import entries, f1_of
+
+Tags = Sequence[str]  # of one sentence
+
+UNTYPED = "_"  # the type of an entity whose tags are letters alone, as seqeval names it
+
+
+class Entity(NamedTuple):
+    """An entity's type, its first token, and the token behind its last."""
+
+    type: str
+    begin: int
+    end: int
+
+
+class Letters(NamedTuple):
+    """How a scheme marks an entity's first token, those inside, its last, and an only one."""
+
+    first: str
+    inside: str
+    last: str
+    only: str
+
+
+SCHEMES = {
+    "IOB1": Letters("I", "I", "I", "I"),  # B when an entity of the same type ends right before
+    "IOB2": Letters("B", "I", "I", "B"),
+    "BIOES": Letters("B", "I", "E", "S"),
+    "BILOU": Letters("B", "I", "L", "U"),
+}
+
+_SAME_LETTER = {"L": "E", "U": "S"}  # BILOU's names for BIOES's letters
+
+
+# --- tags and entities --------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=1 << 16)
+def split_tag(tag: str) -> tuple[str, str]:
+    """A tag's letter and type.
+
+    >>> split_tag("B-work-of-art"), split_tag("O"), split_tag("I")
+    (('B', 'work-of-art'), ('O', '_'), ('I', '_'))
+    """
+    letter, hyphen, type = tag.partition("-")
+    if tag == "O" or (letter in set("BIESLU") and (type or not hyphen)):
+        return letter, type or UNTYPED
+    raise InputError(
+        f"The tag {tag!r} is neither O nor a letter B, I, E, S, L or U with a type, such as B-PER."
+    )
+
+
+def read_entities(tags: Tags) -> list[Entity]:
+    """The entities of a sentence, whatever the scheme of its tags.
+
+    >>> read_entities(["I-PER", "I-PER", "O", "B-LOC", "I-ORG"])
+    [Entity(type='PER', begin=0, end=2), Entity(type='LOC', begin=3, end=4), \
+Entity(type='ORG', begin=4, end=5)]
+    """
+    found: list[Entity] = []
+    before = ("O", UNTYPED)
+    for place, tag in enumerate(tags):
+        letter, type = split_tag(tag)
+        now = _SAME_LETTER.get(letter, letter), type
+        if _continues(before, now):
+            found[-1] = found[-1]._replace(end=place + 1)
+        elif letter != "O":
+            found.append(Entity(type, place, place + 1))
+        before = now
+    return found
+
+
+def write_tags(entities: Iterable[Entity], length: int, scheme: str = "IOB2") -> list[str]:
+    """Tag a sentence of so many tokens with its entities.
+
+    >>> write_tags([Entity("PER", 0, 2), Entity("PER", 2, 3)], length=4, scheme="IOB1")
+    ['I-PER', 'I-PER', 'B-PER', 'O']
+    """
+    letters = SCHEMES.get(scheme)
+    if letters is None:
+        raise Misuse(f"There is no tag scheme {scheme!r}; known are {', '.join(SCHEMES)}.")
+    tags = ["O"] * length
+    before = Entity("", 0, 0)
+    for entity in sorted(entities, key=lambda entity: entity.begin):
+        type, begin, end = entity
+        if not before.end <= begin < end <= length:
+            raise MismatchError(
+                f"{entity} overlaps another one or reaches beyond the {length} tokens."
+            )
+        marks = [letters.first, *letters.inside * (end - begin - 2), letters.last]
+        if end - begin == 1:
+            marks = [letters.only]
+        if scheme == "IOB1" and (type, begin) == (before.type, before.end):
+            marks[0] = "B"
+        tags[begin:end] = [mark if type == UNTYPED else f"{mark}-{type}" for mark in marks]
+        before = entity
+    return tags
+
+
+def convert_tags(tags: Tags, scheme: str = "IOB2") -> list[str]:
+    """The same entities in the tags of a scheme; also repairs what the scheme does not allow.
+
+    >>> convert_tags(["O", "I-PER", "I-LOC", "I-LOC"], "BIOES")
+    ['O', 'S-PER', 'B-LOC', 'E-LOC']
+    """
+    return write_tags(read_entities(tags), len(tags), scheme)
+
+
+def detect_scheme(sentences: Iterable[Tags]) -> str:
+    """The scheme that a data set is tagged in: a name in `SCHEMES`.
+
+    Data that are neither proper IOB1 nor proper IOB2, and data without entities, are IOB2.
+
+    >>> detect_scheme([["I-PER", "B-PER", "O"], ["O", "I-LOC"]])
+    'IOB1'
+    """
+    letters: set[str] = set()
+    opened_by_i = needless_b = False
+    for tags in sentences:
+        split = [("O", UNTYPED), *map(split_tag, tags)]
+        letters.update(letter for letter, _ in split)
+        for before, (letter, type) in pairwise(split):
+            goes_on = _continues(before, ("I", type))
+            opened_by_i |= letter == "I" and not goes_on
+            needless_b |= letter == "B" and not goes_on
+    if letters & set("ES") and letters & set("LU"):
+        raise InputError("The tags mix the letters of BIOES (E, S) and BILOU (L, U): use one.")
+    if letters & set("LU"):
+        return "BILOU"
+    if letters & set("ES"):
+        return "BIOES"
+    return "IOB1" if opened_by_i and not needless_b else "IOB2"
+
+
+def _continues(before: tuple[str, str], now: tuple[str, str]) -> bool:
+    return now[0] in ("I", "E") and before[0] in ("B", "I") and before[1] == now[1]
+
+
+# --- figures ------------------------------------------------------------------------------------
+
+
+def entities(
+    gold: Sequence[Tags], predicted: Sequence[Tags], bootstrap: Bootstrap = Bootstrap()
+) -> dict[str, Figure]:
+    """Precision, recall and f1 of entities: one is right when its type and both ends are.
+
+    >>> gold = [["B-PER", "I-PER", "O"], ["O", "B-LOC"]]
+    >>> figures = entities(gold, [["B-PER", "I-PER", "O"], ["B-LOC", "I-LOC"]])
+    >>> {name: figure.value for name, figure in figures.items()}
+    {'precision': 0.5, 'recall': 0.5, 'f1': 0.5}
+    """
+    pairs = _read_pairs(gold, predicted)
+    counts = [(len(true & said), len(said), len(true)) for true, said in pairs]
+    rows = np.array(counts, dtype=np.float64).reshape(-1, 3)  # (sentences, 3)
+    return estimate(lambda weights: _prf(*(weights @ rows).T), len(rows), bootstrap)
+
+
+def entities_by_type(
+    gold: Sequence[Tags], predicted: Sequence[Tags], bootstrap: Bootstrap = Bootstrap()
+) -> dict[str, dict[str, Figure]]:
+    """Precision, recall and f1 of each type of entity, in alphabetical order.
+
+    >>> table = entities_by_type([["B-PER", "O", "B-LOC"]], [["B-PER", "O", "B-PER"]])
+    >>> {type: {name: figure.value for name, figure in row.items()} for type, row in table.items()}
+    {'LOC': {'precision': 0.0, 'recall': 0.0, 'f1': 0.0}, \
+'PER': {'precision': 0.5, 'recall': 1.0, 'f1': 0.6666666666666666}}
+    """
+    pairs = _read_pairs(gold, predicted)
+    types = sorted({entity.type for true, said in pairs for entity in true | said})
+    number = {type: place for place, type in enumerate(types)}
+    sides = [
+        entries([[number[entity.type] for entity in found] for found in side])
+        for side in (
+            [true & said for true, said in pairs],
+            [said for _, said in pairs],
+            [true for true, _ in pairs],
+        )
+    ]
+    sums = [tally(rows, groups, len(types)) for rows, groups in sides]
+
+    def score(weights: Weights) -> dict[tuple[str, str], Floats]:
+        table = _prf(*(total(weights) for total in sums))  # (resamples, types) each
+        return {
+            (type, name): values[:, number]
+            for number, type in enumerate(types)
+            for name, values in table.items()
+        }
+
+    width = max(len(types), *(len(rows) for rows, _ in sides))
+    table: dict[str, dict[str, Figure]] = {type: {} for type in types}
+    for (type, name), figure in estimate(score, len(pairs), bootstrap, width=width).items():
+        table[type][name] = figure
+    return table
+
+
+def token_accuracy(
+    gold: Sequence[Sequence[object]],
+    predicted: Sequence[Sequence[object]],
+    bootstrap: Bootstrap = Bootstrap(),
+) -> dict[str, Figure]:
+    """The share of tokens with the right tag, as for parts of speech; sentences are resampled.
+
+    >>> token_accuracy([["DET", "NOUN"], ["VERB"]], [["DET", "VERB"], ["VERB"]])["accuracy"].value
+    0.6666666666666666
+    """
+    _check_lengths(gold, predicted)
+    pairs = zip(gold, predicted, strict=True)
+    right = [sum(a == b for a, b in zip(true, said, strict=True)) for true, said in pairs]
+    rows = np.array([right, [len(tags) for tags in gold]], dtype=np.float64).T
+    rows = rows[rows[:, 1] > 0]  # (sentences, 2): without tokens they weigh nothing
+
+    def score(weights: Weights) -> dict[str, Floats]:
+        sums = weights @ rows
+        return {"accuracy": sums[:, 0] / sums[:, 1]}
+
+    return estimate(score, len(rows), bootstrap)
+
+
+def _read_pairs(
+    gold: Sequence[Tags], predicted: Sequence[Tags]
+) -> list[tuple[set[Entity], set[Entity]]]:
+    _check_lengths(gold, predicted)
+    return [
+        (set(read_entities(true)), set(read_entities(said)))
+        for true, said in zip(gold, predicted, strict=True)
+    ]
+
+
+def _prf(hits: Floats, said: Floats, true: Floats) -> dict[str, Floats]:
+    return {
+        "precision": divide(hits, said),
+        "recall": divide(hits, true),
+        "f1": f1_of(hits, said, true),
+    }
+
+
+def _check_lengths(gold: Sequence[Sequence[object]], predicted: Sequence[Sequence[object]]) -> None:
+    check_pairs(gold, predicted)
+    for number, (true, said) in enumerate(zip(gold, predicted, strict=True), start=1):
+        if len(true) != len(said):
+            raise MismatchError(
+                f"Sentence {number:,} has {len(true)} gold tags but {len(said)} predicted ones: "
+                "each token needs one."
+            )

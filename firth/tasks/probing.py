@@ -1,0 +1,138 @@
+"""Linear probing: what a network knows already, read off by one matrix at its optimum.
+
+The vectors are computed once. The matrix that reads the labels off them best is the solution of a
+convex problem, found by scikit-learn; how strongly it is held back is chosen on the dev examples.
+
+M  labelled sequences or words     W  width     K  labels
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from firth.draws import Floats
+from firth.models.labels import LabelHead, pool
+from firth.models.transformer import Transformer
+from firth.tasks.running import in_batches
+from firth.tasks.task import Facts, Item, Task
+from firth.training.label_losses import as_tensor
+from firth.training.losses import run
+
+STRENGTHS = (0.01, 0.1, 1.0, 10.0)  # inverse weights of the penalty
+ITERATIONS = 2000
+
+
+@dataclass(frozen=True)
+class Reading:
+    """A matrix with its bias, and how it was found."""
+
+    weight: Floats  # (K, W)
+    bias: Floats  # (K,)
+    strength: float
+
+
+def is_solvable(task: Task) -> bool:
+    """Whether the best head of a task is the solution of an equation."""
+    return task.head in ("classify", "tag")
+
+
+@torch.no_grad()
+def features(
+    task: Task, network: Transformer, items: Sequence[Item], facts: Facts
+) -> tuple[NDArray[np.float32], NDArray[Any]]:
+    """The vectors a head sees, and what it should say of them."""  # (M, W), (M,) or (M, K)
+    vectors, targets = [], []
+    for chosen in in_batches(items):
+        batch = task.batch([items[i] for i in chosen], facts, network.config)
+        hidden = run(network, batch)
+        (wanted,) = batch.predictions.values()
+        if task.head == "tag":
+            seen = hidden[as_tensor(wanted.positions, hidden.device)]
+        else:
+            starts = as_tensor(batch.inputs.starts, hidden.device)
+            seen = pool(hidden, starts, network.config.pooling)
+        vectors.append(seen.float().cpu().numpy())
+        targets.append(wanted.targets)
+    return np.concatenate(vectors), np.concatenate(targets)
+
+
+def solve(seen: NDArray[np.float32], right: NDArray[Any], facts: Facts, strength: float) -> Reading:
+    """The matrix that reads the labels off the vectors best."""
+    from sklearn.linear_model import LogisticRegression, Ridge
+
+    middle, spread = seen.mean(0), np.maximum(seen.std(0), 1e-6)
+    scaled = (seen - middle) / spread
+    if facts.labelling == "number":
+        fit = Ridge(alpha=1.0 / strength).fit(scaled, right)
+        weight, bias = fit.coef_[None], np.array([fit.intercept_])
+    else:
+        columns = right.T if facts.labelling == "many" else [right]
+        parts = [_logistic(LogisticRegression, scaled, column, strength) for column in columns]
+        weight = np.concatenate([part[0] for part in parts])
+        bias = np.concatenate([part[1] for part in parts])
+        if facts.labelling == "one":
+            weight, bias = _every_label(weight, bias, np.unique(right), len(facts.labels))
+    weight = weight / spread
+    return Reading(weight.astype(np.float64), bias - weight @ middle, strength)
+
+
+def _logistic(
+    kind: Any, seen: NDArray[np.float32], right: NDArray[Any], strength: float
+) -> tuple[Floats, Floats]:
+    if len(np.unique(right)) < 2:  # a label that all or none have
+        always = 20.0 if right[0] else -20.0
+        return np.zeros((1, seen.shape[1])), np.array([always])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # its own words on convergence
+        fit = kind(C=strength, max_iter=ITERATIONS).fit(seen, right)
+    return fit.coef_, fit.intercept_
+
+
+def _every_label(
+    weight: Floats, bias: Floats, there: NDArray[Any], labels: int
+) -> tuple[Floats, Floats]:
+    """Rows for all labels, also where two share one row and some never occur."""
+    if len(weight) == 1 and len(there) == 2:
+        weight, bias = np.concatenate([-weight, weight]) / 2, np.concatenate([-bias, bias]) / 2
+    full, base = np.zeros((labels, weight.shape[1])), np.full(labels, -20.0)
+    full[there.astype(int)], base[there.astype(int)] = weight, bias
+    return full, base
+
+
+@torch.no_grad()
+def solve_head(
+    task: Task,
+    network: Transformer,
+    items: Sequence[Item],
+    held: Sequence[Item],
+    facts: Facts,
+) -> str:
+    """Set a network's head to the optimum; what was found, in words."""
+    network.eval()
+    seen, right = features(task, network, items, facts)
+    checked, gold = features(task, network, held, facts)
+    readings = [solve(seen, right, facts, strength) for strength in STRENGTHS]
+    best = max(readings, key=lambda reading: _worth(reading, checked, gold, facts))
+    head = network.heads[task.head]
+    assert isinstance(head, LabelHead)
+    head.output.weight.copy_(torch.from_numpy(best.weight))
+    head.output.bias.copy_(torch.from_numpy(best.bias))
+    return (
+        f"The head was solved to its optimum on {len(seen):,} vectors that were computed once "
+        f"(penalty {1 / best.strength:g}, the best of {len(STRENGTHS)} on the dev examples)."
+    )
+
+
+def _worth(reading: Reading, seen: NDArray[np.float32], gold: NDArray[Any], facts: Facts) -> float:
+    scores = seen @ reading.weight.T + reading.bias
+    if facts.labelling == "number":
+        return -float(np.mean((scores[:, 0] - gold) ** 2))
+    said = scores > 0 if facts.labelling == "many" else scores.argmax(-1)
+    return float(np.mean(said == gold))

@@ -1,0 +1,127 @@
+"""How a model is adapted unless something else is said: the lectures' recipes, as rows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from firth.errors import Misuse
+from firth.models.config import ModelConfig
+from firth.training.machine import precise
+from firth.training.settings import TuningSettings
+
+WIDTH = 768  # of the models the recipes were made for
+FEWEST = 150  # steps, where data are few: more epochs (Mosbach et al. 2021)
+MOST_EPOCHS = 20.0
+# How much faster than everything what a strategy trains must learn, and what else it changes.
+FASTER = {
+    "probe": 50.0,
+    "lora": 10.0,
+    "adapters": 10.0,
+    "bitfit": 20.0,
+    "ia3": 100.0,
+    "prefix": 200.0,
+    "prompt": 500.0,
+}
+BESIDES: dict[str, dict[str, Any]] = {
+    "gradual": {"schedule": "slanted", "layer_decay": 1 / 2.6},  # Howard and Ruder 2018, section 3
+}
+SCRATCH = 25.0  # times the rate, for a model that knows nothing yet
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """What the lectures advise for a kind of work with a model of BERT-base's size."""
+
+    task: str
+    rate: float
+    epochs: float
+    batch: int = 16
+    length: int = 256
+    freeze: int = 0  # bottom blocks, of twelve
+
+
+RECIPES: dict[str, Recipe] = {
+    "sentiment": Recipe(task="classify", rate=2e-5, epochs=4),
+    "topic": Recipe(task="classify", rate=3e-5, epochs=3),
+    "spam": Recipe(task="classify", rate=2e-5, epochs=4, freeze=6),
+    "paraphrase": Recipe(task="pair", rate=2e-5, epochs=4),
+    "similarity": Recipe(task="regress", rate=2e-5, epochs=4),
+    "choice": Recipe(task="choice", rate=2e-5, epochs=3),
+    "ner": Recipe(task="tag", rate=5e-5, epochs=3),
+    "domain-ner": Recipe(task="tag", rate=2e-5, epochs=5, freeze=8),
+    "squad": Recipe(task="span", rate=3e-5, epochs=2, length=384),
+    "qa": Recipe(task="span", rate=5e-5, epochs=4, length=384),
+    "translation": Recipe(task="seq2seq", rate=1e-4, epochs=3, batch=32),
+    "summarisation": Recipe(task="seq2seq", rate=3e-5, epochs=3, length=512),
+    "completion": Recipe(task="lm", rate=2e-5, epochs=3, length=512),
+    "dialogue": Recipe(task="lm", rate=1e-5, epochs=3, length=512),
+}
+
+
+def recipe_for(task: str, name: str | None) -> tuple[str, Recipe]:
+    """A recipe by its name, or the first for a task."""
+    fitting = {name: row for name, row in RECIPES.items() if row.task == task}
+    if name is None:
+        return next(iter(fitting.items()))
+    if name not in fitting:
+        raise Misuse(f"There is no recipe {name!r} for {task}; there are {', '.join(fitting)}.")
+    return name, fitting[name]
+
+
+def tuning_settings(
+    recipe: Recipe,
+    config: ModelConfig,
+    examples: int,
+    *,
+    strategy: str = "full",
+    seed: int,
+    device: str,
+    scratch: bool = False,
+    changes: Mapping[str, Any],
+) -> TuningSettings:
+    """A recipe for a model of this size and so many examples; then what was asked for.
+
+    The rate grows as the model gets narrower than BERT-base, and for one that was never
+    pre-trained; few examples are seen more often.
+    """
+    plain = TuningSettings(seed=seed)
+    kind = strategy.partition(":")[0]
+    rate = recipe.rate * WIDTH / config.width * FASTER.get(kind, SCRATCH if scratch else 1.0)
+    often = FEWEST * recipe.batch / max(1, examples)
+    usual = {
+        "epochs": max(recipe.epochs, min(MOST_EPOCHS, often)),
+        "batch": str(recipe.batch),
+        "length": str(min(recipe.length, config.context)),
+        "rate": rate,
+        **BESIDES.get(kind, {}),
+    }
+    settings = plain.changed({**usual, **changes})
+    batch, length = (_number(settings, name) for name in ("batch", "length"))
+    if length > config.context:
+        raise Misuse(
+            f"A length of {length} is beyond the model's context of {config.context}; set less."
+        )
+    if not settings.steps and not settings.minutes and not settings.tokens:
+        steps = math.ceil(examples / batch * settings.epochs)
+        settings = replace(settings, steps=max(1, steps))
+    return precise(settings, device)
+
+
+def _number(settings: TuningSettings, name: str) -> int:
+    value = getattr(settings, name)
+    if not str(value).isdigit() or not int(value):
+        raise Misuse(f"{name} is one whole number when a model is adapted, not {value!r}.")
+    return int(value)
+
+
+def frozen_blocks(recipe: Recipe, config: ModelConfig) -> int:
+    """How many bottom blocks stay as they are: the recipe's share of this model's depth.
+
+    >>> from firth.models.presets import preset
+    >>> frozen_blocks(RECIPES["spam"], preset("bert-mini").config)
+    2
+    """
+    return recipe.freeze * config.layers // 12

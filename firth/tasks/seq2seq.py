@@ -1,0 +1,133 @@
+"""A text out of another: translation, summarisation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from firth.draws import Longs
+from firth.inference.generate import greedy
+from firth.models.config import ModelConfig
+from firth.models.transformer import Transformer
+from firth.objectives.batch import Batch, Packed
+from firth.tasks.bleu import translation
+from firth.tasks.bootstrap import Figure
+from firth.tasks.examples import Translated
+from firth.tasks.files import read_translated
+from firth.tasks.frame import Frame, Framed, Text
+from firth.tasks.rouge import summaries
+from firth.tasks.task import NONE, Answer, Columns, Facts, Item, Task, asked, on_empty, reading
+
+WRITTEN = 128  # tokens of a target, at most
+ARROW = "\n→ "  # between what a decoder reads and what it is to write
+
+
+class Rewrite(Task):
+    """An encoder-decoder reads and writes; a decoder goes on from what it was given to read."""
+
+    name = "seq2seq"
+    about = "a text out of another: translation, summary"
+    head = "language"
+    metric = "loss"
+    architectures = ("decoder", "encoder-decoder")
+    columns = "source, target"
+    roles = ("source", "target")
+
+    def read(
+        self,
+        path: str | Path,
+        *,
+        labelled: bool = True,
+        format: str | None = None,
+        columns: Columns = NONE,
+    ) -> list[Translated]:
+        empty = on_empty(labelled)
+        return read_translated(path, need_target=labelled, format=format, on_empty=empty, **columns)
+
+    def facts(
+        self, examples: Sequence[Translated], length: int, options: Mapping[str, Any]
+    ) -> Facts:
+        usual = {"prefix": "", "arrow": ARROW, "written": WRITTEN}
+        return super().facts(examples, length, {**usual, **options})
+
+    def encode(self, examples: Sequence[Translated], frame: Frame, facts: Facts) -> list[Item]:
+        decoder, options = frame.config.architecture == "decoder", facts.options
+        sources = frame.texts([f"{options['prefix']}{example.source}" for example in examples])
+        targets = frame.texts([example.target or "" for example in examples])
+        arrow = frame.texts([options["arrow"]])[0].tokens
+        written = min(int(options["written"]), frame.length // 2)
+        room = frame.room() - (written + len(arrow) if decoder else 0)
+        items = []
+        for example, source, target in zip(examples, sources, targets, strict=True):
+            read = source.part(0, max(1, room))
+            row = _prompt(read.tokens, arrow, frame) if decoder else frame.one(read)
+            aim = None if example.target is None else _aim(target.part(0, written), frame)
+            cut = max(0, len(source.tokens) - room) + max(0, len(target.tokens) - written)
+            items.append(Item((row,), aim, cut))
+        return items
+
+    def batch(self, items: Sequence[Item], facts: Facts, config: ModelConfig) -> Batch:
+        rows, aims = [item.rows[0] for item in items], [item.target for item in items]
+        if config.architecture == "decoder":
+            batch = reading([_joined(*pair) for pair in zip(rows, aims, strict=True)], config)
+            begins = batch.inputs.starts[:-1] + [len(row.tokens) - 1 for row in rows]
+            ranges = [np.arange(b, b + len(aim)) for b, aim in zip(begins, aims, strict=True)]
+            positions = np.concatenate(ranges)
+        else:
+            start, keys = np.array([config.start_id or 0]), np.zeros(len(rows), dtype=np.uint64)
+            target = Packed.join([np.concatenate([start, aim[:-1]]) for aim in aims], keys)
+            batch = replace(reading(rows, config), target=target)
+            positions = np.arange(len(target.tokens))
+        return replace(batch, predictions=asked("target", positions, np.concatenate(aims)))
+
+    def outputs(self, network: Transformer, items: Sequence[Item], facts: Facts) -> list[list[int]]:
+        """The tokens that are written."""
+        prompts = [item.rows[0].tokens.tolist() for item in items]
+        config, longest = network.config, max(map(len, prompts))
+        room = config.context - (0 if config.has_encoder else longest)
+        most = max(1, min(int(facts.options["written"]) + 2, room))
+        return greedy(network, prompts, most=most, end=config.end_id)
+
+    def answers(
+        self,
+        examples: Sequence[Translated],
+        items: Sequence[Item],
+        outputs: Sequence[list[int]],
+        facts: Facts,
+        frame: Frame,
+    ) -> list[Answer]:
+        decode = partial(frame.tokenizer.decode, skip_specials=True)
+        return [{"text": decode(tokens).strip()} for tokens in outputs]
+
+    def figures(
+        self, examples: Sequence[Translated], answers: Sequence[Answer], facts: Facts
+    ) -> dict[str, Figure]:
+        gold = [example.target or "" for example in examples]
+        said = [answer["text"] for answer in answers]
+        return {**translation(gold, said), **summaries(gold, said)}
+
+
+def _prompt(source: Longs, arrow: Longs, frame: Frame) -> Framed:
+    """What a decoder is given: the text, and a sign that it is its turn."""
+    begin = frame.config.begin_id
+    tokens = np.concatenate([[] if begin is None else [begin], source, arrow]).astype(np.int64)
+    return Framed(tokens, np.zeros_like(tokens), 0, 0)
+
+
+def _aim(target: Text, frame: Frame) -> Longs:
+    """What is to be written, with the token that ends it."""
+    if frame.config.architecture != "decoder":
+        return frame.one(target).tokens
+    end = frame.config.end_id
+    return np.concatenate([target.tokens, [] if end is None else [end]]).astype(np.int64)
+
+
+def _joined(row: Framed, aim: Longs) -> Framed:
+    """What a decoder reads while it learns: all but the last token."""
+    tokens = np.concatenate([row.tokens, aim[:-1]])
+    return Framed(tokens, np.zeros_like(tokens), 0, 0)

@@ -1,0 +1,191 @@
+"""Questions about texts: SQuAD's JSON, 1.1 and 2.0 (Rajpurkar et al. 2016, 2018), or rows.
+
+A row of JSONL or Parquet has `question`, `context`, `answers` and perhaps `id`, as the Hugging Face
+data sets have them. An answer stands in its context letter by letter where `answer_start` says; no
+difference in white space or Unicode is repaired. One without a place is taken if the context has it
+only once. A question with an empty list of answers has none in its context.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from firth.errors import InputError
+from firth.tasks.columns import (
+    OnEmpty,
+    find_source,
+    label_text,
+    place,
+    refuse_nothing,
+    row_text,
+    task_rows,
+)
+from firth.tasks.examples import Answer, Question
+from firth.text.readers import Source
+
+LARGEST_JSON = 256 << 20  # bytes; rows of JSONL have no such limit
+START = ("answer_start", "answer_start_first_match")
+
+
+class Raw(NamedTuple):
+    """A question as a file has it."""
+
+    number: int  # of the line, the row or the question
+    where: str
+    context: Any
+    fields: Mapping[str, Any]
+
+
+def read_questions(
+    path: str | Path,
+    *,
+    need_answers: bool = True,
+    on_empty: OnEmpty = "refuse",
+    format: str | None = None,
+) -> list[Question]:
+    """Questions with their contexts and answers.
+
+    >>> import tempfile; path = Path(tempfile.mkdtemp(), "questions.jsonl")
+    >>> row = {"question": "Who?", "context": "Ada sleeps.", "answers": [{"text": "Ada"}]}
+    >>> _ = path.write_text(json.dumps(row))
+    >>> read_questions(path)[0].answers
+    (Answer(text='Ada', start=0),)
+    """
+    source = find_source(path, format or "json")
+    raw = _articles(path, source) if source.format == "json" else _rows(path, source)
+    places: dict[str, str] = {}
+    examples = []
+    for question in raw:
+        example = _question(question, need_answers, on_empty)
+        if example.id in places:
+            raise InputError(
+                f"{question.where}: the id '{example.id}' is also that of {places[example.id]}; "
+                "give each question its own."
+            )
+        places[example.id] = question.where
+        examples.append(example)
+    refuse_nothing(path, examples, on_empty)
+    return examples
+
+
+# ---- where questions stand ----------------------------------------------------------------------
+
+
+def _rows(path: str | Path, source: Source) -> Iterator[Raw]:
+    """One question in each row."""
+    for line, row in task_rows(source):
+        where = place(path, line)
+        yield Raw(line, where, _get(row, "context", str, where), row)
+
+
+def _articles(path: str | Path, source: Source) -> Iterator[Raw]:
+    """The questions of all paragraphs of all articles."""
+    with source.open() as raw:
+        content = source.content(raw, LARGEST_JSON)
+    number = 0
+    for a, article in enumerate(_get(_parse(path, content), "data", list, f"{path}"), 1):
+        of = f"{path} article {a}"
+        for p, paragraph in enumerate(_get(article, "paragraphs", list, of), 1):
+            this = f"{of}, paragraph {p}"
+            context = _get(paragraph, "context", str, this)
+            for fields in _get(paragraph, "qas", list, this):
+                number += 1
+                where = place(path, number)
+                if isinstance(fields, dict) and "id" in fields:
+                    where += f" (id {fields['id']!s:.60})"
+                yield Raw(number, where, context, fields)
+
+
+def _parse(path: str | Path, content: bytes) -> Any:
+    try:
+        return json.loads(content.decode("utf-8-sig"))
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise InputError(
+            f"{path} line {line}: byte {error.start} of the file is not UTF-8; convert it with "
+            "iconv."
+        ) from error
+    except json.JSONDecodeError as error:
+        what = f"{error.msg} in column {error.colno}"
+        raise InputError(f"{path} line {error.lineno} is not JSON: {what}.") from error
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path} is not JSON: {error}.") from error
+
+
+def _get(value: Any, name: str, kind: type, where: str) -> Any:
+    """A field of a JSON object that has to be there, and to be of a kind."""
+    fields = value if isinstance(value, dict) else {}
+    if name not in fields:
+        there = ", ".join(repr(field[:30]) for field in list(fields)[:12]) or "no fields"
+        raise InputError(f"{where} has no '{name}' (it has {there}).")
+    if not isinstance(fields[name], kind):
+        what = f"{kind.__name__} but {type(fields[name]).__name__}"
+        raise InputError(f"{where}: '{name}' is not {what}.")
+    return fields[name]
+
+
+# ---- what they hold -----------------------------------------------------------------------------
+
+
+def _question(raw: Raw, need_answers: bool, on_empty: OnEmpty) -> Question:
+    _get(raw.fields, "question", str, raw.where)
+    context = row_text({"context": raw.context}, "context", raw.where, on_empty)
+    answers = _answers(raw.fields.get("answers"), context, raw.where)
+    impossible = raw.fields.get("is_impossible")
+    if answers is None and need_answers and not impossible:
+        raise InputError(f"{raw.where} has no 'answers'; where none is right, the list is empty.")
+    if impossible not in (None, bool(impossible)) or (
+        impossible is not None and answers is not None and impossible == bool(answers)
+    ):
+        raise InputError(
+            f"{raw.where} has {len(answers or ())} answers, but 'is_impossible' is {impossible!r}."
+        )
+    return Question(
+        id=label_text(raw.fields.get("id"), raw.where, "id") or str(raw.number),
+        question=row_text(raw.fields, "question", raw.where, on_empty),
+        context=context,
+        answers=answers or (),
+        impossible=bool(impossible) or answers == (),
+        line=raw.number,
+    )
+
+
+def _answers(value: Any, context: str, where: str) -> tuple[Answer, ...] | None:
+    """All answers, which stand in objects of their own or in two lists; None if a file has none."""
+    if value is None:
+        return None
+    if isinstance(value, dict):  # {"text": [...], "answer_start": [...]}
+        texts = _get(value, "text", list, f"{where}, 'answers'")
+        starts = _get(value, "answer_start", list, f"{where}, 'answers'")
+        if len(texts) != len(starts):
+            raise InputError(f"{where}: {len(texts)} answers but {len(starts)} places.")
+        value = [
+            {"text": text, "answer_start": start} for text, start in zip(texts, starts, strict=True)
+        ]
+    if not isinstance(value, list):
+        raise InputError(f"{where}: 'answers' is not a list but {type(value).__name__}.")
+    return tuple(_answer(answer, context, where) for answer in value)
+
+
+def _answer(answer: Any, context: str, where: str) -> Answer:
+    """One answer, which has to stand where it says."""
+    text = _get(answer, "text", str, f"{where}, an answer")
+    start = next((answer[name] for name in START if name in answer), None)
+    if not text.strip():
+        raise InputError(f"{where}: an answer is empty.")
+    if text not in context:
+        raise InputError(f"{where}: the answer {text!r:.60} is not in its context.")
+    if start is None and context.find(text) == context.rfind(text):
+        start = context.find(text)
+    if not isinstance(start, int) or isinstance(start, bool):
+        raise InputError(f"{where}: the answer {text!r:.60} needs 'answer_start', its place.")
+    if start < 0 or not context.startswith(text, start):
+        there = context[start : start + len(text)] if start >= 0 else ""
+        raise InputError(
+            f"{where}: the answer {text!r:.60} does not stand at {start}, where the context has "
+            f"{there!r:.60}; correct 'answer_start', which counts characters from 0."
+        )
+    return Answer(text=text, start=start)

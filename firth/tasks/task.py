@@ -1,0 +1,190 @@
+"""What every task is: a file format, a head, a metric, and the way from an example to an answer.
+
+read      a file            -> examples
+facts     examples          -> what must be known of them, which travels with the model
+encode    examples          -> items: sequences of tokens, with what is asked of them
+batch     items             -> a batch that a network reads
+outputs   a network, items  -> numbers for each item; those of several models can be averaged
+answers   outputs           -> what a person wants to know
+figures   answers           -> what they are worth
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, ClassVar
+
+import numpy as np
+
+from firth.draws import Longs
+from firth.errors import InputError, MismatchError
+from firth.models.config import ModelConfig
+from firth.models.transformer import Transformer
+from firth.objectives.batch import Batch, Packed, Prediction
+from firth.tasks.bootstrap import Figure
+from firth.tasks.columns import OnEmpty
+from firth.tasks.frame import Frame, Framed
+
+Answer = dict[str, Any]
+Example = Any  # one of the dataclasses of `examples.py`
+Columns = Mapping[str, Any]  # the role of a column -> its name in a file
+NONE: Columns = MappingProxyType({})
+EVERY = ("encoder", "decoder", "encoder-decoder")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Facts:
+    """What a task must know of its data; it is kept with the model."""
+
+    task: str
+    labels: tuple[str, ...] = ()
+    labelling: str = "one"  # a text has one label, many, or a number
+    length: int = 0  # of the longest sequence; 0: the model's context
+    options: dict[str, Any] = field(default_factory=dict)  # of the task
+
+    def to_dict(self) -> dict[str, Any]:
+        """The facts as JSON knows them."""
+        return {**asdict(self), "labels": list(self.labels)}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Facts:
+        """The facts from what JSON gave."""
+        known = {field.name for field in fields(cls)}
+        if not isinstance(values, dict) or set(values) - known or "task" not in values:
+            raise InputError(f"The facts of a task are {', '.join(sorted(known))}.")
+        return cls(**{**values, "labels": tuple(values.get("labels", ()))})
+
+
+@dataclass(frozen=True)
+class Item:
+    """An example as a network reads it."""
+
+    rows: tuple[Framed, ...]  # one sequence for most tasks
+    target: Any = None
+    cut: int = 0  # tokens that did not fit
+    detail: Any = None  # what leads from the network's output back to the text
+
+    @property
+    def size(self) -> int:
+        """How many tokens it has."""
+        return sum(len(row.tokens) for row in self.rows)
+
+
+class Task(ABC):
+    """One kind of work."""
+
+    name: ClassVar[str]
+    about: ClassVar[str]
+    head: ClassVar[str]  # that answers
+    metric: ClassVar[str]  # by which the best model is chosen; "loss": the smallest
+    architectures: ClassVar[tuple[str, ...]] = EVERY
+    columns: ClassVar[str] = ""  # of its files, for people
+    roles: ClassVar[tuple[str, ...]] = ()  # of columns, which may have other names in a file
+
+    @abstractmethod
+    def read(
+        self,
+        path: str | Path,
+        *,
+        labelled: bool = True,
+        format: str | None = None,
+        columns: Columns = NONE,
+    ) -> list[Example]:
+        """The examples in a file; without `labelled`, labels may be missing and texts empty."""
+
+    def facts(self, examples: Sequence[Example], length: int, options: Mapping[str, Any]) -> Facts:
+        """What must be known of the training data."""
+        return Facts(task=self.name, length=length, options=dict(options))
+
+    def check(self, facts: Facts, examples: Sequence[Example], path: Path) -> None:  # noqa: B027
+        """Refuse other data that does not fit the facts."""
+
+    @abstractmethod
+    def encode(self, examples: Sequence[Example], frame: Frame, facts: Facts) -> list[Item]:
+        """The examples in tokens."""
+
+    @abstractmethod
+    def batch(self, items: Sequence[Item], facts: Facts, config: ModelConfig) -> Batch:
+        """Items as one batch, with what is asked if their targets are known."""
+
+    @abstractmethod
+    def outputs(self, network: Transformer, items: Sequence[Item], facts: Facts) -> list[Any]:
+        """What the network says of each item."""
+
+    @abstractmethod
+    def answers(
+        self,
+        examples: Sequence[Example],
+        items: Sequence[Item],
+        outputs: Sequence[Any],
+        facts: Facts,
+        frame: Frame,
+    ) -> list[Answer]:
+        """The outputs in words."""
+
+    @abstractmethod
+    def figures(
+        self, examples: Sequence[Example], answers: Sequence[Answer], facts: Facts
+    ) -> dict[str, Figure]:
+        """What the answers are worth."""
+
+    def loss(self, items: Sequence[Item], outputs: Sequence[Any], facts: Facts) -> float | None:
+        """The mean loss that outputs imply; None where only the network can tell."""
+        return None
+
+    def best(self, facts: Facts) -> str:
+        """The figure by which the best of several models is chosen."""
+        return self.metric
+
+    def tuned(self, facts: Facts, examples: Sequence[Example], answers: Sequence[Answer]) -> Facts:
+        """The facts with what only a trained model's answers can tell."""
+        return facts
+
+    def strata(self, examples: Sequence[Example]) -> list[Any]:
+        """What a sample of the examples keeps the shares of."""
+        return [None] * len(examples)
+
+
+def on_empty(labelled: bool) -> OnEmpty:
+    """An empty text is nothing to learn from, but may be asked about."""
+    return "refuse" if labelled else "keep"
+
+
+def packed(rows: Sequence[Framed]) -> Packed:
+    """Framed sequences, end to end."""
+    stream = Packed.join([row.tokens for row in rows], np.zeros(len(rows), dtype=np.uint64))
+    segments = np.concatenate([row.segments for row in rows])
+    return Packed(stream.tokens, stream.starts, stream.keys, segments)
+
+
+def reading(rows: Sequence[Framed], config: ModelConfig) -> Batch:
+    """A batch of sequences that a network reads whole; a decoder sees what stands before."""
+    inputs = packed(rows)
+    causal = config.architecture == "decoder"
+    return Batch(inputs, np.zeros_like(inputs.lengths) if causal else inputs.lengths)
+
+
+def asked(name: str, positions: Longs, targets: Any) -> dict[str, Prediction]:
+    """One prediction of a batch."""
+    return {name: Prediction(positions, np.asarray(targets))}
+
+
+def cannot(task: str, architecture: str) -> MismatchError:
+    """The sentence for a task that an architecture cannot do."""
+    return MismatchError(WHY[task].format(architecture=architecture))
+
+
+WHY = {
+    "seq2seq": (
+        "An {architecture} alone cannot write: each token of it sees the whole text. A decoder or "
+        "an encoder-decoder can, or this encoder joined to a decoder with --decoder MODEL."
+    ),
+    "lm": (
+        "An {architecture} cannot go on with a text one token at a time; that takes a decoder. To "
+        "learn more text, use `firth pretrain --from`."
+    ),
+}

@@ -1,0 +1,198 @@
+"""A model at work on a task: network, head and strategy put together, and how well it does."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from firth.adapt.adapted import Adapted, apply
+from firth.adapt.freeze import unfreeze_from
+from firth.adapt.table import strategy as strategy_named
+from firth.errors import StorageError
+from firth.models.formats.weights import open_weights, write_weights
+from firth.models.initial import initialise
+from firth.models.transformer import Transformer
+from firth.tasks import cautions
+from firth.tasks.augment import augment
+from firth.tasks.bootstrap import Figure
+from firth.tasks.frame import Frame
+from firth.tasks.heads import PROBE, with_head
+from firth.tasks.material import Material, balanced, tuning_planner
+from firth.tasks.probing import is_solvable, solve_head
+from firth.tasks.replay import Replay
+from firth.tasks.running import in_batches, outputs
+from firth.tasks.task import Answer, Facts, Item, Task
+from firth.text.tokenizer import Tokenizer
+from firth.training.loop import Hooks, State
+from firth.training.losses import Trainee, mean_losses
+from firth.training.machine import autocast
+from firth.training.settings import TuningSettings
+
+BEST = "best.safetensors"  # the weights of the best validation, while a run goes on
+SOLVED = ("probe", "probe-then-full")
+WEIGHTS = {"begin": 0.5, "end": 0.5}  # of the two losses of an answer
+
+
+@dataclass
+class Work:
+    """Everything a run works with."""
+
+    task: Task
+    facts: Facts
+    settings: TuningSettings
+    frame: Frame
+    train: list[Item]
+    dev: list[Any]
+    held: list[Item]  # the dev examples in tokens
+    trainee: Trainee
+    adapted: Adapted
+    heads: list[str]  # that learn
+    replay: Replay | None
+    known: float  # loss on the text to remember, before
+    weights: dict[int, float] | None  # of the labels
+    solved: bool  # nothing is left to learn
+    notes: list[str]
+
+    @property
+    def network(self) -> Transformer:
+        """The network that learns."""
+        return self.trainee.network
+
+    @property
+    def plan(self) -> Any:
+        """Which batches come next."""
+        again = self.replay.batch if self.replay is not None else None
+        config = self.network.config
+        return tuning_planner(
+            self.task, self.train, self.facts, config, self.settings, self.weights, again
+        )
+
+    # ---- how well it does
+
+    @torch.no_grad()
+    def answers(self) -> list[Answer]:
+        """What the network says of the dev examples."""
+        with autocast(self.settings, self.trainee.device):
+            said = outputs(self.task, self.network, self.held, self.facts)
+        return self.task.answers(self.dev, self.held, said, self.facts, self.frame)
+
+    @torch.no_grad()
+    def figures(self) -> dict[str, Figure]:
+        """What its answers are worth."""
+        return self.task.figures(self.dev, self.answers(), self.facts)
+
+    @torch.no_grad()
+    def validate(self) -> dict[str, Any]:
+        """A loss and the figures on the dev examples, without intervals."""
+        task, facts = self.task, self.facts
+        with autocast(self.settings, self.trainee.device):
+            if task.metric == "loss":
+                return dict(mean_losses(self.trainee, self._batches()))
+            said = outputs(task, self.network, self.held, facts)
+            loss = task.loss(self.held, said, facts)
+            if loss is None:
+                loss = mean_losses(self.trainee, self._batches())["loss"]
+        answers = task.answers(self.dev, self.held, said, facts, self.frame)
+        figures = task.figures(self.dev, answers, facts)
+        return {"loss": loss, **{name: figure.value for name, figure in figures.items()}}
+
+    def _batches(self) -> Any:
+        for chosen in in_batches(self.held):
+            items = [self.held[i] for i in chosen]
+            yield self.task.batch(items, self.facts, self.network.config)
+
+    def worth(self, figures: Mapping[str, Any]) -> float:
+        """By which the best validation is chosen."""
+        best = self.task.best(self.facts)
+        return -float(figures["loss"]) if best == "loss" else float(figures[best])
+
+    # ---- the best so far
+
+    def hooks(self, out: Path, given: Hooks) -> Hooks:
+        """What happens while it learns."""
+        own = replace(
+            given, validate=self.validate, worth=self.worth, better=partial(self.keep, out)
+        )
+        if self.adapted.strategy.name == "gradual":
+            return replace(own, before_step=self._thaw)
+        return own
+
+    def _thaw(self, state: State) -> None:
+        """ULMFiT: the head alone in the first epoch, then one group of layers more in each."""
+        unfreeze_from(self.network, state.position.epoch, self.heads)
+
+    def keep(self, out: Path) -> None:
+        """Remember the weights as they are now."""
+        try:
+            write_weights(out / BEST, {n: p.detach() for n, p in self.learned().items()})
+        except StorageError:
+            return  # a full disk: the checkpoint will say so
+
+    def recall(self, out: Path) -> None:
+        """Take the best weights back."""
+        if not (out / BEST).is_file():
+            return
+        kept = open_weights(out / BEST)
+        with torch.no_grad():
+            for name, parameter in self.learned().items():
+                parameter.copy_(kept[name])
+
+    def learned(self) -> dict[str, torch.nn.Parameter]:
+        """What a run may change."""
+        if self.adapted.strategy.name == "gradual":
+            return dict(self.network.named_parameters())
+        return self.adapted.parameters
+
+
+def set_to_work(
+    task: Task,
+    strategy: str,
+    network: Transformer,
+    tokenizer: Tokenizer,
+    material: Material,
+    settings: TuningSettings,
+    *,
+    head: Mapping[str, Any],
+    balance: bool,
+    augmented: str,
+    scratch: bool,
+    replay: str | Path | None,
+) -> Work:
+    """Put a head on a network, choose what learns, and turn the examples into tokens."""
+    facts, kind = material.facts, strategy.partition(":")[0]
+    solves = kind in SOLVED and is_solvable(task)
+    options = (PROBE if solves else {}) | dict(head)
+    heads = with_head(network, task.head, facts, options, settings.seed)
+    if scratch:
+        initialise(network, settings.seed)
+    network.eval()
+    frame = Frame(tokenizer, network.config, facts.length)
+    train = augment(material.train, augmented, network, tokenizer, settings.seed)
+    items, held = (task.encode(examples, frame, facts) for examples in (train, material.dev))
+    notes = [*material.notes, *cautions.of_text(items, tokenizer, network.config)]
+    text = Replay(replay, frame, int(settings.batch), settings.seed) if replay else None
+    if solves:
+        notes.append(solve_head(task, network, items, held, facts))
+    named = strategy_named("full" if kind == "probe-then-full" else strategy)
+    return Work(
+        task=task,
+        facts=facts,
+        settings=settings,
+        frame=frame,
+        train=items,
+        dev=material.dev,
+        held=held,
+        trainee=Trainee(network, weights=WEIGHTS),
+        adapted=apply(network, named, heads=heads, seed=settings.seed),
+        heads=heads,
+        replay=text,
+        known=text.loss(network) if text is not None else 0.0,
+        weights=balanced(train, facts) if balance else None,
+        solved=solves and kind == "probe",
+        notes=notes,
+    )

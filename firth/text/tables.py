@@ -1,0 +1,89 @@
+"""Tables: the names of the columns, then the rows, each with the place it stands at."""
+
+from __future__ import annotations
+
+import csv
+import io
+import shutil
+import tempfile
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, BinaryIO, cast
+
+from firth.errors import InputError
+
+Table = Iterator[tuple[int, Sequence[Any]]]
+
+
+def csv_table(name: str, lines: Iterable[str], longest: int) -> Table:
+    """Comma-separated values; no field is longer than `longest` characters.
+
+    >>> list(csv_table("a.csv", ["text,label\\n", '"on two\\n', 'lines",x\\n', "y,z\\n"], 99))
+    [(1, ['text', 'label']), (2, ['on two\\nlines', 'x']), (4, ['y', 'z'])]
+    """
+    advice = "put quotation marks around a field that holds commas"
+    return _numbered(name, csv.reader(lines, strict=True), longest, advice)
+
+
+def tsv_table(name: str, lines: Iterable[str], longest: int) -> Table:
+    """Tab-separated values, as GLUE and most corpora write them: a quotation mark is text.
+
+    >>> list(tsv_table("a.tsv", ["text\\tlabel\\n", '" No " , he said\\t0\\n'], 99))
+    [(1, ['text', 'label']), (2, ['" No " , he said', '0'])]
+    """
+    advice = "a field of a TSV file holds no tab and no line break (one of a CSV file may)"
+    rows = csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE)
+    return _numbered(name, rows, longest, advice)
+
+
+def _numbered(name: str, rows: Any, longest: int, advice: str) -> Table:
+    csv.field_size_limit(longest)
+    width, begin = 0, 1
+    try:
+        for row in rows:
+            width = width or len(row)
+            if row and len(row) != width:
+                counts = f"{len(row)} fields where the header has {width}"
+                raise InputError(f"{name} line {rows.line_num}: {counts}; {advice}.")
+            if row:
+                yield begin, row
+            begin = rows.line_num + 1
+    except csv.Error as error:
+        raise InputError(f"{name} line {rows.line_num}: {error}.") from error
+
+
+def parquet_table(name: str, stream: BinaryIO, column: str | None = None) -> Table:
+    """The rows of a Parquet file, counted from 1: of one column if it is there, or of all."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    with tempfile.TemporaryFile() as copy:
+        if not isinstance(stream, io.BufferedReader) or not stream.seekable():
+            shutil.copyfileobj(stream, copy, 1 << 20)  # Parquet is read from its end
+            stream = cast(BinaryIO, copy)
+        try:
+            file = pq.ParquetFile(stream)
+            names = file.schema_arrow.names
+            columns = [column] if column in names else names
+            yield 0, columns
+            number = 0
+            for batch in file.iter_batches(batch_size=256, columns=columns):
+                for values in zip(*(part.to_pylist() for part in batch.columns), strict=True):
+                    number += 1
+                    yield number, values
+        except (pa.ArrowException, UnicodeDecodeError, OSError) as error:
+            raise InputError(f"{name} is not a Parquet file that can be read: {error}.") from error
+
+
+def named_fields(name: str, table: Table) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The rows of a table with all their fields by name.
+
+    >>> list(named_fields("a.csv", csv_table("a.csv", ["text,label\\n", "x,y\\n"], 99)))
+    [(2, {'text': 'x', 'label': 'y'})]
+    """
+    _, header = next(table, (0, []))
+    names = [column.strip() for column in header]
+    if twice := [column for column, count in Counter(names).items() if column and count > 1]:
+        raise InputError(f"{name}: two columns are called {twice[0][:30]!r}; rename one.")
+    for number, row in table:
+        yield number, dict(zip(names, row, strict=True))

@@ -1,0 +1,43 @@
+"""What the machine is good at, and how much of it a run takes."""
+
+from __future__ import annotations
+
+import re
+import resource
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+
+from firth.training.settings import Settings
+
+Kind = TypeVar("Kind", bound=Settings)
+
+
+def best_device(asked: str | None = None) -> torch.device:
+    """The one that is asked for, or the fastest there is."""
+    return torch.device(asked or ("cuda" if torch.cuda.is_available() else "cpu"))
+
+
+def precise(settings: Kind, device: str) -> Kind:
+    """The settings with a precision in place of `auto`: the one the machine is faster in."""
+    if settings.precision != "auto":
+        return settings
+    amx = getattr(torch.cpu, "_is_amx_tile_supported", lambda: False)
+    return replace(settings, precision="bf16" if device == "cuda" or amx() else "fp32")
+
+
+def autocast(settings: Settings, device: torch.device) -> Any:
+    """Half precision where the settings ask for it."""
+    return torch.autocast(device.type, torch.bfloat16, enabled=settings.precision == "bf16")
+
+
+def memory_used(device: torch.device) -> int:
+    """The most bytes the run has held so far."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    status = Path("/proc/self/status")  # ru_maxrss counts the memory of whoever started us
+    if status.is_file() and (found := re.search(r"VmHWM:\s+(\d+) kB", status.read_text())):
+        return int(found[1]) * 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

@@ -1,0 +1,289 @@
+"""Every way of fine-tuning keeps its promises on every kind of network."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from firth.adapt.adapted import Adapted, activate, adapters_on, apply, merge, remove, unmerge
+from firth.adapt.files import load_adapter, save_adapter
+from firth.adapt.table import STRATEGIES, strategy
+from firth.errors import MismatchError, Misuse
+from firth.models.transformer import Transformer
+from tests.adapt.harness import (
+    ADAPTERS,
+    NETWORKS,
+    OWN,
+    TRAINED,
+    biased,
+    cases,
+    differ,
+    fresh,
+    said,
+    stirred,
+)
+from tests.models.small import run, samples
+
+IDENTICAL = [spec for spec in [*ADAPTERS, *OWN] if strategy(spec).row.identity]
+MERGING = [spec for spec in ADAPTERS if strategy(spec).row.merges]
+SUMMING = [spec for spec in ADAPTERS if strategy(spec).row.sums]
+
+
+def test_every_strategy_is_tested() -> None:
+    assert {strategy(spec).name for spec in [*ADAPTERS, *OWN]} == set(STRATEGIES)
+
+
+@pytest.mark.parametrize(("kind", "spec"), cases(*IDENTICAL))
+def test_at_first_the_network_computes_what_it_computed(kind: str, spec: str) -> None:
+    network = fresh(kind, torch.float32)
+    before = said(network, kind)
+    apply(network, spec, heads=TRAINED)
+    assert torch.equal(said(network, kind), before)
+
+
+def learn(network: Transformer, kind: str) -> None:
+    """One step downhill with what requires a gradient."""
+    hidden = torch.cat(run(network, samples(kind)))
+    scores = torch.cat([hidden, network.heads["pooler"](hidden)], dim=-1)
+    weights = torch.linspace(-1, 1, scores.shape[-1], dtype=scores.dtype)
+    (scores.tanh() @ weights).square().mean().backward()
+    learning = [parameter for parameter in network.parameters() if parameter.requires_grad]
+    torch.optim.SGD(learning, lr=0.5).step()
+
+
+@pytest.mark.parametrize(("kind", "spec"), cases(*ADAPTERS, *OWN))
+def test_only_the_named_parameters_change(kind: str, spec: str) -> None:
+    network = fresh(kind)
+    adapted = apply(network, spec, heads=TRAINED) if spec in OWN else stirred(network, spec)
+    before = {name: value.clone() for name, value in network.state_dict().items()}
+    learn(network, kind)
+    after = network.state_dict()
+    changed = {name for name in before if not torch.equal(before[name], after[name])}
+    assert changed == set(adapted.parameters)
+    assert adapted.count == sum(parameter.numel() for parameter in adapted.parameters.values())
+    assert 0 < adapted.share <= 1
+
+
+@pytest.mark.parametrize(("kind", "spec"), cases(*MERGING))
+def test_merged_and_unmerged_compute_the_same(kind: str, spec: str) -> None:
+    network = fresh(kind)
+    base = {name: value.clone() for name, value in network.state_dict().items()}
+    plain = said(network, kind)
+    adapted = stirred(network, spec)
+    unmerged = said(network, kind)
+    assert differ(unmerged, plain) > 1e-3
+    merge(network)
+    assert list(network.state_dict()) == list(base)
+    assert differ(said(network, kind), unmerged) < 1e-10
+    unmerge(network)
+    assert torch.equal(said(network, kind), unmerged)
+    weights = network.state_dict()
+    kept = [name for name in base if name not in adapted.parameters]
+    assert all(torch.equal(weights[name], base[name]) for name in kept)
+    merge(network, keep=False)
+    assert not adapters_on(network)
+    assert differ(said(network, kind), unmerged) < 1e-10
+
+
+@pytest.mark.parametrize(("kind", "spec"), cases(*ADAPTERS, "probe"))
+def test_saved_and_loaded_is_kept(kind: str, spec: str, tmp_path: Path) -> None:
+    network = fresh(kind)
+    adapted = stirred(network, spec)
+    save_adapter(adapted, tmp_path, base="a small one")
+    again = fresh(kind)
+    loaded = load_adapter(again, tmp_path)
+    assert torch.equal(said(again, kind), said(network, kind))
+    if "projection" not in spec:  # which is folded away
+        assert loaded.strategy == adapted.strategy
+        assert {n: p.shape for n, p in loaded.parameters.items()} == {
+            n: p.shape for n, p in adapted.parameters.items()
+        }
+
+
+@pytest.mark.parametrize(("kind", "spec"), cases(*ADAPTERS))
+def test_several_adapters_are_swapped_and_removed(kind: str, spec: str) -> None:
+    network = fresh(kind)
+    base = {name: value.clone() for name, value in network.state_dict().items()}
+    plain = said(network, kind)
+    stirred(network, spec, "a", seed=1)
+    first = said(network, kind)
+    stirred(network, spec, "b", seed=2)
+    second = said(network, kind)
+    assert min(differ(plain, first), differ(plain, second), differ(first, second)) > 1e-3
+    activate(network, "a")
+    assert torch.equal(said(network, kind), first)
+    activate(network, ())
+    assert torch.equal(said(network, kind), plain)
+    twin = deepcopy(network)
+    activate(twin, "b")
+    assert torch.equal(said(twin, kind), second)
+    assert torch.equal(said(network, kind), plain)
+    remove(network, "b")
+    remove(network, "a")
+    after = network.state_dict()
+    assert list(after) == list(base)
+    assert all(torch.equal(after[name], value) for name, value in base.items())
+    assert torch.equal(said(network, kind), plain)
+    assert not any(m._forward_hooks or m._forward_pre_hooks for m in network.modules())
+    assert all(parameter.requires_grad for parameter in network.parameters())
+
+
+@pytest.mark.parametrize(("kind", "spec"), cases(*SUMMING))
+def test_adapters_are_summed_with_weights(kind: str, spec: str) -> None:
+    """The weights are those of the base and 0.7 and 0.3 of what each alone makes of them."""
+    network = fresh(kind)
+    base = fresh(kind).state_dict()
+    alone: list[dict[str, torch.Tensor]] = []
+    for name, seed in (("a", 1), ("b", 2)):
+        stirred(network, spec, name, seed)
+        merge(network)
+        alone.append({key: value.clone() for key, value in network.state_dict().items()})
+        unmerge(network)
+    activate(network, {"a": 0.7, "b": 0.3})
+    summed = fresh(kind)
+    mixed = {k: v + 0.7 * (alone[0][k] - v) + 0.3 * (alone[1][k] - v) for k, v in base.items()}
+    mixed |= {k: v for k, v in alone[1].items() if k.startswith("heads.")}  # the last one's
+    summed.load_state_dict(mixed)
+    assert differ(said(network, kind), said(summed, kind)) < 1e-10
+    merge(network)
+    assert differ(said(network, kind), said(summed, kind)) < 1e-10
+
+
+@pytest.mark.parametrize(("kind", "spec"), cases(*ADAPTERS))
+def test_every_layout_gives_the_same(kind: str, spec: str) -> None:
+    network = fresh(kind)
+    stirred(network, spec)
+    packed = said(network, kind)
+    with torch.no_grad():
+        single = torch.cat([run(network, [sample])[0] for sample in samples(kind)])
+        assert differ(packed[:, : single.shape[1]], single) < 1e-10
+        for stack in filter(None, (network.encoder, network.decoder)):
+            stack.dense = True
+        assert differ(packed, said(network, kind)) < 1e-10
+
+
+@pytest.mark.parametrize("kind", [kind for kind in NETWORKS if not biased(kind)])
+def test_a_network_without_biases_says_so(kind: str) -> None:
+    with pytest.raises(MismatchError, match=r"no biases, so bitfit has nothing to train; take ia3"):
+        apply(fresh(kind), "bitfit")
+
+
+def test_different_methods_live_on_one_base() -> None:
+    network = fresh("bert")
+    seen = {}
+    for spec in ADAPTERS:
+        name = spec.replace(":", "-").replace("=", "").replace(",", "").replace("+", "")
+        stirred(network, spec, name)
+        seen[name] = said(network, "bert")
+    for name, output in reversed(seen.items()):
+        activate(network, name)
+        assert torch.equal(said(network, "bert"), output)
+
+
+def test_half_precision_has_adapters_in_single_precision() -> None:
+    network = fresh("bert", torch.bfloat16)
+    for spec in ADAPTERS:
+        adapted = stirred(network, spec)
+        changes = adapted.changes.values()
+        assert all(p.dtype == torch.float32 for change in changes for p in change.parameters())
+        assert said(network, "bert").dtype == torch.bfloat16
+        remove(network, "default")
+
+
+@pytest.mark.parametrize("spec", [spec for spec in IDENTICAL if spec not in OWN])
+def test_at_first_nothing_changes_in_half_precision(spec: str) -> None:
+    network = fresh("bert", torch.bfloat16)
+    before = said(network, "bert")
+    apply(network, spec)
+    assert torch.equal(said(network, "bert"), before)
+
+
+def test_checkpointed_activations_have_the_same_gradients() -> None:
+    gradients = []
+    for on in (False, True):
+        network = fresh("t5")
+        adapted = stirred(network, "prefix:3")
+        network.train()
+        network.checkpoint_activations(on)
+        torch.cat(run(network, samples("t5"))).square().mean().backward()
+        gradients.append([p.grad for n, p in adapted.parameters.items() if "prefix" in n])
+    torch.testing.assert_close(*gradients)
+
+
+def misuse(call: object, *arguments: object, **options: object) -> str:
+    with pytest.raises(Misuse) as caught:
+        call(*arguments, **options)  # type: ignore[operator]
+    return str(caught.value)
+
+
+def test_one_sentence_says_what_is_wrong() -> None:
+    network = fresh("bert")
+    assert misuse(apply, network, "lora:targets=q_proj") == (
+        "Nothing in this network is called 'q_proj'; there are query, key, value, output, up, "
+        "down, and qkv, attention, feed_forward, all for several of them."
+    )
+    assert misuse(apply, network, "lora:rank=17") == (
+        "A rank of 17 is more than the 16 x 16 matrix of encoder.blocks.0.attention.query can have."
+    )
+    assert misuse(apply, network, "freeze:3") == (
+        "freeze:3 is beyond the depth of the network: it has 2 blocks."
+    )
+    assert misuse(apply, fresh("albert"), "freeze:2") == (
+        "freeze:2 is beyond the depth of the network: it has 1 block, used again in every layer."
+    )
+    assert misuse(apply, network, "prefix:32") == (
+        "A prefix of 32 leaves no room for a text: the network has 32 places."
+    )
+    assert misuse(apply, network, "prefix:where=decoder") == (
+        "This network has no decoder that a prefix could stand in; it has encoder."
+    )
+    assert misuse(apply, network, "prompt:tokens=40") == "The network has only the tokens 0 to 39."
+    assert "goes into others as well" in misuse(apply, network, "ia3:inputs=query")
+    assert misuse(apply, network, "lora", heads=["classify"]) == (
+        "The network has no head 'classify'; there are language, pooler."
+    )
+    assert not adapters_on(network)
+
+
+def test_one_sentence_says_what_cannot_be_done_with_adapters() -> None:
+    network = fresh("bert")
+    apply(network, "lora:rank=2", name="a")
+    assert "already has an adapter 'a'" in misuse(apply, network, "lora:rank=2", name="a")
+    assert "cannot be called 'a.b'" in misuse(apply, network, "lora:rank=2", name="a.b")
+    assert "cannot be called 'keys'" in misuse(apply, network, "lora:rank=2", name="keys")
+    assert misuse(activate, network, "b") == "There is no adapter 'b'; there are a."
+    assert misuse(remove, network, "b") == "There is no adapter 'b'; there are a."
+    assert "carries adapters (a); merge or remove them" in misuse(apply, network, "full")
+    apply(network, "ia3", name="c")
+    assert "counts whole or not at all" in misuse(activate, network, {"c": 0.5})
+    activate(network, ["a", "c"])
+    assert "only where they are added up" in misuse(merge, network)
+    apply(network, "prompt:2", name="d")
+    assert "cannot be merged" in misuse(merge, network)
+    activate(network, "a")
+    merge(network)
+    assert "unmerge or remove them first" in misuse(activate, network, "c")
+    assert "unmerge or remove them first" in misuse(apply, network, "lora:rank=2", name="e")
+
+
+def test_a_head_belongs_to_its_adapter() -> None:
+    network = fresh("bert")
+    own = network.heads["pooler"]
+    first = apply(network, "lora:rank=2", name="a", heads=["pooler"])
+    second = apply(network, "lora:rank=2", name="b", heads=["pooler"])
+    assert network.heads["pooler"] is second.heads["pooler"] is not own
+    activate(network, "a")
+    assert network.heads["pooler"] is first.heads["pooler"]
+    activate(network, ())
+    assert network.heads["pooler"] is own
+    assert isinstance(own, nn.Module)
+
+
+def test_the_language_head_stays_as_pretraining_made_it() -> None:
+    adapted: Adapted = apply(fresh("bert"), "lora:rank=2", heads=["language"])
+    assert not adapted.heads
+    assert not any(name.startswith("heads.") for name in adapted.parameters)

@@ -1,0 +1,249 @@
+"""Texts to vectors: compared with `transformers`, with arithmetic, and with one text at a time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+
+from firth import FirthError, MismatchError, Misuse, Model, load
+from firth.inference import embed as module
+from firth.inference.embed import embed, embed_chunk, span_vector
+from firth.models.masks import Mask
+from firth.models.pooling import POOLINGS, pool_stream
+from tests.conftest import SAMPLE
+from tests.inference.conftest import MakeModel
+
+LINES = [line for line in SAMPLE.splitlines() if line.strip()]
+TEXTS = ["The sea was calm.", "", "boat", *LINES[:8], "far " * 100, "☃ Ünïcode 日本語"]
+KINDS = {
+    "bert": dict(name="bert-tiny"),
+    "modernbert": dict(name="encoder-tiny", window=4, windowed=(1,)),
+    "gpt2": dict(name="gpt2", tokenizer="bpe"),
+    "t5": dict(name="t5-small", padding_id=0, end_id=1, start_id=3),
+}
+
+
+# --- one vector of many
+
+
+def test_every_pooling_by_hand() -> None:
+    stream = torch.tensor([[1.0, 8.0], [3.0, 2.0], [8.0, -1.0], [5.0, 6.0]])
+    wanted = {
+        "cls": [[1, 8], [5, 6]],
+        "max": [[8, 8], [5, 6]],
+        "mean": [[4, 3], [5, 6]],
+        "mean_sqrt_len": [[12 / 3**0.5, 9 / 3**0.5], [5, 6]],
+        "weightedmean": [[(1 + 6 + 24) / 6, (8 + 4 - 3) / 6], [5, 6]],
+        "last": [[8, -1], [5, 6]],
+    }
+    assert wanted.keys() == POOLINGS.keys()
+    for kind, values in wanted.items():
+        pooled = pool_stream(stream, Mask([3, 1]), [kind])
+        torch.testing.assert_close(pooled, torch.tensor(values).float())
+    both = pool_stream(stream, Mask([3, 1]), ["last", "cls"])
+    assert both.tolist() == [[8, -1, 1, 8], [5, 6, 5, 6]]
+    without_the_first = pool_stream(stream[:3], Mask([3]), ["cls", "mean", "weightedmean"], skip=1)
+    hand = [3, 2, 5.5, 0.5, (6 + 24) / 5, (4 - 3) / 5]
+    torch.testing.assert_close(without_the_first, torch.tensor([hand]))
+
+
+# --- against transformers
+
+
+def hidden(model: Model, path: Path, text: str) -> list[torch.Tensor]:
+    """What their network makes of a text, layer by layer; of two sides, the encoder's."""
+    model.save(path)
+    reference: Any = transformers.AutoModel.from_pretrained(path).eval()
+    given = transformers.AutoTokenizer.from_pretrained(path)(text, return_tensors="pt")
+    side = reference.get_encoder() if reference.config.is_encoder_decoder else reference
+    with torch.no_grad():
+        out = side(
+            input_ids=given["input_ids"],
+            attention_mask=given["attention_mask"],
+            output_hidden_states=True,
+        )
+    return [layer[0] for layer in out.hidden_states]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_layers_and_the_usual_pooling(make_model: MakeModel, tmp_path: Path, kind: str) -> None:
+    model, text = make_model(**KINDS[kind]), LINES[0][:60]
+    layers = hidden(model, tmp_path, text)
+    assert len(layers) == 3
+
+    def check(wanted: torch.Tensor, **options: Any) -> None:
+        ours = model.embed([text], **options)
+        assert wanted.std() > 0.01
+        np.testing.assert_allclose(ours[0], wanted.numpy(), rtol=0, atol=1e-5)
+
+    last = layers[-1]
+    check(last[-1] if kind == "gpt2" else last.mean(0))
+    check(last[0], pooling="cls")
+    check(last[-1], pooling="last")
+    for number, layer in enumerate(layers):
+        check(layer.mean(0), pooling="mean", layer=number)
+    check(layers[1].mean(0), pooling="mean", layer=-2)
+    check((layers[0] + layers[2]).mean(0) / 2, pooling="mean", layer=[0, 2])
+    check(torch.nn.functional.normalize(last.mean(0), dim=0), pooling="mean", normalize=True)
+    found = model.tokens(text, layer=1)
+    edges = slice(1, -1) if model.tokenizer and model.tokenizer.kind == "wordpiece" else slice(None)
+    ours = np.stack([token.vector for token in found])
+    np.testing.assert_allclose(ours, layers[1][edges].numpy(), rtol=0, atol=1e-5)
+
+
+# --- together as alone
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_one_at_a_time_is_as_in_batches(make_model: MakeModel, kind: str) -> None:
+    model = make_model(**KINDS[kind])
+    alone = np.concatenate([model.embed([text]) for text in TEXTS])
+    assert len(np.unique(alone.round(4), axis=0)) == len(TEXTS)
+    np.testing.assert_allclose(model.embed(TEXTS), alone, rtol=0, atol=1e-5)
+    backwards = model.embed(TEXTS[::-1])[::-1]
+    np.testing.assert_allclose(backwards, alone, rtol=0, atol=1e-5)
+    for batch in (1, 30, 100_000):
+        together = embed(model.embedder(batch=batch), TEXTS)
+        np.testing.assert_allclose(together, alone, rtol=0, atol=1e-5)
+
+
+def test_texts_pass_through_memory_in_chunks(
+    make_model: MakeModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = make_model("bert-tiny")
+    whole = model.embed(TEXTS)
+    sizes: list[int] = []
+
+    def watched(embedder: Any, texts: Any) -> Any:
+        sizes.append(len(texts))
+        return embed_chunk(embedder, texts)
+
+    monkeypatch.setattr(module, "embed_chunk", watched)
+    monkeypatch.setattr(module, "ROWS", 5)
+    np.testing.assert_allclose(model.embed(TEXTS), whole, rtol=0, atol=1e-5)
+    assert sizes == [5, 5, 3]
+
+
+def test_dropout_is_off_and_training_goes_on_afterwards(make_model: MakeModel) -> None:
+    model = make_model("bert-tiny", dropout=0.5, attention_dropout=0.5)
+    still = model.embed(TEXTS)
+    model.network.train()
+    assert np.array_equal(model.embed(TEXTS), still)
+    assert model.network.training
+
+
+# --- texts that are not as they should be
+
+
+def test_no_text_is_the_text_of_its_ends(make_model: MakeModel) -> None:
+    model = make_model("bert-tiny")
+    ids = model.tokenizer.special_ids  # type: ignore[union-attr]
+    with torch.no_grad():
+        ends = model.network(torch.tensor([ids["cls"], ids["sep"]]), Mask([2]))
+    np.testing.assert_allclose(model.embed([""])[0], ends.mean(0), atol=1e-6)
+    bare = make_model("gpt2", "bpe")
+    assert not bare.embed([""]).any()
+    assert bare.embed(["", "sea", ""])[1].any()
+    assert model.embed([]).shape == (0, 32)
+
+
+def test_what_is_too_long_is_cut_where_transformers_cuts_it(
+    make_model: MakeModel, tmp_path: Path
+) -> None:
+    model = make_model("bert-tiny")
+    model.save(tmp_path)
+    long = " ".join(LINES)
+    reference = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    cut = reference(long, truncation=True, max_length=64)["input_ids"]
+    vectors = embed_chunk(model.embedder(), [long, "sea"])
+    assert (vectors.cut.tolist(), vectors.tokens) == (
+        [True, False],
+        64 + len(reference("sea").input_ids),
+    )
+    with torch.no_grad():
+        wanted = model.network(torch.tensor(cut), Mask([64])).mean(0)
+    np.testing.assert_allclose(vectors.values[0], wanted, atol=1e-5)
+
+
+def test_half_characters_are_replaced(make_model: MakeModel) -> None:
+    model = make_model("bert-tiny")
+    assert np.array_equal(model.embed(["a\ud800b"]), model.embed(["a\ufffdb"]))
+
+
+def test_what_is_not_finite_is_never_silent(make_model: MakeModel) -> None:
+    model = make_model("bert-tiny")
+    token = model.tokenizer.encode("boat")[0]  # type: ignore[union-attr]
+    with torch.no_grad():
+        model.network.tokens.weight[token] = float("nan")
+    assert embed_chunk(model.embedder(), ["far", "boat"]).finite.tolist() == [True, False]
+    with pytest.raises(FirthError, match=r"vector of text 1 \(counted from 0\) is not finite"):
+        model.embed(["far", "boat"])
+    with pytest.raises(FirthError, match="overflows on this text"):
+        model.tokens("a boat")
+
+
+# --- tokens
+
+
+@pytest.mark.parametrize("kind", ["bert", "gpt2"])
+def test_tokens_know_their_place_in_the_text(make_model: MakeModel, kind: str) -> None:
+    text = "The bat, a mighty bat!"
+    tokens = make_model(**KINDS[kind]).tokens(text)
+    covered = "".join(text[slice(*token.span)] for token in tokens)
+    assert covered.replace(" ", "") == text.replace(" ", "")
+    first, second = (text.index("bat"), text.rindex("bat"))
+    one, other = (span_vector(tokens, begin, begin + 3) for begin in (first, second))
+    assert one.shape == (32,)
+    assert not np.allclose(one, other, atol=1e-3)  # the same word, in another context
+    pieces = [t.vector for t in tokens if t.span[0] < second + 3 and t.span[1] > second]
+    np.testing.assert_allclose(other, np.mean(pieces, axis=0), atol=1e-6)
+    with pytest.raises(Misuse, match="No token stands between the characters 100 and 103"):
+        span_vector(tokens, 100, 103)
+
+
+def test_a_text_too_long_to_be_shown_whole(make_model: MakeModel) -> None:
+    with pytest.raises(Misuse, match=r"The text has \d+ tokens, the model sees only 64\."):
+        make_model("bert-tiny").tokens(" ".join(LINES))
+    assert make_model("gpt2", "bpe").tokens("") == []
+
+
+# --- what cannot be
+
+
+def test_wrong_calls_are_told_in_a_sentence(make_model: MakeModel) -> None:
+    model = make_model("bert-tiny")
+    wrong: list[tuple[dict[str, Any], str]] = [
+        (dict(layer=3), "There is no layer 3: this model has 2 (0 is what enters the first"),
+        (dict(layer=-4), "There is no layer -4"),
+        (dict(layer=[1, 9]), "There is no layer 9"),
+        (dict(layer=[]), "Name at least one layer."),
+        (dict(pooling="median"), "There is no pooling 'median'; known are cls, max, mean"),
+        (dict(pooling="mean+"), "There is no pooling ''"),
+        (dict(prompt="query"), "This model has no prompt 'query'; it has none."),
+    ]
+    for options, sentence in wrong:
+        with pytest.raises(Misuse) as refused:
+            model.embed(["x"], **options)
+        assert sentence in str(refused.value)
+    for texts in ("one text", ["one", 2]):
+        with pytest.raises(Misuse, match="Texts to embed are a list of strings"):
+            model.embed(texts)  # type: ignore[arg-type]
+
+
+def test_a_model_without_a_tokenizer(make_model: MakeModel, tmp_path: Path) -> None:
+    Model(make_model("bert-tiny").network, None).save(tmp_path)
+    for call in (lambda m: m.embed(["x"]), lambda m: m.tokens("x"), lambda m: m.search(["x"], "x")):
+        with pytest.raises(MismatchError, match="has no tokenizer, so it understands no text"):
+            call(load(tmp_path))
+
+
+def test_half_precision_only_when_asked(make_model: MakeModel, tmp_path: Path) -> None:
+    make_model("bert-tiny").save(tmp_path)
+    whole, half = load(tmp_path).embed(TEXTS), load(tmp_path, dtype="bfloat16").embed(TEXTS)
+    assert half.dtype == whole.dtype == np.float32
+    assert 1e-4 < np.abs(whole - half).max() < 0.2

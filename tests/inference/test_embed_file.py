@@ -1,0 +1,358 @@
+"""A file of texts to a file of vectors: every format, interrupted and continued, and what is wrong
+with the rows.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import lzma
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+
+from firth import InputError, MismatchError, Misuse, Reading, load
+from firth.inference import embed
+from firth.inference import embed_file as job
+from firth.inference.embed import Embedder, embed_chunk
+from firth.inference.embed_file import embed_file
+from firth.text.readers import LONGEST
+from tests.conftest import SAMPLE, Result
+from tests.inference.conftest import MakeModel
+
+Firth = Callable[..., Result]
+Verb = Callable[..., Any]
+NO_COLUMN = "rows.jsonl line 1 has no field 'text' (it has 'body', 'id'); name the right one with "
+OUTS, FIRST = ".npy, .jsonl or .parquet.", "(0 is what enters the first, -1 the last)."
+ENDINGS = f"it: {OUTS}"
+TEXTS = [line[:80] for line in SAMPLE.splitlines() if line.strip()][:11]
+
+
+@pytest.fixture
+def embedder(bert: Path) -> Embedder:
+    return load(bert).embedder()
+
+
+@pytest.fixture
+def lines(tmp_path: Path) -> Path:
+    path = tmp_path / "texts.txt"
+    path.write_text("\n".join(TEXTS) + "\n", encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def in_threes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that there are several chunks, and each is written down."""
+    monkeypatch.setattr(embed, "ROWS", 3)
+    monkeypatch.setattr(job, "PAUSE", 0.0)
+
+
+# --- formats
+
+
+def saved(vectors: Any) -> bytes:
+    """What `np.save` writes."""
+    file = io.BytesIO()
+    np.save(file, vectors)
+    return file.getvalue()
+
+
+def written(texts: list[str]) -> dict[str, bytes]:
+    """The same rows in every format."""
+    table, tsv, csv = io.BytesIO(), "id\ttext\n", "id,text\n"
+    pq.write_table(pa.table({"id": range(len(texts)), "text": texts}), table)
+    tsv += "".join(f"{i}\t{text}\n" for i, text in enumerate(texts))
+    csv += "".join(f'{i},"{text.replace(chr(34), chr(34) * 2)}"\n' for i, text in enumerate(texts))
+    jsonl = "".join(json.dumps({"text": text}) + "\n" for text in texts).encode()
+    plain = "\n".join(texts).encode()
+    return {
+        "txt": plain,
+        "txt.gz": gzip.compress(plain + b"\n"),
+        "jsonl": jsonl,
+        "jsonl.xz": lzma.compress(jsonl),
+        "tsv": tsv.encode(),
+        "csv": csv.encode(),
+        "parquet": table.getvalue(),
+        "parquet.gz": gzip.compress(table.getvalue()),
+    }
+
+
+@pytest.mark.parametrize("ending", written([]))
+def test_every_format_gives_the_same_rows(embedder: Embedder, tmp_path: Path, ending: str) -> None:
+    texts = [*TEXTS[:4], "", *TEXTS[4:]]
+    (tmp_path / f"texts.{ending}").write_bytes(written(texts)[ending])
+    made = embed_file(embedder, tmp_path / f"texts.{ending}", tmp_path / "vectors.npy")
+    assert (made.rows, made.width, made.resumed) == (len(texts), 32, 0)
+    assert made.faults == {"empty": {"count": 1, "first": 5}}
+    wanted = embed.embed(embedder, texts)
+    assert (tmp_path / "vectors.npy").read_bytes() == saved(wanted)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "bert",
+        f"texts.{ending}",
+        "vectors.npy",
+    ]
+
+
+def test_every_output_holds_the_same_vectors(embedder: Embedder, lines: Path) -> None:
+    wanted = embed.embed(embedder, TEXTS)
+    for ending in (".npy", ".jsonl", ".parquet"):
+        embed_file(embedder, lines, lines.with_suffix(ending))
+    assert np.array_equal(np.load(lines.with_suffix(".npy")), wanted)
+    rows = [json.loads(line) for line in lines.with_suffix(".jsonl").read_text().splitlines()]
+    assert [row["text"] for row in rows] == TEXTS
+    assert np.array_equal(np.array([row["vector"] for row in rows], np.float32), wanted)
+    table = pq.read_table(lines.with_suffix(".parquet"))
+    assert table.column("text").to_pylist() == TEXTS
+    assert np.array_equal(np.array(table.column("vector").to_pylist(), np.float32), wanted)
+    assert table.schema.field("vector").type == pa.list_(pa.float32(), 32)
+
+
+# --- interrupted
+
+
+class Power(BaseException):
+    """It fails."""
+
+
+def fail_at(monkeypatch: pytest.MonkeyPatch, number: int, error: BaseException) -> None:
+    calls = iter(range(100))
+
+    def broken(embedder: Embedder, texts: Any) -> Any:
+        if next(calls) == number:
+            raise error
+        return embed_chunk(embedder, texts)
+
+    monkeypatch.setattr(job, "embed_chunk", broken)
+
+
+def partly(out: Path) -> list[Any]:
+    """The vectors that can be read of an unfinished file."""
+    folder = out.with_name(out.name + ".partial")
+    if out.suffix == ".npy":
+        return np.load(folder / out.name).tolist()
+    if out.suffix == ".jsonl":
+        read = (folder / out.name).read_text().splitlines()
+        return [json.loads(line)["vector"] for line in read]
+    parts = pa.concat_tables(pq.read_table(part) for part in sorted(folder.glob("part-*.parquet")))
+    return parts.column("vector").to_pylist()
+
+
+@pytest.mark.usefixtures("in_threes")
+@pytest.mark.parametrize("ending", [".npy", ".jsonl", ".parquet"])
+@pytest.mark.parametrize("pause", [0.0, 100.0])
+def test_interrupted_twice_it_ends_with_the_same_bytes(
+    embedder: Embedder, lines: Path, ending: str, pause: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole, out = lines.with_name(f"whole{ending}"), lines.with_name(f"out{ending}")
+    embed_file(embedder, lines, whole)
+    monkeypatch.setattr(job, "PAUSE", pause)
+    wanted = embed.embed(embedder, TEXTS)
+    for number, error, there in ((2, KeyboardInterrupt(), 6), (1, Power(), 9)):
+        fail_at(monkeypatch, number, error)
+        with pytest.raises(type(error)):
+            embed_file(embedder, lines, out)
+        assert not out.exists()
+        np.testing.assert_allclose(partly(out), wanted[:there], rtol=1e-6)
+    monkeypatch.setattr(job, "embed_chunk", embed_chunk)
+    made = embed_file(embedder, lines, out)
+    assert (made.resumed, made.rows) == (9, len(TEXTS))
+    assert out.read_bytes() == whole.read_bytes()
+    assert not list(lines.parent.glob("*.partial"))
+
+
+KILLED = """
+import os, sys
+from firth import load
+from firth.inference import embed, embed_file as job
+embed.ROWS, job.PAUSE = 3, 0.0
+whole, calls = job.write_json, iter(range(100))
+def dying(path, value):
+    if next(calls) == 2:
+        os._exit(9)   # rows are on the disk of which the journal does not know
+    whole(path, value)
+job.write_json = dying
+job.embed_file(load(sys.argv[1]).embedder(), sys.argv[2], sys.argv[3])
+"""
+
+
+@pytest.mark.usefixtures("in_threes")
+def test_killed_between_rows_and_journal(embedder: Embedder, bert: Path, lines: Path) -> None:
+    whole, out = lines.with_name("whole.npy"), lines.with_name("out.npy")
+    embed_file(embedder, lines, whole)
+    command = [sys.executable, "-c", KILLED, str(bert), str(lines), str(out)]
+    assert subprocess.run(command, capture_output=True).returncode == 9
+    assert len(partly(out)) == 9
+    made = embed_file(embedder, lines, out)
+    assert made.resumed == 6
+    assert out.read_bytes() == whole.read_bytes()
+
+
+@pytest.mark.usefixtures("in_threes")
+def test_only_the_same_work_is_continued(
+    embedder: Embedder,
+    make_model: MakeModel,
+    lines: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    out = lines.with_name("out.npy")
+    fail_at(monkeypatch, 2, KeyboardInterrupt())
+    with pytest.raises(KeyboardInterrupt):
+        embed_file(embedder, lines, out)
+    monkeypatch.setattr(job, "embed_chunk", embed_chunk)
+    other = make_model("bert-tiny", seed=4).embedder()
+    for changed in (replace(embedder, pooling=("cls",)), replace(embedder, limit=9), other):
+        with pytest.raises(MismatchError, match="holds the beginning of other vectors"):
+            embed_file(changed, lines, out)
+    os.utime(lines, ns=(1, 1))
+    with pytest.raises(MismatchError) as refused:
+        embed_file(embedder, lines, out)
+    assert str(refused.value) == (
+        f"{out}.partial holds the beginning of other vectors (of another model or file, or made "
+        "with other options); remove it, or choose another --out."
+    )
+    assert len(partly(out)) == 6
+
+
+@pytest.mark.usefixtures("in_threes")
+def test_damaged_beginnings_are_made_anew(
+    embedder: Embedder, lines: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = lines.with_name("out.npy")
+    fail_at(monkeypatch, 2, KeyboardInterrupt())
+    with pytest.raises(KeyboardInterrupt):
+        embed_file(embedder, lines, out)
+    monkeypatch.setattr(job, "embed_chunk", embed_chunk)
+    os.truncate(out.with_name("out.npy.partial") / "out.npy", 200)
+    made = embed_file(embedder, lines, out)
+    np.testing.assert_allclose(np.load(out), embed.embed(embedder, TEXTS), atol=1e-6)
+    assert made.rows == len(TEXTS)
+
+
+def test_a_file_that_changes_meanwhile(
+    embedder: Embedder, lines: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def slow(embedder: Embedder, texts: Any) -> Any:
+        os.utime(lines, ns=(5, 5))
+        return embed_chunk(embedder, texts)
+
+    monkeypatch.setattr(job, "embed_chunk", slow)
+    with pytest.raises(InputError, match=r"texts.txt was changed while it was read; start again\."):
+        embed_file(embedder, lines, lines.with_name("out.npy"))
+    assert not list(lines.parent.glob("out*"))
+
+
+# --- rows that are not as they should be
+
+
+def test_bad_rows_are_told_and_the_others_finish(
+    embedder: Embedder, bert: Path, tmp_path: Path
+) -> None:
+    rows = [b"The sea", b"", b"caf\xe9", b"far " * 100, b"a boat", b"  ", b"no end"]
+    (tmp_path / "bad.txt").write_bytes(b"\r\n".join(rows))
+    with torch.no_grad():
+        token = embedder.tokenizer.encode("boat")[0]
+        embedder.network.tokens.weight[token] = float("inf")
+    made = embed_file(embedder, tmp_path / "bad.txt", tmp_path / "bad.npy")
+    assert made.rows == len(rows)
+    assert made.faults == {
+        "empty": {"count": 2, "first": 2},
+        "repaired": {"count": 1, "first": 3},
+        "cut": {"count": 1, "first": 4},
+        "not_finite": {"count": 1, "first": 5},
+    }
+    vectors = np.load(tmp_path / "bad.npy")
+    assert np.isfinite(vectors).all(axis=1).tolist() == [True] * 4 + [False] + [True] * 2
+    np.testing.assert_allclose(vectors[2], load(bert).embed(["caf\ufffd"])[0], atol=1e-6)
+    embed_file(embedder, tmp_path / "bad.txt", tmp_path / "bad.jsonl")
+    read = [json.loads(line) for line in (tmp_path / "bad.jsonl").read_text().splitlines()]
+    assert [row["vector"] is None for row in read] == [False] * 4 + [True] + [False] * 2
+
+
+def test_a_line_longer_than_any_document_is_one_row(embedder: Embedder, tmp_path: Path) -> None:
+    (tmp_path / "long.txt").write_text("x" * (LONGEST + 100) + "\nboat\n")
+    made = embed_file(embedder, tmp_path / "long.txt", tmp_path / "long.npy")
+    assert made.rows == 2
+
+
+# --- the command line
+
+
+def test_the_verb(firth: Firth, verb: Verb, bert: Path, lines: Path) -> None:
+    done = verb("embed", bert, lines, "--out", "out.npy")
+    assert (done.exit_code, done.stderr) == (0, "")
+    assert "11 vectors of 32 numbers are in out.npy" in done.stdout
+    model = load(bert)
+    np.testing.assert_array_equal(np.load(lines.with_name("out.npy")), model.embed(TEXTS))
+    options = ("--pooling", "cls+max", "--layers", "1,-1", "--normalize", "--json", "--batch", 50)
+    piped = firth("embed", bert, "-", "--out", "two.npy", *options, input="\n".join([*TEXTS, ""]))
+    assert (piped.json["rows"], piped.json["width"], piped.json["out"]) == (11, 64, "two.npy")
+    wanted = model.embed(TEXTS, pooling="cls+max", layer=[1, 2], normalize=True)
+    np.testing.assert_allclose(np.load(lines.with_name("two.npy")), wanted, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "sentence"),
+    [
+        ("nosuch.txt --out x.npy", 1, "There is no file or folder nosuch.txt."),
+        ("rows.jsonl --out x.npy", 1, NO_COLUMN),
+        ("texts.txt --out x.csv", 2, f"--out x.csv has no ending that says how to write {ENDINGS}"),
+        ("texts.txt --out bert", 2, f"--out bert is a directory; name a file that ends in {OUTS}"),
+        ("texts.txt --out x.npy --layer 9", 2, f"There is no layer 9: this model has 2 {FIRST}"),
+        (
+            "texts.txt --out x.npy --layers 1,b",
+            2,
+            "--layers takes numbers such as 9,10,11,12, not ",
+        ),
+        ("texts.txt --out x.npy --layers 1 --layer 2", 2, "Give --layer or --layers, not both."),
+        (
+            "texts.txt --out x.npy --pooling sum",
+            2,
+            "There is no pooling 'sum'; known are cls, max,",
+        ),
+        ("texts.txt --out x.npy --format doc", 2, "--format doc is not known; there are txt,"),
+        ("texts.txt --out x.npy --device tpu9", 2, "--device tpu9 cannot be used here; cpu always"),
+        ("texts.txt --out x.npy --dtype int8", 2, "There is no dtype 'int8'; known are float32,"),
+    ],
+)
+def test_errors_are_one_sentence(
+    verb: Verb, bert: Path, lines: Path, words: str, code: int, sentence: str
+) -> None:
+    (lines.parent / "rows.jsonl").write_text('{"body": "x", "id": 3}\n')
+    done = verb("embed", bert, *words.split())
+    assert done.exit_code == code
+    assert done.stderr.startswith(f"firth: {sentence}")
+    assert done.stderr.count("\n") == 1
+    assert not list(lines.parent.glob("x.*"))
+
+
+def test_inputs_that_cannot_be(embedder: Embedder, lines: Path) -> None:
+    out = lines.with_name("out.npy")
+    (lines.parent / "none.txt").write_text("")
+    with pytest.raises(InputError, match=r"none.txt holds no text: there is not a single row"):
+        embed_file(embedder, lines.parent / "none.txt", out)
+    with pytest.raises(Misuse, match="is a directory; name one file"):
+        embed_file(embedder, lines.parent, out)
+    with pytest.raises(Misuse, match="stands for 2 files; name one"):
+        embed_file(embedder, lines.parent / "*.txt", out)
+    (lines.parent / "rows.csv").write_text("id,body\n1,x\n")
+    with pytest.raises(InputError, match=r"has no field 'text' \(it has 'id', 'body'\)"):
+        embed_file(embedder, lines.parent / "rows.csv", out)
+    other = Reading(column="body")
+    assert embed_file(embedder, lines.parent / "rows.csv", out, reading=other).rows == 1
+    foreign = lines.parent / "thesis.npy.partial"
+    foreign.mkdir()
+    (foreign / "thesis.txt").write_text("A life's work.")
+    with pytest.raises(Misuse, match="exists and is not Firth's"):
+        embed_file(embedder, lines, lines.parent / "thesis.npy")
+    assert [path.name for path in foreign.iterdir()] == ["thesis.txt"]

@@ -1,0 +1,144 @@
+"""Heads for labels compute here what they compute in `transformers`, and go back there unchanged."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from torch import Tensor
+
+from firth.model import Model, load
+from firth.models.formats.directory import FAMILIES, read_network, write_network
+from firth.models.masks import Mask
+from firth.models.transformer import Transformer
+
+# DeBERTa's code there is compiled in a way that torch calls outdated.
+pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
+
+V, LENGTHS = 60, (9, 4, 6)
+BERT = dict(
+    vocab_size=V, hidden_size=24, num_hidden_layers=2, num_attention_heads=2, intermediate_size=40
+)
+LLAMA = BERT | dict(num_key_value_heads=1, head_dim=12, pad_token_id=0)
+GPT = dict(vocab_size=V, n_embd=24, n_layer=2, n_head=2, n_positions=64, pad_token_id=0)
+CONFIGS: dict[str, dict[str, Any]] = {
+    "bert": BERT,
+    "roberta": BERT | dict(pad_token_id=1),
+    "xlm-roberta": BERT | dict(pad_token_id=1),
+    "electra": BERT | dict(embedding_size=16),
+    "distilbert": dict(vocab_size=V, dim=24, n_layers=2, n_heads=2, hidden_dim=40),
+    "albert": BERT | dict(embedding_size=16),
+    "rembert": BERT | dict(input_embedding_size=16, output_embedding_size=20),
+    "deberta-v2": BERT
+    | dict(
+        relative_attention=True,
+        pos_att_type=["p2c", "c2p"],
+        position_buckets=8,
+        norm_rel_ebd="layer_norm",
+        share_att_key=True,
+        type_vocab_size=0,
+    ),
+    "mobilebert": BERT
+    | dict(embedding_size=16, intra_bottleneck_size=12, num_feedforward_networks=2),
+    "mpnet": BERT,
+    "xlm": dict(vocab_size=V, emb_dim=24, n_layers=2, n_heads=2, pad_token_id=2),
+    "modernbert": BERT | dict(pad_token_id=0, classifier_pooling="mean"),
+    "modernbert-decoder": BERT | dict(pad_token_id=0),
+    "openai-gpt": GPT,
+    "gpt2": GPT,
+    "llama": LLAMA,
+    "mistral": LLAMA,
+    "qwen2": {name: value for name, value in LLAMA.items() if name != "head_dim"},
+    "qwen3": LLAMA,
+    "gemma3_text": LLAMA,
+}
+CLASSES = [
+    (family.name, head.cls, name)
+    for family in FAMILIES
+    for name, head in family.task_heads.items()
+    if name != "choose" or family.name in ("bert", "distilbert", "electra")
+]
+CLASSES = list(dict.fromkeys(CLASSES))
+LABELS = ["bad", "fair", "good"]
+
+
+def reference(family: str, name: str) -> Any:
+    """Their network, every weight of it drawn anew."""
+    made = getattr(transformers, name)
+    answers = "QuestionAnswering" in name
+    labels = {} if answers else {"id2label": dict(enumerate(LABELS))}
+    network = made(made.config_class(**CONFIGS[family], **labels))
+    torch.manual_seed(0)
+    with torch.no_grad():
+        for key, tensor in network.state_dict().items():
+            if tensor.is_floating_point():
+                is_norm = tensor.dim() == 1 and not key.endswith("bias")
+                tensor.normal_(1.0 if is_norm else 0.0, 0.15)
+        for module in network.modules():
+            if isinstance(module, torch.nn.Embedding) and module.padding_idx is not None:
+                module.weight[module.padding_idx] = 0.0
+    return network.eval()
+
+
+@torch.no_grad()
+def theirs(network: Any, rows: list[Tensor], head: str) -> Tensor:
+    """What their network says of each sequence, or of each of its tokens."""
+    found = []
+    for row in rows:
+        if head == "choose":
+            found.append(network(row[None, None]).logits)
+            continue
+        said = network(row[None])
+        if head == "span":
+            found.append(torch.stack([said.start_logits[0], said.end_logits[0]], dim=-1))
+        else:
+            found.append(said.logits[0] if head == "tag" else said.logits)
+    return torch.cat(found)
+
+
+@torch.no_grad()
+def ours(network: Transformer, rows: list[Tensor]) -> Tensor:
+    lengths = [len(row) for row in rows]
+    mask = Mask(lengths) if network.config.architecture == "encoder" else Mask.causal(lengths)
+    hidden = network.eval()(torch.cat(rows), mask)
+    return network.label_scores(hidden, mask.starts)
+
+
+@pytest.mark.parametrize(("family", "name", "head"), CLASSES, ids=[row[1] for row in CLASSES])
+def test_the_same_both_ways(family: str, name: str, head: str, tmp_path: Path) -> None:
+    network = reference(family, name)
+    network.save_pretrained(tmp_path / "theirs")
+    read = read_network(tmp_path / "theirs")
+    assert read.config.label_head == head
+    if head in ("classify", "tag"):
+        assert list(read.config.labels) == LABELS
+    torch.manual_seed(1)
+    rows = [torch.randint(3, V, (length,)) for length in LENGTHS]
+    wanted = theirs(network, rows, head)
+    assert wanted.abs().max() > 0.01
+    torch.testing.assert_close(ours(read, rows), wanted, atol=2e-5, rtol=1e-4)
+
+    assert write_network(read, tmp_path / "ours") == family
+    again, said = type(network).from_pretrained(tmp_path / "ours", output_loading_info=True)
+    assert not said["missing_keys"] and not said["unexpected_keys"], said
+    for key, tensor in network.state_dict().items():
+        assert torch.equal(again.state_dict()[key], tensor), key
+    assert again.config.id2label == network.config.id2label
+
+
+def test_a_classifier_of_theirs_is_asked_here(tmp_path: Path) -> None:
+    """A file says by its class and labels what it was taught; the same holds for older files."""
+    network = reference("roberta", "RobertaForSequenceClassification")
+    network.config.problem_type = "multi_label_classification"
+    network.save_pretrained(tmp_path)
+    model = load(tmp_path)
+    assert model.task is not None
+    assert (model.task.task, model.task.labels, model.task.labelling) == (
+        "classify",
+        tuple(LABELS),
+        "many",
+    )
+    assert isinstance(model, Model)

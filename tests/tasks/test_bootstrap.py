@@ -1,0 +1,97 @@
+"""Intervals: what is drawn, how wide they are, and how often they hold the truth."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from firth.errors import InputError, MismatchError, Misuse
+from firth.tasks.bootstrap import Bootstrap, Figure, check_pairs, estimate, means, resample, tally
+
+
+def weights(examples: int, resamples: int, seed: int = 0, width: int = 0) -> np.ndarray:
+    return np.concatenate(
+        list(resample(examples, Bootstrap(resamples=resamples, seed=seed), width))
+    )
+
+
+def test_a_resample_draws_as_many_examples_with_replacement() -> None:
+    """Each is drawn Binomial(n, 1/n) times, so 0, 1, 2 … as often as that distribution says."""
+    drawn = weights(50, 2000)
+    assert drawn.shape == (2000, 50)
+    assert (drawn.sum(axis=1) == 50).all()
+    assert np.abs(drawn.mean(axis=0) - 1).max() < 5 * np.sqrt(1 / 2000)
+    shares = np.bincount(drawn.astype(int).ravel())[:6] / drawn.size
+    assert shares == pytest.approx(stats.binom.pmf(range(6), 50, 1 / 50), abs=0.005)
+
+
+def test_draws_depend_on_the_seed_alone() -> None:
+    assert (weights(70, 40) == weights(70, 40, width=10**6)).all()  # one resample at a time
+    assert (weights(70, 40)[:7] == weights(70, 7)).all()
+    assert (weights(70, 40) != weights(70, 40, seed=1)).any()
+    assert len(np.unique(weights(70, 40), axis=0)) == 40
+
+
+def test_memory_is_bounded_by_the_widest_array() -> None:
+    first = next(iter(resample(10, Bootstrap(resamples=10**9))))
+    assert first.size <= 1 << 16
+    assert len(next(iter(resample(10, Bootstrap(), width=10**7)))) == 1
+
+
+def test_the_interval_is_that_of_a_plain_loop_with_numpys_generator() -> None:
+    """Other draws, the same distribution: the ends agree up to the noise of 4,000 resamples."""
+    values = np.random.default_rng(1).exponential(size=300)
+    figure = means({"mean": values}, Bootstrap(resamples=4000))["mean"]
+    rng = np.random.default_rng(2)
+    loop = [values[rng.integers(0, 300, 300)].mean() for _ in range(4000)]
+    assert figure.value == pytest.approx(values.mean())
+    assert (figure.low, figure.high) == pytest.approx(
+        tuple(np.percentile(loop, [2.5, 97.5])), abs=0.02
+    )
+    # And that of theory: 1.96 standard errors to either side.
+    error = values.std() / np.sqrt(300)
+    assert (figure.high - figure.low) / (2 * 1.96 * error) == pytest.approx(1, abs=0.05)
+
+
+def test_intervals_hold_the_truth_in_about_95_of_100_cases() -> None:
+    rng = np.random.default_rng(0)
+    held = 0
+    for seed in range(200):
+        right = rng.random(150) < 0.7
+        figure = means({"p": right}, Bootstrap(resamples=300, seed=seed))["p"]
+        held += figure.low <= 0.7 <= figure.high
+    assert 180 <= held <= 198
+
+
+def test_an_interval_always_holds_its_value() -> None:
+    """The share of distinct values is 1, but about 0.63 in any resample."""
+
+    def distinct(weights: np.ndarray) -> dict[str, np.ndarray]:
+        return {"share": (weights > 0).mean(axis=1)}
+
+    figure = estimate(distinct, 100)["share"]
+    assert (figure.value, figure.high) == (1.0, 1.0)
+    assert 0.5 < figure.low < 0.64
+
+
+def test_one_example_has_no_interval() -> None:
+    assert means({"x": [3]}) == {"x": Figure(value=3.0, low=3.0, high=3.0)}
+
+
+def test_tally_adds_up_entries_of_groups() -> None:
+    rows, groups = np.array([0, 0, 1, 3, 3]), np.array([4, 4, 0, 4, 1])
+    weights = np.array([[1.0, 1, 1, 1], [0, 3, 1, 0], [2, 0, 0, 2]])
+    expected = [[1, 1, 0, 0, 3], [3, 0, 0, 0, 0], [0, 2, 0, 0, 6]]
+    assert tally(rows, groups, 5)(weights).tolist() == expected
+    none = np.array([], dtype=np.int64)
+    assert tally(none, none, 2)(weights).tolist() == [[0, 0]] * 3
+
+
+def test_what_cannot_be_scored_is_refused() -> None:
+    with pytest.raises(InputError, match="no examples to score"):
+        means({"x": []})
+    with pytest.raises(MismatchError, match="There are 3 gold values but 2 predictions"):
+        check_pairs("abc", "ab")
+    with pytest.raises(Misuse, match="at least one resample, not 0"):
+        Bootstrap(resamples=0)
