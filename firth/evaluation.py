@@ -10,20 +10,21 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from firth.errors import InputError, MismatchError, storage_errors
 from firth.files import atomic_file
 from firth.model import Model, load
 from firth.tasks.bootstrap import Figure
 from firth.tasks.entities import entities_by_type
-from firth.tasks.frame import Frame
+from firth.tasks.frame import make_frame
+from firth.tasks.material import check_columns
 from firth.tasks.running import averaged, outputs
 from firth.tasks.table import task_named
 from firth.tasks.task import Answer, Example, Facts, Item, Task, cannot
+from firth.training.machine import best_device
 
 Progress = Callable[[str, int, int], None]
 LENGTH = 512  # tokens of a text for a model that was never taught the task
+TOKENWISE = ("span", "lm")  # what they say is said of tokens
 
 
 @dataclass(frozen=True)
@@ -80,6 +81,7 @@ def evaluate(
     begun = time.monotonic()
     opened = _open(model, device)
     chosen, facts = _work(opened, task)
+    check_columns(chosen, columns or {})
     examples = chosen.read(data, format=format, columns=columns or {})
     if not examples:
         raise InputError(f"{data} holds no examples.")
@@ -110,13 +112,10 @@ def predict(
     several = [models] if isinstance(models, str | Path | Model) else list(models)
     opened = [_open(model, device) for model in several]
     work = [_work(model, task) for model in opened]
-    chosen, facts = work[0]
-    for _, other in work[1:]:
-        if set(other.labels) != set(facts.labels) or other.labelling != facts.labelling:
-            raise MismatchError(
-                "These models cannot be averaged: they do not have the same labels "
-                f"({', '.join(facts.labels)} and {', '.join(other.labels)})."
-            )
+    chosen, _ = work[0]
+    check_columns(chosen, columns or {})
+    if len(opened) > 1:
+        _check_alike(opened, [facts for _, facts in work])
     examples = chosen.read(data, labelled=False, format=format, columns=columns or {})
     answers, notes = _answers(opened, chosen, [facts for _, facts in work], examples, progress)
     return Predictions(chosen.name, examples, answers, notes)
@@ -133,7 +132,26 @@ def write_predictions(found: Predictions, path: str | Path) -> None:
 def _open(model: str | Path | Model, device: str | None) -> Model:
     if isinstance(model, Model):
         return model
-    return load(model, device=device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    return load(model, device=str(best_device(device)))
+
+
+def _check_alike(models: Sequence[Model], facts: Sequence[Facts]) -> None:
+    """Refuse models whose answers have no mean."""
+    first, why = facts[0], ""
+    if first.task == "seq2seq":
+        why = "texts have no mean"
+    for model, other in zip(models[1:], facts[1:], strict=True):
+        if other.task != first.task:
+            why = f"one was taught {first.task}, another {other.task}"
+        elif set(other.labels) != set(first.labels) or other.labelling != first.labelling:
+            lists = (", ".join(labels) or "none" for labels in (first.labels, other.labels))
+            why = f"they do not have the same labels ({' and '.join(lists)})"
+        elif first.task in TOKENWISE and (
+            model.tokenizer_needed().fingerprint != models[0].tokenizer_needed().fingerprint
+        ):
+            why = f"they cut texts into other tokens, of which each has its score in {first.task}"
+    if why:
+        raise MismatchError(f"These models cannot be averaged: {why}.")
 
 
 def _work(model: Model, task: str | None) -> tuple[Task, Facts]:
@@ -147,6 +165,10 @@ def _work(model: Model, task: str | None) -> tuple[Task, Facts]:
                 "`generate` and `embed` use it as it is."
             )
         if model.task is not None and task_named(model.task.task).head == named.head != "language":
+            if (named.name == "regress") != (model.task.labelling == "number"):
+                raise MismatchError(
+                    f"{where} was taught {model.task.task}, which is not {named.name}."
+                )
             return named, replace(model.task, task=named.name)
         if named.head not in model.network.heads:
             raise MismatchError(
@@ -169,7 +191,8 @@ def _answers(
     said, items, frames = [], [], []
     for model, known in zip(models, facts, strict=True):
         length = known.length or min(LENGTH, model.config.context)
-        frame = Frame(model.tokenizer_needed(), model.config, length)
+        reader = model.reader_needed()
+        frame = make_frame(model.config, model.tokenizer_needed(), length, reader)
         own = task.encode(examples, frame, known)
         tell = partial(_tell, progress, len(own))
         found = outputs(task, model.network, own, known, tell)

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 import sys
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from firth.adapt.adapted import Adapted
-from firth.adapt.files import save_adapter
+from firth.adapt.adapted import Adapted, adapters_on, merge, remove
+from firth.adapt.files import base_of, save_adapter
 from firth.drawing import loss_curve
-from firth.errors import storage_errors
+from firth.errors import MismatchError, Misuse, storage_errors
 from firth.files import locked, sha256, write_json
-from firth.model import Model, load
+from firth.model import JOINED, Model, load
+from firth.models.join import crossing, join
+from firth.models.transformer import Transformer
 from firth.runs import (
     LOCK,
     METRICS,
@@ -31,15 +34,23 @@ from firth.tasks import cautions
 from firth.tasks.bootstrap import Figure
 from firth.tasks.heads import drop_language_head
 from firth.tasks.material import gather
-from firth.tasks.recipes import frozen_blocks, recipe_for, tuning_settings
-from firth.tasks.table import task_named
-from firth.tasks.task import Facts, cannot
+from firth.tasks.recipes import (
+    frozen_blocks,
+    places_taken,
+    recipe_for,
+    sequence_length,
+    tuning_settings,
+)
+from firth.tasks.table import TASKS, task_named
+from firth.tasks.task import Facts, Task, cannot
 from firth.tasks.work import BEST, Work, set_to_work
 from firth.training.log import Figures, Listener, Log, tensorboard
 from firth.training.loop import Hooks, Loop
-from firth.training.machine import best_device, memory_used
+from firth.training.machine import best_device, forget_memory, memory_used
 from firth.training.optim import Optimizer
 from firth.training.settings import TuningSettings, grouped
+
+SAVED = ("*model*.safetensors", "adapter.safetensors", f"{JOINED}/*.safetensors")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,6 +68,7 @@ class TuningJob:
     balance: bool = False
     augment: str = ""
     scratch: bool = False
+    decoder: str | None = None  # that the model was joined to
 
     def to_dict(self) -> dict[str, Any]:
         """The job as JSON knows it."""
@@ -109,6 +121,7 @@ def finetune(
     train: str | Path,
     out: str | Path,
     dev: str | Path | None = None,
+    decoder: str | Path | None = None,
     strategy: str = "",
     recipe: str | None = None,
     limit: int = 0,
@@ -127,15 +140,26 @@ def finetune(
     """Teach a model a task with labelled examples; `out` becomes the run.
 
     `changes` sets single fields: of the settings (`rate`, `epochs`, …), of the head
-    (`head.layers`), of the task (`task.prefix`, …).
+    (`head.layers`), of the task (`task.prefix`, …). With a `decoder`, the model is an encoder that
+    reads what the decoder writes about (Rothe et al. 2020).
     """
     out, on, chosen = Path(out), best_device(device), task_named(task)
+    forget_memory(on)
     base = load(model, dtype="float32")
+    writer = load(decoder, dtype="float32") if decoder is not None else None
+    _check_joins(chosen, base, writer)
+    for parent in (base, writer):
+        if parent is not None:
+            _settle(parent)
+    if writer is not None:
+        base = _joined(base, writer, seed)
     if base.config.architecture not in chosen.architectures:
         raise cannot(task, base.config.architecture)
     groups = grouped(changes or {}, ("head", "task"))
     name, row = recipe_for(task, recipe)
-    length = int(groups["settings"].get("length", min(row.length, base.config.context)))
+    frozen = frozen_blocks(row, base.config)
+    spec = strategy or (f"freeze:{frozen}" if frozen else "full")
+    length = sequence_length(row, base.config, groups["settings"], taken=places_taken(spec))
     material = gather(
         chosen,
         train,
@@ -145,9 +169,8 @@ def finetune(
         length=length,
         columns=columns or {},
         options=groups["task"],
+        balance=balance,
     )
-    frozen = frozen_blocks(row, base.config)
-    spec = strategy or (f"freeze:{frozen}" if frozen else "full")
     settings = tuning_settings(
         row,
         base.config,
@@ -156,6 +179,7 @@ def finetune(
         seed=seed,
         device=on.type,
         scratch=scratch,
+        replay=replay is not None,
         changes=groups["settings"],
     )
     job = TuningJob(
@@ -170,33 +194,98 @@ def finetune(
         balance=balance,
         augment=augment,
         scratch=scratch,
+        decoder=str(writer.path) if writer is not None else None,
     )
-    begun = _lineage(job, base, {"train": train, "dev": dev, "replay": replay})
+    parents = {"model": base} | ({"decoder": writer} if writer is not None else {})
+    begun = _lineage(job, parents, {"train": train, "dev": dev, "replay": replay})
     check_place(out, begun, resume)
+    work = set_to_work(
+        chosen,
+        spec,
+        base.network.to(on),
+        base.tokenizer_needed(),
+        material,
+        settings,
+        head=job.head,
+        balance=balance,
+        augmented=augment,
+        scratch=scratch,
+        replay=replay,
+        reader=base.reader_needed(),
+        fresh=crossing(base.network) if writer is not None else (),
+    )
+    if writer is not None:
+        work.notes.append(_said_of_joining(work.network))
     with storage_errors(out, "Free some space or name another place."):
         out.mkdir(parents=True, exist_ok=True)
     with locked(out / LOCK, f"training in {out}"):
+        check_place(out, begun, resume)  # nobody else has begun there since
         with storage_errors(out, "Free some space or name another place."):
             write_json(out / RUN, begun)
-        work = set_to_work(
-            chosen,
-            spec,
-            base.network.to(on),
-            base.tokenizer_needed(),
-            material,
-            settings,
-            head=job.head,
-            balance=balance,
-            augmented=augment,
-            scratch=scratch,
-            replay=replay,
-        )
         return _tune(job, base, work, out, resume, listener, hooks or Hooks(), begun)
 
 
-def _lineage(job: TuningJob, base: Model, files: Mapping[str, str | Path | None]) -> dict[str, Any]:
+def _check_joins(task: Task, base: Model, writer: Model | None) -> None:
+    """Two vocabularies are for tasks that read with one and write with the other."""
+    able = ", ".join(name for name, other in TASKS.items() if other.joins)
+    if writer is not None and not task.joins:
+        raise Misuse(f"--decoder gives an encoder the means to write: for {able}, not {task.name}.")
+    if base.config.reader is not None and not task.joins:
+        raise MismatchError(
+            f"{base.source} reads and writes with two vocabularies: it can be taught {able}, not "
+            f"{task.name}."
+        )
+
+
+def _settle(model: Model) -> None:
+    """Work the adapter that a model comes with into its weights, to learn more on top of it."""
+    network = model.network
+    for name, adapted in list(adapters_on(network).items()):
+        if not adapted.changes:  # a head alone
+            remove(network, name)
+            network.config = adapted.config
+            network.heads.update(adapted.heads)
+    if not adapters_on(network):
+        return
+    try:
+        merge(network, keep=False)
+    except Misuse as error:
+        raise MismatchError(
+            f"{model.source} is an adapter, on top of which nothing more can be learned. {error}"
+        ) from error
+
+
+def _joined(reader: Model, writer: Model, seed: int) -> Model:
+    """One model that reads with an encoder and writes with a decoder."""
+    try:
+        network = join(reader.network, writer.network, seed)
+    except MismatchError as error:
+        raise MismatchError(
+            f"{reader.source} and {writer.source} cannot be joined. {error}"
+        ) from error
+    return replace(
+        reader,
+        network=network,
+        tokenizer=writer.tokenizer_needed(),
+        reader_tokenizer=reader.tokenizer_needed(),
+        sentence=None,
+        task=None,
+    )
+
+
+def _said_of_joining(network: Transformer) -> str:
+    new = sum(network.get_parameter(name).numel() for name in crossing(network))
+    return (
+        f"{new:,} parameters between the encoder and the decoder are new and learn with every "
+        "strategy; no family of transformers has this shape, so it opens with firth.load alone."
+    )
+
+
+def _lineage(
+    job: TuningJob, parents: Mapping[str, Model], files: Mapping[str, str | Path | None]
+) -> dict[str, Any]:
     """Where a run comes from: `run.json`."""
-    assert base.path is not None
+    paths = {name: model.path for name, model in parents.items() if model.path is not None}
     return {
         "kind": "finetuning",
         "finished": False,
@@ -204,11 +293,13 @@ def _lineage(job: TuningJob, base: Model, files: Mapping[str, str | Path | None]
         "job": job.to_dict(),
         "task": job.facts.to_dict(),
         "data": {
-            name: {"path": str(path), "sha256": sha256(Path(path))}
+            name: {"path": str(path), "sha256": sha256(Path(path)) if Path(path).is_file() else ""}
             for name, path in files.items()
             if path is not None
         },
-        "parents": {"model": {"path": str(base.path), "sha256": fingerprint(base.path)}},
+        "parents": {
+            name: {"path": str(path), "sha256": fingerprint(path)} for name, path in paths.items()
+        },
         "versions": versions(),
     }
 
@@ -235,6 +326,8 @@ def _tune(
     else:
         for note in work.notes:
             log.note(note)
+    if work.ready and loop.state.best == -math.inf:
+        loop.validate()  # what comes after may be worse
     if not work.solved:
         loop.fit()
     work.recall(out)
@@ -242,12 +335,27 @@ def _tune(
     return _finish(job, base, work, loop, out, begun)
 
 
-def _save(model: Model, adapted: Adapted, out: Path, base: Model) -> str:
+def _save(model: Model, adapted: Adapted, out: Path, base: Model, *, new: bool) -> str:
     """A whole model; or, of one that was only added to, what was added."""
-    if adapted.strategy.row.hangs is None and adapted.strategy.name != "probe":
+    assert base.path is not None
+    new = new or base_of(base.path) is not None  # what was just joined or merged is nowhere else
+    if adapted.strategy.row.hangs is None and (new or adapted.strategy.name != "probe"):
         return model.save(out)
-    saved = save_adapter(adapted, out, base=str(base.path))
+    if new:
+        replace(model, network=_bare(model.network)).save(out / JOINED)
+    on_disk = base.source is None or Path(base.source).exists()
+    named = str(base.path.resolve()) if on_disk else str(base.source)
+    saved = save_adapter(adapted, out, base=JOINED if new else named)
     return f"adapter in {'PEFT' if saved.layout == 'peft' else 'Firth'}'s layout"
+
+
+def _bare(network: Transformer) -> Transformer:
+    """A network without what hangs on it; the weights are the same ones."""
+    with torch.device("meta"):
+        bare = Transformer(network.config, network.heads)
+    state = network.state_dict()
+    bare.load_state_dict({name: state[name] for name in bare.state_dict()}, assign=True)
+    return bare
 
 
 def _speed(tokens: int, seconds: float, device: torch.device) -> Figures:
@@ -261,17 +369,22 @@ def _finish(
     metrics = read_metrics(out) if (out / METRICS).is_file() else []
     validations = [line for line in metrics if line["kind"] == "validation"]
     guess = cautions.constant_guess(work.task, work.dev, work.facts)
-    notes = [*work.notes, *cautions.of_learning(validations, guess)]
+    losses = [line["loss"] for line in validations if "loss" in line]
+    learned = cautions.of_learning(loop.state.history, losses, guess)
     if work.replay is not None:
-        notes.append(cautions.of_memory(work.known, work.replay.loss(work.network)))
+        learned.append(cautions.of_memory(work.known, work.replay.loss(work.network)))
+    for note in learned:
+        loop.log.note(note)
+    notes = [*work.notes, *learned]
     answers = work.answers()
     facts = work.task.tuned(work.facts, work.dev, answers)
     if facts != work.facts:
         work.facts = facts
         answers = work.answers()
     drop_language_head(work.network)
-    model = Model(work.network, base.tokenizer, out, task=facts)
-    family = _save(model, work.adapted, out, base)
+    reader = base.reader_tokenizer
+    model = Model(work.network, base.tokenizer, out, task=facts, reader_tokenizer=reader)
+    family = _save(model, work.adapted, out, base, new=job.decoder is not None)
     tuned = Tuned(
         path=out,
         model=model,
@@ -282,7 +395,7 @@ def _finish(
         steps=loop.state.step,
         seconds=loop.state.seconds,
         memory=memory_used(work.trainee.device),
-        size=sum(file.stat().st_size for file in out.glob("*model*.safetensors")),
+        size=sum(file.stat().st_size for name in SAVED for file in out.glob(name)),
         family=family,
         notes=notes,
     )

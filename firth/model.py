@@ -39,6 +39,8 @@ from firth.text.tokenizer import Tokenizer
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 # What may stand before a text that is searched, and before a query, if a model's files have it.
 PROMPTS = {"document": ("document", "passage", "corpus"), "query": ("query",)}
+READER = "reader"  # the folder of the tokenizer of an encoder that has its own
+JOINED = "joined"  # the folder of an encoder and a decoder that were joined for an adapter
 LENGTH = 384  # tokens of a text, where nothing says how many a model was taught with
 # What the options of a task are, where nothing says so.
 USUAL_OPTIONS: dict[str, dict[str, Callable[[ModelConfig], Any]]] = {
@@ -57,6 +59,7 @@ class Model:
     source: str | None = None  # what it was asked for as, perhaps a name on the hub
     sentence: Sentence | None = None  # how it makes one vector of a text, where its files say so
     task: Facts | None = None  # what it was taught to do
+    reader_tokenizer: Tokenizer | None = None  # of an encoder that has a vocabulary of its own
 
     @property
     def config(self) -> ModelConfig:
@@ -74,7 +77,8 @@ class Model:
 
     def generate(self, prompt: str, *, max_new_tokens: int = 40) -> str:
         """The likeliest continuation of a prompt, without the prompt."""
-        return continue_text(self.network, self.tokenizer_needed(), prompt, most=max_new_tokens)
+        tokenizer, reader = self.tokenizer_needed(), self.reader_needed()
+        return continue_text(self.network, tokenizer, prompt, most=max_new_tokens, reader=reader)
 
     def embed(
         self,
@@ -125,7 +129,7 @@ class Model:
         there = [name for name in names if self.sentence and name in self.sentence.prompts]
         return make_embedder(
             self.network,
-            self.tokenizer_needed(),
+            self.reader_needed() or self.tokenizer_needed(),
             self.sentence,
             pooling=pooling,
             layer=layer,
@@ -142,6 +146,15 @@ class Model:
             )
         return self.tokenizer
 
+    def reader_needed(self) -> Tokenizer | None:
+        """The tokenizer of an encoder that has its own; None where one serves all."""
+        if self.config.reader is not None and self.reader_tokenizer is None:
+            raise MismatchError(
+                f"{self.source or self.path} lacks the tokenizer of its encoder, which belongs "
+                f"into the folder {READER} in it."
+            )
+        return self.reader_tokenizer
+
     def save(self, path: str | Path, *, dtype: torch.dtype | None = None) -> str:
         """Write a directory that `firth.load` opens, and `transformers` wherever it has the family.
 
@@ -156,6 +169,8 @@ class Model:
                 write_json(folder / "generation_config.json", _generation(self.config))
             if self.tokenizer is not None:
                 self.tokenizer.save(folder)
+            if self.reader_tokenizer is not None:
+                self.reader_tokenizer.save(folder / READER)
             if self.sentence is not None:
                 write_sentence(self.sentence, folder, self.config.width)
         return family
@@ -208,25 +223,40 @@ def load(
         folder = path / sentence.folder if sentence is not None else path
         network = read_network(folder, dtype=numbers)
         tokenizer = Tokenizer.load(folder) if Tokenizer.found(folder) else None
-    if tokenizer is not None and len(tokenizer) > network.config.vocabulary:
-        raise MismatchError(
-            f"The tokenizer in {path} has {len(tokenizer):,} tokens, the model only "
-            f"{network.config.vocabulary:,}: they do not belong together."
-        )
+    reader = _reader_tokenizer(path, network.config)
+    _check_size(tokenizer, network.config, path)
+    _check_size(reader, network.config.reading, path / READER)
     if sentence is not None:
         sentence.width(network.config.width)
         if sentence.lowercase and tokenizer is not None:
             tokenizer.lowercase()
     network = network.to(device).eval()
-    return Model(network, tokenizer, path, str(source), sentence, _task(path, network.config))
+    task = _task(path, network.config)
+    return Model(network, tokenizer, path, str(source), sentence, task, reader)
+
+
+def _reader_tokenizer(path: Path, config: ModelConfig) -> Tokenizer | None:
+    """The tokenizer of an encoder that has its own."""
+    if config.reader is None or not Tokenizer.found(path / READER):
+        return None
+    return Tokenizer.load(path / READER)
+
+
+def _check_size(tokenizer: Tokenizer | None, config: ModelConfig, path: Path) -> None:
+    if tokenizer is not None and len(tokenizer) > config.vocabulary:
+        raise MismatchError(
+            f"The tokenizer in {path} has {len(tokenizer):,} tokens, the model only "
+            f"{config.vocabulary:,}: they do not belong together."
+        )
 
 
 def _adapted(
     path: Path, base: str, dtype: str | None, device: str, offline: bool, allow_legacy: bool
 ) -> Model:
-    """A model with an adapter on it."""
+    """A model with an adapter on it; the base may lie in the adapter's own directory."""
+    where = path / JOINED if base == JOINED else base
     try:
-        model = load(base, device=device, offline=offline, allow_legacy=allow_legacy)
+        model = load(where, device=device, offline=offline, allow_legacy=allow_legacy)
     except FirthError as error:
         raise type(error)(
             f"{path} is an adapter, and its base cannot be opened. {error}"

@@ -85,8 +85,11 @@ def versions() -> dict[str, str]:
 
 
 def fingerprint(path: Path) -> str:
-    """The SHA-256 of a model's weights, or of the index of its shards."""
-    for name in ("model.safetensors", "model.safetensors.index.json"):
+    """The SHA-256 of a model's or an adapter's weights, or of the index of its shards."""
+    if path.is_file():
+        return sha256(path)
+    whole = ("model.safetensors", "model.safetensors.index.json")
+    for name in (*whole, "adapter_model.safetensors", "adapter.safetensors"):
         if (path / name).is_file():
             return sha256(path / name)
     raise InputError(f"{path} holds no model: there is no model.safetensors in it.")
@@ -155,7 +158,7 @@ def write_tuned_card(path: Path, values: dict[str, Any]) -> None:
     optimizer = settings["optimizer"]
     rows = {
         "task": f"{job['task']} ({job['recipe']} recipe)",
-        "from": values["parents"]["model"]["path"],
+        "from": " and ".join(parent["path"] for parent in values["parents"].values()),
         "strategy": f"{job['strategy']}: {results['trained']:,} of {results['parameters']:,} "
         f"parameters trained ({results['share']:.2%})",
         "examples": f"{results['train']:,} to learn from, {results['n']:,} to validate on",

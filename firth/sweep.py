@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -15,8 +17,11 @@ from firth.errors import FirthError, Misuse
 from firth.files import write_json
 from firth.finetuning import Tuned, finetune
 from firth.model import load
-from firth.tasks.recipes import WIDTH
+from firth.runs import LOCK, RUN, read_run, write_tuned_card
+from firth.tasks.recipes import width_factor
 from firth.tasks.table import task_named
+from firth.training.log import Figures, Listener
+from firth.training.loop import Diverged
 
 RATES, BATCHES, FREEZES = (2e-5, 3e-5, 5e-5), (16, 32), (0, 6, 8)  # the lectures' grid
 # Every strategy, as it is run when all are asked for; blocks to freeze are a share of the depth.
@@ -24,7 +29,7 @@ ALL = (
     *("full", "freeze:half", "probe", "probe-then-full", "gradual"),
     *("lora", "adapters", "bitfit", "ia3", "prefix", "prompt"),
 )
-Told = Callable[[str], None]
+SMALLER = ("perplexity", "rmse")  # is better
 
 
 @dataclass(frozen=True)
@@ -90,10 +95,14 @@ def search(out: str | Path, *, minutes: float = 0.0, **options: Any) -> Sweep:
     Rates are scaled to the width of the model and frozen blocks to its depth, as in its recipe. No
     run begins when the minutes are over.
     """
-    config = load(options["model"]).config
-    rates = [rate * WIDTH / config.width for rate in RATES]
-    depths = list(dict.fromkeys(frozen * config.layers // 12 for frozen in FREEZES))
     given = dict(options.pop("changes", None) or {})
+    for name in ("rate", "batch"):
+        if name in given:
+            raise Misuse(f"A search tries values of {name} itself; leave {name}= out.")
+    _check_empty(Path(out))
+    config = load(options["model"]).config
+    rates = [rate * width_factor(config.width) for rate in RATES]
+    depths = list(dict.fromkeys(frozen * config.layers // 12 for frozen in FREEZES))
     rows = [
         (
             f"rate={rate:.1e},batch={batch},freeze={depth}",
@@ -126,8 +135,9 @@ def _run(
     options: Mapping[str, Any],
     minutes: float = 0.0,
 ) -> Sweep:
-    if out.is_dir() and any(out.iterdir()):
-        raise Misuse(f"{out} is not empty; several runs need an empty directory.")
+    _check_empty(out)
+    heard: set[str] = set()
+    failures = FirthError if kind == "strategies" else Diverged
     begun, notes = time.monotonic(), []
     trials: list[Trial] = []
     for name, changes in rows:
@@ -137,13 +147,13 @@ def _run(
             )
             break
         try:
-            tuned = finetune(out=out / name, **{**options, **changes})
+            told = partial(_tell, options.get("listener"), name, heard)
+            tuned = finetune(out=out / name, **{**options, **changes, "listener": told})
+            tuned.model.network.to("meta")  # its weights are on the disk
             trials.append(Trial(name, tuned))
         except Misuse:
             raise
-        except FirthError as error:
-            if kind != "strategies":
-                raise
+        except failures as error:
             trials.append(Trial(name, None, str(error)))
     done = {trial.name: trial.tuned for trial in trials if trial.tuned is not None}
     if not done:
@@ -151,14 +161,43 @@ def _run(
     first = next(iter(done.values()))
     metric = task_named(first.job.task).best(first.job.facts)
     metric = metric if metric in first.figures else next(iter(first.figures))
-    best = max(done, key=lambda name: done[name].figures[metric].value)
+    best = max(done, key=lambda name: _worth(done[name].figures[metric].value, metric))
     swept = Sweep(kind, metric, trials, best, notes)
     write_json(out / f"{kind}.json", swept.values())
     return swept
 
 
+def _check_empty(out: Path) -> None:
+    if out.is_file() or (out.is_dir() and any(out.iterdir())):
+        raise Misuse(f"{out} is not empty; several runs need an empty directory.")
+
+
+def _tell(
+    listener: Listener | None, name: str, heard: set[str], kind: str, figures: Figures
+) -> None:
+    """Pass on what a run says; a note once, for what is said of the data holds for every run."""
+    note = figures.get("note")
+    if listener is None or note in heard:
+        return
+    if note is not None:
+        heard.add(note)
+        figures = {**figures, "note": f"{name}: {note}"}
+    listener(kind, figures)
+
+
+def _worth(value: float, metric: str) -> float:
+    """What a figure is worth: more is better."""
+    if math.isnan(value):
+        return -math.inf
+    return -value if metric in SMALLER else value
+
+
 def _promote(folder: Path, swept: Sweep, out: Path) -> None:
     """The best run's files become those of the whole."""
-    for item in (folder / swept.best).iterdir():
-        copy = shutil.copytree if item.is_dir() else shutil.copy2
-        copy(item, out / item.name)
+    shutil.copytree(
+        folder / swept.best, out, dirs_exist_ok=True, ignore=shutil.ignore_patterns(LOCK)
+    )
+    values = read_run(out)
+    values["results"]["out"] = str(out)
+    write_json(out / RUN, values)
+    write_tuned_card(out, values)

@@ -56,6 +56,13 @@ def finetune(
     dev: Annotated[
         Path | None, Option(help="Examples to choose the best model by; else some are held out.")
     ] = None,
+    decoder: Annotated[
+        str | None,
+        Option(
+            metavar="MODEL",
+            help="Join an encoder to this decoder, so that it can write: for seq2seq.",
+        ),
+    ] = None,
     strategy: Annotated[
         str,
         Option(
@@ -104,10 +111,18 @@ def finetune(
     from firth.finetuning import finetune
 
     several = strategy.split()
-    if sum((seeds > 1, search, len(several) > 1 or several == ["all"])) > 1:
+    tables = (seeds > 1, search, len(several) > 1 or several == ["all"])
+    if sum(tables) > 1:
         raise Misuse("--seeds, --search and several strategies are each a table: ask for one.")
+    if resume and any(tables):
+        raise Misuse("--resume goes on with one run; several begin in an empty directory.")
+    if search and strategy:
+        raise Misuse("--search tries full and freeze; leave --strategy out.")
+    if minutes and not search:
+        raise Misuse("--minutes is for --search; one run has --set minutes=N.")
     options: dict[str, Any] = {
         "model": model,
+        "decoder": decoder,
         "task": task,
         "train": train,
         "dev": dev,
@@ -128,8 +143,8 @@ def finetune(
         if search:
             made = sweep.search(out, minutes=minutes, **options)
         elif seeds > 1:
-            made = sweep.seeds(seeds, out, **options)
-        elif len(several) > 1 or several == ["all"]:
+            made = sweep.seeds(seeds, out, strategy=strategy, **options)
+        elif any(tables):
             made = sweep.strategies(several, out, **options)
         else:
             tuned = finetune(out=out, strategy=strategy, resume=resume, **options)

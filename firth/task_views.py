@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rich import box
 from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -15,16 +17,20 @@ from firth.terminal import COLOURS, new_table
 if TYPE_CHECKING:  # these need torch
     from firth.evaluation import Evaluation, Predictions
     from firth.finetuning import Tuned
-    from firth.sweep import Sweep, Trial
+    from firth.sweep import Sweep
     from firth.tasks.bootstrap import Figure
 
 SHOWN = 20  # answers on a screen
 AROUND = 60  # characters on each side of an answer
+LONGEST = 300  # characters of a text
 
 
 def tasks(rows: Sequence[Mapping[str, Any]]) -> Table:
     """Every task with its files, metric and recipes."""
     found = new_table("task", "what it is", "files", "chosen by", "recipes")
+    found.box = box.SIMPLE_HEAD
+    for column in found.columns:
+        column.justify = "left"
     for row in rows:
         words = (row["task"], row["about"], row["files"], row["metric"], ", ".join(row["recipes"]))
         found.add_row(*words)
@@ -73,29 +79,32 @@ def evaluation(found: Evaluation) -> list[RenderableType]:
 
 def sweep(made: Sweep, out: Path) -> list[RenderableType]:
     """Several runs side by side, and what they say together."""
-    shown = new_table(
-        *(made.kind, made.metric, "95 % interval", "trained", "share", "MiB", "seconds", "size")
-    )
-    for trial in made.trials:
-        shown.add_row(*_trial(trial, made.metric), style="bold" if trial.name == made.best else "")
-    means = "  ".join(f"{name} {m:.4f} ± {d:.4f}" for name, (m, d) in made.mean().items())
-    last = f"The best is {made.best}; everything is in {out}."
-    return [shown, *([means] if made.kind == "seeds" else []), *made.notes, last]
+    rest = () if made.kind == "search" else ("trained", "share", "RAM", "disk")
+    shown = new_table(made.kind, made.metric, "interval", "s", *rest)
+    shown.box = box.SIMPLE_HEAD
+    for trial, own in made.done:
+        style = "bold" if trial.name == made.best else ""
+        shown.add_row(*_trial(trial.name, own, made.metric)[: len(shown.columns)], style=style)
+    failed = [f"{trial.name}: {trial.why}" for trial in made.trials if trial.tuned is None]
+    means = new_table("figure", "mean", "deviation")
+    for name, (mean, deviation) in made.mean().items():
+        means.add_row(name, f"{mean:.4f}", f"± {deviation:.4f}")
+    units = "RAM and disk are in MiB. " if rest else ""
+    last = f"{units}The best is {made.best}; everything is in {out}."
+    return [shown, *([means] if made.kind == "seeds" else []), *failed, *made.notes, last]
 
 
-def _trial(trial: Trial, metric: str) -> list[str]:
-    if trial.tuned is None:
-        return [trial.name, "–", trial.why, "", "", "", "", ""]
-    own, figure = trial.tuned, trial.tuned.figures[metric]
+def _trial(name: str, own: Tuned, metric: str) -> list[str]:
+    figure = own.figures[metric]
     return [
-        trial.name,
+        name,
         f"{figure.value:.4f}",
-        f"{figure.low:.4f} to {figure.high:.4f}",
-        f"{own.trained:,}",
-        f"{own.values()['share']:.2%}",
-        f"{own.memory / 2**20:,.0f}",
+        f"{figure.low:.2f}–{figure.high:.2f}",
         f"{own.seconds:.0f}",
-        f"{own.size / 2**20:,.2f} MiB",
+        f"{own.trained:,}",
+        f"{own.values()['share']:.1%}",
+        f"{own.memory / 2**20:,.0f}",
+        f"{own.size / 2**20:,.2f}",
     ]
 
 
@@ -104,34 +113,53 @@ def predictions(found: Predictions, out: Path | None) -> list[RenderableType]:
     if out is not None:
         return [f"{len(found.answers):,} answers are in {out}.", *found.notes]
     show = {"tag": _tagged, "span": _answered, "seq2seq": _written, "choice": _chosen}
-    draw = show.get(found.task, _labelled)
+    draw = show.get(found.task)
     pairs = list(zip(found.examples, found.answers, strict=True))
-    lines: list[RenderableType] = [draw(example, answer) for example, answer in pairs[:SHOWN]]
+    lines: list[RenderableType] = ["There are no examples."] if not pairs else []
+    if draw is None:
+        lines.append(_labelled(pairs[:SHOWN]))
+    else:
+        lines += [draw(example, answer) for example, answer in pairs[:SHOWN]]
     if len(pairs) > SHOWN:
         lines.append(f"… and {len(pairs) - SHOWN:,} more: --json or --out FILE gives all of them.")
     return [*lines, *found.notes]
 
 
-def _labelled(example: Any, answer: Mapping[str, Any]) -> Text:
+def _labelled(pairs: Sequence[tuple[Any, Mapping[str, Any]]]) -> Table:
+    """What is said of each text, beside the text."""
+    shown = Table.grid(padding=(0, 2))
+    shown.add_column(justify="right", style="bold")
+    shown.add_column()
+    for example, answer in pairs:
+        texts = (Text(_shortened(text)) for text in example.inputs)
+        shown.add_row(_said(answer), Text(" | ", "dim").join(texts))
+    return shown
+
+
+def _said(answer: Mapping[str, Any]) -> Text:
     if "label" in answer:
-        said = f"{answer['label']} {answer['score']:.0%}"
-    elif "labels" in answer:
-        said = ", ".join(answer["labels"]) or "–"
-    elif "number" in answer:
-        said = f"{answer['number']:.3f}"
-    else:
-        said = f"perplexity {answer['perplexity']:.2f}"
-    line = Text(f"{said:>16}  ", "bold")
-    return line.append(" | ".join(example.inputs), "not bold")
+        return Text(f"{answer['label']} {answer['score']:.0%}")
+    if "labels" in answer:
+        return Text(", ".join(answer["labels"]) or "–")
+    if "number" in answer:
+        return Text(f"{answer['number']:.3f}")
+    return Text(f"perplexity {answer['perplexity']:.2f}")
+
+
+def _shortened(text: str) -> str:
+    """A text that fits on a few lines."""
+    text = " ".join(text.split())
+    return text if len(text) <= LONGEST else text[:LONGEST].rstrip() + "…"
 
 
 def _chosen(example: Any, answer: Mapping[str, Any]) -> Text:
-    line = Text(f"{example.text} ", "not bold")
-    return line.append(answer["text"], "bold " + COLOURS[0])
+    line = Text(_shortened(example.text) + " → ")
+    line.append(answer["text"], "bold " + COLOURS[0])
+    return line.append(f" {max(answer['scores']):.0%}", "dim")
 
 
 def _written(example: Any, answer: Mapping[str, Any]) -> Text:
-    return Text(example.source, "dim").append("\n  " + answer["text"], "not dim bold")
+    return Text(_shortened(example.source), "dim").append("\n  → " + answer["text"], "not dim bold")
 
 
 def _tagged(example: Any, answer: Mapping[str, Any]) -> Text:
@@ -146,8 +174,9 @@ def _tagged(example: Any, answer: Mapping[str, Any]) -> Text:
     types = sorted({entity["type"] for entity in found})
     for entity in found:
         line.append(" ".join(answer["words"][at : entity["begin"]]) + " " * (entity["begin"] > at))
-        line.append(f" {entity['text']} ", COLOURS[types.index(entity["type"]) % len(COLOURS)])
-        line.append(f"{entity['type']} ", "dim")
+        line.append("[", "dim")
+        line.append(entity["text"], COLOURS[types.index(entity["type"]) % len(COLOURS)])
+        line.append(f" {entity['type']}] ", "dim")
         at = entity["end"]
     return line.append(" ".join(answer["words"][at:]))
 
@@ -157,9 +186,8 @@ def _answered(example: Any, answer: Mapping[str, Any]) -> Text:
     line = Text(f"{example.question}\n  ", "bold")
     if not answer["answer"]:
         return line.append("(the text has no answer)", "not bold dim")
-    begin, end = answer["begin"], answer["end"]
-    left = max(0, begin - AROUND)
-    line.append(("…" if left else "") + example.context[left:begin], "not bold")
-    line.append(answer["answer"], COLOURS[2])
-    right = example.context[end : end + AROUND]
-    return line.append(right + ("…" if end + AROUND < len(example.context) else ""), "not bold")
+    begin, end, text = answer["begin"], answer["end"], re.sub(r"\s", " ", example.context)
+    left, right = max(0, begin - AROUND), min(len(text), end + AROUND)
+    line.append(("…" if left else "") + text[left:begin], "not bold")
+    line.append("[", "not bold dim").append(text[begin:end], COLOURS[2]).append("]", "not bold dim")
+    return line.append(text[end:right] + ("…" if right < len(text) else ""), "not bold")

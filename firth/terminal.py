@@ -22,7 +22,6 @@ from rich.text import Text
 
 from firth.objectives.show import Example
 from firth.objectives.table import OBJECTIVES
-from firth.runs import read_metrics
 from firth.text import counting
 from firth.text.corpus import Report
 from firth.text.preparation import Prepared
@@ -31,11 +30,9 @@ from firth.text.tokenizer import Piece, Tokenizer
 
 if TYPE_CHECKING:  # these need torch, which most verbs do not
     from firth.inference.embed_file import Embedded
-    from firth.inference.fill import Guess
     from firth.inference.search import Hit, Index
     from firth.models.presets import Preset
     from firth.pretraining import Trained
-    from firth.tour import Passage, Tour
 
 COLOURS = ("black on #b8d8e8", "black on #f3d9a4", "black on #c9e4b4", "black on #e6c4dd")
 UNKNOWN = "white on red"
@@ -343,81 +340,7 @@ def hits(index: Index, hits: Sequence[Hit], limit: int) -> list[RenderableType]:
     return [table, told, *_faults(index.faults or {}, limit)]
 
 
-def tour(tour: Tour) -> list[RenderableType]:
-    """What the demo did, chapter by chapter."""
-    from firth.tour import PROMPT, TEXTS
-
-    stories = tour.stories
-    told = f"{stories.stories:,} stories, {stories.words:,} words, {stories.vocabulary:,} different"
-    return [
-        _heading("A small world to learn from"),
-        f"{told}, in {tour.out / 'stories'}. The first one:\n",
-        Text(tour.opening, "italic"),
-        _heading("Two vocabularies from one text"),
-        *tokenizers(tour.tokenizers, TEXTS),
-        _heading("Tokens on disk"),
-        *prepared(tour.prepared),
-        _heading("What is hidden, and what must be predicted"),
-        *objectives(tour.objectives, {}),
-        f"\nWho may see whom in the three architectures is drawn in {tour.picture}.",
-        _heading("Three networks of the same block learn"),
-        _learned(tour),
-        f"The curves are in {tour.curves}.",
-        _heading("The encoder fills in what it was never told"),
-        _fills(tour.fills),
-        _heading("The decoder writes on"),
-        Text(PROMPT, "bold").append(" ").append(tour.continuation, "italic green"),
-        _heading("The encoder-decoder puts back what was taken out of a story it never saw"),
-        _passage(tour.passage),
-    ]
-
-
-def _learned(tour: Tour) -> Table:
-    """One line for each network of the demo."""
-    table = new_table(
-        "network", "parameters", "tokens", "tokens/s", "first loss", "validation loss"
-    )
-    for name, run in tour.trained.items():
-        first = next(line for line in read_metrics(run.path) if line["kind"] == "step")
-        table.add_row(
-            name,
-            f"{run.model.parameters:,}",
-            f"{run.tokens:,}",
-            f"{run.tokens / max(run.seconds, 1e-9):,.0f}",
-            f"{first['loss']:.2f}",
-            f"{run.loss:.2f}",
-        )
-    return table
-
-
-def _fills(fills: Mapping[str, Sequence[Guess]]) -> Table:
-    """Sentences with a blank, and the likeliest words for it."""
-    table = Table()
-    for column in ("sentence", "likeliest words"):
-        table.add_column(column)
-    for text, guesses in fills.items():
-        words = Text()
-        for i, guess in enumerate(guesses):
-            words.append(f"{guess.token} ", "bold green" if i == 0 else "")
-            words.append(f"{guess.score:.0%}  ", "dim")
-        table.add_row(text, words)
-    return table
-
-
-def _passage(passage: Passage) -> Text:
-    """A mended text: right in green, wrong in red with what it was."""
-    text = Text()
-    for was, now in passage.pieces:
-        if now is None:
-            text.append(f"{was} ")
-        elif now == was:
-            text.append(now, "bold green").append(" ")
-        else:
-            text.append(now or "…", "bold red").append(f" ({was}) ", "dim")
-    return text.append(f"\n{passage.right:.0%} of the holes word for word.", "dim")
-
-
-def _heading(text: str) -> Text:
+def heading(text: str) -> Text:
     return Text(f"\n{text}\n", "bold")
 
 

@@ -27,6 +27,7 @@ from firth.text.shards import Shards
 from firth.text.stories import Summary, write_stories
 from firth.text.tokenizer import Tokenizer
 from firth.text.vocabulary import train_tokenizer
+from firth.tour_tasks import OPINIONS_FILE, Adapted, adapt
 from firth.training.log import Figures
 
 Progress = Callable[[str, int, int], None]
@@ -84,6 +85,7 @@ class Tour:
     fills: dict[str, list[Guess]]
     continuation: str
     passage: Passage
+    adapted: Adapted
 
     def values(self) -> dict[str, Any]:
         """The figures as plain JSON values."""
@@ -102,6 +104,7 @@ class Tour:
             "fills": {text: [asdict(g) for g in guesses] for text, guesses in self.fills.items()},
             "continuation": {"prompt": PROMPT, "text": self.continuation},
             "restored": asdict(self.passage),
+            "adapted": self.adapted.values(),
         }
 
 
@@ -156,12 +159,15 @@ def demo(
         fills={text: fill(encoder.network, tokenizer, text)[0] for text in BLANKS},
         continuation=continue_text(decoder.network, tokenizer, PROMPT, most=WRITTEN),
         passage=mend(both.network, tokenizer, Shards(shards, "valid")),
+        adapted=adapt(
+            out / "encoder-tiny", out / "stories", out / "tasks", seed=seed, progress=progress
+        ),
     )
 
 
 def _clear(out: Path) -> None:
     """Remove what an earlier demo left, and nothing else."""
-    marks = {"stories": "stories.json", "shards": "index.json"}
+    marks = {"stories": "stories.json", "shards": "index.json", "tasks": OPINIONS_FILE}
     for made, mark in (marks | dict.fromkeys(SHARES, "run.json")).items():
         if (out / made / mark).is_file():
             shutil.rmtree(out / made)

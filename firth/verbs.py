@@ -111,5 +111,5 @@ def assignments(pairs: list[str], option: str, example: str) -> dict[str, str]:
         key, equals, value = pair.partition("=")
         if not equals or not key:
             raise Misuse(f"{option} takes KEY=VALUE, such as {example}, not {pair!r}.")
-        found[key.strip()] = value.strip()
+        found[key.strip()] = value
     return found

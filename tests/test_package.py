@@ -47,8 +47,8 @@ def test_the_lazy_names_are_those_of_the_type_checker() -> None:
 
 # Arrows point down only: a room may import from those to its right.
 FLOORS = [
-    ("cli", "task_verbs", "task_views", "vector_verbs", "verbs", "terminal"),
-    ("tour", "drawing", "pretraining", "sweep", "finetuning", "evaluation", "study"),
+    ("cli", "task_verbs", "vector_verbs", "verbs", "tour_views", "task_views", "terminal"),
+    ("tour", "tour_tasks", "drawing", "pretraining", "sweep", "finetuning", "evaluation", "study"),
     ("model", "runs"),
     ("tasks",),
     ("inference",),

@@ -61,7 +61,7 @@ def adapters(network: Transformer, options: Adapters, seed: int) -> dict[str, Ch
 
     def made(path: str, module: Any) -> Bottleneck:
         like = (module.down if isinstance(module, FeedForward) else module.output).weight
-        return Bottleneck(network.config.block_width, options, path, seed, like)
+        return Bottleneck(len(like), options, path, seed, like)
 
     found = blocks_of(network)
     return {path: made(path, module) for path, module in found if has_one(path, module)}

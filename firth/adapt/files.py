@@ -277,6 +277,8 @@ def _fill(
     stored: Mapping[str, Tensor],
 ) -> None:
     """Copy what a file holds into the tensors of an adapter: all of it, and nothing else."""
+    if not stored:
+        raise MismatchError("it holds no weights")
     for found in sorted(set(stored) - {theirs for theirs, _ in expected.values()}):
         raise MismatchError(f"it holds {found}, which has no place in this network")
     for ours, (theirs, shape) in expected.items():

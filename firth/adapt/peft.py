@@ -74,6 +74,8 @@ def obstacle(adapted: Adapted) -> str:
     known = set(adapted.heads) <= {"pooler", *family.task_heads}
     if adapted.heads and not (known and family.fits(adapted.config, adapted.heads)):
         return f"no class of the family {family.name} has the heads {', '.join(adapted.heads)}"
+    if name in ("prefix", "prompt") and network.config.reader is not None:
+        return f"PEFT has no {name} for an encoder and a decoder that were joined"
     if name == "prompt" and pools_prompt(adapted.heads, adapted.config):
         return "PEFT classifies what became of the prompt, and not of the text"
     is_choice = name == "prefix" and "choose" in adapted.heads
@@ -218,7 +220,7 @@ def _shape_of_tokens(adapted: Adapted) -> dict[str, Any]:
 def pack(network: Transformer, kind: str, rows: Tensor) -> Tensor:
     """A prompt or a prefix as PEFT wants it."""  # (P, …)
     model = network.config
-    if kind == "prompt":  # PEFT's are added to what the table gives, which may be scaled already
+    if kind == "prompt":  # PEFT's stand beside what the table gives, which may be scaled already
         return rows * model.width**0.5 if model.embedding_scale else rows
     if model.architecture != "encoder-decoder":
         return rows
@@ -240,7 +242,9 @@ def understand(network: Transformer, config: Mapping[str, Any], shapes: Shapes) 
     for key, value in config.items():
         if not (value in USUAL[key] if key in USUAL else key in HARMLESS or not value):
             raise InputError(f"an adapter made with {key} = {value!r} cannot be read")
-    name = known[config["peft_type"]]
+    name, family = known[config["peft_type"]], family_in_peft(network)
+    if name == "prefix" and family.name not in PREFIXED:
+        raise MismatchError("PEFT passes over a prefix in a network of this kind: it means nothing")
     return from_options(name, _OPTIONS[name](network, config, shapes))
 
 

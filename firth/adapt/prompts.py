@@ -10,7 +10,7 @@ P  learned places     E  width of the table     K  key-value heads     D  width 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
@@ -130,15 +130,16 @@ def _layers(found: list[States | None]) -> list[Past]:
 
 def prompt(network: Transformer, options: PromptTuning, seed: int) -> dict[str, Change]:
     """Vectors before what the encoder reads, or a lone decoder."""
-    _check_length(network.config, options.length, "prompt")
-    side = "encoder" if network.encoder is not None else "decoder"
-    ids = _first_tokens(network, options.length, options.tokens, seed)
-    return {side: Vectors(network.tokens.weight.detach()[ids])}
+    _check_length(network.config.reading, options.length, "prompt")
+    side, stack = next(iter(_stacks(network).items()))
+    ids = _first_tokens(network.table(stack), options.length, options.tokens, seed)
+    return {side: Vectors(network.table(stack).weight.detach()[ids])}
 
 
 def prefix(network: Transformer, options: PrefixTuning, seed: int) -> dict[str, Change]:
     """Keys and values before the sequences of each stack."""
-    _check_length(network.config, options.length, "prefix")
+    for stack in _stacks(network).values():
+        _check_length(stack.config, options.length, "prefix")
     there = [side for side in WHERE if _has(network.config, side)]
     for side in options.where:
         if side not in there:
@@ -146,7 +147,10 @@ def prefix(network: Transformer, options: PrefixTuning, seed: int) -> dict[str, 
                 f"This network has no {side} that a prefix could stand in; it has "
                 f"{', '.join(there)}."
             )
-    ids = _first_tokens(network, options.length, options.tokens, seed)
+    ids = {
+        side: _first_tokens(network.table(stack), options.length, options.tokens, seed)
+        for side, stack in _stacks(network).items()
+    }
     states = {
         side: States(first, options.projection, f"prefix.{side}", seed)
         for side, first in _first_states(network, ids).items()
@@ -172,12 +176,20 @@ def room(network: Transformer) -> int:
     >>> room(network)
     500
     """
-    taken = [0]
-    for stack in (network.encoder, network.decoder):
-        if stack is not None:
-            prompts = len(stack.prompt()) if stack.prompt is not None else 0
-            taken.append(prompts + (stack.prefix().length if stack.prefix is not None else 0))
-    return network.config.context - max(taken)
+    return min(room_in(stack) for stack in _stacks(network).values())
+
+
+def room_in(stack: Stack) -> int:
+    """The same for what one stack is given."""
+    prompts = len(stack.prompt()) if stack.prompt is not None else 0
+    prefixes = stack.prefix().length if stack.prefix is not None else 0
+    return stack.config.context - prompts - prefixes
+
+
+def _stacks(network: Transformer) -> dict[str, Stack]:
+    """What a network has, the encoder first."""
+    both = {"encoder": network.encoder, "decoder": network.decoder}
+    return {side: stack for side, stack in both.items() if stack is not None}
 
 
 def _has(config: ModelConfig, side: str) -> bool:
@@ -193,30 +205,33 @@ def _check_length(config: ModelConfig, length: int, what: str) -> None:
         )
 
 
-def _first_tokens(network: Transformer, length: int, given: tuple[int, ...], seed: int) -> Tensor:
+def _first_tokens(table: nn.Embedding, length: int, given: tuple[int, ...], seed: int) -> Tensor:
     """The tokens that something learned begins as."""  # (P,)
-    vocabulary = network.config.vocabulary
+    vocabulary = table.num_embeddings
     if any(not 0 <= token < vocabulary for token in given):
         raise Misuse(f"The network has only the tokens 0 to {vocabulary - 1}.")
     if given:
         ids = torch.tensor(given).repeat(length // len(given) + 1)[:length]
     else:
         ids = torch.randint(vocabulary, (length,), generator=draws("prompt", seed))
-    return ids.to(network.tokens.weight.device)
+    return ids.to(table.weight.device)
 
 
 @torch.no_grad()
-def _first_states(network: Transformer, ids: Tensor) -> dict[str, Tensor]:
+def _first_states(network: Transformer, ids: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The keys and values that each layer makes of some tokens."""  # each (P, L, 2, K, D)
-    x, mask = network.tokens(ids), Mask([len(ids)], device=ids.device)
+    first = next(iter(ids.values()))
+    mask = Mask([len(first)], device=first.device)
     states, memory = {}, None
     with _still(network):
         if network.encoder is not None:
+            x = network.table(network.encoder)(ids["encoder"])
             kept, memory = _run(network.encoder, x, mask)
             states["encoder"] = _stacked([(slot.keys[0], slot.values[0]) for slot in kept.slots])
         if network.decoder is not None:
+            x = network.tokens(ids["decoder"])
             behind = dict(memory=memory, memory_mask=mask) if memory is not None else {}
-            causal = Mask.causal([len(ids)], device=ids.device)
+            causal = Mask.causal([len(x)], device=x.device)
             kept, _ = _run(network.decoder, x, causal, **behind)
             states["decoder"] = _stacked([(slot.keys[0], slot.values[0]) for slot in kept.slots])
             if memory is not None:
@@ -226,7 +241,14 @@ def _first_states(network: Transformer, ids: Tensor) -> dict[str, Tensor]:
 
 def _run(stack: Stack, x: Tensor, mask: Mask, **behind: Any) -> tuple[Cache, Tensor]:
     """A stack that keeps its keys and values, also where it is an encoder."""
-    config = replace(stack.config, layers=stack.layers, decoder_layers=0, windowed=())
+    config = replace(
+        stack.config,
+        architecture="decoder",
+        reader=None,
+        layers=stack.layers,
+        decoder_layers=0,
+        windowed=(),
+    )
     cache = Cache.empty(config, 1, len(x), device=x.device, dtype=x.dtype)
     return cache, stack(x, mask, cache=cache, **behind)
 

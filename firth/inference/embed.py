@@ -51,7 +51,8 @@ class Embedder:
     @cached_property
     def width(self) -> int:
         """The size of its vectors."""
-        pooled = torch.zeros(1, self.network.config.width * len(self.pooling), device=self.device)
+        width = self.network.config.reading.width
+        pooled = torch.zeros(1, width * len(self.pooling), device=self.device)
         return int(self.steps(pooled).shape[1])
 
     @property
@@ -109,9 +110,9 @@ def make_embedder(
     usual = ("mean",) if network.config.has_encoder else ("last",)
     given = sentence or Sentence(pooling=usual)
     kinds = read_pooling(pooling) if pooling else given.pooling
-    Sentence(pooling=kinds, steps=given.steps).width(network.config.width)
+    Sentence(pooling=kinds, steps=given.steps).width(network.config.reading.width)
     before = _prompt(given, prompt)
-    said = (given.longest, tokenizer.config.get("model_max_length"), network.config.context)
+    said = (given.longest, tokenizer.config.get("model_max_length"), network.config.reading.context)
     return Embedder(
         network=network,
         tokenizer=tokenizer,
@@ -280,7 +281,7 @@ def _stream(embedder: Embedder, ids: Sequence[Sequence[int]]) -> tuple[Tensor, M
     stack = network.encoder or network.decoder
     assert stack is not None
     kept = _Kept(embedder.layers)
-    stack(network.tokens(tokens), mask, layers=kept)
+    stack(network.table(stack)(tokens), mask, layers=kept)
     return sum(kept[1:], kept[0]) / len(kept) if len(kept) > 1 else kept[0], mask
 
 
@@ -324,11 +325,8 @@ def embed_tokens(embedder: Embedder, text: str) -> list[TokenVector]:
     """One vector for each token of a text, in its context; without the tokens at the ends."""
     text = _speakable(text)
     encoding = embedder.tokenizer.backend.encode(text)
-    if len(encoding.ids) > embedder.network.config.context:
-        raise Misuse(
-            f"The text has {len(encoding.ids)} tokens, the model sees only "
-            f"{embedder.network.config.context}."
-        )
+    if len(encoding.ids) > (most := embedder.network.config.reading.context):
+        raise Misuse(f"The text has {len(encoding.ids)} tokens, the model sees only {most}.")
     if not encoding.ids:
         return []
     with _still(embedder.network):

@@ -61,11 +61,17 @@ def _continue(
 
 
 def continue_text(
-    network: Transformer, tokenizer: Tokenizer, prompt: str, *, most: int = 40
+    network: Transformer,
+    tokenizer: Tokenizer,
+    prompt: str,
+    *,
+    most: int = 40,
+    reader: Tokenizer | None = None,
 ) -> str:
     """What a model writes after a prompt, or makes of what its encoder reads; without the prompt.
 
-    A decoder is given the token that begins a document first; an encoder, the one that ends it.
+    A decoder is given the token that begins a document first; an encoder, the one that ends it,
+    or, with a tokenizer of its own (`reader`), what that puts around a text.
     """
     config = network.config
     if not config.has_decoder:
@@ -73,10 +79,11 @@ def continue_text(
             "An encoder does not write: it sees both sides of every token. Take a decoder or an "
             "encoder-decoder."
         )
-    ids = tokenizer.encode(prompt)
+    ids = tokenizer.encode(prompt) if reader is None else reader.encode(prompt, specials=True)
     begin = [config.begin_id] if config.begin_id is not None else []
     end = [config.end_id] if config.end_id is not None else []
-    ids = [*ids, *end] if config.has_encoder else [*begin, *ids]
+    if reader is None:
+        ids = [*ids, *end] if config.has_encoder else [*begin, *ids]
     if not ids:
         raise Misuse("There is no text to go on from.")
     room = config.context - len(ids)

@@ -55,6 +55,7 @@ class ModelConfig:
     head_width: int = 0  # of one head; 0: width / heads
     inner: int  # width inside the feed-forward layer
     context: int  # the longest sequence
+    reader: ModelConfig | None = None  # the encoder's shape, where it is not the decoder's
 
     # --- embedding
     positions: str = "learned"  # what is added to, or turned by, the place of a token
@@ -149,8 +150,9 @@ class ModelConfig:
             raise InputError(f"Rotary positions need an even head_width, not {self.head_width}.")
         object.__setattr__(self, "windowed", tuple(self.windowed))
         object.__setattr__(self, "labels", tuple(self.labels))
-        if any(not 0 <= layer < self.layers for layer in self.windowed):
-            raise InputError(f"windowed names layers outside 0 to {self.layers - 1}.")
+        depth = self.layers if self.reader is None else self.decoder_layers
+        if any(not 0 <= layer < depth for layer in self.windowed):
+            raise InputError(f"windowed names layers outside 0 to {depth - 1}.")
         if self.windowed and self.window < 1:
             raise InputError("The layers in windowed need a window of at least 1.")
         if self.tied and self.output_width not in (0, self.table_width):
@@ -158,6 +160,8 @@ class ModelConfig:
                 f"A tied output matrix is as wide as the table, {self.table_width}, "
                 f"and cannot have an output_width of {self.output_width}."
             )
+        if self.reader is not None:
+            self._check_reader(self.reader)
 
     def _check_sizes(self) -> None:
         """Refuse what no network can have, before anything is built of it."""
@@ -168,6 +172,26 @@ class ModelConfig:
         for name in ("dropout", "attention_dropout"):
             if not 0.0 <= (value := getattr(self, name)) <= 1.0:
                 raise InputError(f"{name} is a probability, which {value} is not.")
+
+    def _check_reader(self, reader: ModelConfig) -> None:
+        """Refuse two shapes that cannot stand one behind the other."""
+        if (self.architecture, reader.architecture) != ("encoder-decoder", "encoder"):
+            raise InputError(
+                f"Only an encoder-decoder has a reader, which is an encoder; this "
+                f"{self.architecture} cannot have one that is a {reader.architecture}."
+            )
+        if self.layers != reader.layers:
+            raise InputError(
+                f"layers counts those of the encoder: {self.layers} cannot be right where the "
+                f"reader has {reader.layers}."
+            )
+        if self.bottleneck:
+            raise InputError("A decoder with bottlenecks has no place to look at an encoder from.")
+
+    @property
+    def reading(self) -> ModelConfig:
+        """The shape of what reads: the encoder's, where it has its own."""
+        return self.reader or self
 
     @property
     def block_width(self) -> int:
@@ -194,7 +218,9 @@ class ModelConfig:
 
     def to_dict(self) -> dict[str, Any]:
         """The configuration as JSON knows it."""
-        return {**asdict(self), "windowed": list(self.windowed), "labels": list(self.labels)}
+        lists = {"windowed": list(self.windowed), "labels": list(self.labels)}
+        reader = self.reader.to_dict() if self.reader is not None else None
+        return {**asdict(self), **lists, "reader": reader}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> ModelConfig:
@@ -211,7 +237,19 @@ class ModelConfig:
                 raise InputError(f"The field {name} of a model is {kind}, not {value!r}.")
         if missing := [name for name in NEEDED if name not in values]:
             raise InputError(f"The configuration lacks {', '.join(missing)}.")
-        return cls(**values)
+        return cls(**{**values, "reader": cls._reader(values.get("reader"))})
+
+    @classmethod
+    def _reader(cls, values: Any) -> ModelConfig | None:
+        """The encoder's own shape, which has no other in it."""
+        if not isinstance(values, dict):
+            return values
+        if values.get("reader") is not None:
+            raise InputError("The reader of a model cannot have a reader itself.")
+        try:
+            return cls.from_dict(values)
+        except InputError as error:
+            raise InputError(f"In the reader of a model: {error}") from error
 
 
 _KINDS: dict[str, tuple[type, ...]] = {
@@ -223,6 +261,7 @@ _KINDS: dict[str, tuple[type, ...]] = {
     "int | None": (int, type(None)),
     "tuple[int, ...]": (list, tuple),
     "tuple[str, ...]": (list, tuple),
+    "ModelConfig | None": (dict, ModelConfig, type(None)),
 }
 
 

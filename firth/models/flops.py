@@ -20,16 +20,24 @@ def training_flops(config: ModelConfig, tokens: int, length: float, predicted: f
     >>> round(per_token / 1e9, 2)  # 6 x 124M weights, and 12 x layers x width x length / 2
     0.8
     """
+    head = config.vocabulary * config.table_width * predicted
+    if config.architecture != "encoder-decoder":
+        seen = length / 2 if config.architecture == "decoder" else length
+        return 6.0 * tokens * (config.layers * _block(config, seen) + head)
+    # A token passes one side, and those of the encoder are looked at by those of the decoder.
+    queries, keys = config.heads * config.head_width, config.kv_heads * config.head_width
+    cross = 2 * (config.width * queries + config.reading.width * keys)
+    reads = config.layers * _block(config.reading, length)
+    writes = config.decoder_layers * (_block(config, length) + cross)
+    return 6.0 * tokens * ((reads + writes) / 2 + head)
+
+
+def _block(config: ModelConfig, seen: float) -> float:
+    """The weights that a token meets in one block, and the products of its attention."""
     queries, keys = config.heads * config.head_width, config.kv_heads * config.head_width
     width, ways = config.block_width, 3 if config.gated else 2
     block = width * (2 * queries + 2 * keys) + ways * width * config.inner * config.feed_forwards
-    layers = float(config.layers)
-    seen = length / 2 if config.architecture == "decoder" else length
-    if config.architecture == "encoder-decoder":  # a token passes one side; both are counted once
-        layers = (config.layers + config.decoder_layers) / 2
-        block += width * (queries + keys)
-    head = config.vocabulary * config.table_width * predicted
-    return 6.0 * tokens * (layers * (block + 2 * queries * seen) + head)
+    return block + 2 * queries * seen
 
 
 def measured_peak(device: torch.device, dtype: torch.dtype) -> float:

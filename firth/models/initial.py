@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 import zlib
+from collections.abc import Iterable
 
 import torch
 from torch import Tensor, nn
@@ -43,20 +44,27 @@ def initialise(network: Transformer, seed: int) -> Transformer:
     >>> round(network.tokens.weight.std().item(), 3)
     0.018
     """
-    for name, parameter in network.named_parameters():
-        _draw(name, parameter, network, seed)
+    initialise_some(network, [name for name, _ in network.named_parameters()], seed)
     return network
 
 
-@torch.no_grad()
 def initialise_head(network: Transformer, name: str, seed: int) -> None:
     """Draw the weights of one head anew."""
-    for own, parameter in network.heads[name].named_parameters():
-        _draw(f"heads.{name}.{own}", parameter, network, seed)
+    names = [f"heads.{name}.{own}" for own, _ in network.heads[name].named_parameters()]
+    initialise_some(network, names, seed)
 
 
-def _draw(name: str, parameter: Tensor, network: Transformer, seed: int) -> None:
-    module = network.get_submodule(name.rpartition(".")[0])
+@torch.no_grad()
+def initialise_some(network: Transformer, names: Iterable[str], seed: int) -> None:
+    """Draw these weights anew."""
+    for name in names:
+        reads = name.startswith(("encoder.", "reader_tokens."))
+        config = network.config.reading if reads else network.config
+        _draw(name, network, config, seed)
+
+
+def _draw(name: str, network: Transformer, config: ModelConfig, seed: int) -> None:
+    module, parameter = network.get_submodule(name.rpartition(".")[0]), network.get_parameter(name)
     if name.endswith("bias"):
         parameter.zero_()
     elif parameter.dim() < 2:  # the weight of a norm
@@ -66,7 +74,7 @@ def _draw(name: str, parameter: Tensor, network: Transformer, seed: int) -> None
         drawn = torch.empty(parameter.shape, dtype=torch.float32)
         splits = getattr(module, "splits", (parameter.shape[0],))
         for i, part in enumerate(drawn.split(splits)):
-            _fill(f"{name}:{i}", part, module, network.config, generator)
+            _fill(f"{name}:{i}", part, module, config, generator)
         parameter.copy_(drawn)
 
 

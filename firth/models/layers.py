@@ -1,6 +1,7 @@
 """The parts of a block: norms, projections, attention, the feed-forward layer.
 
     N  tokens of the stream     W  width     H  heads     K  key-value heads     D  width of a head
+    M  tokens of the encoder's stream        R  its width
 
 Query, key and value are one matrix, as are a gated layer's two ways up: one product instead of
 several. Such a matrix carries `splits`, the rows of each part; name tables, low-rank adapters and
@@ -102,7 +103,7 @@ class Look:
     angles: Angles | None = None
     distances: Disentangled | None = None
     step: Step | None = None  # where keys and values are kept
-    memory: Tensor | None = None  # (M, W) the encoder's output
+    memory: Tensor | None = None  # (M, R) the encoder's output
     across: View | None = None
     past: Past | None = None  # learned keys and values before every sequence (prefix tuning)
     across_past: Past | None = None  # and before the encoder's output
@@ -148,13 +149,14 @@ class Attention(nn.Module):
 class CrossAttention(nn.Module):
     """The stream of a decoder looks at that of its encoder."""
 
-    def __init__(self, config: ModelConfig) -> None:
+    def __init__(self, config: ModelConfig, memory: int) -> None:
+        """`memory`: the width of the encoder's output."""
         super().__init__()
         self.width, self.scale = config.head_width, config.scale
         self.dropout = config.attention_dropout
         queries, keys = config.heads * self.width, config.kv_heads * self.width
         self.query = nn.Linear(config.width, queries, bias=config.bias)
-        self.kv = Fused(config.width, (keys, keys), config.bias)
+        self.kv = Fused(memory, (keys, keys), config.bias)
         self.output = nn.Linear(queries, config.width, bias=config.bias)
 
     def forward(self, x: Tensor, look: Look) -> Tensor:

@@ -1,6 +1,7 @@
 """The network: one block, stacked, under the mask that makes it an encoder, a decoder or both.
 
-N  tokens of the stream     M  tokens of the encoder's stream     W  width     V  vocabulary
+N  tokens of the stream     M  tokens of the encoder's stream     V  vocabulary
+W  width                    R  width of the encoder, which may be another
 """
 
 from __future__ import annotations
@@ -29,11 +30,12 @@ from firth.models.positions import Disentangled, RelativeBias, rotary_angles, si
 class Block(nn.Module):
     """Look around, then think: two residual lines (three behind an encoder)."""
 
-    def __init__(self, config: ModelConfig, *, cross: bool, first: bool) -> None:
+    def __init__(self, config: ModelConfig, *, cross: int, first: bool) -> None:
+        """`cross`: the width of an encoder's output to look at; 0: there is none."""
         super().__init__()
         self.attention = Attention(config)
         self.attention_norm = Residual(config, config.width, first=first)
-        self.cross = CrossAttention(config) if cross else None
+        self.cross = CrossAttention(config, cross) if cross else None
         self.cross_norm = Residual(config, config.width) if cross else None
         self.feed_forward = FeedForward(config)
         self.feed_forward_norm = Residual(config, config.width)
@@ -121,7 +123,7 @@ def _with_neighbours(x: Tensor, mask: Mask) -> Tensor:
 class Stack(nn.Module):
     """Blocks one upon the other, with what comes before the first and after the last."""
 
-    def __init__(self, config: ModelConfig, layers: int, *, decoder: bool, cross: bool) -> None:
+    def __init__(self, config: ModelConfig, layers: int, *, decoder: bool, cross: int = 0) -> None:
         super().__init__()
         self.config, self.layers = config, layers
         self.prompt: nn.Module | None = None  # learned vectors before every sequence, and
@@ -256,11 +258,16 @@ class Transformer(nn.Module):
         super().__init__()
         self.config = config
         self.tokens = nn.Embedding(config.vocabulary, config.table_width)
+        self.reader_tokens = None  # of an encoder that has a vocabulary of its own
+        if config.reader is not None:
+            own = config.reader
+            self.reader_tokens = nn.Embedding(own.vocabulary, own.table_width)
         self.encoder = self.decoder = None
         if config.has_encoder:
-            self.encoder = Stack(config, config.layers, decoder=False, cross=False)
+            self.encoder = Stack(config.reading, config.layers, decoder=False)
         if config.has_decoder:
-            layers, cross = config.decoder_layers or config.layers, config.has_encoder
+            layers = config.decoder_layers or config.layers
+            cross = config.reading.width if config.has_encoder else 0
             self.decoder = Stack(config, layers, decoder=True, cross=cross)
         self.heads = nn.ModuleDict({name: make_head(name, config) for name in heads})
 
@@ -270,6 +277,11 @@ class Transformer(nn.Module):
         stack = self.encoder if self.decoder is None else self.decoder
         assert stack is not None
         return stack
+
+    def table(self, stack: Stack) -> nn.Embedding:
+        """The vectors of the tokens that one of the stacks is given."""
+        own = self.reader_tokens if stack is self.encoder else None
+        return self.tokens if own is None else own
 
     def forward(
         self,
@@ -299,7 +311,7 @@ class Transformer(nn.Module):
         """What the decoder looks at: the encoder's output for a stream of tokens.
 
         With a prompt, the output for that too, behind all tokens, where `forward` expects it.
-        """  # (M,) -> (M, W)
+        """  # (M,) -> (M, R)
         assert self.encoder is not None
         return self._read(self.encoder, tokens, mask, segments)
 
@@ -307,7 +319,7 @@ class Transformer(nn.Module):
         self, stack: Stack, tokens: Tensor, mask: Mask, segments: Tensor | None, **given: Any
     ) -> Tensor:
         """The output of a stack; behind that for all tokens, that for a prompt before them."""
-        x, cache = self.tokens(tokens), given.get("cache")
+        x, cache = self.table(stack)(tokens), given.get("cache")
         if stack.prompt is None or (cache is not None and cache.used):
             return stack(x, mask, segments=segments, **given)
         vectors = stack.prompt()  # (P, E)

@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from firth.draws import Floats, derive, uniform
+from firth.draws import Floats, Longs, derive, uniform
 from firth.errors import MismatchError, Misuse
 from firth.models.masks import Mask
 from firth.models.transformer import Transformer
@@ -53,25 +53,30 @@ def _draws(key: int, count: int, purpose: int) -> Floats:
     return uniform(derive(key, np.arange(count)), purpose)
 
 
+def _places(draws: Floats) -> Longs:
+    """Where something changes: at a share of all places, and at one at least."""
+    return np.flatnonzero((draws < SHARE) | (draws == draws.min(initial=1.0)))
+
+
 def dropped(text: str, key: int) -> str:
     """A text without some of its words.
 
     >>> dropped("a b c d e f g h i j k l", key=3)
-    'a b d e f g h j k l'
+    'a b c d e f g h i k l'
     """
     words = text.split()
-    kept = [w for w, draw in zip(words, _draws(key, len(words), DROP), strict=True) if draw > SHARE]
-    return " ".join(kept) or text
+    gone = set(_places(_draws(key, len(words), DROP)).tolist())
+    return " ".join(word for i, word in enumerate(words) if i not in gone) or text
 
 
 def swapped(text: str, key: int) -> str:
     """A text in which some words have changed places with the next one.
 
     >>> swapped("a b c d e f g h i j k l", key=3)
-    'a b d c e f g h i j k l'
+    'a c b d e f g h i j k l'
     """
     words = text.split()
-    for place in np.flatnonzero(_draws(key, max(0, len(words) - 1), SWAP) < SHARE):
+    for place in _places(_draws(key, max(0, len(words) - 1), SWAP)):
         words[place], words[place + 1] = words[place + 1], words[place]
     return " ".join(words)
 
@@ -87,19 +92,23 @@ def _guesser(network: Transformer, tokenizer: Tokenizer) -> Callable[[str, int],
         raise MismatchError(
             "--augment masked asks a masked language model: an encoder with its language head."
         )
+    device, special = network.tokens.weight.device, tokenizer.vocabulary.special
+    never = torch.ones(network.config.vocabulary, dtype=torch.bool, device=device)
+    never[: len(special)] = torch.from_numpy(special).to(device)
 
     @torch.no_grad()
     def guess(text: str, key: int) -> str:
         ids = tokenizer.encode(text, specials=True)[: network.config.context]
-        special = tokenizer.vocabulary.special[ids]
-        hidden = np.flatnonzero((_draws(key, len(ids), HIDE) < SHARE) & ~special)
+        plain = np.flatnonzero(~special[ids])
+        hidden = plain[_places(_draws(key, len(plain), HIDE))]
         if not len(hidden):
             return text
-        device = network.tokens.weight.device
-        tokens = torch.tensor(ids, device=device)
-        tokens[torch.from_numpy(hidden).to(device)] = mask
-        found = network(tokens, Mask([len(ids)], device=device))
-        likely = network.logits(found[torch.from_numpy(hidden).to(device)]).topk(LIKELY).indices
+        tokens, at = torch.tensor(ids, device=device), torch.from_numpy(hidden).to(device)
+        old = tokens[at, None]
+        tokens[at] = mask
+        scores = network.logits(network(tokens, Mask([len(ids)], device=device))[at])
+        scores = scores.masked_fill(never, -torch.inf).scatter(1, old, -torch.inf)
+        likely = scores.topk(LIKELY).indices  # (H, LIKELY)
         draws = (_draws(key, len(hidden), CHOOSE) * LIKELY).astype(int)
         for place, row, draw in zip(hidden, likely.cpu().tolist(), draws, strict=True):
             ids[place] = row[draw]

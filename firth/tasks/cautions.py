@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,8 @@ from firth.text.tokenizer import Tokenizer
 
 UNKNOWN = 0.05  # of the tokens of a text: more, and the vocabulary is another text's
 SMALLER = 0.9  # of a model's vocabulary: a tokenizer with fewer tokens is not its own
+WORSE = 1.05  # times the loss of a constant guess: such a run has learned nothing
+BY_HEART = 0.8  # of that loss: what is learned, if not what is asked
 RISEN = 1.15  # times the best dev loss: from there on a model over-fits
 FORGOTTEN = 0.1  # nats by which the language model's loss may rise before it is said
 
@@ -54,38 +56,42 @@ def constant_guess(task: Task, examples: Sequence[Example], facts: Facts) -> flo
     0.6931471805599453
     """
     if task.head == "choose":
-        return math.log(max(len(example.choices) for example in examples))
+        return float(np.mean([math.log(len(example.choices)) for example in examples]))
     if task.head == "tag":
         return _entropy(Counter(tag for example in examples for tag in example.tags))
     if task.head != "classify" or facts.labelling == "many":
         return None
     if facts.labelling == "number":
-        return float(np.var([example.label for example in examples]))
+        return float(np.var([example.label for example in examples])) or None
     return _entropy(Counter(example.label for example in examples))
 
 
-def _entropy(counts: Counter[Any]) -> float:
+def _entropy(counts: Counter[Any]) -> float | None:
+    """The loss of saying the shares; None where one label has them all: no guess beats that."""
     shares = np.array(list(counts.values())) / counts.total()
-    return float(-(shares * np.log(shares)).sum())
+    return float(-(shares * np.log(shares)).sum()) if len(shares) > 1 else None
 
 
-def of_learning(validations: Sequence[Mapping[str, Any]], guess: float | None) -> list[str]:
-    """A rate that was too high, and over-fitting, from the dev losses of a run."""
-    losses = [line["loss"] for line in validations if "loss" in line]
+def of_learning(
+    learned: Sequence[float], losses: Sequence[float], guess: float | None
+) -> list[str]:
+    """A rate that was too high, and over-fitting, from the losses of a run and on its dev part."""
     if not losses:
         return []
-    notes, best, last = [], min(losses), losses[-1]
-    if guess is not None and best > guess:
-        notes.append(
+    best, last = min(losses), losses[-1]
+    lost = guess is not None and best > WORSE * guess
+    by_heart = guess is not None and bool(learned) and learned[-1] < BY_HEART * guess
+    if lost and not by_heart:
+        return [
             f"The dev loss never fell below {best:.3f}, but saying the same of every example would "
             f"lose {guess:.3f}: the rate is too high, or there are too few steps."
-        )
-    elif last > RISEN * best and len(losses) > 1:
-        notes.append(
-            f"The dev loss rose from {best:.3f} to {last:.3f}: the model over-fits; the weights of "
-            "its best validation are kept. Fewer epochs or more examples help."
-        )
-    return notes
+        ]
+    if lost or (len(losses) > 1 and last > RISEN * best):
+        return [
+            f"The dev loss went from {best:.3f}, its best, to {last:.3f}: the model over-fits; the "
+            "weights of its best validation are kept. Fewer epochs or more examples help."
+        ]
+    return []
 
 
 def of_memory(before: float, after: float) -> str:

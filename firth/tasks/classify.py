@@ -15,6 +15,7 @@ from firth.models.config import ModelConfig
 from firth.models.transformer import Transformer
 from firth.objectives.batch import Batch
 from firth.tasks.bootstrap import Figure
+from firth.tasks.columns import place
 from firth.tasks.examples import Labelled
 from firth.tasks.files import read_labelled
 from firth.tasks.frame import Frame
@@ -67,13 +68,17 @@ class Classify(Task):
     def check(self, facts: Facts, examples: Sequence[Labelled], path: Path) -> None:
         if facts.labelling == "number":
             return
-        known = set(facts.labels)
+        known, many = set(facts.labels), facts.labelling == "many"
         for example in examples:
+            where = place(path, example.line)
+            if isinstance(example.label, tuple) != many:
+                usual = "a list of labels" if many else "one label"
+                raise InputError(f"{where}: every example of the training data has {usual}.")
             for label in _set(example.label):
                 if label not in known:
                     raise InputError(
-                        f"{path}, line {example.line}: the label {label!r} does not stand in the "
-                        f"training data, which has {_listed(facts.labels)}."
+                        f"{where}: the label {label!r} does not stand in the training data, which "
+                        f"has {_listed(facts.labels)}."
                     )
 
     def encode(self, examples: Sequence[Labelled], frame: Frame, facts: Facts) -> list[Item]:

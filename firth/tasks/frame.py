@@ -56,6 +56,12 @@ class Frame:
     tokenizer: Tokenizer
     config: ModelConfig
     length: int
+    reader: Frame | None = None  # of what an encoder reads, with a tokenizer of its own
+
+    @property
+    def source(self) -> Frame:
+        """How what is read is framed."""
+        return self.reader or self
 
     def texts(self, texts: Sequence[str]) -> list[Text]:
         """Tokenise many texts at once."""
@@ -102,6 +108,16 @@ class Frame:
         end = [Slot(-1, 0, config.end_id)] if config.end_id is not None else []
         single = [*begin, Slot(0, 0, 0), *end]
         return {False: single, True: [*single, Slot(1, 0, 0), *end]}
+
+
+def make_frame(
+    config: ModelConfig, tokenizer: Tokenizer, length: int, reader: Tokenizer | None = None
+) -> Frame:
+    """How sequences are made for a model; `reader`: the tokenizer of an encoder with its own."""
+    if config.reader is None or reader is None:
+        return Frame(tokenizer, config, length)
+    read = Frame(reader, config.reader, min(length, config.reader.context))
+    return Frame(tokenizer, config, min(length, config.context), read)
 
 
 def _template(backend: tokenizers.Tokenizer, pair: bool) -> list[Slot]:

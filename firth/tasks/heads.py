@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from firth.errors import MismatchError
+from firth.errors import InputError, MismatchError, Misuse
 from firth.models.formats.directory import labelled
 from firth.models.heads import LanguageHead, make_head
 from firth.models.initial import initialise_head
@@ -23,8 +23,10 @@ OPTIONS = {
     "activation": ("label_activation", "str"),
     "pooling": ("pooling", "str"),
     "norm": ("label_norm", "bool"),
+    "bias": ("label_bias", "bool"),
 }
-PROBE = {"layers": 0, "pooling": "mean", "norm": False}  # a linear probe sees plain vectors
+# A linear probe sees plain vectors.
+PROBE = {"layers": 0, "pooling": "mean", "norm": False, "bias": True}
 
 
 def with_head(
@@ -32,18 +34,27 @@ def with_head(
 ) -> list[str]:
     """Put a head for these labels on a network, unless it has it; the names of what must learn."""
     if head not in LABEL_HEADS:
+        if options:
+            raise Misuse(
+                f"The language head is as it is: head.{next(iter(options))} cannot be set."
+            )
         if head not in network.heads:
             raise MismatchError("This model has no language head to write with.")
         return [head]
-    config, heads = labelled(network.config, head, facts.labels, facts.labelling)
     for name in options:
         if name not in OPTIONS:
             raise unknown(f"head.{name}", [f"head.{known}" for known in OPTIONS])
+    if not options and _has_it(network, head, facts):
+        return [name for name in ("pooler", head) if name in network.heads]
+    config, heads = labelled(network.config, head, facts.labels, facts.labelling)
     chosen = {
         OPTIONS[name][0]: typed(f"head.{name}", value, OPTIONS[name][1])
         for name, value in options.items()
     }
-    config = replace(config, **chosen)
+    try:
+        config = replace(config, **chosen)
+    except InputError as error:
+        raise Misuse(f"A head cannot be made so: {error}") from error
     if "pooling" in options:
         heads = [head]
     known = config == network.config and head in network.heads
@@ -58,6 +69,12 @@ def with_head(
     if not known:
         _inherit(network, head)
     return heads
+
+
+def _has_it(network: Transformer, head: str, facts: Facts) -> bool:
+    """Whether a network was taught these labels before."""
+    own = (network.config.label_head, network.config.labels, network.config.labelling)
+    return head in network.heads and own == (head, facts.labels, facts.labelling)
 
 
 @torch.no_grad()

@@ -9,10 +9,12 @@ from pathlib import Path
 import numpy as np
 
 from firth.draws import Bools, Floats
+from firth.errors import InputError
 from firth.models.config import ModelConfig
 from firth.models.transformer import Transformer
 from firth.objectives.batch import Batch
 from firth.tasks.bootstrap import Figure
+from firth.tasks.columns import place
 from firth.tasks.examples import Passage
 from firth.tasks.frame import Frame, Framed, Text
 from firth.tasks.metrics import perplexity
@@ -20,7 +22,7 @@ from firth.tasks.passages import read_passages
 from firth.tasks.task import NONE, Answer, Columns, Facts, Item, Task, asked, on_empty, reading
 from firth.training.losses import token_losses
 
-ASSISTANT = ("assistant", "bot", "system reply")  # whose turns are learned in a dialogue
+ASSISTANT = ("assistant", "bot", "gpt", "model", "system reply")  # whose turns are learned
 
 
 class Continue(Task):
@@ -43,6 +45,15 @@ class Continue(Task):
         columns: Columns = NONE,
     ) -> list[Passage]:
         return list(read_passages(path, format=format, on_empty=on_empty(labelled), **columns))
+
+    def check(self, facts: Facts, examples: Sequence[Passage], path: Path) -> None:
+        for example in examples:
+            if example.turns and not any(turn.role in ASSISTANT for turn in example.turns):
+                roles = ", ".join(dict.fromkeys(turn.role for turn in example.turns))
+                raise InputError(
+                    f"{place(path, example.line)}: only what an assistant says is learned, and in "
+                    f"this dialogue there is none ({roles:.60})."
+                )
 
     def encode(self, examples: Sequence[Passage], frame: Frame, facts: Facts) -> list[Item]:
         texts = frame.texts([example.text for example in examples])
@@ -102,13 +113,14 @@ def _learned(example: Passage, text: Text) -> Bools:
     """Which tokens of a passage are learned."""
     if not example.turns:
         return np.ones(len(text.tokens), dtype=np.bool_)
-    learned, at = np.zeros(len(text.tokens), dtype=np.bool_), 0
+    learned, begin = np.zeros(len(text.tokens), dtype=np.bool_), 0
     ends = np.array([end for _, end in text.spans], dtype=np.int64)
-    for turn in example.turns:
-        begin = example.text.index(turn.content, at)
-        at = begin + len(turn.content)
+    for turn in example.turns:  # one line each, as in `user: Hello.`
+        begin += len(f"{turn.role}: ")
+        end = begin + len(turn.content) + 1  # and the line's end behind it
         if turn.role in ASSISTANT:
-            learned |= (ends > begin) & (ends <= at + 1)  # and the line's end behind it
+            learned |= (ends > begin) & (ends <= end)
+        begin = end
     return learned
 
 
@@ -118,7 +130,8 @@ def _rows(text: Text, learned: Bools, frame: Frame) -> tuple[tuple[Framed, ...],
     for begin in range(0, max(1, len(text.tokens)), room):
         part = text.part(begin, begin + room)
         row = frame.one(part)
-        own = np.ones(len(row.tokens), dtype=np.bool_)  # the end token too
+        ends = begin + room >= len(text.tokens) and (not len(learned) or bool(learned[-1]))
+        own = np.full(len(row.tokens), ends)  # the end token, too, where the passage really ends
         own[row.first : row.first + len(part.tokens)] = learned[begin : begin + room]
         rows.append(row)
         flags.append(own)

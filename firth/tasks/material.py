@@ -19,7 +19,7 @@ from firth.tasks.sampling import overlap, stratified
 from firth.tasks.task import Example, Facts, Item, Task
 from firth.text.batches import Position, in_order
 from firth.training.loop import Planned, State
-from firth.training.settings import TuningSettings
+from firth.training.settings import TuningSettings, typed, unknown
 
 HELD_OUT = 0.1  # of the training data, where there are no others to validate on
 MOST_HELD_OUT = 1000
@@ -47,14 +47,17 @@ def gather(
     length: int,
     columns: Mapping[str, str],
     options: Mapping[str, Any],
+    balance: bool = False,
     facts: Facts | None = None,
 ) -> Material:
     """Read the files; hold out a part of the training data where there is no dev file."""
-    _check_columns(task, columns)
+    check_columns(task, columns)
+    chosen_options = _options(task, options)
     examples, notes = task.read(train, columns=columns), []
     if not examples:
         raise InputError(f"{train} holds no examples.")
-    facts = facts or task.facts(examples, length, options)
+    facts = facts or task.facts(examples, length, chosen_options)
+    task.check(facts, examples, Path(train))
     if dev is not None:
         held = task.read(dev, columns=columns)
         if not held:
@@ -69,50 +72,78 @@ def gather(
         chosen, _ = stratified(task.strata(examples), count=limit, seed=seed)
         examples = [examples[i] for i in chosen]
     if dev is None:
-        examples, held = _held_out(task, examples, seed)
+        examples, held = _held_out(task, examples, seed, train)
         notes.append(
             f"There is no dev file: {len(held):,} of the {len(held) + len(examples):,} examples "
-            "are held out, in the shares their labels have."
+            "are held out" + (", in the shares their labels have." if facts.labels else ".")
         )
-    return Material(examples, held, facts, [*notes, *_labels_seen(task, examples, facts, train)])
+    notes += _labels_seen(task, examples, facts, train, balance)
+    return Material(examples, held, facts, notes)
 
 
-def _check_columns(task: Task, columns: Mapping[str, str]) -> None:
+def check_columns(task: Task, columns: Mapping[str, str]) -> None:
+    """Refuse names for columns that a task does not have."""
     for role in columns:
         if role not in task.roles:
             known = ", ".join(task.roles) or "none that can be named"
             raise Misuse(f"The columns of {task.name} are {known}, not {role!r}.")
 
 
+def _options(task: Task, given: Mapping[str, Any]) -> dict[str, Any]:
+    """What was set of a task, each value of its kind."""
+    for name in given:
+        if not task.options:
+            raise Misuse(f"There is nothing to set of {task.name}, not even {name!r}.")
+        if name not in task.options:
+            raise unknown(f"task.{name}", [f"task.{known}" for known in task.options])
+    return {name: typed(f"task.{name}", value, task.options[name]) for name, value in given.items()}
+
+
 def _held_out(
-    task: Task, examples: list[Example], seed: int
+    task: Task, examples: list[Example], seed: int, path: str | Path
 ) -> tuple[list[Example], list[Example]]:
     if len(examples) < 2:
-        raise InputError("One example cannot both be learned and be held out; give more.")
+        raise InputError(f"{path} has one example, which cannot be learned and held out; add more.")
     count = min(MOST_HELD_OUT, max(1, round(HELD_OUT * len(examples))))
-    held, rest = stratified(task.strata(examples), count=count, seed=seed, leave=1)
+    strata = task.strata(examples)
+    held, rest = stratified(strata, count=count, seed=seed, leave=1)
+    if not held and all(isinstance(label, str) for label in strata):
+        raise InputError(
+            f"{path} has every label once: what is held out could not be learned; give a dev file, "
+            "or more examples."
+        )
+    if not held:  # no two examples have the same labels, but each of these may be seen elsewhere
+        held, rest = stratified([None] * len(examples), count=count, seed=seed)
     return [examples[i] for i in rest], [examples[i] for i in held]
 
 
 def _labels_seen(
-    task: Task, examples: Sequence[Example], facts: Facts, path: str | Path
+    task: Task, examples: Sequence[Example], facts: Facts, path: str | Path, balance: bool
 ) -> list[str]:
     """Labels that are all the same end the run; those that are very uneven are named."""
-    if task.head != "classify" or facts.labelling == "number":
+    if task.head not in ("classify", "tag"):
         return []
-    counts = Counter(label for example in examples for label in _as_tuple(example.label))
-    if facts.labelling == "one" and len(counts) < 2:
+    tags = task.head == "tag"
+    counts = Counter(label for e in examples for label in _as_tuple(e.tags if tags else e.label))
+    if facts.labelling != "many" and len(counts) < 2:
+        what = "words" if tags else "examples"
         raise InputError(
-            f"All {len(examples):,} examples of {path} have the label {next(iter(counts))!r}: "
-            "there is nothing to tell apart."
+            f"All {counts.total():,} {what} to learn from in {path} have the label "
+            f"{next(iter(counts))!r}: there is nothing to tell apart."
         )
+    if not counts:
+        raise InputError(f"No example to learn from in {path} has a label.")
+    if tags or facts.labelling == "number":
+        return []
     most, least = max(counts.values()), min(counts.values())
     if most < UNEVEN * least:
         return []
     shares = ", ".join(
         f"{label} {count / len(examples):.1%}" for label, count in counts.most_common(8)
     )
-    return [f"The labels are uneven ({shares}); --balance weighs them alike."]
+    cure = "; they are weighed alike" if balance else "; --balance weighs them alike"
+    cure = cure if facts.labelling == "one" else ""
+    return [f"The labels are uneven ({shares}){cure}."]
 
 
 def _as_tuple(label: Any) -> tuple[str, ...]:
@@ -127,8 +158,8 @@ def balanced(examples: Sequence[Example], facts: Facts) -> dict[int, float]:
     >>> balanced(rows, Facts(task="classify", labels=("x", "y")))
     {0: 0.6666666666666666, 1: 2.0}
     """
-    if facts.labelling != "one" or not facts.labels:
-        raise Misuse("--balance weighs labels of which each example has one.")
+    if facts.labelling != "one" or facts.task not in ("classify", "pair"):
+        raise Misuse("--balance weighs labels of which each text has one: for classify and pair.")
     counts = Counter(example.label for example in examples)
     return {
         id: len(examples) / (len(counts) * counts[label])

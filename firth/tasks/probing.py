@@ -9,8 +9,9 @@ M  labelled sequences or words     W  width     K  labels
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -63,8 +64,14 @@ def features(
     return np.concatenate(vectors), np.concatenate(targets)
 
 
-def solve(seen: NDArray[np.float32], right: NDArray[Any], facts: Facts, strength: float) -> Reading:
-    """The matrix that reads the labels off the vectors best."""
+def solve(
+    seen: NDArray[np.float32],
+    right: NDArray[Any],
+    facts: Facts,
+    strength: float,
+    weights: Mapping[int, float] | None = None,
+) -> Reading:
+    """The matrix that reads the labels off the vectors best; `weights`: what each label counts."""
     from sklearn.linear_model import LogisticRegression, Ridge
 
     middle, spread = seen.mean(0), np.maximum(seen.std(0), 1e-6)
@@ -74,7 +81,8 @@ def solve(seen: NDArray[np.float32], right: NDArray[Any], facts: Facts, strength
         weight, bias = fit.coef_[None], np.array([fit.intercept_])
     else:
         columns = right.T if facts.labelling == "many" else [right]
-        parts = [_logistic(LogisticRegression, scaled, column, strength) for column in columns]
+        kind = partial(LogisticRegression, C=strength, max_iter=ITERATIONS, class_weight=weights)
+        parts = [_logistic(kind, scaled, column) for column in columns]
         weight = np.concatenate([part[0] for part in parts])
         bias = np.concatenate([part[1] for part in parts])
         if facts.labelling == "one":
@@ -83,15 +91,13 @@ def solve(seen: NDArray[np.float32], right: NDArray[Any], facts: Facts, strength
     return Reading(weight.astype(np.float64), bias - weight @ middle, strength)
 
 
-def _logistic(
-    kind: Any, seen: NDArray[np.float32], right: NDArray[Any], strength: float
-) -> tuple[Floats, Floats]:
+def _logistic(kind: Any, seen: NDArray[np.float32], right: NDArray[Any]) -> tuple[Floats, Floats]:
     if len(np.unique(right)) < 2:  # a label that all or none have
         always = 20.0 if right[0] else -20.0
         return np.zeros((1, seen.shape[1])), np.array([always])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # its own words on convergence
-        fit = kind(C=strength, max_iter=ITERATIONS).fit(seen, right)
+        fit = kind().fit(seen, right)
     return fit.coef_, fit.intercept_
 
 
@@ -113,12 +119,13 @@ def solve_head(
     items: Sequence[Item],
     held: Sequence[Item],
     facts: Facts,
+    weights: Mapping[int, float] | None = None,
 ) -> str:
     """Set a network's head to the optimum; what was found, in words."""
     network.eval()
     seen, right = features(task, network, items, facts)
     checked, gold = features(task, network, held, facts)
-    readings = [solve(seen, right, facts, strength) for strength in STRENGTHS]
+    readings = [solve(seen, right, facts, strength, weights) for strength in STRENGTHS]
     best = max(readings, key=lambda reading: _worth(reading, checked, gold, facts))
     head = network.heads[task.head]
     assert isinstance(head, LabelHead)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from firth.adapt.table import strategy as strategy_named
 from firth.errors import Misuse
 from firth.models.config import ModelConfig
 from firth.training.machine import precise
@@ -28,7 +29,7 @@ FASTER = {
 BESIDES: dict[str, dict[str, Any]] = {
     "gradual": {"schedule": "slanted", "layer_decay": 1 / 2.6},  # Howard and Ruder 2018, section 3
 }
-SCRATCH = 25.0  # times the rate, for a model that knows nothing yet
+SCRATCH = 4.0  # times the rate, for a model that knows nothing yet
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,40 +81,70 @@ def tuning_settings(
     seed: int,
     device: str,
     scratch: bool = False,
+    replay: bool = False,
     changes: Mapping[str, Any],
 ) -> TuningSettings:
     """A recipe for a model of this size and so many examples; then what was asked for.
 
     The rate grows as the model gets narrower than BERT-base, and for one that was never
-    pre-trained; few examples are seen more often.
+    pre-trained; few examples are seen more often. Steps on a text to replay come on top.
     """
-    plain = TuningSettings(seed=seed)
     kind = strategy.partition(":")[0]
-    rate = recipe.rate * WIDTH / config.width * FASTER.get(kind, SCRATCH if scratch else 1.0)
+    rate = recipe.rate * width_factor(config.width) * FASTER.get(kind, SCRATCH if scratch else 1.0)
     often = FEWEST * recipe.batch / max(1, examples)
+    batch = _number("batch", changes.get("batch", recipe.batch))
     usual = {
         "epochs": max(recipe.epochs, min(MOST_EPOCHS, often)),
-        "batch": str(recipe.batch),
-        "length": str(min(recipe.length, config.context)),
         "rate": rate,
         **BESIDES.get(kind, {}),
     }
-    settings = plain.changed({**usual, **changes})
-    batch, length = (_number(settings, name) for name in ("batch", "length"))
-    if length > config.context:
-        raise Misuse(
-            f"A length of {length} is beyond the model's context of {config.context}; set less."
-        )
+    sizes = {"batch": str(batch), "length": str(sequence_length(recipe, config, changes))}
+    settings = TuningSettings(seed=seed).changed({**usual, **changes, **sizes})
     if not settings.steps and not settings.minutes and not settings.tokens:
         steps = math.ceil(examples / batch * settings.epochs)
+        steps += steps // settings.replay if replay else 0
         settings = replace(settings, steps=max(1, steps))
     return precise(settings, device)
 
 
-def _number(settings: TuningSettings, name: str) -> int:
-    value = getattr(settings, name)
-    if not str(value).isdigit() or not int(value):
-        raise Misuse(f"{name} is one whole number when a model is adapted, not {value!r}.")
+def places_taken(spec: str) -> int:
+    """How many places of a sequence a strategy takes for itself: a prefix's, a prompt's.
+
+    >>> places_taken("prefix:40"), places_taken("lora")
+    (40, 0)
+    """
+    kind = spec.partition(":")[0]
+    return int(strategy_named(spec).options.length) if kind in ("prefix", "prompt") else 0
+
+
+def sequence_length(
+    recipe: Recipe, config: ModelConfig, changes: Mapping[str, Any], taken: int = 0
+) -> int:
+    """How many tokens the longest sequence has: as asked for, or as the recipe and the model say.
+
+    >>> from firth.models.presets import preset
+    >>> sequence_length(RECIPES["squad"], preset("bert-base").config, {})
+    384
+    """
+    context = config.reading.context
+    length = _number("length", changes.get("length", min(recipe.length, context)))
+    if length > context:
+        raise Misuse(f"A length of {length} is beyond the model's context of {context}; set less.")
+    return min(length, max(1, context - taken))
+
+
+def width_factor(width: int) -> float:
+    """What the rate of a model of this width is, compared with that of BERT-base's.
+
+    >>> width_factor(192), width_factor(768), width_factor(1536)
+    (16.0, 1.0, 0.5)
+    """
+    return (WIDTH / width) ** (2 if width < WIDTH else 1)
+
+
+def _number(name: str, value: Any) -> int:
+    if not str(value).isdecimal() or not int(value):
+        raise Misuse(f"{name} is one whole number above 0 when a model is adapted, not {value!r}.")
     return int(value)
 
 

@@ -28,6 +28,8 @@ class Replay:
     """Passages of a text, as the model's own pre-training asked about them."""
 
     def __init__(self, path: str | Path, frame: Frame, size: int, seed: int) -> None:
+        if frame.reader is not None:
+            raise MismatchError("A model that reads and writes with two vocabularies replays none.")
         self.frame, self.size, self.seed = frame, size, seed
         texts = frame.texts([passage.text for passage in read_passages(path)])
         room = frame.room()
@@ -48,7 +50,10 @@ class Replay:
     def check(self, network: Transformer) -> None:
         """Refuse a network that cannot be asked."""
         if "language" not in network.heads:
-            raise MismatchError("This model has no language head, so it can replay no text.")
+            raise MismatchError(
+                "This model has no language head any more, so it can replay no text: begin with "
+                "one that was only pre-trained."
+            )
 
     def batch(self, step: int) -> Batch:
         """The passages of one step."""
@@ -67,6 +72,7 @@ class Replay:
     @torch.no_grad()
     def loss(self, network: Transformer) -> float:
         """The language model's loss on the beginning of the text."""
+        self.check(network)
         network.eval()
         trainee, sums, count, tokens = Trainee(network), 0.0, 0, 0
         for begin in range(0, len(self.rows), self.size):

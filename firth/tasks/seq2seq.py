@@ -6,11 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
+from firth.adapt.prompts import room_in
 from firth.draws import Longs
+from firth.errors import Misuse
 from firth.inference.generate import greedy
 from firth.models.config import ModelConfig
 from firth.models.transformer import Transformer
@@ -37,6 +40,8 @@ class Rewrite(Task):
     architectures = ("decoder", "encoder-decoder")
     columns = "source, target"
     roles = ("source", "target")
+    joins = True
+    options = MappingProxyType({"prefix": "str", "arrow": "str", "written": "int"})
 
     def read(
         self,
@@ -53,19 +58,24 @@ class Rewrite(Task):
         self, examples: Sequence[Translated], length: int, options: Mapping[str, Any]
     ) -> Facts:
         usual = {"prefix": "", "arrow": ARROW, "written": WRITTEN}
+        if int(options.get("written", 1)) < 1:
+            raise Misuse("task.written counts the tokens of a target: at least 1.")
         return super().facts(examples, length, {**usual, **options})
 
     def encode(self, examples: Sequence[Translated], frame: Frame, facts: Facts) -> list[Item]:
         decoder, options = frame.config.architecture == "decoder", facts.options
-        sources = frame.texts([f"{options['prefix']}{example.source}" for example in examples])
+        reads = frame.source
+        sources = reads.texts([f"{options['prefix']}{example.source}" for example in examples])
         targets = frame.texts([example.target or "" for example in examples])
-        arrow = frame.texts([options["arrow"]])[0].tokens
+        arrow = _arrow(options["arrow"], frame)
         written = min(int(options["written"]), frame.length // 2)
-        room = frame.room() - (written + len(arrow) if decoder else 0)
+        room = reads.room() - (written + len(arrow) if decoder else 0)
+        if room < 1:
+            raise Misuse(f"A length of {frame.length} leaves no room to read in; set more.")
         items = []
         for example, source, target in zip(examples, sources, targets, strict=True):
-            read = source.part(0, max(1, room))
-            row = _prompt(read.tokens, arrow, frame) if decoder else frame.one(read)
+            read = source.part(0, room)
+            row = _prompt(read.tokens, arrow, frame) if decoder else reads.one(read)
             aim = None if example.target is None else _aim(target.part(0, written), frame)
             cut = max(0, len(source.tokens) - room) + max(0, len(target.tokens) - written)
             items.append(Item((row,), aim, cut))
@@ -89,7 +99,7 @@ class Rewrite(Task):
         """The tokens that are written."""
         prompts = [item.rows[0].tokens.tolist() for item in items]
         config, longest = network.config, max(map(len, prompts))
-        room = config.context - (0 if config.has_encoder else longest)
+        room = room_in(network.stack) - (0 if config.has_encoder else longest)
         most = max(1, min(int(facts.options["written"]) + 2, room))
         return greedy(network, prompts, most=most, end=config.end_id)
 
@@ -112,6 +122,13 @@ class Rewrite(Task):
         return {**translation(gold, said), **summaries(gold, said)}
 
 
+def _arrow(text: str, frame: Frame) -> Longs:
+    """The sign that it is a decoder's turn; one it cannot spell becomes the end of a text."""
+    tokens, end = frame.texts([text])[0].tokens, frame.config.end_id
+    unknown = len(tokens) == 0 or frame.tokenizer.unknown_id in tokens.tolist()
+    return np.array([end]) if unknown and end is not None else tokens
+
+
 def _prompt(source: Longs, arrow: Longs, frame: Frame) -> Framed:
     """What a decoder is given: the text, and a sign that it is its turn."""
     begin = frame.config.begin_id
@@ -121,7 +138,7 @@ def _prompt(source: Longs, arrow: Longs, frame: Frame) -> Framed:
 
 def _aim(target: Text, frame: Frame) -> Longs:
     """What is to be written, with the token that ends it."""
-    if frame.config.architecture != "decoder":
+    if frame.config.architecture != "decoder" and frame.reader is None:
         return frame.one(target).tokens
     end = frame.config.end_id
     return np.concatenate([target.tokens, [] if end is None else [end]]).astype(np.int64)

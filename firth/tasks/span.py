@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from firth.draws import Floats, Longs
+from firth.draws import Floats
 from firth.models.config import ModelConfig
 from firth.models.transformer import Transformer
 from firth.objectives.batch import Batch, Prediction
@@ -25,7 +27,7 @@ from firth.training.losses import label_scores
 QUESTION = 64  # tokens of a question, at most
 OVERLAP = 128  # tokens that two windows of a text share
 LONGEST = 30  # tokens of an answer
-LIKELIEST = 20  # begins, and ends, that are tried with each other
+LEAST = 1e9  # minus this is the score of an answer where there is no text to find one in
 
 
 class Window(NamedTuple):
@@ -47,6 +49,7 @@ class Ask(Task):
     metric = "f1"
     columns = "SQuAD 1.1 or 2.0"
     roles = ()
+    options = MappingProxyType({"unanswered": "bool", "threshold": "float"})
 
     def read(
         self,
@@ -71,12 +74,16 @@ class Ask(Task):
         for example, question, context in zip(examples, questions, contexts, strict=True):
             asked = question.part(0, min(QUESTION, frame.room(pair=True) // 2))
             room = frame.room(pair=True) - len(asked.tokens)
-            windows = [context.part(*ends) for ends in windowed(len(context.tokens), room)]
+            parts = windowed(len(context.tokens), room)
+            windows = [context.part(*ends) for ends in parts]
             rows = tuple(frame.two(asked, window) for window in windows)
             detail = [Window(row.second, w.spans) for row, w in zip(rows, windows, strict=True)]
             targets = None
             if example.answers or example.impossible:
-                targets = [_target(example, window) for window in detail]
+                found = _tokens(example, context.spans)
+                targets = [
+                    _target(found, ends, row.second) for ends, row in zip(parts, rows, strict=True)
+                ]
             cut = len(question.tokens) - len(asked.tokens)
             items.append(Item(rows, targets, cut, detail))
         return items
@@ -137,19 +144,23 @@ def windowed(tokens: int, room: int, overlap: int = OVERLAP) -> list[tuple[int, 
     return [(i * step, min(tokens, i * step + room)) for i in range(count)]
 
 
-def _target(example: Question, window: Window) -> tuple[int, int]:
-    """The first and the last token of the answer in a sequence; (0, 0) where it is not in it."""
-    if not example.answers or not window.spans:
-        return 0, 0
+def _tokens(example: Question, spans: Sequence[Span]) -> Span | None:
+    """The first and the last token of the answer, counted through the text."""
+    if not example.answers or not spans:
+        return None
     answer = example.answers[0]
-    begin, end = answer.start, answer.start + len(answer.text)
-    begins, ends = np.array(window.spans).T
-    if begins[0] > begin or ends[-1] < end:
+    begins, ends = np.array(spans).T
+    touched = np.flatnonzero(
+        (ends > answer.start) & (begins < answer.start + len(answer.text)) & (ends > begins)
+    )
+    return (int(touched[0]), int(touched[-1])) if len(touched) else None
+
+
+def _target(found: Span | None, window: Span, begin: int) -> Span:
+    """The same two tokens in a sequence whose window begins there; (0, 0): it is not in it."""
+    if found is None or found[0] < window[0] or found[1] >= window[1]:
         return 0, 0
-    touched = np.flatnonzero((ends > begin) & (begins < end))
-    if not len(touched):  # its characters have no token of their own
-        return 0, 0
-    return window.begin + int(touched[0]), window.begin + int(touched[-1])
+    return begin + found[0] - window[0], begin + found[1] - window[0]
 
 
 def _answer(example: Question, item: Item, scores: Floats, options: Mapping[str, Any]) -> Answer:
@@ -165,8 +176,9 @@ def _answer(example: Question, item: Item, scores: Floats, options: Mapping[str,
         score, first, last = best_span(inside[:, 0], inside[:, 1])
         if score > best:
             best, found = score, (window.spans[first][0], window.spans[last][1])
-    begin, end = found
-    lacks = not best > -np.inf or (options["unanswered"] and none - best > options["threshold"])
+    begin, end = whole(example.context, *found)
+    lacks = begin == end or (options["unanswered"] and none - best > options["threshold"])
+    best = max(best, -LEAST)
     answer = {
         "answer": "" if lacks else example.context[begin:end],
         "begin": 0 if lacks else begin,
@@ -179,24 +191,35 @@ def _answer(example: Question, item: Item, scores: Floats, options: Mapping[str,
     return answer
 
 
+def whole(text: str, begin: int, end: int) -> Span:
+    """Characters with the marks that belong to the last of them, and without space around them.
+
+    Some tokenizers leave accents out of their tokens, and count the space before a word in.
+
+    >>> whole("a cafe\u0301!", 1, 6)
+    (2, 7)
+    """
+    while end < len(text) and end > begin and unicodedata.category(text[end]).startswith("M"):
+        end += 1
+    inside = text[begin:end]
+    if not inside.strip():
+        return begin, begin
+    return begin + len(inside) - len(inside.lstrip()), begin + len(inside.rstrip())
+
+
 def best_span(begins: Floats, ends: Floats) -> tuple[float, int, int]:
     """The span with the highest sum of scores that does not end before it begins.
 
     >>> best_span(np.array([0.0, 3.0, 1.0]), np.array([5.0, 0.0, 1.0]))
     (5.0, 0, 0)
     """
-    first, last = _top(begins), _top(ends)
-    lengths = last[None] - first[:, None]
-    sums = begins[first][:, None] + ends[last][None]
-    sums = np.where((lengths >= 0) & (lengths < LONGEST), sums, -np.inf)
-    at = np.unravel_index(int(sums.argmax()), sums.shape)
-    return float(sums[at]), int(first[at[0]]), int(last[at[1]])
-
-
-def _top(scores: Floats) -> Longs:
-    if len(scores) <= LIKELIEST:
-        return np.arange(len(scores))
-    return np.sort(np.argpartition(-scores, LIKELIEST)[:LIKELIEST])
+    best = (-np.inf, 0, 0)
+    for more in range(min(LONGEST, len(begins))):
+        sums = begins[: len(begins) - more] + ends[more:]
+        at = int(sums.argmax())
+        if sums[at] > best[0]:
+            best = (float(sums[at]), at, at + more)
+    return best
 
 
 def _threshold(examples: Sequence[Question], answers: Sequence[Answer]) -> float:

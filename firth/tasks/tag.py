@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,6 +17,7 @@ from firth.models.transformer import Transformer
 from firth.objectives.batch import Batch
 from firth.tasks.bootstrap import Figure
 from firth.tasks.classify import TINY
+from firth.tasks.columns import place
 from firth.tasks.conll import read_tagged
 from firth.tasks.entities import entities, read_entities, split_tag, token_accuracy
 from firth.tasks.examples import Tagged
@@ -24,6 +26,7 @@ from firth.tasks.task import NONE, Answer, Columns, Facts, Item, Task, asked, on
 from firth.training.losses import label_scores
 
 OUTSIDE = "O"
+LISTS = {".jsonl", ".parquet"}  # a sentence is one line of these, in others a word is
 
 
 class Aligned(NamedTuple):
@@ -49,6 +52,7 @@ class Tag(Task):
     metric = "f1"
     columns = "CoNLL: a word and its tag on each line · words, tags"
     roles = ("words", "tags")
+    options = MappingProxyType({"entities": "bool"})
 
     def read(
         self,
@@ -69,13 +73,14 @@ class Tag(Task):
         return replace(plain, labels=tuple(ordered), options=named)
 
     def check(self, facts: Facts, examples: Sequence[Tagged], path: Path) -> None:
-        known = set(facts.labels)
+        known, lists = set(facts.labels), LISTS & set(path.suffixes)
         for example in examples:
             for number, tag in enumerate(example.tags or ()):
                 if tag not in known:
+                    where = place(path, example.line + (0 if lists else number))
                     raise InputError(
-                        f"{path}, line {example.line + number}: the tag {tag!r} does not stand in "
-                        f"the training data, which has {', '.join(facts.labels)}."
+                        f"{where}: the tag {tag!r} of {example.words[number]!r:.40} does not stand "
+                        f"in the training data, which has {', '.join(facts.labels)}."
                     )
 
     def encode(self, examples: Sequence[Tagged], frame: Frame, facts: Facts) -> list[Item]:
@@ -184,20 +189,20 @@ def _words(words: Sequence[str], text: Text) -> Longs:
 
 def _windows(text: Text, words: Longs, room: int) -> list[tuple[int, int, Longs]]:
     """The parts of a sentence that fit, each beginning with a word: where, and whose tokens."""
-    parts, begin, size = [], 0, len(text.tokens)
-    while size - begin > room:
-        end = begin + room
-        while end > begin + 1 and words[end] == words[end - 1]:
+    parts: list[tuple[int, int, Longs]] = []
+    begin, size = 0, len(text.tokens)
+    while begin < size or not parts:
+        end = min(size, begin + room)
+        while begin < end < size and words[end] == words[end - 1]:
             end -= 1
-        if end == begin + 1:  # one word longer than a window
-            end = begin + room
-        own = words[begin:end].copy()
-        parts.append((begin, end, own))
+        if end <= begin:  # one word longer than a window
+            end = min(size, begin + room)
+        seen = words[begin:end].copy()
+        if begin and len(seen) and words[begin] == words[begin - 1]:
+            seen[seen == words[begin]] = -1  # the rest of a word: it has its tag already
+        parts.append((begin, end, seen))
         begin = end
-    seen = words[begin:].copy()
-    if parts and begin and len(seen) and words[begin] == words[begin - 1]:
-        seen[seen == words[begin - 1]] = -1  # the rest of that word: it has its tag already
-    return [*parts, (begin, size, seen)]
+    return parts
 
 
 def _positions(items: Sequence[Item], batch: Batch) -> Longs:

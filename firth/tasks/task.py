@@ -82,8 +82,10 @@ class Task(ABC):
     head: ClassVar[str]  # that answers
     metric: ClassVar[str]  # by which the best model is chosen; "loss": the smallest
     architectures: ClassVar[tuple[str, ...]] = EVERY
+    joins: ClassVar[bool] = False  # an encoder joined to a decoder can do it
     columns: ClassVar[str] = ""  # of its files, for people
     roles: ClassVar[tuple[str, ...]] = ()  # of columns, which may have other names in a file
+    options: ClassVar[Mapping[str, str]] = NONE  # what may be set of it, and of what kind that is
 
     @abstractmethod
     def read(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -11,16 +11,15 @@ from typing import Any
 import torch
 
 from firth.adapt.adapted import Adapted, apply
-from firth.adapt.freeze import unfreeze_from
+from firth.adapt.freeze import groups, unfreeze_from
 from firth.adapt.table import strategy as strategy_named
-from firth.errors import StorageError
 from firth.models.formats.weights import open_weights, write_weights
 from firth.models.initial import initialise
 from firth.models.transformer import Transformer
 from firth.tasks import cautions
 from firth.tasks.augment import augment
 from firth.tasks.bootstrap import Figure
-from firth.tasks.frame import Frame
+from firth.tasks.frame import Frame, make_frame
 from firth.tasks.heads import PROBE, with_head
 from firth.tasks.material import Material, balanced, tuning_planner
 from firth.tasks.probing import is_solvable, solve_head
@@ -56,6 +55,7 @@ class Work:
     known: float  # loss on the text to remember, before
     weights: dict[int, float] | None  # of the labels
     solved: bool  # nothing is left to learn
+    ready: bool  # it does the task before it learns
     notes: list[str]
 
     @property
@@ -125,13 +125,15 @@ class Work:
     def _thaw(self, state: State) -> None:
         """ULMFiT: the head alone in the first epoch, then one group of layers more in each."""
         unfreeze_from(self.network, state.position.epoch, self.heads)
+        _opened(self.adapted, self.adapted.opened)
 
     def keep(self, out: Path) -> None:
         """Remember the weights as they are now."""
         try:
             write_weights(out / BEST, {n: p.detach() for n, p in self.learned().items()})
-        except StorageError:
-            return  # a full disk: the checkpoint will say so
+        except OSError:  # a full disk: the checkpoint will say so, too
+            (out / BEST).unlink(missing_ok=True)  # those of an earlier validation are not the best
+            self.notes.append("The disk was full: the weights of the best validation are lost.")
 
     def recall(self, out: Path) -> None:
         """Take the best weights back."""
@@ -145,8 +147,18 @@ class Work:
     def learned(self) -> dict[str, torch.nn.Parameter]:
         """What a run may change."""
         if self.adapted.strategy.name == "gradual":
-            return dict(self.network.named_parameters())
+            tops = tuple(f"heads.{head}." for head in self.heads)
+            own = self.network.named_parameters()
+            return {n: p for n, p in own if n.startswith(tops) or not n.startswith("heads.")}
         return self.adapted.parameters
+
+
+def _opened(adapted: Adapted, names: Sequence[str]) -> Adapted:
+    """Let some parameters of the network itself learn, whatever else does."""
+    for name in names:
+        adapted.network.get_parameter(name).requires_grad_(True)
+    adapted.opened = tuple(dict.fromkeys([*adapted.opened, *names]))
+    return adapted
 
 
 def set_to_work(
@@ -162,23 +174,34 @@ def set_to_work(
     augmented: str,
     scratch: bool,
     replay: str | Path | None,
+    reader: Tokenizer | None = None,
+    fresh: Sequence[str] = (),
 ) -> Work:
-    """Put a head on a network, choose what learns, and turn the examples into tokens."""
+    """Put a head on a network, choose what learns, and turn the examples into tokens.
+
+    `reader` is the tokenizer of an encoder that has its own; `fresh`, parameters that no one has
+    trained yet, learn with every strategy.
+    """
     facts, kind = material.facts, strategy.partition(":")[0]
-    solves = kind in SOLVED and is_solvable(task)
+    named = strategy_named("full" if kind == "probe-then-full" else strategy)
+    weights = balanced(material.train, facts) if balance else None
+    solves = kind in SOLVED and is_solvable(task) and not {"layers", "norm"} & set(head)
     options = (PROBE if solves else {}) | dict(head)
     heads = with_head(network, task.head, facts, options, settings.seed)
     if scratch:
         initialise(network, settings.seed)
     network.eval()
-    frame = Frame(tokenizer, network.config, facts.length)
+    frame = make_frame(network.config, tokenizer, facts.length, reader)
+    text = Replay(replay, frame, int(settings.batch), settings.seed) if replay else None
+    known = text.loss(network) if text is not None else 0.0
     train = augment(material.train, augmented, network, tokenizer, settings.seed)
     items, held = (task.encode(examples, frame, facts) for examples in (train, material.dev))
-    notes = [*material.notes, *cautions.of_text(items, tokenizer, network.config)]
-    text = Replay(replay, frame, int(settings.batch), settings.seed) if replay else None
+    notes = [*material.notes, *cautions.of_text(items, frame.source.tokenizer, frame.source.config)]
     if solves:
-        notes.append(solve_head(task, network, items, held, facts))
-    named = strategy_named("full" if kind == "probe-then-full" else strategy)
+        notes.append(solve_head(task, network, items, held, facts, weights))
+    adapted = _opened(apply(network, named, heads=heads, seed=settings.seed), fresh)
+    if named.name == "gradual":  # everything will learn, and a step begins with what does by then
+        unfreeze_from(network, len(groups(network)), heads)
     return Work(
         task=task,
         facts=facts,
@@ -188,11 +211,12 @@ def set_to_work(
         dev=material.dev,
         held=held,
         trainee=Trainee(network, weights=WEIGHTS),
-        adapted=apply(network, named, heads=heads, seed=settings.seed),
+        adapted=adapted,
         heads=heads,
         replay=text,
-        known=text.loss(network) if text is not None else 0.0,
-        weights=balanced(train, facts) if balance else None,
+        known=known,
+        weights=weights,
         solved=solves and kind == "probe",
+        ready=solves,
         notes=notes,
     )

@@ -102,6 +102,7 @@ def _a(noun: str) -> str:
 def _own(changes: Mapping[str, Any]) -> dict[str, Any]:
     """Fields of a network from text."""
     kinds = {field.name: str(field.type) for field in fields(ModelConfig)}
+    del kinds["reader"]  # whole networks are joined when they are fine-tuned
     for name in changes:
         if name not in kinds:
             raise unknown(f"model.{name}", [f"model.{kind}" for kind in kinds])
@@ -132,6 +133,11 @@ SHAPE = ("architecture", "layers", "decoder_layers", "width", "heads", "inner", 
 def _of_source(path: Path, asked: ModelConfig, changes: Mapping[str, Any]) -> ModelConfig:
     """The configuration of a model to go on from, which the preset must describe."""
     found, _ = read_config(path)
+    if found.reader is not None:
+        raise MismatchError(
+            f"{path} reads and writes with two vocabularies, but text to pre-train on has one; "
+            "`firth finetune` teaches it more."
+        )
     for name in SHAPE:
         if getattr(found, name) != getattr(asked, name):
             raise MismatchError(

@@ -137,6 +137,7 @@ class Loop:
     def fit(self) -> None:
         """Learn until the budget is spent."""
         self._began = time.monotonic() - self.state.seconds
+        self.learner.train()  # a model that was opened is at rest, without dropout
         if self.state.step == 0:
             self.checkpoint()  # a run that goes astray at once needs a place to return to
         with self._signals():

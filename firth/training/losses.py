@@ -218,7 +218,7 @@ def run(network: Transformer, batch: Batch) -> Tensor:
     device = network.tokens.weight.device
     inputs, target = batch.inputs, batch.target
     tokens, segments = as_tensor(inputs.tokens, device), None
-    if inputs.segments is not None and network.config.segments:
+    if inputs.segments is not None and network.config.reading.segments:
         segments = as_tensor(inputs.segments, device)
     mask = Mask(inputs.lengths, prefix=batch.prefix, device=device)
     if target is None:  # an encoder in front of a decoder can be asked by itself

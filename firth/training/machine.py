@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 import resource
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
 
+from firth.errors import Misuse
 from firth.training.settings import Settings
 
 Kind = TypeVar("Kind", bound=Settings)
@@ -17,7 +19,14 @@ Kind = TypeVar("Kind", bound=Settings)
 
 def best_device(asked: str | None = None) -> torch.device:
     """The one that is asked for, or the fastest there is."""
-    return torch.device(asked or ("cuda" if torch.cuda.is_available() else "cpu"))
+    there = torch.cuda.is_available()
+    try:
+        device = torch.device(asked or ("cuda" if there else "cpu"))
+    except RuntimeError:
+        raise Misuse(f"There is no device {asked!r}; there are cpu and cuda.") from None
+    if device.type == "cuda" and not there:
+        raise Misuse("There is no GPU here that torch can use; leave --device out, or say cpu.")
+    return device
 
 
 def precise(settings: Kind, device: str) -> Kind:
@@ -31,6 +40,14 @@ def precise(settings: Kind, device: str) -> Kind:
 def autocast(settings: Settings, device: torch.device) -> Any:
     """Half precision where the settings ask for it."""
     return torch.autocast(device.type, torch.bfloat16, enabled=settings.precision == "bf16")
+
+
+def forget_memory(device: torch.device) -> None:
+    """Let `memory_used` count from now on."""
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+    with suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")
 
 
 def memory_used(device: torch.device) -> int:

@@ -48,6 +48,12 @@ class OptimizerConfig:
         if self.kind not in get_args(Kind):
             known = ", ".join(get_args(Kind))
             raise Misuse(f"There is no optimizer {self.kind!r}: choose one of {known}.")
+        for name in ("rate", "eps", "decay", "clip", "muon_rate"):
+            if not 0 <= getattr(self, name) < float("inf"):
+                raise Misuse(f"{name} is a number from 0 on, not {getattr(self, name)}.")
+        for name in ("beta1", "beta2", "muon_momentum"):
+            if not 0 <= getattr(self, name) < 1:
+                raise Misuse(f"{name} is a number from 0 to below 1, not {getattr(self, name)}.")
 
 
 class Optimizer:
@@ -130,7 +136,7 @@ class Optimizer:
 
 
 _BLOCK = re.compile(r"(?P<stack>.*?\.)blocks\.(?P<index>\d+)\.")
-_EMBEDDINGS = ("tokens.", "positions.", "segments.", "embeddings.")
+_EMBEDDINGS = ("tokens.", "reader_tokens.", "positions.", "segments.", "embeddings.")
 
 
 def rate_scales(names: Iterable[str], layer_decay: float) -> dict[str, float]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
@@ -106,8 +107,10 @@ class TuningSettings(Settings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.epochs <= 0:
+        if not 0 < self.epochs < math.inf:
             raise Misuse(f"epochs must be more than 0, not {self.epochs}.")
+        if self.replay < 1:
+            raise Misuse(f"replay counts steps of the task, at least 1, not {self.replay}.")
 
 
 def unknown(name: str, known: list[str]) -> Misuse:
@@ -138,7 +141,11 @@ def typed(name: str, value: Any, kind: str) -> Any:
             return int(float(value))
         if kind.startswith("tuple"):
             return tuple(int(part) for part in value.split(",") if part)
-        return float(value) if kind.startswith("float") else value
+        if kind.startswith("float"):
+            if not math.isfinite(float(value)):
+                raise ValueError
+            return float(value)
+        return value
     except (ValueError, KeyError, OverflowError) as error:
         whats = {"bool": "true or false", "int": "a whole number", "tuple": "numbers: 0,2,4"}
         what = whats.get(re.split(r"\W", kind)[0], "a number")

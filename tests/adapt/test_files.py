@@ -144,6 +144,12 @@ def test_a_prefix_for_another_shape_is_refused(tmp_path: Path) -> None:
     assert "needs [2, 32]" in refusal(path, bert(replace(BERT, layers=1)))
 
 
+def test_a_prefix_that_peft_passes_over_is_refused(tmp_path: Path) -> None:
+    path = without_hash(saved("prefix:2", tmp_path))
+    albert = bert(tiny("albert-base", embedding_width=8))
+    assert "PEFT passes over a prefix in a network of this kind" in refusal(path, albert)
+
+
 def test_an_adapter_of_peft_that_names_nothing_here_is_refused(tmp_path: Path) -> None:
     path = without_hash(saved("lora:rank=2", tmp_path))
     assert "has no place in this network" in refusal(path, bert(tiny("gpt2")))
@@ -196,6 +202,10 @@ def stored(change: Callable[[dict[str, torch.Tensor]], object]) -> Callable[[Pat
     return apply_to
 
 
+def said_by_peft_of(change: Callable[[dict[str, torch.Tensor]], object]) -> Callable[[Path], None]:
+    return lambda path: stored(change)(without_hash(path))
+
+
 def written(file: str, text: str) -> Callable[[Path], object]:
     return lambda path: (path / file).write_text(text)
 
@@ -232,6 +242,7 @@ def written(file: str, text: str) -> Callable[[Path], object]:
             "prompt_embeddings",
         ),
         ("lora:rank=2", written("adapter_model.safetensors", "x"), "cannot be read as safetensors"),
+        ("ia3", said_by_peft_of(lambda held: held.clear()), "it holds no weights"),
     ],
 )
 def test_what_is_damaged_is_refused(

@@ -34,7 +34,7 @@ ACTIVE = ("activation", "head_activation")  # fields that name one of these
 
 # Fields that do not say what a network computes: how its weights begin, how they are named, and
 # which tokens frame a text (the tokenizer knows them too).
-OUTSIDE = ("initialisation", "spread", "family", "begin_id", "end_id")
+OUTSIDE = ("initialisation", "spread", "family", "begin_id", "end_id", "padding_id")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -91,6 +91,17 @@ def _write(config: ModelConfig, inclusive: int) -> dict[str, Any]:
     }
 
 
+def _write_decoder(config: ModelConfig) -> dict[str, Any]:
+    """Their decoder must have ids for these roles, also where nothing has the role."""
+    roles = {
+        "pad_token_id": config.padding_id,
+        "bos_token_id": config.begin_id,
+        "eos_token_id": config.end_id,
+    }
+    needed = {name: 0 for name, id in roles.items() if id is None}
+    return {**_write(config, inclusive=0), **needed}
+
+
 POOLING = {"cls": "first", "mean": "mean"}
 
 
@@ -166,5 +177,5 @@ MODERNBERT_DECODER = Family(
     defaults=DEFAULTS,
     required={"decoder_bias": True},
     read=lambda theirs: _read(theirs, inclusive=0),
-    write=lambda config: _write(config, inclusive=0),
+    write=_write_decoder,
 )

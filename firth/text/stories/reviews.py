@@ -193,14 +193,15 @@ def remark(t: Teller, positive: bool) -> tuple[str, str]:
 
 
 def review(t: Teller, positive: bool) -> str:
-    """A review of one to three sentences."""
+    """A review of two to five sentences, all of one mind."""
     kind = t.pick(tuple(SUBJECTS))
     sentences = []
     if t.chance(0.7):
         sentences.append(t.words(setting(t, kind)))
-    sentences.append(opinion_clauses(t, kind, positive))
-    if t.chance(0.4):
+    while len(sentences) < 2 or t.chance(0.5):
         sentences.append(opinion_clauses(t, kind, positive))
+        if len(sentences) == 5:
+            break
     return " ".join(
         t.render(sentence.replace("(", "").replace(")", "") + ".") for sentence in sentences
     )

@@ -1,0 +1,176 @@
+"""A model that was taught can be taught again, and a head has the shape that was asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from firth.errors import MismatchError
+from firth.evaluation import predict
+from firth.finetuning import Tuned, finetune
+from firth.model import load
+from firth.text.tokenizer import Tokenizer
+
+from .conftest import save
+from .toys import TINY, coloured
+
+STILL = {"rate": 0.0, "steps": 1}  # a run that changes nothing
+ALL = ("encoder", "decoder", "encoder-decoder")
+
+
+def weights(path: Path) -> dict[str, torch.Tensor]:
+    return dict(load(path).network.named_parameters())
+
+
+def test_another_task_begins_with_what_was_learned(
+    tune: Callable[..., Tuned], stories: Path, tmp_path: Path
+) -> None:
+    """Intermediate-task training: entailment, then sentiment."""
+    first = tune("encoder", "pair", "entailment", out=tmp_path / "first")
+    files = {end: stories / "sentiment" / f"{end}.tsv" for end in ("train", "dev")}
+    changes = TINY | STILL | {"length": 48}
+    second = finetune(
+        first.path, task="classify", changes=changes, out=tmp_path / "second", **files
+    )
+    old, new = weights(first.path), weights(second.path)
+    body = [name for name in old if not name.startswith("heads.")]
+    assert all(old[name].equal(new[name]) for name in body)
+    assert second.model.config.labels == ("negative", "positive")
+    assert new["heads.classify.output.weight"].shape[0] == 2
+
+
+@pytest.mark.parametrize("architecture", ALL)
+def test_the_same_task_keeps_its_head(
+    architecture: str, tune: Callable[..., Tuned], tmp_path: Path
+) -> None:
+    train, dev = coloured(tmp_path)
+    given = {"train": train, "dev": dev}
+    first = tune(architecture, "classify", "", out=tmp_path / "first", **given)
+    second = finetune(
+        first.path, task="classify", changes=TINY | STILL, out=tmp_path / "second", **given
+    )
+    old, new = weights(first.path), weights(second.path)
+    assert old.keys() == new.keys()
+    assert all(old[name].equal(new[name]) for name in old)
+
+
+def test_other_labels_get_another_head(tune: Callable[..., Tuned], tmp_path: Path) -> None:
+    first = tune("encoder", "classify", "sentiment", out=tmp_path / "first")
+    train, dev = coloured(tmp_path, labels={"red": "warm", "green": "cold"})
+    second = finetune(
+        first.path,
+        task="classify",
+        train=train,
+        dev=dev,
+        changes=TINY | STILL,
+        out=tmp_path / "second",
+    )
+    assert second.model.config.labels == ("cold", "warm")
+    old, new = (w["heads.classify.output.weight"] for w in map(weights, (first.path, second.path)))
+    assert not old.equal(new)
+
+
+@pytest.mark.parametrize("then", ["full", "lora", "probe"])
+@pytest.mark.parametrize("first", ["lora", "bitfit", "probe", "ia3"])
+def test_an_adapter_is_taught_again(
+    first: str, then: str, tokenizer: Tokenizer, tmp_path: Path
+) -> None:
+    """What hangs on a network is worked into it, and then there is more to learn."""
+    model = save("bert-tiny", tokenizer, tmp_path / "model")
+    train, dev = coloured(tmp_path)
+    files: dict[str, Any] = {"task": "classify", "train": train, "dev": dev}
+    head = {"head.pooling": "mean", "head.layers": 0}
+    changes = TINY | {"rate": 1e-2, "steps": 8} | head
+    one = finetune(model, strategy=first, changes=changes, out=tmp_path / "one", **files)
+    two = finetune(one.path, strategy=then, changes=TINY | STILL, out=tmp_path / "two", **files)
+    (tmp_path / "two").rename(tmp_path / "elsewhere")
+    before, after = (
+        [answer["scores"]["x"] for answer in predict(path, data=dev).answers]
+        for path in (one.path, tmp_path / "elsewhere")
+    )
+    if then != "probe":  # whose head is solved anew
+        assert after == pytest.approx(before, abs=1e-5)
+    said = [answer["label"] for answer in predict(two.model, data=dev).answers]
+    assert said == [a["label"] for a in predict(tmp_path / "elsewhere", data=dev).answers]
+
+
+@pytest.mark.parametrize("strategy", ["prefix", "adapters"])
+def test_what_cannot_be_worked_in_is_refused(
+    strategy: str, tune: Callable[..., Tuned], tmp_path: Path
+) -> None:
+    first = tune("encoder", "classify", "sentiment", strategy=strategy, out=tmp_path / "first")
+    train, dev = coloured(tmp_path)
+    with pytest.raises(MismatchError, match="first is an adapter, on top of which nothing more"):
+        finetune(first.path, task="classify", train=train, dev=dev, out=tmp_path / "second")
+    assert not (tmp_path / "second").exists()
+
+
+def test_an_adapter_knows_its_base_from_anywhere(
+    models: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also when the base was named by a path from where one stood."""
+    train, dev = coloured(tmp_path)
+    monkeypatch.chdir(models["encoder"].parent)
+    files = {"train": train, "dev": dev, "out": tmp_path / "run"}
+    changes = TINY | {"steps": 1}
+    finetune("encoder", task="classify", strategy="lora", changes=changes, **files)
+    monkeypatch.chdir(tmp_path)
+    assert len(predict("run", data=dev).answers) == 32
+
+
+# ---- heads --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("head", "fields"),
+    [
+        ({"layers": "2"}, {"label_layers": 2}),
+        ({"pooling": "mean"}, {"pooling": "mean"}),
+        ({"layers": 1, "activation": "relu", "norm": "true"}, {"label_activation": "relu"}),
+        ({"pooling": "last", "layers": 0}, {"pooling": "last", "label_layers": 0}),
+    ],
+)
+@pytest.mark.parametrize("architecture", ALL)
+def test_a_head_as_it_was_asked_for(
+    architecture: str,
+    head: dict[str, Any],
+    fields: dict[str, Any],
+    tune: Callable[..., Tuned],
+    stories: Path,
+) -> None:
+    changes = {f"head.{name}": value for name, value in head.items()}
+    tuned = tune(architecture, "classify", "sentiment", changes=changes | {"steps": 2})
+    again = load(tuned.path)
+    for name, value in fields.items():
+        assert getattr(again.config, name) == value
+    assert again.network.config == tuned.model.config
+    data = stories / "sentiment" / "dev.tsv"
+    scores = [
+        [answer["scores"]["positive"] for answer in predict(model, data=data).answers]
+        for model in (tuned.model, again)
+    ]
+    assert scores[0] == pytest.approx(scores[1], abs=1e-6)
+
+
+def test_a_probe_with_layers_learns_them(tune: Callable[..., Tuned]) -> None:
+    """Only a plain matrix can be solved for."""
+    tuned = tune("encoder", "classify", "sentiment", strategy="probe", changes={"head.layers": 1})
+    assert not any("optimum" in note for note in tuned.notes)
+    assert tuned.steps == 6
+
+
+def test_the_options_of_a_task_travel(tune: Callable[..., Tuned], stories: Path) -> None:
+    changes = {"task.prefix": "rewrite: ", "task.written": "5"}
+    tuned = tune("encoder-decoder", "seq2seq", "rewrite", changes=changes)
+    again = load(tuned.path)
+    assert again.task is not None
+    assert again.task.options["prefix"] == "rewrite: "
+    assert again.task.options["written"] == 5
+    data = stories / "rewrite" / "dev.tsv"
+    tokenizer = again.tokenizer_needed()
+    for answer in predict(again, data=data).answers:
+        assert len(tokenizer.encode(answer["text"])) <= 7

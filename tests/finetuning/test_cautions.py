@@ -1,0 +1,230 @@
+"""What goes wrong is named when it happens: every caution, caused for real."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from firth.evaluation import predict
+from firth.finetuning import Tuned, finetune
+from firth.model import load
+from firth.runs import read_metrics
+from firth.tasks.cautions import constant_guess, of_learning
+from firth.tasks.examples import Choice, Labelled
+from firth.tasks.frame import Frame
+from firth.tasks.heads import with_head
+from firth.tasks.material import balanced, gather, weighted
+from firth.tasks.table import task_named
+from firth.tasks.task import Facts
+from firth.text.tokenizer import Tokenizer
+from firth.training.losses import Trainee, label_scores
+
+from .conftest import save
+from .toys import TINY, WORDS, coloured, table
+
+
+@pytest.fixture
+def run(models: dict[str, Path], tmp_path: Path) -> Callable[..., Tuned]:
+    """Teach the encoder colours, somehow."""
+
+    def tune(**options: Any) -> Tuned:
+        train, dev = coloured(tmp_path)
+        changes = TINY | options.pop("changes", {})
+        given = {"train": train, "dev": dev, "out": tmp_path / "run", **options}
+        return finetune(models["encoder"], task="classify", changes=changes, **given)
+
+    return tune
+
+
+def noted(tuned: Tuned, words: str) -> bool:
+    """Whether a run says something, at its end, in its log and in its card."""
+    found = [note for note in tuned.notes if words in note]
+    written = [line["note"] for line in read_metrics(tuned.path) if line["kind"] == "note"]
+    assert found == [note for note in written if words in note]
+    assert all(note in (tuned.path / "README.md").read_text(encoding="utf-8") for note in found)
+    return bool(found)
+
+
+# ---- while it learns ----------------------------------------------------------------------------
+
+
+def test_a_rate_that_is_too_high(run: Callable[..., Tuned]) -> None:
+    tuned = run(changes={"rate": 10.0, "steps": 12, "validate_every": 0.25, "warmup": 0})
+    assert noted(tuned, "saying the same of every example would lose 0.693: the rate is too high")
+
+
+def test_a_good_rate_is_not_blamed(run: Callable[..., Tuned]) -> None:
+    tuned = run(changes={"rate": 3e-3, "steps": 60, "validate_every": 0.25})
+    assert tuned.notes == []
+
+
+def test_over_fitting(run: Callable[..., Tuned], tmp_path: Path) -> None:
+    """Labels that mean nothing can be learned by heart, and help nobody else."""
+    draw = random.Random(0)
+
+    def rows(count: int) -> list[tuple[str, str]]:
+        texts = (" ".join(draw.choices(WORDS, k=6)) for _ in range(count))
+        return [(text, draw.choice("xy")) for text in texts]
+
+    train, dev = (
+        table(tmp_path / f"{name}.tsv", "text label", rows(24)) for name in ("train", "dev")
+    )
+    changes = {"rate": 1e-2, "steps": 60, "validate_every": 0.1, "patience": 0}
+    tuned = run(train=train, dev=dev, changes=changes)
+    assert noted(tuned, "the model over-fits; the weights of its best validation are kept")
+
+
+def test_early_stopping(run: Callable[..., Tuned], tmp_path: Path) -> None:
+    """Nothing gets better than right: a run with patience ends before its budget."""
+    changes = {"rate": 3e-3, "steps": 400, "validate_every": 0.1, "patience": 2}
+    tuned = run(changes=changes)
+    assert tuned.figures["accuracy"].value == 1.0
+    assert tuned.steps < 400
+
+
+def test_forgetting(run: Callable[..., Tuned], stories: Path, tmp_path: Path) -> None:
+    text = stories / "dev.txt"
+    changes = {"rate": 0.1, "steps": 24, "replay": 100}  # no step on the text comes so soon
+    tuned = run(replay=text, changes=changes, out=tmp_path / "forgets")
+    assert noted(tuned, "it forgets; a smaller replay=, a smaller rate or a strategy such as lora")
+    changes = {"rate": 5e-3, "steps": 24, "replay": 1}
+    tuned = run(replay=text, changes=changes, out=tmp_path / "remembers")
+    assert noted(tuned, "nothing was forgotten")
+    tuned = run(changes=changes, out=tmp_path / "neither")
+    assert not noted(tuned, "language model")
+
+
+def test_what_losses_say() -> None:
+    def said(losses: list[float], guess: float | None = 0.693, learned: float = 0.6) -> str:
+        return " ".join(of_learning([0.7, learned], losses, guess))
+
+    assert said([0.694]) == ""
+    assert said([0.8, 0.9]).endswith("the rate is too high, or there are too few steps.")
+    assert "over-fits" in said([0.8, 0.9], learned=0.1)
+    assert "over-fits" in said([0.5, 0.6])
+    assert said([0.8], guess=None) == ""
+    assert said([]) == ""
+
+
+def test_constant_guesses_by_hand() -> None:
+    classify, regress, choice = map(task_named, ("classify", "regress", "choice"))
+    facts = Facts(task="classify", labels=("x", "y"))
+    rows = [Labelled(text="", label=label) for label in "xxxy"]
+    by_hand = -(0.75 * math.log(0.75) + 0.25 * math.log(0.25))
+    assert constant_guess(classify, rows, facts) == pytest.approx(by_hand)
+    assert constant_guess(classify, rows[:3], facts) is None  # one label: no guess is better
+    numbers = [Labelled(text="", label=float(n)) for n in (1, 2, 6)]  # mean 3, squares 4, 1, 9
+    facts = Facts(task="regress", labels=("score",), labelling="number")
+    assert constant_guess(regress, numbers, facts) == pytest.approx(14 / 3)
+    choices = [Choice(text="", choices=("a",) * n, label=0) for n in (2, 4)]
+    expected = (math.log(2) + math.log(4)) / 2
+    assert constant_guess(choice, choices, Facts(task="choice")) == pytest.approx(expected)
+
+
+# ---- before it learns ---------------------------------------------------------------------------
+
+
+def uneven(path: Path) -> Path:
+    rows = [("red dog", "x")] * 18 + [("green dog", "y")] * 2
+    return table(path / "uneven.tsv", "text label", rows)
+
+
+def test_uneven_labels(run: Callable[..., Tuned], tmp_path: Path) -> None:
+    train, changes = uneven(tmp_path), {"steps": 2}
+    plain = run(train=train, changes=changes, out=tmp_path / "plain")
+    assert noted(plain, "The labels are uneven (x 90.0%, y 10.0%); --balance weighs them alike.")
+    weighed = run(train=train, changes=changes, balance=True, out=tmp_path / "weighed")
+    assert noted(weighed, "(x 90.0%, y 10.0%); they are weighed alike.")
+    own, other = (dict(t.model.network.named_parameters()) for t in (plain, weighed))
+    assert any(not own[name].equal(other[name]) for name in own)
+
+
+def test_the_weighted_loss_by_hand(models: dict[str, Path]) -> None:
+    """Three of x and one of y: x counts 4 / (2 · 3), y counts 4 / (2 · 1)."""
+    task, facts = task_named("classify"), Facts(task="classify", labels=("x", "y"), length=16)
+    rows = [Labelled(text=text, label=label) for text, label in zip(WORDS, "xxyx", strict=False)]
+    weights = balanced(rows, facts)
+    assert weights == {0: pytest.approx(2 / 3), 1: pytest.approx(2.0)}
+    model = load(models["encoder"])
+    with_head(model.network, "classify", facts, {}, seed=0)
+    model.network.eval()
+    frame = Frame(model.tokenizer_needed(), model.config, 16)
+    batch = task.batch(task.encode(rows, frame, facts), facts, model.config)
+    with torch.no_grad():
+        shares = label_scores(model.network, batch).double().softmax(-1).numpy()
+        term = Trainee(model.network)(weighted(batch, weights))["label"]
+    right = [0, 0, 1, 0]
+    losses = -np.log(shares[np.arange(4), right])
+    expected = 2 / 3 * (losses[0] + losses[1] + losses[3]) + 2.0 * losses[2]
+    assert float(term.sum) == pytest.approx(expected, rel=1e-5)
+    assert term.count == 4  # so that the whole loss has the size of a plain one
+    other = torch.nn.CrossEntropyLoss(torch.tensor([2 / 3, 2.0]), reduction="sum")
+    logits = torch.from_numpy(np.log(shares)).float()
+    assert float(term.sum) == pytest.approx(float(other(logits, torch.tensor(right))), rel=1e-5)
+
+
+def test_a_probe_is_weighed_too(run: Callable[..., Tuned], tmp_path: Path) -> None:
+    """One text with both labels: a plain head says what is common, a weighed one cannot."""
+    rows = [("red dog", "x")] * 18 + [("red dog", "y")] * 6
+    train = table(tmp_path / "mixed.tsv", "text label", rows)
+    shares = {}
+    for balance in (False, True):
+        out = tmp_path / f"run-{balance}"
+        tuned = run(train=train, strategy="probe", balance=balance, out=out)
+        shares[balance] = predict(tuned.path, data=train).answers[0]["scores"]["x"]
+    assert shares[False] == pytest.approx(0.75, abs=0.02)
+    assert shares[True] == pytest.approx(0.5, abs=0.02)
+
+
+def test_dev_examples_that_stand_in_train(run: Callable[..., Tuned], tmp_path: Path) -> None:
+    train, dev = coloured(tmp_path)
+    seen = train.read_text(encoding="utf-8").splitlines(keepends=True)[1:4]
+    dev = dev.rename(tmp_path / "seen.tsv")
+    with dev.open("a", encoding="utf-8") as file:
+        file.writelines(seen)
+    tuned = run(dev=dev, changes={"steps": 2})
+    assert noted(tuned, f"3 of the 35 examples in {dev} stand in {train} as well")
+
+
+def test_a_tokenizer_of_other_text(run: Callable[..., Tuned], tmp_path: Path) -> None:
+    rows = [("το σπίτι είναι κόκκινο", "x"), ("το ποτάμι είναι πράσινο", "y")] * 8
+    greek = table(tmp_path / "greek.tsv", "text label", rows)
+    tuned = run(train=greek, changes={"steps": 2})
+    assert noted(tuned, "of the tokens are unknown to this model's tokenizer")
+
+
+def test_a_tokenizer_that_is_not_the_models(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    model = save("encoder-tiny", tokenizer, tmp_path / "wide", vocabulary=2 * len(tokenizer))
+    train, dev = coloured(tmp_path)
+    files = {"train": train, "dev": dev, "out": tmp_path / "run"}
+    tuned = finetune(model, task="classify", changes=TINY | {"steps": 1}, **files)
+    assert noted(tuned, "it may not be the model's own")
+
+
+def test_examples_are_held_out(run: Callable[..., Tuned], tmp_path: Path) -> None:
+    tuned = run(dev=None, changes={"steps": 2})
+    said = "There is no dev file: 6 of the 64 examples are held out"
+    assert noted(tuned, f"{said}, in the shares their labels have.")
+    assert tuned.examples == (58, 6)
+    many = tmp_path / "many.jsonl"
+    sets = ['["a"]', '["b"]', '["a", "b"]']
+    many.write_text("\n".join(f'{{"text": "dog", "label": {s}}}' for s in sets), encoding="utf-8")
+    tuned = run(train=many, dev=None, changes={"steps": 2}, out=tmp_path / "many")
+    assert tuned.examples == (2, 1)  # no two have the same labels, and yet one is held out
+
+
+def test_held_out_examples_have_the_labels_shares(tmp_path: Path) -> None:
+    rows = [("red dog", "x")] * 60 + [("green dog", "y")] * 20
+    train = table(tmp_path / "quarter.tsv", "text label", rows)
+    options = {"limit": 40, "seed": 3, "length": 16, "columns": {}, "options": {}}
+    material = gather(task_named("classify"), train, None, **options)
+    assert Counter(e.label for e in material.train) == {"x": 27, "y": 9}
+    assert Counter(e.label for e in material.dev) == {"x": 3, "y": 1}

@@ -1,0 +1,114 @@
+"""Learning really happens: a tiny network that knows nothing learns a little task."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from firth.evaluation import predict
+from firth.finetuning import finetune
+from firth.model import load
+from firth.tasks.files import read_translated
+from firth.text.tokenizer import Tokenizer
+
+from .conftest import save
+from .toys import TINY, asked, coloured, copied, named
+
+# What a strategy needs to teach a network that was never pre-trained.
+STRATEGIES = {
+    "full": {"rate": 3e-3, "steps": 60},
+    "freeze:1": {"rate": 5e-3, "steps": 60},
+    "gradual": {"rate": 1e-2, "steps": 60},
+    "lora": {"rate": 1e-2, "steps": 60},
+    "adapters": {"rate": 1e-2, "steps": 60},
+    "ia3": {"rate": 3e-2, "steps": 60},
+    "prefix": {"rate": 3e-2, "steps": 60},
+    "prompt": {"rate": 3e-2, "steps": 60},
+    "probe": {"steps": 1},
+    "probe-then-full": {"rate": 1e-3, "steps": 8},
+}
+ALL = ("encoder", "decoder", "encoder-decoder")
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_every_strategy_learns(strategy: str, models: dict[str, Path], tmp_path: Path) -> None:
+    train, dev = coloured(tmp_path)
+    tuned = finetune(
+        models["encoder"],
+        task="classify",
+        train=train,
+        dev=dev,
+        out=tmp_path / "run",
+        strategy=strategy,
+        changes=TINY | STRATEGIES[strategy],
+    )
+    assert tuned.figures["accuracy"].value == 1.0
+    found = predict(tuned.path, data=dev)
+    assert [answer["label"] for answer in found.answers] == [e.label for e in found.examples]
+
+
+def test_biases_alone_learn(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    """The networks of the other tests have none."""
+    model = save("bert-tiny", tokenizer, tmp_path / "bert")
+    train, dev = coloured(tmp_path)
+    changes = TINY | {"rate": 3e-2, "steps": 100, "head.pooling": "mean"}
+    files = {"train": train, "dev": dev, "out": tmp_path / "run"}
+    tuned = finetune(model, task="classify", strategy="bitfit", changes=changes, **files)
+    assert tuned.figures["accuracy"].value == 1.0
+
+
+@pytest.mark.parametrize("architecture", ALL)
+def test_tags_are_learned(architecture: str, models: dict[str, Path], tmp_path: Path) -> None:
+    train, dev = named(tmp_path)
+    files = {"train": train, "dev": dev, "out": tmp_path / "run"}
+    changes = TINY | {"rate": 1e-2, "steps": 40}
+    tuned = finetune(models[architecture], task="tag", changes=changes, **files)
+    assert tuned.figures["f1"].value > 0.9
+    answer = predict(tuned.path, data=dev).answers[0]
+    spans = [(e["type"], e["text"]) for e in answer["entities"]]
+    told = zip(answer["words"], answer["tags"], strict=True)
+    assert spans == [(tag.removeprefix("B-"), word) for word, tag in told if tag != "O"]
+
+
+@pytest.mark.parametrize("architecture", ALL)
+def test_spans_are_learned(architecture: str, models: dict[str, Path], tmp_path: Path) -> None:
+    train, dev = asked(tmp_path)
+    files = {"train": train, "dev": dev, "out": tmp_path / "run"}
+    changes = TINY | {"rate": 1e-2, "steps": 60}
+    tuned = finetune(models[architecture], task="span", changes=changes, **files)
+    assert tuned.figures["f1"].value > 90
+    found = predict(tuned.path, data=dev)
+    for example, answer in zip(found.examples, found.answers, strict=True):
+        assert example.context[answer["begin"] : answer["end"]] == answer["answer"]
+
+
+@pytest.mark.parametrize("architecture", ["decoder", "encoder-decoder"])
+def test_writing_is_learned(architecture: str, models: dict[str, Path], tmp_path: Path) -> None:
+    train, dev = copied(tmp_path)
+    files = {"train": train, "dev": dev, "out": tmp_path / "run"}
+    changes = TINY | {"rate": 1e-2, "steps": 100, "clip": 0}
+    tuned = finetune(models[architecture], task="seq2seq", changes=changes, **files)
+    said = [answer["text"] for answer in predict(tuned.path, data=dev).answers]
+    assert said == [example.target for example in read_translated(dev)]
+
+
+def test_a_thawed_network_changes_from_the_top(models: dict[str, Path], tmp_path: Path) -> None:
+    """ULMFiT: the head alone in the first epoch, the last block in the second, and so on."""
+    train, dev = coloured(tmp_path)
+    before = dict(load(models["encoder"]).network.named_parameters())
+    changed = {}
+    for steps in (4, 8, 16):  # of 4 to an epoch
+        run = tmp_path / str(steps)
+        changes = TINY | {"rate": 1e-2, "steps": steps, "schedule": "constant", "warmup": 0}
+        files = {"train": train, "dev": dev, "out": run}
+        tuned = finetune(
+            models["encoder"], task="classify", strategy="gradual", changes=changes, **files
+        )
+        own = dict(tuned.model.network.named_parameters())
+        changed[steps] = {n for n, p in own.items() if n in before and not p.equal(before[n])}
+    assert changed[4] == set()
+    assert {name.split(".")[2] for name in changed[8] if "blocks" in name} == {"1"}
+    assert {name.split(".")[2] for name in changed[16] if "blocks" in name} == {"0", "1"}
+    assert "tokens.weight" not in changed[8]
+    assert "tokens.weight" in changed[16]

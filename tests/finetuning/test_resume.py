@@ -1,0 +1,183 @@
+"""Killed and resumed = never stopped, to the last bit of the weights that are saved."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from firth.cli import app
+from firth.errors import Misuse
+from firth.finetuning import Tuned, finetune
+from firth.objectives.batch import Batch
+from firth.text.tokenizer import Tokenizer
+from firth.training.loop import Hooks
+
+from .conftest import save
+from .toys import TOYS, coloured, sums
+
+# Six steps of four examples, sixteen in all: an epoch and a half.
+SIX = {"steps": 6, "batch": 4, "length": 32, "precision": "fp32", "rate": 1e-2}
+KEPT = {"checkpoint_every": 2, "validate_every": 0.3}
+
+
+class Killed(Exception):
+    """As if the power had gone."""
+
+
+def fails_at(step: int) -> Hooks:
+    """Whatever is to be learned at a step, it ends there."""
+
+    def fail(now: int, batch: Batch) -> None:
+        if now == step:
+            raise Killed
+
+    return Hooks(before_part=fail)
+
+
+@pytest.fixture(scope="module")
+def forgetful(tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Networks with dropout, whose draws must come again after a resume."""
+    folder = tmp_path_factory.mktemp("forgetful")
+    presets = {"encoder": "encoder-tiny", "encoder-decoder": "seq2seq-tiny"}
+    return {
+        kind: save(name, tokenizer, folder / kind, dropout=0.1) for kind, name in presets.items()
+    }
+
+
+@pytest.fixture
+def run(forgetful: dict[str, Path], stories: Path, tmp_path: Path) -> Callable[..., Tuned]:
+    def tune(name: str, task: str, **options: Any) -> Tuned:
+        train, dev = TOYS[task](tmp_path)
+        model = forgetful["encoder-decoder" if task == "seq2seq" else "encoder"]
+        changes = SIX | KEPT | options.pop("changes", {})
+        files = {"train": train, "dev": dev, "out": tmp_path / name}
+        if options.pop("remembers", False):
+            options["replay"] = stories / "dev.txt"
+        return finetune(model, task=task, changes=changes, **files, **{"limit": 16, **options})
+
+    return tune
+
+
+CASES: dict[str, tuple[str, dict[str, Any]]] = {
+    "full": ("classify", {}),
+    "tag": ("tag", {}),
+    "span": ("span", {}),
+    "seq2seq": ("seq2seq", {}),
+    "lora": ("classify", {"strategy": "lora"}),
+    "gradual": ("classify", {"strategy": "gradual", "limit": 8}),  # two steps to an epoch
+    "probe-then-full": ("classify", {"strategy": "probe-then-full"}),
+    "more examples": ("classify", {"augment": "dropout,masked"}),
+    "replay": ("classify", {"remembers": True, "changes": {"replay": 1}}),
+    "weights": ("classify", {"balance": True}),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_stopped_run_ends_as_one_that_was_not(case: str, run: Callable[..., Tuned]) -> None:
+    task, options = CASES[case]
+    whole = run("whole", task, **options)
+    with pytest.raises(Killed):
+        run("stopped", task, hooks=fails_at(3), **options)
+    stopped = whole.path.parent / "stopped"
+    assert not json.loads((stopped / "run.json").read_text())["finished"]
+    assert not (stopped / "model.safetensors").exists()
+    assert not (stopped / "adapter_model.safetensors").exists()
+    notes: list[str] = []
+    listener = lambda kind, figures: notes.append(figures.get("note", ""))  # noqa: E731
+    again = run("stopped", task, resume=True, listener=listener, **options)
+    assert "Going on from step 2." in notes
+    assert sums(again.path) == sums(whole.path) != {}
+    assert again.figures == whole.figures
+    assert not (again.path / "checkpoints").exists()
+
+
+def test_twice_stopped(run: Callable[..., Tuned]) -> None:
+    whole = run("whole", "classify")
+    for step in (3, 5):
+        with pytest.raises(Killed):
+            run("stopped", "classify", hooks=fails_at(step), resume=step == 5)
+    again = run("stopped", "classify", resume=True)
+    assert sums(again.path) == sums(whole.path)
+
+
+def test_without_a_checkpoint_it_begins_again(run: Callable[..., Tuned], tmp_path: Path) -> None:
+    notes: list[str] = []
+    listener = lambda kind, figures: notes.append(figures.get("note", ""))  # noqa: E731
+    again = run("stopped", "classify", resume=True, listener=listener)
+    assert "There is no checkpoint yet: the run begins at step 0." in notes
+    assert sums(again.path) == sums(run("whole", "classify").path)
+
+
+@pytest.mark.parametrize(
+    ("options", "what"),
+    [
+        ({"changes": {"rate": 2e-2}}, "settings.optimizer.rate"),
+        ({"strategy": "lora"}, "strategy"),
+        ({"balance": True}, "balance"),
+        ({"augment": "swap"}, "augment"),
+        ({"remembers": True}, "replay"),
+        ({"seed": 1}, "settings.seed"),
+    ],
+)
+def test_another_command_is_refused(
+    options: dict[str, Any], what: str, run: Callable[..., Tuned]
+) -> None:
+    with pytest.raises(Killed):
+        run("stopped", "classify", hooks=fails_at(3))
+    with pytest.raises(Misuse, match=f"was begun with another {what}; resume it with the command"):
+        run("stopped", "classify", resume=True, **options)
+
+
+def test_other_examples_are_refused(run: Callable[..., Tuned], tmp_path: Path) -> None:
+    with pytest.raises(Killed):
+        run("stopped", "classify", hooks=fails_at(3))
+    train, dev = coloured(tmp_path)
+    with train.open("a", encoding="utf-8") as file:
+        file.write("one more red dog\tx\n")
+    with pytest.raises(Misuse, match=r"begun with another train\.sha256"):
+        model = json.loads((tmp_path / "stopped" / "run.json").read_text())["job"]["model"]
+        files = {"train": train, "dev": dev, "out": tmp_path / "stopped", "limit": 16}
+        finetune(model, task="classify", changes=SIX | KEPT, resume=True, **files)
+
+
+def test_a_finished_run_is_not_resumed(run: Callable[..., Tuned]) -> None:
+    run("whole", "classify")
+    with pytest.raises(Misuse, match="is finished; name another place"):
+        run("whole", "classify", resume=True)
+    with pytest.raises(Misuse, match="already holds a finished run"):
+        run("whole", "classify")
+
+
+def test_killed_for_good(forgetful: dict[str, Path], tmp_path: Path) -> None:
+    """A process that gets no chance to tidy up."""
+    train, dev = coloured(tmp_path)
+
+    def command(out: str, *more: str) -> list[str]:
+        given = SIX | {"steps": 80, "checkpoint_every": 1, "validate_every": 0.25}
+        pairs = [word for key, value in given.items() for word in ("--set", f"{key}={value}")]
+        files = ["--train", str(train), "--dev", str(dev), "--out", str(tmp_path / out)]
+        model = str(forgetful["encoder"])
+        return ["finetune", model, "--task", "classify", *files, *pairs, *more]
+
+    process = subprocess.Popen([sys.executable, "-m", "firth", *command("stopped")])
+    stopped = tmp_path / "stopped"
+    while process.poll() is None and not list(stopped.glob("checkpoints/step-[3-9]")):
+        time.sleep(0.001)
+    process.send_signal(signal.SIGKILL)
+    assert process.wait(60) == -signal.SIGKILL
+    assert not json.loads((stopped / "run.json").read_text())["finished"]
+    assert not (stopped / "config.json").exists()
+    shell = CliRunner()
+    for arguments in (command("stopped", "--resume"), command("whole")):
+        done = shell.invoke(app, arguments)
+        assert done.exit_code == 0, done.output
+    assert sums(stopped) == sums(tmp_path / "whole")

@@ -1,0 +1,152 @@
+"""Several runs side by side: samples in fair shares, seeds, a search, strategies."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from firth import sweep
+from firth.errors import FirthError, Misuse
+from firth.evaluation import evaluate
+from firth.finetuning import Tuned
+from firth.model import load
+from firth.tasks.material import gather
+from firth.tasks.table import task_named
+
+from .toys import TINY, coloured, table
+
+SHORT = TINY | {"steps": 3}
+
+
+@pytest.fixture
+def options(models: dict[str, Path], tmp_path: Path) -> dict[str, Any]:
+    train, dev = coloured(tmp_path)
+    return {"model": models["encoder"], "task": "classify", "train": train, "dev": dev}
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_sample_keeps_the_shares(seed: int, tmp_path: Path) -> None:
+    rows = [("red dog", "x")] * 70 + [("green dog", "y")] * 20 + [("grey dog", "z")] * 10
+    train = table(tmp_path / "many.tsv", "text label", rows)
+    given: dict[str, Any] = {"seed": seed, "length": 16, "columns": {}, "options": {}}
+    for limit, counts in ((20, (14, 4, 2)), (50, (35, 10, 5)), (1000, (70, 20, 10))):
+        made = gather(task_named("classify"), train, train, limit=limit, **given)
+        found = Counter(example.label for example in made.train)
+        assert tuple(found[label] for label in "xyz") == counts
+        assert made.facts.labels == ("x", "y", "z")
+
+
+def test_seeds(options: dict[str, Any], tmp_path: Path) -> None:
+    out = tmp_path / "seeds"
+    swept = sweep.seeds(2, out, seed=5, strategy="lora", changes=SHORT, **options)
+    assert [trial.name for trial in swept.trials] == ["seed-5", "seed-6"]
+    runs = [evaluate(out / trial.name, data=options["dev"]) for trial in swept.trials]
+    values = [run.figures["accuracy"].value for run in runs]
+    mean, deviation = swept.mean()["accuracy"]
+    assert mean == pytest.approx(statistics.mean(values))
+    assert deviation == pytest.approx(statistics.stdev(values))
+    written = json.loads((out / "seeds.json").read_text())
+    assert written["mean"]["accuracy"] == {"mean": mean, "deviation": deviation}
+    jobs = [json.loads((out / t.name / "run.json").read_text())["job"] for t in swept.trials]
+    assert [job["settings"]["seed"] for job in jobs] == [5, 6]
+    assert {job["strategy"] for job in jobs} == {"lora"}
+
+
+def test_a_search(options: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Frozen blocks 0, 6 and 8 of twelve are 0 and 1 of two; rates grow with 768 / 32."""
+    monkeypatch.setattr(sweep, "RATES", (1e-7, 2e-4))
+    changes = {"steps": 30, "precision": "fp32", "length": 32, "validate_every": 1.0}
+    out = tmp_path / "search"
+    swept = sweep.search(out, changes=changes, **options)
+    names = [trial.name for trial in swept.trials]
+    assert len(names) == 8
+    assert names[0] == "rate=2.4e-06,batch=16,freeze=0"
+    assert {name.split(",")[2] for name in names} == {"freeze=0", "freeze=1"}
+    best = max(swept.done, key=lambda pair: pair[1].figures["accuracy"].value)
+    assert swept.best == best[0].name
+    assert swept.best.startswith("rate=4.8e-03")
+    again = evaluate(out, data=options["dev"])
+    assert again.figures["accuracy"].value == best[1].figures["accuracy"].value
+    card = (out / "README.md").read_text(encoding="utf-8")
+    assert f"firth predict {out} --data FILE" in card
+    assert json.loads((out / "run.json").read_text())["results"]["out"] == str(out)
+    assert (out / "search" / "search.json").is_file()
+
+
+def test_a_search_within_a_budget(options: dict[str, Any], tmp_path: Path) -> None:
+    changes = {"steps": 1, "precision": "fp32", "length": 32}
+    swept = sweep.search(tmp_path / "out", minutes=1e-9, changes=changes, **options)
+    assert len(swept.trials) == 1  # one at least
+    assert swept.notes == ["The 1e-09 minutes were over after 1 of 12 runs."]
+    assert load(tmp_path / "out").task is not None
+
+
+def test_strategies(options: dict[str, Any], tmp_path: Path) -> None:
+    names = ["full", "lora:rank=2", "bitfit"]
+    said: list[str] = []
+    swept = sweep.strategies(
+        names,
+        tmp_path / "out",
+        changes=SHORT,
+        listener=lambda kind, figures: said.append(figures.get("note", "")),
+        **{**options, "dev": None},
+    )
+    assert [trial.name for trial in swept.trials] == ["full", "lora-rank=2", "bitfit"]
+    assert "no biases" in swept.trials[2].why  # this network has none: said, and left out
+    full, lora = (tuned for _, tuned in swept.done)
+    assert full.trained == full.model.parameters
+    assert 0 < lora.trained < full.trained / 10
+    assert lora.size < full.size
+    values = swept.values()["runs"]
+    assert values[2] == {"name": "bitfit", "why": swept.trials[2].why}
+    assert sum("no dev file" in note for note in said) == 1  # of the data, not of each run
+
+
+def test_all_strategies(options: dict[str, Any], tmp_path: Path) -> None:
+    swept = sweep.strategies(["all"], tmp_path / "out", changes=SHORT, **options)
+    names = [trial.name for trial in swept.trials]
+    assert names == [name.replace(":half", "-1") for name in sweep.ALL]
+    assert [trial.name for trial in swept.trials if trial.tuned is None] == ["bitfit"]
+
+
+def test_less_perplexity_is_better(models: dict[str, Path], stories: Path, tmp_path: Path) -> None:
+    files = {"train": stories / "dev.txt", "dev": stories / "test.txt"}
+    swept = sweep.strategies(
+        ["full", "ia3"],
+        tmp_path / "out",
+        model=models["decoder"],
+        task="lm",
+        changes=SHORT | {"rate": 3e-2},
+        **files,
+    )
+    figures = {trial.name: tuned.figures["perplexity"].value for trial, tuned in swept.done}
+    assert swept.metric == "perplexity"
+    assert swept.best == min(figures, key=figures.__getitem__)
+    assert len(set(figures.values())) == 2
+
+
+def test_where_something_is_already(
+    options: dict[str, Any], tmp_path: Path, tune: Callable[..., Tuned]
+) -> None:
+    out = tmp_path / "taken"
+    out.mkdir()
+    (out / "letter.txt").write_text("Dear", encoding="utf-8")
+    for run in (
+        lambda: sweep.seeds(2, out, changes=SHORT, **options),
+        lambda: sweep.search(out, changes={"steps": 1}, **options),
+        lambda: sweep.strategies(["full", "lora"], out, changes=SHORT, **options),
+    ):
+        with pytest.raises(Misuse, match="is not empty; several runs need an empty directory"):
+            run()
+    assert [path.name for path in out.iterdir()] == ["letter.txt"]
+
+
+def test_nothing_that_can_be_run(options: dict[str, Any], tmp_path: Path) -> None:
+    with pytest.raises(FirthError, match="None of the runs .* could be done.*no biases"):
+        sweep.strategies(["bitfit", "bitfit:layers=0"], tmp_path / "out", changes=SHORT, **options)

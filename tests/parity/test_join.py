@@ -1,0 +1,93 @@
+"""A joined network computes what `transformers.EncoderDecoderModel` computes of the same two."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from torch import Tensor
+
+from firth.models.formats.directory import read_network
+from firth.models.join import join
+from firth.models.masks import Mask
+from firth.models.transformer import Transformer
+
+WIDTH = 32  # theirs puts a projection between two widths, ours reads either
+BERT = transformers.BertConfig(
+    vocab_size=60,
+    hidden_size=WIDTH,
+    num_hidden_layers=3,
+    num_attention_heads=4,
+    intermediate_size=40,
+    max_position_embeddings=24,
+)
+GPT2 = transformers.GPT2Config(
+    vocab_size=50,
+    n_embd=WIDTH,
+    n_layer=2,
+    n_head=2,
+    n_positions=20,
+    bos_token_id=1,
+    eos_token_id=2,
+    add_cross_attention=True,
+)
+# What is new of ours, and of theirs; theirs have their inputs first.
+NAMES = {
+    "cross_norm.before": "ln_cross_attn",
+    "cross.query": "crossattention.q_attn",
+    "cross.kv": "crossattention.c_attn",
+    "cross.output": "crossattention.c_proj",
+}
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[Transformer, Any]:
+    """Ours and theirs, of the same two networks and with the same cross attention."""
+    torch.manual_seed(0)
+    encoder, decoder = transformers.BertModel(BERT), transformers.GPT2LMHeadModel(GPT2)
+    with torch.no_grad():
+        for model in (encoder, decoder):
+            for parameter in model.parameters():
+                parameter += 0.2 * torch.randn(parameter.shape)
+    theirs = transformers.EncoderDecoderModel(encoder=encoder, decoder=decoder).eval()
+    folder: Path = tmp_path_factory.mktemp("pair")
+    encoder.save_pretrained(folder / "bert")
+    plain = transformers.GPT2LMHeadModel(transformers.GPT2Config(**_plain(GPT2)))
+    plain.load_state_dict(decoder.state_dict(), strict=False)
+    plain.save_pretrained(folder / "gpt2")
+    ours = join(read_network(folder / "bert"), read_network(folder / "gpt2")).eval()
+    with torch.no_grad():
+        for i, block in enumerate(decoder.transformer.h):
+            for own, name in NAMES.items():
+                for kind, tensor in block.get_submodule(name).named_parameters():
+                    wanted = ours.get_parameter(f"decoder.blocks.{i}.{own}.{kind}")
+                    wanted.copy_(tensor.t() if tensor.dim() == 2 else tensor)
+    return ours, theirs
+
+
+def _plain(config: Any) -> dict[str, Any]:
+    return {**config.to_dict(), "add_cross_attention": False}
+
+
+@torch.no_grad()
+def test_it_computes_the_same(pair: tuple[Transformer, Any]) -> None:
+    ours, theirs = pair
+    reads, writes = [9, 4, 1], [5, 7, 2]
+    generator = torch.Generator().manual_seed(1)
+    sources = torch.randint(3, 60, (3, 9), generator=generator)
+    targets = torch.randint(3, 50, (3, 7), generator=generator)
+    seen = torch.arange(9) < torch.tensor(reads)[:, None]
+    expected = theirs(input_ids=sources, attention_mask=seen, decoder_input_ids=targets).logits
+
+    def stream(rows: Tensor, lengths: list[int]) -> Tensor:
+        return torch.cat([row[:length] for row, length in zip(rows, lengths, strict=True)])
+
+    mask = Mask(reads)
+    memory = ours.encode(stream(sources, reads), mask)
+    hidden = ours(stream(targets, writes), Mask.causal(writes), memory=memory, memory_mask=mask)
+    found = ours.logits(hidden).split(writes)
+    for row, logits in zip(expected, found, strict=True):
+        torch.testing.assert_close(logits, row[: len(logits)], rtol=1e-4, atol=1e-4)
