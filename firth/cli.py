@@ -77,7 +77,7 @@ def _reading(documents: Documents, column: str, format: str | None, strict: bool
 @verb(app, "demo")
 def demo(
     out: Annotated[Path, Option(help="Where what it makes is left.")] = Path("firth-demo"),
-    minutes: Annotated[float, Option(min=0.01, help="How long the three networks learn.")] = 4.1,
+    minutes: Annotated[float, Option(min=0.01, help="How long the three networks learn.")] = 3.6,
     words: Annotated[int, Option(min=1000, help="How many words of stories, about.")] = 1_000_000,
     seed: Annotated[int, Option(help="Another seed, other networks.")] = 0,
 ) -> Output:

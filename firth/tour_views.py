@@ -44,7 +44,7 @@ def tour(tour: Tour) -> list[RenderableType]:
         heading("The decoder writes on"),
         Text(PROMPT, "bold").append(" ").append(tour.continuation, "italic green"),
         heading("The encoder-decoder puts back what was taken out of a story it never saw"),
-        _passage(tour.passage),
+        _passage(tour.passage, tour.restored),
         *_adapted(tour.adapted),
     ]
 
@@ -110,7 +110,7 @@ def _fills(fills: Mapping[str, Sequence[Guess]]) -> Table:
     return table
 
 
-def _passage(passage: Passage) -> Text:
+def _passage(passage: Passage, restored: float) -> Text:
     """A mended text: right in green, wrong in red with what it was."""
     text = Text()
     for was, now in passage.pieces:
@@ -120,4 +120,5 @@ def _passage(passage: Passage) -> Text:
             text.append(now, "bold green").append(" ")
         else:
             text.append(now or "…", "bold red").append(f" ({was}) ", "dim")
-    return text.append(f"\n{passage.right:.0%} of the holes word for word.", "dim")
+    said = f"{passage.right:.0%} of the words here, {restored:.0%} of the tokens of all stories"
+    return text.append(f"\n{said} that were held back.", "dim")

@@ -223,7 +223,8 @@ def run(network: Transformer, batch: Batch) -> Tensor:
     mask = Mask(inputs.lengths, prefix=batch.prefix, device=device)
     if target is None:  # an encoder in front of a decoder can be asked by itself
         reads = network.encode if network.config.architecture == "encoder-decoder" else network
-        return reads(tokens, mask, segments=segments)
+        hidden = reads(tokens, mask, segments=segments)
+        return hidden if len(hidden) == len(tokens) else hidden[: len(tokens)]  # without a prompt
     memory = network.encode(tokens, mask, segments=segments)
     aim = Mask.causal(target.lengths, device=device)
     stream = as_tensor(target.tokens, device)

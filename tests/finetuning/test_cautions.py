@@ -90,16 +90,23 @@ def test_early_stopping(run: Callable[..., Tuned], tmp_path: Path) -> None:
     assert tuned.steps < 400
 
 
-def test_forgetting(run: Callable[..., Tuned], stories: Path, tmp_path: Path) -> None:
-    text = stories / "dev.txt"
-    changes = {"rate": 0.1, "steps": 24, "replay": 100}  # no step on the text comes so soon
-    tuned = run(replay=text, changes=changes, out=tmp_path / "forgets")
-    assert noted(tuned, "it forgets; a smaller replay=, a smaller rate or a strategy such as lora")
-    changes = {"rate": 5e-3, "steps": 24, "replay": 1}
-    tuned = run(replay=text, changes=changes, out=tmp_path / "remembers")
-    assert noted(tuned, "nothing was forgotten")
-    tuned = run(changes=changes, out=tmp_path / "neither")
-    assert not noted(tuned, "language model")
+def test_forgetting(models: dict[str, Path], stories: Path, tmp_path: Path) -> None:
+    """A decoder learns the stories, then colours: with the stories beside them, or alone."""
+    text, quick = stories / "dev.txt", TINY | {"rate": 1e-2, "steps": 40}
+    given = {"train": text, "dev": stories / "test.txt"}
+    base = finetune(
+        models["decoder"], task="lm", changes=quick, out=tmp_path / "base", **given
+    ).path
+    train, dev = coloured(tmp_path)
+
+    def tuned(name: str, steps: int, **options: Any) -> Tuned:
+        files = {"train": train, "dev": dev, "out": tmp_path / name, **options}
+        return finetune(base, task="classify", changes=quick | {"replay": steps}, **files)
+
+    alone = tuned("alone", steps=100, replay=text)
+    assert noted(alone, "it forgets; a smaller replay=, a smaller rate or a strategy such as lora")
+    assert noted(tuned("beside", steps=1, replay=text), "nothing was forgotten")
+    assert not noted(tuned("unknown", steps=1), "language model")
 
 
 def test_what_losses_say() -> None:

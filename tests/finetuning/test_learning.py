@@ -22,9 +22,9 @@ STRATEGIES = {
     "gradual": {"rate": 1e-2, "steps": 60},
     "lora": {"rate": 1e-2, "steps": 60},
     "adapters": {"rate": 1e-2, "steps": 60},
-    "ia3": {"rate": 3e-2, "steps": 60},
-    "prefix": {"rate": 3e-2, "steps": 60},
-    "prompt": {"rate": 3e-2, "steps": 60},
+    "ia3": {"rate": 3e-2, "steps": 90},
+    "prefix": {"rate": 3e-2, "steps": 90},
+    "prompt": {"rate": 3e-2, "steps": 90},
     "probe": {"steps": 1},
     "probe-then-full": {"rate": 1e-3, "steps": 8},
 }

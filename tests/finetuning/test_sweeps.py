@@ -59,18 +59,18 @@ def test_seeds(options: dict[str, Any], tmp_path: Path) -> None:
 
 
 def test_a_search(options: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Frozen blocks 0, 6 and 8 of twelve are 0 and 1 of two; rates grow with 768 / 32."""
-    monkeypatch.setattr(sweep, "RATES", (1e-7, 2e-4))
+    """Frozen blocks 0, 6 and 8 of twelve are 0 and 1 of two; rates grow with (768 / 32)²."""
+    monkeypatch.setattr(sweep, "RATES", (1e-9, 8e-6))
     changes = {"steps": 30, "precision": "fp32", "length": 32, "validate_every": 1.0}
     out = tmp_path / "search"
     swept = sweep.search(out, changes=changes, **options)
     names = [trial.name for trial in swept.trials]
     assert len(names) == 8
-    assert names[0] == "rate=2.4e-06,batch=16,freeze=0"
+    assert names[0] == "rate=5.8e-07,batch=16,freeze=0"
     assert {name.split(",")[2] for name in names} == {"freeze=0", "freeze=1"}
     best = max(swept.done, key=lambda pair: pair[1].figures["accuracy"].value)
     assert swept.best == best[0].name
-    assert swept.best.startswith("rate=4.8e-03")
+    assert swept.best.startswith("rate=4.6e-03")
     again = evaluate(out, data=options["dev"])
     assert again.figures["accuracy"].value == best[1].figures["accuracy"].value
     card = (out / "README.md").read_text(encoding="utf-8")
@@ -148,5 +148,5 @@ def test_where_something_is_already(
 
 
 def test_nothing_that_can_be_run(options: dict[str, Any], tmp_path: Path) -> None:
-    with pytest.raises(FirthError, match="None of the runs .* could be done.*no biases"):
-        sweep.strategies(["bitfit", "bitfit:layers=0"], tmp_path / "out", changes=SHORT, **options)
+    with pytest.raises(FirthError, match=r"None of the runs .* could be done\. .*no biases"):
+        sweep.strategies(["bitfit"], tmp_path / "out", changes=SHORT, **options)

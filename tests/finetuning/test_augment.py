@@ -1,0 +1,114 @@
+"""More examples out of few: what may change, and what stays."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from firth.errors import MismatchError, Misuse
+from firth.finetuning import finetune
+from firth.model import Model, load
+from firth.models.masks import Mask
+from firth.tasks.augment import augment, dropped, swapped
+from firth.tasks.examples import Labelled, Tagged
+
+from .toys import TINY, coloured
+
+WORDS = [f"w{i}" for i in range(40)]
+TEXT = " ".join(WORDS)
+
+
+@pytest.fixture(scope="module")
+def model(models: dict[str, Path]) -> Model:
+    return load(models["encoder"])
+
+
+def is_part(some: list[str], all_words: list[str]) -> bool:
+    """Whether words stand in others in the same order."""
+    rest = iter(all_words)
+    return all(word in rest for word in some)
+
+
+def test_words_are_left_out() -> None:
+    lost = []
+    for key in range(200):
+        kept = dropped(TEXT, key).split()
+        assert is_part(kept, WORDS)
+        lost.append(len(WORDS) - len(kept))
+    assert min(lost) >= 1
+    assert np.mean(lost) / len(WORDS) == pytest.approx(0.1, abs=0.015)  # a tenth of all words
+    assert dropped("alone", 0) == "alone"
+    assert dropped("", 0) == ""
+
+
+def test_words_change_places() -> None:
+    for key in range(100):
+        found = swapped(TEXT, key).split()
+        assert Counter(found) == Counter(WORDS)
+        assert found != WORDS
+    assert swapped("a b", 7) == "b a"
+    assert swapped("alone", 0) == "alone"
+
+
+def test_words_that_the_model_finds_likely(model: Model) -> None:
+    """Every new token is one of the ten likeliest in its place, and not the old one."""
+    tokenizer, network = model.tokenizer_needed(), model.network
+    text = "the dog ran to the river in the morning and the garden was green"
+    old = tokenizer.encode(text, specials=True)
+    rows = [Labelled(text=text, label="x", line=i) for i in range(20)]
+    made = augment(rows, "masked", network, tokenizer, seed=0)[20:]
+    changed = 0
+    for row in made:
+        new = tokenizer.encode(row.text, specials=True)
+        if len(new) != len(old):
+            continue  # a part of a word alone is spelt otherwise when it is read again
+        places = [i for i in range(len(old)) if old[i] != new[i]]
+        hidden = torch.tensor(old)
+        hidden[places] = tokenizer.special_ids["mask"]
+        with torch.no_grad():
+            scores = network.logits(network(hidden, Mask([len(old)])))
+        scores[:, torch.from_numpy(np.flatnonzero(tokenizer.vocabulary.special))] = -torch.inf
+        for place in places:
+            scores[place, old[place]] = -torch.inf
+            assert new[place] in scores[place].topk(10).indices
+            changed += 1
+    assert changed > 10
+    assert not any(token in row.text for row in made for token in tokenizer.special_tokens.values())
+
+
+def test_each_kind_adds_one_of_each(model: Model) -> None:
+    rows = [Labelled(text=TEXT, second="b", label=label) for label in ("x", "y")]
+    args = (model.network, model.tokenizer_needed())
+    made = augment(rows, "dropout, swap", *args, seed=0)
+    assert made[:2] == rows
+    assert [row.label for row in made] == ["x", "y"] * 3
+    assert {row.second for row in made} == {"b"}
+    assert len({row.text for row in made}) == 5  # two are alike, and no two changed alike
+    assert made == augment(rows, "dropout, swap", *args, seed=0)
+    assert made[2:] != augment(rows, "dropout, swap", *args, seed=1)[2:]
+    assert augment(rows, "", *args, seed=0) == rows
+
+
+def test_what_cannot_be_augmented(model: Model, models: dict[str, Path]) -> None:
+    args = (model.network, model.tokenizer_needed())
+    with pytest.raises(Misuse, match="--augment knows dropout, swap, masked, not 'shuffle'"):
+        augment([], "swap,shuffle", *args, seed=0)
+    with pytest.raises(Misuse, match="for classify, pair and regress"):
+        augment([Tagged(words=("a",), tags=("O",))], "swap", *args, seed=0)  # type: ignore[list-item]
+    decoder = load(models["decoder"])
+    with pytest.raises(MismatchError, match="an encoder with its language head"):
+        augment([], "masked", decoder.network, decoder.tokenizer_needed(), seed=0)
+
+
+def test_a_run_learns_from_all_of_them(models: dict[str, Path], tmp_path: Path) -> None:
+    train, dev = coloured(tmp_path, counts=(16, 8))
+    files = {"train": train, "dev": dev, "out": tmp_path / "run"}
+    changes = TINY | {"steps": 1}
+    tuned = finetune(
+        models["encoder"], task="classify", augment="dropout,swap", changes=changes, **files
+    )
+    assert tuned.examples == (48, 8)  # and dev examples stay as they are

@@ -1,0 +1,91 @@
+"""A text to remember: which steps are on it, what is asked of it, and what is lost on it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from firth.errors import InputError, MismatchError
+from firth.finetuning import finetune
+from firth.model import Model, load
+from firth.models.masks import Mask
+from firth.runs import read_metrics
+from firth.tasks.frame import Frame
+from firth.tasks.heads import drop_language_head, with_head
+from firth.tasks.replay import Replay
+from firth.tasks.task import Facts
+
+from .toys import TINY, coloured
+
+ASKED = {"encoder": "masked", "decoder": "causal", "encoder-decoder": "denoising"}
+
+
+def replay(model: Model, text: Path, length: int = 24) -> Replay:
+    return Replay(text, Frame(model.tokenizer_needed(), model.config, length), 4, seed=1)
+
+
+@pytest.mark.parametrize("architecture", ASKED)
+def test_what_is_asked(architecture: str, models: dict[str, Path], stories: Path) -> None:
+    model = load(models[architecture])
+    text = replay(model, stories / "dev.txt")
+    batch = text.batch(3)
+    assert list(batch.predictions) == [ASKED[architecture]]
+    assert len(batch.inputs.lengths) == 4
+    assert batch.inputs.lengths.max() <= 24
+    again, other = text.batch(3), text.batch(4)
+    assert again.inputs.tokens.tolist() == batch.inputs.tokens.tolist()
+    assert other.inputs.tokens.tolist() != batch.inputs.tokens.tolist()
+
+
+def test_no_word_of_the_text_is_lost(models: dict[str, Path], stories: Path) -> None:
+    model = load(models["decoder"])
+    text, tokenizer = replay(model, stories / "dev.txt"), model.tokenizer_needed()
+    special = tokenizer.vocabulary.special
+    held = [id for row in text.rows for id in row.tokens.tolist() if not special[id]]
+    plain = tokenizer.encode((stories / "dev.txt").read_text(encoding="utf-8"))
+    assert held == plain
+
+
+def test_the_loss_by_hand(models: dict[str, Path], tmp_path: Path) -> None:
+    model = load(models["decoder"])
+    path = tmp_path / "text.txt"
+    path.write_text("the dog ran\n\nthe river rose in the morning\n", encoding="utf-8")
+    text = replay(model, path)
+    losses = []
+    with torch.no_grad():
+        for row in text.rows:
+            tokens = torch.from_numpy(row.tokens)
+            hidden = model.network(tokens, Mask.causal([len(tokens)]))
+            shares = model.network.logits(hidden).log_softmax(-1)
+            losses += [-float(shares[i, tokens[i + 1]]) for i in range(len(tokens) - 1)]
+    assert text.loss(model.network) == pytest.approx(sum(losses) / len(losses), rel=1e-5)
+
+
+def test_every_few_steps(models: dict[str, Path], stories: Path, tmp_path: Path) -> None:
+    """Sixteen examples, four at a time, three times: twelve steps, and one on the text for two."""
+    train, dev = coloured(tmp_path, counts=(16, 8))
+    files = {"train": train, "dev": dev, "out": tmp_path / "run", "replay": stories / "dev.txt"}
+    changes = TINY | {"batch": 4, "epochs": 3, "replay": 2, "log_every": 1}
+    tuned = finetune(models["encoder"], task="classify", changes=changes, **files)
+    steps = [line for line in read_metrics(tuned.path) if line["kind"] == "step"]
+    kinds = ["masked" if "masked" in line else "label" for line in steps]
+    assert kinds == ["label", "label", "masked"] * 6
+    assert tuned.steps == 18
+    assert steps[-1]["epoch"] == 3  # every example was seen three times all the same
+
+
+def test_a_text_that_helps_nobody(models: dict[str, Path], tmp_path: Path) -> None:
+    model = load(models["encoder"])
+    empty = tmp_path / "empty.txt"
+    empty.write_text("", encoding="utf-8")
+    with pytest.raises(InputError, match=r"empty\.txt holds no text"):
+        replay(model, empty)
+    (tmp_path / "text.txt").write_text("the dog ran\n", encoding="utf-8")
+    text = replay(model, tmp_path / "text.txt")
+    facts = Facts(task="classify", labels=("x", "y"))
+    with_head(model.network, "classify", facts, {}, seed=0)
+    drop_language_head(model.network)
+    with pytest.raises(MismatchError, match="no language head any more"):
+        text.loss(model.network)
