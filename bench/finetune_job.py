@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 from seqeval.metrics.sequence_labeling import get_entities
 
-from firth.tasks.entities import convert_tags
-from firth.tasks.sampling import stratified
+from firth.metrics.entities import convert_tags
+from firth.tasks.reading.sampling import stratified
 from firth.tasks.table import task_named
 
 Counts = NDArray[np.float64]  # (…, examples, 3)

@@ -12,9 +12,9 @@ from typing import Any
 
 from firth.errors import InputError, MismatchError, storage_errors
 from firth.files import atomic_file
+from firth.metrics.bootstrap import Figure
+from firth.metrics.entities import entities_by_type
 from firth.model import Model, load
-from firth.tasks.bootstrap import Figure
-from firth.tasks.entities import entities_by_type
 from firth.tasks.frame import make_frame
 from firth.tasks.material import check_columns
 from firth.tasks.running import averaged, outputs

@@ -17,6 +17,7 @@ from firth.adapt.files import base_of, save_adapter
 from firth.drawing import loss_curve
 from firth.errors import MismatchError, Misuse, storage_errors
 from firth.files import locked, sha256, write_json
+from firth.metrics.bootstrap import Figure
 from firth.model import JOINED, Model, load
 from firth.models.join import crossing, join
 from firth.models.transformer import Transformer
@@ -31,7 +32,6 @@ from firth.runs import (
     write_tuned_card,
 )
 from firth.tasks import cautions
-from firth.tasks.bootstrap import Figure
 from firth.tasks.heads import drop_language_head
 from firth.tasks.material import gather
 from firth.tasks.recipes import (

@@ -17,8 +17,8 @@ from firth.terminal import COLOURS, new_table
 if TYPE_CHECKING:  # these need torch
     from firth.evaluation import Evaluation, Predictions
     from firth.finetuning import Tuned
+    from firth.metrics.bootstrap import Figure
     from firth.sweep import Sweep
-    from firth.tasks.bootstrap import Figure
 
 SHOWN = 20  # answers on a screen
 AROUND = 60  # characters on each side of an answer

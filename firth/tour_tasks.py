@@ -9,7 +9,7 @@ from typing import Any
 
 from firth.evaluation import Predictions, predict
 from firth.finetuning import Tuned, finetune
-from firth.tasks.bootstrap import Figure
+from firth.metrics.bootstrap import Figure
 
 Progress = Callable[[str, int, int], None]
 

@@ -53,7 +53,7 @@ FLOORS = [
     ("tasks",),
     ("inference",),
     ("training", "adapt"),
-    ("text", "objectives", "models"),
+    ("text", "objectives", "models", "metrics"),
     ("workers", "files", "draws", "errors"),
 ]
 

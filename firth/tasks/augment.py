@@ -16,7 +16,7 @@ from firth.draws import Floats, Longs, derive, uniform
 from firth.errors import MismatchError, Misuse
 from firth.models.masks import Mask
 from firth.models.transformer import Transformer
-from firth.tasks.examples import Labelled
+from firth.tasks.reading.examples import Labelled
 from firth.text.tokenizer import Tokenizer
 
 SHARE = 0.1  # of the words that change

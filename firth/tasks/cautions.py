@@ -49,7 +49,7 @@ def of_text(items: Sequence[Item], tokenizer: Tokenizer, config: ModelConfig) ->
 def constant_guess(task: Task, examples: Sequence[Example], facts: Facts) -> float | None:
     """The loss of saying the same of every example, whatever it is.
 
-    >>> from firth.tasks.examples import Labelled
+    >>> from firth.tasks.reading.examples import Labelled
     >>> from firth.tasks.table import task_named
     >>> rows = [Labelled(text="a", label="x"), Labelled(text="b", label="y")]
     >>> constant_guess(task_named("classify"), rows, Facts(task="classify", labels=("x", "y")))

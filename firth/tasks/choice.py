@@ -10,16 +10,16 @@ from typing import Any
 import numpy as np
 
 from firth.draws import Floats
+from firth.metrics.bootstrap import Figure
+from firth.metrics.labels import accuracy
 from firth.models.config import ModelConfig
 from firth.models.labels import within
 from firth.models.transformer import Transformer
 from firth.objectives.batch import Batch
-from firth.tasks.bootstrap import Figure
 from firth.tasks.classify import TINY
-from firth.tasks.examples import Choice
-from firth.tasks.files import read_choices
 from firth.tasks.frame import Frame
-from firth.tasks.metrics import accuracy
+from firth.tasks.reading.examples import Choice
+from firth.tasks.reading.files import read_choices
 from firth.tasks.task import NONE, Answer, Columns, Facts, Item, Task, asked, on_empty, reading
 from firth.training.label_losses import as_tensor
 from firth.training.losses import label_scores

@@ -11,15 +11,15 @@ import numpy as np
 
 from firth.draws import Floats
 from firth.errors import InputError
+from firth.metrics.bootstrap import Figure
+from firth.metrics.labels import classification, multilabel, regression
 from firth.models.config import ModelConfig
 from firth.models.transformer import Transformer
 from firth.objectives.batch import Batch
-from firth.tasks.bootstrap import Figure
-from firth.tasks.columns import place
-from firth.tasks.examples import Labelled
-from firth.tasks.files import read_labelled
 from firth.tasks.frame import Frame
-from firth.tasks.metrics import classification, multilabel, regression
+from firth.tasks.reading.columns import place
+from firth.tasks.reading.examples import Labelled
+from firth.tasks.reading.files import read_labelled
 from firth.tasks.task import NONE, Answer, Columns, Facts, Item, Task, asked, on_empty, reading
 from firth.training.losses import label_scores
 

@@ -10,15 +10,15 @@ import numpy as np
 
 from firth.draws import Bools, Floats
 from firth.errors import InputError
+from firth.metrics.bootstrap import Figure
+from firth.metrics.labels import perplexity
 from firth.models.config import ModelConfig
 from firth.models.transformer import Transformer
 from firth.objectives.batch import Batch
-from firth.tasks.bootstrap import Figure
-from firth.tasks.columns import place
-from firth.tasks.examples import Passage
 from firth.tasks.frame import Frame, Framed, Text
-from firth.tasks.metrics import perplexity
-from firth.tasks.passages import read_passages
+from firth.tasks.reading.columns import place
+from firth.tasks.reading.examples import Passage
+from firth.tasks.reading.passages import read_passages
 from firth.tasks.task import NONE, Answer, Columns, Facts, Item, Task, asked, on_empty, reading
 from firth.training.losses import token_losses
 

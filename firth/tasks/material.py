@@ -15,7 +15,7 @@ from firth.draws import Longs, derive, derive_one, uniform
 from firth.errors import InputError, Misuse
 from firth.models.config import ModelConfig
 from firth.objectives.batch import Batch
-from firth.tasks.sampling import overlap, stratified
+from firth.tasks.reading.sampling import overlap, stratified
 from firth.tasks.task import Example, Facts, Item, Task
 from firth.text.batches import Position, in_order
 from firth.training.loop import Planned, State
@@ -153,7 +153,7 @@ def _as_tuple(label: Any) -> tuple[str, ...]:
 def balanced(examples: Sequence[Example], facts: Facts) -> dict[int, float]:
     """What each label counts so that all count alike, and one example counts 1 on average.
 
-    >>> from firth.tasks.examples import Labelled
+    >>> from firth.tasks.reading.examples import Labelled
     >>> rows = [Labelled(text="", label=label) for label in "xxxy"]
     >>> balanced(rows, Facts(task="classify", labels=("x", "y")))
     {0: 0.6666666666666666, 1: 2.0}

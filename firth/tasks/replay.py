@@ -15,7 +15,7 @@ from firth.objectives.causal import causal
 from firth.objectives.denoising import span_corruption
 from firth.objectives.masked import masked
 from firth.tasks.frame import Frame
-from firth.tasks.passages import read_passages
+from firth.tasks.reading.passages import read_passages
 from firth.tasks.task import packed
 from firth.text.tokenizer import Vocabulary
 from firth.training.losses import Trainee

@@ -15,15 +15,15 @@ from firth.adapt.prompts import room_in
 from firth.draws import Longs
 from firth.errors import Misuse
 from firth.inference.generate import greedy
+from firth.metrics.bootstrap import Figure
+from firth.metrics.summaries import summaries
+from firth.metrics.translation import translation
 from firth.models.config import ModelConfig
 from firth.models.transformer import Transformer
 from firth.objectives.batch import Batch, Packed
-from firth.tasks.bleu import translation
-from firth.tasks.bootstrap import Figure
-from firth.tasks.examples import Translated
-from firth.tasks.files import read_translated
 from firth.tasks.frame import Frame, Framed, Text
-from firth.tasks.rouge import summaries
+from firth.tasks.reading.examples import Translated
+from firth.tasks.reading.files import read_translated
 from firth.tasks.task import NONE, Answer, Columns, Facts, Item, Task, asked, on_empty, reading
 
 WRITTEN = 128  # tokens of a target, at most

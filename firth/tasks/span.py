@@ -12,15 +12,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from firth.draws import Floats
+from firth.metrics.answers import answers as answer_figures
+from firth.metrics.answers import normalise_answer
+from firth.metrics.bootstrap import Figure
 from firth.models.config import ModelConfig
 from firth.models.transformer import Transformer
 from firth.objectives.batch import Batch, Prediction
-from firth.tasks.answers import answers as answer_figures
-from firth.tasks.answers import normalise_answer
-from firth.tasks.bootstrap import Figure
-from firth.tasks.examples import Question
 from firth.tasks.frame import Frame, Span
-from firth.tasks.squad import read_questions
+from firth.tasks.reading.examples import Question
+from firth.tasks.reading.squad import read_questions
 from firth.tasks.task import NONE, Answer, Columns, Facts, Item, Task, on_empty, reading
 from firth.training.losses import label_scores
 

@@ -12,16 +12,16 @@ import numpy as np
 
 from firth.draws import Floats, Longs
 from firth.errors import InputError
+from firth.metrics.bootstrap import Figure
+from firth.metrics.entities import entities, read_entities, split_tag, token_accuracy
 from firth.models.config import ModelConfig
 from firth.models.transformer import Transformer
 from firth.objectives.batch import Batch
-from firth.tasks.bootstrap import Figure
 from firth.tasks.classify import TINY
-from firth.tasks.columns import place
-from firth.tasks.conll import read_tagged
-from firth.tasks.entities import entities, read_entities, split_tag, token_accuracy
-from firth.tasks.examples import Tagged
 from firth.tasks.frame import Frame, Text
+from firth.tasks.reading.columns import place
+from firth.tasks.reading.conll import read_tagged
+from firth.tasks.reading.examples import Tagged
 from firth.tasks.task import NONE, Answer, Columns, Facts, Item, Task, asked, on_empty, reading
 from firth.training.losses import label_scores
 

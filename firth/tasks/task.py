@@ -22,12 +22,12 @@ import numpy as np
 
 from firth.draws import Longs
 from firth.errors import InputError, MismatchError
+from firth.metrics.bootstrap import Figure
 from firth.models.config import ModelConfig
 from firth.models.transformer import Transformer
 from firth.objectives.batch import Batch, Packed, Prediction
-from firth.tasks.bootstrap import Figure
-from firth.tasks.columns import OnEmpty
 from firth.tasks.frame import Frame, Framed
+from firth.tasks.reading.columns import OnEmpty
 
 Answer = dict[str, Any]
 Example = Any  # one of the dataclasses of `examples.py`

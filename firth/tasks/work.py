@@ -13,12 +13,12 @@ import torch
 from firth.adapt.adapted import Adapted, apply
 from firth.adapt.freeze import groups, unfreeze_from
 from firth.adapt.table import strategy as strategy_named
+from firth.metrics.bootstrap import Figure
 from firth.models.formats.weights import open_weights, write_weights
 from firth.models.initial import initialise
 from firth.models.transformer import Transformer
 from firth.tasks import cautions
 from firth.tasks.augment import augment
-from firth.tasks.bootstrap import Figure
 from firth.tasks.frame import Frame, make_frame
 from firth.tasks.heads import PROBE, with_head
 from firth.tasks.material import Material, balanced, tuning_planner

@@ -14,7 +14,7 @@ from firth.finetuning import finetune
 from firth.model import Model, load
 from firth.models.masks import Mask
 from firth.tasks.augment import augment, dropped, swapped
-from firth.tasks.examples import Labelled, Tagged
+from firth.tasks.reading.examples import Labelled, Tagged
 
 from .toys import TINY, coloured
 

@@ -18,10 +18,10 @@ from firth.finetuning import Tuned, finetune
 from firth.model import load
 from firth.runs import read_metrics
 from firth.tasks.cautions import constant_guess, of_learning
-from firth.tasks.examples import Choice, Labelled
 from firth.tasks.frame import Frame
 from firth.tasks.heads import with_head
 from firth.tasks.material import balanced, gather, weighted
+from firth.tasks.reading.examples import Choice, Labelled
 from firth.tasks.table import task_named
 from firth.tasks.task import Facts
 from firth.text.tokenizer import Tokenizer

@@ -131,8 +131,8 @@ def test_a_run_holds_both_tokenizers_and_names_both_parents(
 def test_sources_and_targets_are_framed_each_in_its_own_way(
     teach: Teach, pair: dict[str, Path], files: dict[str, Path]
 ) -> None:
-    from firth.tasks.examples import Translated
     from firth.tasks.frame import make_frame
+    from firth.tasks.reading.examples import Translated
     from firth.tasks.table import task_named
 
     model = teach(changes={"steps": 1}).model

@@ -9,7 +9,7 @@ import pytest
 from firth.evaluation import predict
 from firth.finetuning import finetune
 from firth.model import load
-from firth.tasks.files import read_translated
+from firth.tasks.reading.files import read_translated
 from firth.text.tokenizer import Tokenizer
 
 from .conftest import save

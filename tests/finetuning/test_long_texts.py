@@ -15,9 +15,9 @@ from firth.evaluation import evaluate, predict
 from firth.finetuning import Tuned
 from firth.models.config import ModelConfig
 from firth.models.presets import preset
-from firth.tasks.examples import Answer, Passage, Question, Tagged, Turn
 from firth.tasks.frame import Frame
 from firth.tasks.lm import Continue
+from firth.tasks.reading.examples import Answer, Passage, Question, Tagged, Turn
 from firth.tasks.span import Ask, best_span, windowed
 from firth.tasks.tag import Tag
 from firth.tasks.task import Facts

@@ -12,18 +12,18 @@ import torch
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from firth.tasks.answers import answers, normalise_answer
-from firth.tasks.bleu import tokenize_13a, translation
-from firth.tasks.bootstrap import Bootstrap, Figure, resample
-from firth.tasks.entities import (
+from firth.metrics.answers import answers, normalise_answer
+from firth.metrics.bootstrap import Bootstrap, Figure, resample
+from firth.metrics.entities import (
     convert_tags,
     entities,
     entities_by_type,
     read_entities,
     token_accuracy,
 )
-from firth.tasks.metrics import accuracy, classification, multilabel, perplexity, regression
-from firth.tasks.rouge import summaries
+from firth.metrics.labels import accuracy, classification, multilabel, perplexity, regression
+from firth.metrics.summaries import summaries
+from firth.metrics.translation import tokenize_13a, translation
 
 seqeval = pytest.importorskip("seqeval.metrics")
 sacrebleu = pytest.importorskip("sacrebleu.metrics")

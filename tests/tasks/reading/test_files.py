@@ -17,8 +17,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from firth.errors import InputError, Misuse
-from firth.tasks.examples import Choice, Labelled, MinimalPair, Passage, Translated, Turn
-from firth.tasks.files import (
+from firth.tasks.reading.examples import Choice, Labelled, MinimalPair, Passage, Translated, Turn
+from firth.tasks.reading.files import (
     read_choices,
     read_labelled,
     read_minimal_pairs,

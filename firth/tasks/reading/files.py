@@ -1,7 +1,7 @@
 """Task files that are tables: `.tsv .csv .jsonl .parquet`, each also compressed.
 
 The first line of TSV and CSV names the columns. In TSV a quotation mark is text, as in GLUE's
-files; in CSV it holds a field together. Columns are found as `firth.tasks.columns` says. Plain
+files; in CSV it holds a field together. Columns are found as `columns.py` says. Plain
 text has one column, `text`: a row is a line, for predicting. Everything else that is wrong is
 refused in one sentence with file and line.
 """
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from firth.errors import InputError, Misuse
-from firth.tasks.columns import (
+from firth.tasks.reading.columns import (
     CATEGORY,
     CHOICES,
     GOOD_AND_BAD,
@@ -43,8 +43,8 @@ from firth.tasks.columns import (
     table_rows,
     text_list,
 )
-from firth.tasks.examples import Choice, Label, Labelled, MinimalPair, Translated
-from firth.tasks.passages import read_passages
+from firth.tasks.reading.examples import Choice, Label, Labelled, MinimalPair, Translated
+from firth.tasks.reading.passages import read_passages
 
 __all__ = [
     "read_choices",

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from firth.errors import FirthError, InputError, MismatchError, Misuse
-from firth.tasks.bootstrap import Figure
-from firth.tasks.entities import (
+from firth.metrics.bootstrap import Figure
+from firth.metrics.entities import (
     SCHEMES,
     Entity,
     convert_tags,

@@ -7,7 +7,7 @@ import math
 import pytest
 
 from firth.errors import MismatchError
-from firth.tasks.bleu import tokenize_13a, translation
+from firth.metrics.translation import tokenize_13a, translation
 
 
 def test_bleu_of_papineni() -> None:

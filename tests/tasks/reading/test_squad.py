@@ -12,9 +12,9 @@ import pandas as pd
 import pytest
 
 from firth.errors import InputError
-from firth.tasks import squad
-from firth.tasks.examples import Answer, Question
-from firth.tasks.squad import read_questions
+from firth.tasks.reading import squad
+from firth.tasks.reading.examples import Answer, Question
+from firth.tasks.reading.squad import read_questions
 
 CONTEXT = "Ada Lovelace wrote the first program. Ada liked numbers — very much."
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from firth.tasks.rouge import common_places, summaries
+from firth.metrics.summaries import common_places, summaries
 
 
 def score(reference: str | list[str], said: str) -> dict[str, float]:

@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 from firth.errors import InputError, MismatchError, Misuse
-from firth.tasks.bootstrap import Bootstrap, Figure, check_pairs, estimate, means, resample, tally
+from firth.metrics.bootstrap import Bootstrap, Figure, check_pairs, estimate, means, resample, tally
 
 
 def weights(examples: int, resamples: int, seed: int = 0, width: int = 0) -> np.ndarray:

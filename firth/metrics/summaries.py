@@ -13,8 +13,8 @@ from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from math import isqrt
 
-from firth.tasks.bootstrap import Bootstrap, Figure, means
-from firth.tasks.ngrams import References, ngrams, overlap, reference_lists
+from firth.metrics.bootstrap import Bootstrap, Figure, means
+from firth.metrics.ngrams import References, ngrams, overlap, reference_lists
 
 _WORD = re.compile(r"[a-z0-9]+")
 

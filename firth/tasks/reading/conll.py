@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from firth.errors import InputError, Misuse
-from firth.tasks.columns import (
+from firth.tasks.reading.columns import (
     TAGS,
     WORDS,
     OnEmpty,
@@ -32,7 +32,7 @@ from firth.tasks.columns import (
     task_rows,
     text_list,
 )
-from firth.tasks.examples import Tagged
+from firth.tasks.reading.examples import Tagged
 from firth.text.readers import Source
 
 LONGEST_SENTENCE = 10_000  # words; a longer one is a file without empty lines

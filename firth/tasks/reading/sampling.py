@@ -10,7 +10,7 @@ import numpy as np
 
 from firth.draws import Floats, Longs, derive
 from firth.errors import Misuse
-from firth.tasks.examples import Example
+from firth.tasks.reading.examples import Example
 
 QUANTILES = 10  # classes that scores are divided into
 SAMPLE = 0x5A3D  # what the draws are for
@@ -95,7 +95,7 @@ def _apportion(there: Longs, most: Longs, size: int) -> Longs:
 def overlap(train: Iterable[Example], dev: Iterable[Example]) -> int:
     """How many examples of one file have inputs that stand in another, white space aside.
 
-    >>> from firth.tasks.examples import Labelled
+    >>> from firth.tasks.reading.examples import Labelled
     >>> known = [Labelled(text="So  good."), Labelled(text="So bad.")]
     >>> overlap(known, [Labelled(text="So good. "), Labelled(text="so bad.")])
     1

@@ -16,8 +16,8 @@ from collections.abc import Hashable, Sequence
 import numpy as np
 
 from firth.draws import Floats
-from firth.tasks.bootstrap import Bootstrap, Figure, Weights, divide, estimate
-from firth.tasks.ngrams import References, ngrams, overlap, reference_lists
+from firth.metrics.bootstrap import Bootstrap, Figure, Weights, divide, estimate
+from firth.metrics.ngrams import References, ngrams, overlap, reference_lists
 
 WORDS = 4  # the longest run that BLEU counts
 CHARACTERS = 6  # and chrF

@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from firth.errors import InputError, Misuse
-from firth.tasks import conll
-from firth.tasks.conll import read_tagged
-from firth.tasks.examples import Tagged
+from firth.tasks.reading import conll
+from firth.tasks.reading.conll import read_tagged
+from firth.tasks.reading.examples import Tagged
 
 
 @pytest.fixture

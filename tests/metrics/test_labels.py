@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from firth.errors import InputError, MismatchError, Misuse
-from firth.tasks.bootstrap import Bootstrap, Figure, resample
-from firth.tasks.metrics import accuracy, classification, multilabel, perplexity, regression
+from firth.metrics.bootstrap import Bootstrap, Figure, resample
+from firth.metrics.labels import accuracy, classification, multilabel, perplexity, regression
 
 
 def values(figures: dict[str, Figure]) -> dict[str, float]:

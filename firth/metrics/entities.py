@@ -17,8 +17,8 @@ import numpy as np
 
 from firth.draws import Floats
 from firth.errors import InputError, MismatchError, Misuse
-from firth.tasks.bootstrap import Bootstrap, Figure, Weights, check_pairs, divide, estimate, tally
-from firth.tasks.metrics import entries, f1_of
+from firth.metrics.bootstrap import Bootstrap, Figure, Weights, check_pairs, divide, estimate, tally
+from firth.metrics.labels import entries, f1_of
 
 Tags = Sequence[str]  # of one sentence
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from firth.errors import InputError
-from firth.tasks.columns import (
+from firth.tasks.reading.columns import (
     OnEmpty,
     find_source,
     label_text,
@@ -23,7 +23,7 @@ from firth.tasks.columns import (
     row_text,
     task_rows,
 )
-from firth.tasks.examples import Answer, Question
+from firth.tasks.reading.examples import Answer, Question
 from firth.text.readers import Source
 
 LARGEST_JSON = 256 << 20  # bytes; rows of JSONL have no such limit

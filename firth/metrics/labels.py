@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from firth.draws import Floats, Longs
 from firth.errors import InputError, MismatchError, Misuse
-from firth.tasks.bootstrap import (
+from firth.metrics.bootstrap import (
     Bootstrap,
     Figure,
     Weights,

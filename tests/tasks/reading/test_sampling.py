@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from firth.errors import Misuse
-from firth.tasks.examples import Labelled, Question, Tagged
-from firth.tasks.sampling import overlap, stratified
+from firth.tasks.reading.examples import Labelled, Question, Tagged
+from firth.tasks.reading.sampling import overlap, stratified
 
 
 @settings(max_examples=200, deadline=None)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from firth.errors import InputError
-from firth.tasks.columns import (
+from firth.tasks.reading.columns import (
     PASSAGE,
     OnEmpty,
     field,
@@ -18,7 +18,7 @@ from firth.tasks.columns import (
     row_text,
     task_rows,
 )
-from firth.tasks.examples import Passage, Turn
+from firth.tasks.reading.examples import Passage, Turn
 from firth.text.readers import Convention
 
 SPEAKER, SAID = ("role", "from", "speaker"), ("content", "value", "text")

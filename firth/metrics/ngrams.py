@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Hashable, Sequence
 
 from firth.errors import MismatchError
-from firth.tasks.bootstrap import check_pairs
+from firth.metrics.bootstrap import check_pairs
 
 References = Sequence[str | Sequence[str]]  # one or several for each prediction
 

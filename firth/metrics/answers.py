@@ -16,8 +16,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from firth.errors import MismatchError, Misuse
-from firth.tasks.bootstrap import Bootstrap, Figure, check_pairs, means
-from firth.tasks.ngrams import overlap
+from firth.metrics.bootstrap import Bootstrap, Figure, check_pairs, means
+from firth.metrics.ngrams import overlap
 
 _VERSIONS = ("1.1", "2.0")
 _ARTICLES = re.compile(r"\b(?:a|an|the)\b")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from firth.errors import InputError, MismatchError, Misuse
-from firth.tasks.answers import answers, normalise_answer
+from firth.metrics.answers import answers, normalise_answer
 
 
 @pytest.mark.parametrize(

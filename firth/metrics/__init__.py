@@ -1,0 +1,1 @@
+"""What predictions are worth: figures equal to the field's, each with an interval."""
