@@ -15,7 +15,7 @@ Progress = Callable[[str, int, int], None]
 
 KNOWING, SCRATCH = "pre-trained", "scratch"
 FEW, MANY = 100, 1000  # labels
-ASKED = 600  # questions
+ASKED = 300  # questions
 # What is asked of the model that learned sentiment; the stories never tell these sentences.
 OPINIONS = (
     "What a delightful visit, I enjoyed every minute of it.",

@@ -20,7 +20,7 @@ from firth.tasks.reading.columns import place
 from firth.tasks.reading.examples import Passage
 from firth.tasks.reading.passages import read_passages
 from firth.tasks.task import NONE, Answer, Columns, Facts, Item, Task, asked, on_empty, reading
-from firth.training.losses import token_losses
+from firth.training.losses import AT_ONCE, token_losses
 
 ASSISTANT = ("assistant", "bot", "gpt", "model", "system reply")  # whose turns are learned
 
@@ -56,7 +56,8 @@ class Continue(Task):
                 )
 
     def encode(self, examples: Sequence[Passage], frame: Frame, facts: Facts) -> list[Item]:
-        texts = frame.texts([example.text for example in examples])
+        places = any(example.turns for example in examples)
+        texts = frame.texts([example.text for example in examples], places=places)
         return [
             Item(*_rows(text, _learned(example, text), frame))
             for example, text in zip(examples, texts, strict=True)
@@ -75,7 +76,8 @@ class Continue(Task):
         """The loss of each item, in nats, and how many tokens it is of."""
         batch = self.batch(items, facts, network.config)
         wanted = batch.predictions["causal"]
-        losses = token_losses(network, batch, wanted)
+        parts = batch.split(AT_ONCE)
+        losses = np.concatenate([token_losses(network, p, p.predictions["causal"]) for p in parts])
         owners = np.repeat(np.arange(len(items)), [item.size for item in items])[wanted.positions]
         sums = np.bincount(owners, losses, minlength=len(items))
         counts = np.bincount(owners, minlength=len(items))

@@ -10,6 +10,7 @@ from typing import Any
 from firth.adapt.table import strategy as strategy_named
 from firth.errors import Misuse
 from firth.models.config import ModelConfig
+from firth.training.losses import AT_ONCE
 from firth.training.machine import precise
 from firth.training.settings import TuningSettings
 
@@ -96,6 +97,7 @@ def tuning_settings(
     usual = {
         "epochs": max(recipe.epochs, min(MOST_EPOCHS, often)),
         "rate": rate,
+        "micro": AT_ONCE,
         **BESIDES.get(kind, {}),
     }
     sizes = {"batch": str(batch), "length": str(sequence_length(recipe, config, changes))}

@@ -10,13 +10,9 @@ import torch
 
 from firth.errors import MismatchError
 from firth.models.transformer import Transformer
-from firth.tasks.frame import Frame
-from firth.tasks.task import Answer, Example, Facts, Item, Task
+from firth.tasks.task import Facts, Item, Task
 
 TOKENS = 8192  # of a batch
-AT_ONCE = 4096  # examples that are tokenised and sorted together
-
-Progress = Callable[[str, int, int], None]
 
 
 def in_batches(items: Sequence[Item], tokens: int = TOKENS) -> Iterator[list[int]]:
@@ -74,13 +70,3 @@ def averaged(all_outputs: Sequence[Sequence[Any]]) -> list[Any]:
             )
         means.append(np.mean(arrays, axis=0))
     return means
-
-
-def answer(
-    task: Task, network: Transformer, examples: Sequence[Example], frame: Frame, facts: Facts
-) -> tuple[list[Answer], int]:
-    """A network's answers, and how many examples were too long to be read whole."""
-    items = task.encode(examples, frame, facts)
-    said = outputs(task, network, items, facts)
-    cut = sum(item.cut > 0 for item in items)
-    return task.answers(examples, items, said, facts, frame), cut

@@ -69,9 +69,11 @@ class Ask(Task):
 
     def encode(self, examples: Sequence[Question], frame: Frame, facts: Facts) -> list[Item]:
         questions = frame.texts([example.question for example in examples])
-        contexts = frame.texts([example.context for example in examples])
+        contexts = list(dict.fromkeys(example.context for example in examples))  # shared by many
+        found = dict(zip(contexts, frame.texts(contexts, places=True), strict=True))
         items = []
-        for example, question, context in zip(examples, questions, contexts, strict=True):
+        for example, question in zip(examples, questions, strict=True):
+            context = found[example.context]
             asked = question.part(0, min(QUESTION, frame.room(pair=True) // 2))
             room = frame.room(pair=True) - len(asked.tokens)
             parts = windowed(len(context.tokens), room)
@@ -80,9 +82,9 @@ class Ask(Task):
             detail = [Window(row.second, w.spans) for row, w in zip(rows, windows, strict=True)]
             targets = None
             if example.answers or example.impossible:
-                found = _tokens(example, context.spans)
+                tokens = _tokens(example, context.spans)
                 targets = [
-                    _target(found, ends, row.second) for ends, row in zip(parts, rows, strict=True)
+                    _target(tokens, ends, row.second) for ends, row in zip(parts, rows, strict=True)
                 ]
             cut = len(question.tokens) - len(asked.tokens)
             items.append(Item(rows, targets, cut, detail))

@@ -84,7 +84,7 @@ class Tag(Task):
                     )
 
     def encode(self, examples: Sequence[Tagged], frame: Frame, facts: Facts) -> list[Item]:
-        texts = frame.texts([" ".join(example.words) for example in examples])
+        texts = frame.texts([" ".join(example.words) for example in examples], places=True)
         index = {tag: id for id, tag in enumerate(facts.labels)}
         items = []
         for example, text in zip(examples, texts, strict=True):

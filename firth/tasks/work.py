@@ -28,7 +28,7 @@ from firth.tasks.running import in_batches, outputs
 from firth.tasks.task import Answer, Facts, Item, Task
 from firth.text.tokenizer import Tokenizer
 from firth.training.loop import Hooks, State
-from firth.training.losses import Trainee, mean_losses
+from firth.training.losses import AT_ONCE, Trainee, mean_losses
 from firth.training.machine import autocast
 from firth.training.settings import TuningSettings
 
@@ -104,7 +104,7 @@ class Work:
     def _batches(self) -> Any:
         for chosen in in_batches(self.held):
             items = [self.held[i] for i in chosen]
-            yield self.task.batch(items, self.facts, self.network.config)
+            yield from self.task.batch(items, self.facts, self.network.config).split(AT_ONCE)
 
     def worth(self, figures: Mapping[str, Any]) -> float:
         """By which the best validation is chosen."""

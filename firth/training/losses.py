@@ -29,6 +29,7 @@ from firth.training.label_losses import LABEL_LOSSES, Loss, as_tensor
 
 SAMPLE = 50  # what is drawn: the generator's tokens
 SCORED = 1024  # tokens whose scores of all others are held at once
+AT_ONCE = 16_384  # tokens that a network reads at once where nothing is learned
 TEMPERATURE = 2.0  # of distillation (Sanh et al. 2019)
 
 
@@ -246,8 +247,12 @@ def token_losses(network: Transformer, batch: Batch, wanted: Prediction) -> Floa
 
 def label_scores(network: Transformer, batch: Batch) -> Tensor:
     """The scores of a batch's labels: of its sequences, or of its tokens."""
-    hidden = run(network, batch)
-    return network.label_scores(hidden, as_tensor(batch.output.starts, hidden.device)).float()
+    found = []
+    for part in batch.split(AT_ONCE):
+        hidden = run(network, part)
+        starts = as_tensor(part.output.starts, hidden.device)
+        found.append(network.label_scores(hidden, starts).float())
+    return torch.cat(found)
 
 
 def _original(batch: Batch) -> Packed:

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
-from firth.evaluation import predict
+from firth.evaluation import evaluate, predict
 from firth.finetuning import finetune
 from firth.model import load
 from firth.tasks.reading.files import read_translated
 from firth.text.tokenizer import Tokenizer
 
 from .conftest import save
-from .toys import TINY, asked, coloured, copied, named
+from .toys import TINY, asked, coloured, copied, named, table
 
 # What a strategy needs to teach a network that was never pre-trained.
 STRATEGIES = {
@@ -48,6 +49,35 @@ def test_every_strategy_learns(strategy: str, models: dict[str, Path], tmp_path:
     assert [answer["label"] for answer in found.answers] == [e.label for e in found.examples]
 
 
+@pytest.mark.parametrize("strategy", ["prompt", "prefix"])
+@pytest.mark.parametrize("architecture", ALL)
+def test_what_stands_before_a_text_leaves_it_room(
+    architecture: str, strategy: str, models: dict[str, Path], tmp_path: Path
+) -> None:
+    """Also one that is as long as the network reads; and no place is taken for another."""
+    train, dev = named(tmp_path)
+    with train.open("a", encoding="utf-8") as file:
+        file.write("\n" + "dog O\n" * 200)
+    files = {"train": train, "dev": dev, "out": tmp_path / "run"}
+    changes = {"precision": "fp32", "steps": 60, "rate": 3e-2, "validate_every": 1.0}
+    tuned = finetune(models[architecture], task="tag", strategy=strategy, changes=changes, **files)
+    assert tuned.model.task is not None
+    assert tuned.model.task.length == 108  # of 128
+    assert tuned.figures["f1"].value > 0.9
+
+
+def test_a_prompt_before_an_encoder_that_is_asked_alone(
+    models: dict[str, Path], tmp_path: Path
+) -> None:
+    """What becomes of the prompt is for a decoder to look at, not for the mean of the text."""
+    train, dev = coloured(tmp_path)
+    files = {"train": train, "dev": dev, "out": tmp_path / "run"}
+    changes = TINY | {"rate": 3e-2, "steps": 60}
+    given = {"task": "classify", "strategy": "prompt", "changes": changes}
+    tuned = finetune(models["encoder-decoder"], **given, **files)
+    assert tuned.figures["accuracy"].value == 1.0
+
+
 def test_biases_alone_learn(tokenizer: Tokenizer, tmp_path: Path) -> None:
     """The networks of the other tests have none."""
     model = save("bert-tiny", tokenizer, tmp_path / "bert")
@@ -56,6 +86,22 @@ def test_biases_alone_learn(tokenizer: Tokenizer, tmp_path: Path) -> None:
     files = {"train": train, "dev": dev, "out": tmp_path / "run"}
     tuned = finetune(model, task="classify", strategy="bitfit", changes=changes, **files)
     assert tuned.figures["accuracy"].value == 1.0
+
+
+def test_many_labels_are_learned(models: dict[str, Path], tmp_path: Path) -> None:
+    """Lists of labels stand as JSON in a table, too; a text may have none."""
+    words = {"red": "colour", "dog": "animal"}
+    texts = ["red dog", "red book", "dog school", "river book", "street red", "garden dog"]
+    rows = [(t, json.dumps([words[w] for w in t.split() if w in words])) for t in texts * 8]
+    train = table(tmp_path / "many.tsv", "text label", rows)
+    files = {"train": train, "dev": train, "out": tmp_path / "run"}
+    changes = TINY | {"rate": 1e-2, "steps": 40}
+    tuned = finetune(models["encoder"], task="classify", changes=changes, **files)
+    assert tuned.model.config.labels == ("animal", "colour")
+    assert tuned.figures["exact"].value == 1.0
+    assert evaluate(tuned.path, data=train).figures["micro_f1"].value == 1.0
+    said = predict(tuned.path, data=train).answers[:4]
+    assert [a["labels"] for a in said] == [["animal", "colour"], ["colour"], ["animal"], []]
 
 
 @pytest.mark.parametrize("architecture", ALL)

@@ -76,7 +76,7 @@ def test_windows_lose_nothing(tokenizer: Tokenizer) -> None:
     frame = Frame(tokenizer, config_for(tokenizer), 24)
     context = " ".join(WORDS * 9)
     (item,) = Ask().encode([question(context, "dog")], frame, SPAN)
-    (text,) = frame.texts([context])
+    (text,) = frame.texts([context], places=True)
     seen = [span for window in item.detail for span in window.spans]
     assert list(dict.fromkeys(seen)) == list(text.spans)
     for row, window in zip(item.rows, item.detail, strict=True):
@@ -237,3 +237,21 @@ def test_what_is_cut_is_counted(tune: Callable[..., Tuned], tmp_path: Path) -> N
     cut = "1 of 2 examples were longer than the model reads, and were cut."
     assert evaluate(tuned.path, data=long).notes == [cut]
     assert predict(tuned.path, data=long).notes == [cut]
+
+
+@pytest.mark.parametrize("task", ["classify", "tag", "span", "lm"])
+def test_read_in_parts_is_read_whole(
+    task: str, tune: Callable[..., Tuned], stories: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However few tokens are read at once, the answers are the same."""
+    folders = {"classify": "sentiment", "tag": "entities", "span": "questions", "lm": ""}
+    ends = {"classify": "tsv", "tag": "conll", "span": "json", "lm": "txt"}
+    tuned = tune("decoder", task, folders[task], changes={"steps": 1})
+    data = stories / folders[task] / f"dev.{ends[task]}"
+    whole = evaluate(tuned.path, data=data).figures
+    for module in ("firth.training.losses", "firth.tasks.lm"):
+        monkeypatch.setattr(f"{module}.AT_ONCE", 60)
+    parts = evaluate(tuned.path, data=data).figures
+    assert whole.keys() == parts.keys()
+    for name, figure in whole.items():
+        assert parts[name].value == pytest.approx(figure.value, rel=1e-5)

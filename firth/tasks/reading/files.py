@@ -8,6 +8,7 @@ refused in one sentence with file and line.
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -94,13 +95,27 @@ def read_labelled(
         parts = [row_text(row, column, where, on_empty) for column in texts]
         value = row.get(labels) if labels else None
         if many is None and value is not None:
-            many = isinstance(value, list)
+            many = isinstance(value, list) or _is_list(value)
         found = _label(value, labels, where, numbers, bool(many))
         if found is None and need_label:
             raise InputError(f"{where}: '{labels}' is empty; fill it in or remove the row.")
         examples.append(Labelled(text=parts[0], second=(*parts, None)[1], label=found, line=line))
     refuse_nothing(path, examples, on_empty)
     return _separated(examples) if many else examples
+
+
+def _is_list(value: Any) -> bool:
+    """Whether a field of a table holds a list as JSON.
+
+    >>> _is_list('["red", "round"]'), _is_list("[red]"), _is_list("red")
+    (True, False, False)
+    """
+    if not isinstance(value, str) or not value.lstrip().startswith("["):
+        return False
+    try:
+        return isinstance(json.loads(value), list)
+    except (ValueError, RecursionError):
+        return False
 
 
 def _text_columns(
@@ -127,8 +142,8 @@ def _label(value: Any, column: str | None, where: str, numbers: bool, many: bool
         return tuple(dict.fromkeys(label_list(value, where, column)))
     if isinstance(value, list):
         raise InputError(
-            f"{where}: '{column}' is a list of labels where one is wanted; say many=true, or give "
-            "every row one label."
+            f"{where}: '{column}' is a list of labels where rows before it have one; give every "
+            "row a list, or every row one label."
         )
     found = label_text(value, where, column)
     return (found,) if many and found is not None else found
