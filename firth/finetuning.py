@@ -32,6 +32,7 @@ from firth.runs import (
     write_tuned_card,
 )
 from firth.tasks import cautions
+from firth.tasks.augment import copies
 from firth.tasks.heads import drop_language_head
 from firth.tasks.material import gather
 from firth.tasks.recipes import (
@@ -174,7 +175,7 @@ def finetune(
     settings = tuning_settings(
         row,
         base.config,
-        len(material.train),
+        len(material.train) * copies(augment),
         strategy=spec,
         seed=seed,
         device=on.type,
@@ -370,7 +371,7 @@ def _finish(
     validations = [line for line in metrics if line["kind"] == "validation"]
     guess = cautions.constant_guess(work.task, work.dev, work.facts)
     losses = [line["loss"] for line in validations if "loss" in line]
-    learned = cautions.of_learning(loop.state.history, losses, guess)
+    learned = [*work.mishaps, *cautions.of_learning(loop.state.history, losses, guess)]
     if work.replay is not None:
         learned.append(cautions.of_memory(work.known, work.replay.loss(work.network)))
     for note in learned:
@@ -393,7 +394,7 @@ def _finish(
         examples=(len(work.train), len(work.dev)),
         trained=sum(parameter.numel() for parameter in work.learned().values()),
         steps=loop.state.step,
-        seconds=loop.state.seconds,
+        seconds=loop.state.seconds + work.solving,
         memory=memory_used(work.trainee.device),
         size=sum(file.stat().st_size for name in SAVED for file in out.glob(name)),
         family=family,

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from firth.adapt.adapted import adapters_on, merge
 from firth.adapt.files import base_of, load_adapter
 from firth.errors import FirthError, MismatchError, Misuse, storage_errors
 from firth.files import write_json
@@ -31,6 +32,7 @@ from firth.models.formats.hub import resolve
 from firth.models.formats.sentence import Sentence, read_sentence, write_sentence
 from firth.models.transformer import Transformer, count_parameters
 from firth.runs import RUN, read_run
+from firth.tasks.heads import drop_language_head
 from firth.tasks.table import TASKS
 from firth.tasks.tag import are_entities
 from firth.tasks.task import Facts
@@ -163,6 +165,11 @@ class Model:
         folder = Path(path)
         if folder.is_file():
             raise Misuse(f"{folder} is a file; a model needs a directory.")
+        if adapters_on(self.network):
+            raise Misuse(
+                "This model carries an adapter: merge it into the weights first "
+                "(firth.adapt.adapted.merge), or let `firth export` do so."
+            )
         with storage_errors(folder, "Free some space or name another place."):
             family = write_network(self.network, folder, dtype=dtype)
             if self.config.has_decoder:
@@ -256,13 +263,14 @@ def _adapted(
     """A model with an adapter on it; the base may lie in the adapter's own directory."""
     where = path / JOINED if base == JOINED else base
     try:
-        model = load(where, device=device, offline=offline, allow_legacy=allow_legacy)
+        # Adapters are learned, and name their base, in this precision.
+        model = load(
+            where, dtype="float32", device=device, offline=offline, allow_legacy=allow_legacy
+        )
     except FirthError as error:
         raise type(error)(
             f"{path} is an adapter, and its base cannot be opened. {error}"
         ) from error
-    if model.network.tokens.weight.dtype != torch.float32:
-        model.network.float()  # adapters are learned, and name their base, in this precision
     load_adapter(model.network, path)
     if dtype:
         model.network.to(DTYPES[dtype])
@@ -301,6 +309,9 @@ def export(
     if to != "hf":
         raise Misuse(f"A model can be exported to hf, not to {to!r}.")
     model = load(source, revision=revision, offline=offline, allow_legacy=allow_legacy)
+    if adapters_on(model.network):
+        merge(model.network, keep=False)
+        drop_language_head(model.network)
     if family_of(model.config, model.network.heads) is None:
         raise MismatchError(
             f"No family that transformers knows has the shape and the heads of {source} "

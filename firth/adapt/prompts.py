@@ -179,6 +179,11 @@ def room(network: Transformer) -> int:
     return min(room_in(stack) for stack in _stacks(network).values())
 
 
+def reading_room(network: Transformer) -> int:
+    """The same for what is only read: by the encoder where there is one."""
+    return room_in(next(iter(_stacks(network).values())))
+
+
 def room_in(stack: Stack) -> int:
     """The same for what one stack is given."""
     prompts = len(stack.prompt()) if stack.prompt is not None else 0

@@ -18,6 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from firth.adapt.prompts import reading_room
 from firth.errors import FirthError, Misuse
 from firth.models.formats.sentence import Normalize, Sentence
 from firth.models.masks import Mask
@@ -112,7 +113,7 @@ def make_embedder(
     kinds = read_pooling(pooling) if pooling else given.pooling
     Sentence(pooling=kinds, steps=given.steps).width(network.config.reading.width)
     before = _prompt(given, prompt)
-    said = (given.longest, tokenizer.config.get("model_max_length"), network.config.reading.context)
+    said = (given.longest, tokenizer.config.get("model_max_length"), reading_room(network))
     return Embedder(
         network=network,
         tokenizer=tokenizer,
@@ -325,7 +326,7 @@ def embed_tokens(embedder: Embedder, text: str) -> list[TokenVector]:
     """One vector for each token of a text, in its context; without the tokens at the ends."""
     text = _speakable(text)
     encoding = embedder.tokenizer.backend.encode(text)
-    if len(encoding.ids) > (most := embedder.network.config.reading.context):
+    if len(encoding.ids) > (most := reading_room(embedder.network)):
         raise Misuse(f"The text has {len(encoding.ids)} tokens, the model sees only {most}.")
     if not encoding.ids:
         return []

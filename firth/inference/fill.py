@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
+from firth.adapt.prompts import room
 from firth.errors import MismatchError, Misuse
 from firth.models.masks import Mask
 from firth.models.transformer import Transformer
@@ -38,10 +39,8 @@ def fill(
     blanks = [i for i, id in enumerate(ids) if id == mask_id]
     if not blanks:
         raise Misuse(f"There is no {mask_token} in the text: write one where a word is missing.")
-    if len(ids) > network.config.context:
-        raise Misuse(
-            f"The text has {len(ids)} tokens, the model sees only {network.config.context}."
-        )
+    if len(ids) > (most := room(network)):
+        raise Misuse(f"The text has {len(ids)} tokens, the model sees only {most}.")
     device = network.tokens.weight.device
     hidden = network(torch.tensor(ids, device=device), Mask([len(ids)], device=device))
     shares = network.logits(hidden[blanks]).float().softmax(-1)  # (blanks, V)

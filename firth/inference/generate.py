@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from firth.adapt.prompts import room_in
 from firth.errors import MismatchError, Misuse
 from firth.models.cache import Cache
 from firth.models.masks import Mask
@@ -86,9 +87,10 @@ def continue_text(
         ids = [*ids, *end] if config.has_encoder else [*begin, *ids]
     if not ids:
         raise Misuse("There is no text to go on from.")
-    room = config.context - len(ids)
+    places = room_in(network.stack)
+    room = places - len(ids)
     if not config.has_encoder and room < 1:
-        raise Misuse(f"The prompt has {len(ids)} tokens, the model sees only {config.context}.")
-    most = min(most, config.context - 1 if config.has_encoder else room)
+        raise Misuse(f"The prompt has {len(ids)} tokens, the model sees only {places}.")
+    most = min(most, places - 1 if config.has_encoder else room)
     written = greedy(network, [ids], most=most, end=config.end_id)[0]
     return tokenizer.decode(written)

@@ -49,6 +49,15 @@ def augment(
     return found
 
 
+def copies(kinds: str) -> int:
+    """How many examples become of one.
+
+    >>> copies("dropout,swap"), copies("")
+    (3, 1)
+    """
+    return 1 + sum(bool(kind.strip()) for kind in kinds.split(","))
+
+
 def _draws(key: int, count: int, purpose: int) -> Floats:
     return uniform(derive(key, np.arange(count)), purpose)
 

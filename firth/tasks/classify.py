@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -183,7 +184,7 @@ def labels_of(examples: Sequence[Labelled]) -> tuple[str, ...]:
     ('9', '10')
     """
     found = {label for example in examples for label in _set(example.label)}
-    whole = all(label.lstrip("-").isdigit() for label in found)
+    whole = all(re.fullmatch(r"-?[0-9]+", label) for label in found)
     return tuple(sorted(found, key=int if whole else str))
 
 

@@ -220,4 +220,4 @@ def tuning_planner(
 
 
 def _replayed(replay: Callable[[int], Batch], step: int, after: Position, asked: int) -> Planned:
-    return Planned(replay(step), after, asked)
+    return Planned(replay(step), after, asked, aside=True)

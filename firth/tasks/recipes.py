@@ -157,4 +157,9 @@ def frozen_blocks(recipe: Recipe, config: ModelConfig) -> int:
     >>> frozen_blocks(RECIPES["spam"], preset("bert-mini").config)
     2
     """
-    return recipe.freeze * config.layers // 12
+    return recipe.freeze * depth(config) // 12
+
+
+def depth(config: ModelConfig) -> int:
+    """How many blocks a network has; one that is used again in every layer is one."""
+    return 1 if config.shared else config.layers + config.decoder_layers

@@ -26,6 +26,7 @@ from firth.tasks.reading.examples import Translated
 from firth.tasks.reading.files import read_translated
 from firth.tasks.task import NONE, Answer, Columns, Facts, Item, Task, asked, on_empty, reading
 
+ROWS = 64  # texts that are written at once: each needs room for all it may write
 WRITTEN = 128  # tokens of a target, at most
 ARROW = "\n→ "  # between what a decoder reads and what it is to write
 
@@ -97,6 +98,12 @@ class Rewrite(Task):
 
     def outputs(self, network: Transformer, items: Sequence[Item], facts: Facts) -> list[list[int]]:
         """The tokens that are written."""
+        parts = [items[i : i + ROWS] for i in range(0, len(items), ROWS)]
+        return [row for part in parts for row in self._written(network, part, facts)]
+
+    def _written(
+        self, network: Transformer, items: Sequence[Item], facts: Facts
+    ) -> list[list[int]]:
         prompts = [item.rows[0].tokens.tolist() for item in items]
         config, longest = network.config, max(map(len, prompts))
         room = room_in(network.stack) - (0 if config.has_encoder else longest)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import torch
 from firth.adapt.adapted import Adapted, apply
 from firth.adapt.freeze import groups, unfreeze_from
 from firth.adapt.table import strategy as strategy_named
+from firth.errors import Misuse
 from firth.metrics.bootstrap import Figure
 from firth.models.formats.weights import open_weights, write_weights
 from firth.models.initial import initialise
@@ -56,7 +58,9 @@ class Work:
     weights: dict[int, float] | None  # of the labels
     solved: bool  # nothing is left to learn
     ready: bool  # it does the task before it learns
+    solving: float  # seconds that the head's optimum took
     notes: list[str]
+    mishaps: list[str] = field(default_factory=list)  # while it learned
 
     @property
     def network(self) -> Transformer:
@@ -123,8 +127,13 @@ class Work:
         return own
 
     def _thaw(self, state: State) -> None:
-        """ULMFiT: the head alone in the first epoch, then one group of layers more in each."""
-        unfreeze_from(self.network, state.position.epoch, self.heads)
+        """ULMFiT: the head alone, then one group of layers more in each epoch.
+
+        Where the epochs are few, groups are opened faster: half way through, everything learns.
+        """
+        done = self.settings.progress(state.step, state.asked, state.seconds)
+        count = opened(done, state.position.epoch, len(groups(self.network)))
+        unfreeze_from(self.network, count, self.heads)
         _opened(self.adapted, self.adapted.opened)
 
     def keep(self, out: Path) -> None:
@@ -133,7 +142,7 @@ class Work:
             write_weights(out / BEST, {n: p.detach() for n, p in self.learned().items()})
         except OSError:  # a full disk: the checkpoint will say so, too
             (out / BEST).unlink(missing_ok=True)  # those of an earlier validation are not the best
-            self.notes.append("The disk was full: the weights of the best validation are lost.")
+            self.mishaps.append("The disk was full: the weights of the best validation are lost.")
 
     def recall(self, out: Path) -> None:
         """Take the best weights back."""
@@ -161,6 +170,15 @@ def _opened(adapted: Adapted, names: Sequence[str]) -> Adapted:
     return adapted
 
 
+def opened(progress: float, epoch: int, groups: int) -> int:
+    """How many groups of layers learn by now: one more in each epoch, all of them half way through.
+
+    >>> opened(0.3, epoch=1, groups=13), opened(0.3, epoch=9, groups=13)
+    (7, 9)
+    """
+    return max(epoch, int(2 * progress * groups))
+
+
 def set_to_work(
     task: Task,
     strategy: str,
@@ -185,7 +203,9 @@ def set_to_work(
     facts, kind = material.facts, strategy.partition(":")[0]
     named = strategy_named("full" if kind == "probe-then-full" else strategy)
     weights = balanced(material.train, facts) if balance else None
-    solves = kind in SOLVED and is_solvable(task) and not {"layers", "norm"} & set(head)
+    solves = kind in SOLVED and is_solvable(task) and not {"layers", "norm", "bias"} & set(head)
+    if scratch and "masked" in augmented:
+        raise Misuse("A network that begins from nothing can guess no words: --augment masked.")
     options = (PROBE if solves else {}) | dict(head)
     heads = with_head(network, task.head, facts, options, settings.seed)
     if scratch:
@@ -197,8 +217,12 @@ def set_to_work(
     train = augment(material.train, augmented, network, tokenizer, settings.seed)
     items, held = (task.encode(examples, frame, facts) for examples in (train, material.dev))
     notes = [*material.notes, *cautions.of_text(items, frame.source.tokenizer, frame.source.config)]
+    begun = time.monotonic()
     if solves:
         notes.append(solve_head(task, network, items, held, facts, weights))
+    elif kind in SOLVED:
+        notes.append("This head has no optimum that can be solved for: it is learned step by step.")
+    solving = time.monotonic() - begun
     adapted = _opened(apply(network, named, heads=heads, seed=settings.seed), fresh)
     if named.name == "gradual":  # everything will learn, and a step begins with what does by then
         unfreeze_from(network, len(groups(network)), heads)
@@ -218,5 +242,6 @@ def set_to_work(
         weights=weights,
         solved=solves and kind == "probe",
         ready=solves,
+        solving=solving,
         notes=notes,
     )

@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Callable
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from firth.errors import Misuse
@@ -57,10 +58,8 @@ class Log:
         auto = state.step <= FIRST or now - self._last >= OFTEN
         if state.step % self.every if self.every else not auto:
             return
-        mean = {
-            name: sum(terms.get(name, 0.0) for terms in self._since) / len(self._since)
-            for name in self._since[-1]
-        }
+        names = dict.fromkeys(name for terms in self._since for name in terms)
+        mean = {name: fmean(t[name] for t in self._since if name in t) for name in names}
         tokens, seconds = state.tokens - self._tokens, state.seconds - self._seconds
         known = seconds > 0 and self._tokens >= 0  # not right after a resume
         pace = {"tokens_per_second": tokens / seconds, **self.speed(tokens, seconds)}

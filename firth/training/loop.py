@@ -92,6 +92,7 @@ class Planned:
     batch: Batch
     after: Position
     asked: int
+    aside: bool = False  # a step on something else than the run is about
 
 
 @dataclass
@@ -183,7 +184,8 @@ class Loop:
         if not finite:
             return self._not_finite()
         state.skipped = 0
-        self._remember(next(loss for name, loss in terms.items() if name != "loss"))
+        if not planned.aside:
+            self._remember(next(loss for name, loss in terms.items() if name != "loss"))
         really = rate * state.slowed * settings.optimizer.rate
         self.log.step(state, self.progress(state), terms, really, float(norm))
         return True

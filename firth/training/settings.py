@@ -102,7 +102,7 @@ class TuningSettings(Settings):
         default_factory=lambda: OptimizerConfig(rate=2e-5, beta2=0.999, decay=0.01)
     )
     validate_every: float = 0.25
-    patience: int = 4
+    patience: int = 2
     replay: int = 4  # with a text to replay: steps of the task for each step on that text
 
     def __post_init__(self) -> None:

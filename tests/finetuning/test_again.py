@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 import torch
 
-from firth.errors import MismatchError
+from firth.errors import MismatchError, Misuse
 from firth.evaluation import predict
 from firth.finetuning import Tuned, finetune
-from firth.model import load
+from firth.model import export, load
 from firth.text.tokenizer import Tokenizer
 
-from .conftest import save
+from .conftest import QUICK, save
 from .toys import TINY, coloured
 
 STILL = {"rate": 0.0, "steps": 1}  # a run that changes nothing
@@ -74,8 +74,17 @@ def test_other_labels_get_another_head(tune: Callable[..., Tuned], tmp_path: Pat
     assert not old.equal(new)
 
 
-@pytest.mark.parametrize("then", ["full", "lora", "probe"])
-@pytest.mark.parametrize("first", ["lora", "bitfit", "probe", "ia3"])
+@pytest.mark.parametrize(
+    ("first", "then"),
+    [
+        ("lora", "full"),
+        ("lora", "lora"),
+        ("bitfit", "lora"),
+        ("ia3", "probe"),
+        ("probe", "full"),
+        ("probe", "lora"),
+    ],
+)
 def test_an_adapter_is_taught_again(
     first: str, then: str, tokenizer: Tokenizer, tmp_path: Path
 ) -> None:
@@ -126,15 +135,20 @@ def test_an_adapter_knows_its_base_from_anywhere(
 
 
 @pytest.mark.parametrize(
-    ("head", "fields"),
+    ("architecture", "head", "fields"),
     [
-        ({"layers": "2"}, {"label_layers": 2}),
-        ({"pooling": "mean"}, {"pooling": "mean"}),
-        ({"layers": 1, "activation": "relu", "norm": "true"}, {"label_activation": "relu"}),
-        ({"pooling": "last", "layers": 0}, {"pooling": "last", "label_layers": 0}),
+        ("encoder", {"layers": "2"}, {"label_layers": 2}),
+        ("encoder", {"pooling": "mean"}, {"pooling": "mean"}),
+        ("encoder", {"pooling": "last", "layers": 0}, {"pooling": "last", "label_layers": 0}),
+        ("decoder", {"layers": "2"}, {"label_layers": 2}),
+        ("decoder", {"pooling": "mean"}, {"pooling": "mean"}),
+        (
+            "encoder-decoder",
+            {"layers": 1, "activation": "relu", "norm": "true"},
+            {"label_layers": 1},
+        ),
     ],
 )
-@pytest.mark.parametrize("architecture", ALL)
 def test_a_head_as_it_was_asked_for(
     architecture: str,
     head: dict[str, Any],
@@ -159,7 +173,7 @@ def test_a_head_as_it_was_asked_for(
 def test_a_probe_with_layers_learns_them(tune: Callable[..., Tuned]) -> None:
     """Only a plain matrix can be solved for."""
     tuned = tune("encoder", "classify", "sentiment", strategy="probe", changes={"head.layers": 1})
-    assert not any("optimum" in note for note in tuned.notes)
+    assert any("learned step by step" in note for note in tuned.notes)
     assert tuned.steps == 6
 
 
@@ -174,3 +188,23 @@ def test_the_options_of_a_task_travel(tune: Callable[..., Tuned], stories: Path)
     tokenizer = again.tokenizer_needed()
     for answer in predict(again, data=data).answers:
         assert len(tokenizer.encode(answer["text"])) <= 7
+
+
+def test_an_adapter_is_exported_merged(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    """LoRA on a BERT leaves as one plain model that says the same; a prefix cannot be merged."""
+    base = save("bert-tiny", tokenizer, tmp_path / "base")
+    rows = [("good day", "yes"), ("bad day", "no")] * 4
+    train = tmp_path / "train.tsv"
+    train.write_text("text\tlabel\n" + "".join(f"{a}\t{b}\n" for a, b in rows), encoding="utf-8")
+    options = {"task": "classify", "train": train, "dev": train, "changes": QUICK}
+    tuned = finetune(base, out=tmp_path / "lora", strategy="lora", **options)
+    with pytest.raises(Misuse, match="carries an adapter"):
+        load(tuned.path).save(tmp_path / "no")
+    assert export(tuned.path, tmp_path / "hf") == "bert"
+    said, again = (predict(path, data=train).answers for path in (tuned.path, tmp_path / "hf"))
+    for one, other in zip(said, again, strict=True):
+        assert other["scores"] == pytest.approx(one["scores"], abs=1e-5)
+    tuned = finetune(base, out=tmp_path / "prefix", strategy="prefix:4", **options)
+    with pytest.raises(Misuse, match="cannot be merged"):
+        export(tuned.path, tmp_path / "prefixed")
+    assert load(tuned.path).embed(["a good day"]).shape == (1, 32)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import math
 import random
 from collections import Counter
@@ -107,6 +108,18 @@ def test_forgetting(models: dict[str, Path], stories: Path, tmp_path: Path) -> N
     assert noted(alone, "it forgets; a smaller replay=, a smaller rate or a strategy such as lora")
     assert noted(tuned("beside", steps=1, replay=text), "nothing was forgotten")
     assert not noted(tuned("unknown", steps=1), "language model")
+
+
+def test_a_full_disk(run: Callable[..., Tuned], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The best weights cannot be kept: the last ones are, and that is said."""
+
+    def full(path: Path, tensors: Any) -> str:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("firth.tasks.work.write_weights", full)
+    tuned = run(changes={"rate": 3e-3, "steps": 60, "validate_every": 0.5})
+    assert noted(tuned, "The disk was full: the weights of the best validation are lost.")
+    assert tuned.figures["accuracy"].value == 1.0
 
 
 def test_what_losses_say() -> None:

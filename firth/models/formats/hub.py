@@ -43,10 +43,10 @@ SMALL = [
     *("vocab.txt", "vocab.json", "merges.txt"),
     *("spiece.model", "spm.model", "tokenizer.model"),
     *("sentencepiece.model", "sentencepiece.bpe.model"),
-    *("spm.model", "sentencepiece.model"),
     *("modules.json", "sentence_bert_config.json", "config_sentence_transformers.json"),
     *(f"{MODULES}/{CONFIG}", f"{MODULES}/{WHOLE}"),
-    *(ADAPTER_CONFIG, ADAPTER),
+    *(ADAPTER_CONFIG, ADAPTER, "firth.json", "adapter.safetensors"),
+    *("reader/*", "joined/*", "joined/reader/*"),
 ]
 PATIENCE = 1.0  # seconds before progress is worth showing
 

@@ -142,8 +142,8 @@ def _label(value: Any, column: str | None, where: str, numbers: bool, many: bool
         return tuple(dict.fromkeys(label_list(value, where, column)))
     if isinstance(value, list):
         raise InputError(
-            f"{where}: '{column}' is a list of labels where rows before it have one; give every "
-            "row a list, or every row one label."
+            f"{where}: '{column}' is a list of labels where one is wanted; give every row a "
+            "list, or every row one label."
         )
     found = label_text(value, where, column)
     return (found,) if many and found is not None else found
