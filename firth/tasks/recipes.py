@@ -25,7 +25,7 @@ FASTER = {
     "bitfit": 20.0,
     "ia3": 100.0,
     "prefix": 200.0,
-    "prompt": 500.0,
+    "prompt": 125.0,
 }
 BESIDES: dict[str, dict[str, Any]] = {
     "gradual": {"schedule": "slanted", "layer_decay": 1 / 2.6},  # Howard and Ruder 2018, section 3
