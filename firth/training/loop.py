@@ -38,7 +38,10 @@ RETURNS = 3  # times a run may go back
 SLOWER = 0.5  # what the rate is multiplied with then
 OFTEN = 300.0  # seconds between two checkpoints
 STATE = "optimizer."  # before the names of the optimizer's tensors
-MEMORY = ("not enough memory", "can't allocate memory", "could not create a primitive")
+MEMORY = (  # what torch, oneDNN, C++ and the system say when there is none left
+    *("not enough memory", "can't allocate memory", "could not create a primitive"),
+    *("bad_alloc", "Cannot allocate memory"),
+)
 BUCKETS = 50  # parts of a run whose mean losses are remembered
 
 
