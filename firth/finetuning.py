@@ -34,6 +34,7 @@ from firth.runs import (
 from firth.tasks import cautions
 from firth.tasks.augment import copies
 from firth.tasks.heads import drop_language_head
+from firth.tasks.job import TuningJob
 from firth.tasks.material import gather
 from firth.tasks.recipes import (
     frozen_blocks,
@@ -43,37 +44,15 @@ from firth.tasks.recipes import (
     tuning_settings,
 )
 from firth.tasks.table import TASKS, task_named
-from firth.tasks.task import Facts, Task, cannot
+from firth.tasks.task import Task, cannot
 from firth.tasks.work import BEST, Work, set_to_work
 from firth.training.log import Figures, Listener, Log, tensorboard
 from firth.training.loop import Hooks, Loop
 from firth.training.machine import best_device, forget_memory, memory_used
 from firth.training.optim import Optimizer
-from firth.training.settings import TuningSettings, grouped
+from firth.training.settings import grouped
 
 SAVED = ("*model*.safetensors", "adapter.safetensors", f"{JOINED}/*.safetensors")
-
-
-@dataclass(frozen=True, kw_only=True)
-class TuningJob:
-    """Everything that decides a run; with the same data, the same job gives the same bits."""
-
-    model: str
-    task: str
-    recipe: str
-    strategy: str
-    settings: TuningSettings
-    facts: Facts
-    head: dict[str, Any] = field(default_factory=dict)
-    limit: int = 0
-    balance: bool = False
-    augment: str = ""
-    scratch: bool = False
-    decoder: str | None = None  # that the model was joined to
-
-    def to_dict(self) -> dict[str, Any]:
-        """The job as JSON knows it."""
-        return {**asdict(self), "facts": self.facts.to_dict()}
 
 
 @dataclass(frozen=True)
@@ -146,16 +125,7 @@ def finetune(
     """
     out, on, chosen = Path(out), best_device(device), task_named(task)
     forget_memory(on)
-    base = load(model, dtype="float32")
-    writer = load(decoder, dtype="float32") if decoder is not None else None
-    _check_joins(chosen, base, writer)
-    for parent in (base, writer):
-        if parent is not None:
-            _settle(parent)
-    if writer is not None:
-        base = _joined(base, writer, seed)
-    if base.config.architecture not in chosen.architectures:
-        raise cannot(task, base.config.architecture)
+    base, writer = _opened(chosen, model, decoder, seed)
     groups = grouped(changes or {}, ("head", "task"))
     name, row = recipe_for(task, recipe)
     frozen = frozen_blocks(row, base.config)
@@ -200,21 +170,9 @@ def finetune(
     parents = {"model": base} | ({"decoder": writer} if writer is not None else {})
     begun = _lineage(job, parents, {"train": train, "dev": dev, "replay": replay})
     check_place(out, begun, resume)
-    work = set_to_work(
-        chosen,
-        spec,
-        base.network.to(on),
-        base.tokenizer_needed(),
-        material,
-        settings,
-        head=job.head,
-        balance=balance,
-        augmented=augment,
-        scratch=scratch,
-        replay=replay,
-        reader=base.reader_needed(),
-        fresh=crossing(base.network) if writer is not None else (),
-    )
+    fresh = crossing(base.network) if writer is not None else ()
+    reader, tokenizer = base.reader_needed(), base.tokenizer_needed()
+    work = set_to_work(job, base.network.to(on), tokenizer, material, replay, reader, fresh)
     if writer is not None:
         work.notes.append(_said_of_joining(work.network))
     with storage_errors(out, "Free some space or name another place."):
@@ -224,6 +182,23 @@ def finetune(
         with storage_errors(out, "Free some space or name another place."):
             write_json(out / RUN, begun)
         return _tune(job, base, work, out, resume, listener, hooks or Hooks(), begun)
+
+
+def _opened(
+    task: Task, model: str | Path, decoder: str | Path | None, seed: int
+) -> tuple[Model, Model | None]:
+    """The model that learns, joined to a decoder if one is named; and that decoder."""
+    base = load(model, dtype="float32")
+    writer = load(decoder, dtype="float32") if decoder is not None else None
+    _check_joins(task, base, writer)
+    for parent in (base, writer):
+        if parent is not None:
+            _settle(parent)
+    if writer is not None:
+        base = _joined(base, writer, seed)
+    if base.config.architecture not in task.architectures:
+        raise cannot(task.name, base.config.architecture)
+    return base, writer
 
 
 def _check_joins(task: Task, base: Model, writer: Model | None) -> None:

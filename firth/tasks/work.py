@@ -23,10 +23,12 @@ from firth.tasks import cautions
 from firth.tasks.augment import augment
 from firth.tasks.frame import Frame, make_frame
 from firth.tasks.heads import PROBE, with_head
+from firth.tasks.job import TuningJob
 from firth.tasks.material import Material, balanced, tuning_planner
 from firth.tasks.probing import is_solvable, solve_head
 from firth.tasks.replay import Replay
 from firth.tasks.running import in_batches, outputs
+from firth.tasks.table import task_named
 from firth.tasks.task import Answer, Facts, Item, Task
 from firth.text.tokenizer import Tokenizer
 from firth.training.loop import Hooks, State
@@ -180,17 +182,10 @@ def opened(progress: float, epoch: int, groups: int) -> int:
 
 
 def set_to_work(
-    task: Task,
-    strategy: str,
+    job: TuningJob,
     network: Transformer,
     tokenizer: Tokenizer,
     material: Material,
-    settings: TuningSettings,
-    *,
-    head: Mapping[str, Any],
-    balance: bool,
-    augmented: str,
-    scratch: bool,
     replay: str | Path | None,
     reader: Tokenizer | None = None,
     fresh: Sequence[str] = (),
@@ -200,21 +195,23 @@ def set_to_work(
     `reader` is the tokenizer of an encoder that has its own; `fresh`, parameters that no one has
     trained yet, learn with every strategy.
     """
-    facts, kind = material.facts, strategy.partition(":")[0]
-    named = strategy_named("full" if kind == "probe-then-full" else strategy)
-    weights = balanced(material.train, facts) if balance else None
-    solves = kind in SOLVED and is_solvable(task) and not {"layers", "norm", "bias"} & set(head)
-    if scratch and "masked" in augmented:
+    task, settings, facts = task_named(job.task), job.settings, job.facts
+    kind = job.strategy.partition(":")[0]
+    named = strategy_named("full" if kind == "probe-then-full" else job.strategy)
+    weights = balanced(material.train, facts) if job.balance else None
+    shaped = {"layers", "norm", "bias"} & set(job.head)
+    solves = kind in SOLVED and is_solvable(task) and not shaped
+    if job.scratch and "masked" in job.augment:
         raise Misuse("A network that begins from nothing can guess no words: --augment masked.")
-    options = (PROBE if solves else {}) | dict(head)
+    options = (PROBE if solves else {}) | job.head
     heads = with_head(network, task.head, facts, options, settings.seed)
-    if scratch:
+    if job.scratch:
         initialise(network, settings.seed)
     network.eval()
     frame = make_frame(network.config, tokenizer, facts.length, reader)
     text = Replay(replay, frame, int(settings.batch), settings.seed) if replay else None
     known = text.loss(network) if text is not None else 0.0
-    train = augment(material.train, augmented, network, tokenizer, settings.seed)
+    train = augment(material.train, job.augment, network, tokenizer, settings.seed)
     items, held = (task.encode(examples, frame, facts) for examples in (train, material.dev))
     notes = [*material.notes, *cautions.of_text(items, frame.source.tokenizer, frame.source.config)]
     begun = time.monotonic()
