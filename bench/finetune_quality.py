@@ -53,8 +53,8 @@ from finetune_trainer import collator, encoded, opened, run_trainer
 from transformers import AutoTokenizer
 
 import firth
-from firth.evaluation import predict
 from firth.finetuning import finetune
+from firth.prediction import predict
 from firth.tasks.frame import Frame
 from firth.tasks.heads import with_head
 from firth.tasks.table import task_named
@@ -82,9 +82,12 @@ def main() -> None:
     transformers.logging.disable_progress_bar()
     print(", ".join(f"{name} {version(name)}" for name in PACKAGES))
     print(f"threads: {torch.get_num_threads()}, seeds: {options.seeds}")
-    sides: dict[str, Side] = {"firth": partial(run_firth, precision="fp32"), "trainer": run_trainer}
+    sides: dict[str, Side] = {
+        "firth": partial(run_firth, precision="fp32", device=options.device),
+        "trainer": partial(run_trainer, device=options.device),
+    }
     if options.default_precision:
-        sides["default"] = partial(run_firth, precision="auto")
+        sides["default"] = partial(run_firth, precision="auto", device=options.device)
     compared = []
     with tempfile.TemporaryDirectory(prefix="firth-bench-") as folder:
         for name in options.tasks:
@@ -101,7 +104,7 @@ def main() -> None:
         raise SystemExit(1)
 
 
-def run_firth(job: Job, seed: int, out: Path, precision: str) -> Run:
+def run_firth(job: Job, seed: int, out: Path, precision: str, device: str) -> Run:
     """Firth's side: from the files to the dev answers and the saved model."""
     started = time.perf_counter()
     tuned = finetune(
@@ -121,7 +124,7 @@ def run_firth(job: Job, seed: int, out: Path, precision: str) -> Run:
             "patience": 0,
             "precision": precision,
         },
-        device="cpu",
+        device=device,
     )
     seconds = time.perf_counter() - started
     said = predict(tuned.model, data=job.dev).answers  # what the run saw, but did not keep
@@ -225,6 +228,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--data", type=Path, required=True, help="a folder with one for each task")
     parser.add_argument("--tasks", type=_names, default=list(DATA), help=",".join(DATA))
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--device", default="cpu")
     parser.add_argument("--limit", type=int, default=2000, help="training examples; 0: all")
     parser.add_argument("--dev-limit", type=int, default=1000, help="dev examples; 0: all")
     parser.add_argument(

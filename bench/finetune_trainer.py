@@ -25,7 +25,7 @@ from transformers import (
 IGNORED = -100  # the label of what is not asked
 
 
-def run_trainer(job: Job, seed: int, out: Path) -> Run:
+def run_trainer(job: Job, seed: int, out: Path, device: str) -> Run:
     """From the files to the dev answers and the saved model."""
     started = time.perf_counter()
     tokenizer = AutoTokenizer.from_pretrained(MODEL)
@@ -38,7 +38,7 @@ def run_trainer(job: Job, seed: int, out: Path) -> Run:
     transformers.set_seed(seed)
     trainer = Trainer(
         model=opened(job),
-        args=_arguments(job, seed, out),
+        args=_arguments(job, seed, out, device),
         train_dataset=train,
         eval_dataset=dev,
         data_collator=collator(job, tokenizer),
@@ -51,7 +51,7 @@ def run_trainer(job: Job, seed: int, out: Path) -> Run:
     return Run(answers, time.perf_counter() - started)
 
 
-def _arguments(job: Job, seed: int, out: Path) -> TrainingArguments:
+def _arguments(job: Job, seed: int, out: Path, device: str) -> TrainingArguments:
     """What `run_firth` has by default is said here, where this side has another default."""
     return TrainingArguments(
         output_dir=str(out),
@@ -68,7 +68,7 @@ def _arguments(job: Job, seed: int, out: Path) -> TrainingArguments:
         metric_for_best_model="score",
         greater_is_better=True,
         seed=seed,
-        use_cpu=True,
+        use_cpu=device == "cpu",
         report_to="none",
         disable_tqdm=True,
         logging_strategy="no",

@@ -12,12 +12,14 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from firth.errors import FirthError, InputError, MismatchError, Misuse, StorageError
-    from firth.evaluation import evaluate, predict
+    from firth.evaluation import evaluate
     from firth.finetuning import finetune
     from firth.model import Model, export, load
     from firth.models.presets import preset
     from firth.objectives.show import show_objectives
+    from firth.prediction import predict
     from firth.pretraining import pretrain
+    from firth.prompting import prompt
     from firth.text.corpus import Corpus
     from firth.text.preparation import prepare
     from firth.text.readers import Reading
@@ -47,6 +49,7 @@ __all__ = [
     "prepare",
     "preset",
     "pretrain",
+    "prompt",
     "show_objectives",
     "train_tokenizer",
     "write_stories",
@@ -54,12 +57,14 @@ __all__ = [
 
 _HOMES = {
     "firth.errors": ("FirthError", "InputError", "MismatchError", "Misuse", "StorageError"),
-    "firth.evaluation": ("evaluate", "predict"),
+    "firth.evaluation": ("evaluate",),
     "firth.finetuning": ("finetune",),
     "firth.model": ("Model", "export", "load"),
     "firth.models.presets": ("preset",),
     "firth.objectives.show": ("show_objectives",),
+    "firth.prediction": ("predict",),
     "firth.pretraining": ("pretrain",),
+    "firth.prompting": ("prompt",),
     "firth.text.corpus": ("Corpus",),
     "firth.text.preparation": ("prepare",),
     "firth.text.readers": ("Reading",),

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from firth import task_verbs, vector_verbs
+from firth.commands import blank_verbs, prompt_verbs, task_verbs, text_verbs, vector_verbs
+from firth.commands.verbs import AnyModel, Output, assignments, verb
 from firth.errors import Misuse
-from firth.verbs import AnyModel, Output, assignments, verb
 
 if TYPE_CHECKING:
     from firth.text.readers import Reading
@@ -82,7 +82,8 @@ def demo(
     seed: Annotated[int, Option(help="Another seed, other networks.")] = 0,
 ) -> Output:
     """Tell the whole story on the embedded corpus, with results to look at."""
-    from firth import terminal, tour, tour_views
+    from firth import tour
+    from firth.commands import terminal, tour_views
 
     with terminal.progress() as progress:
         made = tour.demo(out, minutes=minutes, words=words, seed=seed, progress=progress)
@@ -96,7 +97,7 @@ def stories(
     seed: Annotated[int, Option(help="Another seed tells other stories.")] = 0,
 ) -> Output:
     """Write the embedded corpus: stories of a small world, and labelled examples for each task."""
-    from firth import terminal
+    from firth.commands import terminal
     from firth.text.stories import write_stories
 
     with terminal.progress() as progress:
@@ -126,7 +127,7 @@ def tokenizer_train(
     workers: Workers = None,
 ) -> Output:
     """Learn a vocabulary from text."""
-    from firth import terminal
+    from firth.commands import terminal
     from firth.text.vocabulary import train_tokenizer
 
     if out.is_file():
@@ -157,7 +158,7 @@ def tokenizer_show(
     text: Annotated[list[str], Option(help="A text to cut; may be given several times.")],
 ) -> Output:
     """Draw how tokenizers cut a text: pieces, ids, tokens per word, unknown tokens."""
-    from firth import terminal
+    from firth.commands import terminal
     from firth.text.tokenizer import Tokenizer
 
     tokenizers = {str(path): Tokenizer.load(path) for path in directories}
@@ -205,7 +206,7 @@ def prepare(
     workers: Workers = None,
 ) -> Output:
     """Tokenise text into shards for training; interrupted and started again, it continues."""
-    from firth import terminal
+    from firth.commands import terminal
     from firth.text.preparation import prepare
 
     with terminal.progress() as progress:
@@ -243,7 +244,7 @@ def objectives(
     seed: Annotated[int, Option(help="Another seed, another example.")] = 0,
 ) -> Output:
     """List the pre-training objectives; with --data, show each as coloured text."""
-    from firth import terminal
+    from firth.commands import terminal
     from firth.objectives.show import show_objectives
     from firth.objectives.table import OBJECTIVES
     from firth.text.shards import Shards
@@ -291,7 +292,7 @@ def pretrain(
     resume: Annotated[bool, Option("--resume", help="Go on where this run stopped.")] = False,
 ) -> Output:
     """Teach a network a text, from nothing or from another model."""
-    from firth import terminal
+    from firth.commands import terminal
     from firth.pretraining import pretrain
 
     with terminal.training() as listener:
@@ -331,7 +332,7 @@ def presets(
     name: Annotated[str | None, Argument(help="Show this one with all its fields.")] = None,
 ) -> Output:
     """List the models that can be pre-trained: shapes with their sources."""
-    from firth import terminal
+    from firth.commands import terminal
     from firth.models.presets import PRESETS, preset
 
     if name is not None:
@@ -345,6 +346,9 @@ verb(app, "tasks")(task_verbs.tasks)
 verb(app, "finetune", opens_models=True)(task_verbs.finetune)
 verb(app, "evaluate", opens_models=True)(task_verbs.evaluate)
 verb(app, "predict", opens_models=True)(task_verbs.predict)
+verb(app, "prompt", opens_models=True)(prompt_verbs.prompt)
+verb(app, "generate", opens_models=True)(text_verbs.generate)
+verb(app, "fill", opens_models=True)(blank_verbs.fill)
 verb(app, "embed", opens_models=True)(vector_verbs.embed)
 verb(app, "search", opens_models=True)(vector_verbs.search)
 

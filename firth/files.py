@@ -6,7 +6,7 @@ import fcntl
 import hashlib
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -42,6 +42,48 @@ def atomic_file(path: Path) -> Iterator[BinaryIO]:
         temporary.unlink(missing_ok=True)
         raise
     sync_directory(path.parent)
+
+
+@contextmanager
+def growing_file(path: Path) -> Iterator[Callable[[str], None]]:
+    """A file that grows line by line under NAME.part, and gets its name once it is complete.
+
+    Whatever ends it before, what was written stays in NAME.part, in whole lines.
+
+    >>> import tempfile; path = Path(tempfile.mkdtemp(), "words.jsonl")
+    >>> with growing_file(path) as write:
+    ...     write("1")
+    ...     path.exists(), part_of(path).read_text()
+    (False, '1\\n')
+    >>> path.read_text(), part_of(path).exists()
+    ('1\\n', False)
+    """
+    part, end = part_of(path), 0
+    with open(part, "wb", buffering=0) as file:
+
+        def write(line: str) -> None:
+            nonlocal end
+            data = memoryview(f"{line}\n".encode())
+            size = len(data)
+            while data:
+                data = data[file.write(data) :]
+            end += size
+
+        try:
+            yield write
+        except BaseException:
+            file.truncate(end)
+            if not end:
+                part.unlink(missing_ok=True)
+            raise
+        os.fsync(file.fileno())
+    os.replace(part, path)
+    sync_directory(path.parent)
+
+
+def part_of(path: Path) -> Path:
+    """Where a file that grows stands until it is complete."""
+    return path.with_name(f"{path.name}.part")
 
 
 def write_array(path: Path, array: NDArray[Any]) -> None:

@@ -48,7 +48,7 @@ from firth.tasks.task import Task, cannot
 from firth.tasks.work import BEST, Work, set_to_work
 from firth.training.log import Figures, Listener, Log, tensorboard
 from firth.training.loop import Hooks, Loop
-from firth.training.machine import best_device, forget_memory, memory_used
+from firth.training.machine import best_device, forget_memory, memory_used, prepare_network
 from firth.training.optim import Optimizer
 from firth.training.settings import grouped
 
@@ -294,6 +294,7 @@ def _tune(
     if settings.track:
         listener = tensorboard(out / "tensorboard", listener)
     log = Log(out / METRICS, settings.log_every, listener, lambda n, s: _speed(n, s, device))
+    prepare_network(work.network, settings)
     optimizer = Optimizer(work.trainee, settings.optimizer)
     own = work.hooks(out, hooks)
     loop = Loop(work.trainee, optimizer, settings, work.plan, out, log, own, device=device)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
 import torch
 
@@ -13,6 +13,8 @@ from firth.adapt.adapted import adapters_on, merge
 from firth.adapt.files import base_of, load_adapter
 from firth.errors import FirthError, MismatchError, Misuse, storage_errors
 from firth.files import write_json
+from firth.inference.completions import Completed, Teller
+from firth.inference.correct import Corrected, correct_all, make_corrector
 from firth.inference.embed import (
     Embedder,
     Floats,
@@ -22,9 +24,10 @@ from firth.inference.embed import (
     embed_tokens,
     make_embedder,
 )
-from firth.inference.fill import Guess, fill
-from firth.inference.generate import continue_text
+from firth.inference.fill import fill_all
+from firth.inference.filler import Filled, Filler, Guess, make_filler
 from firth.inference.search import Hit, Index, open_index, search
+from firth.inference.settings import Generation
 from firth.models.config import ModelConfig
 from firth.models.formats.directory import family_of, read_network, write_network
 from firth.models.formats.gguf import read_gguf
@@ -62,6 +65,7 @@ class Model:
     sentence: Sentence | None = None  # how it makes one vector of a text, where its files say so
     task: Facts | None = None  # what it was taught to do
     reader_tokenizer: Tokenizer | None = None  # of an encoder that has a vocabulary of its own
+    objective: str | None = None  # what it was pre-trained with, where its run says so
 
     @property
     def config(self) -> ModelConfig:
@@ -73,14 +77,62 @@ class Model:
         """How many numbers the network has learned."""
         return count_parameters(self.network)
 
-    def fill(self, text: str, *, top: int = 5) -> list[list[Guess]]:
-        """The likeliest tokens for each mask of a text, best first."""
-        return fill(self.network, self.tokenizer_needed(), text, top=top)
+    def fill(self, text: str, *, top: int = 5, targets: Sequence[str] = ()) -> list[list[Guess]]:
+        """What may stand in each blank of a text ([MASK], <extra_id_0>, ___), best first.
 
-    def generate(self, prompt: str, *, max_new_tokens: int = 40) -> str:
-        """The likeliest continuation of a prompt, without the prompt."""
-        tokenizer, reader = self.tokenizer_needed(), self.reader_needed()
-        return continue_text(self.network, tokenizer, prompt, most=max_new_tokens, reader=reader)
+        With `targets`, how likely just these words are.
+        """
+        return self.fill_texts([text], top=top, targets=targets)[0].blanks
+
+    def fill_texts(
+        self, texts: Sequence[str], *, top: int = 5, targets: Sequence[str] = ()
+    ) -> list[Filled]:
+        """The same for many texts, with the likeliest whole sentences where blanks are several."""
+        filler = self.filler()
+        return fill_all(filler, [filler.read(text) for text in texts], top=top, targets=targets)
+
+    def correct(self, text: str) -> Corrected:
+        """Corrections for words that are unlikely where they stand, and the text with them."""
+        corrector = make_corrector(self.filler())
+        return correct_all(corrector, [text], [corrector.doubts(text)])[0]
+
+    def filler(self) -> Filler:
+        """How this model fills blanks."""
+        return make_filler(self.network, self.tokenizer_needed(), objective=self.objective)
+
+    @overload
+    def generate(self, prompt: str, **settings: Any) -> str: ...
+
+    @overload
+    def generate(self, prompt: Sequence[str], **settings: Any) -> list[str]: ...
+
+    def generate(self, prompt: str | Sequence[str], **settings: Any) -> str | list[str]:
+        """What the model writes behind a prompt, without the prompt; a list of it for a list.
+
+        Settings are those of `Generation`: max_new_tokens=40, temperature=0.8, beams=4, …
+        """
+        if isinstance(prompt, str):
+            return self.completions([prompt], **settings)[0].completions[0].text
+        return [done.completions[0].text for done in self.completions(prompt, **settings)]
+
+    def completions(self, prompts: Sequence[str], **settings: Any) -> list[Completed]:
+        """The same with all completions of each prompt, their tokens, scores and reasons to end."""
+        return list(self.teller(**settings).complete(prompts))
+
+    def stream(self, prompt: str, **settings: Any) -> Iterator[str]:
+        """The completion of a prompt in pieces, as they become certain."""
+        pieces = self.teller(**settings).stream(prompt)
+        return (piece for piece in pieces if isinstance(piece, str))
+
+    def teller(self, **settings: Any) -> Teller:
+        """How this model writes; a setting that is None is as if it were not there."""
+        return Teller(
+            network=self.network,
+            tokenizer=self.tokenizer_needed(),
+            reader=self.reader_needed(),
+            taught=self.task is not None and self.task.task == "seq2seq",
+            settings=Generation.of(settings),
+        )
 
     def embed(
         self,
@@ -239,7 +291,7 @@ def load(
             tokenizer.lowercase()
     network = network.to(device).eval()
     task = _task(path, network.config)
-    return Model(network, tokenizer, path, str(source), sentence, task, reader)
+    return Model(network, tokenizer, path, str(source), sentence, task, reader, _objective(path))
 
 
 def _reader_tokenizer(path: Path, config: ModelConfig) -> Tokenizer | None:
@@ -294,6 +346,14 @@ def _task(path: Path, config: ModelConfig) -> Facts | None:
         length=min(LENGTH, config.context),
         options={name: guess(config) for name, guess in options.items()},
     )
+
+
+def _objective(path: Path) -> str | None:
+    """What a model was pre-trained with, if it is a run of `firth pretrain`."""
+    if not (path / RUN).is_file():
+        return None
+    job = read_run(path)["job"]
+    return job.get("objective") if isinstance(job, dict) else None
 
 
 def export(

@@ -43,7 +43,7 @@ from firth.training.job import Job, plan_job
 from firth.training.log import Figures, Listener, Log, tensorboard
 from firth.training.loop import Hooks, Loop
 from firth.training.losses import Trainee, heads_for, mean_losses
-from firth.training.machine import autocast, best_device, memory_used
+from firth.training.machine import autocast, best_device, memory_used, prepare_network
 from firth.training.material import (
     check_objective,
     frequencies,
@@ -158,12 +158,9 @@ def _train(
     begun: dict[str, Any],
 ) -> Trained:
     device = trainee.device
-    if job.settings.recompute:
-        trainee.network.checkpoint_activations()
-    if job.settings.compile:
-        _compile(trainee.network)
+    prepare_network(trainee.network, job.settings)
     optimizer = Optimizer(trainee, job.settings.optimizer)
-    model = Model(trainee.network, tokenizer, out)
+    model = Model(trainee.network, tokenizer, out, objective=job.objective)
     speed = _speed(job, device)
     if job.settings.track:
         listener = tensorboard(out / "tensorboard", listener)
@@ -257,12 +254,6 @@ def _check_tokenizer(model: Model, tokenizer: Tokenizer, path: str) -> None:
             f"{path} knows {model.config.vocabulary:,} tokens, the shards' tokenizer has "
             f"{len(tokenizer):,}."
         )
-
-
-def _compile(network: Transformer) -> None:
-    for stack in (network.encoder, network.decoder):
-        for block in stack.blocks if stack is not None else ():
-            block.compile(dynamic=True)
 
 
 def _speed(job: Job, device: torch.device) -> Callable[[int, float], Figures]:

@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 
 from firth.drawing import attention_patterns, loss_curve
-from firth.inference.fill import Guess, fill
-from firth.inference.generate import continue_text
+from firth.inference.completions import continue_text
+from firth.inference.fill import fill
+from firth.inference.filler import Guess
 from firth.inference.restore import between, restore
 from firth.models.transformer import Transformer
 from firth.objectives.batch import Batch, Packed

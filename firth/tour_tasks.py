@@ -7,9 +7,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from firth.evaluation import Predictions, predict
 from firth.finetuning import Tuned, finetune
 from firth.metrics.bootstrap import Figure
+from firth.prediction import Predictions, predict
 
 Progress = Callable[[str, int, int], None]
 

@@ -47,14 +47,25 @@ def test_the_lazy_names_are_those_of_the_type_checker() -> None:
 
 # Arrows point down only: a room may import from those to its right.
 FLOORS = [
-    ("cli", "task_verbs", "vector_verbs", "verbs", "tour_views", "task_views", "terminal"),
-    ("tour", "tour_tasks", "drawing", "pretraining", "sweep", "finetuning", "evaluation", "study"),
+    ("cli", "commands"),
+    ("tour", "tour_tasks", "drawing", "pretraining", "sweep", "finetuning", "study"),
+    (
+        "suites",
+        "evaluation",
+        "prediction",
+        "filling",
+        "generating",
+        "prompting",
+        "prompt_material",
+        "prompt_answers",
+        "asking",
+    ),
     ("model", "runs"),
     ("tasks",),
     ("inference",),
     ("training", "adapt"),
     ("text", "objectives", "models", "metrics"),
-    ("workers", "files", "draws", "errors"),
+    ("workers", "streams", "files", "draws", "errors"),
 ]
 
 
@@ -75,6 +86,6 @@ def test_files_stay_small() -> None:
 
 def test_text_needs_no_torch() -> None:
     """Verbs that only read text start at once, and leave the memory to the text."""
-    code = "import sys, firth.cli, firth.terminal; print('torch' in sys.modules)"
+    code = "import sys, firth.cli, firth.commands.terminal; print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"

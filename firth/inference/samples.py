@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from firth.inference.completions import continue_text
 from firth.inference.fill import fill
-from firth.inference.generate import continue_text
 from firth.models.transformer import Transformer
 from firth.text.tokenizer import Tokenizer
 

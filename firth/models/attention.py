@@ -5,11 +5,15 @@
 
 A mask is lowered once for each forward pass to a view, whose `attend` all layers use:
 
+    Even     sequences of one length on a GPU: its fastest kernels
     Packed   variable-length kernels on a GPU, in half precision
     Rows     sequences of similar length as rows: the fast kernels where nothing but causality
              restricts, an explicit mask where padding, a window, a prefix or a bias does
     Across   the same, from the rows of a decoder to those of its encoder
     Cached   new tokens against the keys and values kept of earlier ones
+
+A compiler sees into the first two; the others, whose shapes differ from batch to batch, stay as
+they are.
 """
 
 from __future__ import annotations
@@ -26,6 +30,8 @@ from torch.nn.functional import pad, scaled_dot_product_attention
 
 from firth.models.cache import Cache, Past
 from firth.models.masks import Group, Mask, seen, take
+
+STEP = 2  # lengths that fast kernels for rows are used for are multiples of this
 
 # (…, Q) and (…, L) places -> (…, H, Q, L), added to the scores: T5's bias.
 Bias = Callable[[Tensor, Tensor], Tensor]
@@ -51,22 +57,40 @@ class View(Protocol):
 
 
 def lower(
-    mask: Mask, *, window: int, bias: Bias | None, half: bool, dense: bool = False, past: int = 0
+    mask: Mask,
+    *,
+    window: int,
+    bias: Bias | None,
+    half: bool,
+    terms: bool = False,
+    dense: bool = False,
+    past: int = 0,
 ) -> View:
     """How a stream attends to itself, and to `past` learned places before each sequence.
 
-    `half`: in half precision; `dense`: by explicit masks.
+    `half`: in half precision; `terms` will be added to scores; `dense`: by explicit masks.
     """
-    if half and packs(mask.device) and bias is None and mask.pattern != "prefix" and not past:
+    special = bias is not None or terms or dense or bool(past)
+    plain = not special and mask.pattern != "prefix"
+    if plain and not window and evenly(mask):
+        return Even(mask, mask)
+    if plain and half and packs(mask.device):
         return Packed(mask, mask, window)
     return Rows(mask, window, bias, dense, past)
 
 
 def lower_cross(queries: Mask, memory: Mask, *, half: bool, past: int = 0) -> View:
     """How the stream of a decoder attends to that of its encoder, sequence by sequence."""
-    if half and packs(memory.device) and not past:
+    if not past and evenly(queries) and evenly(memory):
+        return Even(queries, memory)
+    if not past and half and packs(memory.device):
         return Packed(queries, memory, 0)
     return Across(queries, memory, past)
+
+
+def evenly(mask: Mask) -> bool:
+    """Whether a GPU finds sequences of one length, and one of few."""
+    return mask.device.type == "cuda" and mask.rows.even and mask.longest % STEP == 0
 
 
 @cache
@@ -81,11 +105,39 @@ def packs(device: torch.device) -> bool:
     return "window_size" in signature(varlen_attn).parameters
 
 
+class Even:
+    """Sequences of one length, as the rows that they already are."""
+
+    def __init__(self, queries: Mask, keys: Mask) -> None:
+        # As text: then a compiler takes them for constants, and shapes stay simple.
+        self.lengths = str(queries.longest), str(keys.longest)
+        self.causal = queries is keys and queries.pattern == "causal"
+
+    def attend(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        *,
+        scale: float,
+        dropout: float,
+        terms: Terms | None = None,
+        past: Past | None = None,
+    ) -> Tensor:
+        queries, keys = (int(length) for length in self.lengths)
+        q, k = q.to(v.dtype), k.to(v.dtype)  # a norm of queries and keys gives single precision
+        q = q.unflatten(0, (-1, queries))  # (G, L, H, D)
+        k, v = k.unflatten(0, (-1, keys)), v.unflatten(0, (-1, keys))
+        return _softmax(q, k, v, None, scale, dropout, self.causal).flatten(0, 1)
+
+
 class Packed:
     """Sequences end to end, as the variable-length kernels of a GPU take them."""
 
     def __init__(self, queries: Mask, keys: Mask, window: int) -> None:
-        self.queries, self.keys = queries, keys
+        self.starts = queries.starts, keys.starts
+        # No sequence is longer; of few different bounds, one compiled block serves many batches.
+        self.longest = _power_of_two(queries.longest), _power_of_two(keys.longest)
         left = window or -1
         self.window = (left, 0 if queries is keys and queries.pattern == "causal" else left)
 
@@ -109,15 +161,24 @@ class Packed:
             query=q,
             key=k,
             value=v,
-            cu_seq_q=self.queries.starts,
-            cu_seq_k=self.keys.starts,
-            max_q=self.queries.longest,
-            max_k=self.keys.longest,
+            cu_seq_q=self.starts[0],
+            cu_seq_k=self.starts[1],
+            max_q=self.longest[0],
+            max_k=self.longest[1],
             scale=scale,
             window_size=self.window,
         )
         assert isinstance(out, Tensor)
         return out
+
+
+def _power_of_two(number: int) -> int:
+    """The next one up.
+
+    >>> _power_of_two(100), _power_of_two(128)
+    (128, 128)
+    """
+    return 1 << max(0, number - 1).bit_length()
 
 
 class Rows:
@@ -144,6 +205,7 @@ class Rows:
     def _causal(self) -> bool:
         return self.mask.pattern == "causal" and not self.window and not self.past
 
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
     def attend(
         self,
         q: Tensor,
@@ -177,6 +239,7 @@ class Across:
         even = self.memory.even
         self.scores = None if even else self.memory.seen_by_all(past)[:, None, None]
 
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
     def attend(
         self,
         q: Tensor,
@@ -206,6 +269,7 @@ class Cached:
         if bias is not None:
             self.scores = _hide(bias(queries, keys), allowed)
 
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
     def attend(
         self,
         q: Tensor,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
@@ -66,6 +67,8 @@ class Cache:
     lengths: Tensor  # (B,) tokens kept of each sequence
     used: int = 0  # no sequence has more; 0: nothing is kept yet
     memory: Mask | None = field(default=None)  # the encoder's stream
+    shares: int = 1  # so many sequences, side by side, have one source: beams, drawn samples
+    _together: tuple[Mask, Mask] | None = None  # the last step, and the same by source
 
     @classmethod
     def empty(
@@ -111,15 +114,53 @@ class Cache:
         """Where the tokens of a step go, layer by layer."""
         return [Step(slot, mask.owners, places, fresh=not self.used) for slot in self.slots]
 
-    def select(self, rows: Tensor) -> None:
+    def spread(self, count: int) -> None:
+        """Let each sequence go on in so many ways, side by side."""
+        for slot in self.slots:
+            slot.keys = slot.keys.repeat_interleave(count, 0)
+            slot.values = slot.values.repeat_interleave(count, 0)
+        self.lengths = self.lengths.repeat_interleave(count)
+        self.shares *= count
+
+    def by_source(self, mask: Mask) -> Mask:
+        """The tokens of a step, put together where they look at the same source."""
+        if self.shares == 1:
+            return mask
+        if self._together is None or self._together[0] is not mask:
+            lengths = mask.lengths.reshape(-1, self.shares).sum(1)
+            self._together = mask, Mask(lengths, device=mask.device)
+        return self._together[1]
+
+    def select(self, rows: Tensor, since: int = 0) -> None:
         """Keep these sequences, in this order (a beam search moves among them).
 
-        Behind an encoder they must be beams of one source: what is kept of it stays in place.
+        What stands before the place `since` is known to be the same and stays. Behind an encoder,
+        a sequence moves only among those of its source, so what is kept of that stays too.
         """
         for slot in self.slots:
-            slot.keys.copy_(slot.keys[rows])
-            slot.values.copy_(slot.values[rows])
+            for kept in (slot.keys, slot.values):
+                kept[:, since : self.used] = kept[rows, since : self.used]
         self.lengths.copy_(self.lengths[rows])
+
+    def keep(self, sources: Sequence[int]) -> None:
+        """Go on with the sequences of these sources alone."""
+        first = torch.tensor(sources, device=self.lengths.device) * self.shares
+        rows = (first[:, None] + torch.arange(self.shares, device=first.device)).flatten()
+        for slot in self.slots:
+            slot.keys, slot.values = slot.keys[rows], slot.values[rows]
+        self.lengths = self.lengths[rows]
+        if self.memory is None:
+            return
+        lengths = self.memory.lengths
+        for slot in self.slots:
+            if slot.memory is not None:
+                # What is learned to stand before a source is kept with it.
+                longer = lengths + (len(slot.memory[0]) - lengths.sum()) // len(lengths)
+                begins = np.cumsum(longer) - longer
+                places = np.concatenate([begins[i] + np.arange(longer[i]) for i in sources])
+                chosen = torch.from_numpy(places).to(rows.device)
+                slot.memory = slot.memory[0][chosen], slot.memory[1][chosen]
+        self.memory = Mask(lengths[list(sources)], device=self.memory.device)
 
     def advance(self, mask: Mask) -> None:
         """Count the tokens of a step as kept."""

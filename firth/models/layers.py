@@ -81,7 +81,8 @@ class Residual(nn.Module):
         self.dropout = nn.Dropout(config.dropout)
 
     def forward(self, x: Tensor, f: Callable[[Tensor], Tensor]) -> Tensor:
-        return self.outer(x + self.dropout(self.after(f(self.before(x)))))
+        y = self.outer(x + self.dropout(self.after(f(self.before(x)))))
+        return y.to(x.dtype)  # a norm gives single precision where autocast is on
 
 
 class Fused(nn.Linear):

@@ -26,6 +26,17 @@ CLOSE = 0.5
 LONGER = 1.5
 
 
+def as_tensor(
+    values: NDArray[Any] | None, device: torch.device, dtype: torch.dtype | None = None
+) -> Tensor:
+    """An array where the network is; nothing waits for its journey there."""
+    tensor = torch.from_numpy(np.ascontiguousarray(values))
+    tensor = tensor if dtype is None else tensor.to(dtype)
+    if device.type == "cuda":
+        return tensor.pin_memory().to(device, non_blocking=True)
+    return tensor.to(device)
+
+
 class _Take(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, places: Tensor) -> Tensor:
@@ -90,10 +101,7 @@ class Mask:
         return int(self.lengths.max(initial=0))
 
     def _tensor(self, values: NDArray[Any], dtype: torch.dtype = torch.long) -> Tensor:
-        tensor = torch.from_numpy(np.ascontiguousarray(values)).to(dtype)
-        if self.device.type == "cuda":
-            return tensor.pin_memory().to(self.device, non_blocking=True)
-        return tensor.to(self.device)
+        return as_tensor(values, self.device, dtype)
 
     @cached_property
     def starts(self) -> Tensor:
@@ -118,8 +126,11 @@ class Mask:
 
     @cached_property
     def groups(self) -> list[Group]:
-        """The sequences by similar length, each group to be padded to its longest."""
-        if len(self) * self.longest <= LONGER * self.tokens:
+        """The sequences by similar length, each group to be padded to its longest.
+
+        A GPU takes all at once: there, starting one kernel for each group would cost more.
+        """
+        if len(self) * self.longest <= LONGER * self.tokens or self.device.type == "cuda":
             return [self.rows]
         order = np.argsort(-self.lengths, kind="stable")
         sizes, groups, begin = self.lengths[order], [], 0

@@ -166,6 +166,8 @@ class Stack(nn.Module):
             cache.begin(prefix)  # from now on they are like tokens that were kept
         places = mask.offsets + (prefix.length if cache is None else cache.lengths[mask.owners])
         x = self.embedding(x, mask, places, segments)
+        if x.is_cuda and torch.is_autocast_enabled("cuda"):  # half of what blocks read and write
+            x = x.to(torch.get_autocast_dtype("cuda"))
         looks = self._looks(x, mask, places, memory, memory_mask, cache, prefix)
         for i in range(self.layers):
             if layers is not None:
@@ -208,7 +210,8 @@ class Stack(nn.Module):
         across = None
         if memory_mask is not None:
             past = len(prefix.cross[0][0]) if prefix.cross else 0
-            across = lower_cross(mask, memory_mask, half=half, past=past)
+            asking = mask if cache is None else cache.by_source(mask)
+            across = lower_cross(asking, memory_mask, half=half, past=past)
         past = prefix.length if cache is None else 0
         kinds = {
             local: Look(
@@ -240,8 +243,8 @@ class Stack(nn.Module):
         bias = self.relative if isinstance(self.relative, RelativeBias) else None
         if cache is not None and cache.used:
             return Cached(mask, cache, window, bias)
-        fast = half and not isinstance(self.relative, Disentangled)  # no kernel adds its terms
-        return lower(mask, window=window, bias=bias, half=fast, dense=self.dense, past=past)
+        terms, dense = isinstance(self.relative, Disentangled), self.dense
+        return lower(mask, window=window, bias=bias, half=half, terms=terms, dense=dense, past=past)
 
 
 class Transformer(nn.Module):
@@ -347,6 +350,13 @@ class Transformer(nn.Module):
             return head(hidden)
         pooled = pool(hidden, starts, self.config.pooling)
         return head(self.heads["pooler"](pooled) if "pooler" in self.heads else pooled)
+
+    def compile_blocks(self) -> None:
+        """Let torch.compile fuse what happens between the products of matrices."""
+        for stack in (self.encoder, self.decoder):
+            if stack is not None:
+                for module in (stack.embedding, *stack.blocks):
+                    module.compile(dynamic=True)
 
     def checkpoint_activations(self, on: bool = True) -> None:
         """Trade time for memory: keep only what enters a block, and compute it anew."""

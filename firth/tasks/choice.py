@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,14 +14,26 @@ from firth.metrics.bootstrap import Figure
 from firth.metrics.labels import accuracy
 from firth.models.config import ModelConfig
 from firth.models.labels import within
+from firth.models.masks import as_tensor
 from firth.models.transformer import Transformer
 from firth.objectives.batch import Batch
 from firth.tasks.classify import TINY
 from firth.tasks.frame import Frame
 from firth.tasks.reading.examples import Choice
-from firth.tasks.reading.files import read_choices
-from firth.tasks.task import NONE, Answer, Columns, Facts, Item, Task, asked, on_empty, reading
-from firth.training.label_losses import as_tensor
+from firth.tasks.reading.files import each_choice, read_choices
+from firth.tasks.task import (
+    NONE,
+    Answer,
+    Columns,
+    Facts,
+    Item,
+    Task,
+    asked,
+    on_empty,
+    reading,
+    without,
+)
+from firth.text.readers import Bad
 from firth.training.losses import label_scores
 
 
@@ -45,6 +57,16 @@ class Choose(Task):
     ) -> list[Choice]:
         empty = on_empty(labelled)
         return read_choices(path, need_label=labelled, format=format, on_empty=empty, **columns)
+
+    def each(
+        self,
+        path: str | Path,
+        *,
+        format: str | None = None,
+        columns: Columns = NONE,
+        bad: Bad | None = None,
+    ) -> Iterator[Choice]:
+        return each_choice(path, format=format, bad=bad, **without(columns, "label"))
 
     def encode(self, examples: Sequence[Choice], frame: Frame, facts: Facts) -> list[Item]:
         texts = frame.texts([example.text for example in examples])

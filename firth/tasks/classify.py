@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -20,8 +20,9 @@ from firth.objectives.batch import Batch
 from firth.tasks.frame import Frame
 from firth.tasks.reading.columns import place
 from firth.tasks.reading.examples import Labelled
-from firth.tasks.reading.files import read_labelled
+from firth.tasks.reading.files import each_text, read_labelled
 from firth.tasks.task import NONE, Answer, Columns, Facts, Item, Task, asked, on_empty, reading
+from firth.text.readers import Bad
 from firth.training.losses import label_scores
 
 TINY = 1e-12  # the least probability whose logarithm is taken
@@ -48,17 +49,27 @@ class Classify(Task):
         format: str | None = None,
         columns: Columns = NONE,
     ) -> list[Labelled]:
-        texts = tuple(columns[name] for name in ("text", "text_a", "text_b") if name in columns)
         return read_labelled(
             path,
             pair=self.pair,
             numbers=self.numbers,
-            text=texts[0] if len(texts) == 1 else texts or None,
+            text=_named(columns),
             label=columns.get("label"),
             need_label=labelled,
             on_empty=on_empty(labelled),
             format=format,
         )
+
+    def each(
+        self,
+        path: str | Path,
+        *,
+        format: str | None = None,
+        columns: Columns = NONE,
+        bad: Bad | None = None,
+    ) -> Iterator[Labelled]:
+        named = _named(columns)
+        return each_text(path, pair=self.pair, text=named, format=format, bad=bad)
 
     def facts(self, examples: Sequence[Labelled], length: int, options: Mapping[str, Any]) -> Facts:
         labelling = labelling_of(examples, self.numbers)
@@ -168,6 +179,12 @@ class Regress(Classify):
     columns = "text, label · text_a, text_b, label"
     numbers = True
     pair = None
+
+
+def _named(columns: Columns) -> Any:
+    """The column of texts, or the two, that a person has named."""
+    texts = tuple(columns[name] for name in ("text", "text_a", "text_b") if name in columns)
+    return texts[0] if len(texts) == 1 else texts or None
 
 
 def labelling_of(examples: Sequence[Labelled], numbers: bool) -> str:

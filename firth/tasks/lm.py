@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,6 +20,7 @@ from firth.tasks.reading.columns import place
 from firth.tasks.reading.examples import Passage
 from firth.tasks.reading.passages import read_passages
 from firth.tasks.task import NONE, Answer, Columns, Facts, Item, Task, asked, on_empty, reading
+from firth.text.readers import Bad
 from firth.training.losses import AT_ONCE, token_losses
 
 ASSISTANT = ("assistant", "bot", "gpt", "model", "system reply")  # whose turns are learned
@@ -46,6 +47,16 @@ class Continue(Task):
     ) -> list[Passage]:
         return list(read_passages(path, format=format, on_empty=on_empty(labelled), **columns))
 
+    def each(
+        self,
+        path: str | Path,
+        *,
+        format: str | None = None,
+        columns: Columns = NONE,
+        bad: Bad | None = None,
+    ) -> Iterator[Passage]:
+        return read_passages(path, format=format, on_empty="keep", bad=bad, **columns)
+
     def check(self, facts: Facts, examples: Sequence[Passage], path: Path) -> None:
         for example in examples:
             if example.turns and not any(turn.role in ASSISTANT for turn in example.turns):
@@ -59,7 +70,7 @@ class Continue(Task):
         places = any(example.turns for example in examples)
         texts = frame.texts([example.text for example in examples], places=places)
         return [
-            Item(*_rows(text, _learned(example, text), frame))
+            Item(*_rows(text, learned_tokens(example, text), frame))
             for example, text in zip(examples, texts, strict=True)
         ]
 
@@ -111,7 +122,7 @@ def _exp(loss: float, count: float) -> float:
     return float(np.exp(min(loss / max(count, 1.0), 700.0)))
 
 
-def _learned(example: Passage, text: Text) -> Bools:
+def learned_tokens(example: Passage, text: Text) -> Bools:
     """Which tokens of a passage are learned."""
     if not example.turns:
         return np.ones(len(text.tokens), dtype=np.bool_)

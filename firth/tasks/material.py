@@ -18,8 +18,8 @@ from firth.objectives.batch import Batch
 from firth.tasks.reading.sampling import overlap, stratified
 from firth.tasks.task import Example, Facts, Item, Task
 from firth.text.batches import Position, in_order
-from firth.training.loop import Planned, State
 from firth.training.settings import TuningSettings, typed, unknown
+from firth.training.state import Planned, State
 
 HELD_OUT = 0.1  # of the training data, where there are no others to validate on
 MOST_HELD_OUT = 1000

@@ -20,10 +20,10 @@ from numpy.typing import NDArray
 
 from firth.draws import Floats
 from firth.models.labels import LabelHead, pool
+from firth.models.masks import as_tensor
 from firth.models.transformer import Transformer
 from firth.tasks.running import in_batches
 from firth.tasks.task import Facts, Item, Task
-from firth.training.label_losses import as_tensor
 from firth.training.losses import run
 
 STRENGTHS = (0.01, 0.1, 1.0, 10.0)  # inverse weights of the penalty

@@ -11,7 +11,7 @@ from firth.adapt.table import strategy as strategy_named
 from firth.errors import Misuse
 from firth.models.config import ModelConfig
 from firth.training.losses import AT_ONCE
-from firth.training.machine import precise
+from firth.training.machine import suited
 from firth.training.settings import TuningSettings
 
 WIDTH = 768  # of the models the recipes were made for
@@ -106,7 +106,7 @@ def tuning_settings(
         steps = math.ceil(examples / batch * settings.epochs)
         steps += steps // settings.replay if replay else 0
         settings = replace(settings, steps=max(1, steps))
-    return precise(settings, device)
+    return suited(settings, device)
 
 
 def places_taken(spec: str) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -23,8 +23,20 @@ from firth.models.transformer import Transformer
 from firth.objectives.batch import Batch, Packed
 from firth.tasks.frame import Frame, Framed, Text
 from firth.tasks.reading.examples import Translated
-from firth.tasks.reading.files import read_translated
-from firth.tasks.task import NONE, Answer, Columns, Facts, Item, Task, asked, on_empty, reading
+from firth.tasks.reading.files import each_source, read_translated
+from firth.tasks.task import (
+    NONE,
+    Answer,
+    Columns,
+    Facts,
+    Item,
+    Task,
+    asked,
+    on_empty,
+    reading,
+    without,
+)
+from firth.text.readers import Bad
 
 ROWS = 64  # texts that are written at once: each needs room for all it may write
 WRITTEN = 128  # tokens of a target, at most
@@ -54,6 +66,16 @@ class Rewrite(Task):
     ) -> list[Translated]:
         empty = on_empty(labelled)
         return read_translated(path, need_target=labelled, format=format, on_empty=empty, **columns)
+
+    def each(
+        self,
+        path: str | Path,
+        *,
+        format: str | None = None,
+        columns: Columns = NONE,
+        bad: Bad | None = None,
+    ) -> Iterator[Translated]:
+        return each_source(path, format=format, bad=bad, **without(columns, "target"))
 
     def facts(
         self, examples: Sequence[Translated], length: int, options: Mapping[str, Any]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
@@ -20,8 +20,9 @@ from firth.models.transformer import Transformer
 from firth.objectives.batch import Batch, Prediction
 from firth.tasks.frame import Frame, Span
 from firth.tasks.reading.examples import Question
-from firth.tasks.reading.squad import read_questions
+from firth.tasks.reading.squad import each_question, read_questions
 from firth.tasks.task import NONE, Answer, Columns, Facts, Item, Task, on_empty, reading
+from firth.text.readers import Bad
 from firth.training.losses import label_scores
 
 QUESTION = 64  # tokens of a question, at most
@@ -61,6 +62,16 @@ class Ask(Task):
     ) -> list[Question]:
         empty = on_empty(labelled)
         return read_questions(path, need_answers=labelled, format=format, on_empty=empty)
+
+    def each(
+        self,
+        path: str | Path,
+        *,
+        format: str | None = None,
+        columns: Columns = NONE,
+        bad: Bad | None = None,
+    ) -> Iterator[Question]:
+        return each_question(path, format=format, bad=bad)
 
     def facts(self, examples: Sequence[Question], length: int, options: Mapping[str, Any]) -> Facts:
         plain = super().facts(examples, length, options)

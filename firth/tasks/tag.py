@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
@@ -20,9 +20,21 @@ from firth.objectives.batch import Batch
 from firth.tasks.classify import TINY
 from firth.tasks.frame import Frame, Text
 from firth.tasks.reading.columns import place
-from firth.tasks.reading.conll import read_tagged
+from firth.tasks.reading.conll import each_sentence, read_tagged
 from firth.tasks.reading.examples import Tagged
-from firth.tasks.task import NONE, Answer, Columns, Facts, Item, Task, asked, on_empty, reading
+from firth.tasks.task import (
+    NONE,
+    Answer,
+    Columns,
+    Facts,
+    Item,
+    Task,
+    asked,
+    on_empty,
+    reading,
+    without,
+)
+from firth.text.readers import Bad
 from firth.training.losses import label_scores
 
 OUTSIDE = "O"
@@ -64,6 +76,16 @@ class Tag(Task):
     ) -> list[Tagged]:
         empty = on_empty(labelled)
         return read_tagged(path, need_tags=labelled, format=format, on_empty=empty, **columns)
+
+    def each(
+        self,
+        path: str | Path,
+        *,
+        format: str | None = None,
+        columns: Columns = NONE,
+        bad: Bad | None = None,
+    ) -> Iterator[Tagged]:
+        return each_sentence(path, format=format, bad=bad, **without(columns, "tags"))
 
     def facts(self, examples: Sequence[Tagged], length: int, options: Mapping[str, Any]) -> Facts:
         tags = {tag for example in examples for tag in example.tags or ()}

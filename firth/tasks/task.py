@@ -12,7 +12,7 @@ figures   answers           -> what they are worth
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from types import MappingProxyType
@@ -28,6 +28,7 @@ from firth.models.transformer import Transformer
 from firth.objectives.batch import Batch, Packed, Prediction
 from firth.tasks.frame import Frame, Framed
 from firth.tasks.reading.columns import OnEmpty
+from firth.text.readers import Bad
 
 Answer = dict[str, Any]
 Example = Any  # one of the dataclasses of `examples.py`
@@ -98,6 +99,20 @@ class Task(ABC):
     ) -> list[Example]:
         """The examples in a file; without `labelled`, labels may be missing and texts empty."""
 
+    def each(
+        self,
+        path: str | Path,
+        *,
+        format: str | None = None,
+        columns: Columns = NONE,
+        bad: Bad | None = None,
+    ) -> Iterator[Example]:
+        """The examples in a file one after the other, to be answered: nobody looks at labels.
+
+        A row that cannot be read is told to `bad`, and the others follow.
+        """
+        return iter(self.read(path, labelled=False, format=format, columns=columns))
+
     def facts(self, examples: Sequence[Example], length: int, options: Mapping[str, Any]) -> Facts:
         """What must be known of the training data."""
         return Facts(task=self.name, length=length, options=dict(options))
@@ -154,6 +169,11 @@ class Task(ABC):
 def on_empty(labelled: bool) -> OnEmpty:
     """An empty text is nothing to learn from, but may be asked about."""
     return "refuse" if labelled else "keep"
+
+
+def without(columns: Columns, *roles: str) -> Columns:
+    """The names of columns, but for some roles."""
+    return {role: name for role, name in columns.items() if role not in roles}
 
 
 def packed(rows: Sequence[Framed]) -> Packed:

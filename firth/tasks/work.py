@@ -31,10 +31,11 @@ from firth.tasks.running import in_batches, outputs
 from firth.tasks.table import task_named
 from firth.tasks.task import Answer, Facts, Item, Task
 from firth.text.tokenizer import Tokenizer
-from firth.training.loop import Hooks, State
+from firth.training.loop import Hooks
 from firth.training.losses import AT_ONCE, Trainee, mean_losses
 from firth.training.machine import autocast
 from firth.training.settings import TuningSettings
+from firth.training.state import State
 
 BEST = "best.safetensors"  # the weights of the best validation, while a run goes on
 SOLVED = ("probe", "probe-then-full")

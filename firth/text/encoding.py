@@ -125,10 +125,7 @@ def encode_documents(lookup: Lookup, texts: Sequence[str]) -> Passage:
     follows 。 without a space gets Unigram's ▁ in front: the one exception.)
     """
     sentences = [list(_sentences(text)) for text in texts]
-    if lookup.cuts:
-        tokens, lengths = lookup.encode(list(chain.from_iterable(sentences)))
-    else:
-        tokens, lengths = _encode_whole(lookup.backend, texts, sentences)
+    tokens, lengths = encode_parts(lookup, sentences)
     bounds = np.cumsum([0, *map(len, sentences)])
     documents = np.diff(np.cumsum([0, *lengths])[bounds])
     return Passage(
@@ -136,6 +133,15 @@ def encode_documents(lookup: Lookup, texts: Sequence[str]) -> Passage:
         documents[documents > 0],
         lengths[lengths > 0],
     )
+
+
+def encode_parts(
+    lookup: Lookup, texts: Sequence[Sequence[str]]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The tokens of texts that are given in parts, end to end, and how many each part has."""
+    if lookup.cuts:
+        return lookup.encode(list(chain.from_iterable(texts)))
+    return _encode_whole(lookup.backend, ["".join(parts) for parts in texts], texts)
 
 
 def _encode_whole(

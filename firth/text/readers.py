@@ -7,9 +7,7 @@ is cut.
 
 from __future__ import annotations
 
-import bz2
 import glob
-import gzip
 import io
 import json
 import lzma
@@ -26,7 +24,15 @@ from pathlib import Path
 from typing import Any, BinaryIO, Literal, cast
 
 from firth.errors import InputError, Misuse
-from firth.text.tables import Table, csv_table, named_fields, parquet_table, tsv_table
+from firth.text.compression import COMPRESSIONS
+from firth.text.tables import (
+    Table,
+    csv_table,
+    dataset_rows,
+    named_fields,
+    parquet_table,
+    tsv_table,
+)
 
 LONGEST = 2 << 20
 LONGEST_ROW = 16 << 20
@@ -35,6 +41,7 @@ INVALID = re.compile("[\ud800-\udfff]")  # what `surrogateescape` makes of a byt
 Convention = Literal["block", "line", "file", "row"]
 Tally = Counter[str]  # what was repaired or skipped on the way
 Row = tuple[int, dict[str, Any]]  # where it stands, what its fields hold
+Bad = Callable[[InputError], None]  # is told of a row that cannot be read; the next one follows
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,8 +57,8 @@ class Reading:
 
 
 Reader = Callable[[str, BinaryIO, Reading, Tally], Iterator[str]]
-RowReader = Callable[[str, BinaryIO, Reading, Tally], Iterator[Row]]
-TableReader = Callable[[str, BinaryIO, Reading, Tally], Table]
+RowReader = Callable[[str, BinaryIO, Reading, Tally, Bad | None], Iterator[Row]]
+TableReader = Callable[[str, BinaryIO, Reading, Tally, Bad | None], Table]
 
 
 @dataclass(frozen=True)
@@ -93,18 +100,24 @@ class Source:
                     continue
                 yield from islice(_parts(text, tally), 1 if reading.documents == "row" else None)
 
-    def rows(self, raw: BinaryIO, reading: Reading, tally: Tally) -> Iterator[Row]:
+    def rows(
+        self, raw: BinaryIO, reading: Reading, tally: Tally, bad: Bad | None = None
+    ) -> Iterator[Row]:
         """All fields of each row, with the line it begins in (Parquet, datasets: its number)."""
         if self.format == "datasets":
-            yield from enumerate(_dataset_rows(self.name), 1)
+            yield from enumerate(dataset_rows(self.name), 1)
             return
         with self._stream(raw) as stream:
-            yield from ROWS[self.format](self.name, stream, reading, tally)
+            yield from ROWS[self.format](self.name, stream, reading, tally, bad)
 
-    def lines(self, raw: BinaryIO, reading: Reading, tally: Tally) -> Iterator[tuple[int, str]]:
+    def lines(
+        self, raw: BinaryIO, reading: Reading, tally: Tally, bad: Bad | None = None
+    ) -> Iterator[tuple[int, str]]:
         """The lines as they are, numbered from 1."""
         with self._stream(raw) as stream:
-            yield from _lines(self.name, stream, reading, tally, cut=False)
+            for number, line in _lines(self.name, stream, reading, tally, cut=False, bad=bad):
+                if _is_sound(line):
+                    yield number, line
 
     def content(self, raw: BinaryIO, most: int) -> bytes:
         """All bytes at once, decompressed; more than `most` are refused."""
@@ -202,10 +215,14 @@ def _read_text(name: str, stream: BinaryIO, reading: Reading, tally: Tally) -> I
     yield from (row["text"] for _, row in _text_rows(name, stream, reading, tally))
 
 
-def _text_rows(name: str, stream: BinaryIO, reading: Reading, tally: Tally) -> Iterator[Row]:
+def _text_rows(
+    name: str, stream: BinaryIO, reading: Reading, tally: Tally, bad: Bad | None = None
+) -> Iterator[Row]:
     block: list[str] = []
     size, begin = 0, 1
-    for number, line in _lines(name, stream, reading, tally, cut=True):
+    for number, line in _lines(name, stream, reading, tally, cut=True, bad=bad):
+        if not _is_sound(line):
+            continue
         blank = not line or line.isspace()
         full = size + len(line) > LONGEST
         ends = reading.documents == "line" or (blank and reading.documents == "block")
@@ -232,9 +249,12 @@ def _read_rows(name: str, stream: BinaryIO, reading: Reading, tally: Tally) -> I
 
 
 def _lines(
-    name: str, stream: BinaryIO, reading: Reading, tally: Tally, cut: bool
+    name: str, stream: BinaryIO, reading: Reading, tally: Tally, cut: bool, bad: Bad | None = None
 ) -> Iterator[tuple[int, str]]:
-    """Numbered lines as text; invalid bytes are replaced and counted, or named if strict."""
+    """Numbered lines as text; invalid bytes are replaced and counted, or named if strict.
+
+    With `bad` they are told and stay in the line, for it to be passed over with the whole row.
+    """
     offset, number = 0, 1
     for raw in _raw_lines(stream) if cut else iter(partial(stream.readline, LONGEST_ROW), b""):
         if not cut and len(raw) == LONGEST_ROW and not raw.endswith(b"\n"):
@@ -242,17 +262,27 @@ def _lines(
         try:
             line = raw.decode()
         except UnicodeDecodeError as error:
+            line, replaced = raw.decode("utf-8", "surrogateescape"), 0
             if reading.strict:
-                raise InputError(
+                complaint = InputError(
                     f"{name} line {number}: byte {offset + error.start} of the file is not UTF-8; "
                     "convert it with iconv."
-                ) from error
-            line, replaced = INVALID.subn("\ufffd", raw.decode("utf-8", "surrogateescape"))
+                )
+                if bad is None:
+                    raise complaint from error
+                bad(complaint)
+            else:
+                line, replaced = INVALID.subn("\ufffd", line)
             tally["invalid bytes replaced"] += replaced
         yield number, line.removeprefix("\ufeff") if offset == 0 else line
         offset += len(raw)
         if raw.endswith(b"\n"):
             number += 1
+
+
+def _is_sound(text: str) -> bool:
+    """Whether nothing of a text was left undecoded."""
+    return text.isascii() or not INVALID.search(text)
 
 
 def _raw_lines(stream: BinaryIO) -> Iterator[bytes]:
@@ -293,19 +323,31 @@ def _refuse_binary(name: str, stream: BinaryIO) -> None:
 # ---- rows -------------------------------------------------------------------------------------
 
 
-def _json_rows(name: str, stream: BinaryIO, reading: Reading, tally: Tally) -> Iterator[Row]:
-    for number, line in _lines(name, stream, reading, tally, cut=False):
-        if not line.strip():
+def _json_rows(
+    name: str, stream: BinaryIO, reading: Reading, tally: Tally, bad: Bad | None = None
+) -> Iterator[Row]:
+    for number, line in _lines(name, stream, reading, tally, cut=False, bad=bad):
+        if not line.strip() or not _is_sound(line):
             continue
         try:
-            row = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            reason = error.msg if isinstance(error, json.JSONDecodeError) else error
-            raise InputError(f"{name} line {number} is not JSON: {reason}.") from error
-        if not isinstance(row, dict):
-            what = type(row).__name__
-            raise InputError(f"{name} line {number} is not a JSON object but {what}.")
-        yield number, row
+            row = _json_object(line, f"{name} line {number}")
+        except InputError as error:
+            if bad is None:
+                raise
+            bad(error)
+        else:
+            yield number, row
+
+
+def _json_object(line: str, where: str) -> dict[str, Any]:
+    try:
+        row = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        reason = error.msg if isinstance(error, json.JSONDecodeError) else error
+        raise InputError(f"{where} is not JSON: {reason}.") from error
+    if not isinstance(row, dict):
+        raise InputError(f"{where} is not a JSON object but {type(row).__name__}.")
+    return row
 
 
 def _read_json_lines(name: str, stream: BinaryIO, reading: Reading, tally: Tally) -> Iterator[str]:
@@ -316,21 +358,21 @@ def _read_json_lines(name: str, stream: BinaryIO, reading: Reading, tally: Tally
         yield text_field(where, row[reading.column], reading, tally)
 
 
-def _csv_table(name: str, stream: BinaryIO, reading: Reading, tally: Tally) -> Table:
-    lines = (line for _, line in _lines(name, stream, reading, tally, cut=False))
-    return csv_table(name, lines, LONGEST_ROW)
+def _lines_as(make: Callable[[str, Iterable[str], int, Bad | None], Table]) -> TableReader:
+    """A table whose rows stand on lines; a row with bytes that are not UTF-8 was told already."""
 
+    def read(name: str, stream: BinaryIO, reading: Reading, tally: Tally, bad: Bad | None) -> Table:
+        lines = (line for _, line in _lines(name, stream, reading, tally, cut=False, bad=bad))
+        return (row for row in make(name, lines, LONGEST_ROW, bad) if all(map(_is_sound, row[1])))
 
-def _tsv_table(name: str, stream: BinaryIO, reading: Reading, tally: Tally) -> Table:
-    lines = (line for _, line in _lines(name, stream, reading, tally, cut=False))
-    return tsv_table(name, lines, LONGEST_ROW)
+    return read
 
 
 def _column_of(table: TableReader) -> Reader:
     """A reader of the one column that holds the text."""
 
     def read(name: str, stream: BinaryIO, reading: Reading, tally: Tally) -> Iterator[str]:
-        rows = table(name, stream, reading, tally)
+        rows = table(name, stream, reading, tally, None)
         line, header = next(rows, (1, [reading.column]))
         if reading.column not in header:
             raise InputError(_no_column(f"{name} line {line}", reading.column, header))
@@ -353,25 +395,8 @@ def _rows_of(table: TableReader) -> RowReader:
     return lambda name, *how: named_fields(name, table(name, *how))
 
 
-def _dataset_rows(name: str) -> Iterator[dict[str, Any]]:
-    """Rows of a `datasets` name: NAME, NAME:SPLIT or NAME:CONFIG:SPLIT, streamed."""
-    try:
-        import datasets
-    except ImportError as error:
-        raise Misuse(
-            f"datasets:{name} needs the `datasets` library: pip install 'firth[datasets]'."
-        ) from error
-    path, *rest = name.split(":")
-    split, config = (rest[-1] if rest else "train"), (rest[0] if len(rest) > 1 else None)
-    try:
-        return iter(datasets.load_dataset(path, config, split=split, streaming=True))
-    except Exception as error:  # whatever the hub, the network or the data set complains of
-        reason = str(error).strip().split("\n")[0].rstrip(".")
-        raise InputError(f"The data set {name} cannot be loaded: {reason}.") from error
-
-
 def _read_dataset(name: str, reading: Reading, tally: Tally) -> Iterator[str]:
-    for number, row in enumerate(_dataset_rows(name), 1):
+    for number, row in enumerate(dataset_rows(name), 1):
         if reading.column not in row:
             raise InputError(_no_column(f"datasets:{name}", reading.column, row))
         yield text_field(f"datasets:{name} row {number}", row[reading.column], reading, tally)
@@ -399,18 +424,12 @@ def _no_column(where: str, column: str, columns: Iterable[str]) -> str:
     return f"{where} has no field '{column}' (it has {there}); name the right one with --column."
 
 
-def _zstandard(stream: BinaryIO) -> BinaryIO:
-    import pyarrow as pa
-
-    return cast(BinaryIO, io.BufferedReader(pa.CompressedInputStream(stream, "zstd"), 1 << 20))
-
-
 FORMATS: dict[str, Reader] = {
     "txt": _read_text,
     "md": _read_text,
     "jsonl": _read_json_lines,
-    "csv": _column_of(_csv_table),
-    "tsv": _column_of(_tsv_table),
+    "csv": _column_of(_lines_as(csv_table)),
+    "tsv": _column_of(_lines_as(tsv_table)),
     "parquet": _read_parquet,
 }
 
@@ -418,15 +437,7 @@ ROWS: dict[str, RowReader] = {
     "txt": _text_rows,
     "md": _text_rows,
     "jsonl": _json_rows,
-    "csv": _rows_of(_csv_table),
-    "tsv": _rows_of(_tsv_table),
+    "csv": _rows_of(_lines_as(csv_table)),
+    "tsv": _rows_of(_lines_as(tsv_table)),
     "parquet": _rows_of(lambda name, stream, *_: parquet_table(name, stream)),
-}
-
-COMPRESSIONS: dict[str, Callable[[BinaryIO], BinaryIO]] = {
-    "": lambda stream: stream,
-    ".gz": lambda stream: cast(BinaryIO, gzip.GzipFile(fileobj=stream)),
-    ".bz2": lambda stream: cast(BinaryIO, bz2.BZ2File(stream)),
-    ".xz": lambda stream: cast(BinaryIO, lzma.LZMAFile(stream)),
-    ".zst": _zstandard,
 }

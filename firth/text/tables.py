@@ -7,25 +7,26 @@ import io
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, BinaryIO, cast
 
-from firth.errors import InputError
+from firth.errors import InputError, Misuse
 
 Table = Iterator[tuple[int, Sequence[Any]]]
+Bad = Callable[[InputError], None] | None  # is told of a bad row; without it that is the end
 
 
-def csv_table(name: str, lines: Iterable[str], longest: int) -> Table:
+def csv_table(name: str, lines: Iterable[str], longest: int, bad: Bad = None) -> Table:
     """Comma-separated values; no field is longer than `longest` characters.
 
     >>> list(csv_table("a.csv", ["text,label\\n", '"on two\\n', 'lines",x\\n', "y,z\\n"], 99))
     [(1, ['text', 'label']), (2, ['on two\\nlines', 'x']), (4, ['y', 'z'])]
     """
     advice = "put quotation marks around a field that holds commas"
-    return _numbered(name, csv.reader(lines, strict=True), longest, advice)
+    return _numbered(name, csv.reader(lines, strict=True), longest, advice, bad)
 
 
-def tsv_table(name: str, lines: Iterable[str], longest: int) -> Table:
+def tsv_table(name: str, lines: Iterable[str], longest: int, bad: Bad = None) -> Table:
     """Tab-separated values, as GLUE and most corpora write them: a quotation mark is text.
 
     >>> list(tsv_table("a.tsv", ["text\\tlabel\\n", '" No " , he said\\t0\\n'], 99))
@@ -33,23 +34,33 @@ def tsv_table(name: str, lines: Iterable[str], longest: int) -> Table:
     """
     advice = "a field of a TSV file holds no tab and no line break (one of a CSV file may)"
     rows = csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE)
-    return _numbered(name, rows, longest, advice)
+    return _numbered(name, rows, longest, advice, bad)
 
 
-def _numbered(name: str, rows: Any, longest: int, advice: str) -> Table:
+def _numbered(name: str, rows: Any, longest: int, advice: str, bad: Bad) -> Table:
     csv.field_size_limit(longest)
-    width, begin = 0, 1
-    try:
-        for row in rows:
-            width = width or len(row)
-            if row and len(row) != width:
-                counts = f"{len(row)} fields where the header has {width}"
-                raise InputError(f"{name} line {rows.line_num}: {counts}; {advice}.")
-            if row:
-                yield begin, row
-            begin = rows.line_num + 1
-    except csv.Error as error:
-        raise InputError(f"{name} line {rows.line_num}: {error}.") from error
+    width = 0
+    while True:
+        begin = rows.line_num + 1
+        try:
+            row = next(rows, None)
+        except csv.Error as error:
+            complaint = InputError(f"{name} line {rows.line_num}: {error}.")
+            if bad is None or rows.line_num > begin:  # an open quotation mark hides other rows
+                raise complaint from error
+            bad(complaint)
+            continue
+        if row is None:
+            return
+        width = width or len(row)
+        if row and len(row) != width:
+            counts = f"{len(row)} fields where the header has {width}"
+            complaint = InputError(f"{name} line {rows.line_num}: {counts}; {advice}.")
+            if bad is None:
+                raise complaint
+            bad(complaint)
+        elif row:
+            yield begin, row
 
 
 def parquet_table(name: str, stream: BinaryIO, column: str | None = None) -> Table:
@@ -87,3 +98,20 @@ def named_fields(name: str, table: Table) -> Iterator[tuple[int, dict[str, Any]]
         raise InputError(f"{name}: two columns are called {twice[0][:30]!r}; rename one.")
     for number, row in table:
         yield number, dict(zip(names, row, strict=True))
+
+
+def dataset_rows(name: str) -> Iterator[dict[str, Any]]:
+    """Rows of a `datasets` name: NAME, NAME:SPLIT or NAME:CONFIG:SPLIT, streamed."""
+    try:
+        import datasets
+    except ImportError as error:
+        raise Misuse(
+            f"datasets:{name} needs the `datasets` library: pip install 'firth[datasets]'."
+        ) from error
+    path, *rest = name.split(":")
+    split, config = (rest[-1] if rest else "train"), (rest[0] if len(rest) > 1 else None)
+    try:
+        return iter(datasets.load_dataset(path, config, split=split, streaming=True))
+    except Exception as error:  # whatever the hub, the network or the data set complains of
+        reason = str(error).strip().split("\n")[0].rstrip(".")
+        raise InputError(f"The data set {name} cannot be loaded: {reason}.") from error

@@ -1,19 +1,28 @@
 """Cross-entropy over a large vocabulary without ever holding all of its scores.
 
-    P  positions     E  width     V  vocabulary
+    P  positions     R  of them at a time     E  width     V  vocabulary
 
 Scores are made for some rows at a time, and their gradient with them, so that no tensor of
-(positions x vocabulary) numbers exists in full precision.
+(positions x vocabulary) numbers exists in full precision. On a GPU one kernel does what lies
+between the products of matrices (`fused_scores.py`), and the vocabulary is padded, so that every
+row of scores begins where the matrix units want it; what is padded has no share in anything.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
-SCORES = 1 << 24  # numbers held at a time
+from firth.training.fused_scores import score_in_place
+
+SCORES = {"cpu": 1 << 24, "cuda": 1 << 29}  # numbers held at a time
+ALIGNED = {"cpu": 1, "cuda": 64}  # the vocabulary is padded to a multiple of this
+
+Scored = tuple[Tensor, Tensor, Tensor | None]  # loss, how many are right, gradient (R, V)
 
 
 class _CrossEntropy(torch.autograd.Function):
@@ -21,67 +30,82 @@ class _CrossEntropy(torch.autograd.Function):
     def forward(
         ctx: Any, hidden: Tensor, matrix: Tensor, bias: Tensor | None, targets: Tensor
     ) -> tuple[Tensor, Tensor]:
-        dtype = hidden.dtype
-        if torch.is_autocast_enabled(hidden.device.type):
-            dtype = torch.get_autocast_dtype(hidden.device.type)
+        dtype, device, words = hidden.dtype, hidden.device, len(matrix)
+        if torch.is_autocast_enabled(device.type):
+            dtype = torch.get_autocast_dtype(device.type)
         wants = hidden.requires_grad or matrix.requires_grad
         wide = torch.promote_types(hidden.dtype, torch.float32)
-        with torch.autocast(hidden.device.type, enabled=False):
-            h, w = hidden.to(dtype), matrix.to(dtype)
-            loss = torch.zeros((), dtype=wide, device=hidden.device)
-            right = torch.zeros((), dtype=torch.long, device=hidden.device)
+        more = -words % ALIGNED[device.type]
+        with torch.autocast(device.type, enabled=False):
+            h, w = hidden.to(dtype), pad(matrix.to(dtype), (0, 0, 0, more))
+            shift = pad(bias, (0, more)) if bias is not None else None
+            loss = torch.zeros((), dtype=wide, device=device)
+            right = torch.zeros((), dtype=torch.long, device=device)
             gradients = (
                 torch.empty_like(hidden) if wants else None,
-                torch.zeros(matrix.shape, dtype=wide, device=matrix.device) if wants else None,
-                torch.zeros_like(bias, dtype=wide) if wants and bias is not None else None,
+                torch.zeros(w.shape, dtype=wide, device=device) if wants else None,
+                torch.zeros_like(shift, dtype=wide) if wants and shift is not None else None,
             )
-            rows = max(1, SCORES // matrix.shape[0])
+            rows, score = max(1, SCORES[device.type] // len(w)), _scoring(device.type)
             for begin in range(0, len(h), rows):
                 some = slice(begin, begin + rows)
-                scores = (h[some] @ w.t()).to(wide)
-                if bias is not None:
-                    scores += bias
-                right += (scores.argmax(-1) == targets[some]).sum()
-                total = scores.logsumexp(-1, keepdim=True)  # (rows, 1)
-                wanted = scores.gather(-1, targets[some, None])
-                loss += (total - wanted).sum()
-                if wants:
-                    _gradient(scores.sub_(total).exp_(), h, w, targets, some, gradients)
+                lost, found, shares = score(h[some] @ w.t(), shift, targets[some], words, wants)
+                loss += lost
+                right += found
+                if shares is not None:
+                    _add(shares, h, w, some, gradients)
         ctx.save_for_backward(*gradients)
         ctx.mark_non_differentiable(right)
-        ctx.dtypes = hidden.dtype, matrix.dtype
+        ctx.kinds = hidden.dtype, matrix.dtype, words
         return loss, right
 
     @staticmethod
     def backward(ctx: Any, *upstream: Any) -> Any:
         hidden, matrix, bias = ctx.saved_tensors
-        scale = upstream[0]
+        scale, (_, dtype, words) = upstream[0], ctx.kinds
         return (
             hidden.mul_(scale.to(hidden.dtype)),
-            matrix.mul_(scale).to(ctx.dtypes[1]),
-            None if bias is None else bias.mul_(scale),
+            matrix[:words].mul_(scale).to(dtype),
+            None if bias is None else bias[:words].mul_(scale),
             None,
         )
 
 
-def _gradient(
+def _add(
     shares: Tensor,
     hidden: Tensor,
     matrix: Tensor,
-    targets: Tensor,
     some: slice,
     gradients: tuple[Tensor | None, Tensor | None, Tensor | None],
 ) -> None:
-    """Add what these rows contribute; the gradient of a score is its share, less one if right."""
+    """Add what some rows contribute to the gradients, given those of their scores."""
     for_hidden, for_matrix, for_bias = gradients
     assert for_hidden is not None
     assert for_matrix is not None
-    shares.scatter_add_(-1, targets[some, None], -torch.ones_like(shares[:, :1]))
     if for_bias is not None:
-        for_bias += shares.sum(0)
+        for_bias += shares.sum(0, dtype=for_bias.dtype)
     narrow = shares.to(hidden.dtype)
     for_hidden[some] = (narrow @ matrix).to(for_hidden.dtype)
     for_matrix += narrow.t() @ hidden[some]
+
+
+def _score(scores: Tensor, bias: Tensor | None, targets: Tensor, words: int, wants: bool) -> Scored:
+    """What some rows of scores lose; their gradient is each word's share, less one if right."""
+    wide = scores.to(torch.promote_types(scores.dtype, torch.float32))
+    if bias is not None:
+        wide += bias
+    right = (wide.argmax(-1) == targets).sum()
+    total = wide.logsumexp(-1, keepdim=True)  # (R, 1)
+    loss = (total - wide.gather(-1, targets[:, None])).sum()
+    if not wants:
+        return loss, right, None
+    shares = wide.sub_(total).exp_()
+    return loss, right, shares.scatter_add_(-1, targets[:, None], -torch.ones_like(total))
+
+
+def _scoring(device: str) -> Callable[..., Scored]:
+    """How rows of scores become a loss on a device."""
+    return score_in_place if device == "cuda" else _score
 
 
 def cross_entropy(

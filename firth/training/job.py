@@ -13,7 +13,7 @@ from firth.models.formats.directory import read_config
 from firth.models.presets import Preset, preset
 from firth.objectives.table import OBJECTIVES, Objective
 from firth.text.tokenizer import Tokenizer
-from firth.training.machine import precise
+from firth.training.machine import suited
 from firth.training.recipes import RECIPES, settings_for
 from firth.training.schedule import Stages
 from firth.training.settings import Settings, any_value, grouped, typed, unknown
@@ -61,7 +61,7 @@ def plan_job(
         raise Misuse(f"A teacher helps with masked tokens alone, not with {asked!r}.")
     recipe = RECIPES[chosen.recipe]
     settings = settings_for(chosen.recipe, config, device=device, seed=seed, **budget)
-    settings = precise(settings.changed(groups["settings"]), device)
+    settings = suited(settings.changed(groups["settings"]), device)
     if Stages.parse(settings.length).largest > config.context:
         raise Misuse(
             f"A length of {Stages.parse(settings.length).largest} is beyond the model's context "

@@ -9,21 +9,15 @@ from collections.abc import Callable
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy, mse_loss
 
 from firth.models.labels import within
-from firth.models.masks import take
+from firth.models.masks import as_tensor, take
 from firth.models.transformer import Transformer
 from firth.objectives.batch import Batch, Prediction
 
 Loss = Callable[[Transformer, Tensor, Prediction, Batch], tuple[Tensor, Tensor]]
-
-
-def as_tensor(values: NDArray[np.generic] | None, device: torch.device) -> Tensor:
-    """An array where the network is."""
-    return torch.from_numpy(np.ascontiguousarray(values)).to(device, non_blocking=True)
 
 
 def _scores(network: Transformer, hidden: Tensor, batch: Batch) -> Tensor:

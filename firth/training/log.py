@@ -13,7 +13,7 @@ from firth.errors import Misuse
 from firth.files import atomic_file
 
 if TYPE_CHECKING:
-    from firth.training.loop import State
+    from firth.training.state import State
 
 FIRST = 10  # steps that are all logged
 OFTEN = 1.0  # seconds between two lines, where nothing else is asked for

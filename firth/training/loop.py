@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +23,8 @@ from torch import Tensor
 from firth.draws import derive_one
 from firth.errors import FirthError, StorageError
 from firth.objectives.batch import Batch
-from firth.text.batches import Position
 from firth.training.checkpoint import Checkpoint, Checkpoints
+from firth.training.flight import RIGHT, Flight, Sums, depart
 from firth.training.log import Log
 from firth.training.losses import Term, Trainee
 from firth.training.machine import autocast
@@ -32,6 +32,7 @@ from firth.training.optim import Optimizer
 from firth.training.plateau import is_stuck
 from firth.training.schedule import multiplier
 from firth.training.settings import Settings
+from firth.training.state import Planned, State
 
 PATIENCE = 5  # steps in a row without a finite gradient before going back
 RETURNS = 3  # times a run may go back
@@ -53,49 +54,6 @@ class Interrupted(FirthError):
 
 class Diverged(FirthError):
     """A run found no finite gradient any more."""
-
-
-@dataclass
-class State:
-    """Where a run stands; with the weights and the optimizer, all there is to know of it."""
-
-    step: int = 0
-    position: Position = field(default_factory=Position)
-    asked: int = 0  # tokens the batches so far had room for
-    tokens: int = 0  # tokens they held
-    seconds: float = 0.0
-    micro: int = 0  # tokens computed at once; 0: a whole step
-    slowed: float = 1.0  # what the rate is multiplied with, after trouble
-    skipped: int = 0  # steps in a row without a finite gradient
-    returns: int = 0  # times it went back to a checkpoint
-    validated: int = 0  # validations done
-    best: float = -math.inf  # worth of a validation
-    stale: int = 0  # validations since then
-    history: list[float] = field(default_factory=list)  # mean loss of each part of the run
-    part: tuple[float, int] = (0.0, 0)  # sum and number of losses of the present part
-    named: bool = False  # a plateau was named
-
-    @classmethod
-    def restored(cls, values: dict[str, Any]) -> State:
-        """From what a checkpoint's JSON holds."""
-        best = -math.inf if values["best"] is None else values["best"]
-        position, part = Position(*values["position"]), tuple(values["part"])
-        return cls(**{**values, "position": position, "best": best, "part": part})
-
-    def saved(self) -> dict[str, Any]:
-        """What a checkpoint's JSON holds."""
-        best = None if math.isinf(self.best) else self.best
-        return {**asdict(self), "position": list(self.position), "best": best}
-
-
-@dataclass(frozen=True)
-class Planned:
-    """A batch, and where the run stands once it is learned."""
-
-    batch: Batch
-    after: Position
-    asked: int
-    aside: bool = False  # a step on something else than the run is about
 
 
 @dataclass
@@ -133,6 +91,8 @@ class Loop:
         self.state = State(micro=settings.micro)
         self.learned = [name for name, p in learner.named_parameters() if p.requires_grad]
         self.signal: int | None = None
+        self.ahead = device.type == "cuda"  # begin a step before the last one's figures are here
+        self._flight: Flight | None = None
         self._kept = -1  # the step of the newest checkpoint
         self._began = self._checkpointed = time.monotonic()
 
@@ -147,9 +107,8 @@ class Loop:
         with self._signals():
             while not self.finished:
                 for planned in self.plan(self.state, self.progress):
-                    if not self._learn(planned):
+                    if not self._learn(planned) or not self._after_step():
                         break  # back at an earlier checkpoint: the plan begins anew
-                    self._after_step()
                     if self.finished:
                         break
         if self._kept != self.state.step:
@@ -175,25 +134,40 @@ class Loop:
         self.hooks.before_step(state)
         ahead = settings.progress(state.step + 1, planned.asked, self._seconds())
         rate = multiplier(settings.schedule, ahead, settings.warmup, settings.floor)
-        terms = self._gradients(planned.batch)
+        sums = self._gradients(planned.batch)
         norm = self.optimizer.clip()
-        finite = bool(torch.isfinite(norm)) and all(math.isfinite(v) for v in terms.values())
-        if finite:
-            self.optimizer.step(rate * state.slowed)
+        figures = torch.stack([value.double() for value in (*sums.values.values(), norm)])
+        self.optimizer.step(rate * state.slowed, finite=figures.isfinite().all())
         self.optimizer.zero()
         state.step, state.position, state.asked = state.step + 1, planned.after, planned.asked
         state.tokens += planned.batch.tokens
         state.seconds = self._seconds()
-        if not finite:
-            return self._not_finite()
-        state.skipped = 0
-        if not planned.aside:
-            self._remember(next(loss for name, loss in terms.items() if name != "loss"))
         really = rate * state.slowed * settings.optimizer.rate
-        self.log.step(state, self.progress(state), terms, really, float(norm))
+        before, self._flight = (
+            self._flight,
+            depart(replace(state), self.progress(state), really, planned.aside, sums, figures),
+        )
+        if self.ahead:
+            return before is None or self._land(before)
+        return self.settle()
+
+    def settle(self) -> bool:
+        """Wait for the figures of the last step; False when the run went back to an earlier one."""
+        flight, self._flight = self._flight, None
+        return flight is None or self._land(flight)
+
+    def _land(self, flight: Flight) -> bool:
+        *values, norm = flight.arrive()
+        if not math.isfinite(norm) or not all(map(math.isfinite, values)):
+            return self._not_finite(flight.state.step)
+        self.state.skipped = 0
+        losses = flight.sums.losses(values)
+        if not flight.aside and flight.sums.weights:
+            self._remember(losses[next(iter(flight.sums.weights))], flight.progress)
+        self.log.step(flight.state, flight.progress, losses, flight.rate, norm)
         return True
 
-    def _gradients(self, batch: Batch) -> dict[str, float]:
+    def _gradients(self, batch: Batch) -> Sums:
         """The gradient of a whole step, in as many parts as memory asks for, and its losses."""
         while True:
             try:
@@ -204,7 +178,7 @@ class Loop:
                 self.optimizer.zero()
                 self._halve(batch, error)
 
-    def _accumulate(self, batch: Batch) -> dict[str, float]:
+    def _accumulate(self, batch: Batch) -> Sums:
         counts = self.learner.counts(batch)
         sums: dict[str, Tensor] = {}
         rights: dict[str, Tensor] = {}
@@ -226,10 +200,8 @@ class Loop:
                 sums[name] = sums.get(name, 0) + term.sum.detach()
                 rights[name] = rights.get(name, 0) + term.right
                 weights[name] = term.weight
-        losses = {name: float(total) / counts[name] for name, total in sums.items()}
-        whole = sum(weights[name] * value for name, value in losses.items())
-        right = {f"{name} right": float(r) / counts[name] for name, r in rights.items()}
-        return {"loss": whole, **losses, **right}
+        hits = {f"{name}{RIGHT}": right for name, right in rights.items()}
+        return Sums(sums | hits, counts, weights)
 
     # ---- trouble
 
@@ -250,16 +222,16 @@ class Loop:
             "are computed at once, and gradients are added up."
         )
 
-    def _not_finite(self) -> bool:
-        """A step without a finite gradient is skipped; after several, the run goes back."""
+    def _not_finite(self, step: int) -> bool:
+        """A step without a finite gradient was skipped; after several, the run goes back."""
         state = self.state
         state.skipped += 1
         if state.skipped < PATIENCE:
-            self.log.note(f"Step {state.step} had no finite gradient and was skipped.")
+            self.log.note(f"Step {step} had no finite gradient and was skipped.")
             return True
         if state.returns >= RETURNS:
             raise Diverged(
-                f"The loss is not finite at step {state.step}, after {RETURNS} returns to a "
+                f"The loss is not finite at step {step}, after {RETURNS} returns to a "
                 "checkpoint with half the rate; choose a smaller rate or a longer warm-up."
             )
         returns, slowed = state.returns + 1, state.slowed * SLOWER
@@ -272,11 +244,11 @@ class Loop:
         )
         return False
 
-    def _remember(self, loss: float) -> None:
+    def _remember(self, loss: float, progress: float) -> None:
         """Keep the mean loss of each part of the run over tokens, and name a plateau."""
         state = self.state
         state.part = (state.part[0] + loss, state.part[1] + 1)
-        if int(self.progress(state) * BUCKETS) <= len(state.history):
+        if int(progress * BUCKETS) <= len(state.history):
             return
         state.history.append(state.part[0] / state.part[1])
         state.part = (0.0, 0)
@@ -291,19 +263,25 @@ class Loop:
 
     # ---- after a step
 
-    def _after_step(self) -> None:
+    def _after_step(self) -> bool:
+        """What is due now; False when the run went back to an earlier step."""
         state, settings = self.state, self.settings
         progress = self.progress(state)
         due = int(progress / settings.validate_every + 1e-9) > state.validated or progress >= 1.0
-        if due:
-            self.validate()
         every = settings.checkpoint_every
         by_steps = state.step % every == 0 if every else due
         late = time.monotonic() - self._checkpointed > OFTEN
+        if not (due or by_steps or late or self.signal):
+            return True
+        if not self.settle():
+            return False
+        if due:
+            self.validate()
         if (by_steps or late) and not state.skipped:  # one would be no place to return to
             self.checkpoint()
         if self.signal is not None:
             self._stop()
+        return True
 
     def validate(self) -> None:
         """Ask how it does on text it does not learn from."""
@@ -354,7 +332,7 @@ class Loop:
                 tensor.copy_(found.weights[name])
         kept = {n.removeprefix(STATE): n for n in found.weights if n.startswith(STATE)}
         self.optimizer.restore({name: found.weights[stored] for name, stored in kept.items()})
-        self.state, self._kept = State.restored(found.state), found.step
+        self.state, self._kept, self._flight = State.restored(found.state), found.step, None
         self._began = time.monotonic() - self.state.seconds
         return found
 

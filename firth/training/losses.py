@@ -19,13 +19,13 @@ from torch.nn.functional import cross_entropy as plain_cross_entropy
 from firth.draws import Floats, Longs, derive, uniform
 from firth.errors import Misuse
 from firth.models.heads import BoundaryHead, LanguageHead
-from firth.models.masks import Mask, take
+from firth.models.masks import Mask, as_tensor, take
 from firth.models.transformer import Transformer
 from firth.objectives.batch import Batch, Packed, Prediction
 from firth.objectives.replaced import replaced
 from firth.text.tokenizer import Vocabulary
 from firth.training.cross_entropy import cross_entropy
-from firth.training.label_losses import LABEL_LOSSES, Loss, as_tensor
+from firth.training.label_losses import LABEL_LOSSES, Loss
 
 SAMPLE = 50  # what is drawn: the generator's tokens
 SCORED = 1024  # tokens whose scores of all others are held at once

@@ -12,7 +12,10 @@ from typing import Any, TypeVar
 import torch
 
 from firth.errors import Misuse
+from firth.models.transformer import Transformer
 from firth.training.settings import Settings
+
+LONG_STEPS, LONG_MINUTES = 1000, 2.0  # of a run in which half a minute of compiling pays
 
 Kind = TypeVar("Kind", bound=Settings)
 
@@ -29,17 +32,33 @@ def best_device(asked: str | None = None) -> torch.device:
     return device
 
 
-def precise(settings: Kind, device: str) -> Kind:
-    """The settings with a precision in place of `auto`: the one the machine is faster in."""
-    if settings.precision != "auto":
-        return settings
-    amx = getattr(torch.cpu, "_is_amx_tile_supported", lambda: False)
-    return replace(settings, precision="bf16" if device == "cuda" or amx() else "fp32")
+def suited(settings: Kind, device: str) -> Kind:
+    """The settings with what is best here in place of `auto`.
+
+    Half precision where the machine is faster in it; a compiler where a run on a GPU is long enough
+    for it to pay.
+    """
+    if settings.precision == "auto":
+        amx = getattr(torch.cpu, "_is_amx_tile_supported", lambda: False)
+        faster = device == "cuda" or amx()
+        settings = replace(settings, precision="bf16" if faster else "fp32")
+    if settings.compile == "auto":
+        long = settings.steps >= LONG_STEPS or settings.tokens or settings.minutes >= LONG_MINUTES
+        settings = replace(settings, compile="true" if device == "cuda" and long else "false")
+    return settings
 
 
 def autocast(settings: Settings, device: torch.device) -> Any:
     """Half precision where the settings ask for it."""
     return torch.autocast(device.type, torch.bfloat16, enabled=settings.precision == "bf16")
+
+
+def prepare_network(network: Transformer, settings: Settings) -> None:
+    """Let a network compute as the settings ask for."""
+    if settings.recompute:
+        network.checkpoint_activations()
+    if settings.compile == "true":
+        network.compile_blocks()
 
 
 def forget_memory(device: torch.device) -> None:

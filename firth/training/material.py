@@ -17,8 +17,8 @@ from firth.text.batches import Position, Sampler, in_order
 from firth.text.shards import Shards
 from firth.text.tokenizer import Tokenizer
 from firth.training.job import Job
-from firth.training.loop import Planned, State
 from firth.training.schedule import Stages
+from firth.training.state import Planned, State
 
 COUNTED = 4_000_000  # tokens whose frequencies are counted
 VALIDATION_SEED = 1

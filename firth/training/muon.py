@@ -56,23 +56,32 @@ class Muon:
         self.decay = decay
 
     @torch.no_grad()
-    def step(self, rate: float) -> None:
-        """Update every weight that has a gradient; the decay is decoupled as in AdamW."""
+    def step(self, rate: float, finite: Tensor | None = None) -> None:
+        """Update every weight that has a gradient; the decay is decoupled as in AdamW.
+
+        With `finite`, a truth on the device, nothing changes unless that holds.
+        """
         batches: dict[tuple[int, ...], list[Part]] = defaultdict(list)
         for matrix in self.matrices.values():
-            for part in self._parts(matrix, rate * matrix.scale):
+            for part in self._parts(matrix, rate * matrix.scale, finite):
                 batches[tuple(sorted(part.weight.shape))].append(part)
+        holds = 1.0 if finite is None else finite.float()
         for parts in batches.values():
-            for part, update in zip(parts, _updates(parts), strict=True):
+            for part, update in zip(parts, _updates(parts, finite), strict=True):
                 size = 0.2 * math.sqrt(max(update.shape))
-                part.weight.mul_(1 - part.rate * self.decay).add_(update, alpha=-part.rate * size)
+                part.weight.mul_(1 - part.rate * self.decay * holds)
+                part.weight.add_(update, alpha=-part.rate * size)
 
-    def _parts(self, matrix: Matrix, rate: float) -> list[Part]:
+    def _parts(self, matrix: Matrix, rate: float, finite: Tensor | None) -> list[Part]:
         """Take the gradient into the momentum, and look ahead with it (Nesterov)."""
-        gradient = matrix.weight.grad
+        gradient, weight = matrix.weight.grad, 1 - self.momentum
         if gradient is None:
             return []
-        matrix.momentum.lerp_(gradient, 1 - self.momentum)
+        if finite is None:
+            matrix.momentum.lerp_(gradient, weight)
+        else:
+            gradient = gradient.where(finite, 0.0)
+            matrix.momentum.lerp_(gradient, weight * finite)
         direction = gradient.lerp(matrix.momentum, self.momentum).to(_precision(gradient.device))
         weights = matrix.weight.split_with_sizes(matrix.splits)
         directions = direction.split_with_sizes(matrix.splits)
@@ -98,7 +107,7 @@ def orthogonalise(matrices: Tensor) -> Tensor:
     return x
 
 
-def _updates(parts: Sequence[Part]) -> list[Tensor]:
+def _updates(parts: Sequence[Part], finite: Tensor | None) -> list[Tensor]:
     """The orthogonal directions, of which all lying and standing (S, L) make one batch."""
     standing = [part.direction.size(0) > part.direction.size(1) for part in parts]
     lying = [
@@ -106,6 +115,8 @@ def _updates(parts: Sequence[Part]) -> list[Tensor]:
         for part, stands in zip(parts, standing, strict=True)
     ]
     updates = orthogonalise(torch.stack(lying))
+    if finite is not None:
+        updates = updates * finite
     return [
         update.mT if stands else update for update, stands in zip(updates, standing, strict=True)
     ]

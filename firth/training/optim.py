@@ -101,12 +101,20 @@ class Optimizer:
             nn.utils.clip_grads_with_norm_(self._parameters, self.config.clip, norm)
         return norm
 
-    def step(self, multiplier: float) -> None:
-        """Update every parameter that has a gradient, at the multiple of its rate."""
+    def step(self, multiplier: float, finite: Tensor | None = None) -> None:
+        """Update every parameter that has a gradient, at the multiple of its rate.
+
+        With `finite`, a truth on the device, only if that holds; nothing waits for it on a GPU.
+        """
+        if finite is not None and not finite.is_cuda:
+            if not finite:
+                return
+            finite = None
+        self._adamw.found_inf = None if finite is None else (~finite).float()  # type: ignore[attr-defined]
         for group in self._adamw.param_groups:
             group["lr"] = self.config.rate * multiplier * group["scale"]
         self._adamw.step()
-        self._muon.step((self.config.muon_rate or self.config.rate) * multiplier)
+        self._muon.step((self.config.muon_rate or self.config.rate) * multiplier, finite)
 
     def zero(self) -> None:
         """Forget the gradients."""

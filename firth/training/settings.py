@@ -36,7 +36,7 @@ class Settings:
     warmup: float = 0.1  # the part of the run over which the rate rises
     floor: float = 0.0  # what is left of the rate at the end
     precision: str = "auto"  # bf16, fp32; auto: bf16 where the machine computes faster in it
-    compile: bool = False  # let torch.compile fuse the blocks
+    compile: str = "auto"  # true, false: let torch.compile fuse the blocks; auto: on long GPU runs
     recompute: bool = False  # keep fewer activations and compute them again
     validate_every: float = 0.1  # the part of the run between two validations
     validate_tokens: int = 32_768  # text of a validation
@@ -57,6 +57,8 @@ class Settings:
             raise Misuse(f"There is no schedule {self.schedule!r}; choose one of {known}.")
         if self.precision not in ("auto", "bf16", "fp32"):
             raise Misuse(f"precision is auto, bf16 or fp32, not {self.precision!r}.")
+        if self.compile not in ("auto", "true", "false"):
+            raise Misuse(f"compile is auto, true or false, not {self.compile!r}.")
         if self.track not in ("", "tensorboard"):
             raise Misuse(f"track is tensorboard or nothing, not {self.track!r}.")
         if not 0 < self.validate_every <= 1:
@@ -127,7 +129,7 @@ def _typed(values: Mapping[str, Any], kinds: Mapping[str, str]) -> dict[str, Any
 def typed(name: str, value: Any, kind: str) -> Any:
     """A value of the kind a field is declared to be, from text.
 
-    >>> typed("steps", "1e3", "int"), typed("compile", "yes", "bool")
+    >>> typed("steps", "1e3", "int"), typed("recompute", "yes", "bool")
     (1000, True)
     """
     if not isinstance(value, str):

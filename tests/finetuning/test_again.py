@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from firth.errors import MismatchError, Misuse
-from firth.evaluation import predict
 from firth.finetuning import Tuned, finetune
 from firth.model import export, load
+from firth.prediction import predict
 from firth.text.tokenizer import Tokenizer
 
 from .conftest import QUICK, save

@@ -12,9 +12,10 @@ from typer.testing import CliRunner
 
 from firth.cli import app
 from firth.errors import FirthError, InputError, MismatchError, Misuse
-from firth.evaluation import evaluate, predict
+from firth.evaluation import evaluate
 from firth.finetuning import Tuned, finetune
 from firth.model import Model, load
+from firth.prediction import predict
 
 from .toys import TINY, coloured, named, table
 
@@ -305,8 +306,8 @@ def test_models_that_cannot(models: dict[str, Path], tmp_path: Path) -> None:
         predict(models["encoder"], data=dev)
     with pytest.raises(MismatchError, match="has no head for classify"):
         evaluate(models["encoder"], data=dev, task="classify")
-    with pytest.raises(MismatchError, match="cannot go on with a text"):
-        evaluate(models["encoder"], data=dev, task="lm")
+    with pytest.raises(MismatchError, match="has no likelihood of a whole text"):
+        evaluate(models["encoder-decoder"], data=dev, task="lm")
     bare = tmp_path / "bare"
     Model(load(models["encoder"]).network, None).save(bare)
     with pytest.raises(MismatchError, match="bare has no tokenizer"):

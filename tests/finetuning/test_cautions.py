@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 import torch
 
-from firth.evaluation import predict
 from firth.finetuning import Tuned, finetune
 from firth.model import load
+from firth.prediction import predict
 from firth.runs import read_metrics
 from firth.tasks.cautions import constant_guess, of_learning
 from firth.tasks.frame import Frame

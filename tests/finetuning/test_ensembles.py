@@ -12,9 +12,9 @@ import pytest
 import torch
 
 from firth.errors import MismatchError
-from firth.evaluation import predict
 from firth.finetuning import Tuned, finetune
 from firth.model import Model, load
+from firth.prediction import predict
 from firth.text.tokenizer import Tokenizer
 from firth.text.vocabulary import train_tokenizer
 

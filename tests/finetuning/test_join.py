@@ -15,10 +15,11 @@ import torch
 
 from firth.adapt.adapted import adapters_on
 from firth.errors import MismatchError, Misuse
-from firth.evaluation import evaluate, predict
+from firth.evaluation import evaluate
 from firth.finetuning import Tuned, finetune
 from firth.model import Model, export, load
 from firth.models.join import crossing
+from firth.prediction import predict
 from firth.runs import fingerprint
 from firth.text.tokenizer import Tokenizer
 from firth.text.vocabulary import train_tokenizer

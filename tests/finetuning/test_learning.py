@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from firth.evaluation import evaluate, predict
+from firth.evaluation import evaluate
 from firth.finetuning import finetune
 from firth.model import load
+from firth.prediction import predict
 from firth.tasks.reading.files import read_translated
 from firth.tasks.work import opened
 from firth.text.tokenizer import Tokenizer

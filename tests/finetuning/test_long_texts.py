@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 from tokenizers import processors
 
-from firth.evaluation import evaluate, predict
+from firth.evaluation import evaluate
 from firth.finetuning import Tuned
 from firth.models.config import ModelConfig
 from firth.models.presets import preset
+from firth.prediction import predict
 from firth.tasks.frame import Frame
 from firth.tasks.lm import Continue
 from firth.tasks.reading.examples import Answer, Passage, Question, Tagged, Turn

@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 from firth.errors import MismatchError
-from firth.evaluation import evaluate, predict
+from firth.evaluation import evaluate
 from firth.finetuning import Tuned
 from firth.model import load
+from firth.prediction import predict
 from firth.tasks.table import TASKS
 
 Tune = Callable[..., Tuned]

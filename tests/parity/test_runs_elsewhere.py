@@ -9,10 +9,10 @@ import pytest
 import torch
 import transformers
 
-from firth.evaluation import predict
 from firth.finetuning import finetune
 from firth.inference.generate import greedy
 from firth.model import load
+from firth.prediction import predict
 from firth.pretraining import pretrain
 from firth.text.preparation import prepare
 from firth.text.stories import write_stories

@@ -10,19 +10,24 @@ from torch.nn.functional import linear
 from firth.training import cross_entropy as module
 from firth.training.cross_entropy import cross_entropy
 
+GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here")
+DEVICES = ["cpu", pytest.param("cuda", marks=GPU)]
+
 
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("pieces", [1 << 24, 7 * 11])
+@pytest.mark.parametrize("device", DEVICES)
 def test_it_is_torchs_loss_and_gradient(
-    bias: bool, pieces: int, monkeypatch: pytest.MonkeyPatch
+    bias: bool, pieces: int, device: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "SCORES", pieces)
+    monkeypatch.setitem(module.SCORES, device, pieces)
+    dtype = torch.float64 if device == "cpu" else torch.float32  # what the GPU's kernel knows
     generator = torch.Generator().manual_seed(1)
     hidden, matrix, shift = (
-        torch.randn(*shape, generator=generator, dtype=torch.float64, requires_grad=True)
+        torch.randn(*shape, generator=generator, dtype=dtype).to(device).requires_grad_()
         for shape in ((30, 5), (11, 5), (11,))
     )
-    targets = torch.randint(11, (30,), generator=generator)
+    targets = torch.randint(11, (30,), generator=generator).to(device)
     wanted = [hidden, matrix, *([shift] if bias else [])]
     scores = linear(hidden, matrix, shift if bias else None)
     loss = reference(scores, targets, reduction="sum") * 0.3

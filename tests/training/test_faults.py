@@ -19,7 +19,7 @@ from firth.objectives.batch import Batch
 from firth.pretraining import pretrain
 from firth.runs import read_metrics
 from firth.training.checkpoint import Checkpoints
-from firth.training.loop import Diverged, Hooks
+from firth.training.loop import Diverged, Hooks, Loop
 from tests.training.conftest import SMALL, Start
 
 STEPS = 40
@@ -324,3 +324,32 @@ def test_a_plateau_is_named_while_it_runs(shards: Path, tmp_path: Path) -> None:
     assert len(notes) == 1
     assert "guessing tokens by their frequency" in notes[0]
     assert "model.norm_place=pre" in notes[0]
+
+
+def test_looking_at_a_steps_figures_one_step_later_changes_nothing(
+    shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a GPU the loop begins a step before it has read the losses of the last."""
+    init = Loop.__init__
+
+    def ahead(self: Loop, *arguments: Any, **options: Any) -> None:
+        init(self, *arguments, **options)
+        self.ahead = True
+
+    runs = {}
+    for name in ("waits", "ahead"):
+        if name == "ahead":
+            monkeypatch.setattr(Loop, "__init__", ahead)
+        runs[name] = small(shards, tmp_path / name, steps=12)
+    first, second = (runs[name].model.network.state_dict() for name in runs)
+    assert all(torch.equal(first[name], second[name]) for name in first)
+    figures = [
+        [
+            (line["step"], line["loss"], line["norm"], line["tokens"])
+            for line in found
+            if "norm" in line
+        ]
+        for found in (read_metrics(tmp_path / name) for name in runs)
+    ]
+    assert figures[0] == figures[1]
+    assert [step for step, *_ in figures[1]] == list(range(1, 13))

@@ -11,13 +11,14 @@ import json
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
 from firth.errors import InputError
-from firth.text.readers import Convention, Reading, Row, Source, find_sources, text_field
+from firth.text.readers import Bad, Convention, Reading, Row, Source, find_sources, text_field
 
 OnEmpty = Literal["refuse", "keep"]  # what becomes of a text with nothing in it
 Names = tuple[str, ...]  # of columns that belong together
@@ -99,25 +100,43 @@ def find_source(path: str | Path, format: str | None = None) -> Source:
     return sources[0]
 
 
-def task_rows(source: Source, documents: Convention = "block") -> Iterator[Row]:
+def task_rows(
+    source: Source, documents: Convention = "block", bad: Bad | None = None
+) -> Iterator[Row]:
     """The rows of a file with the places they stand at; bytes that are not UTF-8 are refused."""
     reading = Reading(strict=True, documents=documents)
     with source.open() as raw:
-        yield from source.rows(raw, reading, Counter())
+        yield from source.rows(raw, reading, Counter(), bad)
 
 
-def table_rows(source: Source) -> Iterator[Row]:
+def table_rows(source: Source, bad: Bad | None = None) -> Iterator[Row]:
     """The rows of a table; of plain text every line is one, also an empty one."""
     if source.format in ("txt", "md"):
-        return ((number, {"text": line}) for number, line in task_lines(source))
-    return task_rows(source)
+        return ((number, {"text": line}) for number, line in task_lines(source, bad))
+    return task_rows(source, bad=bad)
 
 
-def task_lines(source: Source) -> Iterator[tuple[int, str]]:
+def task_lines(source: Source, bad: Bad | None = None) -> Iterator[tuple[int, str]]:
     """The lines of a file without their ends, numbered from 1."""
     with source.open() as raw:
-        for number, line in source.lines(raw, Reading(strict=True), Counter()):
+        for number, line in source.lines(raw, Reading(strict=True), Counter(), bad):
             yield number, line.rstrip("\r\n")
+
+
+@contextmanager
+def spared(bad: Bad | None) -> Iterator[None]:
+    """Tell of a bad row and go on behind it; where nobody is told, that is the end.
+
+    >>> with spared(print):
+    ...     raise InputError("a.tsv line 7: 'text' is empty.")
+    a.tsv line 7: 'text' is empty.
+    """
+    try:
+        yield
+    except InputError as error:
+        if bad is None:
+            raise
+        bad(error)
 
 
 UNITS = {".parquet": "row", ".json": "question"}  # what is counted in files without lines

@@ -9,7 +9,7 @@ that begins with `# ` is a comment, unless it has as many columns as the words h
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -28,12 +28,13 @@ from firth.tasks.reading.columns import (
     need_columns,
     place,
     refuse_nothing,
+    spared,
     task_lines,
     task_rows,
     text_list,
 )
 from firth.tasks.reading.examples import Tagged
-from firth.text.readers import Source
+from firth.text.readers import Bad, Source
 
 LONGEST_SENTENCE = 10_000  # words; a longer one is a file without empty lines
 PREFIXED = re.compile(r"[BIESLU]-.")
@@ -74,6 +75,30 @@ def read_tagged(
         examples = list(_sentences(path, source, *numbers, need_tags))
     refuse_nothing(path, examples, on_empty)
     return examples
+
+
+def each_sentence(
+    path: str | Path,
+    *,
+    words: int | str | None = None,
+    format: str | None = None,
+    bad: Bad | None = None,
+) -> Iterator[Tagged]:
+    """Sentences, one after the other; nobody looks at tags."""
+    source = find_source(path, format or "conll")
+    if source.format in LISTS:
+        column = ""
+        for line, row in task_rows(source, bad=bad):
+            where = place(path, line)
+            with spared(bad):
+                named = _kind(path, words, str)
+                column = column or need_columns(WORDS, row, header_place(path, line), named)[0]
+                yield Tagged(words=_words(row, column, where), line=line)
+        return
+    for block, layout in _blocks_of(path, source, _kind(path, words, int), None, None, bad):
+        with spared(bad):
+            said = tuple(layout.pick(*line)[0] for line in block)
+            yield Tagged(words=said, line=block[0][0])
 
 
 def _kind(path: str | Path, column: Any, kind: type[Column]) -> Column | None:
@@ -127,11 +152,9 @@ def _lists(
             header = header_place(path, line)
             column = need_columns(WORDS, row, header, words)[0]
             second = find_label(TAGS, row, header, tags, need_tags)
-        said = text_list(field(row, column, where), where, column)
+        said = _words(row, column, where)
         value = row.get(second) if second else None
         marked = label_list(value, where, str(second)) if value is not None else None
-        if not all(said):
-            raise InputError(f"{where}: a word is empty.")
         if (not said and on_empty == "refuse") or (marked is None and need_tags):
             empty = second if said else column
             raise InputError(f"{where}: '{empty}' is empty; fill it in or remove the row.")
@@ -140,6 +163,13 @@ def _lists(
         for tag in marked or ():
             prefixes.see(tag, line)
         yield Tagged(words=said, tags=marked, line=line)
+
+
+def _words(row: Mapping[str, Any], column: str, where: str) -> tuple[str, ...]:
+    said = text_list(field(row, column, where), where, column)
+    if not all(said):
+        raise InputError(f"{where}: a word is empty.")
+    return said
 
 
 # ---- columns ------------------------------------------------------------------------------------
@@ -183,27 +213,39 @@ def _sentences(
     path: str | Path, source: Source, words: int | None, tags: int | None, need_tags: bool
 ) -> Iterator[Tagged]:
     """Sentences from lines with columns."""
-    conllu = ".conllu" in Path(source.name.lower()).suffixes
-    lines, first, width = _look_ahead(_fields(source), "#" if conllu else "# ")
-    word = words or (2 if conllu else 1)
-    tag = tags or (4 if conllu else -1)
-    if width == 1 and need_tags:
-        raise InputError(f"{place(path, first)} has one field; a word needs its tag beside it.")
-    has_tags = width > 1 or need_tags
-    layout = Layout(path, first, width, word, tag if has_tags else None, conllu)
     prefixes = Prefixes(path)
-    for block in _blocks(lines, layout):
+    for block, layout in _blocks_of(path, source, words, tags, need_tags):
         picked = [layout.pick(*line) for line in block]
         for (line, _), (*_, tag_of) in zip(block, picked, strict=True):
-            if has_tags:
+            if layout.tag is not None:
                 prefixes.see(tag_of, line)
         said, *marked = zip(*picked, strict=True)
         yield Tagged(words=said, tags=marked[0] if marked else None, line=block[0][0])
 
 
-def _fields(source: Source) -> Iterator[Line]:
+def _blocks_of(
+    path: str | Path,
+    source: Source,
+    words: int | None,
+    tags: int | None,
+    need_tags: bool | None,
+    bad: Bad | None = None,
+) -> Iterator[tuple[list[Line], Layout]]:
+    """The lines of each sentence, and what they have in common; None: nobody looks at tags."""
+    conllu = ".conllu" in Path(source.name.lower()).suffixes
+    lines, first, width = _look_ahead(_fields(source, bad), "#" if conllu else "# ")
+    word = words or (2 if conllu else 1)
+    tag = tags or (4 if conllu else -1)
+    if width == 1 and need_tags:
+        raise InputError(f"{place(path, first)} has one field; a word needs its tag beside it.")
+    has_tags = need_tags is not None and (width > 1 or need_tags)
+    layout = Layout(path, first, width, word, tag if has_tags else None, conllu)
+    return ((block, layout) for block in _blocks(lines, layout))
+
+
+def _fields(source: Source, bad: Bad | None) -> Iterator[Line]:
     """The fields of each line; none for an empty line."""
-    for number, line in task_lines(source):
+    for number, line in task_lines(source, bad):
         line = line.rstrip(" \t")
         if "\t" in line:
             yield number, [part.strip(" ") for part in line.split("\t")]

@@ -135,9 +135,24 @@ class MinimalPair:
 
     good: str
     bad: str
-    category: str = ""
+    category: str = ""  # the set it belongs to: what the difference is
+    term: str = ""  # the phenomenon
+    field: str = ""  # of linguistics
     line: int = 0
 
     @property
     def inputs(self) -> tuple[str, ...]:
         return (self.good, self.bad)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LastWord:
+    """A text without its last word, and that word."""
+
+    text: str
+    word: str
+    line: int = 0
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        return (self.text,)

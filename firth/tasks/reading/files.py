@@ -10,15 +10,14 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from firth.errors import InputError, Misuse
 from firth.tasks.reading.columns import (
-    CATEGORY,
     CHOICES,
-    GOOD_AND_BAD,
     LABEL,
     PAIR,
     PROMPT,
@@ -41,16 +40,20 @@ from firth.tasks.reading.columns import (
     place,
     refuse_nothing,
     row_text,
+    spared,
     table_rows,
     text_list,
 )
-from firth.tasks.reading.examples import Choice, Label, Labelled, MinimalPair, Translated
+from firth.tasks.reading.examples import Choice, Label, Labelled, Translated
 from firth.tasks.reading.passages import read_passages
+from firth.text.readers import Bad
 
 __all__ = [
+    "each_choice",
+    "each_source",
+    "each_text",
     "read_choices",
     "read_labelled",
-    "read_minimal_pairs",
     "read_passages",
     "read_translated",
 ]
@@ -92,16 +95,38 @@ def read_labelled(
             header = header_place(path, line)
             texts = _text_columns(row, pair, text, header)
             labels = find_label(LABEL, row, header, label, need_label)
-        parts = [row_text(row, column, where, on_empty) for column in texts]
         value = row.get(labels) if labels else None
         if many is None and value is not None:
             many = isinstance(value, list) or _is_list(value)
         found = _label(value, labels, where, numbers, bool(many))
         if found is None and need_label:
             raise InputError(f"{where}: '{labels}' is empty; fill it in or remove the row.")
-        examples.append(Labelled(text=parts[0], second=(*parts, None)[1], label=found, line=line))
+        examples.append(replace(_texts(row, texts, line, where, on_empty), label=found))
     refuse_nothing(path, examples, on_empty)
     return _separated(examples) if many else examples
+
+
+def each_text(
+    path: str | Path,
+    *,
+    pair: bool | None = None,
+    text: str | tuple[str, str] | None = None,
+    format: str | None = None,
+    bad: Bad | None = None,
+) -> Iterator[Labelled]:
+    """Texts or pairs of texts, one after the other; nobody looks at labels."""
+    texts: Names = ()
+    for line, row in table_rows(find_source(path, format), bad):
+        with spared(bad):
+            texts = texts or _text_columns(row, pair, text, header_place(path, line))
+            yield _texts(row, texts, line, place(path, line), "keep")
+
+
+def _texts(
+    row: dict[str, Any], columns: Names, line: int, where: str, on_empty: OnEmpty
+) -> Labelled:
+    parts = [row_text(row, column, where, on_empty) for column in columns]
+    return Labelled(text=parts[0], second=(*parts, None)[1], line=line)
 
 
 def _is_list(value: Any) -> bool:
@@ -220,6 +245,29 @@ def read_choices(
     return examples
 
 
+def each_choice(
+    path: str | Path,
+    *,
+    text: str | None = None,
+    choices: str | None = None,
+    format: str | None = None,
+    bad: Bad | None = None,
+) -> Iterator[Choice]:
+    """Texts with their choices, one after the other; nobody looks at which is right."""
+    texts: Names = ()
+    for line, row in table_rows(find_source(path, format), bad):
+        where = place(path, line)
+        with spared(bad):
+            if not texts:
+                header = header_place(path, line)
+                prompt = need_columns(PROMPT, row, header, text)
+                listed = _choice_columns(row, choices, header)
+                texts = prompt
+            offered, _ = _choices(row, listed, where)
+            words = row_text(row, texts[0], where, "keep")
+            yield Choice(text=words, choices=offered, line=line)
+
+
 def _choice_columns(row: dict[str, Any], named: str | None, where: str) -> Names:
     """The column with a list of choices, or the numbered columns with one each."""
     numbered = {int(match[1]): name for name in row if (match := NUMBERED.fullmatch(name))}
@@ -288,10 +336,12 @@ def read_translated(
     need_target: bool = True,
     on_empty: OnEmpty = "refuse",
     format: str | None = None,
+    bad: Bad | None = None,
 ) -> list[Translated]:
     """Texts and what is to be made of them: columns `source` and `target`, or two that are named.
 
-    Rows as `{"translation": {"en": ..., "fr": ...}}` have the languages as columns.
+    Rows as `{"translation": {"en": ..., "fr": ...}}` have the languages as columns. A row that
+    cannot be read is told to `bad`, where there is one, and the others are read.
 
     >>> import tempfile; path = Path(tempfile.mkdtemp(), "pairs.csv")
     >>> _ = path.write_text('en,fr\\nA cat.,Un chat.\\n')
@@ -303,20 +353,40 @@ def read_translated(
     file = find_source(path, format)
     examples: list[Translated] = []
     names: Names = ()
-    for line, row in table_rows(file):
+    for line, row in table_rows(file, bad):
         where = place(path, line)
         if isinstance(row.get("translation"), dict):
             row = row["translation"]
         if not names:
             header = header_place(path, line)
             names = _translation_columns(row, source, target, need_target, header)
-        text = row_text(row, names[0], where, on_empty)
-        empty = on_empty if need_target else "keep"
-        made = row_text(row, names[1], where, empty) if len(names) > 1 else ""
-        found = made if made or need_target else None
-        examples.append(Translated(source=text, target=found, line=line))
+        with spared(bad):
+            text = row_text(row, names[0], where, on_empty)
+            empty = on_empty if need_target else "keep"
+            made = row_text(row, names[1], where, empty) if len(names) > 1 else ""
+            found = made if made or need_target else None
+            examples.append(Translated(source=text, target=found, line=line))
     refuse_nothing(path, examples, on_empty)
     return examples
+
+
+def each_source(
+    path: str | Path,
+    *,
+    source: str | None = None,
+    format: str | None = None,
+    bad: Bad | None = None,
+) -> Iterator[Translated]:
+    """Texts of which something is to be made, one after the other; nobody looks at what was."""
+    names: Names = ()
+    for line, row in table_rows(find_source(path, format), bad):
+        if isinstance(row.get("translation"), dict):
+            row = row["translation"]
+        with spared(bad):
+            names = names or _translation_columns(
+                row, source, None, False, header_place(path, line)
+            )
+            yield Translated(source=row_text(row, names[0], place(path, line), "keep"), line=line)
 
 
 def _translation_columns(
@@ -329,27 +399,3 @@ def _translation_columns(
     if need_target and not both:
         return need_columns(SOURCE_AND_TARGET, row, where)
     return both or need_columns(SOURCE, row, where, source)
-
-
-def read_minimal_pairs(
-    path: str | Path, *, on_empty: OnEmpty = "refuse", format: str | None = None
-) -> list[MinimalPair]:
-    """Pairs as BLiMP writes them (Warstadt et al. 2020), with `UID` or the like as category.
-
-    Its own files hold a few pairs of equal sentences; they are read like the rest.
-
-    >>> import tempfile; path = Path(tempfile.mkdtemp(), "pairs.jsonl")
-    >>> _ = path.write_text('{"sentence_good": "I am.", "sentence_bad": "I is.", "UID": "be"}')
-    >>> read_minimal_pairs(path)
-    [MinimalPair(good='I am.', bad='I is.', category='be', line=1)]
-    """
-    examples: list[MinimalPair] = []
-    names: Names = ()
-    for line, row in table_rows(find_source(path, format)):
-        where = place(path, line)
-        names = names or need_columns(GOOD_AND_BAD, row, header_place(path, line))
-        good, bad = (row_text(row, column, where, on_empty) for column in names)
-        said = (label_text(row[column], where, column) for column in CATEGORY if column in row)
-        examples.append(MinimalPair(good=good, bad=bad, category=next(said, None) or "", line=line))
-    refuse_nothing(path, examples, on_empty)
-    return examples

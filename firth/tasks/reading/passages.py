@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +17,11 @@ from firth.tasks.reading.columns import (
     need_columns,
     place,
     row_text,
+    spared,
     task_rows,
 )
 from firth.tasks.reading.examples import Passage, Turn
-from firth.text.readers import Convention
+from firth.text.readers import Bad, Convention
 
 SPEAKER, SAID = ("role", "from", "speaker"), ("content", "value", "text")
 
@@ -31,6 +33,7 @@ def read_passages(
     documents: Convention = "block",
     on_empty: OnEmpty = "refuse",
     format: str | None = None,
+    bad: Bad | None = None,
 ) -> Iterator[Passage]:
     """Passages of text, one after the other: a file may be longer than the memory.
 
@@ -44,20 +47,49 @@ def read_passages(
     """
     source = find_source(path, format)
     column = ""
-    for line, row in task_rows(source, documents):
+    for line, row in task_rows(source, documents, bad):
         where = place(path, line)
-        column = column or need_columns(PASSAGE, row, header_place(path, line), text)[0]
-        value = field(row, column, where)
-        if isinstance(value, list):
-            turns = _turns(value, where, column)
-            said = "\n".join(f"{turn.role}: {turn.content}" for turn in turns)
-            yield Passage(text=said, turns=turns, line=line)
-        else:
-            said = row_text(row, column, where, on_empty)
-            plain = source.format in ("txt", "md")
-            yield Passage(text=said.rstrip("\r\n") if plain else said, line=line)
+        with spared(bad):
+            column = column or need_columns(PASSAGE, row, header_place(path, line), text)[0]
+            value = field(row, column, where)
+            if isinstance(value, list):
+                turns = _turns(value, where, column)
+                said = "\n".join(f"{turn.role}: {turn.content}" for turn in turns)
+                yield Passage(text=said, turns=turns, line=line)
+            else:
+                said = row_text(row, column, where, on_empty)
+                plain = source.format in ("txt", "md")
+                yield Passage(text=said.rstrip("\r\n") if plain else said, line=line)
     if not column and on_empty == "refuse":
         raise InputError(f"{path} holds no text.")
+
+
+def read_lines(
+    path: str | Path,
+    *,
+    text: str | None = None,
+    format: str | None = None,
+    complete: bool = False,
+) -> Iterator[str]:
+    """A file line by line, each with its end; a row of a table is a line.
+
+    With `complete`, the last line of plain text gets an end if it has none.
+
+    >>> import tempfile; path = Path(tempfile.mkdtemp(), "ptb.txt")
+    >>> _ = path.write_text(" no it was n't \\n\\n maybe")
+    >>> list(read_lines(path, complete=True))
+    [" no it was n't \\n", '\\n', ' maybe\\n']
+    """
+    source = find_source(path, format)
+    plain, column = source.format in ("txt", "md"), ""
+    for line, row in task_rows(source, "file"):
+        column = column or need_columns(PASSAGE, row, header_place(path, line), text)[0]
+        said = row_text(row, column, place(path, line), "keep")
+        if not plain:
+            yield said if said.endswith("\n") else said + "\n"
+            continue
+        for one in StringIO(said, newline="\n"):
+            yield one + "\n" if complete and not one.endswith("\n") else one
 
 
 def _turns(value: list[Any], where: str, column: str) -> tuple[Turn, ...]:

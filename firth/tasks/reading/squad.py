@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,10 +22,11 @@ from firth.tasks.reading.columns import (
     place,
     refuse_nothing,
     row_text,
+    spared,
     task_rows,
 )
 from firth.tasks.reading.examples import Answer, Question
-from firth.text.readers import Source
+from firth.text.readers import Bad, Source
 
 LARGEST_JSON = 256 << 20  # bytes; rows of JSONL have no such limit
 START = ("answer_start", "answer_start_first_match")
@@ -54,11 +56,9 @@ def read_questions(
     >>> read_questions(path)[0].answers
     (Answer(text='Ada', start=0),)
     """
-    source = find_source(path, format or "json")
-    raw = _articles(path, source) if source.format == "json" else _rows(path, source)
     places: dict[str, str] = {}
     examples = []
-    for question in raw:
+    for question in _raw(path, format):
         example = _question(question, need_answers, on_empty)
         if example.id in places:
             raise InputError(
@@ -71,17 +71,42 @@ def read_questions(
     return examples
 
 
+def each_question(
+    path: str | Path, *, format: str | None = None, bad: Bad | None = None
+) -> Iterator[Question]:
+    """Questions with their contexts, one after the other; nobody looks at answers or for equal ids.
+
+    SQuAD's JSON is one value, which is read whole; rows are read as they come.
+    """
+    for question in _raw(path, format, bad):
+        with spared(bad):
+            yield replace(_question(_unanswered(question), False, "keep"), impossible=False)
+
+
+def _unanswered(question: Raw) -> Raw:
+    told = {"answers", "is_impossible"}
+    if not isinstance(question.fields, dict):
+        return question
+    return question._replace(fields={k: v for k, v in question.fields.items() if k not in told})
+
+
 # ---- where questions stand ----------------------------------------------------------------------
 
 
-def _rows(path: str | Path, source: Source) -> Iterator[Raw]:
+def _raw(path: str | Path, format: str | None, bad: Bad | None = None) -> Iterator[Raw]:
+    source = find_source(path, format or "json")
+    return _articles(path, source, bad) if source.format == "json" else _rows(path, source, bad)
+
+
+def _rows(path: str | Path, source: Source, bad: Bad | None) -> Iterator[Raw]:
     """One question in each row."""
-    for line, row in task_rows(source):
+    for line, row in task_rows(source, bad=bad):
         where = place(path, line)
-        yield Raw(line, where, _get(row, "context", str, where), row)
+        with spared(bad):
+            yield Raw(line, where, _get(row, "context", str, where), row)
 
 
-def _articles(path: str | Path, source: Source) -> Iterator[Raw]:
+def _articles(path: str | Path, source: Source, bad: Bad | None) -> Iterator[Raw]:
     """The questions of all paragraphs of all articles."""
     with source.open() as raw:
         content = source.content(raw, LARGEST_JSON)
@@ -90,13 +115,14 @@ def _articles(path: str | Path, source: Source) -> Iterator[Raw]:
         of = f"{path} article {a}"
         for p, paragraph in enumerate(_get(article, "paragraphs", list, of), 1):
             this = f"{of}, paragraph {p}"
-            context = _get(paragraph, "context", str, this)
-            for fields in _get(paragraph, "qas", list, this):
-                number += 1
-                where = place(path, number)
-                if isinstance(fields, dict) and "id" in fields:
-                    where += f" (id {fields['id']!s:.60})"
-                yield Raw(number, where, context, fields)
+            with spared(bad):
+                context = _get(paragraph, "context", str, this)
+                for fields in _get(paragraph, "qas", list, this):
+                    number += 1
+                    where = place(path, number)
+                    if isinstance(fields, dict) and "id" in fields:
+                        where += f" (id {fields['id']!s:.60})"
+                    yield Raw(number, where, context, fields)
 
 
 def _parse(path: str | Path, content: bytes) -> Any:

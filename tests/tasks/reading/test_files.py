@@ -21,10 +21,10 @@ from firth.tasks.reading.examples import Choice, Labelled, MinimalPair, Passage,
 from firth.tasks.reading.files import (
     read_choices,
     read_labelled,
-    read_minimal_pairs,
     read_passages,
     read_translated,
 )
+from firth.tasks.reading.judged import read_last_words, read_minimal_pairs
 
 COMPRESS: dict[str, Callable[[bytes], bytes]] = {
     "": lambda data: data,
@@ -423,11 +423,44 @@ def test_minimal_pairs_as_blimp_writes_them(file: Callable[..., Path]) -> None:
     ]
     good, bad = rows[0]["sentence_good"], rows[0]["sentence_bad"]
     assert read_minimal_pairs(file("a.jsonl", rows)) == [
-        MinimalPair(good=good, bad=bad, category="passive_1", line=1),
-        MinimalPair(good="Same.", bad="Same.", category="argument_structure", line=2),
+        MinimalPair(
+            good=good,
+            bad=bad,
+            category="passive_1",
+            term="argument_structure",
+            field="syntax",
+            line=1,
+        ),
+        MinimalPair(
+            good="Same.",
+            bad="Same.",
+            category="argument_structure",
+            term="argument_structure",
+            line=2,
+        ),
     ]
+    named = file(
+        "anaphora.jsonl", [{"sentence_good": "I saw myself.", "sentence_bad": "I saw us."}]
+    )
+    assert [pair.category for pair in read_minimal_pairs(named)] == ["anaphora"]
     with pytest.raises(InputError, match="line 1 has no column 'sentence_good' and 'sentence_bad'"):
         read_minimal_pairs(file("a.jsonl", [{"sentence_good": "x"}]))
+    with pytest.raises(InputError, match="line 1: 'sentence_bad' is empty"):
+        read_minimal_pairs(file("a.jsonl", [{"sentence_good": "x", "sentence_bad": " "}]))
+
+
+def test_the_last_word_is_what_stands_behind_the_last_space(file: Callable[..., Path]) -> None:
+    rows = [{"text": "He looked at the moon \n"}, {"text": "one  two\tthree-four."}]
+    for name, content in (
+        ("a.jsonl", rows),
+        ("b.txt", "He looked at the moon\n\none  two\tlast\n"),
+    ):
+        found = read_last_words(file(name, content))
+        assert (found[0].text, found[0].word, found[0].line) == ("He looked at the", "moon", 1)
+        assert found[1].text == "one  two"
+    assert [(row.word, row.line) for row in found] == [("moon", 1), ("last", 3)]
+    with pytest.raises(InputError, match=r"a.txt line 2: 'word' is a single word"):
+        read_last_words(file("a.txt", "two words\nword\n"))
 
 
 # ---- passages -----------------------------------------------------------------------------------

@@ -9,12 +9,12 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from firth.commands.answer_views import predictions
+from firth.commands.terminal import heading, new_table, objectives, prepared, tokenizers
 from firth.runs import read_metrics
-from firth.task_views import predictions
-from firth.terminal import heading, new_table, objectives, prepared, tokenizers
 
 if TYPE_CHECKING:  # these need torch
-    from firth.inference.fill import Guess
+    from firth.inference.filler import Guess
     from firth.tour import Passage, Tour
     from firth.tour_tasks import Adapted, Lesson
 
@@ -57,13 +57,13 @@ def _adapted(made: Adapted) -> list[RenderableType]:
     return [
         heading("The encoder is taught sentiment, with few labels"),
         table,
-        *predictions(made.opinions, None),
+        *predictions(made.opinions),
         heading("and to find names"),
         _said("entity F1", made.entities),
-        *predictions(made.named, None),
+        *predictions(made.named),
         heading("and to answer questions about a story"),
         _said("F1", made.questions),
-        *predictions(made.answered, None),
+        *predictions(made.answered),
     ]
 
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from firth.commands.verbs import AnyModel, Output
 from firth.errors import Misuse
-from firth.verbs import AnyModel, Output
 
 if TYPE_CHECKING:
     from firth.model import Model
@@ -56,7 +56,7 @@ def embed(
     format: Format = None,
 ) -> Output:
     """Write one vector for each text of a file; interrupted and started again, it continues."""
-    from firth import terminal
+    from firth.commands import terminal
     from firth.inference.vector_files import sink_for
 
     sink_for(out)
@@ -96,7 +96,7 @@ def search(
     format: Format = None,
 ) -> Output:
     """Find the texts of a file that mean most nearly what a query means."""
-    from firth import terminal
+    from firth.commands import terminal
 
     reading = _reading(column, format)
     _there(file)

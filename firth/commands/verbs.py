@@ -4,7 +4,7 @@ import inspect
 import json
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 Option, Argument = typer.Option, typer.Argument
 
+TOLD = 20  # bad rows that are told one by one
+
 Json = Annotated[bool, Option("--json", help="Print one JSON object and nothing else.")]
 Debug = Annotated[bool, Option("--debug", help="Show where an error came from.")]
 Offline = Annotated[bool, Option("--offline", help="Fetch nothing; the hub's cache will do.")]
@@ -27,11 +29,50 @@ ANY_MODEL = "A run or model directory, or a name on the hub such as gpt2 or org/
 AnyModel = Annotated[str, Argument(metavar="MODEL", help=ANY_MODEL)]
 
 
-class Output(NamedTuple):
-    """What a verb has to say."""
+class Complaints:
+    """What is wrong with some of many rows: told at once, while the others are done.
 
-    values: dict[str, Any]
-    view: list["RenderableType"]
+    The verb that has any ends with exit code 1.
+    """
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def __call__(self, error: FirthError) -> None:
+        """Tell of one more."""
+        self.count += 1
+        if self.count <= TOLD:
+            print(error, file=sys.stderr)
+
+    def check(self) -> None:
+        """Fail if there was any."""
+        if self.count:
+            rows = "1 row was" if self.count == 1 else f"{self.count:,} rows were"
+            told = f"; the first {TOLD} are told above" if self.count > TOLD else ", as told above"
+            raise FirthError(f"{rows} bad{told}; all others are done.")
+
+
+def kept(lines: int, complaints: Complaints, out: Any) -> str:
+    """What a file holds that has a line for each row.
+
+    >>> kept(3, Complaints(), "a.jsonl")
+    '3 answers are in a.jsonl.'
+    """
+    if not complaints.count:
+        return f"{lines:,} answers are in {out}."
+    return f"{lines - complaints.count:,} answers are in {out}, and what is wrong with other rows."
+
+
+class Line(str):
+    """A line for another program: printed as it is, at once."""
+
+
+class Output(NamedTuple):
+    """What a verb has to say; it may say it little by little."""
+
+    values: Mapping[str, Any]  # an iterator is written item by item, a function is asked then
+    view: Iterable["RenderableType"]  # each part is shown as it comes
+    complaints: Complaints | None = None
 
 
 def verb(
@@ -52,9 +93,11 @@ def verb(
             try:
                 output = call(**options)
                 if json_:
-                    print(json.dumps(output.values, default=str))
+                    _print_json(output.values)
                 else:
-                    _console().print(*output.view, sep="\n")
+                    _print(output.view)
+                if output.complaints is not None:
+                    output.complaints.check()
             except BrokenPipeError:
                 raise
             except (FirthError, KeyboardInterrupt, Exception) as error:
@@ -97,11 +140,38 @@ def _sentence(error: BaseException, debug: bool) -> str:
     return f"Unexpected {type(error).__name__}: {error}.{hint}"
 
 
-def _console() -> Any:
+def _print(view: Iterable["RenderableType"]) -> None:
     from rich.console import Console
 
     sys.stdout.reconfigure(errors="replace")  # type: ignore[union-attr]
-    return Console(highlight=False, markup=False, emoji=False)
+    console = Console(highlight=False, markup=False, emoji=False)
+    for part in view:
+        if isinstance(part, Line):
+            print(part, flush=True)
+        else:
+            console.print(part)
+
+
+def _print_json(values: Mapping[str, Any]) -> None:
+    """One object; if something goes wrong once it is begun, its last field tells."""
+    begun, ends = False, "{"
+    try:
+        for name, value in values.items():
+            several = isinstance(value, Iterator)
+            now = value() if callable(value) else value
+            text = "[" if several else json.dumps(now, default=str)
+            sys.stdout.write(f"{ends}{json.dumps(name)}: {text}")
+            begun, ends = True, "], " if several else ", "
+            for number, item in enumerate(value if several else ()):
+                sys.stdout.write((", " if number else "") + json.dumps(item, default=str))
+            if several:
+                sys.stdout.write("]")
+                ends = ", "
+    except (FirthError, KeyboardInterrupt) as error:
+        if begun:
+            print(f'{ends}"error": {json.dumps(_sentence(error, debug=False))}}}', flush=True)
+        raise
+    print("}" if values else "{}", flush=True)
 
 
 def assignments(pairs: list[str], option: str, example: str) -> dict[str, str]:

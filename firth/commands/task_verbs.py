@@ -1,12 +1,13 @@
 """The verbs that teach a model a task, ask it, and say how well it does."""
 
+from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from firth.commands.verbs import ANY_MODEL, AnyModel, Complaints, Output, assignments, kept
 from firth.errors import Misuse
-from firth.verbs import ANY_MODEL, AnyModel, Output, assignments
 
 if TYPE_CHECKING:
     from firth.sweep import Sweep
@@ -29,11 +30,12 @@ Device = Annotated[str | None, Option(help="cpu or cuda; else the GPU where ther
 
 
 def tasks() -> Output:
-    """List the tasks a model can be taught, with their files, metrics and recipes."""
-    from firth import task_views
+    """List the tasks a model can be taught, and those that are only measured."""
+    from firth.commands import task_views
     from firth.tasks.recipes import RECIPES
-    from firth.tasks.table import TASKS
+    from firth.tasks.table import MEASURES, TASKS
 
+    every: dict[str, Any] = {**TASKS, **MEASURES, **TASKS}  # the taught ones first
     rows = [
         {
             "task": name,
@@ -42,8 +44,9 @@ def tasks() -> Output:
             "metric": task.metric,
             "architectures": list(task.architectures),
             "recipes": [key for key, recipe in RECIPES.items() if recipe.task == name],
+            "taught": name in TASKS,
         }
-        for name, task in TASKS.items()
+        for name, task in every.items()
     ]
     return Output({"tasks": rows}, [task_views.tasks(rows)])
 
@@ -107,7 +110,8 @@ def finetune(
     device: Device = None,
 ) -> Output:
     """Teach a model a task with labelled examples."""
-    from firth import sweep, task_views, terminal
+    from firth import sweep
+    from firth.commands import task_views, terminal
     from firth.finetuning import finetune
 
     several = strategy.split()
@@ -155,52 +159,105 @@ def finetune(
 
 def evaluate(
     model: AnyModel,
-    data: Annotated[str, Option(help="The examples, with what should be said of them.")],
-    task: Annotated[str | None, Option(help="Only where the model itself does not say.")] = None,
+    data: Annotated[
+        str, Option(help="The examples, with what should be said of them; a text; a folder.")
+    ],
+    task: Annotated[
+        str | None,
+        Option(
+            help="Only where the model itself does not say; lm, last-word and minimal-pairs "
+            "measure any language model."
+        ),
+    ] = None,
+    suite: Annotated[
+        str | None,
+        Option(help="glue, lm or blimp: all that is in the folder, with the usual average."),
+    ] = None,
+    convention: Annotated[
+        str, Option(help="For lm: plain, wikitext, ptb or enwik8: what is counted, and as one.")
+    ] = "",
+    context: Annotated[
+        int, Option(min=0, help="For lm: tokens read at once; else 1024 or what the model reads.")
+    ] = 0,
+    stride: Annotated[
+        int, Option(min=0, help="For lm: tokens from one window to the next; else half of them.")
+    ] = 0,
+    by_word: Annotated[
+        bool,
+        Option(
+            "--by-word",
+            help="For minimal-pairs: a masked model hides the rest of a word with each token.",
+        ),
+    ] = False,
+    limit: Annotated[int, Option(min=0, help="Only so many examples of each file.")] = 0,
     column: Column = None,
     format: Format = None,
     device: Device = None,
 ) -> Output:
     """Say how well a model does its task, each figure with an interval."""
-    from firth import task_views, terminal
+    from firth.commands import task_views, terminal
     from firth.evaluation import evaluate
+    from firth.suites import evaluate_suite
 
+    given: dict[str, Any] = {"data": data, "limit": limit, "by_word": by_word, "device": device}
+    alone: dict[str, Any] = {
+        "task": task,
+        "convention": convention,
+        "context": context,
+        "stride": stride,
+        "columns": assignments(column or [], "--column", "text=review"),
+        "format": format,
+    }
     with terminal.progress() as progress:
-        found = evaluate(
-            model,
-            data=data,
-            task=task,
-            columns=assignments(column or [], "--column", "text=review"),
-            format=format,
-            device=device,
-            progress=progress,
-        )
-    return Output(found.values(), task_views.evaluation(found))
+        if suite is None:
+            found = evaluate(model, progress=progress, **given, **alone)
+            return Output(found.values(), task_views.evaluation(found))
+        if both := [name for name, value in alone.items() if value]:
+            option = "column" if both[0] == "columns" else both[0]
+            raise Misuse(f"A suite knows how each of its files is read: leave --{option} out.")
+        table = evaluate_suite(model, suite, progress=progress, **given)
+    return Output(table.values(), task_views.suite(table))
 
 
 def predict(
     models: Annotated[list[str], Argument(metavar="MODEL...", help=ANY_MODEL)],
     data: Annotated[str, Option(help="The examples; - for standard input.")],
-    out: Annotated[Path | None, Option(help="A .jsonl file to write the answers to.")] = None,
+    out: Annotated[
+        Path | None,
+        Option(help="A .jsonl file to write the answers to, a line for each row; - for a pipe."),
+    ] = None,
     task: Annotated[str | None, Option(help="Only where the model itself does not say.")] = None,
     column: Column = None,
     format: Format = None,
     device: Device = None,
 ) -> Output:
-    """Answer every example of a file; several models are averaged."""
-    from firth import task_views, terminal
-    from firth.evaluation import predict, write_predictions
+    """Answer every example of a file, as they come; several models are averaged.
 
+    A row that cannot be read is told on stderr, and the others are answered.
+    """
+    from firth.commands import answer_views, terminal
+    from firth.prediction import predicting
+    from firth.streams import write_lines
+
+    complaints = Complaints()
+    stream = predicting(
+        models,
+        data=data,
+        task=task,
+        columns=assignments(column or [], "--column", "text=review"),
+        format=format,
+        device=device,
+        bad=complaints,
+    )
+    values: dict[str, Any] = {"task": stream.task.name}
+    rest = {"notes": lambda: stream.notes, "bad": lambda: complaints.count}
+    if out is None or str(out) == "-":
+        first = list(islice(stream, 1))  # what is wrong with all is told before anything is shown
+        found = chain(first, stream)
+        values |= {"predictions": (row.answer for row in found), **rest}
+        shown = answer_views.json_lines(found) if out else answer_views.answers(stream, found)
+        return Output(values, shown, complaints)
     with terminal.progress() as progress:
-        found = predict(
-            models,
-            data=data,
-            task=task,
-            columns=assignments(column or [], "--column", "text=review"),
-            format=format,
-            device=device,
-            progress=progress,
-        )
-    if out is not None:
-        write_predictions(found, out)
-    return Output(found.values(), task_views.predictions(found, out))
+        count = write_lines((row.answer for row in stream), out, progress)
+    values |= {"out": str(out), "n": count, **rest}
+    return Output(values, [kept(count, complaints, out), *stream.notes], complaints)

@@ -1,0 +1,150 @@
+"""`firth generate` for a file of prompts, and one prompt under several strategies.
+
+Prompts are read, continued and passed on some at a time, so that a file may be longer than the
+memory and a pipe need not end.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from firth.errors import FirthError, InputError, storage_errors
+from firth.files import growing_file, part_of
+from firth.inference.completions import ROWS, Asked, Completed, Completion, Teller
+from firth.inference.settings import BEAMS, Generation
+from firth.streams import windows
+from firth.tasks.reading.columns import find_source, table_rows
+from firth.text.readers import Bad, Reading, text_field
+
+HOPELESS = 1000  # bad rows one after the other: then it is the file that is wrong
+# The lectures' temperatures, and the two ways that draw nothing.
+STRATEGIES: dict[str, dict[str, Any]] = {
+    "greedy": {"method": "greedy"},
+    "temperature 0.5": {"method": "sample", "temperature": 0.5},
+    "temperature 1.0": {"method": "sample", "temperature": 1.0},
+    "temperature 2.0": {"method": "sample", "temperature": 2.0},
+    f"{BEAMS} beams": {"method": "beam", "beams": BEAMS},
+}
+
+
+class Prompt(NamedTuple):
+    """A prompt of a file, and where it stands."""
+
+    where: str
+    text: str
+
+
+def read_prompts(
+    file: str | Path, *, column: str = "text", format: str | None = None
+) -> Iterator[Prompt | InputError]:
+    """The prompts of a file: lines, or one column of a table; what is wrong with a row instead."""
+    source = find_source(file, format or "txt")
+    plain = source.format in ("txt", "md")
+    kind = "row" if source.format in ("parquet", "datasets") else "line"
+    waiting: list[InputError] = []
+
+    def tell(error: InputError) -> None:
+        waiting.append(error)
+        if len(waiting) >= HOPELESS:
+            raise waiting[0]
+
+    for number, row in table_rows(source, tell):
+        where = f"{source.name} {kind} {number}"
+        try:
+            found = _prompt(where, row, "text" if plain else column)
+        except InputError as error:
+            tell(error)
+            continue
+        yield from waiting
+        waiting.clear()
+        yield found
+    yield from waiting
+
+
+def _prompt(where: str, row: Mapping[str, Any], column: str) -> Prompt:
+    if column not in row:
+        there = ", ".join(f"'{name}'" for name in row) or "none"
+        raise InputError(f"{where} has no field '{column}' (it has {there}); name it by --column.")
+    text = text_field(where, row[column], Reading(column=column, strict=True), Counter())
+    if not text.strip():
+        raise InputError(f"{where} is empty: there is no text to go on from.")
+    return Prompt(where, text)
+
+
+def complete_each(
+    teller: Teller, prompts: Iterable[Prompt | InputError], *, bad: Bad, live: bool = False
+) -> Iterator[Completed | InputError]:
+    """Completions as they come, in the order of the prompts; `bad` is told of each bad row.
+
+    With `live`, no prompt waits for another that is not there yet.
+    """
+    number = 0
+    for window in windows(prompts, _size, most=ROWS, live=live):
+        asked = [_asked(teller, row) for row in window]
+        good = [(number + i, row) for i, row in enumerate(asked) if isinstance(row, Asked)]
+        number += len(window)
+        done = teller.write(good)
+        for row in asked:
+            if isinstance(row, InputError):
+                bad(row)
+                yield row
+            else:
+                yield next(done)
+
+
+def _size(row: Prompt | InputError) -> int:
+    return 0 if isinstance(row, InputError) else len(row.text)
+
+
+def _asked(teller: Teller, row: Prompt | InputError) -> Asked | InputError:
+    if isinstance(row, InputError):
+        return row
+    try:
+        return teller.ask(row.text)
+    except FirthError as error:
+        return InputError(f"{row.where}: {error}")
+
+
+def line_of(found: Completed | InputError) -> str:
+    """One line of JSON."""
+    values = {"error": str(found)} if isinstance(found, InputError) else found.values()
+    return json.dumps(values, ensure_ascii=False)
+
+
+def write_completions(
+    found: Iterable[Completed | InputError],
+    path: str | Path,
+    progress: Callable[[str, int, int], None] = lambda what, done, there: None,
+) -> int:
+    """Completions as JSONL, one line for each prompt, as they come; how many lines there are.
+
+    Until all are there, the file is called NAME.part: whatever happens, it holds whole lines.
+    """
+    out, count = Path(path), 0
+    try:
+        advice = "Free some space or name another place."
+        with storage_errors(out, advice), growing_file(out) as write:
+            for one in found:
+                write(line_of(one))
+                count += 1
+                progress("written", count, 0)
+    except (FirthError, KeyboardInterrupt) as error:
+        if not count:
+            raise
+        kind, why = (type(error), str(error)) if str(error) else (FirthError, "Interrupted.")
+        raise kind(f"{why} The {count:,} prompts before that are in {part_of(out)}.") from error
+    return count
+
+
+def strategies(teller: Teller, prompt: str) -> dict[str, tuple[Generation, Completion]]:
+    """One prompt under several strategies, each with what it wrote."""
+    found = {}
+    for name, changes in STRATEGIES.items():
+        own = replace(teller, settings=replace(teller.settings, **changes))
+        found[name] = own.settings, next(own.complete([prompt])).completions[0]
+    return found

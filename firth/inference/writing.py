@@ -1,0 +1,97 @@
+"""Texts that grow, token by token: what a network keeps of them and says comes next.
+
+    S  prompts     B  texts, several of one prompt side by side     V  vocabulary
+
+A step is one call of the network with one token for each text, and all its tensors have the same
+shapes from step to step (until texts that have ended are dropped).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+
+from firth.inference.filters import NOTHING
+from firth.models.cache import Cache
+from firth.models.masks import Mask
+from firth.models.transformer import Transformer
+
+Prompts = Sequence[Sequence[int]]
+
+
+def step(network: Transformer, tokens: Tensor, mask: Mask, cache: Cache) -> Tensor:
+    """One more token of each text in, the scores of the next one out."""  # (B,) -> (B, V)
+    return network.logits(network(tokens, mask, cache=cache)).float()
+
+
+class Writer:
+    """Several texts that are being written behind each of some prompts."""
+
+    def __init__(
+        self, network: Transformer, prompts: Prompts, *, room: Sequence[int], ways: int, past: bool
+    ) -> None:
+        """`room`: new tokens of each; `ways`: texts of each prompt; `past`: keep a history."""
+        self.network = network
+        self.cache, hidden = _begin(network, prompts, room)
+        self.shared = int(self.cache.lengths.min())  # places that all texts of a prompt share
+        self.logits = network.logits(hidden).float().repeat_interleave(ways, 0)  # (B, V)
+        if ways > 1:
+            self.cache.spread(ways)
+        self.history = _history(network, prompts, ways) if past else None  # (B, T)
+        self._mask = Mask.causal([1] * len(self.logits), device=self.logits.device)
+
+    def write(self, tokens: Tensor, ended: Tensor) -> None:
+        """Write one more token of each text, and see what comes next; not of those that ended."""
+        # What has ended and is still held writes over its last place: it may have no other.
+        self.cache.lengths -= ended.long()
+        if self.history is not None:
+            self.history = torch.cat([self.history, tokens[:, None]], dim=1)
+        self.logits = step(self.network, tokens, self._mask, self.cache)
+
+    def move(self, rows: Tensor) -> None:
+        """Go on with these texts, in this order; each stays with its prompt."""  # (B,)
+        self.cache.select(rows, since=self.shared)
+        if self.history is not None:
+            self.history = self.history[rows]
+
+    def keep(self, prompts: Sequence[int]) -> None:
+        """Go on with the texts of these prompts alone."""
+        ways, device = self.cache.shares, self.logits.device
+        rows = torch.tensor([i * ways + j for i in prompts for j in range(ways)], device=device)
+        self.cache.keep(prompts)
+        self.logits = self.logits[rows]
+        if self.history is not None:
+            self.history = self.history[rows]
+        self._mask = Mask.causal([1] * len(rows), device=device)
+
+
+def _begin(network: Transformer, prompts: Prompts, room: Sequence[int]) -> tuple[Cache, Tensor]:
+    """Read all prompts at once; what is kept, and what the head sees of each."""  # (S, W)
+    device = network.tokens.weight.device
+    tokens = torch.tensor([id for prompt in prompts for id in prompt], device=device)
+    lengths = [len(prompt) for prompt in prompts]
+    behind = network.config.has_encoder
+    taken = [1] * len(prompts) if behind else lengths
+    places = max(a + b for a, b in zip(taken, room, strict=True))
+    size = {"device": device, "dtype": network.tokens.weight.dtype}
+    cache = Cache.empty(network.config, len(prompts), places, **size)  # type: ignore[arg-type]
+    if behind:
+        cache.memory = Mask(lengths, device=device)
+        memory = network.encode(tokens, cache.memory)
+        start = torch.full((len(prompts),), network.config.start_id or 0, device=device)
+        mask = Mask.causal(taken, device=device)
+        return cache, network(start, mask, memory=memory, cache=cache)
+    hidden = network(tokens, Mask.causal(lengths, device=device), cache=cache)
+    return cache, hidden[torch.tensor(lengths, device=device).cumsum(0) - 1]
+
+
+def _history(network: Transformer, prompts: Prompts, ways: int) -> Tensor:
+    """All tokens of each text so far, padded on the left: what the decoder has been given."""
+    if network.config.has_encoder:
+        prompts = [[network.config.start_id or 0]] * len(prompts)
+    rows = [torch.tensor(prompt) for prompt in prompts]
+    padded = pad_sequence(rows, batch_first=True, padding_value=NOTHING, padding_side="left")
+    return padded.to(network.tokens.weight.device).repeat_interleave(ways, 0)

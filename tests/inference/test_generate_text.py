@@ -1,0 +1,431 @@
+"""What is written, in words: stop strings, streams, long and empty prompts; from Python and from
+the command line."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import transformers
+
+from firth import MismatchError, Misuse, Model, Tokenizer, load, train_tokenizer
+from firth.inference.completions import BATCH
+from firth.inference.spelling import HALF, Speller, Stream
+from tests.conftest import SAMPLE
+from tests.inference.conftest import MakeModel
+
+Verb = Callable[..., Any]
+TEXT = "The sea was calm, and don't they know: 日本語 🙂 naïve—it's fine.\n\nA boat!"
+KINDS = {"wordpiece": 420, "bpe": 420, "bpe-word": 420, "unigram": 300, "char": 60}
+
+
+@pytest.fixture
+def decoder(make_model: MakeModel) -> Model:
+    """A small GPT-2 that has no token to begin with."""
+    return make_model("gpt2", "bpe", begin_id=None, end_id=0, tied=True)
+
+
+@pytest.fixture
+def gpt(decoder: Model, tmp_path: Path) -> Path:
+    decoder.save(tmp_path / "gpt")
+    return tmp_path / "gpt"
+
+
+# --- text
+
+
+def test_a_prompt_gives_a_text_and_several_give_several(decoder: Model) -> None:
+    prompts = ["The sea", "A boat was on the water", "the"]
+    one = decoder.generate(prompts[0], max_new_tokens=6)
+    several = decoder.generate(prompts, max_new_tokens=6)
+    assert isinstance(one, str)
+    assert several[0] == one
+    assert several == [decoder.generate(prompt, max_new_tokens=6) for prompt in prompts]
+    rich = decoder.completions(prompts, max_new_tokens=6, beams=3, n=2)
+    assert [done.prompt for done in rich] == prompts
+    assert all(len(done.completions) == 2 for done in rich)
+    assert all(done.completions[0].score >= done.completions[1].score for done in rich)
+
+
+def test_small_batches_write_what_large_ones_write(
+    decoder: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prompts = [" ".join(SAMPLE.split()[i : i + 1 + i % 7]) for i in range(12)]
+    settings: dict[str, Any] = dict(temperature=1.0, max_new_tokens=6, seed=5)
+    whole = decoder.completions(prompts, **settings)
+    monkeypatch.setitem(BATCH, "cpu", 30)
+    parts = decoder.completions(prompts, **settings)
+    assert [done.completions[0].tokens for done in whole] == [
+        done.completions[0].tokens for done in parts
+    ]
+    assert len({done.completions[0].tokens for done in whole}) > 10
+
+
+def test_what_is_written_can_be_put_behind_the_prompt(
+    tmp_path: Path, make_model: MakeModel
+) -> None:
+    """Of SentencePiece, too, whose decoder drops the first space of a text."""
+    file = tmp_path / "sample.txt"
+    file.write_text(SAMPLE, encoding="utf-8")
+    unigram = train_tokenizer([file], kind="unigram", vocab_size=300, workers=1)[0]
+    ids = unigram.encode("The sea was calm.")
+    speller = Speller(tokenizer=unigram, before=tuple(ids[:2]))
+    before = unigram.decode(ids[:2])
+    assert before + speller.text(ids[2:]) == unigram.decode(ids)
+    assert speller.text(unigram.encode("sea")) == " sea"
+    assert unigram.decode(unigram.encode("sea")) == "sea"
+
+
+@pytest.fixture(scope="module")
+def kinds(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Tokenizer]:
+    file = tmp_path_factory.mktemp("text") / "sample.txt"
+    file.write_text(SAMPLE + TEXT, encoding="utf-8")
+    return {
+        kind: train_tokenizer([file], kind=kind, vocab_size=size, workers=1)[0]
+        for kind, size in KINDS.items()
+    }
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("prompt", ["", "A boat"])
+def test_pieces_of_a_stream_are_the_text(
+    kinds: dict[str, Tokenizer], kind: str, prompt: str
+) -> None:
+    tokenizer = kinds[kind]
+    speller = Speller(tokenizer=tokenizer, before=tuple(tokenizer.encode(prompt)))
+    ids = tokenizer.encode(TEXT)
+    stream = Stream(speller)
+    pieces = [stream.add(id) for id in ids]
+    assert sum(map(bool, pieces)) > 5
+    assert HALF not in "".join(pieces)
+    assert "".join([*pieces, stream.finish()]) == speller.text(ids)
+
+
+def test_a_character_of_several_tokens_comes_whole(kinds: dict[str, Tokenizer]) -> None:
+    tokenizer = kinds["bpe"]
+    ids = tokenizer.encode("é🙂!")
+    assert len(ids) > 5  # bytes
+    stream = Stream(Speller(tokenizer=tokenizer))
+    pieces = [stream.add(id) for id in ids]
+    assert [piece for piece in pieces if piece] == ["é", "🙂", "!"]
+    broken = Stream(Speller(tokenizer=tokenizer))
+    assert "".join(broken.add(id) for id in ids[:-2]) == "é"
+    assert broken.finish().startswith(HALF)  # what stays half is shown at the end
+
+
+def test_what_may_become_a_stop_string_is_held_back(kinds: dict[str, Tokenizer]) -> None:
+    tokenizer = kinds["char"]
+    stream = Stream(Speller(tokenizer=tokenizer), ["calm!", "was calm."])
+    pieces = [stream.add(id) for id in tokenizer.encode("The sea was cal, was calm.")]
+    assert "".join([*pieces, stream.finish()]) == "The sea was cal, "
+    assert pieces[8:15] == ["", "", "", "", "", "", ""]
+    assert pieces[15] == "was cal,"
+
+
+def test_a_text_ends_before_a_stop_string(decoder: Model) -> None:
+    settings: dict[str, Any] = dict(temperature=1.5, seed=4, max_new_tokens=30)
+    [whole] = decoder.completions(["The sea"], **settings)[0].completions
+    middle = len(whole.text) // 2
+    stop = whole.text[middle : middle + 3]
+    tokens = [decoder.tokenizer.decode([id]) for id in whole.tokens]  # type: ignore[union-attr]
+    assert stop not in tokens  # it stands across tokens
+    [cut] = decoder.completions(["The sea"], **settings, stop=[stop, "never"])[0].completions
+    assert cut.text == whole.text[: whole.text.index(stop)]
+    assert cut.ended == "stop"
+    assert cut.tokens == whole.tokens[: len(cut.tokens)]
+    assert len(cut.tokens) < 30
+    assert "".join(decoder.stream("The sea", **settings, stop=[stop])) == cut.text
+
+
+def test_a_stop_string_in_the_prompt_stops_nothing(decoder: Model) -> None:
+    settings: dict[str, Any] = dict(max_new_tokens=6)
+    [plain] = decoder.completions(["The sea"], **settings)[0].completions
+    [same] = decoder.completions(["The sea"], **settings, stop=["sea"])[0].completions
+    assert "sea" not in plain.text
+    assert same == plain
+
+
+def test_beams_stop_too(decoder: Model) -> None:
+    [plain] = decoder.completions(["The sea"], beams=3, max_new_tokens=12)[0].completions
+    stop = plain.text[3:6]
+    done = decoder.completions(["The sea"], beams=3, n=3, max_new_tokens=12, stop=[stop])[0]
+    assert all(stop not in one.text for one in done.completions)
+    assert "stop" in {one.ended for one in done.completions}
+
+
+def test_a_prompt_that_is_too_long_keeps_its_end(decoder: Model) -> None:
+    words = " ".join(SAMPLE.split()[:200])
+    tokenizer = decoder.tokenizer
+    assert tokenizer is not None
+    [done] = decoder.completions([words], max_new_tokens=10)
+    size, kept = len(tokenizer.encode(words)), 64 - 10
+    assert done.notes == (
+        f"The prompt has {size:,} tokens, the model sees 64: only the last 54 are kept.",
+    )
+    end = tokenizer.decode(tokenizer.encode(words)[-kept:])
+    [same] = decoder.completions([end], max_new_tokens=10)
+    assert same.completions == done.completions
+    assert same.notes == ()
+    [little] = decoder.completions([end], max_new_tokens=20)
+    assert little.notes == ("Only 10 of 20 new tokens fit.",)
+    assert len(little.completions[0].tokens) == 10
+
+
+def test_of_a_source_that_is_too_long_the_end_is_read(make_model: MakeModel) -> None:
+    model = make_model("t5-small", "wordpiece", decoder_layers=2, start_id=0, end_id=3)
+    tokenizer = model.tokenizer
+    assert tokenizer is not None
+    words = " ".join(SAMPLE.split()[:200])
+    [done] = model.completions([words], max_new_tokens=5)
+    assert "only the last 63 are kept" in done.notes[0]  # and the end
+    asked = model.teller(max_new_tokens=5).ask(words)
+    assert list(asked.ids) == [*tokenizer.encode(words)[-63:], 3]
+
+
+def test_nothing_to_go_on_from(decoder: Model, make_model: MakeModel) -> None:
+    with pytest.raises(Misuse, match="no text to go on from, and this model has no token that"):
+        decoder.generate("")
+    begins = make_model("gpt2", "bpe", begin_id=0, end_id=0)
+    assert isinstance(begins.generate(""), str)
+
+
+def test_an_encoder_says_what_it_can(make_model: MakeModel) -> None:
+    with pytest.raises(MismatchError, match=r"An encoder does not write: .*`firth fill`"):
+        make_model("bert-tiny").generate("The sea")
+
+
+def test_a_decoder_without_a_language_head_says_so(make_model: MakeModel) -> None:
+    model = make_model("gpt2", "bpe")
+    del model.network.heads["language"]
+    with pytest.raises(MismatchError, match="no head that predicts tokens"):
+        model.generate("The sea")
+
+
+@pytest.mark.parametrize(
+    ("name", "specials"), [("t5-small", "wordpiece"), ("bart-base", "wordpiece")]
+)
+def test_how_each_step_was_chosen(make_model: MakeModel, name: str, specials: str) -> None:
+    """Seen all at once, tokens are as likely as they were one by one, with the cache."""
+    model = make_model(name, specials, decoder_layers=2, start_id=0, end_id=3)
+    for settings in ({}, {"top_k": 7, "temperature": 0.8}, {"beams": 3}):
+        teller = replace(model.teller(max_new_tokens=7, **settings), explains=True)
+        [one] = next(teller.complete(["The sea was calm"])).completions
+        logs = [math.log(step.probability) for step in one.steps]
+        assert sum(logs) == pytest.approx(one.logprob, abs=1e-3)
+        assert len(one.steps) == len(one.tokens) + (one.ended == "end")
+        for step in one.steps:
+            assert step.alternatives[0].probability >= step.probability
+            assert (step.rank == 1) == (step.alternatives[0].id == step.id)
+            assert (step.drawn is not None) == ("top_k" in settings)
+            assert step.drawn is None or step.drawn >= step.probability
+
+
+def test_bart_reads_what_it_reads_in_transformers(make_model: MakeModel, tmp_path: Path) -> None:
+    """Its encoder is given the beginning of a text as well, T5's the end alone."""
+    ids = dict(begin_id=2, end_id=3, start_id=3, padding_id=0)
+    bart = make_model("bart-base", "wordpiece", decoder_layers=2, **ids)
+    assert bart.tokenizer is not None
+    bart.save(tmp_path / "bart")
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path / "bart")
+    assert list(bart.teller().ask("The sea").ids) == theirs("The sea")["input_ids"]
+    t5 = make_model("t5-small", "wordpiece", decoder_layers=2, **{**ids, "start_id": 0})
+    assert list(t5.teller().ask("The sea").ids) == [*bart.tokenizer.encode("The sea"), 3]
+
+
+# --- the command line
+
+
+def test_one_prompt(verb: Verb, gpt: Path) -> None:
+    expected = load(gpt).generate("The sea", max_new_tokens=7)
+    shown = verb("generate", gpt, "The sea", "--max-new-tokens", 7)
+    assert shown.exit_code == 0, shown.output
+    assert shown.stdout == expected + "\n"
+    assert (
+        verb("generate", gpt, "The sea", "--max-new-tokens", 7, "--stream").stdout == shown.stdout
+    )
+    values = json.loads(verb("generate", gpt, "The sea", "--max-new-tokens", 7, "--json").stdout)
+    assert values["prompt"] == "The sea"
+    assert values["notes"] == []
+    [one] = values["completions"]
+    assert one["text"] == expected
+    assert len(one["tokens"]) == 7
+    assert one["score"] == pytest.approx(one["logprob"] / 7)
+    assert one["ended"] == "length"
+
+
+def test_a_new_line_can_be_a_stop_string(verb: Verb, gpt: Path) -> None:
+    model = load(gpt)
+    for seed in range(20):
+        text = model.generate("the", temperature=3.0, max_new_tokens=60, seed=seed)
+        if "\n" in text.lstrip():
+            break
+    assert "\n" in text
+    options = ("--temperature", 3.0, "--max-new-tokens", 60, "--seed", seed)
+    cut = verb("generate", gpt, "the", *options, "--stop", "\\n").stdout
+    assert cut == text.split("\n")[0] + "\n"
+
+
+def test_several_completions(verb: Verb, gpt: Path) -> None:
+    options = ("--top-k", 9, "--n", 3, "--seed", 2, "--max-new-tokens", 4)
+    values = json.loads(verb("generate", gpt, "The sea", *options, "--json").stdout)
+    assert len({tuple(one["tokens"]) for one in values["completions"]}) == 3
+    shown = verb("generate", gpt, "The sea", *options).stdout
+    assert shown.count("log P") == 3
+    assert all(one["text"].strip() in shown for one in values["completions"])
+
+
+def test_a_file_of_prompts(verb: Verb, gpt: Path, tmp_path: Path) -> None:
+    prompts = ["The sea", "A boat", "the wind was"]
+    (tmp_path / "p.txt").write_text("\n".join(prompts) + "\n")
+    rows = "".join(json.dumps({"id": i, "ask": text}) + "\n" for i, text in enumerate(prompts))
+    (tmp_path / "p.jsonl").write_text(rows)
+    (tmp_path / "p.tsv").write_text("ask\tn\n" + "".join(f"{text}\t1\n" for text in prompts))
+    options = ("--temperature", 1.0, "--max-new-tokens", 5)
+    found = json.loads(verb("generate", gpt, "--file", "p.txt", *options, "--json").stdout)
+    assert [row["prompt"] for row in found["results"]] == prompts
+    assert found["bad"] == 0
+    for file in ("p.jsonl", "p.tsv"):
+        how = ("--file", file, "--column", "ask")
+        done = verb("generate", gpt, *how, *options, "--out", "out.jsonl")
+        assert done.exit_code == 0, done.output
+        assert "3 prompts are continued in out.jsonl" in done.stdout
+        lines = (tmp_path / "out.jsonl").read_text().splitlines()
+        assert [json.loads(line) for line in lines] == found["results"]
+    lines = verb("generate", gpt, "--file", "p.txt", *options, "--out", "-").stdout.splitlines()
+    assert [json.loads(line) for line in lines] == found["results"]
+    shown = verb("generate", gpt, "--file", "p.txt", *options).stdout.splitlines()
+    assert [line.split("\t")[1] for line in shown] == prompts
+
+
+def test_bad_rows_are_told_and_the_others_finish(verb: Verb, gpt: Path, tmp_path: Path) -> None:
+    (tmp_path / "p.txt").write_bytes(b"The sea\n\nA b\xffat\nthe wind\n")
+    done = verb("generate", gpt, "--file", "p.txt", "--max-new-tokens", 3, "--json")
+    assert done.exit_code == 1
+    values = json.loads(done.stdout)
+    assert [row["prompt"] for row in values["results"]] == ["The sea", "the wind"]
+    assert values["bad"] == 2
+    assert done.stderr.splitlines() == [
+        "p.txt line 2 is empty: there is no text to go on from.",
+        "p.txt line 3: byte 12 of the file is not UTF-8; convert it with iconv.",
+        "firth: 2 rows were bad, as told above; all others are done.",
+    ]
+    rows = '{"text": "The sea"}\n{"text": 3}\n{"txt": "a"}\n{nothing\n{"text": "the wind"}\n'
+    (tmp_path / "p.jsonl").write_text(rows)
+    done = verb("generate", gpt, "--file", "p.jsonl", "--out", "out.jsonl")
+    assert done.exit_code == 1
+    assert "p.jsonl line 2: 'text' is not text but int (3)." in done.stderr
+    assert "p.jsonl line 3 has no field 'text' (it has 'txt')" in done.stderr
+    assert "p.jsonl line 4 is not JSON" in done.stderr
+    written = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    assert ["error" in row for row in written] == [False, True, True, True, False]
+
+
+def test_a_file_of_bad_rows_alone(verb: Verb, gpt: Path, tmp_path: Path) -> None:
+    (tmp_path / "p.jsonl").write_text('{"ask": "a"}\n' * 3)
+    done = verb("generate", gpt, "--file", "p.jsonl")
+    assert done.exit_code == 1
+    assert "3 rows were bad" in done.stderr
+
+
+def test_interrupted_what_was_written_can_be_read(gpt: Path, tmp_path: Path) -> None:
+    """Ctrl-C while prompts still come: whole lines are in OUT.part."""
+    command = [sys.executable, "-m", "firth", "generate", gpt, "-", "--out", "out.jsonl"]
+    running = subprocess.Popen(
+        command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, cwd=tmp_path, text=True
+    )
+    assert running.stdin is not None
+    running.stdin.write("The sea\nA boat\n")
+    running.stdin.flush()
+    part, begun = tmp_path / "out.jsonl.part", time.monotonic()
+    while not (part.exists() and part.read_text().count("\n") == 2):
+        assert running.poll() is None, running.stderr
+        assert time.monotonic() - begun < 120
+        time.sleep(0.05)
+    os.kill(running.pid, signal.SIGINT)
+    _, said = running.communicate(timeout=60)
+    assert running.returncode == 1
+    assert "Interrupted. The 2 prompts before that are in out.jsonl.part." in said
+    assert [json.loads(line)["prompt"] for line in part.read_text().splitlines()] == [
+        "The sea",
+        "A boat",
+    ]
+    assert not (tmp_path / "out.jsonl").exists()
+
+
+def test_steps_are_a_table(verb: Verb, gpt: Path) -> None:
+    options = ("--max-new-tokens", 4, "--explain", "--repetition-penalty", 3.0)
+    shown = verb("generate", gpt, "The sea", *options)
+    assert shown.exit_code == 0, shown.output
+    assert "likeliest" in shown.stdout
+    assert "drawn with" not in shown.stdout
+    [one] = json.loads(verb("generate", gpt, "The sea", *options, "--json").stdout)["completions"]
+    assert [step["id"] for step in one["steps"]] == one["tokens"]
+    assert all(len(step["alternatives"]) == 5 for step in one["steps"])
+    assert HALF in one["text"] or "".join(step["token"] for step in one["steps"]) == one["text"]
+    drawn = verb("generate", gpt, "The sea", *options, "--top-k", 3)
+    assert "drawn with" in drawn.stdout
+
+
+def test_strategies_are_side_by_side(verb: Verb, gpt: Path) -> None:
+    options = ("--show-strategies", "--max-new-tokens", 5)
+    shown = verb("generate", gpt, "The sea", *options).stdout
+    names = ["greedy", "temperature 0.5", "temperature 1.0", "temperature 2.0", "4 beams"]
+    assert all(name in shown for name in names)
+    values = json.loads(verb("generate", gpt, "The sea", *options, "--json").stdout)
+    assert [row["strategy"] for row in values["strategies"]] == names
+    plain = load(gpt).generate("The sea", max_new_tokens=5)
+    assert values["strategies"][0]["text"] == plain
+    logs = {row["strategy"]: row["logprob"] for row in values["strategies"]}
+    assert logs["4 beams"] >= logs["temperature 2.0"]
+
+
+def test_a_long_prompt_says_what_is_kept(verb: Verb, gpt: Path) -> None:
+    words = " ".join(SAMPLE.split()[:200])
+    done = verb("generate", gpt, words, "--max-new-tokens", 3)
+    assert done.exit_code == 0
+    assert "only the last 61 are kept" in done.stderr
+    values = json.loads(verb("generate", gpt, words, "--max-new-tokens", 3, "--json").stdout)
+    assert "only the last 61 are kept" in values["notes"][0]
+
+
+REFUSED: list[tuple[tuple[Any, ...], str]] = [
+    ((), "Give a PROMPT, or --file with many of them"),
+    (("x", "--file", "p.txt"), "Give a PROMPT, or --file with many of them"),
+    (("x", "--temperature", -1), "temperature is at least 0"),
+    (("x", "--beams", 3, "--top-p", 0.9), "Beams are searched, not drawn"),
+    (("x", "--early-stopping", "soon"), "--early-stopping is yes, no or never, not 'soon'."),
+    (("x", "--n", 2), "There is one likeliest continuation, not 2"),
+    (("x", "--show-strategies", "--beams", 2), "--show-strategies tries several methods"),
+    (("x", "--out", "a.jsonl"), "--out is for many prompts"),
+    (("x", "--beams", 2, "--stream"), "--stream shows one text while it is written"),
+    (("", "--max-new-tokens", 3), "There is no text to go on from"),
+]
+
+
+@pytest.mark.parametrize(("words", "sentence"), REFUSED, ids=lambda value: str(value))
+def test_what_cannot_be_is_refused(
+    verb: Verb, gpt: Path, words: tuple[Any, ...], sentence: str
+) -> None:
+    refused = verb("generate", gpt, *words)
+    assert refused.exit_code == 2
+    assert refused.stderr.startswith(f"firth: {sentence}")
+    assert refused.stdout == ""
+
+
+def test_what_is_not_there(verb: Verb, gpt: Path, bert: Path) -> None:
+    gone = verb("generate", gpt, "--file", "gone.txt")
+    assert gone.exit_code == 1
+    assert "gone.txt" in gone.stderr
+    encoder = verb("generate", bert, "The sea")
+    assert encoder.exit_code == 1
+    assert "An encoder does not write" in encoder.stderr

@@ -1,0 +1,194 @@
+"""Greedy and beam search write, token for token, what `transformers.generate` writes: in every
+family that writes, also when prompts of unequal length are in one batch.
+
+The reference is a tiny network with random weights that is given one prompt at a time. What only
+some configurations force there (BART's first and last token) is switched off: `forced_bos_token_id`
+and `forced_eos_token_id` are not supported here, nor is more than one token that ends a text.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+import transformers
+from torch import Tensor
+from transformers import (
+    MinPLogitsWarper,
+    NoRepeatNGramLogitsProcessor,
+    RepetitionPenaltyLogitsProcessor,
+    TemperatureLogitsWarper,
+    TopKLogitsWarper,
+    TopPLogitsWarper,
+)
+
+from firth.inference.filters import (
+    NOTHING,
+    forbid_ngrams,
+    heat,
+    keep_min_p,
+    keep_top_k,
+    keep_top_p,
+    penalise,
+)
+from firth.inference.generate import generate
+from firth.inference.settings import Generation
+from firth.models.formats.directory import read_network
+from firth.models.transformer import Transformer
+from tests.parity.test_families import ROWS, Row, quiet
+
+__all__ = ["quiet"]  # a fixture: no progress bars, one thread
+
+START, PAD = 3, 0
+# One of each family; windows and several groups of heads are among them.
+WRITERS = {
+    row.name: row
+    for row in reversed(ROWS)
+    if row.name.endswith(("ForCausalLM", "GPTLMHeadModel", "GPT2LMHeadModel", "Generation"))
+    and row.id != "Gemma3ForCausalLM-untied"
+}
+PROMPTS = [[5, 9, 14, 3, 27, 8], [31], [7, 7, 12, 40]]
+MOST = 8
+SETTINGS = [
+    Generation(max_new_tokens=MOST),
+    Generation(max_new_tokens=MOST, repetition_penalty=1.7, no_repeat_ngram=2),
+    Generation(max_new_tokens=MOST, method="beam", beams=3, n=3),
+    Generation(max_new_tokens=MOST, method="beam", beams=4, n=2, length_penalty=0.3),
+    Generation(max_new_tokens=MOST, method="beam", beams=2, early_stopping=True),
+    Generation(max_new_tokens=MOST, method="beam", beams=3, early_stopping="never"),
+    Generation(max_new_tokens=MOST, method="beam", beams=3, n=2, length_penalty=-1.0),
+    Generation(
+        max_new_tokens=MOST, method="beam", beams=5, n=5, repetition_penalty=1.3, no_repeat_ngram=2
+    ),
+]
+
+
+class Pair(NamedTuple):
+    """A network there and here, and the token that ends its texts."""
+
+    theirs: Any
+    ours: Transformer
+    end: int
+
+
+@pytest.fixture(scope="module", params=WRITERS.values(), ids=lambda row: row.id)
+def pair(request: Any, tmp_path_factory: pytest.TempPathFactory) -> Pair:
+    """A reference, and the same network here; its end is a token that some texts come to."""
+    row: Row = request.param
+    ids = dict(eos_token_id=2, pad_token_id=PAD, bos_token_id=1)
+    if "ConditionalGeneration" in row.name:
+        ids["decoder_start_token_id"] = START
+    reference = replace(row, config=row.config | ids).reference()
+    reference.generation_config.forced_eos_token_id = None
+    with torch.no_grad():
+        reference.get_output_embeddings().weight.mul_(0.4)  # flatter, so that several beams live
+    place = tmp_path_factory.mktemp("model")
+    reference.save_pretrained(place)
+    network = read_network(place).eval()
+    found = [generate(network, PROMPTS, settings, end=None) for settings in SETTINGS[1:3]]
+    later = [set(one.tokens[2:7]) for rows in found for row in rows for one in row]
+    common = Counter(token for tokens in later for token in tokens).most_common()
+    end = next(token for token, count in common if count <= len(later) // 2)
+    return Pair(reference, network, end)
+
+
+def written(pair: Pair, prompt: list[int], settings: Generation) -> list[tuple[list[int], float]]:
+    """What they write behind one prompt, up to the end, with their scores."""
+    reference, end = pair.theirs, pair.end
+    beam = dict(
+        num_beams=settings.beams,
+        length_penalty=settings.length_penalty,
+        early_stopping=settings.early_stopping,
+        num_return_sequences=settings.n,
+    )
+    given = torch.tensor([prompt])
+    made = reference.generate(
+        given,
+        attention_mask=torch.ones_like(given),
+        generation_config=transformers.GenerationConfig(
+            do_sample=False,
+            max_new_tokens=settings.max_new_tokens,
+            repetition_penalty=settings.repetition_penalty,
+            no_repeat_ngram_size=settings.no_repeat_ngram,
+            eos_token_id=end,
+            pad_token_id=PAD,
+            decoder_start_token_id=START,
+            forced_bos_token_id=None,
+            forced_eos_token_id=None,
+            return_dict_in_generate=True,
+            output_scores=True,
+            **(beam if settings.method == "beam" else {}),
+        ),
+    )
+    skip = 1 if reference.config.is_encoder_decoder else len(prompt)
+    rows = [row[skip:].tolist() for row in made.sequences]
+    scores = made.sequences_scores.tolist() if settings.method == "beam" else [0.0]
+    return [
+        (row[: row.index(end)] if end in row else row, score)
+        for row, score in zip(rows, scores, strict=True)
+    ]
+
+
+def test_many_prompts_at_once_give_what_they_give_one_by_one(pair: Pair) -> None:
+    reasons = set()
+    for settings in SETTINGS:
+        found = generate(pair.ours, PROMPTS, settings, end=pair.end)
+        for prompt, ours in zip(PROMPTS, found, strict=True):
+            expected = written(pair, prompt, settings)
+            assert [list(one.tokens) for one in ours] == [tokens for tokens, _ in expected]
+            if settings.method == "beam":
+                scores = [score for _, score in expected]
+                assert [one.score for one in ours] == pytest.approx(scores, rel=1e-4, abs=1e-4)
+            reasons |= {one.ended for one in ours}
+    assert reasons == {"end", "length"}
+
+
+# --- filters
+
+FILTERS: dict[str, tuple[Any, Callable[[Tensor, Tensor], Tensor]]] = {
+    "temperature": (TemperatureLogitsWarper(0.7), lambda scores, _: heat(scores, 0.7)),
+    "top-k": (TopKLogitsWarper(5), lambda scores, _: keep_top_k(scores, 5)),
+    "top-k of few": (TopKLogitsWarper(500), lambda scores, _: keep_top_k(scores, 500)),
+    "top-p": (TopPLogitsWarper(0.8), lambda scores, _: keep_top_p(scores, 0.8)),
+    "top-p of one": (TopPLogitsWarper(0.01), lambda scores, _: keep_top_p(scores, 0.01)),
+    "min-p": (MinPLogitsWarper(0.1), lambda scores, _: keep_min_p(scores, 0.1)),
+    "min-p of one": (MinPLogitsWarper(1.0), lambda scores, _: keep_min_p(scores, 1.0)),
+    "repetition": (RepetitionPenaltyLogitsProcessor(1.4), lambda s, past: penalise(s, past, 1.4)),
+    **{
+        f"{n}-grams": (
+            NoRepeatNGramLogitsProcessor(n),
+            lambda scores, past, n=n: forbid_ngrams(scores, past, n),
+        )
+        for n in (1, 2, 3, 4, 40)
+    },
+}
+
+
+@pytest.mark.parametrize("name", FILTERS)
+def test_a_filter_does_what_theirs_does(name: str) -> None:
+    """On drawn scores, some of them equal, and on histories that repeat themselves."""
+    theirs, ours = FILTERS[name]
+    generator = torch.Generator().manual_seed(4)
+    scores = (3 * torch.randn(16, 40, generator=generator)).round(decimals=1)
+    histories = torch.randint(0, 3, (16, 25), generator=generator)
+    found = ours(scores, histories)
+    torch.testing.assert_close(found, theirs(histories, scores.clone()), rtol=0, atol=0)
+    if name not in ("top-k of few", "40-grams"):
+        assert not torch.equal(found, scores)
+
+
+@pytest.mark.parametrize("name", ["repetition", "1-grams", "2-grams", "3-grams"])
+def test_texts_of_unequal_length_have_histories_of_their_own(name: str) -> None:
+    theirs, ours = FILTERS[name]
+    generator = torch.Generator().manual_seed(5)
+    scores, lengths = torch.randn(5, 12, generator=generator), [1, 2, 9, 4, 14]
+    past = [torch.randint(0, 4, (length,), generator=generator) for length in lengths]
+    padded = torch.full((5, 14), NOTHING)
+    for row, own in zip(padded, past, strict=True):
+        row[14 - len(own) :] = own
+    each = [theirs(own[None], row[None].clone()) for own, row in zip(past, scores, strict=True)]
+    torch.testing.assert_close(ours(scores, padded), torch.cat(each), rtol=0, atol=0)
