@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from copy import deepcopy
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ import torch
 
 from firth.asking import Progress, answers_of, open_model, work_of
 from firth.errors import InputError, Misuse
-from firth.metrics.bootstrap import Figure
+from firth.metrics.bootstrap import Figure, plain_figures
 from firth.metrics.entities import entities_by_type
 from firth.model import Model
 from firth.tasks.material import check_columns
@@ -39,20 +39,16 @@ class Evaluation:
         return {
             "task": self.task,
             "n": self.n,
-            "metrics": _plain(self.figures),
+            "metrics": plain_figures(self.figures),
             "seconds": self.seconds,
-            "parts": {part: _plain(row) for part, row in self.parts.items()},
+            "parts": {part: plain_figures(row) for part, row in self.parts.items()},
             "groups": {
-                kind: {part: _plain(row) for part, row in parts.items()}
+                kind: {part: plain_figures(row) for part, row in parts.items()}
                 for kind, parts in self.groups.items()
             },
             "details": self.details,
             "notes": self.notes,
         }
-
-
-def _plain(figures: Mapping[str, Figure]) -> dict[str, dict[str, float]]:
-    return {name: asdict(figure) for name, figure in figures.items()}
 
 
 def evaluate(
@@ -93,13 +89,19 @@ def evaluate(
     )
     if task in MEASURES or any(options.values()):  # else as it was taught, which lm can be, too
         scorer = _scorer(opened, by_word, progress, copy=isinstance(model, Model))
-        made = _measured(name, scorer, asking)
-        found = made.n, made.figures, made.parts, made.notes, made.groups, made.details
+        found = _measured(name, scorer, asking)
     else:
-        found = *_answered(opened, task, asking, progress), {}, {}
-    n, figures, parts, notes, groups, details = found
-    seconds = time.monotonic() - begun
-    return Evaluation(name, n, figures, seconds, parts, notes, groups, details)
+        found = _answered(opened, task, asking, progress)
+    return Evaluation(
+        task=name,
+        n=found.n,
+        figures=found.figures,
+        seconds=time.monotonic() - begun,
+        parts=found.parts,
+        notes=found.notes,
+        groups=found.groups,
+        details=found.details,
+    )
 
 
 def _check_options(task: str, options: Mapping[str, Any]) -> None:
@@ -111,9 +113,7 @@ def _check_options(task: str, options: Mapping[str, Any]) -> None:
             raise Misuse(f"--{name.replace('_', '-')} is for --task {homes}.")
 
 
-def _answered(
-    model: Model, task: str | None, asking: Asking, progress: Progress
-) -> tuple[int, Mapping[str, Figure], Parts, list[str]]:
+def _answered(model: Model, task: str | None, asking: Asking, progress: Progress) -> Measured:
     """The answers of a model that was taught a task, and what they are worth."""
     chosen, facts = work_of(model, task)
     check_columns(chosen, asking.columns)
@@ -127,7 +127,8 @@ def _answered(
     if chosen.name == "tag" and facts.options["entities"]:
         gold = [example.tags for example in examples]
         parts = entities_by_type(gold, [answer["tags"] for answer in answers])
-    return len(examples), chosen.figures(examples, answers, facts), parts, notes
+    figures = chosen.figures(examples, answers, facts)
+    return Measured(n=len(examples), figures=figures, parts=parts, notes=notes)
 
 
 def _measured(name: str, scorer: Scorer, asking: Asking) -> Measured:

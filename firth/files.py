@@ -59,6 +59,7 @@ def growing_file(path: Path) -> Iterator[Callable[[str], None]]:
     ('1\\n', False)
     """
     part, end = part_of(path), 0
+    part.parent.mkdir(parents=True, exist_ok=True)
     with open(part, "wb", buffering=0) as file:
 
         def write(line: str) -> None:

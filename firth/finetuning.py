@@ -6,7 +6,7 @@ import math
 import shutil
 import sys
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from firth.adapt.files import base_of, save_adapter
 from firth.drawing import loss_curve
 from firth.errors import MismatchError, Misuse, storage_errors
 from firth.files import locked, sha256, write_json
-from firth.metrics.bootstrap import Figure
+from firth.metrics.bootstrap import Figure, plain_figures
 from firth.model import JOINED, Model, load
 from firth.models.join import crossing, join
 from firth.models.transformer import Transformer
@@ -81,7 +81,7 @@ class Tuned:
             "strategy": self.job.strategy,
             "n": self.examples[1],
             "train": self.examples[0],
-            "metrics": {name: asdict(figure) for name, figure in self.figures.items()},
+            "metrics": plain_figures(self.figures),
             "parameters": parameters,
             "trained": self.trained,
             "share": self.trained / max(1, parameters),

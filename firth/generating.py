@@ -6,22 +6,19 @@ memory and a pipe need not end.
 
 from __future__ import annotations
 
-import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from firth.errors import FirthError, InputError, storage_errors
-from firth.files import growing_file, part_of
+from firth.errors import FirthError, InputError
 from firth.inference.completions import ROWS, Asked, Completed, Completion, Teller
 from firth.inference.settings import BEAMS, Generation
-from firth.streams import windows
-from firth.tasks.reading.columns import find_source, table_rows
+from firth.streams import windows, with_errors
+from firth.tasks.reading.columns import find_source, spared, table_rows
 from firth.text.readers import Bad, Reading, text_field
 
-HOPELESS = 1000  # bad rows one after the other: then it is the file that is wrong
 # The lectures' temperatures, and the two ways that draw nothing.
 STRATEGIES: dict[str, dict[str, Any]] = {
     "greedy": {"method": "greedy"},
@@ -46,24 +43,14 @@ def read_prompts(
     source = find_source(file, format or "txt")
     plain = source.format in ("txt", "md")
     kind = "row" if source.format in ("parquet", "datasets") else "line"
-    waiting: list[InputError] = []
 
-    def tell(error: InputError) -> None:
-        waiting.append(error)
-        if len(waiting) >= HOPELESS:
-            raise waiting[0]
+    def read(tell: Bad) -> Iterator[Prompt]:
+        for number, row in table_rows(source, tell):
+            with spared(tell):
+                where = f"{source.name} {kind} {number}"
+                yield _prompt(where, row, "text" if plain else column)
 
-    for number, row in table_rows(source, tell):
-        where = f"{source.name} {kind} {number}"
-        try:
-            found = _prompt(where, row, "text" if plain else column)
-        except InputError as error:
-            tell(error)
-            continue
-        yield from waiting
-        waiting.clear()
-        yield found
-    yield from waiting
+    return with_errors(read)
 
 
 def _prompt(where: str, row: Mapping[str, Any], column: str) -> Prompt:
@@ -110,35 +97,9 @@ def _asked(teller: Teller, row: Prompt | InputError) -> Asked | InputError:
         return InputError(f"{row.where}: {error}")
 
 
-def line_of(found: Completed | InputError) -> str:
-    """One line of JSON."""
-    values = {"error": str(found)} if isinstance(found, InputError) else found.values()
-    return json.dumps(values, ensure_ascii=False)
-
-
-def write_completions(
-    found: Iterable[Completed | InputError],
-    path: str | Path,
-    progress: Callable[[str, int, int], None] = lambda what, done, there: None,
-) -> int:
-    """Completions as JSONL, one line for each prompt, as they come; how many lines there are.
-
-    Until all are there, the file is called NAME.part: whatever happens, it holds whole lines.
-    """
-    out, count = Path(path), 0
-    try:
-        advice = "Free some space or name another place."
-        with storage_errors(out, advice), growing_file(out) as write:
-            for one in found:
-                write(line_of(one))
-                count += 1
-                progress("written", count, 0)
-    except (FirthError, KeyboardInterrupt) as error:
-        if not count:
-            raise
-        kind, why = (type(error), str(error)) if str(error) else (FirthError, "Interrupted.")
-        raise kind(f"{why} The {count:,} prompts before that are in {part_of(out)}.") from error
-    return count
+def as_values(found: Completed | InputError) -> dict[str, Any]:
+    """What was written behind a prompt, or what is wrong with it, as plain JSON values."""
+    return {"error": str(found)} if isinstance(found, InputError) else found.values()
 
 
 def strategies(teller: Teller, prompt: str) -> dict[str, tuple[Generation, Completion]]:

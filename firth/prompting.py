@@ -11,28 +11,26 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from firth.asking import open_model
+from firth.asking import Progress, open_model
 from firth.draws import Floats
 from firth.errors import MismatchError, Misuse, storage_errors
 from firth.files import growing_file
 from firth.inference.answering import Question, Said, choose, write
 from firth.inference.candidates import Speaker
 from firth.inference.prompt import Wording, make_wording
-from firth.metrics.bootstrap import Figure, means
+from firth.metrics.bootstrap import Figure, means, plain_figures
 from firth.model import Model
 from firth.prompt_answers import JUDGES, guess
 from firth.prompt_material import LABELLED, Inline, Material, PromptJob, drawn, gather, questions
 from firth.tasks.task import Answer
 from firth.text.readers import Bad
-
-Progress = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True)
@@ -49,7 +47,7 @@ class Draw:
 
     def values(self) -> dict[str, Any]:
         """The draw as plain JSON values."""
-        return {"examples": self.shown, "metrics": _as_values(self.figures)}
+        return {"examples": self.shown, "metrics": plain_figures(self.figures)}
 
 
 @dataclass(frozen=True)
@@ -84,7 +82,7 @@ class Prompted:
 
     def values(self) -> dict[str, Any]:
         """Everything as plain JSON values."""
-        metrics = _as_values(self.figures)
+        metrics = plain_figures(self.figures)
         for name, deviation in self.deviations.items():
             metrics[name]["deviation"] = deviation
         return {
@@ -99,10 +97,6 @@ class Prompted:
             "answers": self.answers,
             "notes": self.notes,
         }
-
-
-def _as_values(figures: Mapping[str, Figure]) -> dict[str, dict[str, float]]:
-    return {name: asdict(figure) for name, figure in figures.items()}
 
 
 def prompt(

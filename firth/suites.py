@@ -12,7 +12,7 @@ from typing import Any
 from firth.asking import Progress, open_model
 from firth.errors import FirthError, InputError, Misuse
 from firth.evaluation import Evaluation, evaluate
-from firth.metrics.bootstrap import Figure
+from firth.metrics.bootstrap import Figure, plain_figures
 from firth.metrics.language import mean_of
 from firth.model import Model
 from firth.tasks.scoring import Parts
@@ -55,8 +55,8 @@ class Row:
 
     def values(self) -> dict[str, Any]:
         """The line as plain JSON values."""
-        metrics = {name: asdict(figure) for name, figure in self.figures.items()}
         score = {"measure": self.measure, "score": asdict(self.figure)}
+        metrics = plain_figures(self.figures)
         return {"name": self.name, "n": self.n, **score, "metrics": metrics}
 
 
@@ -78,14 +78,11 @@ class Suite:
         return {
             "suite": self.name,
             "rows": [row.values() for row in self.rows],
-            "averages": {name: asdict(figure) for name, figure in self.averages.items()},
+            "averages": plain_figures(self.averages),
             "averaged": self.averaged,
             "missing": self.missing,
             "groups": {
-                kind: {
-                    part: {name: asdict(figure) for name, figure in row.items()}
-                    for part, row in parts.items()
-                }
+                kind: {part: plain_figures(row) for part, row in parts.items()}
                 for kind, parts in self.groups.items()
             },
             "seconds": self.seconds,

@@ -25,7 +25,7 @@ class Lora:
 
     rank: int = 8  # of what is added to a matrix
     alpha: float = 16.0  # it is multiplied by alpha / rank
-    targets: tuple[str, ...] = ("query", "value")  # the projections it is added to
+    targets: tuple[str, ...] = ("all",)  # the projections it is added to: docs/adapting.md says why
     dropout: float = 0.0  # of what goes into it
     rslora: bool = False  # multiply by alpha / sqrt(rank)
     dora: bool = False  # learn the length of each row apart from its direction

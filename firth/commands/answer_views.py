@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
@@ -41,12 +40,6 @@ def answers(stream: Predicting, found: Iterable[Predicted]) -> Iterator[Renderab
         yield from stream.notes
     else:
         sys.stderr.writelines(f"{note}\n" for note in stream.notes)
-
-
-def json_lines(found: Iterable[Predicted]) -> Iterator[RenderableType]:
-    """Answers as they come, as JSON, a line for each row."""
-    for _, answer in found:
-        yield Line(json.dumps(answer, ensure_ascii=False))
 
 
 def _line(example: Any, answer: Mapping[str, Any]) -> Line:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from firth.commands.verbs import AnyModel, Complaints, Output, kept
+from firth.commands.verbs import AnyModel, Complaints, Output, json_lines, kept, typed
 from firth.errors import Misuse
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def fill(
     from firth.commands import blank_views
 
     assert text is not None
-    text = text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+    text = typed(text)
     opened = _load(model, dtype, device)
     if correct:
         corrected = opened.correct(text)
@@ -87,12 +87,13 @@ def _many(opened: "Model", file: str, out: Path | None, **options: Any) -> Outpu
     rows: Iterator[Answered] = chain(list(islice(stream, 1)), stream)
     bad = {"bad": lambda: complaints.count}
     if out is None or str(out) == "-":
-        shown = blank_views.json_lines(rows) if out else blank_views.rows(rows)
-        return Output({"results": (row.values() for row in rows), **bad}, shown, complaints)
+        values = (row.values() for row in rows)
+        shown = json_lines(values) if out else blank_views.rows(rows)
+        return Output({"results": values, **bad}, shown, complaints)
     with terminal.progress() as progress:
         count = write_lines((row.values() for row in rows), out, progress)
-    values = {"out": str(out), "n": count, **bad}
-    return Output(values, [kept(count, complaints, out)], complaints)
+    made = {"out": str(out), "n": count, **bad}
+    return Output(made, [kept(count, complaints, out)], complaints)
 
 
 def _words(targets: str) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
@@ -122,9 +121,3 @@ def _seen(row: Answered) -> RenderableType:
         few = ", ".join(f"{guess['token']} {_share(guess['score'])}" for guess in guesses[:FEW])
         line.append(f" [{few}]", "dim")
     return line
-
-
-def json_lines(found: Iterable[Answered]) -> Iterator[RenderableType]:
-    """Many texts as JSON, a line for each row."""
-    for row in found:
-        yield Line(json.dumps(row.values(), ensure_ascii=False))

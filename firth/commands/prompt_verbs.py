@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from firth.commands.verbs import AnyModel, Complaints, Output, assignments
+from firth.commands.verbs import AnyModel, Complaints, Output, assignments, typed
 from firth.errors import Misuse
 
 Option, Argument = typer.Option, typer.Argument
@@ -110,10 +110,10 @@ def prompt(
     with terminal.progress() as progress:
         made = prompt(
             model,
-            [_text(query) for query in queries or ()],
+            [typed(query) for query in queries or ()],
             task=task,
             data=data,
-            examples=[_example(_text(one)) for one in example] if example else examples,
+            examples=[_example(typed(one)) for one in example] if example else examples,
             shots=shots,
             pick=pick,
             near=near,
@@ -134,11 +134,6 @@ def prompt(
             progress=progress,
         )
     return Output(made.values(), prompt_views.prompted(made, show=show, out=out), complaints)
-
-
-def _text(argument: str) -> str:
-    """What a terminal gave, also where it is not UTF-8."""
-    return argument.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
 def _example(text: str) -> tuple[str, str]:

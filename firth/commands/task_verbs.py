@@ -6,7 +6,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from firth.commands.verbs import ANY_MODEL, AnyModel, Complaints, Output, assignments, kept
+from firth.commands.verbs import (
+    ANY_MODEL,
+    AnyModel,
+    Complaints,
+    Output,
+    assignments,
+    json_lines,
+    kept,
+)
 from firth.errors import Misuse
 
 if TYPE_CHECKING:
@@ -254,9 +262,9 @@ def predict(
     if out is None or str(out) == "-":
         first = list(islice(stream, 1))  # what is wrong with all is told before anything is shown
         found = chain(first, stream)
-        values |= {"predictions": (row.answer for row in found), **rest}
-        shown = answer_views.json_lines(found) if out else answer_views.answers(stream, found)
-        return Output(values, shown, complaints)
+        said = (row.answer for row in found)
+        shown = json_lines(said) if out else answer_views.answers(stream, found)
+        return Output({**values, "predictions": said, **rest}, shown, complaints)
     with terminal.progress() as progress:
         count = write_lines((row.answer for row in stream), out, progress)
     values |= {"out": str(out), "n": count, **rest}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from firth.commands.verbs import AnyModel, Complaints, Output
+from firth.commands.verbs import AnyModel, Complaints, Output, json_lines, typed
 from firth.errors import Misuse
 
 if TYPE_CHECKING:
@@ -153,7 +153,7 @@ def generate(
     if file is not None:
         return _many(teller, file, out, column, format, live)
     assert prompt is not None
-    prompt = prompt.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+    prompt = typed(prompt)
     if show_strategies:
         from firth.generating import strategies
 
@@ -197,9 +197,9 @@ def _many(
 ) -> Output:
     """Many prompts, as they come."""
     from firth.commands import terminal
-    from firth.commands.verbs import Line
     from firth.errors import InputError
-    from firth.generating import complete_each, line_of, read_prompts, write_completions
+    from firth.generating import as_values, complete_each, read_prompts
+    from firth.streams import write_lines
 
     complaints = Complaints()
     prompts = read_prompts(file, column=column, format=format)
@@ -207,15 +207,15 @@ def _many(
     bad = {"bad": lambda: complaints.count}
     if out is not None and str(out) != "-":
         with terminal.progress() as progress:
-            count = write_completions(found, out, progress)
+            count = write_lines(map(as_values, found), out, progress)
         good = count - complaints.count
         said = f"{good:,} {'prompt is' if good == 1 else 'prompts are'} continued in {out}."
         return Output({"out": str(out), "n": good, **bad}, [said], complaints)
     found = chain(list(islice(found, 1)), found)  # what is wrong with all is told first
+    values = map(as_values, found)
     sound = (one for one in found if not isinstance(one, InputError))
-    lines = (Line(line_of(one)) for one in found)
-    values = {"results": (one.values() for one in sound), **bad}
-    return Output(values, _shown(sound) if out is None else lines, complaints)
+    shown = json_lines(values) if out else _shown(sound)
+    return Output({"results": values, **bad}, shown, complaints)
 
 
 def _shown(found: Iterator["Completed"]) -> Iterator["RenderableType"]:

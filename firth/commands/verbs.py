@@ -67,6 +67,11 @@ class Line(str):
     """A line for another program: printed as it is, at once."""
 
 
+def json_lines(values: Iterable[Any]) -> Iterator[Line]:
+    """Values as they come, a line of JSON for each."""
+    return (Line(json.dumps(value, ensure_ascii=False)) for value in values)
+
+
 class Output(NamedTuple):
     """What a verb has to say; it may say it little by little."""
 
@@ -172,6 +177,11 @@ def _print_json(values: Mapping[str, Any]) -> None:
             print(f'{ends}"error": {json.dumps(_sentence(error, debug=False))}}}', flush=True)
         raise
     print("}" if values else "{}", flush=True)
+
+
+def typed(text: str) -> str:
+    """What a terminal gave, also where it is not UTF-8."""
+    return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
 def assignments(pairs: list[str], option: str, example: str) -> dict[str, str]:

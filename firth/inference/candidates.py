@@ -16,6 +16,7 @@ import numpy as np
 from firth.adapt.prompts import reading_room, room, room_in
 from firth.draws import Floats
 from firth.errors import MismatchError, Misuse
+from firth.inference.framing import around_prompt, around_text, given
 from firth.inference.rows import Asked, Score, scores
 from firth.models.transformer import Transformer
 from firth.text.tokenizer import Tokenizer
@@ -36,20 +37,13 @@ class Speaker:
 
     @cached_property
     def around(self) -> tuple[list[int], list[int]]:
-        """The special tokens before and behind what is read.
-
-        An encoder in front of a decoder has seen what its tokenizer puts there only if the decoder
-        starts as BART's does (with the end), or if it was taught a task; else, the end alone.
-        """
+        """The special tokens before and behind what is read."""
         config = self.network.config
-        begin, end = _given(config.begin_id), _given(config.end_id)
-        if not config.has_encoder:
-            return begin, end if self.cloze else []
-        left, right = _around(self.reader or self.tokenizer)
-        like_bart = end and config.start_id == config.end_id
-        if self.cloze or self.reader is not None or self.taught or like_bart:
-            return left, right
-        return ([], end) if left or not right else (left, right)
+        if not self.cloze:
+            return around_prompt(config, self.tokenizer, self.reader, taught=self.taught)
+        if config.has_encoder:
+            return around_text(self.tokenizer)
+        return given(config.begin_id), given(config.end_id)
 
     @property
     def written_first(self) -> list[int]:
@@ -87,7 +81,7 @@ class Speaker:
     def _begun(self, ids: Sequence[int], written: int) -> list[int]:
         left, config = self.around[0], self.network.config
         # Where a text begins with nothing, the end of the one before it is what stands there.
-        left = left or ([] if ids else _given(config.end_id))
+        left = left or ([] if ids else given(config.end_id))
         if not left and not ids:
             raise Misuse("There is no prompt: give a text, an example or an instruction.")
         kept = max(1, self.room - len(left) - written)
@@ -184,16 +178,3 @@ def calibrated(logs: Floats, free: Floats) -> Floats:
     """
     usual = np.exp(log_shares(free)).mean(axis=0)
     return log_shares(log_shares(logs) - np.log(np.maximum(usual, np.finfo(float).tiny)))
-
-
-def _around(tokenizer: Tokenizer) -> tuple[list[int], list[int]]:
-    """What a tokenizer's family puts before and behind a text, seen on a text of one letter."""
-    plain, framed = tokenizer.encode("a"), tokenizer.encode("a", specials=True)
-    for i in range(len(framed) - len(plain) + 1):
-        if plain and framed[i : i + len(plain)] == plain:
-            return framed[:i], framed[i + len(plain) :]
-    return [], []
-
-
-def _given(id: int | None) -> list[int]:
-    return [] if id is None else [id]

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from firth.draws import derive, uniform
-from firth.errors import FirthError
+from firth.inference.batches import not_numbers
 from firth.inference.filters import draw, narrow, repeat_less
 from firth.inference.settings import Generation
 from firth.inference.writing import Prompts, Writer
@@ -146,10 +146,7 @@ class Choosing:
 def finished(tokens: Sequence[int], why: int, logprob: float, score: float) -> Written:
     """A text that has ended; `tokens` may have an end."""
     if math.isnan(logprob):
-        raise FirthError(
-            "The model's scores are not numbers (NaN): its weights are damaged, or too large for "
-            "this --dtype; try float32."
-        )
+        raise not_numbers()
     said = tokens[:-1] if why == END else tokens
     return Written(tokens=tuple(said), logprob=logprob, score=score, ended=ENDED[why])
 

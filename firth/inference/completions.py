@@ -11,10 +11,10 @@ from firth.adapt.prompts import reading_room, room_in
 from firth.errors import MismatchError, Misuse
 from firth.inference.choosing import Choosing, Written
 from firth.inference.explain import Step, explain
+from firth.inference.framing import around_prompt
 from firth.inference.generate import generate
 from firth.inference.settings import Generation
 from firth.inference.spelling import Speller, Stream, cut, stops_in
-from firth.models.config import ModelConfig
 from firth.models.transformer import Transformer
 from firth.text.readers import INVALID
 from firth.text.tokenizer import Tokenizer
@@ -100,7 +100,7 @@ class Teller:
         """Make a prompt of a text; of one that is too long, the end is kept."""
         config, most = self.network.config, self.settings.max_new_tokens
         text = INVALID.sub("\ufffd", text)
-        head, tail = _frame(config, self.reader or self.tokenizer, self.reader, self.taught)
+        head, tail = around_prompt(config, self.tokenizer, self.reader, taught=self.taught)
         body = (self.reader or self.tokenizer).encode(text)
         size = len(head) + len(body) + len(tail)
         if not size:
@@ -108,9 +108,9 @@ class Teller:
                 "There is no text to go on from, and this model has no token that begins one: "
                 "write a word or two."
             )
-        places, notes = room_in(self.network.stack), []
+        places, reads, notes = room_in(self.network.stack), reading_room(self.network), []
         if config.has_encoder:
-            seen, room = reading_room(self.network), min(most, places - 1)
+            seen, room = reads, min(most, places - 1)
         else:
             seen = places - 1 if size < places else max(1, places - most, places // 2)
             room = min(most, places - min(size, seen))
@@ -118,15 +118,15 @@ class Teller:
         if kept < len(body):
             body = body[len(body) - kept :]
             notes.append(
-                f"The prompt has {size:,} tokens, the model sees {places:,}: only the last "
+                f"The prompt has {size:,} tokens, the model sees {reads:,}: only the last "
                 f"{kept:,} are kept."
             )
         if room < most:
             notes.append(f"Only {room:,} of {most:,} new tokens fit.")
         marks = (config.begin_id, config.padding_id, config.end_id, config.start_id)
-        hidden = [id for id in marks if id is not None]
+        hidden = frozenset(id for id in marks if id is not None)
         before = () if config.has_encoder else tuple(body)
-        speller = Speller(tokenizer=self.tokenizer, before=before, hidden=frozenset(hidden))
+        speller = Speller(tokenizer=self.tokenizer, before=before, hidden=hidden)
         ids = (*head, *body, *tail)
         return Asked(text=text, ids=ids, room=room, speller=speller, notes=tuple(notes))
 
@@ -140,7 +140,7 @@ class Teller:
             yield from self._completed(*zip(*batch, strict=True))
 
     def _budget(self) -> int:
-        return BATCH.get(self.network.tokens.weight.device.type, BATCH["cuda"])
+        return BATCH.get(self.network.tokens.weight.device.type, BATCH["cpu"])
 
     def _completed(self, numbers: Sequence[int], batch: Sequence[Asked]) -> list[Completed]:
         """Of one batch."""
@@ -215,29 +215,6 @@ def _batches(
         longest = max(longest, own)
     if batch:
         yield batch
-
-
-def _frame(
-    config: ModelConfig, tokenizer: Tokenizer, reader: Tokenizer | None, taught: bool
-) -> tuple[list[int], list[int]]:
-    """The tokens before and behind a prompt.
-
-    A decoder is given the token that begins a document. What an encoder reads is framed as its
-    tokenizer does it, unless that begins with a token which the model has only seen if its decoder
-    starts as BART's does (with the end), or if it was taught a task.
-    """
-    if not config.has_encoder:
-        return ([config.begin_id] if config.begin_id is not None else []), []
-    probe = tokenizer.backend.encode("a", add_special_tokens=False)
-    probe.truncate(1)
-    framed = tokenizer.backend.post_process(probe, None, True)
-    special = framed.special_tokens_mask
-    place = special.index(0) if 0 in special else len(special)
-    head, tail = framed.ids[:place], framed.ids[place + 1 :]
-    like_bart = config.start_id is not None and config.start_id == config.end_id
-    if not (reader or taught or like_bart) and (head or not tail):
-        return [], ([config.end_id] if config.end_id is not None else [])
-    return head, tail
 
 
 def continue_text(

@@ -111,6 +111,11 @@ def make_embedder(
     usual = ("mean",) if network.config.has_encoder else ("last",)
     given = sentence or Sentence(pooling=usual)
     kinds = read_pooling(pooling) if pooling else given.pooling
+    if "cls" in kinds and network.config.architecture == "decoder":
+        raise Misuse(
+            "The first token of a decoder sees nothing of the text behind it, so cls says nothing "
+            "of it; pool by last or mean."
+        )
     Sentence(pooling=kinds, steps=given.steps).width(network.config.reading.width)
     before = _prompt(given, prompt)
     said = (given.longest, tokenizer.config.get("model_max_length"), reading_room(network))

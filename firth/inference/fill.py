@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from math import exp, log
 from typing import NamedTuple
 
@@ -11,10 +11,11 @@ import torch
 from torch import Tensor
 
 from firth.errors import Misuse
+from firth.inference.batches import by_length, not_numbers
 from firth.inference.blanks import Piece, cut_words, token_piece
 from firth.inference.filler import Filled, Filler, Guess, Ids, Question, Whole, make_filler
 from firth.inference.restore import by_writing
-from firth.models.masks import Mask
+from firth.inference.rows import Asked, read_rows
 from firth.models.transformer import Transformer
 from firth.text.tokenizer import Tokenizer
 
@@ -75,17 +76,19 @@ def likeliest(
     Rows are read in batches, and answered independently of them.
     """
     found: list[list[Best]] = [[] for _ in rows]
-    for batch in _batches([len(ids) for ids, _ in rows]):
+    for batch in by_length([(len(ids),) for ids, _ in rows], TOKENS):
         hidden, owners, numbers = _look(filler, [rows[i] for i in batch])
         at_once = max(1, SCORES // filler.network.config.vocabulary)
         for begin in range(0, len(hidden), at_once):
             shares = filler.network.logits(hidden[begin : begin + at_once]).float().softmax(-1)
+            if shares.isnan().any():
+                raise not_numbers()
             places = range(begin, begin + len(shares))
             owner = [(batch[owners[i]], numbers[i]) for i in places]
             if only:
                 chosen = [only[row][number] for row, number in owner]
                 for (row, _), own, ids in zip(owner, shares, chosen, strict=True):
-                    found[row].append(_sorted(ids, own[list(ids)].tolist(), top))
+                    found[row].append(_sorted(ids, own[list(ids)].tolist()))
                 continue
             best = shares.topk(min(top, shares.shape[1]))
             lists = zip(best.indices.tolist(), best.values.tolist(), strict=True)
@@ -94,32 +97,16 @@ def likeliest(
     return found
 
 
-def _sorted(ids: Sequence[int], shares: Sequence[float], top: int) -> Best:
+def _sorted(ids: Sequence[int], shares: Sequence[float]) -> Best:
     order = np.argsort([-share for share in shares], kind="stable")
     return Best([ids[i] for i in order], [shares[i] for i in order])
 
 
-def _batches(sizes: Sequence[int]) -> Iterator[list[int]]:
-    """Rows of similar length together, the longest first."""
-    batch: list[int] = []
-    tokens = 0
-    for i in np.argsort([-size for size in sizes], kind="stable").tolist():
-        if batch and tokens + sizes[i] > TOKENS:
-            yield batch
-            batch, tokens = [], 0
-        batch.append(i)
-        tokens += sizes[i]
-    if batch:
-        yield batch
-
-
 def _look(filler: Filler, rows: Sequence[tuple[Ids, Ids]]) -> tuple[Tensor, list[int], list[int]]:
     """What the head sees at each place; whose place it is, and the number it has there."""
-    device = filler.network.tokens.weight.device
+    hidden = read_rows(filler.network, [Asked(ids, (), ()) for ids, _ in rows], both_ways=True)
     lengths = [len(ids) for ids, _ in rows]
     begins = np.cumsum(lengths) - lengths
-    tokens = torch.tensor([id for ids, _ in rows for id in ids], device=device)
-    hidden = filler.network(tokens, Mask(lengths, device=device))  # (N, W)
     places = [
         int(begin) + place - filler.shift
         for begin, (_, own) in zip(begins, rows, strict=True)

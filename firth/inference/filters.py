@@ -128,4 +128,5 @@ def draw(scores: Tensor, numbers: Tensor) -> Tensor:
     whole = sums[:, -1:]
     # Rounding may not lift a number to the sum of all: behind it no token is.
     below = (numbers[:, None] * whole).minimum(torch.nextafter(whole, torch.zeros_like(whole)))
-    return torch.searchsorted(sums, below, right=True).squeeze(1)
+    found = torch.searchsorted(sums, below, right=True).squeeze(1)
+    return found.clamp_(max=scores.shape[-1] - 1)  # where the scores are not numbers

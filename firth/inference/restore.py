@@ -27,7 +27,7 @@ from firth.text.tokenizer import Tokenizer
 
 SPAN = 16  # tokens of one blank, at most
 MORE = 8  # tokens that a text may grow by with each blank
-SOURCES = 32  # texts that are answered at once
+ROWS = 320  # that are written at once: several for each text
 
 
 def restore(network: Transformer, tokenizer: Tokenizer, damaged: Sequence[int]) -> list[list[int]]:
@@ -125,8 +125,9 @@ def by_writing(
     filler: Filler, questions: Sequence[Question], top: int, targets: Sequence[str]
 ) -> list[Filled]:
     found = []
-    for begin in range(0, len(questions), SOURCES):
-        some = questions[begin : begin + SOURCES]
+    at_once = max(1, ROWS // (2 * top))
+    for begin in range(0, len(questions), at_once):
+        some = questions[begin : begin + at_once]
         said = _scored(filler, some, targets) if targets else _written(filler, some, top)
         for question, answers in zip(some, said, strict=True):
             found.append(_gathered(question, answers, len(targets) or top))

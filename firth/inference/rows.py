@@ -20,6 +20,7 @@ from torch import Tensor
 
 from firth.draws import Bools, Floats, Longs
 from firth.errors import MismatchError
+from firth.inference.batches import by_length, not_numbers
 from firth.models.cache import Cache
 from firth.models.masks import Mask
 from firth.models.transformer import Transformer
@@ -109,9 +110,12 @@ def _answers(
     network: Transformer, window: Sequence[Asked], both_ways: bool, size: int
 ) -> list[Score]:
     found: list[Score | None] = [None] * len(window)
-    for together in _batches(_shared(window, both_ways), window, size):
+    groups = _shared(window, both_ways)
+    firsts = [window[group[0]] for group in groups]
+    for batch in by_length([(len(one.source), len(one.row)) for one in firsts], size):
+        together = [groups[i] for i in batch]
         flat = [i for row in together for i in row]
-        rows = [window[row[0]] for row in together]
+        rows = [firsts[i] for i in batch]
         starts = np.cumsum([0, *(len(row.row) for row in rows)])
         owners = np.repeat(starts[:-1], [len(row) for row in together])
         counts = [len(window[i].targets) for i in flat]
@@ -151,27 +155,6 @@ def _shared(window: Sequence[Asked], both_ways: bool) -> list[list[int]]:
     return groups
 
 
-def _batches(
-    groups: list[list[int]], window: Sequence[Asked], most: int
-) -> Iterator[list[list[int]]]:
-    """Rows of similar length together, the longest first; those of one source side by side."""
-    batch: list[list[int]] = []
-    tokens = 0
-
-    def shape(group: list[int]) -> tuple[int, int]:
-        return -len(window[group[0]].source), -len(window[group[0]].row)
-
-    for group in sorted(groups, key=shape):
-        size = window[group[0]].size
-        if batch and tokens + size > most:
-            yield batch
-            batch, tokens = [], 0
-        batch.append(group)
-        tokens += size
-    if batch:
-        yield batch
-
-
 @torch.no_grad()
 def _look(
     network: Transformer, rows: Sequence[Asked], both_ways: bool, places: Longs, targets: Longs
@@ -181,7 +164,7 @@ def _look(
     Scores are made in 32 bits whatever the network computes in, for some places at a time.
     """
     device = network.tokens.weight.device
-    hidden = read_rows(network, rows, both_ways, device)
+    hidden = read_rows(network, rows, both_ways)
     distinct, which = np.unique(places, return_inverse=True)
     logs, best = np.empty(len(places)), np.empty(len(places), dtype=np.bool_)
     at_once = max(FEWEST, SCORES.get(device.type, SCORES["cpu"]) // network.config.vocabulary)
@@ -194,13 +177,14 @@ def _look(
         total = found.sub_(most[:, None]).exp_().sum(-1).log().double() + most
         logs[inside] = (own.double() - total[row]).cpu().numpy()
         best[inside] = (own == most[row]).cpu().numpy()
+    if np.isnan(logs).any():
+        raise not_numbers()
     return logs, best
 
 
-def read_rows(
-    network: Transformer, rows: Sequence[Asked], both_ways: bool, device: torch.device
-) -> Tensor:
+def read_rows(network: Transformer, rows: Sequence[Asked], both_ways: bool) -> Tensor:
     """What the head sees of rows end to end."""  # (N, W)
+    device = network.tokens.weight.device
     alone = not network.config.has_encoder or not network.config.has_decoder
     if alone and not both_ways and (shared := _alike(rows)) >= ALIKE:
         return _read_behind(network, rows, shared, device)

@@ -15,6 +15,7 @@ import numpy as np
 
 from firth.adapt.prompts import reading_room, room, room_in
 from firth.errors import MismatchError
+from firth.inference.framing import given
 from firth.inference.rows import Asked, Ids, Score, scores
 from firth.models.transformer import Transformer
 from firth.text.tokenizer import Tokenizer
@@ -56,7 +57,7 @@ def likelihoods(
     """
     if network.config.architecture != "decoder":
         raise MismatchError(cannot_read_whole(network.config.architecture))
-    begin = _given(network.config.begin_id)
+    begin = given(network.config.begin_id)
     pairs = ((begin or ids[:1], ids if begin else ids[1:]) for ids in _ids(tokenizer, texts))
     # A text of no tokens, or a single one that nothing stands before, asks for nothing.
     asked = (_continued(network, first or [0], rest) for first, rest in pairs)
@@ -142,10 +143,6 @@ def _check_room(length: int, most: int) -> None:
         )
 
 
-def _given(id: int | None) -> list[int]:
-    return [] if id is None else [id]
-
-
 def _ids(tokenizer: Tokenizer, texts: Iterable[str]) -> Iterator[list[int]]:
     for some in _some(texts):
         encoded = tokenizer.backend.encode_batch_fast(some, add_special_tokens=False)
@@ -180,7 +177,7 @@ def _framed_by_decoder(
     network: Transformer, tokenizer: Tokenizer, texts: Iterable[str]
 ) -> Iterator[Framing]:
     """Texts between the tokens that begin and end one; what stands first cannot be asked for."""
-    begin, end = _given(network.config.begin_id), _given(network.config.end_id)
+    begin, end = given(network.config.begin_id), given(network.config.end_id)
     for some in _some(texts):
         for made in tokenizer.backend.encode_batch(some, add_special_tokens=False):
             hideable = range(len(begin), len(begin) + len(made.ids))

@@ -15,6 +15,7 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any, overload
 
@@ -98,15 +99,24 @@ class StoredTexts(Sequence[str]):
 def search(embedder: Embedder, index: Index, query: str, *, top: int = 5) -> list[Hit]:
     """The texts whose vectors point most nearly where the query's does, best first.
 
-    `embedder` is the query's: some models put other words before a query than before a text.
+    `embedder` is the query's: some models put other words before a query than before a text. Rows
+    without words are never found, however near the vector of nothing may be.
     """
     if not query.strip():
         raise Misuse("The query is empty: say what to look for.")
     if top < 1:
         raise Misuse(f"At least one text must be asked for, not {top}.")
-    rows, scores = nearest(index.vectors, embed(embedder, [query])[0], top)
+    rows, scores = nearest(index.vectors, embed(embedder, [query])[0], top + _empty(index))
     found = zip(rows.tolist(), scores.tolist(), strict=True)
-    return [Hit(row + 1, score, index.texts[row]) for row, score in found]
+    hits = (Hit(row + 1, score, index.texts[row]) for row, score in found)
+    return list(islice((hit for hit in hits if hit.text.strip()), top))
+
+
+def _empty(index: Index) -> int:
+    """How many rows have no words."""
+    if index.faults is None:
+        return sum(not text.strip() for text in index.texts)
+    return index.faults.get("empty", {}).get("count", 0)
 
 
 def nearest(

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from firth.inference.batches import not_numbers
 from firth.inference.rows import Asked, read_rows
 from firth.models.transformer import Transformer
 
@@ -84,10 +85,11 @@ def _next(
         for i, beams in live.items()
         for found in beams
     ]
-    device = network.tokens.weight.device
     last = np.cumsum([len(row.row) for row in rows]) - 1
-    hidden = read_rows(network, rows, False, device)[torch.as_tensor(last, device=device)]
+    hidden = read_rows(network, rows, False)[last.tolist()]
     logs = network.logits(hidden).float().log_softmax(-1).cpu()  # (rows, V)
+    if logs.isnan().any():
+        raise not_numbers()
     at = 0
     for i, beams in live.items():
         own = logs[at : at + len(beams)] + torch.tensor([[found.log] for found in beams])

@@ -9,7 +9,7 @@ resample only weighs them anew.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence, Sized
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, TypeVar
 
 import numpy as np
@@ -32,6 +32,11 @@ class Figure:
     value: float
     low: float
     high: float
+
+
+def plain_figures(figures: Mapping[str, Figure]) -> dict[str, dict[str, float]]:
+    """Figures as plain JSON values."""
+    return {name: asdict(figure) for name, figure in figures.items()}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -50,10 +50,10 @@ def language(counts: Floats, bootstrap: Bootstrap = Bootstrap()) -> dict[str, Fi
         return {name: divide(nats, weights @ columns[unit]) for name, (unit, _) in LANGUAGE.items()}
 
     found = estimate(score, len(counts), bootstrap)
-    return {name: _scaled(figure, LANGUAGE[name][1]) for name, figure in found.items()}
+    return {name: scaled(figure, LANGUAGE[name][1]) for name, figure in found.items()}
 
 
-def _scaled(figure: Figure, is_perplexity: bool) -> Figure:
+def scaled(figure: Figure, is_perplexity: bool) -> Figure:
     """Nats for each of something, as a perplexity or as bits."""
 
     def scale(nats: float) -> float:

@@ -12,8 +12,7 @@ A mask is lowered once for each forward pass to a view, whose `attend` all layer
     Across   the same, from the rows of a decoder to those of its encoder
     Cached   new tokens against the keys and values kept of earlier ones
 
-A compiler sees into the first two; the others, whose shapes differ from batch to batch, stay as
-they are.
+A compiler sees into the first two (`hide_from_compiler`).
 """
 
 from __future__ import annotations
@@ -205,7 +204,6 @@ class Rows:
     def _causal(self) -> bool:
         return self.mask.pattern == "causal" and not self.window and not self.past
 
-    @torch.compiler.disable  # type: ignore[untyped-decorator]
     def attend(
         self,
         q: Tensor,
@@ -239,7 +237,6 @@ class Across:
         even = self.memory.even
         self.scores = None if even else self.memory.seen_by_all(past)[:, None, None]
 
-    @torch.compiler.disable  # type: ignore[untyped-decorator]
     def attend(
         self,
         q: Tensor,
@@ -269,7 +266,6 @@ class Cached:
         if bias is not None:
             self.scores = _hide(bias(queries, keys), allowed)
 
-    @torch.compiler.disable  # type: ignore[untyped-decorator]
     def attend(
         self,
         q: Tensor,
@@ -328,3 +324,10 @@ def _softmax(
             enable_gqa=q.shape[2] != k.shape[2],
         )
     return out.transpose(1, 2).to(given)
+
+
+def hide_from_compiler() -> None:
+    """Let torch.compile pass over what has other shapes with every batch."""
+    for view in (Rows, Across, Cached):
+        if not hasattr(view.attend, "_torchdynamo_disable"):
+            view.attend = torch.compiler.disable(view.attend)  # type: ignore[method-assign]

@@ -17,7 +17,7 @@ from torch.nn.functional import pad
 from torch.utils.checkpoint import checkpoint
 
 from firth.errors import MismatchError
-from firth.models.attention import Cached, View, lower, lower_cross
+from firth.models.attention import Cached, View, hide_from_compiler, lower, lower_cross
 from firth.models.cache import Cache, Prefix
 from firth.models.config import ModelConfig
 from firth.models.heads import LanguageHead, make_head
@@ -352,9 +352,13 @@ class Transformer(nn.Module):
         return head(self.heads["pooler"](pooled) if "pooler" in self.heads else pooled)
 
     def compile_blocks(self) -> None:
-        """Let torch.compile fuse what happens between the products of matrices."""
+        """Let torch.compile fuse what happens between the products of matrices.
+
+        Blocks that add something to the scores of attention (T5, DeBERTa) stay as they are.
+        """
+        hide_from_compiler()
         for stack in (self.encoder, self.decoder):
-            if stack is not None:
+            if stack is not None and stack.relative is None:
                 for module in (stack.embedding, *stack.blocks):
                     module.compile(dynamic=True)
 

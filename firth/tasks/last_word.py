@@ -7,17 +7,17 @@ words, however many tokens they have.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from firth.adapt.prompts import room_in
 from firth.errors import InputError, MismatchError
+from firth.inference.framing import given
 from firth.inference.rows import Score
 from firth.inference.score import continuations
-from firth.metrics.bootstrap import Figure, means
-from firth.metrics.language import LARGEST
+from firth.metrics.bootstrap import means
+from firth.metrics.language import scaled
 from firth.tasks.reading.columns import place
 from firth.tasks.reading.examples import LastWord
 from firth.tasks.reading.judged import read_last_words
@@ -49,7 +49,7 @@ def measure(scorer: Scorer, asking: Asking) -> Measured:
     right = np.array([score.is_greedy for score in found], dtype=np.float64)
     losses = np.array([-score.sum for score in found])
     figures = means({"accuracy": right, "perplexity": losses})
-    figures["perplexity"] = _exponential(figures["perplexity"])
+    figures["perplexity"] = scaled(figures["perplexity"], is_perplexity=True)
     notes = [f"Longer than the model reads: {cut:,}, whose ends were kept."] if cut else []
     tokens = sum(score.tokens for score in found)
     return Measured(n=len(found), figures=figures, details={"tokens": tokens}, notes=notes)
@@ -60,7 +60,7 @@ def _pairs(scorer: Scorer, examples: Sequence[LastWord], path: str) -> Iterator[
 
     A token belongs to the word if it ends in it, so the space before a word does, too.
     """
-    begin = [] if scorer.config.begin_id is None else [scorer.config.begin_id]
+    begin = given(scorer.config.begin_id)
     wholes = [f"{example.text} {example.word}" for example in examples]
     made = scorer.tokenizer.backend.encode_batch(wholes, add_special_tokens=False)
     for example, whole, encoding in zip(examples, wholes, made, strict=True):
@@ -87,11 +87,6 @@ def _fitting(scorer: Scorer, pair: Pair) -> Pair:
         raise MismatchError(f"A word of {len(word)} tokens leaves the model nothing to read.")
     begin = context[:1] if context[0] == scorer.config.begin_id else []
     return [*begin, *context[len(context) - most + len(begin) :]], word
-
-
-def _exponential(figure: Figure) -> Figure:
-    value, low, high = (math.exp(min(x, LARGEST)) for x in (figure.value, figure.low, figure.high))
-    return Figure(value=value, low=low, high=high)
 
 
 LAST_WORD = Measure(

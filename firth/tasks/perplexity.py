@@ -32,7 +32,7 @@ from firth.tasks.reading.passages import read_lines, read_passages
 from firth.tasks.scoring import Asking, Measure, Measured, Scorer, check_head
 from firth.tasks.task import Facts
 from firth.text.counting import PIECE
-from firth.text.encoding import TOGETHER, Lookup, encode_parts
+from firth.text.encoding import Lookup, encode_parts, groups
 
 UNIT = 1024  # characters of a part that is resampled; a shorter text is one part
 LONGEST = 1 << 16  # characters of a part in which nothing says where to cut
@@ -119,7 +119,7 @@ class Reader:
 
     def pieces(self, parts: Iterable[str]) -> Iterator[Longs]:
         """A text that comes in parts, in pieces (2, L): tokens and their numbers."""
-        for together in _together(parts):
+        for together in groups(parts):
             ends = self.convention.line_ends
             numbers = [self.ledger.open(part, ends) for part in together]
             tokens, lengths = encode_parts(self.lookup, [together])
@@ -243,20 +243,6 @@ def _parts(chunks: Iterable[str]) -> Iterator[str]:
             at = end
     if held[at:]:
         yield held[at:]
-
-
-def _together(parts: Iterable[str]) -> Iterator[list[str]]:
-    """Neighbours that go through the tokenizer together."""
-    group: list[str] = []
-    size = 0
-    for part in parts:
-        group.append(part)
-        size += len(part)
-        if size >= TOGETHER:
-            yield group
-            group, size = [], 0
-    if group:
-        yield group
 
 
 def _continued(

@@ -24,7 +24,7 @@ FASTER = {
     "adapters": 10.0,
     "bitfit": 20.0,
     "ia3": 100.0,
-    "prefix": 200.0,
+    "prefix": 100.0,
     "prompt": 125.0,
 }
 BESIDES: dict[str, dict[str, Any]] = {

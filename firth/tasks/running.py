@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from firth.errors import MismatchError
+from firth.inference.batches import by_length
 from firth.models.transformer import Transformer
 from firth.tasks.task import Facts, Item, Task
 
@@ -24,16 +25,7 @@ def in_batches(items: Sequence[Item], tokens: int = TOKENS) -> Iterator[list[int
     >>> list(in_batches(items, tokens=17))
     [[1, 3], [0, 2]]
     """
-    batch: list[int] = []
-    size = 0
-    for i in np.argsort([-item.size for item in items], kind="stable").tolist():
-        if batch and size + items[i].size > tokens:
-            yield batch
-            batch, size = [], 0
-        batch.append(i)
-        size += items[i].size
-    if batch:
-        yield batch
+    return by_length([(item.size,) for item in items], tokens)
 
 
 @torch.no_grad()

@@ -41,7 +41,10 @@ class Scorer:
         """What must be known of its figures."""
         if not self.config.has_decoder or self.config.begin_id is not None:
             return []
-        return ["The model has no token that begins a text: the first token of each is not scored."]
+        return [
+            "The model has no token that begins a text: the first token of each is not scored, so "
+            "that figures of short texts are a little too good."
+        ]
 
     def ways(self) -> dict[str, Texts]:
         """Every way in which it finds whole texts likely, by what its figures begin with."""

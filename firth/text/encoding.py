@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, pairwise
 from typing import NamedTuple, TypeVar
@@ -100,7 +100,7 @@ class Lookup:
         pieces = [PIECE.findall(sentence) for sentence in sentences]
         every = list(chain.from_iterable(pieces))
         new = list(set(every) - self.known.keys())
-        for group in _groups(new):
+        for group in groups(new):
             encodings = self.backend.encode_batch_fast(group, add_special_tokens=False)
             self.known.update(zip(group, (encoding.ids for encoding in encodings), strict=True))
         ids = list(map(self.known.__getitem__, every))
@@ -150,7 +150,7 @@ def _encode_whole(
     """The tokens of whole documents; a token belongs to the sentence in which it begins."""
     ids: list[int] = []
     lengths: list[int] = []
-    for group in _groups(list(zip(texts, sentences, strict=True)), size=lambda pair: len(pair[0])):
+    for group in groups(zip(texts, sentences, strict=True), size=lambda pair: len(pair[0])):
         encodings = backend.encode_batch([text for text, _ in group], add_special_tokens=False)
         for encoding, (_, parts) in zip(encodings, group, strict=True):
             begins = [begin for begin, _ in encoding.offsets]
@@ -171,8 +171,8 @@ def _sentences(text: str) -> Iterator[str]:
         yield text[start:end]
 
 
-def _groups(
-    items: Sequence[Item],
+def groups(
+    items: Iterable[Item],
     size: Callable[[Item], int] = len,  # type: ignore[assignment]
 ) -> Iterator[list[Item]]:
     """Neighbours of about TOGETHER characters: the library needs much memory for each."""

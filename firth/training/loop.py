@@ -43,6 +43,7 @@ MEMORY = (  # what torch, oneDNN, C++ and the system say when there is none left
     *("not enough memory", "can't allocate memory", "could not create a primitive"),
     *("bad_alloc", "Cannot allocate memory"),
 )
+EARLIEST = 100  # step at which a plateau may be named
 BUCKETS = 50  # parts of a run whose mean losses are remembered
 
 
@@ -252,7 +253,8 @@ class Loop:
             return
         state.history.append(state.part[0] / state.part[1])
         state.part = (0.0, 0)
-        if not state.named and self.guess and is_stuck(state.history, self.guess, BUCKETS):
+        named = state.named or not self.guess or state.step < EARLIEST
+        if not named and is_stuck(state.history, self.guess, BUCKETS):
             state.named = True
             self.log.note(
                 f"The loss sits at {state.history[-1]:.2f}, near the {self.guess:.2f} of guessing "

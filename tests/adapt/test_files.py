@@ -93,7 +93,7 @@ def test_the_layout_is_pefts_where_it_can_be(
 
 def test_an_adapter_is_small(tmp_path: Path) -> None:
     """Rank 2 beside query and value, two layers of width 16: 2 x 2 x 2 x (16 + 16) numbers."""
-    adapted = apply(bert(), "lora:rank=2")
+    adapted = apply(bert(), "lora:rank=2,targets=query+value")
     assert adapted.count == 256
     save_adapter(adapted, tmp_path)
     held = load_file(tmp_path / "adapter_model.safetensors")
@@ -130,7 +130,7 @@ def without_hash(path: Path) -> Path:
     ("change", "message"),
     [
         ({"width": 24}, "has the shape [2, 16], but this network needs [2, 24]"),
-        ({"layers": 1}, "it holds bert.encoder.layer.1.attention.self.query.lora_A.weight, which"),
+        ({"layers": 1}, "it holds bert.encoder.layer.1.attention.output.dense.lora_A.weight"),
     ],
 )
 def test_an_adapter_for_another_shape_is_refused(

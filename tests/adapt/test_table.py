@@ -19,7 +19,7 @@ from firth.errors import Misuse
         ("full", {}),
         ("freeze:6", {"blocks": 6}),
         ("freeze:blocks=6", {"blocks": 6}),
-        ("lora", {"rank": 8, "alpha": 16.0, "targets": ("query", "value"), "dora": False}),
+        ("lora", {"rank": 8, "alpha": 16.0, "targets": ("all",), "dora": False}),
         ("lora:16", {"rank": 16}),
         ("lora: rank=16, alpha=32 ,targets=qkv+up", {"alpha": 32.0, "targets": ("qkv", "up")}),
         ("lora:rslora,dora=true,dropout=0.1", {"rslora": True, "dora": True, "dropout": 0.1}),

@@ -15,6 +15,7 @@ from firth import Model, train_tokenizer
 from firth.inference import answering, rows
 from firth.inference.answering import Question, choose, put, write
 from firth.inference.candidates import CONTENT_FREE, Speaker
+from firth.inference.completions import Teller
 from firth.inference.prompt import make_wording
 from firth.inference.rows import Asked
 from firth.models.masks import Mask
@@ -262,3 +263,25 @@ def test_answers_are_written_as_transformers_writes_them(
         made = reference.generate(read, max_new_tokens=6, do_sample=False)[0]
         text = tokenizer.decode(made[read.shape[1] :])
         assert said.text == text.split("\n")[0].strip()
+
+
+@pytest.mark.parametrize("taught", [False, True])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        GPT,
+        GPT | {"begin_id": None},
+        {"name": "t5-small", **T5},
+        {"name": "bart-base", "padding_id": 0, "end_id": 2, "start_id": 2},
+    ],
+)
+def test_what_is_scored_and_what_goes_on_are_framed_alike(
+    changes: dict[str, Any], taught: bool, make_model: MakeModel
+) -> None:
+    model = make_model(**changes)
+    assert model.tokenizer is not None
+    own = Speaker(model.network, model.tokenizer, taught=taught)
+    teller = Teller(network=model.network, tokenizer=model.tokenizer, taught=taught)
+    row = own.ask("The sea", "", "boat")
+    read = row.source or row.row[: len(row.row) - len(row.targets) + 1]
+    assert teller.ask("The sea").ids == read

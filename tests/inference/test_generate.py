@@ -219,12 +219,21 @@ def test_every_text_goes_on_to_the_last_place(method: str) -> None:
         generate(network, [[1] * 32], settings, end=None)
 
 
-def test_scores_that_are_no_numbers_are_told() -> None:
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"method": "sample"},
+        {"method": "sample", "top_k": 5, "top_p": 0.9, "min_p": 0.1},
+        {"method": "beam", "beams": 3},
+    ],
+)
+def test_scores_that_are_no_numbers_are_told(settings: dict[str, Any]) -> None:
     network = build(KINDS["gpt2"])
     with torch.no_grad():
         network.tokens.weight.fill_(float("nan"))
     with pytest.raises(FirthError, match=r"not numbers \(NaN\)"):
-        generate(network, PROMPTS, Generation(), end=None)
+        generate(network, PROMPTS, Generation(**settings), end=None)
 
 
 def test_of_no_prompts_nothing_is_made() -> None:

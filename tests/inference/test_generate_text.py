@@ -312,7 +312,8 @@ def test_bad_rows_are_told_and_the_others_finish(verb: Verb, gpt: Path, tmp_path
     done = verb("generate", gpt, "--file", "p.txt", "--max-new-tokens", 3, "--json")
     assert done.exit_code == 1
     values = json.loads(done.stdout)
-    assert [row["prompt"] for row in values["results"]] == ["The sea", "the wind"]
+    assert [row.get("prompt") for row in values["results"]] == ["The sea", None, None, "the wind"]
+    assert [row["error"] for row in values["results"][1:3]] == done.stderr.splitlines()[:2]
     assert values["bad"] == 2
     assert done.stderr.splitlines() == [
         "p.txt line 2 is empty: there is no text to go on from.",
@@ -334,7 +335,7 @@ def test_a_file_of_bad_rows_alone(verb: Verb, gpt: Path, tmp_path: Path) -> None
     (tmp_path / "p.jsonl").write_text('{"ask": "a"}\n' * 3)
     done = verb("generate", gpt, "--file", "p.jsonl")
     assert done.exit_code == 1
-    assert "3 rows were bad" in done.stderr
+    assert "p.jsonl line 1 has no field 'text' (it has 'ask')" in done.stderr
 
 
 def test_interrupted_what_was_written_can_be_read(gpt: Path, tmp_path: Path) -> None:
@@ -354,7 +355,7 @@ def test_interrupted_what_was_written_can_be_read(gpt: Path, tmp_path: Path) -> 
     os.kill(running.pid, signal.SIGINT)
     _, said = running.communicate(timeout=60)
     assert running.returncode == 1
-    assert "Interrupted. The 2 prompts before that are in out.jsonl.part." in said
+    assert "Interrupted. The 2 answers before that are in out.jsonl.part." in said
     assert [json.loads(line)["prompt"] for line in part.read_text().splitlines()] == [
         "The sea",
         "A boat",
@@ -429,3 +430,18 @@ def test_what_is_not_there(verb: Verb, gpt: Path, bert: Path) -> None:
     encoder = verb("generate", bert, "The sea")
     assert encoder.exit_code == 1
     assert "An encoder does not write" in encoder.stderr
+
+
+def test_a_prompt_is_cut_to_what_the_encoder_reads(
+    make_model: MakeModel, tokenizers: dict[str, Tokenizer]
+) -> None:
+    """An encoder of its own has its own tokenizer, and may see less than the decoder."""
+    reader = make_model("bert-tiny", context=16).config
+    marks = dict(padding_id=0, end_id=1, start_id=3)
+    model = make_model("t5-small", "bpe", reader=reader, decoder_layers=2, **marks)
+    model.reader_tokenizer = tokenizers["wordpiece"]
+    asked = model.teller().ask("The sea " * 30)
+    assert asked.notes == (
+        "The prompt has 62 tokens, the model sees 16: only the last 14 are kept.",
+    )
+    assert len(asked.ids) == 16

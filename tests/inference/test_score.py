@@ -16,12 +16,13 @@ from hypothesis import strategies as st
 
 from firth import Model
 from firth.adapt.adapted import apply
-from firth.errors import MismatchError
+from firth.errors import FirthError, MismatchError
 from firth.inference import rows
 from firth.inference.rows import ALIKE, Asked, scores
 from firth.inference.score import continuations, likelihoods, pseudo_likelihoods
 from firth.inference.windows import windows
 from firth.models.masks import Mask
+from firth.prompting import prompt
 
 TEXTS = ["The river rose.", "A dog", "the river rose and the old dog ran", "The river rose."]
 PAIRS = [
@@ -179,3 +180,22 @@ def test_windows(length: int, context: int, data: st.DataObject, known: int) -> 
         assert len(window) <= context
         assert old == (known if i == 0 else context - stride)
         assert window.tolist() == list(range(window[0], window[0] + len(window)))
+
+
+def test_scores_that_are_no_numbers_are_told(make_model: Callable[..., Model]) -> None:
+    decoder = make_model("gpt2", tokenizer="bpe", begin_id=1)
+    encoder, both = make_model("bert-tiny"), make_model("bart-base", end_id=2, start_id=2)
+    for model in (decoder, encoder, both):
+        torch.nn.init.constant_(model.network.tokens.weight, float("nan"))
+    assert decoder.tokenizer is not None
+    asked: list[Callable[[], Any]] = [
+        lambda: list(likelihoods(decoder.network, decoder.tokenizer, TEXTS)),  # type: ignore[arg-type]
+        lambda: prompt(decoder, TEXTS[:1], task="classify", labels=["dog", "river"]),
+        lambda: encoder.fill("The [MASK] rose."),
+        lambda: encoder.fill("The [MASK] rose.", targets=["the"]),
+        lambda: encoder.correct("The rivre rose."),
+        lambda: both.fill("The [MASK] rose."),
+    ]
+    for ask in asked:
+        with pytest.raises(FirthError, match=r"not numbers \(NaN\)"):
+            ask()

@@ -88,6 +88,17 @@ def test_a_list_in_memory(make_model: MakeModel) -> None:
     np.testing.assert_allclose([hit.score for hit in hits], np.sort(scores)[:-4:-1], atol=1e-5)
 
 
+def test_rows_without_words_are_never_found(model: Model, tmp_path: Path) -> None:
+    texts = ["", TEXTS[0], "  ", "", TEXTS[1], "", ""]
+    file = tmp_path / "blocks.txt"
+    file.write_text("".join(f"{text}\n" for text in texts))
+    for where in (texts, file):
+        hits = model.search(where, TEXTS[1], top=4)
+        assert [(hit.row, hit.text) for hit in hits] == [(5, TEXTS[1]), (2, TEXTS[0])]
+        assert [hit.row for hit in model.search(where, TEXTS[0], top=1)] == [2]
+    assert model.search(["", " "], TEXTS[0]) == []
+
+
 # --- the index
 
 

@@ -21,6 +21,7 @@ from firth.errors import FirthError, InputError, MismatchError, Misuse
 from firth.inference.score import pseudo_likelihoods
 from firth.tasks import perplexity
 from firth.tasks.task import Facts
+from firth.text import encoding
 from tests.conftest import SAMPLE
 from tests.inference.conftest import SIZE
 
@@ -113,7 +114,7 @@ def test_a_stream_has_the_tokens_of_the_whole(
     first: dict[str, float] = {}
     for size in (7, 64, 1024):
         monkeypatch.setattr(perplexity, "UNIT", size)
-        monkeypatch.setattr(perplexity, "TOGETHER", 5 * size)
+        monkeypatch.setattr(encoding, "TOGETHER", 5 * size)
         found, details = values(model, path, convention="enwik8", context=24, stride=20)
         assert details["counts"]["tokens"] == count(model, text)
         assert details["counts"]["characters"] == len(text)
