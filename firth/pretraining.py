@@ -286,6 +286,8 @@ def _hooks(
     def validate() -> Figures:
         with autocast(job.settings, trainee.device):
             figures: Figures = dict(mean_losses(trainee, batches))
+        if not math.isfinite(figures["loss"]):  # then it has nothing to say
+            return figures | {"samples": []}
         return figures | {"samples": samples(trainee.network, tokenizer, texts)}
 
     def better() -> None:

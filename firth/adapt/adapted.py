@@ -105,7 +105,7 @@ def apply(
     >>> network = Transformer(preset("bert-tiny").config, ["language"])
     >>> adapted = apply(network, "lora:rank=4")
     >>> adapted.count, [name for name in adapted.parameters][:2]
-    (4096, ['encoder.blocks.0.attention.qkv.adapters.default.pairs.query.a', \
+    (18432, ['encoder.blocks.0.attention.qkv.adapters.default.pairs.query.a', \
 'encoder.blocks.0.attention.qkv.adapters.default.pairs.query.b'])
     """
     chosen = strategy(spec) if isinstance(spec, str) else spec

@@ -193,7 +193,7 @@ def test_every_answer_is_shown(run_of: Callable[[str], Path], tmp_path: Path) ->
 
 def test_nothing_is_half_written(run_of: Callable[[str], Path], tmp_path: Path) -> None:
     _, dev = coloured(tmp_path)
-    out = tmp_path / "gone" / "answers.jsonl"
+    out = dev / "answers.jsonl"  # a file is no folder
     done = firth("predict", run_of("classify"), "--data", dev, "--out", out, fails=True)
     assert done.exit_code == 1
     assert done.stderr.startswith(f"firth: {out} cannot be written")

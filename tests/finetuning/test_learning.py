@@ -12,6 +12,7 @@ from firth.finetuning import finetune
 from firth.model import load
 from firth.prediction import predict
 from firth.tasks.reading.files import read_translated
+from firth.tasks.table import task_named
 from firth.tasks.work import opened
 from firth.text.tokenizer import Tokenizer
 
@@ -47,8 +48,8 @@ def test_every_strategy_learns(strategy: str, models: dict[str, Path], tmp_path:
         changes=TINY | STRATEGIES[strategy],
     )
     assert tuned.figures["accuracy"].value == 1.0
-    found = predict(tuned.path, data=dev)
-    assert [answer["label"] for answer in found.answers] == [e.label for e in found.examples]
+    right = [example.label for example in task_named("classify").read(dev)]
+    assert [answer["label"] for answer in predict(tuned.path, data=dev).answers] == right
 
 
 @pytest.mark.parametrize("strategy", ["prompt", "prefix"])
