@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from itertools import repeat
 from pathlib import Path
 from typing import Any
@@ -65,6 +65,24 @@ class PromptJob:
         for wrong, why in self._complaints():
             if wrong:
                 raise Misuse(why)
+
+    @classmethod
+    def of(
+        cls, queries: Sequence[str] | str, given: Mapping[str, Any], *, known: bool
+    ) -> PromptJob:
+        """From what a caller gives; `known`: a file must say what is right.
+
+        >>> PromptJob.of("fine", {"task": "classify", "labels": ["good", "bad"]}, known=True).labels
+        {'good': 'good', 'bad': 'bad'}
+        """
+        names = {field.name for field in fields(cls)} - {"queries", "answers_needed"}
+        if strange := sorted(given.keys() - names):
+            raise Misuse(f"A prompt has no {strange[0]}; it has {', '.join(sorted(names))}.")
+        texts = (queries,) if isinstance(queries, str) else tuple(queries)
+        labels = given.get("labels") or {}
+        if not isinstance(labels, Mapping):
+            labels = {label: label for label in labels}
+        return cls(**{**given, "queries": texts, "labels": labels, "answers_needed": known})
 
     def _complaints(self) -> Iterator[tuple[bool, str]]:
         task, asked = self.task, len(self.queries)

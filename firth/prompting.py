@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -28,7 +28,7 @@ from firth.inference.prompt import Wording, make_wording
 from firth.metrics.bootstrap import Figure, means, plain_figures
 from firth.model import Model
 from firth.prompt_answers import JUDGES, guess
-from firth.prompt_material import LABELLED, Inline, Material, PromptJob, drawn, gather, questions
+from firth.prompt_material import LABELLED, Material, PromptJob, drawn, gather, questions
 from firth.tasks.task import Answer
 from firth.text.readers import Bad
 
@@ -103,37 +103,21 @@ def prompt(
     model: str | Path | Model,
     queries: Sequence[str] | str = (),
     *,
-    task: str = "seq2seq",
-    data: str | Path | None = None,
-    examples: str | Path | Inline | None = None,
-    shots: int | None = None,
-    pick: str | None = None,
-    near: str | Path | Model | None = None,
-    draws: int = 1,
-    labels: Mapping[str, str] | Sequence[str] = (),
-    template: str | None = None,
-    instruction: str = "",
-    calibrate: bool | None = None,
-    mean: bool | None = None,
-    max_new_tokens: int = 32,
-    limit: int = 0,
-    seed: int = 0,
-    columns: Mapping[str, str] | None = None,
-    format: str | None = None,
     out: str | Path | None = None,
     device: str | None = None,
     bad: Bad | None = None,
     progress: Progress = lambda what, done, there: None,
+    **asked: Any,
 ) -> Prompted:
     r"""Ask a model in words, behind a few examples; nothing is learned.
 
     `queries` are texts to answer (for `pair` two that are compared, for `choice` a text and its
-    choices); `data` is a file of them. `examples` are a file, or pairs of a text and its answer, of
-    which `shots` are shown. `labels` are words, or say which word stands for which label. With
-    `calibrate`, labels that are likely whatever the text count less; so they do unless something
-    else is said, for labels that are not behind examples of each text's own. With
-    `out`, every answer is written there as a line of JSON. `bad` is told of rows that cannot be
-    read where answers are written, so that the others are answered.
+    choices). What is `asked` are the fields of `PromptJob`: `data` is a file of texts; `examples`
+    are a file, or pairs of a text and its answer, of which `shots` are shown; `labels` are words,
+    or say which word stands for which label. With `calibrate`, labels that are likely whatever the
+    text count less; so they do unless something else is said, for labels that are not behind
+    examples of each text's own. With `out`, every answer is written there as a line of JSON. `bad`
+    is told of rows that cannot be read where answers are written, so that the others are answered.
 
     >>> import tokenizers; from firth import Tokenizer
     >>> from firth.models.config import ModelConfig
@@ -148,51 +132,32 @@ def prompt(
     >>> said.prompt, said.answers[0]["label"] in ("dull", "fine")
     ('What a day! It was', True)
     """
-    given = labels if isinstance(labels, Mapping) else {label: label for label in labels}
-    job = PromptJob(
-        task=task,
-        queries=(queries,) if isinstance(queries, str) else tuple(queries),
-        data=data,
-        examples=examples,
-        shots=shots,
-        pick=pick,
-        near=near,
-        draws=draws,
-        labels=given,
-        template=template,
-        instruction=instruction,
-        calibrate=calibrate,
-        mean=mean,
-        max_new_tokens=max_new_tokens,
-        limit=limit,
-        seed=seed,
-        columns=columns or {},
-        format=format,
-        answers_needed=out is None,
-    )
-    wording = make_wording(task, template, instruction)  # a bad template is told at once
+    job = PromptJob.of(queries, asked, known=out is None)
+    ask = partial(make_wording, job.task, job.template, job.instruction)
+    wording = ask()  # a bad template is told at once
     material = gather(job, bad)
     speaker = _speaker(open_model(model, device), job, wording)
-    wording = make_wording(task, template, instruction, cloze=speaker.cloze)
+    wording = ask(cloze=speaker.cloze)
     _check_wording(wording, speaker)
     notes, by_mean = _scoring(job, material, speaker, wording)
-    answer = partial(write, speaker, wording, most=max_new_tokens)
-    if task != "seq2seq":
+    answer = partial(write, speaker, wording, most=job.max_new_tokens)
+    if job.task != "seq2seq":
         answer = partial(choose, speaker, wording, calibrate=job.calibrates, by_mean=by_mean)
     count = Counter[str]()
     with _sink(out) as keep:
         made = [
-            _draw(job, material, number, answer, keep, count, progress) for number in range(draws)
+            _draw(job, material, number, answer, keep, count, progress)
+            for number in range(job.draws)
         ]
     return Prompted(
-        task=task,
+        task=job.task,
         n=len(material.asked),
         shots=material.shots,
         prompt=made[0][2],
         draws=[draw for draw, *_ in made],
-        answers=made[0][1] if data is None else [],
+        answers=made[0][1] if job.data is None else [],
         words=material.words,
-        guess=guess(task, material.asked),
+        guess=guess(job.task, material.asked),
         notes=[*material.notes, *notes, *_lengths(count, speaker.room)],
     )
 

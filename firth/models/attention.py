@@ -21,7 +21,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from functools import cache
 from inspect import signature
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -38,20 +38,19 @@ Bias = Callable[[Tensor, Tensor], Tensor]
 Terms = Callable[[Tensor, Tensor], Tensor]
 
 
+class How(NamedTuple):
+    """How a layer looks, whatever it looks at."""
+
+    scale: float  # of its scores
+    dropout: float = 0.0
+    terms: Terms | None = None  # that are added to them
+    past: Past | None = None  # learned keys and values before every sequence
+
+
 class View(Protocol):
     """A lowered mask."""
 
-    def attend(
-        self,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        *,
-        scale: float,
-        dropout: float,
-        terms: Terms | None = None,
-        past: Past | None = None,
-    ) -> Tensor:
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, how: How) -> Tensor:
         """Queries (N, H, D) look at keys and values (…, K, D); gives (N, H, D)."""
 
 
@@ -112,22 +111,12 @@ class Even:
         self.lengths = str(queries.longest), str(keys.longest)
         self.causal = queries is keys and queries.pattern == "causal"
 
-    def attend(
-        self,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        *,
-        scale: float,
-        dropout: float,
-        terms: Terms | None = None,
-        past: Past | None = None,
-    ) -> Tensor:
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, how: How) -> Tensor:
         queries, keys = (int(length) for length in self.lengths)
         q, k = q.to(v.dtype), k.to(v.dtype)  # a norm of queries and keys gives single precision
         q = q.unflatten(0, (-1, queries))  # (G, L, H, D)
         k, v = k.unflatten(0, (-1, keys)), v.unflatten(0, (-1, keys))
-        return _softmax(q, k, v, None, scale, dropout, self.causal).flatten(0, 1)
+        return _softmax(q, k, v, None, how, self.causal).flatten(0, 1)
 
 
 class Packed:
@@ -140,17 +129,7 @@ class Packed:
         left = window or -1
         self.window = (left, 0 if queries is keys and queries.pattern == "causal" else left)
 
-    def attend(
-        self,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        *,
-        scale: float,
-        dropout: float,
-        terms: Terms | None = None,
-        past: Past | None = None,
-    ) -> Tensor:
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, how: How) -> Tensor:
         from torch.nn.attention.varlen import varlen_attn
 
         q, k = q.to(v.dtype), k.to(v.dtype)  # a norm of queries and keys gives single precision
@@ -164,7 +143,7 @@ class Packed:
             cu_seq_k=self.starts[1],
             max_q=self.longest[0],
             max_k=self.longest[1],
-            scale=scale,
+            scale=how.scale,
             window_size=self.window,
         )
         assert isinstance(out, Tensor)
@@ -204,26 +183,17 @@ class Rows:
     def _causal(self) -> bool:
         return self.mask.pattern == "causal" and not self.window and not self.past
 
-    def attend(
-        self,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        *,
-        scale: float,
-        dropout: float,
-        terms: Terms | None = None,
-        past: Past | None = None,
-    ) -> Tensor:
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, how: How) -> Tensor:
         parts = []
         for group, scores in zip(self.mask.groups, self.scores, strict=True):
             rows = group.pad(q), group.pad(k), group.pad(v)  # (G, L, ., D)
-            if terms is not None:  # learned places have none
-                added = pad(terms(rows[0].transpose(1, 2), rows[1].transpose(1, 2)), (self.past, 0))
+            if how.terms is not None:  # learned places have none
+                added = how.terms(rows[0].transpose(1, 2), rows[1].transpose(1, 2))
+                added = pad(added, (self.past, 0))
                 scores = _hide(added, group.allowed(self.window, self.past))
-            rows = rows[0], *_behind(past, rows[1], rows[2])
+            rows = rows[0], *_behind(how.past, rows[1], rows[2])
             causal = scores is None and self._causal()
-            parts.append(group.flat(_softmax(*rows, scores, scale, dropout, causal)))  # (n, H, D)
+            parts.append(group.flat(_softmax(*rows, scores, how, causal)))  # (n, H, D)
         if len(parts) == 1:
             return parts[0]
         return take(torch.cat(parts), self.mask.ungrouped)
@@ -237,19 +207,9 @@ class Across:
         even = self.memory.even
         self.scores = None if even else self.memory.seen_by_all(past)[:, None, None]
 
-    def attend(
-        self,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        *,
-        scale: float,
-        dropout: float,
-        terms: Terms | None = None,
-        past: Past | None = None,
-    ) -> Tensor:
-        rows = self.queries.pad(q), *_behind(past, self.memory.pad(k), self.memory.pad(v))
-        return self.queries.flat(_softmax(*rows, self.scores, scale, dropout))
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, how: How) -> Tensor:
+        rows = self.queries.pad(q), *_behind(how.past, self.memory.pad(k), self.memory.pad(v))
+        return self.queries.flat(_softmax(*rows, self.scores, how))
 
 
 class Cached:
@@ -266,20 +226,10 @@ class Cached:
         if bias is not None:
             self.scores = _hide(bias(queries, keys), allowed)
 
-    def attend(
-        self,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        *,
-        scale: float,
-        dropout: float,
-        terms: Terms | None = None,
-        past: Past | None = None,
-    ) -> Tensor:
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, how: How) -> Tensor:
         rows = self.rows.pad(q), k[:, : self.length], v[:, : self.length]
         rows = rows[0], rows[1].to(q.dtype), rows[2].to(q.dtype)
-        return self.rows.flat(_softmax(*rows, self.scores, scale, dropout))
+        return self.rows.flat(_softmax(*rows, self.scores, how))
 
 
 def _behind(past: Past | None, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
@@ -300,8 +250,7 @@ def _softmax(
     k: Tensor,
     v: Tensor,
     scores: Tensor | None,
-    scale: float,
-    dropout: float,
+    how: How,
     causal: bool = False,
 ) -> Tensor:
     """Scaled dot-product attention over rows."""  # (G, L, H, D) -> (G, L, H, D)
@@ -318,9 +267,9 @@ def _softmax(
             k.transpose(1, 2),
             v.transpose(1, 2),
             attn_mask=scores,
-            dropout_p=dropout,
+            dropout_p=how.dropout,
             is_causal=causal,
-            scale=scale,
+            scale=how.scale,
             enable_gqa=q.shape[2] != k.shape[2],
         )
     return out.transpose(1, 2).to(given)

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import gelu, relu, rms_norm, silu
 
-from firth.models.attention import View
+from firth.models.attention import How, View
 from firth.models.cache import Past, Step
 from firth.models.config import ModelConfig
 from firth.models.positions import Angles, Disentangled, turn
@@ -141,9 +141,7 @@ class Attention(nn.Module):
         if look.distances is not None:
             terms = partial(look.distances.terms, qk=self.qkv, scale=self.scale)
         dropout = self.dropout if self.training else 0.0
-        out = look.view.attend(
-            q, k, v, scale=self.scale, dropout=dropout, terms=terms, past=look.past
-        )
+        out = look.view.attend(q, k, v, How(self.scale, dropout, terms, look.past))
         return self.output(out.flatten(1))
 
 
@@ -165,7 +163,8 @@ class CrossAttention(nn.Module):
         q = self.query(x).unflatten(-1, (-1, self.width))
         k, v = self._memory(look)
         dropout = self.dropout if self.training else 0.0
-        out = look.across.attend(q, k, v, scale=self.scale, dropout=dropout, past=look.across_past)
+        how = How(self.scale, dropout, past=look.across_past)
+        out = look.across.attend(q, k, v, how)
         return self.output(out.flatten(1))
 
     def _memory(self, look: Look) -> tuple[Tensor, Tensor]:

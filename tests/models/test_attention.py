@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from transformers.models.t5.modeling_t5 import T5Attention
 
-from firth.models.attention import Bias, Rows, Terms, lower_cross
+from firth.models.attention import Bias, How, Rows, Terms, lower_cross
 from firth.models.masks import Mask
 from firth.models.positions import Disentangled, RelativeBias, rotary_angles, sinusoids, turn
 
@@ -57,7 +57,7 @@ def attend(
     dense: bool = False,
 ) -> Tensor:
     view = Rows(mask, window, bias, dense)
-    return view.attend(*parts, scale=SCALE, dropout=0.0, terms=terms)
+    return view.attend(*parts, How(SCALE, terms=terms))
 
 
 @pytest.mark.parametrize("dense", [False, True])
@@ -108,7 +108,7 @@ def test_a_decoder_sees_the_whole_source_of_its_own_sequence(memory: list[int]) 
     queries, keys = Mask.causal(LENGTHS), Mask(memory)
     parts = qkv(queries.tokens, kv_heads=2, memory=keys.tokens)
     view = lower_cross(queries, keys, half=False)
-    out = view.attend(*parts, scale=SCALE, dropout=0.0, terms=None)
+    out = view.attend(*parts, How(SCALE))
     expected = formula(*parts, queries.owners[:, None] == keys.owners)
     torch.testing.assert_close(out, expected, rtol=0, atol=1e-12)
 
