@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test check weights clean
+.PHONY: help install demo test quick check weights clean
 
 help:  ## show this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 10
@@ -26,6 +26,9 @@ demo: $(READY)  ## the whole story on a small text, with results to look at
 
 test: $(READY)  ## all tests, the slow ones too
 	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+quick: $(READY)  ## the tests but the slow ones
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow"
 
 check: $(READY)  ## style, types, examples in docstrings
 	$(BIN)/ruff check .

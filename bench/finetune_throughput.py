@@ -41,6 +41,7 @@ SHAPE = dict(hidden_size=768, num_hidden_layers=12, num_attention_heads=12, inte
 BATCH = {"cuda": 64, "cpu": 16}
 BATCHES = {"cuda": 24, "cpu": 3}
 RATE = 2e-5
+PEERS = {"eager": False, "compiled": True, "by-length": False}  # whether torch.compile is used
 
 Sequences = list[np.ndarray[Any, Any]]
 
@@ -60,29 +61,30 @@ def main() -> None:
     print(f"{machine(device)}, transformers {transformers.__version__}")
     print(f"{count} sequences, {real:,} tokens; padded to the longest of {size}: {asked:,}")
     check(texts[:4], labels[:4])
-    settings = suited(TuningSettings(steps=1 << 30).changed({"rate": RATE}), device.type)
+    settings = suited(
+        TuningSettings(steps=1 << 30).changed({"rate": RATE, "compile": options.compile}),
+        device.type,
+    )
     with tempfile.TemporaryDirectory(prefix="firth-bench-") as folder:
         run = Path(folder) / "run"
         batches = [batch([texts[i] for i in part], labels[part]) for part in parts]
         sides: dict[str, Callable[[], object]] = {
             "firth": firth_epoch(batches, settings, device, run)
         }
-        if device.type == "cpu":
-            sides["trainer"] = trainer_epoch(texts, labels, size, Path(folder) / "trainer")
-        else:
-            for name, chosen, compiled in (
-                ("eager", parts, False),
-                ("compiled", parts, True),
-                ("by length", by_length, False),
-            ):
-                inputs = [padded([texts[i] for i in p], labels[p], device) for p in chosen]
-                sides[name] = peer_epoch(inputs, device, compiled)
+        peers = ("trainer",) if device.type == "cpu" else tuple(PEERS)
+        for name in options.peers or peers:
+            if name == "trainer":
+                sides[name] = trainer_epoch(texts, labels, size, Path(folder) / name)
+                continue
+            chosen = by_length if name == "by-length" else parts
+            inputs = [padded([texts[i] for i in p], labels[p], device) for p in chosen]
+            sides[name] = peer_epoch(inputs, device, compiled=PEERS[name])
         found = in_turns(sides, device, warm=1, repeats=options.repeats)
     rates = {name: real / took for name, took in found.items()}
     for name, rate in rates.items():
         print(f"{name:10} {rate:10,.0f} real tokens/s   {rates['firth'] / rate:5.2f}x")
-    peer = rates["trainer" if device.type == "cpu" else "compiled"]
-    print(f"ratio: {rates['firth'] / peer:.2f}")
+    own = rates.pop("firth")
+    print(f"ratio: {own / max(rates.values()):.2f}")
 
 
 # --- the same work ------------------------------------------------------------------------------
@@ -225,6 +227,9 @@ def _options() -> argparse.Namespace:
     usual = "cuda" if torch.cuda.is_available() else "cpu"
     parser.add_argument("--device", default=usual)
     parser.add_argument("--repeats", type=int, default=3)
+    known = ", ".join((*PEERS, "trainer"))
+    parser.add_argument("--peers", type=lambda text: text.split(","), help=f"some of {known}")
+    parser.add_argument("--compile", default="auto", help="of Firth's blocks: auto, true or false")
     return parser.parse_args()
 
 

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from firth.errors import MismatchError
+from firth.errors import MismatchError, Misuse
 from firth.model import Model, load
 from firth.tasks.frame import make_frame
 from firth.tasks.running import averaged, outputs
@@ -20,11 +20,18 @@ Progress = Callable[[str, int, int], None]
 LENGTH = 512  # tokens of a text for a model that was never taught the task
 
 
-def open_model(model: str | Path | Model, device: str | None) -> Model:
+def open_model(
+    model: str | Path | Model, device: str | None, *, weights: str | None = None
+) -> Model:
     """A model that may be opened already."""
     if isinstance(model, Model):
+        if weights is not None:
+            raise Misuse(
+                f"This model is open, and its weights stay as they are: open it with "
+                f"firth.load(…, weights={weights!r})."
+            )
         return model
-    return load(model, device=str(best_device(device)))
+    return load(model, device=str(best_device(device)), weights=weights)
 
 
 def work_of(model: Model, task: str | None) -> tuple[Task, Facts]:

@@ -93,7 +93,7 @@ def _rows(
                 name = need_columns(TEXT, row, header_place(file, line), column)[0]
                 yield where, row_text(row, name, where, "keep")
 
-    for found in with_errors(read):
+    for found in with_errors(read, source.name):
         if isinstance(found, InputError):
             yield "", None, str(found)
             continue

@@ -50,7 +50,7 @@ def read_prompts(
                 where = f"{source.name} {kind} {number}"
                 yield _prompt(where, row, "text" if plain else column)
 
-    return with_errors(read)
+    return with_errors(read, source.name)
 
 
 def _prompt(where: str, row: Mapping[str, Any], column: str) -> Prompt:

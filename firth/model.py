@@ -15,15 +15,8 @@ from firth.errors import FirthError, MismatchError, Misuse, storage_errors
 from firth.files import write_json
 from firth.inference.completions import Completed, Teller
 from firth.inference.correct import Corrected, correct_all, make_corrector
-from firth.inference.embed import (
-    Embedder,
-    Floats,
-    Layer,
-    TokenVector,
-    embed,
-    embed_tokens,
-    make_embedder,
-)
+from firth.inference.embed import Floats, TokenVector, embed, embed_tokens
+from firth.inference.embedder import Embedder, Layer, make_embedder
 from firth.inference.fill import fill_all
 from firth.inference.filler import Filled, Filler, Guess, make_filler
 from firth.inference.search import Hit, Index, open_index, search
@@ -33,6 +26,7 @@ from firth.models.formats.directory import family_of, read_network, write_networ
 from firth.models.formats.gguf import read_gguf
 from firth.models.formats.hub import resolve
 from firth.models.formats.sentence import Sentence, read_sentence, write_sentence
+from firth.models.int8 import count_numbers, to_int8
 from firth.models.transformer import Transformer, count_parameters
 from firth.runs import RUN, read_run
 from firth.tasks.heads import drop_language_head
@@ -41,6 +35,7 @@ from firth.tasks.tag import are_entities
 from firth.tasks.task import Facts
 from firth.text.tokenizer import Tokenizer
 
+WEIGHTS = {"int8": to_int8}  # how the matrices of a network may be kept, to be used alone
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 # What may stand before a text that is searched, and before a query, if a model's files have it.
 PROMPTS = {"document": ("document", "passage", "corpus"), "query": ("query",)}
@@ -75,7 +70,7 @@ class Model:
     @property
     def parameters(self) -> int:
         """How many numbers the network has learned."""
-        return count_parameters(self.network)
+        return count_parameters(self.network) + count_numbers(self.network)
 
     def fill(self, text: str, *, top: int = 5, targets: Sequence[str] = ()) -> list[list[Guess]]:
         """What may stand in each blank of a text ([MASK], <extra_id_0>, ___), best first.
@@ -142,13 +137,18 @@ class Model:
         layer: Layer | None = None,
         normalize: bool | None = None,
         prompt: str | None = None,
+        precision: str = "auto",
     ) -> Floats:
         """One vector for each text, (n, W): as the model's files say, or as is asked for.
 
         `pooling` is mean, cls, last, max, …; `layer` is one, or several whose mean is taken.
+        `precision` is fp32, bf16 (faster where the machine can; cosines of 0.9999 with fp32), or
+        auto: bf16 for encoders on a GPU.
         """
-        options = {"pooling": pooling, "layer": layer, "normalize": normalize, "prompt": prompt}
-        return embed(self.embedder(**options), texts)  # type: ignore[arg-type]
+        embedder = self.embedder(
+            pooling=pooling, layer=layer, normalize=normalize, prompt=prompt, precision=precision
+        )
+        return embed(embedder, texts)
 
     def tokens(self, text: str, *, layer: Layer | None = None) -> list[TokenVector]:
         """One vector for each token of a text, with the characters it stands for."""
@@ -176,6 +176,7 @@ class Model:
         normalize: bool | None = None,
         prompt: str | None = None,
         role: str = "",
+        precision: str = "auto",
         batch: int = 0,
     ) -> Embedder:
         """How this model makes vectors of texts; `role`: of those that are searched, or a query."""
@@ -189,6 +190,7 @@ class Model:
             layer=layer,
             normalize=normalize,
             prompt=there[0] if there and prompt is None else prompt,
+            precision=precision,
             batch=batch,
         )
 
@@ -222,6 +224,8 @@ class Model:
                 "This model carries an adapter: merge it into the weights first "
                 "(firth.adapt.adapted.merge), or let `firth export` do so."
             )
+        if count_numbers(self.network):
+            raise Misuse("A model with int8 weights is not saved: open it without them.")
         with storage_errors(folder, "Free some space or name another place."):
             family = write_network(self.network, folder, dtype=dtype)
             if self.config.has_decoder:
@@ -250,6 +254,7 @@ def load(
     source: str | Path,
     *,
     dtype: str | None = None,
+    weights: str | None = None,
     device: str = "cpu",
     revision: str | None = None,
     offline: bool = False,
@@ -260,6 +265,7 @@ def load(
     `dtype` is that of the file unless one is named: float32, bfloat16 or float16. A name may say
     its revision, as in "org/name@main"; `offline`, the hub is not asked, only its cache. With
     `allow_legacy`, a model that is only a pickle is read too, and rewritten as safetensors.
+    `weights="int8"`: the matrices are kept in eight bits, for a CPU and to be used alone.
 
     >>> import tempfile; folder = tempfile.mkdtemp()
     >>> from firth.models.presets import preset
@@ -271,9 +277,11 @@ def load(
     """
     if dtype is not None and dtype not in DTYPES:
         raise Misuse(f"There is no dtype {dtype!r}; known are {', '.join(DTYPES)}.")
+    check_weights(weights, device)
     path = resolve(source, revision=revision, offline=offline, allow_legacy=allow_legacy)
     if (base := base_of(path)) is not None:
-        return _adapted(path, base, dtype, device, offline, allow_legacy)
+        adapted = _adapted(path, base, dtype, device, offline, allow_legacy)
+        return _with_weights(adapted, weights)
     numbers = DTYPES[dtype] if dtype else None
     sentence = read_sentence(path)
     if path.suffix == ".gguf":
@@ -291,7 +299,34 @@ def load(
             tokenizer.lowercase()
     network = network.to(device).eval()
     task = _task(path, network.config)
-    return Model(network, tokenizer, path, str(source), sentence, task, reader, _objective(path))
+    model = Model(network, tokenizer, path, str(source), sentence, task, reader, _objective(path))
+    return _with_weights(model, weights)
+
+
+def check_weights(weights: str | None, device: str) -> None:
+    """Refuse weights that cannot be, before a model is opened."""
+    if weights is None:
+        return
+    if weights not in WEIGHTS:
+        raise Misuse(f"Weights can be {', '.join(WEIGHTS)}, not {weights!r} (--weights).")
+    if torch.device(device).type != "cpu":
+        raise Misuse(
+            f"Weights in {weights} are for the CPU: add --device cpu, or leave --weights out and "
+            "take --dtype bfloat16 on a GPU."
+        )
+
+
+def _with_weights(model: Model, weights: str | None) -> Model:
+    """The model with its matrices in fewer bits; adapters become part of them first."""
+    if weights is None:
+        return model
+    if adapters_on(model.network):
+        try:
+            merge(model.network, keep=False)
+        except Misuse as error:
+            raise Misuse(f"{model.path} stays as it is, without --weights: {error}") from error
+    WEIGHTS[weights](model.network)
+    return model
 
 
 def _reader_tokenizer(path: Path, config: ModelConfig) -> Tokenizer | None:

@@ -17,7 +17,7 @@ from firth.errors import InputError, MismatchError
 from firth.model import Model
 from firth.streams import windows, with_errors
 from firth.tasks.material import check_columns
-from firth.tasks.reading.columns import find_source
+from firth.tasks.reading.columns import find_source, place, spared
 from firth.tasks.task import Answer, Example, Facts, Task
 
 TOKENWISE = ("span", "lm")  # what they say is said of tokens
@@ -91,8 +91,21 @@ def predicting(
     check_columns(chosen, columns or {})
     if len(opened) > 1:
         _check_alike(opened, facts)
-    read = partial(chosen.each, data, format=format, columns=columns or {})
+    read = partial(_each, chosen, data, format=format, columns=columns or {})
     return Predicting(opened, chosen, facts, read, live, bad)
+
+
+def _each(
+    task: Task, data: str | Path, *, bad: Callable[[InputError], None] | None = None, **options: Any
+) -> Iterator[Example]:
+    """The examples of a file; one without a single word is bad."""
+    for example in task.each(data, bad=bad, **options):
+        with spared(bad):
+            if not any(text.strip() for text in example.inputs):
+                raise InputError(
+                    f"{place(data, example.line)} is empty: there is no text to judge."
+                )
+            yield example
 
 
 class Predicting(Iterator[Predicted]):

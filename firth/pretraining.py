@@ -171,11 +171,6 @@ def _train(
     loop = Loop(trainee, optimizer, job.settings, plan, out, log, hooks, device=device, guess=guess)
     if resume:
         loop.resume()
-    if device.type == "cuda" and job.config.attention_dropout and job.settings.precision == "bf16":
-        log.note(
-            "Packed attention kernels have no dropout of their own: attention_dropout is left "
-            "out, the dropout behind each layer stays."
-        )
     loop.fit()
     return _finish(job, model, loop, out, begun)
 

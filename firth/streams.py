@@ -56,11 +56,12 @@ def windows(
 
 
 def with_errors(
-    read: Callable[[Callable[[InputError], None]], Iterator[Item]],
+    read: Callable[[Callable[[InputError], None]], Iterator[Item]], name: str = ""
 ) -> Iterator[Item | InputError]:
     """What can be read, with what is wrong with the rest between it; `read` is given whom to tell.
 
-    Where nothing at all can be read, it is the whole file that is wrong: that is an error.
+    Where nothing at all can be read, it is the whole file that is wrong: that is an error. So is,
+    of a file that is named, that there is nothing in it.
 
     >>> def read(tell):
     ...     yield "a"
@@ -82,9 +83,14 @@ def with_errors(
         yield from waiting
         waiting.clear()
         yield item
-    if waiting and not some:
-        raise waiting[0]
+    if not some and (waiting or name):
+        raise waiting[0] if waiting else holds_nothing(name)
     yield from waiting
+
+
+def holds_nothing(name: str) -> InputError:
+    """What is said of a file without any row."""
+    return InputError(f"{name} holds no text: there is not a single row in it.")
 
 
 def _arriving(items: Iterable[Any], most: int) -> Iterator[Any]:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 # Several tests run at a time: more threads than cores would only wait for each other.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -56,3 +57,20 @@ def firth(tmp_path: Path) -> Callable[..., Result]:
         return Result(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())
 
     return run
+
+
+@pytest.fixture
+def firth_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
+    """The same in this process, which has torch already: quicker where no process is tested."""
+    monkeypatch.chdir(tmp_path)
+    return in_process
+
+
+def in_process(*arguments: str | Path) -> Result:
+    """Run `firth …` here; what no verb would let through is raised."""
+    from firth.cli import app
+
+    done = CliRunner().invoke(app, [str(word) for word in arguments])
+    if done.exception is not None and not isinstance(done.exception, SystemExit):
+        raise done.exception
+    return Result(["firth", *map(str, arguments)], done.exit_code, done.stdout, done.stderr)

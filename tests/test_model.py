@@ -27,6 +27,11 @@ SIZE = 400  # tokens of the vocabulary
 
 
 @pytest.fixture
+def firth(firth_here: Firth) -> Firth:
+    return firth_here
+
+
+@pytest.fixture
 def tokenizer(sample: Path) -> Tokenizer:
     return train_tokenizer([sample], kind="wordpiece", vocab_size=SIZE, workers=1)[0]
 

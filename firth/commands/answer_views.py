@@ -28,12 +28,17 @@ def predictions(found: Predictions) -> list[RenderableType]:
 
 
 def answers(stream: Predicting, found: Iterable[Predicted]) -> Iterator[RenderableType]:
-    """Answers as they come; for another program, a line for each: the answer, a tab, the text."""
+    """Answers as they come; for another program, a line for each: the answer, a tab, the text.
+
+    A row that is bad is an empty line there, so that lines stay beside each other.
+    """
     people = sys.stdout.isatty()
     draw = DRAWN.get(stream.task.name, _labelled) if people else _line
     for example, answer in found:
         if example is not None:
             yield draw(example, answer)
+        elif not people:
+            yield Line()
     if not stream.done:
         yield "There are no examples."
     if people:

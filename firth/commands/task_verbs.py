@@ -11,6 +11,7 @@ from firth.commands.verbs import (
     AnyModel,
     Complaints,
     Output,
+    Weights,
     assignments,
     json_lines,
     kept,
@@ -200,6 +201,7 @@ def evaluate(
     limit: Annotated[int, Option(min=0, help="Only so many examples of each file.")] = 0,
     column: Column = None,
     format: Format = None,
+    weights: Weights = None,
     device: Device = None,
 ) -> Output:
     """Say how well a model does its task, each figure with an interval."""
@@ -215,6 +217,7 @@ def evaluate(
         "stride": stride,
         "columns": assignments(column or [], "--column", "text=review"),
         "format": format,
+        "weights": weights,
     }
     with terminal.progress() as progress:
         if suite is None:
@@ -222,6 +225,8 @@ def evaluate(
             return Output(found.values(), task_views.evaluation(found))
         if both := [name for name, value in alone.items() if value]:
             option = "column" if both[0] == "columns" else both[0]
+            if option == "weights":
+                raise Misuse("--weights is for one --data file: a suite keeps them as they are.")
             raise Misuse(f"A suite knows how each of its files is read: leave --{option} out.")
         table = evaluate_suite(model, suite, progress=progress, **given)
     return Output(table.values(), task_views.suite(table))

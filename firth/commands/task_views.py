@@ -98,7 +98,8 @@ def _details(details: Mapping[str, Any]) -> list[str]:
     if "convention" in details:
         counts = ", ".join(f"{count:,} {name}" for name, count in details["counts"].items())
         window = f"{details['context']:,} tokens at a time, {details['stride']:,} of them new"
-        return [f"Counted as {details['convention']}: {counts}; {window}."]
+        weights = f" Weights are {details['weights']}." if "weights" in details else ""
+        return [f"Counted as {details['convention']}: {counts}; {window}.{weights}"]
     return [f"Compared by {details['method']}, in 32 bits."] if "method" in details else []
 
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from firth.commands.verbs import AnyModel, Complaints, Output, json_lines, typed
-from firth.errors import Misuse
+from firth.commands.verbs import AnyModel, Complaints, Output, Weights, json_lines, typed
+from firth.errors import InputError, Misuse
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -96,6 +96,7 @@ def generate(
     dtype: Annotated[
         str | None, Option(help="float32, bfloat16 or float16; else the file's own.")
     ] = None,
+    weights: Weights = None,
     device: Annotated[
         str | None, Option(help="cpu or cuda; else the GPU where there is one.")
     ] = None,
@@ -148,7 +149,7 @@ def generate(
     from firth.model import load
     from firth.training.machine import best_device
 
-    opened = load(model, dtype=dtype, device=str(best_device(device)))
+    opened = load(model, dtype=dtype, device=str(best_device(device)), weights=weights)
     teller = replace(opened.teller(**settings), explains=explain)
     if file is not None:
         return _many(teller, file, out, column, format, live)
@@ -197,7 +198,6 @@ def _many(
 ) -> Output:
     """Many prompts, as they come."""
     from firth.commands import terminal
-    from firth.errors import InputError
     from firth.generating import as_values, complete_each, read_prompts
     from firth.streams import write_lines
 
@@ -213,17 +213,17 @@ def _many(
         return Output({"out": str(out), "n": good, **bad}, [said], complaints)
     found = chain(list(islice(found, 1)), found)  # what is wrong with all is told first
     values = map(as_values, found)
-    sound = (one for one in found if not isinstance(one, InputError))
-    shown = json_lines(values) if out else _shown(sound)
+    shown = json_lines(values) if out else _shown(found, teller.settings.n)
     return Output({"results": values, **bad}, shown, complaints)
 
 
-def _shown(found: Iterator["Completed"]) -> Iterator["RenderableType"]:
+def _shown(found: Iterator["Completed | InputError"], lines: int) -> Iterator["RenderableType"]:
     from firth.commands import text_views
 
     for one in found:
-        _tell(one.notes)
-        yield from text_views.prompted(one)
+        if not isinstance(one, InputError):
+            _tell(one.notes)
+        yield from text_views.prompted(one, lines)
 
 
 def _tell(notes: tuple[str, ...]) -> None:

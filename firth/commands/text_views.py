@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from firth.commands.verbs import Line
+from firth.errors import InputError
 
 if TYPE_CHECKING:  # these need torch
     from firth.inference.completions import Completed, Completion
@@ -51,8 +52,14 @@ def completed(done: Completed) -> Iterator[RenderableType]:
             yield Text(_score(one), "dim")
 
 
-def prompted(done: Completed) -> Iterator[RenderableType]:
-    """A prompt of many, and what was written behind it; for another program, a line for each."""
+def prompted(done: Completed | InputError, lines: int) -> Iterator[RenderableType]:
+    """A prompt of many, and what was written behind it; for another program, a line for each.
+
+    A row that is bad is as many empty lines there, so that lines stay beside each other.
+    """
+    if isinstance(done, InputError):
+        yield from () if sys.stdout.isatty() else [Line()] * lines
+        return
     if not sys.stdout.isatty():
         prompt = " ".join(done.prompt.split())
         yield from (Line(f"{' '.join(one.text.split())}\t{prompt}") for one in done.completions)

@@ -24,11 +24,18 @@ Layers = Annotated[str | None, Option(help="The mean of several layers: 9,10,11,
 Prompt = Annotated[str | None, Option(help="Which of the model's own prompts stands before.")]
 Batch = Annotated[int, Option(min=0, help="Tokens that the model sees at once; 0: as usual.")]
 Dtype = Annotated[str | None, Option(help="float32, bfloat16 or float16; else the file's own.")]
+Precision = Annotated[
+    str,
+    Option(help="Of products of matrices: fp32, bf16, or auto: bf16 for encoders on a GPU."),
+]
 Device = Annotated[str | None, Option(help="cpu or cuda; else the GPU where there is one.")]
 Column = Annotated[str, Option(help="The field of a table that holds the text.")]
 Format = Annotated[
     str | None, Option(help="What standard input, or a file of unknown ending, holds: txt, tsv, …")
 ]
+
+# What weights are kept in for a precision that is asked for, whatever the file has.
+WIDEST = {"fp32": "float32", "bf16": "float32"}
 
 
 def embed(
@@ -50,6 +57,7 @@ def embed(
     ] = None,
     prompt: Prompt = None,
     batch: Batch = 0,
+    precision: Precision = "auto",
     dtype: Dtype = None,
     device: Device = None,
     column: Column = "text",
@@ -64,11 +72,12 @@ def embed(
     _there(file)
     from firth.inference.embed_file import embed_file
 
-    embedder = _load(model, dtype, device).embedder(
+    embedder = _load(model, dtype or WIDEST.get(precision), device).embedder(
         pooling=pooling,
         layer=_layers(layer, layers),
         normalize=normalize,
         prompt=prompt,
+        precision=precision,
         batch=batch,
     )
     with terminal.progress() as progress:
@@ -90,6 +99,7 @@ def search(
     layer: OneLayer = None,
     layers: Layers = None,
     batch: Batch = 0,
+    precision: Precision = "auto",
     dtype: Dtype = None,
     device: Device = None,
     column: Column = "text",
@@ -103,8 +113,9 @@ def search(
     from firth.inference.search import open_index
     from firth.inference.search import search as find
 
-    opened = _load(model, dtype, device)
+    opened = _load(model, dtype or WIDEST.get(precision), device)
     asked = {"pooling": pooling, "layer": _layers(layer, layers), "normalize": True, "batch": batch}
+    asked["precision"] = precision
     texts: Any = opened.embedder(**asked, role="document")  # type: ignore[arg-type]
     with terminal.progress() as progress:
         built = open_index(texts, file, place=index, reading=reading, progress=progress)

@@ -16,7 +16,16 @@ from dataclasses import dataclass, fields, replace
 import torch
 from torch import Tensor
 
-from firth.inference.choosing import END, LENGTH, OPEN, STOP, Stops, Written, finished
+from firth.inference.choosing import (
+    END,
+    LENGTH,
+    LOOK,
+    OPEN,
+    STOP,
+    Stops,
+    Written,
+    finished,
+)
 from firth.inference.filters import repeat_less
 from firth.inference.settings import Generation
 from firth.inference.writing import Prompts, Writer
@@ -81,11 +90,13 @@ def beam_search(
     writer = Writer(network, prompts, room=room, ways=settings.beams, past=settings.remembers)
     search = Search(writer, settings, end, room, stops)
     found: dict[int, list[Written]] = {}
+    look = LOOK.get(writer.logits.device.type, 1)
     while search.alive:
         search.step()
-        going = search.going.tolist()  # the one thing in a step that is waited for
+        looks = search.at % look == 0 or search.at == max(room)
+        going = search.going.tolist() if looks else []  # the one thing that is waited for
         ended = [i for i, goes in enumerate(going) if not goes]
-        if 2 * len(ended) >= len(going):
+        if looks and 2 * len(ended) >= len(going):
             found |= {search.alive[i]: search.written(i) for i in ended}
             search.keep([i for i, goes in enumerate(going) if goes])
         if search.alive:

@@ -16,10 +16,13 @@ from torch import Tensor
 from firth.draws import derive, uniform
 from firth.inference.batches import not_numbers
 from firth.inference.filters import draw, narrow, repeat_less
+from firth.inference.replay import Replayed
 from firth.inference.settings import Generation
 from firth.inference.writing import Prompts, Writer
 from firth.models.transformer import Transformer
 
+# Seeing whether texts have ended waits for a GPU: it is done only every so many steps there.
+LOOK = {"cuda": 8}
 DRAWN = 11  # the purpose of these random numbers
 ENDED = ("", "end", "stop", "length")  # why a text ended; the first has not
 OPEN, END, STOP, LENGTH = range(4)
@@ -55,92 +58,115 @@ class Choosing:
         """`room`: new tokens of each prompt; `numbers`: which each is, for the random numbers."""
         self.settings, self.end, self.stops = settings, end, stops
         ways, rows = settings.ways, len(prompts) * settings.ways
-        past = settings.remembers
-        self.writer = Writer(network, prompts, room=room, ways=ways, past=past)
+        self.writer = Writer(network, prompts, room=room, ways=ways, past=settings.remembers)
         device = self.writer.logits.device
-        self.room = torch.tensor(room, device=device).repeat_interleave(ways)  # (B,)
         self.most, self.at = max(room), 0
         self.tokens = torch.zeros(rows, self.most, dtype=torch.long, device=device)
         self.sums = torch.zeros(rows, dtype=torch.float64, device=device)
         self.sizes = torch.zeros(rows, dtype=torch.long, device=device)  # tokens, an end too
         self.ended = torch.zeros(rows, dtype=torch.long, device=device)  # OPEN, END, …
-        self.said: list[list[int]] = [[] for _ in range(rows)]  # only where stops look at it
-        self.alive = torch.arange(rows, device=device)  # (b,) the texts that the writer holds
-        self.draws = None
+        self.room = torch.tensor(room, device=device).repeat_interleave(ways)
+        self.draws = torch.empty(rows, 0, device=device)
         if settings.method == "sample":
-            self.draws = _draws(settings.seed, numbers, ways, self.most).to(device)  # (most, B)
+            self.draws = _draws(settings.seed, numbers, ways, self.most).to(device)  # (B, most)
+        self.place = torch.zeros(1, dtype=torch.long, device=device)  # `at`, where the others are
+        self.alive = list(range(rows))  # the texts that are still held
+        self.found: dict[int, Written] = {}  # and the others
+        self.said: list[list[int]] = [[] for _ in range(rows)]  # only where stops look at it
+        self._whole = Replayed(self._choose_and_see, device)
 
     @property
     def done(self) -> bool:
         """Whether every text has ended."""
-        return self.at == self.most or len(self.alive) == 0
+        return self.at == self.most or not self.alive
 
     @torch.no_grad()
     def step(self) -> Tensor:
-        """Choose the next token of each text that is still held."""  # (b,)
-        logits, alive = self.writer.logits, self.alive
-        scores = repeat_less(logits, self.writer.history, self.settings)
-        if self.draws is None:
-            token = scores.argmax(-1)
-        else:
-            token = draw(narrow(scores, self.settings), self.draws[self.at, alive])
-        likely = logits.gather(1, token[:, None]).squeeze(1) - logits.logsumexp(-1)
-        going = self.ended[alive] == OPEN
-        self.sums[alive] += likely.double().where(going, 0.0)
-        self.sizes[alive] += going
-        self.tokens[alive, self.at] = token
+        """Choose the next token of each text that is still held."""  # (B,)
         self.at += 1
-        self._end(token)
-        if self.at < self.most:
+        at_once = self._whole.records and not self.settings.remembers and self.stops is None
+        if at_once and self.at < self.most:
+            self.writer.replay(self._whole)
+            token = self.tokens[:, self.at - 1]
             self._drop()
-            if len(self.alive):
-                ended = self.ended[self.alive] != OPEN
-                self.writer.write(self.tokens[self.alive, self.at - 1], ended)
+            return token
+        token = self._choose()
+        if self.at < self.most:
+            rows = self._drop()
+            if self.alive:
+                self.writer.write(token[rows], self.ended != OPEN)
         return token
 
-    def _end(self, token: Tensor) -> None:
-        """Note which texts have ended with this token, and why."""
-        ended = self.ended[self.alive]
-        why = torch.where(self.at >= self.room[self.alive], LENGTH, OPEN)
+    def _choose_and_see(self) -> None:
+        self.writer.note(self._choose(), self.ended != OPEN)
+        self.writer.see()
+
+    def _choose(self) -> Tensor:
+        """The next token of each text; nothing waits for it."""  # (B,)
+        logits = self.writer.logits
+        scores = repeat_less(logits, self.writer.history, self.settings)
+        if self.settings.method == "greedy":
+            token = scores.argmax(-1)
+        else:
+            drawn = self.draws.index_select(1, self.place).squeeze(1)
+            token = draw(narrow(scores, self.settings), drawn)
+        likely = logits.gather(1, token[:, None]).squeeze(1) - logits.logsumexp(-1)
+        going = self.ended == OPEN
+        self.sums += likely.double().where(going, 0.0)
+        self.sizes += going
+        self.tokens.index_copy_(1, self.place, token[:, None])
+        self.place += 1
+        self.ended += self._why(token) * going
+        return token
+
+    def _why(self, token: Tensor) -> Tensor:
+        """Why each text ends with this token, if it does."""  # (B,)
+        why = torch.where(self.place >= self.room, LENGTH, OPEN)
         if self.stops is not None:
             why = why.masked_fill(self._stopped(token), STOP)
-        if self.end is not None:
-            why = why.masked_fill(token == self.end, END)
-        self.ended[self.alive] = torch.where(ended == OPEN, why, ended)
+        return why if self.end is None else why.masked_fill(token == self.end, END)
 
     def _stopped(self, token: Tensor) -> Tensor:
-        """Which texts have come to a stop string."""  # (b,)
+        """Which texts have come to a stop string."""  # (B,)
         assert self.stops is not None
         found = []
-        for row, id in zip(self.alive.tolist(), token.tolist(), strict=True):
+        for row, id in zip(self.alive, token.tolist(), strict=True):
             self.said[row].append(id)
             found.append(self.stops(row // self.settings.ways, self.said[row]))
         return torch.tensor(found, device=token.device)
 
-    def _drop(self) -> None:
-        """When half of the prompts have ended, go on without them."""
+    def _drop(self) -> Tensor | slice:
+        """When half of the prompts have ended, go on without them; the rows that go on."""
+        if self.at % LOOK.get(self.place.device.type, 1):
+            return slice(None)
         ways = self.settings.ways
-        going = (self.ended[self.alive] == OPEN).view(-1, ways).any(1)  # (s,)
-        left = int(going.sum())  # the one thing in a step that is waited for
+        going = (self.ended == OPEN).view(-1, ways).any(1)  # (S,)
+        left = int(going.sum())  # the one thing that is waited for
         if 2 * left > len(going):
-            return
-        kept = going.nonzero().flatten().tolist()
-        self.alive = self.alive.view(-1, ways)[kept].flatten()
-        if kept:
-            self.writer.keep(kept)
+            return slice(None)
+        self._finish()
+        kept = going.nonzero().flatten()
+        rows = (kept[:, None] * ways + torch.arange(ways, device=kept.device)).flatten()
+        self.alive = [self.alive[row] for row in rows.tolist()]
+        for name in ("tokens", "sums", "sizes", "ended", "room", "draws"):
+            setattr(self, name, getattr(self, name)[rows])
+        if self.alive:
+            self.writer.keep(kept.tolist())
+            self._whole = Replayed(self._choose_and_see, rows.device)
+        return rows
+
+    def _finish(self) -> None:
+        """Take down the texts that are held, as far as they are."""
+        parts = self.tokens, self.sizes, self.sums, self.ended
+        for row, *found in zip(self.alive, *(part.tolist() for part in parts), strict=True):
+            tokens, size, logprob, why = found
+            self.found[row] = finished(tokens[:size], why, logprob, logprob / size)
 
     def written(self) -> list[list[Written]]:
         """What was written behind each prompt."""
-        ways = self.settings.ways
-        rows = zip(
-            *(part.tolist() for part in (self.tokens, self.sizes, self.sums, self.ended)),
-            strict=True,
-        )
-        found = [
-            finished(tokens[:size], why, logprob, logprob / size)
-            for tokens, size, logprob, why in rows
-        ]
-        return [found[i : i + ways] for i in range(0, len(found), ways)]
+        self._finish()
+        ways, texts = self.settings.ways, [self.found[row] for row in sorted(self.found)]
+        return [texts[i : i + ways] for i in range(0, len(texts), ways)]
 
 
 def finished(tokens: Sequence[int], why: int, logprob: float, score: float) -> Written:
@@ -155,4 +181,4 @@ def _draws(seed: int, numbers: Sequence[int], ways: int, most: int) -> Tensor:
     """A number from 0 to below 1 for each step of each text, whatever else is in the batch."""
     prompts = derive(seed, np.asarray(numbers))  # (S,)
     texts = derive(prompts[:, None], np.arange(ways)).reshape(-1)  # (B,)
-    return torch.from_numpy(uniform(derive(texts, np.arange(most)[:, None]), DRAWN))  # (most, B)
+    return torch.from_numpy(uniform(derive(texts[:, None], np.arange(most)), DRAWN))  # (B, most)

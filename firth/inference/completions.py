@@ -82,14 +82,21 @@ class Teller:
         if not config.has_decoder:
             raise MismatchError(
                 "An encoder does not write: it learned to see both sides of every token, and "
-                "behind a prompt there is nothing yet. It can fill blanks (`firth fill`); to "
-                "write, take a decoder or an encoder-decoder."
+                f"behind a prompt there is nothing yet. {self._instead} to write, take a decoder "
+                "or an encoder-decoder."
             )
         if "language" not in self.network.heads:
             raise MismatchError(
                 "This model has no head that predicts tokens, so it cannot write; it was taught "
                 "labels, which `firth predict` asks it for."
             )
+
+    @property
+    def _instead(self) -> str:
+        """What an encoder can do."""
+        if "language" in self.network.heads:
+            return "It can fill blanks (`firth fill`);"
+        return "It makes vectors (`firth embed`), and has no head that predicts tokens;"
 
     @property
     def end(self) -> int | None:

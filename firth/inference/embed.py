@@ -5,77 +5,37 @@ S  texts     N  tokens of all of them     W  width
 
 from __future__ import annotations
 
-import hashlib
-import json
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cached_property
-from typing import TypeVar
+from functools import partial
+from itertools import chain
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
 from firth.adapt.prompts import reading_room
 from firth.errors import FirthError, Misuse
-from firth.models.formats.sentence import Normalize, Sentence
-from firth.models.masks import Mask
-from firth.models.pooling import pool_stream, read_pooling
-from firth.models.transformer import Transformer
+from firth.inference.embedder import Embedder
+from firth.models.masks import Mask, as_tensor
+from firth.models.pooling import pool_stream
 from firth.text.readers import INVALID
-from firth.text.tokenizer import Tokenizer
 
 Floats = NDArray[np.float32]
-Layer = int | Sequence[int]
 Item = TypeVar("Item")
 
-BATCH = {"cpu": 4096, "cuda": 65_536}  # tokens that a network sees at once
 ROWS, CHARACTERS = 2048, 1 << 18  # of texts that are sorted by their length together
 
 
-@dataclass(frozen=True, kw_only=True)
-class Embedder:
-    """A network with its tokenizer, and how one vector is made of those of a text's tokens."""
+class Tokens(NamedTuple):
+    """The tokens of some texts."""
 
-    network: Transformer
-    tokenizer: Tokenizer
-    pooling: tuple[str, ...]  # several are put side by side
-    steps: nn.Sequential  # what is done to the pooled vector: projections, norms
-    layers: tuple[int, ...]  # whose mean is pooled; 0: what enters the first layer
-    limit: int  # tokens of a text, with those its family puts around it; the rest is cut
-    prompt: str = ""  # stands before every text
-    skip: int = 0  # so many tokens of the prompt are not pooled
-    batch: int = 0  # tokens that the network sees at once; 0: what suits the device
-
-    @cached_property
-    def width(self) -> int:
-        """The size of its vectors."""
-        width = self.network.config.reading.width
-        pooled = torch.zeros(1, width * len(self.pooling), device=self.device)
-        return int(self.steps(pooled).shape[1])
-
-    @property
-    def device(self) -> torch.device:
-        return self.network.tokens.weight.device
-
-    @cached_property
-    def fingerprint(self) -> str:
-        """A hash of all that decides which vector a text gets."""
-        settings = {
-            "config": self.network.config.to_dict(),
-            "tokenizer": self.tokenizer.fingerprint,
-            "pooling": [self.pooling, self.layers, self.limit, self.prompt, self.skip],
-            "steps": [str(step) for step in self.steps],
-        }
-        digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode())
-        for module in (self.network, self.steps):
-            for name, tensor in module.state_dict().items():
-                digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
-                flat = tensor.detach().cpu().contiguous().reshape(-1)
-                digest.update(flat.view(torch.uint8).numpy().data)
-        return digest.hexdigest()
+    rows: Sequence[Sequence[int]]
+    cut: NDArray[np.bool_]  # (S,) the text is longer than what the model sees
 
 
 @dataclass(frozen=True)
@@ -92,84 +52,23 @@ class Vectors:
         return np.asarray(np.isfinite(self.values).all(axis=1))
 
 
-def make_embedder(
-    network: Transformer,
-    tokenizer: Tokenizer,
-    sentence: Sentence | None = None,
-    *,
-    pooling: str | None = None,
-    layer: Layer | None = None,
-    normalize: bool | None = None,
-    prompt: str | None = None,
-    batch: int = 0,
-) -> Embedder:
-    """What a model's directory says of embedding texts, and what is asked for instead.
+@dataclass(frozen=True)
+class Flight:
+    """Vectors that a network has been asked for; on a GPU, they may still be on their way."""
 
-    Where neither says anything, an encoder's vectors are averaged; of a decoder, only the last
-    token has seen the whole text. `prompt` is the name of one that the directory has.
-    """
-    usual = ("mean",) if network.config.has_encoder else ("last",)
-    given = sentence or Sentence(pooling=usual)
-    kinds = read_pooling(pooling) if pooling else given.pooling
-    if "cls" in kinds and network.config.architecture == "decoder":
-        raise Misuse(
-            "The first token of a decoder sees nothing of the text behind it, so cls says nothing "
-            "of it; pool by last or mean."
-        )
-    Sentence(pooling=kinds, steps=given.steps).width(network.config.reading.width)
-    before = _prompt(given, prompt)
-    said = (given.longest, tokenizer.config.get("model_max_length"), reading_room(network))
-    return Embedder(
-        network=network,
-        tokenizer=tokenizer,
-        pooling=kinds,
-        steps=_steps(given.steps, normalize).to(network.tokens.weight.device),
-        layers=_layers(network, layer),
-        limit=int(min(size for size in said if isinstance(size, int | float) and size > 0)),
-        prompt=before,
-        skip=_prompt_length(tokenizer, before) if before and not given.pools_prompt else 0,
-        batch=batch,
-    )
+    tokens: Tokens
+    order: list[int]  # which text each row is the vector of
+    vectors: Tensor  # (texts with tokens, W)
+    arrived: torch.cuda.Event | None
 
-
-def _steps(steps: Sequence[nn.Module], normalize: bool | None) -> nn.Sequential:
-    kept = list(steps)
-    if normalize is not None:
-        while kept and isinstance(kept[-1], Normalize):
-            kept.pop()
-        kept += [Normalize()] if normalize else []
-    return nn.Sequential(*kept)
-
-
-def _layers(network: Transformer, layer: Layer | None) -> tuple[int, ...]:
-    """The layers of a network that are asked for, counted from the first; -1 is the last."""
-    most = network.config.layers
-    asked = (most,) if layer is None else (layer,) if isinstance(layer, int) else tuple(layer)
-    for number in asked:
-        if not -most - 1 <= number <= most:
-            raise Misuse(
-                f"There is no layer {number}: this model has {most} (0 is what enters the first, "
-                "-1 the last)."
-            )
-    if not asked:
-        raise Misuse("Name at least one layer.")
-    return tuple(number % (most + 1) for number in asked)
-
-
-def _prompt(sentence: Sentence, name: str | None) -> str:
-    name = sentence.prompt if name is None else name
-    if not name:
-        return ""
-    if name not in sentence.prompts:
-        there = ", ".join(sentence.prompts) or "none"
-        raise Misuse(f"This model has no prompt {name!r}; it has {there}.")
-    return sentence.prompts[name]
-
-
-def _prompt_length(tokenizer: Tokenizer, prompt: str) -> int:
-    """How many tokens a prompt is, with those before it but without those behind it."""
-    mask = tokenizer.backend.encode(prompt).special_tokens_mask
-    return len(mask) - (1 if mask and mask[-1] else 0)
+    def land(self) -> Vectors:
+        """The vectors, once they are here."""
+        if self.arrived is not None:
+            self.arrived.synchronize()
+        rows = self.tokens.rows
+        values = np.zeros((len(rows), self.vectors.shape[1]), dtype=np.float32)
+        values[self.order] = self.vectors.numpy()
+        return Vectors(values, self.tokens.cut, sum(map(len, rows)))
 
 
 def embed(embedder: Embedder, texts: Sequence[str]) -> Floats:
@@ -182,8 +81,9 @@ def embed(embedder: Embedder, texts: Sequence[str]) -> Floats:
         raise Misuse("Texts to embed are a list of strings; put a single one into a list.")
     whole = np.zeros((len(texts), embedder.width), dtype=np.float32)
     done = 0
-    for chunk in chunked(texts, len):
-        vectors = embed_chunk(embedder, chunk)
+    for chunk, vectors in embed_chunks(
+        embedder, chunked(texts, len), partial(encode_texts, embedder)
+    ):
         if not vectors.finite.all():
             bad = done + int(np.argmin(vectors.finite))
             raise FirthError(
@@ -213,27 +113,71 @@ def chunked(items: Iterable[Item], size: Callable[[Item], int]) -> Iterator[list
         yield chunk
 
 
+def embed_chunks(
+    embedder: Embedder,
+    chunks: Iterable[list[Item]],
+    encode: Callable[[list[Item]], Tokens],
+    *,
+    ahead: bool | None = None,
+) -> Iterator[tuple[list[Item], Vectors]]:
+    """Each chunk with its vectors; `ahead`, as on a GPU: the next is begun before one is done.
+
+    Then a thread makes tokens of one chunk while the network reads another, and the vectors of a
+    third travel. What comes before a fault of the source is given first.
+    """
+    if not (embedder.device.type == "cuda" if ahead is None else ahead):
+        for chunk in chunks:
+            yield chunk, start(embedder, encode(chunk)).land()
+        return
+    coming: deque[tuple[list[Item], Future[Tokens]]] = deque()
+    flying: deque[tuple[list[Item], Flight]] = deque()
+    source, going, fault = iter(chunks), True, None
+    with ThreadPoolExecutor(1) as thread:
+        while going:
+            try:
+                following = next(source, None)
+            except Exception as error:
+                following, fault = None, error
+            if following is None:
+                going = False
+            else:
+                coming.append((following, thread.submit(encode, following)))
+            while len(coming) > going:
+                chunk, tokens = coming.popleft()
+                flying.append((chunk, start(embedder, tokens.result())))
+                if len(flying) > 1:
+                    chunk, flight = flying.popleft()
+                    yield chunk, flight.land()
+        for chunk, flight in flying:
+            yield chunk, flight.land()
+    if fault is not None:
+        raise fault
+
+
 @torch.no_grad()
-def embed_chunk(embedder: Embedder, texts: Sequence[str]) -> Vectors:
-    """The vectors of texts that are in memory: sorted by length, so that nothing is padded much."""
-    ids, cut = _encode(embedder, texts)
-    values = np.zeros((len(texts), embedder.width), dtype=np.float32)
-    parts: list[tuple[list[int], Tensor]] = []
-    with _still(embedder.network):
-        for rows in _batches([len(row) for row in ids], embedder.batch or _usual(embedder)):
-            stream, mask = _stream(embedder, [ids[row] for row in rows])
-            pooled = pool_stream(stream, mask, embedder.pooling, embedder.skip)
-            parts.append((rows, embedder.steps(pooled)))
-    for rows, vectors in parts:
-        values[rows] = vectors.float().cpu().numpy()
-    return Vectors(values, cut, sum(map(len, ids)))
+def start(embedder: Embedder, tokens: Tokens) -> Flight:
+    """Ask a network for the vectors of texts: those of similar length together."""
+    device = embedder.device
+    order: list[int] = []
+    parts: list[Tensor] = []
+    with embedder.reading():
+        for rows in _batches([len(row) for row in tokens.rows], embedder.budget):
+            stream, mask = _stream(embedder, [tokens.rows[row] for row in rows])
+            with torch.autocast(device.type, enabled=False):
+                pooled = pool_stream(stream, mask, embedder.pooling, embedder.skip)
+                parts.append(embedder.steps(pooled).float())
+            order += rows
+    vectors = torch.cat(parts) if parts else torch.empty(0, embedder.width, device=device)
+    if device.type != "cuda":
+        return Flight(tokens, order, vectors.cpu(), None)
+    here = torch.empty(vectors.shape, pin_memory=True)
+    here.copy_(vectors, non_blocking=True)
+    arrived = torch.cuda.Event()
+    arrived.record(torch.cuda.current_stream(device))
+    return Flight(tokens, order, here, arrived)
 
 
-def _usual(embedder: Embedder) -> int:
-    return BATCH.get(embedder.device.type, BATCH["cuda"])
-
-
-def _encode(embedder: Embedder, texts: Sequence[str]) -> tuple[list[list[int]], NDArray[np.bool_]]:
+def encode_texts(embedder: Embedder, texts: Sequence[str]) -> Tokens:
     """The tokens of each text, and whether some had to be left out."""
     backend, limit = embedder.tokenizer.backend, embedder.limit
     whole = [embedder.prompt + _speakable(text) for text in texts]
@@ -243,7 +187,7 @@ def _encode(embedder: Embedder, texts: Sequence[str]) -> tuple[list[list[int]], 
     from_left = embedder.tokenizer.config.get("truncation_side") == "left"
     for row in np.flatnonzero(cut):
         ids[row] = _shortened(ids[row], encodings[row].special_tokens_mask, limit, from_left)
-    return ids, cut
+    return Tokens(ids, cut)
 
 
 def _shortened(ids: list[int], special: list[int], limit: int, from_left: bool) -> list[int]:
@@ -281,7 +225,8 @@ def _stream(embedder: Embedder, ids: Sequence[Sequence[int]]) -> tuple[Tensor, M
     """What the network makes of each token, several texts at once."""  # (N, W)
     network, device = embedder.network, embedder.device
     lengths = [len(row) for row in ids]
-    tokens = torch.tensor([id for row in ids for id in row], device=device)
+    flat = np.fromiter(chain.from_iterable(ids), np.int64, count=sum(lengths))
+    tokens = as_tensor(flat, device)
     both_ways = network.encoder is not None
     mask = Mask(lengths, device=device) if both_ways else Mask.causal(lengths, device=device)
     stack = network.encoder or network.decoder
@@ -301,17 +246,6 @@ class _Kept(list[Tensor]):
     def append(self, layer: Tensor) -> None:
         self.extend([layer.float()] * self.wanted.count(self.seen))
         self.seen += 1
-
-
-@contextmanager
-def _still(network: Transformer) -> Iterator[None]:
-    """Without dropout, also where a network is being trained."""
-    training = network.training
-    network.eval()
-    try:
-        yield
-    finally:
-        network.train(training)
 
 
 # ---- single tokens ----------------------------------------------------------------------------
@@ -335,7 +269,7 @@ def embed_tokens(embedder: Embedder, text: str) -> list[TokenVector]:
         raise Misuse(f"The text has {len(encoding.ids)} tokens, the model sees only {most}.")
     if not encoding.ids:
         return []
-    with _still(embedder.network):
+    with embedder.reading():
         stream, _ = _stream(embedder, [encoding.ids])
     vectors: Floats = stream.float().cpu().numpy()
     if not np.isfinite(vectors).all():

@@ -22,8 +22,10 @@ import numpy as np
 
 from firth.errors import InputError, MismatchError, Misuse, storage_errors
 from firth.files import locked, sync_directory, write_json
-from firth.inference.embed import BATCH, Embedder, Vectors, chunked, embed_chunk
+from firth.inference.embed import Tokens, Vectors, chunked, embed_chunks, encode_texts
+from firth.inference.embedder import Embedder
 from firth.inference.vector_files import Sink, sink_for
+from firth.streams import holds_nothing
 from firth.text.counting import Progress
 from firth.text.readers import Reading, Source, find_sources
 
@@ -81,6 +83,7 @@ class Embedded:
     out: Path
     rows: int
     width: int
+    precision: str  # of the products of matrices: fp32, bf16 or fp16
     tokens: int
     faults: dict[str, dict[str, int]]
     resumed: int  # so many rows were there from an interrupted run
@@ -104,7 +107,7 @@ def embed_file(
     make = sink_for(out)
     rows = one_source(source, reading)
     plan = {**plan_of(embedder, rows, reading), "out": out.suffix, "source": state_of(rows)}
-    with workplace(out) as folder:
+    with workplace(out, resumes=not rows.is_stream) as folder:
         journal = load_journal(folder, plan)
         if journal.plan != plan:
             raise MismatchError(
@@ -118,7 +121,7 @@ def embed_file(
         os.replace(whole, out)
         sync_directory(out.parent)
         shutil.rmtree(folder)
-    figures = journal.rows, embedder.width, journal.tokens, journal.faults
+    figures = journal.rows, embedder.width, embedder.precision, journal.tokens, journal.faults
     return Embedded(out, *figures, found, time.monotonic() - begun)
 
 
@@ -134,9 +137,8 @@ def one_source(path: str | Path, reading: Reading) -> Source:
 
 def plan_of(embedder: Embedder, source: Source, reading: Reading) -> dict[str, Any]:
     """All that decides which vectors are made of a file."""
-    batch = embedder.batch or BATCH.get(embedder.device.type, BATCH["cuda"])
     read = [source.format, source.compression, reading.column, reading.strict]
-    return {"model": embedder.fingerprint, "batch": batch, "reading": read}
+    return {"model": embedder.fingerprint, "batch": embedder.budget, "reading": read}
 
 
 def state_of(source: Source) -> list[Any]:
@@ -176,6 +178,9 @@ def write_rows(
         journal.forget()
         sink = make(path, embedder.width, 0, 0)
 
+    def encode(rows: list[Row]) -> Tokens:
+        return encode_texts(embedder, [row.text for row in rows])
+
     def commit() -> None:
         journal.mark = sink.mark()
         write_json(path.with_name(JOURNAL), asdict(journal))
@@ -183,8 +188,9 @@ def write_rows(
     whole, saved = True, time.monotonic()
     try:
         progress("embedding", 0, source.size)
-        for rows in chunked(read_rows(source, reading, journal.rows), lambda row: len(row.text)):
-            vectors = embed_chunk(embedder, [row.text for row in rows])
+        chunks = chunked(read_rows(source, reading, journal.rows), lambda row: len(row.text))
+        ahead = False if source.is_stream else None  # who feeds a stream may wait for its answer
+        for rows, vectors in embed_chunks(embedder, chunks, encode, ahead=ahead):
             whole = False
             sink.append([row.text for row in rows], vectors.values)
             journal.note(rows, vectors)
@@ -194,7 +200,7 @@ def write_rows(
                 saved = time.monotonic()
             progress("embedding", rows[-1].read, source.size)
         if not journal.rows:
-            raise InputError(f"{source.name} holds no text: there is not a single row in it.")
+            raise holds_nothing(source.name)
         if state_of(source) != before:
             journal.forget()
             path.with_name(JOURNAL).unlink(missing_ok=True)
@@ -219,8 +225,11 @@ def load_journal(folder: Path, plan: dict[str, Any]) -> Journal:
 
 
 @contextmanager
-def workplace(out: Path, advice: str = "") -> Iterator[Path]:
-    """The folder in which something is made that will be called `out`, for one process alone."""
+def workplace(out: Path, advice: str = "", *, resumes: bool = True) -> Iterator[Path]:
+    """The folder in which something is made that will be called `out`, for one process alone.
+
+    Where the same work, begun again, resumes, an interrupt says so.
+    """
     folder = out.with_name(out.name + ".partial")
     ours = {LOCK, JOURNAL, out.name}
     if folder.exists() and not folder.is_dir():
@@ -235,7 +244,9 @@ def workplace(out: Path, advice: str = "") -> Iterator[Path]:
         with locked(folder / LOCK, f"writing {folder}"):
             try:
                 yield folder
-            except BaseException:
+            except BaseException as error:
                 if not (folder / JOURNAL).is_file():  # nothing to go on from
                     shutil.rmtree(folder)
+                elif isinstance(error, KeyboardInterrupt) and resumes:
+                    raise KeyboardInterrupt(kept) from error
                 raise

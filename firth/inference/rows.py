@@ -124,9 +124,10 @@ def _answers(
         wanted = chain.from_iterable(window[i].targets for i in flat)
         targets = np.fromiter(wanted, np.int64, sum(counts))
         logs, best = _look(network, rows, both_ways, places, targets)
-        ends = np.cumsum(counts)[:-1]
-        for i, part, right in zip(flat, np.split(logs, ends), np.split(best, ends), strict=True):
-            found[i] = Score(part, bool(right.all()))
+        ends = np.cumsum(counts).tolist()
+        for i, end, count in zip(flat, ends, counts, strict=True):
+            part = slice(end - count, end)
+            found[i] = Score(logs[part], bool(best[part].all()))
     return [score for score in found if score is not None]
 
 

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from firth.errors import Misuse
 from firth.files import sha256, sync_directory, write_json
-from firth.inference.embed import Embedder, Floats, embed
+from firth.inference.embed import Floats, embed
 from firth.inference.embed_file import (
     Journal,
     load_journal,
@@ -33,6 +33,7 @@ from firth.inference.embed_file import (
     workplace,
     write_rows,
 )
+from firth.inference.embedder import Embedder
 from firth.inference.vector_files import ENDS, TEXTS, VECTORS, Searchable
 from firth.text.counting import Progress
 from firth.text.readers import Reading, Source

@@ -24,7 +24,7 @@ class Generation:
 
     >>> Generation(method="sample", temperature=-1.0)
     Traceback (most recent call last):
-    firth.errors.Misuse: temperature is at least 0 (0: always the likeliest token), not -1.0.
+    firth.errors.Misuse: `temperature` is at least 0 (0: always the likeliest token), not -1.0.
     """
 
     method: str = "greedy"  # the likeliest token, a drawn one, or the likeliest of several texts
@@ -51,13 +51,13 @@ class Generation:
         for name, (fits, what) in RULES.items():
             value = getattr(self, name)
             if value != value or not fits(value):
-                raise Misuse(f"{name} is {what}, not {value!r}.")
+                raise Misuse(f"`{name}` is {what}, not {value!r}.")
         if self.method == "beam" and self.beams < 2:
-            raise Misuse("A beam search needs beams of at least 2; one beam is greedy.")
+            raise Misuse("A beam search needs `beams` of at least 2; one beam is greedy.")
         if self.method == "greedy" and self.n > 1:
             raise Misuse(
-                f"There is one likeliest continuation, not {self.n}: draw them (temperature=1.0) "
-                f"or search for them (beams={self.n})."
+                f"There is one likeliest continuation, not {self.n}: draw them (`temperature=1.0`) "
+                f"or search for them (`beams={self.n}`)."
             )
         if self.method == "beam" and self.n > self.beams:
             raise Misuse(
@@ -75,7 +75,7 @@ class Generation:
         ('beam', 'greedy')
         >>> Generation.of({"beams": 3, "top_k": 5})
         Traceback (most recent call last):
-        firth.errors.Misuse: Beams are searched, not drawn: leave out top_k, or beams.
+        firth.errors.Misuse: Beams are searched, not drawn: leave out `top_k`, or `beams`.
         """
         values = {name: value for name, value in given.items() if value is not None}
         own = {field.name for field in fields(cls)}
@@ -92,14 +92,14 @@ class Generation:
             return cls(method=method)
         if drawn and (searched or method == "beam"):
             other = searched[0] if searched else "method"
-            raise Misuse(f"Beams are searched, not drawn: leave out {drawn[0]}, or {other}.")
+            raise Misuse(f"Beams are searched, not drawn: leave out `{drawn[0]}`, or `{other}`.")
         if searched and method != "beam":
-            raise Misuse(f"{searched[0]} is for beams: leave it out, or leave out the method.")
+            raise Misuse(f"`{searched[0]}` is for beams: leave it out, or leave out the method.")
         if drawn and method == "greedy" and values.get("temperature") != 0:
-            raise Misuse(f"{drawn[0]} is for sampling: leave it out, or leave out the method.")
+            raise Misuse(f"`{drawn[0]}` is for sampling: leave it out, or leave out the method.")
         if method == "beam" and "beams" not in values:
             if {"length_penalty", "early_stopping"} & values.keys() and "method" not in values:
-                raise Misuse(f"{searched[0]} is for a beam search: say how many beams.")
+                raise Misuse(f"`{searched[0]}` is for a beam search: say how many `beams`.")
             values["beams"] = max(BEAMS, int(values.get("n", 1)))
         return cls(**{**values, "method": method})
 

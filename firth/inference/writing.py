@@ -15,16 +15,12 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from firth.inference.filters import NOTHING
+from firth.inference.replay import Replayed
 from firth.models.cache import Cache
 from firth.models.masks import Mask
 from firth.models.transformer import Transformer
 
 Prompts = Sequence[Sequence[int]]
-
-
-def step(network: Transformer, tokens: Tensor, mask: Mask, cache: Cache) -> Tensor:
-    """One more token of each text in, the scores of the next one out."""  # (B,) -> (B, V)
-    return network.logits(network(tokens, mask, cache=cache)).float()
 
 
 class Writer:
@@ -41,15 +37,40 @@ class Writer:
         if ways > 1:
             self.cache.spread(ways)
         self.history = _history(network, prompts, ways) if past else None  # (B, T)
-        self._mask = Mask.causal([1] * len(self.logits), device=self.logits.device)
+        self._prepare()
+
+    def _prepare(self) -> None:
+        """Make ready for steps of as many texts as there are now."""
+        device, texts = self.logits.device, len(self.logits)
+        self._mask = Mask.causal([1] * texts, device=device)
+        self._tokens = torch.zeros(texts, dtype=torch.long, device=device)
+        self._ended = torch.zeros(texts, dtype=torch.long, device=device)
+        self._step = Replayed(self.see, device)
 
     def write(self, tokens: Tensor, ended: Tensor) -> None:
         """Write one more token of each text, and see what comes next; not of those that ended."""
-        # What has ended and is still held writes over its last place: it may have no other.
-        self.cache.lengths -= ended.long()
         if self.history is not None:
             self.history = torch.cat([self.history, tokens[:, None]], dim=1)
-        self.logits = step(self.network, tokens, self._mask, self.cache)
+        self.note(tokens, ended)
+        self.replay(self._step)
+
+    def note(self, tokens: Tensor, ended: Tensor) -> None:
+        """Let these be the tokens that are seen next."""
+        self._tokens.copy_(tokens)
+        self._ended.copy_(ended)
+
+    def see(self) -> None:
+        """Let the network see the tokens that were noted; what comes next is in `logits`."""
+        # What has ended and is still held writes over its last place: it may have no other.
+        self.cache.lengths -= self._ended
+        hidden = self.network(self._tokens, self._mask, cache=self.cache)
+        self.logits.copy_(self.network.logits(hidden))
+
+    def replay(self, work: Replayed) -> None:
+        """Do work that sees one more token of each text."""
+        used = self.cache.used
+        work(self.cache.looked_at(1))
+        self.cache.used = used + 1  # whoever did it, and even if it was only recorded
 
     def move(self, rows: Tensor) -> None:
         """Go on with these texts, in this order; each stays with its prompt."""  # (B,)
@@ -65,7 +86,7 @@ class Writer:
         self.logits = self.logits[rows]
         if self.history is not None:
             self.history = self.history[rows]
-        self._mask = Mask.causal([1] * len(rows), device=device)
+        self._prepare()
 
 
 def _begin(network: Transformer, prompts: Prompts, room: Sequence[int]) -> tuple[Cache, Tensor]:

@@ -20,7 +20,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import nullcontext
 from functools import cache
-from inspect import signature
 from typing import NamedTuple, Protocol
 
 import torch
@@ -93,14 +92,8 @@ def evenly(mask: Mask) -> bool:
 
 @cache
 def packs(device: torch.device) -> bool:
-    """Whether a device has variable-length kernels; torch has them since 2.10, with windows."""
-    if device.type != "cuda":
-        return False
-    try:
-        from torch.nn.attention.varlen import varlen_attn
-    except ImportError:
-        return False
-    return "window_size" in signature(varlen_attn).parameters
+    """Whether a device has variable-length kernels: NVIDIA's GPUs since Ampere."""
+    return device.type == "cuda" and torch.cuda.get_device_capability(device) >= (8, 0)
 
 
 class Even:
@@ -126,27 +119,25 @@ class Packed:
         self.starts = queries.starts, keys.starts
         # No sequence is longer; of few different bounds, one compiled block serves many batches.
         self.longest = _power_of_two(queries.longest), _power_of_two(keys.longest)
-        left = window or -1
-        self.window = (left, 0 if queries is keys and queries.pattern == "causal" else left)
+        self.causal = queries is keys and queries.pattern == "causal"
+        self.window = (window, 0 if self.causal else window) if window else (None, None)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, how: How) -> Tensor:
-        from torch.nn.attention.varlen import varlen_attn
-
         q, k = q.to(v.dtype), k.to(v.dtype)  # a norm of queries and keys gives single precision
-        if (shared := q.shape[1] // k.shape[1]) > 1:
-            k, v = k.repeat_interleave(shared, 1), v.repeat_interleave(shared, 1)
-        out = varlen_attn(
-            query=q,
-            key=k,
-            value=v,
-            cu_seq_q=self.starts[0],
-            cu_seq_k=self.starts[1],
-            max_q=self.longest[0],
-            max_k=self.longest[1],
+        # torch.nn.attention.varlen calls the same kernel, by a way that takes longer than it.
+        out: Tensor = torch.ops.aten._flash_attention_forward(
+            q,
+            k,
+            v,
+            *self.starts,
+            *self.longest,
+            how.dropout,
+            self.causal and not self.window[0],
+            False,
             scale=how.scale,
-            window_size=self.window,
-        )
-        assert isinstance(out, Tensor)
+            window_size_left=self.window[0],
+            window_size_right=self.window[1],
+        )[0]
         return out
 
 
@@ -216,15 +207,15 @@ class Cached:
     """New tokens against a cache that holds them and all earlier ones."""
 
     def __init__(self, mask: Mask, cache: Cache, window: int, bias: Bias | None) -> None:
-        self.rows, self.length = mask.rows, min(cache.used + mask.longest, cache.room)
+        self.rows, self.length = mask.rows, cache.looked_at(mask.longest)
         step = torch.arange(mask.longest, device=mask.device)
         queries = cache.lengths[:, None] + step  # (B, Q) their places
         keys = torch.arange(self.length, device=mask.device)
         prefix = (cache.lengths + mask.prefix)[:, None, None]
         allowed = seen(queries[..., None], keys, prefix, window)  # (B, Q, T)
-        self.scores = allowed[:, None]
-        if bias is not None:
-            self.scores = _hide(bias(queries, keys), allowed)
+        # As numbers: else every layer would make them of the truths.
+        added = cache.kept.new_zeros(1) if bias is None else bias(queries, keys)
+        self.scores = _hide(added, allowed)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, how: How) -> Tensor:
         rows = self.rows.pad(q), k[:, : self.length], v[:, : self.length]

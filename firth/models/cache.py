@@ -13,6 +13,9 @@ from torch.nn.functional import pad
 from firth.models.config import ModelConfig
 from firth.models.masks import Mask
 
+# A GPU looks at so many more places at a time: then many steps have the same shapes.
+STRIDE = {"cuda": 128}
+
 Past = tuple[Tensor, Tensor]  # (P, K, D) keys and values that stand before every sequence
 
 
@@ -50,8 +53,8 @@ class Step:
     def keep(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         """Keep new keys and values (N, K, D), and give all that the step may look at."""
         slot = self.slot
-        slot.keys[self.owners, self.places] = k.to(slot.keys.dtype)
-        slot.values[self.owners, self.places] = v.to(slot.values.dtype)
+        slot.keys[self.owners, self.places] = k.detach().to(slot.keys.dtype)
+        slot.values[self.owners, self.places] = v.detach().to(slot.values.dtype)
         return (k, v) if self.fresh else (slot.keys, slot.values)
 
 
@@ -63,8 +66,9 @@ class Cache:
     what is learned to stand before every sequence makes it longer, before the first step.
     """
 
-    slots: list[Slot]
+    kept: Tensor  # (2, layers, B, T, K, D) keys and values, of which `slots` are views
     lengths: Tensor  # (B,) tokens kept of each sequence
+    slots: list[Slot] = field(default_factory=list)
     used: int = 0  # no sequence has more; 0: nothing is kept yet
     memory: Mask | None = field(default=None)  # the encoder's stream
     shares: int = 1  # so many sequences, side by side, have one source: beams, drawn samples
@@ -82,24 +86,32 @@ class Cache:
     ) -> Cache:
         """Room for so many sequences of so many tokens."""
         layers = config.decoder_layers or config.layers
-        shape = (batch, context, config.kv_heads, config.head_width)
+        shape = (2, layers, batch, context, config.kv_heads, config.head_width)
+        kept = torch.zeros(shape, device=device, dtype=dtype)
+        return cls(kept, torch.zeros(batch, dtype=torch.long, device=device))
 
-        def room() -> Tensor:
-            return torch.zeros(shape, device=device, dtype=dtype)
+    def __post_init__(self) -> None:
+        self.slots = self.slots or [Slot(*pair) for pair in zip(*self.kept, strict=True)]
 
-        slots = [Slot(room(), room()) for _ in range(layers)]
-        return cls(slots, torch.zeros(batch, dtype=torch.long, device=device))
+    def _hold(self, kept: Tensor) -> None:
+        """Go on with other keys and values."""
+        self.kept = kept
+        for slot, keys, values in zip(self.slots, *kept, strict=True):
+            slot.keys, slot.values = keys, values
 
     @property
     def room(self) -> int:
         """How many tokens of a sequence can be kept."""
-        return self.slots[0].keys.shape[1]
+        return self.kept.shape[3]
+
+    def looked_at(self, more: int) -> int:
+        """How many places of each sequence a step of so many tokens looks at."""
+        stride = STRIDE.get(self.lengths.device.type, 1)
+        return min(-(-(self.used + more) // stride) * stride, self.room)
 
     def widen(self, more: int) -> None:
         """Make room for so many more tokens of each sequence."""
-        for slot in self.slots:
-            slot.keys = pad(slot.keys, (0, 0, 0, 0, 0, more))
-            slot.values = pad(slot.values, (0, 0, 0, 0, 0, more))
+        self._hold(pad(self.kept, (0, 0, 0, 0, 0, more)))
 
     def begin(self, prefix: Prefix) -> None:
         """Let learned keys and values be the first tokens of every sequence."""
@@ -116,9 +128,7 @@ class Cache:
 
     def spread(self, count: int) -> None:
         """Let each sequence go on in so many ways, side by side."""
-        for slot in self.slots:
-            slot.keys = slot.keys.repeat_interleave(count, 0)
-            slot.values = slot.values.repeat_interleave(count, 0)
+        self._hold(self.kept.repeat_interleave(count, 2))
         self.lengths = self.lengths.repeat_interleave(count)
         self.shares *= count
 
@@ -137,17 +147,15 @@ class Cache:
         What stands before the place `since` is known to be the same and stays. Behind an encoder,
         a sequence moves only among those of its source, so what is kept of that stays too.
         """
-        for slot in self.slots:
-            for kept in (slot.keys, slot.values):
-                kept[:, since : self.used] = kept[rows, since : self.used]
+        moved = self.kept[:, :, :, since : self.used]
+        moved.copy_(moved[:, :, rows])
         self.lengths.copy_(self.lengths[rows])
 
     def keep(self, sources: Sequence[int]) -> None:
         """Go on with the sequences of these sources alone."""
         first = torch.tensor(sources, device=self.lengths.device) * self.shares
         rows = (first[:, None] + torch.arange(self.shares, device=first.device)).flatten()
-        for slot in self.slots:
-            slot.keys, slot.values = slot.keys[rows], slot.values[rows]
+        self._hold(self.kept[:, :, rows])
         self.lengths = self.lengths[rows]
         if self.memory is None:
             return

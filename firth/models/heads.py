@@ -45,6 +45,7 @@ class LanguageHead(nn.Module):
         else:
             trained = config.head_bias == "trained"
             self.bias = nn.Parameter(torch.zeros(config.vocabulary)) if trained else None
+        self.output: nn.Module | None = None  # instead of a matrix, where it has fewer bits
 
     def prepare(self, hidden: Tensor) -> Tensor:
         """What is multiplied with the output matrix."""  # (P, W) -> (P, E)
@@ -59,7 +60,10 @@ class LanguageHead(nn.Module):
         return table if self.extension is None else torch.cat([table, self.extension.T], dim=1)
 
     def forward(self, hidden: Tensor, table: Tensor) -> Tensor:
-        return linear(self.prepare(hidden), self.matrix(table), self.bias)
+        ready = self.prepare(hidden)
+        if self.output is not None:
+            return self.output(ready)
+        return linear(ready, self.matrix(table), self.bias)
 
 
 class Pooler(nn.Module):

@@ -130,6 +130,7 @@ class Stack(nn.Module):
         self.prefix: nn.Module | None = None  # learned keys and values: `firth.adapt.prompts`
         self.checkpointing = False  # recompute activations in the backward pass
         self.dense = False  # explicit masks instead of fast kernels (for tests)
+        self.wide = False  # a stream in single precision, also where autocast is on
         self.embedding = Embedding(config)
         self.relative: RelativeBias | Disentangled | None = None
         if config.relative == "bias":
@@ -166,14 +167,17 @@ class Stack(nn.Module):
             cache.begin(prefix)  # from now on they are like tokens that were kept
         places = mask.offsets + (prefix.length if cache is None else cache.lengths[mask.owners])
         x = self.embedding(x, mask, places, segments)
-        if x.is_cuda and torch.is_autocast_enabled("cuda"):  # half of what blocks read and write
+        if x.is_cuda and torch.is_autocast_enabled("cuda") and not self.wide:
+            # half of what blocks read and write
             x = x.to(torch.get_autocast_dtype("cuda"))
         looks = self._looks(x, mask, places, memory, memory_mask, cache, prefix)
         for i in range(self.layers):
             if layers is not None:
                 layers.append(x)
             block = self.blocks[0 if self.config.shared else i]
-            if self.checkpointing and self.training:
+            if not self.training:  # what is compiled is so for the shapes of learning alone
+                x = block._call_impl(x, looks[i])
+            elif self.checkpointing:
                 x = checkpoint(block, x, looks[i], use_reentrant=False)
             else:
                 x = block(x, looks[i])

@@ -140,6 +140,8 @@ class Loop:
         figures = torch.stack([value.double() for value in (*sums.values.values(), norm)])
         self.optimizer.step(rate * state.slowed, finite=figures.isfinite().all())
         self.optimizer.zero()
+        if state.step == 0 and settings.compile == "true":
+            self._began = time.monotonic()  # compiling is no part of a budget of minutes
         state.step, state.position, state.asked = state.step + 1, planned.after, planned.asked
         state.tokens += planned.batch.tokens
         state.seconds = self._seconds()

@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -30,8 +31,7 @@ class Matrix:
     scale: float  # of the rate
 
 
-@dataclass(frozen=True)
-class Part:
+class Part(NamedTuple):
     """One of the matrices fused into a weight, during a step."""
 
     weight: Tensor
@@ -59,33 +59,42 @@ class Muon:
     def step(self, rate: float, finite: Tensor | None = None) -> None:
         """Update every weight that has a gradient; the decay is decoupled as in AdamW.
 
-        With `finite`, a truth on the device, nothing changes unless that holds.
+        With `finite`, a truth on the device, nothing changes unless that holds. What all matrices
+        need is asked for at once: a GPU would otherwise wait for hundreds of small requests.
         """
-        batches: dict[tuple[int, ...], list[Part]] = defaultdict(list)
-        for matrix in self.matrices.values():
-            for part in self._parts(matrix, rate * matrix.scale, finite):
-                batches[tuple(sorted(part.weight.shape))].append(part)
-        holds = 1.0 if finite is None else finite.float()
-        for parts in batches.values():
-            for part, update in zip(parts, _updates(parts, finite), strict=True):
-                size = 0.2 * math.sqrt(max(update.shape))
-                part.weight.mul_(1 - part.rate * self.decay * holds)
-                part.weight.add_(update, alpha=-part.rate * size)
+        batches: dict[tuple[float, ...], list[Part]] = defaultdict(list)
+        for part in self._parts(rate, finite):
+            batches[(*sorted(part.weight.shape), part.rate)].append(part)
+        for (*_, longer, own), parts in batches.items():
+            shrink, size = own * self.decay, -own * 0.2 * math.sqrt(longer)
+            updates, weights = _updates(parts), [part.weight for part in parts]
+            if finite is None:
+                torch._foreach_mul_(weights, 1 - shrink)
+            else:
+                updates = updates * finite
+                torch._foreach_mul_(weights, 1 - shrink * finite)
+            torch._foreach_add_(weights, _as_they_stood(updates, parts), alpha=size)
 
-    def _parts(self, matrix: Matrix, rate: float, finite: Tensor | None) -> list[Part]:
-        """Take the gradient into the momentum, and look ahead with it (Nesterov)."""
-        gradient, weight = matrix.weight.grad, 1 - self.momentum
-        if gradient is None:
-            return []
-        if finite is None:
-            matrix.momentum.lerp_(gradient, weight)
-        else:
-            gradient = gradient.where(finite, 0.0)
-            matrix.momentum.lerp_(gradient, weight * finite)
-        direction = gradient.lerp(matrix.momentum, self.momentum).to(_precision(gradient.device))
-        weights = matrix.weight.split_with_sizes(matrix.splits)
-        directions = direction.split_with_sizes(matrix.splits)
-        return [Part(*pair, rate) for pair in zip(weights, directions, strict=True)]
+    def _parts(self, rate: float, finite: Tensor | None) -> Iterator[Part]:
+        """Take the gradients into the momentum, and look ahead with it (Nesterov)."""
+        matrices = [matrix for matrix in self.matrices.values() if matrix.weight.grad is not None]
+        if not matrices:
+            return
+        momenta = [matrix.momentum for matrix in matrices]
+        gradients = [_gradient(matrix, finite) for matrix in matrices]
+        torch._foreach_lerp_(momenta, gradients, 1 - self.momentum)
+        directions = torch._foreach_lerp(gradients, momenta, self.momentum)
+        for matrix, direction in zip(matrices, directions, strict=True):
+            weights = matrix.weight.split_with_sizes(matrix.splits)
+            for pair in zip(weights, direction.split_with_sizes(matrix.splits), strict=True):
+                yield Part(*pair, rate * matrix.scale)
+
+
+def _gradient(matrix: Matrix, finite: Tensor | None) -> Tensor:
+    """That of a weight; where not all are finite the momentum, which then stays as it is."""
+    gradient = matrix.weight.grad
+    assert gradient is not None
+    return gradient if finite is None else gradient.where(finite, matrix.momentum)
 
 
 def orthogonalise(matrices: Tensor) -> Tensor:
@@ -107,19 +116,20 @@ def orthogonalise(matrices: Tensor) -> Tensor:
     return x
 
 
-def _updates(parts: Sequence[Part], finite: Tensor | None) -> list[Tensor]:
-    """The orthogonal directions, of which all lying and standing (S, L) make one batch."""
-    standing = [part.direction.size(0) > part.direction.size(1) for part in parts]
-    lying = [
-        part.direction.mT if stands else part.direction
-        for part, stands in zip(parts, standing, strict=True)
-    ]
-    updates = orthogonalise(torch.stack(lying))
-    if finite is not None:
-        updates = updates * finite
-    return [
-        update.mT if stands else update for update, stands in zip(updates, standing, strict=True)
-    ]
+def _updates(parts: Sequence[Part]) -> Tensor:
+    """The orthogonal directions of matrices, lying or standing, all laid down."""  # (N, S, L)
+    lying = torch.stack([d.mT if _stands(d) else d for _, d, _ in parts])
+    return orthogonalise(lying.to(_precision(lying.device)))
+
+
+def _as_they_stood(updates: Tensor, parts: Sequence[Part]) -> list[Tensor]:
+    """The updates of matrices, each as it lies or stands, in the weights' own precision."""
+    pairs = zip(updates.to(parts[0].weight.dtype), parts, strict=True)
+    return [update.mT if _stands(part.weight) else update for update, part in pairs]
+
+
+def _stands(matrix: Tensor) -> bool:
+    return matrix.size(0) > matrix.size(1)
 
 
 def _precision(device: torch.device) -> torch.dtype:

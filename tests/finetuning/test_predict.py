@@ -105,17 +105,30 @@ BAD: dict[str, tuple[str, str, bytes, dict[int, str], int]] = {
     "lines": (
         "classify",
         "rows.txt",
-        b"the red dog\n\n\xff\xf0\nthe green dog\n",
-        {2: "rows.txt line 3: byte 13 of the file is not UTF-8; convert it with iconv."},
-        3,
+        b"the red dog\n\n\xff\xf0\nthe green dog\n \t\n",
+        {
+            1: "rows.txt line 2 is empty: there is no text to judge.",
+            2: "rows.txt line 3: byte 13 of the file is not UTF-8; convert it with iconv.",
+            4: "rows.txt line 5 is empty: there is no text to judge.",
+        },
+        2,
+    ),
+    "an empty field": (
+        "seq2seq",
+        "rows.tsv",
+        b"source\ttarget\nthe dog\tx\n \tx\nthe river\t\n",
+        {1: "rows.tsv line 3 is empty: there is no text to judge."},
+        2,
     ),
     "words": (
         "tag",
         "rows.jsonl",
-        b'{"words": ["erik", "ran"]}\n{"words": "erik"}\n{"words": ["a", ""]}\n{"words": ["a"]}\n',
+        b'{"words": ["erik", "ran"]}\n{"words": "erik"}\n{"words": ["a", ""]}\n{"words": ["a"]}\n'
+        b'{"words": []}\n',
         {
             1: "rows.jsonl line 2: 'words' is not a list but str.",
             2: "rows.jsonl line 3: a word is empty.",
+            4: "rows.jsonl line 5 is empty: there is no text to judge.",
         },
         2,
     ),
@@ -210,7 +223,7 @@ def test_many_bad_rows_are_counted(
     monkeypatch.chdir(tmp_path)
     Path("rows.jsonl").write_bytes(GOOD + b"{\n" * 50 + GOOD)
     done = firth("predict", run_of("classify"), "--data", "rows.jsonl")
-    assert len(done.stdout.splitlines()) == 2
+    assert [bool(line) for line in done.stdout.splitlines()] == [True, *[False] * 50, True]
     assert len(done.stderr.splitlines()) == 21
     assert "50 rows were bad; the first 20 are told above; all others are done." in done.stderr
 
@@ -291,7 +304,15 @@ def test_memory_does_not_grow_with_the_file(run_of: Callable[[str], Path], tmp_p
 
 def popen(*words: str | Path, **options: Any) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-m", "firth", *map(str, words)]
-    return subprocess.Popen(command, stdin=-1, stdout=-1, stderr=-1, **options)
+    return subprocess.Popen(
+        command,
+        stdin=-1,
+        stdout=-1,
+        stderr=-1,
+        # A background job inherits that SIGINT is ignored.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        **options,
+    )
 
 
 def test_a_pipe_is_answered_while_it_is_open(run_of: Callable[[str], Path]) -> None:

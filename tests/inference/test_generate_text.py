@@ -342,7 +342,13 @@ def test_interrupted_what_was_written_can_be_read(gpt: Path, tmp_path: Path) -> 
     """Ctrl-C while prompts still come: whole lines are in OUT.part."""
     command = [sys.executable, "-m", "firth", "generate", gpt, "-", "--out", "out.jsonl"]
     running = subprocess.Popen(
-        command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, cwd=tmp_path, text=True
+        command,
+        stdin=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        cwd=tmp_path,
+        text=True,
+        # A background job inherits that SIGINT is ignored.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     assert running.stdin is not None
     running.stdin.write("The sea\nA boat\n")
@@ -402,10 +408,16 @@ def test_a_long_prompt_says_what_is_kept(verb: Verb, gpt: Path) -> None:
 REFUSED: list[tuple[tuple[Any, ...], str]] = [
     ((), "Give a PROMPT, or --file with many of them"),
     (("x", "--file", "p.txt"), "Give a PROMPT, or --file with many of them"),
-    (("x", "--temperature", -1), "temperature is at least 0"),
+    (("x", "--temperature", -1), "--temperature is at least 0"),
+    (("x", "--top-k", -1), "--top-k is a number of tokens (0: all of them), not -1."),
+    (("x", "--beams", 3, "--min-p", 0.1), "Beams are searched, not drawn: leave out --min-p, or -"),
     (("x", "--beams", 3, "--top-p", 0.9), "Beams are searched, not drawn"),
     (("x", "--early-stopping", "soon"), "--early-stopping is yes, no or never, not 'soon'."),
-    (("x", "--n", 2), "There is one likeliest continuation, not 2"),
+    (
+        ("x", "--n", 2),
+        "There is one likeliest continuation, not 2: draw them (--temperature 1.0) or search for "
+        "them (--beams 2).",
+    ),
     (("x", "--show-strategies", "--beams", 2), "--show-strategies tries several methods"),
     (("x", "--out", "a.jsonl"), "--out is for many prompts"),
     (("x", "--beams", 2, "--stream"), "--stream shows one text while it is written"),
@@ -430,6 +442,7 @@ def test_what_is_not_there(verb: Verb, gpt: Path, bert: Path) -> None:
     encoder = verb("generate", bert, "The sea")
     assert encoder.exit_code == 1
     assert "An encoder does not write" in encoder.stderr
+    assert "`firth fill`" in encoder.stderr
 
 
 def test_a_prompt_is_cut_to_what_the_encoder_reads(

@@ -17,7 +17,8 @@ from sklearn.metrics.pairwise import cosine_similarity
 
 from firth import InputError, Misuse, Model, Reading, load
 from firth.inference import embed, embed_file, search
-from firth.inference.embed import Embedder, embed_chunk
+from firth.inference.embed import encode_texts
+from firth.inference.embedder import Embedder
 from firth.inference.search import Index, StoredTexts, nearest, open_index
 from tests.conftest import SAMPLE
 from tests.inference.conftest import MakeModel
@@ -121,7 +122,7 @@ def test_an_index_is_built_once(model: Model, lines: Path, monkeypatch: pytest.M
     assert list(first.texts) == TEXTS
     assert first.texts[-1] == TEXTS[-1]
     np.testing.assert_allclose(first.vectors, model.embed(TEXTS, normalize=True), atol=1e-6)
-    monkeypatch.setattr(embed_file, "embed_chunk", None)  # nothing may be embedded again,
+    monkeypatch.setattr(embed_file, "encode_texts", None)  # nothing may be embedded again,
     monkeypatch.setattr(search, "sha256", None)  # nor the file be read
     again = model.index(lines)
     assert not again.built
@@ -181,9 +182,9 @@ def test_building_is_continued(model: Model, lines: Path, monkeypatch: pytest.Mo
             embedded.append("")
             raise KeyboardInterrupt
         embedded.extend(texts)
-        return embed_chunk(embedder, texts)
+        return encode_texts(embedder, texts)
 
-    monkeypatch.setattr(embed_file, "embed_chunk", interrupted)
+    monkeypatch.setattr(embed_file, "encode_texts", interrupted)
     with pytest.raises(KeyboardInterrupt):
         model.index(lines)
     assert not Path(f"{lines}.index").exists()

@@ -159,13 +159,20 @@ def command(long_text: Path, bert: Path, out: Path) -> list[str]:
     return [sys.executable, "-m", "firth", "prepare", *map(str, [long_text, *options])]
 
 
+@pytest.fixture(scope="module")
+def whole(
+    long_text: Path, bert: Path, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, float]:
+    """The shards of a run that was never stopped, and how many seconds it took."""
+    out, started = tmp_path_factory.mktemp("whole") / "shards", time.monotonic()
+    subprocess.run(command(long_text, bert, out), check=True, capture_output=True)
+    return out, time.monotonic() - started
+
+
 def test_killed_and_started_again_it_writes_the_same(
-    tmp_path: Path, long_text: Path, bert: Path
+    tmp_path: Path, long_text: Path, bert: Path, whole: tuple[Path, float]
 ) -> None:
-    whole = tmp_path / "whole"
-    started = time.monotonic()
-    subprocess.run(command(long_text, bert, whole), check=True, capture_output=True)
-    duration = time.monotonic() - started
+    uncut, duration = whole
     draw = random.Random(time.time_ns())
     out = tmp_path / "killed"
     for _ in range(3):
@@ -173,15 +180,15 @@ def test_killed_and_started_again_it_writes_the_same(
         time.sleep(draw.uniform(0.2, 1.0) * duration)
         process.send_signal(signal.SIGKILL)
         process.wait()
-        assert not out.exists() or sums(out) == sums(whole)  # nothing half done has the name
+        assert not out.exists() or sums(out) == sums(uncut)  # nothing half done has the name
     subprocess.run(command(long_text, bert, out), check=True, capture_output=True)
-    assert sums(out) == sums(whole)
-    assert {path.name for path in out.iterdir()} == {path.name for path in whole.iterdir()}
+    assert sums(out) == sums(uncut)
+    assert {path.name for path in out.iterdir()} == {path.name for path in uncut.iterdir()}
     assert not Path(f"{out}.partial").exists()
 
 
 def test_it_goes_on_behind_the_last_complete_shard(
-    tmp_path: Path, long_text: Path, bert: Path
+    tmp_path: Path, long_text: Path, bert: Path, whole: tuple[Path, float]
 ) -> None:
     out, partial = tmp_path / "out", tmp_path / "out.partial"
     process = subprocess.Popen(
@@ -205,15 +212,14 @@ def test_it_goes_on_behind_the_last_complete_shard(
     )
     assert json.loads(done.stdout)["resumed"] is True
     assert (out / "train-00000.tokens.npy").stat().st_mtime_ns == before
-    subprocess.run(command(long_text, bert, tmp_path / "whole"), check=True, capture_output=True)
-    assert sums(out) == sums(tmp_path / "whole")
+    assert sums(out) == sums(whole[0])
 
 
 def test_a_damaged_shard_of_an_interrupted_run_is_made_again(
-    tmp_path: Path, long_text: Path, bert: Path
+    tmp_path: Path, long_text: Path, bert: Path, whole: tuple[Path, float]
 ) -> None:
     out, partial = tmp_path / "out", tmp_path / "out.partial"
-    subprocess.run(command(long_text, bert, out), check=True, capture_output=True)
+    shutil.copytree(whole[0], out)
     expected = sums(out)
     # As if it had been killed at the end, and the disk had lost a block since.
     index = json.loads((out / "index.json").read_bytes())

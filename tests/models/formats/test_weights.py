@@ -349,8 +349,8 @@ print((peak() - before) / sum(tensor.nbytes for tensor in model.values()))
 
 
 def test_loading_takes_the_memory_of_the_weights_once(tmp_path: Path) -> None:
-    tensors = {"embedding": torch.full((50_000, 1000), 3.0)}
-    tensors |= {f"layer.{i}": torch.full((250, 1000), 3.0) for i in range(100)}  # 300 MB in all
+    tensors = {"embedding": torch.full((20_000, 1000), 3.0)}
+    tensors |= {f"layer.{i}": torch.full((250, 1000), 3.0) for i in range(40)}  # 120 MB in all
     write_weights(tmp_path / "large", tensors)
     write_weights(tmp_path / "small", {"a": torch.ones(1)})
     command = [sys.executable, "-c", LOADING, str(tmp_path / "large"), str(tmp_path / "small")]

@@ -1,0 +1,106 @@
+"""Models that are opened with int8 weights: from Python and from the command line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from firth import Misuse, Model, evaluate, load
+from firth.adapt.adapted import apply
+from firth.adapt.files import save_adapter
+from firth.models.int8 import Int8Linear
+from tests.conftest import SAMPLE
+from tests.inference.conftest import MakeModel
+
+Verb = Callable[..., Any]
+
+
+@pytest.fixture
+def gpt(make_model: MakeModel, tmp_path: Path) -> Path:
+    model = make_model("gpt2", "bpe", begin_id=None, end_id=0, tied=True)
+    model.save(tmp_path / "gpt")
+    return tmp_path / "gpt"
+
+
+def test_the_verb_writes_what_python_writes(verb: Verb, gpt: Path) -> None:
+    model = load(gpt, weights="int8")
+    assert isinstance(model.network.decoder.blocks[0].feed_forward.down, Int8Linear)
+    assert model.parameters == load(gpt).parameters
+    options = ("--max-new-tokens", 12, "--json")
+    done = verb("generate", gpt, "The sea", "--weights", "int8", *options)
+    assert done.exit_code == 0, done.output
+    [one] = json.loads(done.stdout)["completions"]
+    assert one["text"] == model.generate("The sea", max_new_tokens=12)
+    [plain] = json.loads(verb("generate", gpt, "The sea", *options).stdout)["completions"]
+    assert one["logprob"] != plain["logprob"]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_perplexity_with_and_without(
+    verb: Verb, make_model: MakeModel, tmp_path: Path, dtype: str
+) -> None:
+    model = make_model("gpt2", "bpe", begin_id=None, end_id=0, tied=True)
+    model.save(tmp_path / "gpt", dtype=getattr(torch, dtype))
+    (tmp_path / "text.txt").write_text(SAMPLE[:2000], encoding="utf-8")
+    ask = ("evaluate", "gpt", "--task", "lm", "--data", "text.txt")
+    plain = json.loads(verb(*ask, "--json").stdout)
+    small = json.loads(verb(*ask, "--weights", "int8", "--json").stdout)
+    assert small["details"]["weights"] == "int8"
+    assert small["details"]["counts"] == plain["details"]["counts"]
+    ours, theirs = (one["metrics"]["token_perplexity"]["value"] for one in (small, plain))
+    assert ours != theirs
+    assert ours == pytest.approx(theirs, rel=0.02)
+    assert "Weights are int8." in " ".join(verb(*ask, "--weights", "int8").stdout.split())
+
+
+def test_an_adapter_is_merged_and_one_that_cannot_be_is_refused(gpt: Path, tmp_path: Path) -> None:
+    for spec in ("lora:rank=2", "prefix"):
+        base = load(gpt)
+        adapted = apply(base.network, spec, seed=1)
+        with torch.no_grad():
+            for parameter in adapted.parameters.values():
+                parameter += 0.05
+        save_adapter(adapted, tmp_path / spec[:4], base=str(gpt))
+    model, plain = load(tmp_path / "lora", weights="int8"), load(tmp_path / "lora")
+    [small], [whole] = (
+        [one.score for one in each.completions(["The sea"], max_new_tokens=1)[0].completions]
+        for each in (model, plain)
+    )
+    assert small == pytest.approx(whole, abs=0.05)
+    assert (
+        abs(load(gpt).completions(["The sea"], max_new_tokens=1)[0].completions[0].score - whole)
+        > 0.05
+    )
+    with pytest.raises(Misuse, match="without --weights"):
+        load(tmp_path / "pref", weights="int8")
+
+
+def test_what_cannot_be_is_said_in_a_sentence(verb: Verb, gpt: Path, tmp_path: Path) -> None:
+    with pytest.raises(Misuse, match="Weights can be int8, not 'int3'"):
+        load(gpt, weights="int3")
+    with pytest.raises(Misuse, match="for the CPU: add --device cpu"):
+        load(gpt, weights="int8", device="cuda")
+    with pytest.raises(Misuse, match="not saved"):
+        load(gpt, weights="int8").save(tmp_path / "out")
+    (tmp_path / "text.txt").write_text("The sea.", encoding="utf-8")
+    with pytest.raises(Misuse, match="This model is open"):
+        evaluate(load(gpt), task="lm", data=tmp_path / "text.txt", weights="int8")
+    refused = verb("generate", gpt, "The sea", "--weights", "int3")
+    assert refused.exit_code == 2
+    assert "Weights can be int8" in refused.stderr
+    suite = verb("evaluate", gpt, "--suite", "lm", "--data", tmp_path, "--weights", "int8")
+    assert suite.exit_code == 2
+    assert "--weights is for one --data file" in suite.stderr
+
+
+def test_an_open_model_with_int8_weights_is_measured(gpt: Path, tmp_path: Path) -> None:
+    (tmp_path / "text.txt").write_text(SAMPLE[:500], encoding="utf-8")
+    model: Model = load(gpt, weights="int8")
+    ask: dict[str, Any] = dict(task="lm", data=tmp_path / "text.txt")
+    opened = evaluate(model, **ask).figures["token_perplexity"]
+    assert opened == evaluate(gpt, weights="int8", **ask).figures["token_perplexity"]

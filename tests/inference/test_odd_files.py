@@ -1,0 +1,78 @@
+"""Files with nothing in them, bad rows in pipes, models that cannot: told kindly everywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from firth import Model
+from firth.models.transformer import Transformer
+from tests.inference.conftest import MakeModel
+
+Verb = Callable[..., Any]
+
+
+@pytest.fixture
+def gpt(make_model: MakeModel, tmp_path: Path) -> Path:
+    """A directory with a small GPT-2."""
+    make_model("gpt2", "bpe", begin_id=None, end_id=0, tied=True).save(tmp_path / "gpt")
+    return tmp_path / "gpt"
+
+
+ASKED = {
+    "fill": "fill bert --file {}",
+    "fill to a file": "fill bert --file {} --out out.jsonl",
+    "fill as JSON": "fill bert --file {} --json",
+    "correct": "fill bert --correct --file {}",
+    "generate": "generate gpt --file {}",
+    "generate to a file": "generate gpt --file {} --out out.jsonl",
+    "generate as JSON": "generate gpt --file {} --json",
+    "embed": "embed bert {} --out out.npy",
+    "search": "search bert {} sea",
+}
+
+
+@pytest.mark.usefixtures("bert", "gpt")
+@pytest.mark.parametrize("what", ASKED)
+def test_a_file_with_nothing_in_it_is_refused(what: str, verb: Verb, tmp_path: Path) -> None:
+    (tmp_path / "none.txt").write_text("")
+    (tmp_path / "none.csv").write_text("text\n")
+    for name in ("none.txt", "none.csv"):
+        refused = verb(*ASKED[what].format(name).split())
+        assert (refused.exit_code, refused.stdout) == (1, "")
+        said = f"firth: {name} holds no text: there is not a single row in it.\n"
+        assert refused.stderr == said
+    assert not list(tmp_path.glob("out.*"))
+
+
+@pytest.mark.parametrize("n", [1, 2])
+def test_in_a_pipe_a_bad_row_keeps_its_lines(verb: Verb, gpt: Path, tmp_path: Path, n: int) -> None:
+    (tmp_path / "p.txt").write_bytes(b"The sea\n\nA b\xffat\nthe wind\n")
+    options = ("--max-new-tokens", 3, "--temperature", 1.0, "--n", n)
+    done = verb("generate", gpt, "--file", "p.txt", *options)
+    assert done.exit_code == 1
+    lines = done.stdout.removesuffix("\n").split("\n")
+    prompts = [line.partition("\t")[2] for line in lines]
+    assert prompts == [prompt for prompt in ("The sea", "", "", "the wind") for _ in range(n)]
+    assert lines[n : 3 * n] == [""] * 2 * n
+
+
+def test_an_encoder_without_a_language_head_is_not_sent_to_fill(
+    make_model: MakeModel, verb: Verb, tmp_path: Path
+) -> None:
+    """A sentence encoder predicts no tokens: what one verb advises, another must not refuse."""
+    whole = make_model("bert-tiny")
+    network = Transformer(whole.config, ()).eval()
+    network.load_state_dict(whole.network.state_dict(), strict=False)
+    Model(network, whole.tokenizer).save(tmp_path / "minilm")
+    refused = verb("generate", "minilm", "The sea")
+    assert refused.exit_code == 1
+    assert "An encoder does not write" in refused.stderr
+    assert "firth fill" not in refused.stderr
+    assert "`firth embed`" in refused.stderr
+    assert verb("fill", "minilm", "The [MASK]").exit_code == 1
+    (tmp_path / "p.txt").write_text("The sea\n")
+    assert verb("embed", "minilm", "p.txt", "--out", "vectors.npy").exit_code == 0
