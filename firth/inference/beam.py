@@ -87,7 +87,7 @@ def beam_search(
     stops: Stops | None = None,
 ) -> list[list[Written]]:
     """The n best texts behind each prompt, the best first."""
-    writer = Writer(network, prompts, room=room, ways=settings.beams, past=settings.remembers)
+    writer = Writer(network, prompts, settings, room)
     search = Search(writer, settings, end, room, stops)
     found: dict[int, list[Written]] = {}
     look = LOOK.get(writer.logits.device.type, 1)

@@ -58,7 +58,7 @@ class Choosing:
         """`room`: new tokens of each prompt; `numbers`: which each is, for the random numbers."""
         self.settings, self.end, self.stops = settings, end, stops
         ways, rows = settings.ways, len(prompts) * settings.ways
-        self.writer = Writer(network, prompts, room=room, ways=ways, past=settings.remembers)
+        self.writer = Writer(network, prompts, settings, room)
         device = self.writer.logits.device
         self.most, self.at = max(room), 0
         self.tokens = torch.zeros(rows, self.most, dtype=torch.long, device=device)

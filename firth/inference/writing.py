@@ -16,9 +16,13 @@ from torch.nn.utils.rnn import pad_sequence
 
 from firth.inference.filters import NOTHING
 from firth.inference.replay import Replayed
+from firth.inference.settings import Generation
 from firth.models.cache import Cache
 from firth.models.masks import Mask
 from firth.models.transformer import Transformer
+
+# Where steps are replayed, they look at a multiple of so many places: many have the same shapes.
+STRIDE = {"cuda": 128}
 
 Prompts = Sequence[Sequence[int]]
 
@@ -27,16 +31,17 @@ class Writer:
     """Several texts that are being written behind each of some prompts."""
 
     def __init__(
-        self, network: Transformer, prompts: Prompts, *, room: Sequence[int], ways: int, past: bool
+        self, network: Transformer, prompts: Prompts, settings: Generation, room: Sequence[int]
     ) -> None:
-        """`room`: new tokens of each; `ways`: texts of each prompt; `past`: keep a history."""
-        self.network = network
+        """`room`: new tokens of each."""
+        self.network, ways = network, settings.ways
         self.cache, hidden = _begin(network, prompts, room)
+        self.cache.stride = STRIDE.get(hidden.device.type, 1)
         self.shared = int(self.cache.lengths.min())  # places that all texts of a prompt share
         self.logits = network.logits(hidden).float().repeat_interleave(ways, 0)  # (B, V)
         if ways > 1:
             self.cache.spread(ways)
-        self.history = _history(network, prompts, ways) if past else None  # (B, T)
+        self.history = _history(network, prompts, ways) if settings.remembers else None  # (B, T)
         self._prepare()
 
     def _prepare(self) -> None:
@@ -70,7 +75,7 @@ class Writer:
         """Do work that sees one more token of each text."""
         used = self.cache.used
         work(self.cache.looked_at(1))
-        self.cache.used = used + 1  # whoever did it, and even if it was only recorded
+        self.cache.used = used + 1  # also where it was only told to do it again
 
     def move(self, rows: Tensor) -> None:
         """Go on with these texts, in this order; each stays with its prompt."""  # (B,)

@@ -13,9 +13,6 @@ from torch.nn.functional import pad
 from firth.models.config import ModelConfig
 from firth.models.masks import Mask
 
-# A GPU looks at so many more places at a time: then many steps have the same shapes.
-STRIDE = {"cuda": 128}
-
 Past = tuple[Tensor, Tensor]  # (P, K, D) keys and values that stand before every sequence
 
 
@@ -71,6 +68,7 @@ class Cache:
     slots: list[Slot] = field(default_factory=list)
     used: int = 0  # no sequence has more; 0: nothing is kept yet
     memory: Mask | None = field(default=None)  # the encoder's stream
+    stride: int = 1  # a step looks at a multiple of so many places
     shares: int = 1  # so many sequences, side by side, have one source: beams, drawn samples
     _together: tuple[Mask, Mask] | None = None  # the last step, and the same by source
 
@@ -106,8 +104,7 @@ class Cache:
 
     def looked_at(self, more: int) -> int:
         """How many places of each sequence a step of so many tokens looks at."""
-        stride = STRIDE.get(self.lengths.device.type, 1)
-        return min(-(-(self.used + more) // stride) * stride, self.room)
+        return min(-(-(self.used + more) // self.stride) * self.stride, self.room)
 
     def widen(self, more: int) -> None:
         """Make room for so many more tokens of each sequence."""
