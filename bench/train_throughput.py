@@ -96,8 +96,8 @@ def main() -> None:
     settings = suited(settings, device.type)
     torch.set_float32_matmul_precision("high" if device.type == "cuda" else "highest")
     peak = measured_peak(device, torch.bfloat16 if settings.precision == "bf16" else torch.float32)
-    print(f"{machine(device)}, transformers {transformers.__version__}, {settings.precision}, ")
-    print(f"dropout {options.dropout} (attention 0); a large product: {peak / 1e12:.0f} TFLOP/s")
+    print(f"{machine(device)}, transformers {transformers.__version__}, {settings.precision},")
+    print(f"dropout {options.dropout} (attention 0); a large product: {peak / 1e12:.3g} TFLOP/s")
     print("row         tokens   Firth/s    MFU  eager/s  ratio  compiled/s  ratio")
     ratios = []
     for name in options.rows:

@@ -76,7 +76,7 @@ class Beams:
         return [getattr(self, field.name) for field in fields(self)]
 
 
-@torch.no_grad()
+@torch.inference_mode()
 def beam_search(
     network: Transformer,
     prompts: Prompts,

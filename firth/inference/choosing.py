@@ -44,6 +44,7 @@ class Written:
 class Choosing:
     """Texts that are written greedily or by drawing, step by step."""
 
+    @torch.inference_mode()
     def __init__(
         self,
         network: Transformer,
@@ -80,7 +81,7 @@ class Choosing:
         """Whether every text has ended."""
         return self.at == self.most or not self.alive
 
-    @torch.no_grad()
+    @torch.inference_mode()
     def step(self) -> Tensor:
         """Choose the next token of each text that is still held."""  # (B,)
         self.at += 1

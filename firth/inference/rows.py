@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain
+from itertools import chain, pairwise
 from typing import Any
 
 import numpy as np
@@ -124,10 +124,12 @@ def _answers(
         wanted = chain.from_iterable(window[i].targets for i in flat)
         targets = np.fromiter(wanted, np.int64, sum(counts))
         logs, best = _look(network, rows, both_ways, places, targets)
-        ends = np.cumsum(counts).tolist()
-        for i, end, count in zip(flat, ends, counts, strict=True):
-            part = slice(end - count, end)
-            found[i] = Score(logs[part], bool(best[part].all()))
+        ends = np.cumsum([0, *counts])
+        others = np.concatenate([[0], np.cumsum(~best)])[ends]  # up to each end, others were best
+        greedy = (np.diff(others) == 0).tolist()
+        parts = zip(flat, pairwise(ends.tolist()), greedy, strict=True)
+        for i, (begin, end), likeliest in parts:
+            found[i] = Score(logs[begin:end], likeliest)
     return [score for score in found if score is not None]
 
 

@@ -9,6 +9,7 @@ shapes from step to step (until texts that have ended are dropped).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -36,7 +37,6 @@ class Writer:
         """`room`: new tokens of each."""
         self.network, ways = network, settings.ways
         self.cache, hidden = _begin(network, prompts, room)
-        self.cache.stride = STRIDE.get(hidden.device.type, 1)
         self.shared = int(self.cache.lengths.min())  # places that all texts of a prompt share
         self.logits = network.logits(hidden).float().repeat_interleave(ways, 0)  # (B, V)
         if ways > 1:
@@ -101,9 +101,10 @@ def _begin(network: Transformer, prompts: Prompts, room: Sequence[int]) -> tuple
     lengths = [len(prompt) for prompt in prompts]
     behind = network.config.has_encoder
     taken = [1] * len(prompts) if behind else lengths
-    places = max(a + b for a, b in zip(taken, room, strict=True))
-    size = {"device": device, "dtype": network.tokens.weight.dtype}
-    cache = Cache.empty(network.config, len(prompts), places, **size)  # type: ignore[arg-type]
+    places, stride = max(map(sum, zip(taken, room, strict=True))), STRIDE.get(device.type, 1)
+    size: Any = {"device": device, "dtype": network.tokens.weight.dtype}
+    cache = Cache.empty(network.config, len(prompts), -(-places // stride) * stride, **size)
+    cache.stride = stride
     if behind:
         cache.memory = Mask(lengths, device=device)
         memory = network.encode(tokens, cache.memory)
