@@ -35,7 +35,7 @@ from firth.models.transformer import Transformer
 
 GPT2 = dict(n_embd=768, n_layer=12, n_head=12, n_positions=1024, vocab_size=50_257)
 SMALL = dict(n_embd=256, n_layer=4, n_head=4, n_positions=1024, vocab_size=8192)
-CHECKED = 24  # tokens that both sides write in fp32 before anything is timed
+CHECKED = 128  # tokens that both sides write in fp32 before anything is timed
 
 
 @dataclass(frozen=True, kw_only=True)

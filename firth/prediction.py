@@ -100,12 +100,11 @@ def _each(
 ) -> Iterator[Example]:
     """The examples of a file; one without a single word is bad."""
     for example in task.each(data, bad=bad, **options):
-        with spared(bad):
-            if not any(text.strip() for text in example.inputs):
-                raise InputError(
-                    f"{place(data, example.line)} is empty: there is no text to judge."
-                )
+        if any(text.strip() for text in example.inputs):
             yield example
+            continue
+        with spared(bad):
+            raise InputError(f"{place(data, example.line)} is empty: there is no text to judge.")
 
 
 class Predicting(Iterator[Predicted]):

@@ -82,7 +82,8 @@ class PromptJob:
         labels = given.get("labels") or {}
         if not isinstance(labels, Mapping):
             labels = {label: label for label in labels}
-        return cls(**{**given, "queries": texts, "labels": labels, "answers_needed": known})
+        own = {"queries": texts, "labels": labels, "columns": given.get("columns") or {}}
+        return cls(**{**given, **own, "answers_needed": known})
 
     def _complaints(self) -> Iterator[tuple[bool, str]]:
         task, asked = self.task, len(self.queries)

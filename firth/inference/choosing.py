@@ -67,14 +67,14 @@ class Choosing:
         self.sizes = torch.zeros(rows, dtype=torch.long, device=device)  # tokens, an end too
         self.ended = torch.zeros(rows, dtype=torch.long, device=device)  # OPEN, END, …
         self.room = torch.tensor(room, device=device).repeat_interleave(ways)
-        self.draws = torch.empty(rows, 0, device=device)
+        self.draws: Tensor | None = None  # (B, most)
         if settings.method == "sample":
-            self.draws = _draws(settings.seed, numbers, ways, self.most).to(device)  # (B, most)
+            self.draws = _draws(settings.seed, numbers, ways, self.most).to(device)
         self.place = torch.zeros(1, dtype=torch.long, device=device)  # `at`, where the others are
         self.alive = list(range(rows))  # the texts that are still held
         self.found: dict[int, Written] = {}  # and the others
         self.said: list[list[int]] = [[] for _ in range(rows)]  # only where stops look at it
-        self._whole = Replayed(self._choose_and_see, device)
+        self._whole = Replayed(device)
 
     @property
     def done(self) -> bool:
@@ -87,7 +87,7 @@ class Choosing:
         self.at += 1
         at_once = self._whole.records and not self.settings.remembers and self.stops is None
         if at_once and self.at < self.most:
-            self.writer.replay(self._whole)
+            self.writer.replay(self._whole, self._choose_and_see)
             token = self.tokens[:, self.at - 1]
             self._drop()
             return token
@@ -106,7 +106,7 @@ class Choosing:
         """The next token of each text; nothing waits for it."""  # (B,)
         logits = self.writer.logits
         scores = repeat_less(logits, self.writer.history, self.settings)
-        if self.settings.method == "greedy":
+        if self.draws is None:
             token = scores.argmax(-1)
         else:
             drawn = self.draws.index_select(1, self.place).squeeze(1)
@@ -149,11 +149,12 @@ class Choosing:
         kept = going.nonzero().flatten()
         rows = (kept[:, None] * ways + torch.arange(ways, device=kept.device)).flatten()
         self.alive = [self.alive[row] for row in rows.tolist()]
-        for name in ("tokens", "sums", "sizes", "ended", "room", "draws"):
+        for name in ("tokens", "sums", "sizes", "ended", "room"):
             setattr(self, name, getattr(self, name)[rows])
+        self.draws = None if self.draws is None else self.draws[rows]
         if self.alive:
             self.writer.keep(kept.tolist())
-            self._whole = Replayed(self._choose_and_see, rows.device)
+            self._whole = Replayed(rows.device)
         return rows
 
     def _finish(self) -> None:

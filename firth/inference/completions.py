@@ -188,7 +188,9 @@ class Teller:
         telling = Stream(asked.speller, stops)
         while not choosing.done:
             token = int(choosing.step())
-            if token != self.end and (piece := telling.add(token)):
+            if token == self.end:  # a GPU may look later whether that was the end
+                break
+            if piece := telling.add(token):
                 yield piece
         if piece := telling.finish():
             yield piece

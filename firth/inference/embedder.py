@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 
 import torch
 from torch import nn
@@ -92,7 +93,7 @@ class Embedder:
             settings["precision"] = "bf16"
         digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode())
         for module in (self.network, self.steps):
-            for name, tensor in module.state_dict().items():
+            for name, tensor in chain(module.named_parameters(), module.named_buffers()):
                 digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
                 flat = tensor.detach().cpu().contiguous().reshape(-1)
                 digest.update(flat.view(torch.uint8).numpy().data)

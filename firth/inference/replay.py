@@ -11,33 +11,41 @@ from collections.abc import Callable, Hashable
 
 import torch
 
+Work = Callable[[], object]
+
 PLAIN = 2  # times before work is recorded: for so few, recording would take longer than asking
 
 
 class Replayed:
-    """Work on tensors that stay in place; what it returns is not seen."""
+    """Work on tensors that stay in place, done again and again; what it returns is not seen."""
 
-    def __init__(self, work: Callable[[], object], device: torch.device) -> None:
-        self.work, self.records = work, device.type == "cuda"
-        self._done: dict[Hashable, int] = {}
-        self._graphs: dict[Hashable, torch.cuda.CUDAGraph] = {}
+    def __init__(self, device: torch.device) -> None:
+        self.records = device.type == "cuda"
+        self._shape: Hashable = None
+        self._done = 0
+        self._graph: torch.cuda.CUDAGraph | None = None
 
-    def __call__(self, shape: Hashable) -> None:
-        """Do it; of one `shape` it is always the same kernels."""
-        done = self._done[shape] = self._done.get(shape, 0) + 1
-        if self.records and done > PLAIN and (shape in self._graphs or self._record(shape)):
-            self._graphs[shape].replay()
+    def __call__(self, work: Work, shape: Hashable) -> None:
+        """Do work, always the same; with another `shape`, its kernels are others from now on."""
+        if shape != self._shape:
+            self._shape, self._done, self._graph = shape, 0, None
+        self._done += 1
+        if self.records and self._done > PLAIN and self._graph is None:
+            self._graph = self._record(work)
+        if self._graph is None:
+            work()
         else:
-            self.work()
+            self._graph.replay()
 
-    def _record(self, shape: Hashable) -> bool:
-        """Let a GPU note what to do; False where the work waits for it somewhere."""
+    def _record(self, work: Work) -> torch.cuda.CUDAGraph | None:
+        """Let a GPU note what to do; None where the work waits for it somewhere."""
         graph = torch.cuda.CUDAGraph()
         try:
             with torch.cuda.graph(graph):
-                self.work()
+                work()
+        except torch.OutOfMemoryError:
+            raise
         except RuntimeError:
             self.records = False
-        else:
-            self._graphs[shape] = graph
-        return self.records
+            return None
+        return graph

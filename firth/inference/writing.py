@@ -2,8 +2,8 @@
 
     S  prompts     B  texts, several of one prompt side by side     V  vocabulary
 
-A step is one call of the network with one token for each text, and all its tensors have the same
-shapes from step to step (until texts that have ended are dropped).
+A step is one call of the network with one token for each text. On a GPU all its tensors stay where
+they are for many steps, until more places must be looked at or texts that have ended are dropped.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from firth.inference.filters import NOTHING
-from firth.inference.replay import Replayed
+from firth.inference.replay import Replayed, Work
 from firth.inference.settings import Generation
 from firth.models.cache import Cache
 from firth.models.masks import Mask
@@ -50,14 +50,14 @@ class Writer:
         self._mask = Mask.causal([1] * texts, device=device)
         self._tokens = torch.zeros(texts, dtype=torch.long, device=device)
         self._ended = torch.zeros(texts, dtype=torch.long, device=device)
-        self._step = Replayed(self.see, device)
+        self._step = Replayed(device)
 
     def write(self, tokens: Tensor, ended: Tensor) -> None:
         """Write one more token of each text, and see what comes next; not of those that ended."""
         if self.history is not None:
             self.history = torch.cat([self.history, tokens[:, None]], dim=1)
         self.note(tokens, ended)
-        self.replay(self._step)
+        self.replay(self._step, self.see)
 
     def note(self, tokens: Tensor, ended: Tensor) -> None:
         """Let these be the tokens that are seen next."""
@@ -71,10 +71,10 @@ class Writer:
         hidden = self.network(self._tokens, self._mask, cache=self.cache)
         self.logits.copy_(self.network.logits(hidden))
 
-    def replay(self, work: Replayed) -> None:
+    def replay(self, step: Replayed, work: Work) -> None:
         """Do work that sees one more token of each text."""
         used = self.cache.used
-        work(self.cache.looked_at(1))
+        step(work, self.cache.looked_at(1))
         self.cache.used = used + 1  # also where it was only told to do it again
 
     def move(self, rows: Tensor) -> None:

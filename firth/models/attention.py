@@ -58,29 +58,30 @@ def lower(
     *,
     window: int,
     bias: Bias | None,
-    half: bool,
+    packed: bool,
     terms: bool = False,
     dense: bool = False,
     past: int = 0,
 ) -> View:
     """How a stream attends to itself, and to `past` learned places before each sequence.
 
-    `half`: in half precision; `terms` will be added to scores; `dense`: by explicit masks.
+    `packed`: by variable-length kernels, where they can do it; `dense`: by explicit masks; `terms`
+    will be added to scores.
     """
     special = bias is not None or terms or dense or bool(past)
     plain = not special and mask.pattern != "prefix"
     if plain and not window and evenly(mask):
         return Even(mask, mask)
-    if plain and half and packs(mask.device):
+    if plain and packed:
         return Packed(mask, mask, window)
     return Rows(mask, window, bias, dense, past)
 
 
-def lower_cross(queries: Mask, memory: Mask, *, half: bool, past: int = 0) -> View:
+def lower_cross(queries: Mask, memory: Mask, *, packed: bool, past: int = 0) -> View:
     """How the stream of a decoder attends to that of its encoder, sequence by sequence."""
     if not past and evenly(queries) and evenly(memory):
         return Even(queries, memory)
-    if not past and half and packs(memory.device):
+    if not past and packed:
         return Packed(queries, memory, 0)
     return Across(queries, memory, past)
 
@@ -91,9 +92,10 @@ def evenly(mask: Mask) -> bool:
 
 
 @cache
-def packs(device: torch.device) -> bool:
-    """Whether a device has variable-length kernels: NVIDIA's GPUs since Ampere."""
-    return device.type == "cuda" and torch.cuda.get_device_capability(device) >= (8, 0)
+def packs(device: torch.device, width: int) -> bool:
+    """Whether a device has variable-length kernels for heads so wide: since NVIDIA's Ampere."""
+    fits = width % 8 == 0 and width <= 256
+    return fits and device.type == "cuda" and torch.cuda.get_device_capability(device) >= (8, 0)
 
 
 class Even:

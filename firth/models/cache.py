@@ -114,8 +114,8 @@ class Cache:
         """Let learned keys and values be the first tokens of every sequence."""
         self.widen(prefix.length)
         for slot, (keys, values) in zip(self.slots, prefix.own, strict=True):
-            slot.keys[:, : prefix.length] = keys.to(slot.keys.dtype)
-            slot.values[:, : prefix.length] = values.to(slot.values.dtype)
+            slot.keys[:, : prefix.length] = keys.detach().to(slot.keys.dtype)
+            slot.values[:, : prefix.length] = values.detach().to(slot.values.dtype)
         self.lengths += prefix.length
         self.used += prefix.length
 
@@ -145,7 +145,9 @@ class Cache:
         a sequence moves only among those of its source, so what is kept of that stays too.
         """
         moved = self.kept[:, :, :, since : self.used]
-        moved.copy_(moved[:, :, rows])
+        # A GPU does all layers at once: asking for each would take longer than copying it.
+        for part in [moved] if moved.is_cuda else moved.flatten(0, 1):
+            part.copy_(part.index_select(-4, rows))
         self.lengths.copy_(self.lengths[rows])
 
     def keep(self, sources: Sequence[int]) -> None:

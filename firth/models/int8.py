@@ -5,7 +5,8 @@
 A row of a matrix becomes whole numbers up to 127 and one scale (absmax, one for each row: Dettmers
 et al. 2022, section 2.1). What it is multiplied with is not rounded to eight bits as well: a row of
 it becomes two rows of whole numbers, a coarse and a fine one, which read the matrix together.
-Products of whole numbers are exact, so how rows are batched makes no difference to any of them.
+Products of whole numbers are exact, so how rows are batched makes no difference to any of them; on
+a machine where they are not (`is_exact`), rows of the matrix are widened instead.
 """
 
 from __future__ import annotations
@@ -109,13 +110,6 @@ class Int8(nn.Module):
         self.register_buffer("numbers", numbers)
         self.register_buffer("scale", scale)
 
-    def train(self, mode: bool = True) -> Int8:
-        if mode:
-            raise Misuse(
-                "A network with int8 weights cannot be taught: open the model without them."
-            )
-        return super().train(mode)
-
     def _save_to_state_dict(self, *args: Any, **kwargs: Any) -> None:
         raise Misuse("A network with int8 weights is not saved: open the model without them.")
 
@@ -127,19 +121,24 @@ class Int8Linear(Int8):
         self, numbers: Tensor, scale: Tensor, bias: Tensor | None, splits: tuple[int, ...] = ()
     ) -> None:
         super().__init__(numbers, scale)
-        self.bias = nn.Parameter(bias, requires_grad=False) if bias is not None else None
+        if isinstance(bias, nn.Parameter):
+            self.bias: Tensor | None = bias
+        else:
+            self.register_buffer("bias", bias)
         self.splits = splits
         self.product = product if is_exact() else _unpacked
 
     def forward(self, x: Tensor) -> Tensor:
         rows = x.reshape(-1, x.shape[-1]).float()  # (M, K)
         at_once = max(1, AT_ONCE // max(self.numbers.shape))
+        if not len(rows):
+            return x.new_empty(*x.shape[:-1], len(self.numbers))
         parts = rows.split(at_once) if len(rows) > at_once else (rows,)
         found = [self.product(part, self.numbers, self.scale) for part in parts]
         out = found[0] if len(found) == 1 else torch.cat(found)
         if self.bias is not None:
             out += self.bias
-        return out.to(x.dtype).view(*x.shape[:-1], -1)
+        return out.to(x.dtype).view(*x.shape[:-1], len(self.numbers))
 
     def parts(self, x: Tensor) -> tuple[Tensor, ...]:
         return self(x).split(self.splits, dim=-1)
@@ -171,12 +170,13 @@ def to_int8(network: Transformer) -> Transformer:
     torch.int8
     """
     _check(network)
-    network.eval().requires_grad_(False)
+    network.requires_grad_(False)
+    network.only_used = True
     for path in _projections(network):
         parent, _, name = path.rpartition(".")
         setattr(network.get_submodule(parent), name, _projection(network.get_submodule(path)))
     _replace_tables(network)
-    return network
+    return network.eval()
 
 
 def _check(network: Transformer) -> None:

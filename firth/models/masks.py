@@ -77,6 +77,7 @@ class Mask:
         self.device = torch.device(device)
         seen = self.lengths if prefix is None else np.asarray(prefix, dtype=np.int64)
         self._prefix = np.minimum(seen, self.lengths)
+        self._behind: dict[int, tuple[Mask, Tensor]] = {}  # what `behind` made
         if (self._prefix >= self.lengths).all():
             self.pattern = "full"
         else:  # one token that sees itself is the same either way
@@ -159,11 +160,15 @@ class Mask:
         >>> order.tolist()  # of the stream's tokens and, behind all of them, those that are put in
         [3, 0, 1, 4, 2]
         """
+        if count in self._behind:
+            return self._behind[count]
         prefix = np.where(self._prefix > 0, self._prefix + count, 0)
         longer = Mask(self.lengths + count, prefix=prefix, device=self.device)
         owners, offsets = longer.owners, longer.offsets - count
         new = self.tokens + count * owners + offsets + count
-        return longer, torch.where(offsets < 0, new, self.starts[owners] + offsets)
+        order = torch.where(offsets < 0, new, self.starts[owners] + offsets)
+        self._behind[count] = longer, order
+        return longer, order
 
     def visible(self, window: int = 0) -> Tensor:
         """Who may see whom in the whole stream: row i is what token i may attend to."""  # (N, N)

@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 from torch.utils.checkpoint import checkpoint
 
-from firth.errors import MismatchError
-from firth.models.attention import Cached, View, hide_from_compiler, lower, lower_cross
+from firth.errors import MismatchError, Misuse
+from firth.models.attention import Cached, View, hide_from_compiler, lower, lower_cross, packs
 from firth.models.cache import Cache, Prefix
 from firth.models.config import ModelConfig
 from firth.models.heads import LanguageHead, make_head
@@ -25,6 +25,8 @@ from firth.models.labels import pool
 from firth.models.layers import Attention, CrossAttention, FeedForward, Look, Residual, make_norm
 from firth.models.masks import Mask
 from firth.models.positions import Disentangled, RelativeBias, rotary_angles, sinusoids
+
+HALVES = (torch.bfloat16, torch.float16)
 
 
 class Block(nn.Module):
@@ -208,18 +210,19 @@ class Stack(nn.Module):
     ) -> list[Look]:
         """What each layer sees; layers of one kind share one lowered mask."""
         config = self.config
-        half = x.dtype != torch.float64 and (
-            x.dtype != torch.float32 or torch.is_autocast_enabled(x.device.type)
+        half = x.dtype in HALVES or (
+            x.dtype == torch.float32 and torch.is_autocast_enabled(x.device.type)
         )
+        packed = half and packs(x.device, config.head_width)
         across = None
         if memory_mask is not None:
             past = len(prefix.cross[0][0]) if prefix.cross else 0
             asking = mask if cache is None else cache.by_source(mask)
-            across = lower_cross(asking, memory_mask, half=half, past=past)
+            across = lower_cross(asking, memory_mask, packed=packed, past=past)
         past = prefix.length if cache is None else 0
         kinds = {
             local: Look(
-                view=self._view(mask, config.window if local else 0, cache, half, past),
+                view=self._view(mask, config.window if local else 0, cache, packed, past),
                 angles=rotary_angles(
                     places, config.head_width, config.local_theta if local else config.theta
                 )
@@ -243,12 +246,19 @@ class Stack(nn.Module):
         steps = cache.steps(mask, places)
         return [replace(look, step=step) for look, step in zip(looks, steps, strict=True)]
 
-    def _view(self, mask: Mask, window: int, cache: Cache | None, half: bool, past: int) -> View:
+    def _view(self, mask: Mask, window: int, cache: Cache | None, packed: bool, past: int) -> View:
         bias = self.relative if isinstance(self.relative, RelativeBias) else None
         if cache is not None and cache.used:
             return Cached(mask, cache, window, bias)
-        terms, dense = isinstance(self.relative, Disentangled), self.dense
-        return lower(mask, window=window, bias=bias, half=half, terms=terms, dense=dense, past=past)
+        return lower(
+            mask,
+            window=window,
+            bias=bias,
+            packed=packed,
+            terms=isinstance(self.relative, Disentangled),
+            dense=self.dense,
+            past=past,
+        )
 
 
 class Transformer(nn.Module):
@@ -277,6 +287,15 @@ class Transformer(nn.Module):
             cross = config.reading.width if config.has_encoder else 0
             self.decoder = Stack(config, layers, decoder=True, cross=cross)
         self.heads = nn.ModuleDict({name: make_head(name, config) for name in heads})
+        self.only_used = False  # its weights cannot be taught: `firth.models.int8`
+
+    def train(self, mode: bool = True) -> Transformer:
+        """Let it learn, or be used."""
+        if mode and self.only_used:
+            raise Misuse(
+                "A network with int8 weights cannot be taught: open the model without them."
+            )
+        return super().train(mode)
 
     @property
     def stack(self) -> Stack:

@@ -94,6 +94,7 @@ class Loop:
         self.signal: int | None = None
         self.ahead = device.type == "cuda"  # begin a step before the last one's figures are here
         self._flight: Flight | None = None
+        self._warm = False  # this process has done a step
         self._kept = -1  # the step of the newest checkpoint
         self._began = self._checkpointed = time.monotonic()
 
@@ -133,6 +134,7 @@ class Loop:
         """One step; False when the run went back to an earlier one."""
         state, settings = self.state, self.settings
         self.hooks.before_step(state)
+        begun = time.monotonic()
         ahead = settings.progress(state.step + 1, planned.asked, self._seconds())
         rate = multiplier(settings.schedule, ahead, settings.warmup, settings.floor)
         sums = self._gradients(planned.batch)
@@ -140,8 +142,9 @@ class Loop:
         figures = torch.stack([value.double() for value in (*sums.values.values(), norm)])
         self.optimizer.step(rate * state.slowed, finite=figures.isfinite().all())
         self.optimizer.zero()
-        if state.step == 0 and settings.compile == "true":
-            self._began = time.monotonic()  # compiling is no part of a budget of minutes
+        if not self._warm and settings.compile == "true":
+            self._began += time.monotonic() - begun  # compiling is no part of a budget of minutes
+        self._warm = True
         state.step, state.position, state.asked = state.step + 1, planned.after, planned.asked
         state.tokens += planned.batch.tokens
         state.seconds = self._seconds()

@@ -188,11 +188,10 @@ def test_prompts_of_two_adapters_stand_one_behind_the_other() -> None:
     assert torch.equal(both, torch.cat(run(other, samples("bert"))))
 
 
-def test_kernels_that_know_no_prefix_are_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kernels_that_know_no_prefix_are_not_asked() -> None:
     """As on a GPU in half precision, where the packed kernels serve everything else."""
-    monkeypatch.setattr(attention, "packs", lambda device: True)
-    mask, how = Mask.causal([3, 2]), dict(window=0, bias=None, half=True)
+    mask, how = Mask.causal([3, 2]), dict(window=0, bias=None, packed=True)
     assert isinstance(attention.lower(mask, **how), attention.Packed)
     assert isinstance(attention.lower(mask, **how, past=2), attention.Rows)
-    assert isinstance(attention.lower_cross(mask, mask, half=True), attention.Packed)
-    assert isinstance(attention.lower_cross(mask, mask, half=True, past=2), attention.Across)
+    assert isinstance(attention.lower_cross(mask, mask, packed=True), attention.Packed)
+    assert isinstance(attention.lower_cross(mask, mask, packed=True, past=2), attention.Across)

@@ -104,3 +104,11 @@ def test_an_open_model_with_int8_weights_is_measured(gpt: Path, tmp_path: Path) 
     ask: dict[str, Any] = dict(task="lm", data=tmp_path / "text.txt")
     opened = evaluate(model, **ask).figures["token_perplexity"]
     assert opened == evaluate(gpt, weights="int8", **ask).figures["token_perplexity"]
+
+
+def test_files_are_searched_with_int8_weights(bert: Path, tmp_path: Path) -> None:
+    (tmp_path / "texts.txt").write_text("the sea\nan old dog\na boat at sea\n", encoding="utf-8")
+    model, plain = load(bert, weights="int8"), load(bert)
+    found = model.search(tmp_path / "texts.txt", "an old dog", top=1)
+    assert [hit.text for hit in found] == ["an old dog"]
+    assert model.embedder().fingerprint != plain.embedder().fingerprint

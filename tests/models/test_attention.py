@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from transformers.models.t5.modeling_t5 import T5Attention
 
-from firth.models.attention import Bias, How, Rows, Terms, lower_cross
+from firth.models.attention import Bias, How, Rows, Terms, lower_cross, packs
 from firth.models.masks import Mask
 from firth.models.positions import Disentangled, RelativeBias, rotary_angles, sinusoids, turn
 
@@ -107,7 +107,7 @@ def test_terms_of_queries_and_keys_are_added_to_the_scores(pattern: str, window:
 def test_a_decoder_sees_the_whole_source_of_its_own_sequence(memory: list[int]) -> None:
     queries, keys = Mask.causal(LENGTHS), Mask(memory)
     parts = qkv(queries.tokens, kv_heads=2, memory=keys.tokens)
-    view = lower_cross(queries, keys, half=False)
+    view = lower_cross(queries, keys, packed=False)
     out = view.attend(*parts, How(SCALE))
     expected = formula(*parts, queries.owners[:, None] == keys.owners)
     torch.testing.assert_close(out, expected, rtol=0, atol=1e-12)
@@ -188,3 +188,14 @@ def test_sinusoids_are_those_of_the_paper() -> None:
     table = sinusoids(torch.arange(20), 16)
     assert float(table[7, 4]) == pytest.approx(math.sin(7 / 10_000 ** (4 / 16)), abs=1e-6)
     assert float(table[13, 11]) == pytest.approx(math.cos(13 / 10_000 ** (10 / 16)), abs=1e-6)
+
+
+@pytest.mark.parametrize(("width", "fits"), [(64, True), (256, True), (12, False), (264, False)])
+def test_packed_kernels_are_for_heads_that_fit(
+    width: int, fits: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
+    packs.cache_clear()
+    assert packs(torch.device("cuda"), width) is fits
+    assert not packs(torch.device("cpu"), width)
+    packs.cache_clear()

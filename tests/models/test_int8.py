@@ -268,6 +268,20 @@ def test_fused_projections_keep_their_parts() -> None:
     assert to_int8(network).decoder.blocks[0].attention.qkv.splits == splits
 
 
+@pytest.mark.parametrize("kind", ALL)
+def test_as_many_parameters_as_are_not_in_matrices(kind: str) -> None:
+    """A bias that is no parameter does not become one."""
+    network = build(ALL[kind])
+    kept = {id(one) for one in network.parameters()}
+    assert {id(one) for one in to_int8(network).parameters()} <= kept
+
+
+def test_an_empty_stream_passes_through() -> None:
+    network = rounded(build(DECODERS["gpt2"]))
+    hidden = network(torch.empty(0, dtype=torch.long), Mask([]))
+    assert network.logits(hidden).shape == (0, network.config.vocabulary)
+
+
 # ---- what is refused ----------------------------------------------------------------------------
 
 
@@ -276,6 +290,7 @@ def test_it_is_neither_taught_nor_saved_nor_rounded_twice(tmp_path: Path) -> Non
     assert not any(one.requires_grad for one in network.parameters())
     with pytest.raises(Misuse, match="cannot be taught"):
         network.train()
+    assert not any(module.training for module in network.modules())
     with pytest.raises(Misuse, match="not saved"):
         network.state_dict()
     with pytest.raises(Misuse, match="not saved"):

@@ -209,6 +209,34 @@ def test_fused_matrices_are_trained_as_separate_ones(
     torch.testing.assert_close(fused.weight.detach(), torch.cat(separate), rtol=0, atol=1e-4)
 
 
+def test_muon_skips_a_step_that_is_not_finite() -> None:
+    """With its truth on the device: lying, standing and fused matrices, to the bit."""
+
+    def made() -> muon.Muon:
+        torch.manual_seed(0)
+        shapes = {"lying": ((3, 5), (3,)), "standing": ((6, 4), (6,)), "fused": ((6, 4), (4, 2))}
+        matrices = {}
+        for name, (shape, splits) in shapes.items():
+            weight = nn.Parameter(torch.randn(shape))
+            weight.grad = torch.randn(shape)
+            momentum = torch.randn(shape)
+            matrices[name] = muon.Matrix(weight=weight, momentum=momentum, splits=splits, scale=1.0)
+        return muon.Muon(matrices, momentum=0.95, decay=0.1)
+
+    untouched, skipped, taken, plain = (made() for _ in range(4))
+    for matrix in skipped.matrices.values():
+        assert matrix.weight.grad is not None
+        matrix.weight.grad[0, 0] = float("nan")
+    skipped.step(0.1, finite=torch.tensor(False))
+    taken.step(0.1, finite=torch.tensor(True))
+    plain.step(0.1)
+    for name, before in untouched.matrices.items():
+        assert torch.equal(skipped.matrices[name].weight, before.weight)
+        assert torch.equal(skipped.matrices[name].momentum, before.momentum)
+        assert not torch.equal(taken.matrices[name].weight, before.weight)
+        torch.testing.assert_close(taken.matrices[name].weight, plain.matrices[name].weight)
+
+
 @pytest.mark.parametrize("precision", [torch.bfloat16, torch.float32])
 @pytest.mark.parametrize("spread", [1.0, 10.0, 100.0])
 def test_newton_schulz_brings_singular_values_near_one(

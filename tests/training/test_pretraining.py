@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,11 @@ import transformers
 import firth
 from firth.errors import MismatchError, Misuse
 from firth.models.masks import Mask
+from firth.models.transformer import Transformer
 from firth.pretraining import Trained, pretrain
 from firth.runs import read_metrics, read_run
 from firth.text.tokenizer import Tokenizer
+from firth.training.loop import Hooks
 from tests.training.conftest import SMALL
 
 
@@ -224,6 +227,23 @@ def test_minutes_follow_the_clock(shards: Path, tmp_path: Path) -> None:
     assert trained.seconds >= 2.4
     rates = [line["rate"] for line in read_metrics(tmp_path) if line["kind"] == "step"]
     assert rates[-1] < max(rates)
+
+
+def test_compiling_is_no_part_of_the_minutes(
+    shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A first step that takes longer than the whole budget leaves all of it to the others."""
+    monkeypatch.setattr(Transformer, "compile_blocks", lambda self: None)
+    waits = iter([2.0])
+    trained = pretrain(
+        preset="encoder-tiny",
+        data=shards,
+        out=tmp_path,
+        minutes=0.02,
+        changes=SMALL | {"compile": "true"},
+        hooks=Hooks(before_part=lambda step, batch: time.sleep(next(waits, 0.0))),
+    )
+    assert trained.steps > 3
 
 
 # The compiler itself does what torch warns of.
