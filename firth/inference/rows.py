@@ -84,14 +84,19 @@ def scores(
 
     `both_ways`: every token of a row sees all others. `batch`: tokens that are read at once.
     """
+    check_head(network)
+    size = batch or BATCH.get(network.tokens.weight.device.type, BATCH["cpu"])
+    for window in _windows(asked, size * AHEAD):
+        yield from _answers(network, window, both_ways, size)
+
+
+def check_head(network: Transformer) -> None:
+    """Only a network that predicts tokens can be asked for them."""
     if "language" not in network.heads:
         raise MismatchError(
             "This model has no language head: it predicts no tokens, so it has no opinion on how "
             "likely a text is. Take one that was pre-trained here or saved with its head."
         )
-    size = batch or BATCH.get(network.tokens.weight.device.type, BATCH["cpu"])
-    for window in _windows(asked, size * AHEAD):
-        yield from _answers(network, window, both_ways, size)
 
 
 def _windows(asked: Iterable[Asked], most: int) -> Iterator[list[Asked]]:
@@ -123,7 +128,8 @@ def _answers(
         places = np.fromiter(own, np.int64, sum(counts)) + np.repeat(owners, counts)
         wanted = chain.from_iterable(window[i].targets for i in flat)
         targets = np.fromiter(wanted, np.int64, sum(counts))
-        logs, best = _look(network, rows, both_ways, places, targets)
+        with torch.no_grad():
+            logs, best = look(network, read_rows(network, rows, both_ways), places, targets)
         ends = np.cumsum([0, *counts])
         others = np.concatenate([[0], np.cumsum(~best)])[ends]  # up to each end, others were best
         greedy = (np.diff(others) == 0).tolist()
@@ -158,16 +164,14 @@ def _shared(window: Sequence[Asked], both_ways: bool) -> list[list[int]]:
     return groups
 
 
-@torch.no_grad()
-def _look(
-    network: Transformer, rows: Sequence[Asked], both_ways: bool, places: Longs, targets: Longs
+def look(
+    network: Transformer, hidden: Tensor, places: Longs, targets: Longs
 ) -> tuple[Floats, Bools]:
     """The log-probability of each target at its place of the stream; whether it is the likeliest.
 
     Scores are made in 32 bits whatever the network computes in, for some places at a time.
     """
-    device = network.tokens.weight.device
-    hidden = read_rows(network, rows, both_ways)
+    device = hidden.device
     distinct, which = np.unique(places, return_inverse=True)
     logs, best = np.empty(len(places)), np.empty(len(places), dtype=np.bool_)
     at_once = max(FEWEST, SCORES.get(device.type, SCORES["cpu"]) // network.config.vocabulary)

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from firth.errors import MismatchError, Misuse
-from firth.inference.score import Score, likelihoods, pseudo_likelihoods
+from firth.inference.pseudo import pseudo_likelihoods
+from firth.inference.score import Score, likelihoods
 from firth.metrics.bootstrap import Figure
 from firth.models.config import ModelConfig
 from firth.models.transformer import Transformer

@@ -18,8 +18,9 @@ from firth import Model
 from firth.adapt.adapted import apply
 from firth.errors import FirthError, MismatchError
 from firth.inference import rows
+from firth.inference.pseudo import pseudo_likelihoods
 from firth.inference.rows import ALIKE, Asked, scores
-from firth.inference.score import continuations, likelihoods, pseudo_likelihoods
+from firth.inference.score import continuations, likelihoods
 from firth.inference.windows import windows
 from firth.models.masks import Mask
 from firth.prompting import prompt

@@ -14,7 +14,8 @@ import pytest
 import torch
 
 from firth.evaluation import evaluate
-from firth.inference.score import continuations, likelihoods, pseudo_likelihoods
+from firth.inference.pseudo import pseudo_likelihoods
+from firth.inference.score import continuations, likelihoods
 from firth.models.formats.directory import read_network
 from firth.text.tokenizer import Tokenizer
 

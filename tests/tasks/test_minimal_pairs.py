@@ -13,7 +13,8 @@ import torch
 
 from firth import Model, evaluate, finetune, predict
 from firth.errors import InputError, MismatchError, Misuse
-from firth.inference.score import likelihoods, pseudo_likelihoods
+from firth.inference.pseudo import pseudo_likelihoods
+from firth.inference.score import likelihoods
 
 MakeModel = Callable[..., Model]
 PAIRS = [

@@ -18,7 +18,7 @@ import torch
 
 from firth import Model, evaluate
 from firth.errors import FirthError, InputError, MismatchError, Misuse
-from firth.inference.score import pseudo_likelihoods
+from firth.inference.pseudo import pseudo_likelihoods
 from firth.tasks import perplexity
 from firth.tasks.task import Facts
 from firth.text import encoding
