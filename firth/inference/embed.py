@@ -20,8 +20,10 @@ from torch import Tensor
 
 from firth.adapt.prompts import reading_room
 from firth.errors import FirthError, Misuse
+from firth.inference.batches import in_windows
 from firth.inference.embedder import Embedder
-from firth.models.masks import Mask, as_tensor
+from firth.models.journey import Fetched, as_tensor
+from firth.models.masks import Mask
 from firth.models.pooling import pool_stream
 from firth.text.readers import INVALID
 
@@ -58,16 +60,13 @@ class Flight:
 
     tokens: Tokens
     order: list[int]  # which text each row is the vector of
-    vectors: Tensor  # (texts with tokens, W)
-    arrived: torch.cuda.Event | None
+    vectors: Fetched  # (texts with tokens, W)
 
     def land(self) -> Vectors:
         """The vectors, once they are here."""
-        if self.arrived is not None:
-            self.arrived.synchronize()
-        rows = self.tokens.rows
-        values = np.zeros((len(rows), self.vectors.shape[1]), dtype=np.float32)
-        values[self.order] = self.vectors.numpy()
+        rows, vectors = self.tokens.rows, self.vectors.here().numpy()
+        values = np.zeros((len(rows), vectors.shape[1]), dtype=np.float32)
+        values[self.order] = vectors
         return Vectors(values, self.tokens.cut, sum(map(len, rows)))
 
 
@@ -101,16 +100,7 @@ def chunked(items: Iterable[Item], size: Callable[[Item], int]) -> Iterator[list
     >>> list(chunked(["ab", "c", "d" * CHARACTERS, "e"], len))[1]
     ['e']
     """
-    chunk: list[Item] = []
-    characters = 0
-    for item in items:
-        chunk.append(item)
-        characters += size(item)
-        if len(chunk) == ROWS or characters >= CHARACTERS:
-            yield chunk
-            chunk, characters = [], 0
-    if chunk:
-        yield chunk
+    return in_windows(items, size, CHARACTERS, ROWS)
 
 
 def embed_chunks(
@@ -168,13 +158,7 @@ def start(embedder: Embedder, tokens: Tokens) -> Flight:
                 parts.append(embedder.steps(pooled).float())
             order += rows
     vectors = torch.cat(parts) if parts else torch.empty(0, embedder.width, device=device)
-    if device.type != "cuda":
-        return Flight(tokens, order, vectors.cpu(), None)
-    here = torch.empty(vectors.shape, pin_memory=True)
-    here.copy_(vectors, non_blocking=True)
-    arrived = torch.cuda.Event()
-    arrived.record(torch.cuda.current_stream(device))
-    return Flight(tokens, order, here, arrived)
+    return Flight(tokens, order, Fetched(vectors))
 
 
 def encode_texts(embedder: Embedder, texts: Sequence[str]) -> Tokens:

@@ -18,10 +18,12 @@ import torch
 from firth.adapt.prompts import room
 from firth.draws import Bools, Floats, Longs
 from firth.errors import MismatchError
+from firth.inference.batches import in_windows
 from firth.inference.framing import given
 from firth.inference.rows import AHEAD, BATCH, Score, check_head, look
 from firth.inference.score import cannot_read_whole, check_room, in_groups
-from firth.models.masks import Mask, as_tensor
+from firth.models.journey import as_tensor
+from firth.models.masks import Mask
 from firth.models.transformer import Transformer
 from firth.text.tokenizer import Tokenizer
 
@@ -32,6 +34,11 @@ class Hiding(NamedTuple):
     row: Longs  # (L,) the text, with what stands around it
     places: Longs  # (C,)
     ends: Longs  # (C,) with each token, those up to here are hidden too
+
+    @property
+    def size(self) -> int:
+        """How many tokens are read for it."""
+        return len(self.row) * len(self.places)
 
 
 def pseudo_likelihoods(
@@ -71,23 +78,10 @@ def pseudo_likelihoods(
 
     found = (
         score
-        for window in _windows(hidings(), size * AHEAD)
+        for window in in_windows(hidings(), lambda one: one.size, size * AHEAD)
         for score in _answers(network, window, mask, size)
     )
     return _gathered(found, sizes)
-
-
-def _windows(hidings: Iterable[Hiding], most: int) -> Iterator[list[Hiding]]:
-    """As many as make about so many tokens."""
-    window: list[Hiding] = []
-    tokens = 0
-    for one in hidings:
-        window.append(one)
-        tokens += len(one.row) * len(one.places)
-        if tokens >= most:
-            yield window
-            window, tokens = [], 0
-    yield window
 
 
 def _answers(

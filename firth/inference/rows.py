@@ -20,7 +20,7 @@ from torch import Tensor
 
 from firth.draws import Bools, Floats, Longs
 from firth.errors import MismatchError
-from firth.inference.batches import by_length, not_numbers
+from firth.inference.batches import by_length, in_windows, not_numbers
 from firth.models.cache import Cache
 from firth.models.masks import Mask
 from firth.models.transformer import Transformer
@@ -86,7 +86,7 @@ def scores(
     """
     check_head(network)
     size = batch or BATCH.get(network.tokens.weight.device.type, BATCH["cpu"])
-    for window in _windows(asked, size * AHEAD):
+    for window in in_windows(asked, lambda one: one.size, size * AHEAD):
         yield from _answers(network, window, both_ways, size)
 
 
@@ -97,18 +97,6 @@ def check_head(network: Transformer) -> None:
             "This model has no language head: it predicts no tokens, so it has no opinion on how "
             "likely a text is. Take one that was pre-trained here or saved with its head."
         )
-
-
-def _windows(asked: Iterable[Asked], most: int) -> Iterator[list[Asked]]:
-    window: list[Asked] = []
-    tokens = 0
-    for one in asked:
-        window.append(one)
-        tokens += one.size
-        if tokens >= most:
-            yield window
-            window, tokens = [], 0
-    yield window
 
 
 def _answers(

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 
 from firth.adapt.prompts import reading_room, room_in
 from firth.errors import MismatchError
+from firth.inference.batches import in_windows
 from firth.inference.framing import given
 from firth.inference.rows import Asked, Ids, Score, scores
 from firth.models.transformer import Transformer
@@ -18,7 +19,7 @@ from firth.text.tokenizer import Tokenizer
 
 __all__ = ["Score", "continuations", "likelihoods"]
 
-TEXTS = 512  # that are tokenised together
+TEXTS, CHARACTERS = 512, 1 << 22  # that are tokenised together, at most
 
 
 # ---- what people ask ----------------------------------------------------------------------------
@@ -112,10 +113,4 @@ def _ids(tokenizer: Tokenizer, texts: Iterable[str]) -> Iterator[list[int]]:
 
 def in_groups(texts: Iterable[str]) -> Iterator[list[str]]:
     """A few hundred texts at a time."""
-    group: list[str] = []
-    for text in texts:
-        group.append(text)
-        if len(group) == TEXTS:
-            yield group
-            group = []
-    yield group
+    return in_windows(texts, len, CHARACTERS, TEXTS)

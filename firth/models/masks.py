@@ -18,23 +18,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from firth.models.journey import as_tensor
+
 Lengths = Sequence[int] | NDArray[np.int64]
 
 # Sequences at least this long, compared with the longest of their group, are padded up to it,
 CLOSE = 0.5
 # and all of them to the longest of all when that makes the stream no longer than this.
 LONGER = 1.5
-
-
-def as_tensor(
-    values: NDArray[Any] | None, device: torch.device, dtype: torch.dtype | None = None
-) -> Tensor:
-    """An array where the network is; nothing waits for its journey there."""
-    tensor = torch.from_numpy(np.ascontiguousarray(values))
-    tensor = tensor if dtype is None else tensor.to(dtype)
-    if device.type == "cuda":
-        return tensor.pin_memory().to(device, non_blocking=True)
-    return tensor.to(device)
 
 
 class _Take(torch.autograd.Function):

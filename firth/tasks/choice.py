@@ -13,8 +13,8 @@ from firth.draws import Floats
 from firth.metrics.bootstrap import Figure
 from firth.metrics.labels import accuracy
 from firth.models.config import ModelConfig
+from firth.models.journey import as_tensor
 from firth.models.labels import within
-from firth.models.masks import as_tensor
 from firth.models.transformer import Transformer
 from firth.objectives.batch import Batch
 from firth.tasks.classify import TINY

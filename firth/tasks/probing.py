@@ -19,8 +19,8 @@ import torch
 from numpy.typing import NDArray
 
 from firth.draws import Floats
+from firth.models.journey import as_tensor
 from firth.models.labels import LabelHead, pool
-from firth.models.masks import as_tensor
 from firth.models.transformer import Transformer
 from firth.tasks.running import in_batches
 from firth.tasks.task import Facts, Item, Task

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import torch
 from torch import Tensor
 
+from firth.models.journey import Fetched
 from firth.training.state import State
 
 RIGHT = " right"  # behind the name of a loss: the share that was predicted rightly
@@ -38,24 +38,8 @@ class Flight(NamedTuple):
     rate: float
     aside: bool
     sums: Sums
-    figures: Tensor  # (sums + 1,) behind them the norm of the gradient
-    arrived: torch.cuda.Event | None
+    figures: Fetched  # (sums + 1,) behind them the norm of the gradient
 
     def arrive(self) -> list[float]:
         """The figures, once they are here."""
-        if self.arrived is not None:
-            self.arrived.synchronize()
-        return list(self.figures.tolist())
-
-
-def depart(
-    state: State, progress: float, rate: float, aside: bool, sums: Sums, figures: Tensor
-) -> Flight:
-    """Let the figures of a step begin their journey."""
-    if not figures.is_cuda:
-        return Flight(state, progress, rate, aside, sums, figures, None)
-    here = torch.empty_like(figures, device="cpu", pin_memory=True)
-    here.copy_(figures, non_blocking=True)
-    arrived = torch.cuda.Event()
-    arrived.record()
-    return Flight(state, progress, rate, aside, sums, here, arrived)
+        return list(self.figures.here().tolist())

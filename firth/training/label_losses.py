@@ -12,8 +12,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy, mse_loss
 
+from firth.models.journey import as_tensor
 from firth.models.labels import within
-from firth.models.masks import as_tensor, take
+from firth.models.masks import take
 from firth.models.transformer import Transformer
 from firth.objectives.batch import Batch, Prediction
 

@@ -22,9 +22,10 @@ from torch import Tensor
 
 from firth.draws import derive_one
 from firth.errors import FirthError, StorageError
+from firth.models.journey import Fetched
 from firth.objectives.batch import Batch
 from firth.training.checkpoint import Checkpoint, Checkpoints
-from firth.training.flight import RIGHT, Flight, Sums, depart
+from firth.training.flight import RIGHT, Flight, Sums
 from firth.training.log import Log
 from firth.training.losses import Term, Trainee
 from firth.training.machine import autocast
@@ -151,7 +152,9 @@ class Loop:
         really = rate * state.slowed * settings.optimizer.rate
         before, self._flight = (
             self._flight,
-            depart(replace(state), self.progress(state), really, planned.aside, sums, figures),
+            Flight(
+                replace(state), self.progress(state), really, planned.aside, sums, Fetched(figures)
+            ),
         )
         if self.ahead:
             return before is None or self._land(before)

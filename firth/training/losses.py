@@ -19,7 +19,8 @@ from torch.nn.functional import cross_entropy as plain_cross_entropy
 from firth.draws import Floats, Longs, derive, uniform
 from firth.errors import Misuse
 from firth.models.heads import BoundaryHead, LanguageHead
-from firth.models.masks import Mask, as_tensor, take
+from firth.models.journey import as_tensor
+from firth.models.masks import Mask, take
 from firth.models.transformer import Transformer
 from firth.objectives.batch import Batch, Packed, Prediction
 from firth.objectives.replaced import replaced
