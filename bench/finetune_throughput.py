@@ -31,7 +31,7 @@ from firth.text.batches import Position
 from firth.training.log import Log
 from firth.training.loop import Hooks, Loop
 from firth.training.losses import Trainee
-from firth.training.machine import suited
+from firth.training.machine import prepare_network, suited
 from firth.training.optim import Optimizer
 from firth.training.settings import TuningSettings
 from firth.training.state import Planned
@@ -62,7 +62,9 @@ def main() -> None:
     print(f"{count} sequences, {real:,} tokens; padded to the longest of {size}: {asked:,}")
     check(texts[:4], labels[:4])
     settings = suited(
-        TuningSettings(steps=1 << 30).changed({"rate": RATE, "compile": options.compile}),
+        TuningSettings(steps=1 << 30).changed(
+            {"rate": RATE, "compile": options.compile, "record": options.record}
+        ),
         device.type,
     )
     with tempfile.TemporaryDirectory(prefix="firth-bench-") as folder:
@@ -79,7 +81,7 @@ def main() -> None:
             chosen = by_length if name == "by-length" else parts
             inputs = [padded([texts[i] for i in p], labels[p], device) for p in chosen]
             sides[name] = peer_epoch(inputs, device, compiled=PEERS[name])
-        found = in_turns(sides, device, warm=1, repeats=options.repeats)
+        found = in_turns(sides, device, warm=2, repeats=options.repeats)  # shapes are recorded
     rates = {name: real / took for name, took in found.items()}
     for name, rate in rates.items():
         print(f"{name:10} {rate:10,.0f} real tokens/s   {rates['firth'] / rate:5.2f}x")
@@ -138,8 +140,7 @@ def firth_epoch(
 ) -> Callable[[], object]:
     """All batches once, through Firth's loop."""
     network = opened()[1].to(device)
-    if settings.compile == "true":
-        network.compile_blocks()
+    prepare_network(network, settings)
     trainee = Trainee(network)
     run.mkdir()
     log = Log(run / "metrics.jsonl", 0, lambda kind, figures: None, lambda tokens, seconds: {})
@@ -230,6 +231,7 @@ def _options() -> argparse.Namespace:
     known = ", ".join((*PEERS, "trainer"))
     parser.add_argument("--peers", type=lambda text: text.split(","), help=f"some of {known}")
     parser.add_argument("--compile", default="auto", help="of Firth's blocks: auto, true or false")
+    parser.add_argument("--record", default="auto", help="of the same")
     return parser.parse_args()
 
 

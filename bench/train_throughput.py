@@ -40,7 +40,7 @@ from firth.text.tokenizer import Vocabulary
 from firth.training.log import Log
 from firth.training.loop import Hooks, Loop
 from firth.training.losses import Trainee
-from firth.training.machine import suited
+from firth.training.machine import prepare_network, suited
 from firth.training.optim import Optimizer, OptimizerConfig
 from firth.training.settings import Settings
 from firth.training.state import Planned
@@ -224,8 +224,7 @@ def firth_steps(
 ) -> Callable[[], object]:
     """So many steps of Firth's loop."""
     trainee = Trainee(network.to(device))
-    if device.type == "cuda":
-        network.compile_blocks()
+    prepare_network(network, settings)
     optimizer = Optimizer(trainee, settings.optimizer)
     run.mkdir()
     log = Log(run / "metrics.jsonl", 0, lambda kind, figures: None, lambda tokens, seconds: {})

@@ -23,7 +23,8 @@ from firth.errors import Misuse
 from firth.models.cache import Cache, Past, Prefix
 from firth.models.config import ModelConfig
 from firth.models.masks import Mask
-from firth.models.transformer import Stack, Transformer
+from firth.models.stack import Stack
+from firth.models.transformer import Transformer
 
 WHERE = ("encoder", "decoder", "cross")
 

@@ -13,7 +13,7 @@ import torch
 
 Work = Callable[[], object]
 
-PLAIN = 2  # times before work is recorded: for so few, recording would take longer than asking
+PLAIN = 1  # times before work is recorded: what it needs is there then
 
 
 class Replayed:

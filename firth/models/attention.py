@@ -68,11 +68,10 @@ def lower(
     `packed`: by variable-length kernels, where they can do it; `dense`: by explicit masks; `terms`
     will be added to scores.
     """
-    special = bias is not None or terms or dense or bool(past)
-    plain = not special and mask.pattern != "prefix"
+    plain = not terms and not dense and not past and mask.pattern != "prefix"
     if plain and not window and evenly(mask):
-        return Even(mask, mask)
-    if plain and packed:
+        return Even(mask, mask, bias)
+    if plain and packed and bias is None:
         return Packed(mask, mask, window)
     return Rows(mask, window, bias, dense, past)
 
@@ -101,17 +100,22 @@ def packs(device: torch.device, width: int) -> bool:
 class Even:
     """Sequences of one length, as the rows that they already are."""
 
-    def __init__(self, queries: Mask, keys: Mask) -> None:
+    def __init__(self, queries: Mask, keys: Mask, bias: Bias | None = None) -> None:
         # As text: then a compiler takes them for constants, and shapes stay simple.
         self.lengths = str(queries.longest), str(keys.longest)
         self.causal = queries is keys and queries.pattern == "causal"
+        self.scores: Tensor | None = None
+        if bias is not None:
+            place = torch.arange(keys.longest, device=keys.device)
+            allowed = place[:, None] >= place if self.causal else None
+            self.scores, self.causal = _hide(bias(place, place), allowed)[None], False
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, how: How) -> Tensor:
         queries, keys = (int(length) for length in self.lengths)
         q, k = q.to(v.dtype), k.to(v.dtype)  # a norm of queries and keys gives single precision
         q = q.unflatten(0, (-1, queries))  # (G, L, H, D)
         k, v = k.unflatten(0, (-1, keys)), v.unflatten(0, (-1, keys))
-        return _softmax(q, k, v, None, how, self.causal).flatten(0, 1)
+        return _softmax(q, k, v, self.scores, how, self.causal).flatten(0, 1)
 
 
 class Packed:
@@ -120,7 +124,7 @@ class Packed:
     def __init__(self, queries: Mask, keys: Mask, window: int) -> None:
         self.starts = queries.starts, keys.starts
         # No sequence is longer; of few different bounds, one compiled block serves many batches.
-        self.longest = _power_of_two(queries.longest), _power_of_two(keys.longest)
+        self.longest = power_of_two(queries.longest), power_of_two(keys.longest)
         self.causal = queries is keys and queries.pattern == "causal"
         self.window = (window, 0 if self.causal else window) if window else (None, None)
 
@@ -143,10 +147,10 @@ class Packed:
         return out
 
 
-def _power_of_two(number: int) -> int:
+def power_of_two(number: int) -> int:
     """The next one up.
 
-    >>> _power_of_two(100), _power_of_two(128)
+    >>> power_of_two(100), power_of_two(128)
     (128, 128)
     """
     return 1 << max(0, number - 1).bit_length()

@@ -33,9 +33,16 @@ class Prefix:
 class Slot:
     """What one layer keeps: B sequences of at most T tokens."""
 
-    keys: Tensor  # (B, T, K, D)
-    values: Tensor  # (B, T, K, D)
+    pairs: Tensor  # (B, T, 2, K, D) a key and a value of each
     memory: tuple[Tensor, Tensor] | None = None  # keys and values of the encoder's output
+
+    @property
+    def keys(self) -> Tensor:
+        return self.pairs[:, :, 0]  # (B, T, K, D)
+
+    @property
+    def values(self) -> Tensor:
+        return self.pairs[:, :, 1]  # (B, T, K, D)
 
 
 @dataclass
@@ -43,15 +50,13 @@ class Step:
     """Where the new tokens of a step go in one slot."""
 
     slot: Slot
-    owners: Tensor  # (N,) the row of each token
-    places: Tensor  # (N,) its place in the row
+    places: Tensor  # (N,) where each stands in the slot's rows, end to end
     fresh: bool  # nothing was kept before
 
     def keep(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         """Keep new keys and values (N, K, D), and give all that the step may look at."""
-        slot = self.slot
-        slot.keys[self.owners, self.places] = k.detach().to(slot.keys.dtype)
-        slot.values[self.owners, self.places] = v.detach().to(slot.values.dtype)
+        slot, pairs = self.slot, torch.stack((k.detach(), v.detach()), dim=1)  # (N, 2, K, D)
+        slot.pairs.flatten(0, 1).index_copy_(0, self.places, pairs.to(slot.pairs.dtype))
         return (k, v) if self.fresh else (slot.keys, slot.values)
 
 
@@ -63,7 +68,7 @@ class Cache:
     what is learned to stand before every sequence makes it longer, before the first step.
     """
 
-    kept: Tensor  # (2, layers, B, T, K, D) keys and values, of which `slots` are views
+    kept: Tensor  # (layers, B, T, 2, K, D) keys and values, of which `slots` are views
     lengths: Tensor  # (B,) tokens kept of each sequence
     slots: list[Slot] = field(default_factory=list)
     used: int = 0  # no sequence has more; 0: nothing is kept yet
@@ -84,23 +89,23 @@ class Cache:
     ) -> Cache:
         """Room for so many sequences of so many tokens."""
         layers = config.decoder_layers or config.layers
-        shape = (2, layers, batch, context, config.kv_heads, config.head_width)
+        shape = (layers, batch, context, 2, config.kv_heads, config.head_width)
         kept = torch.zeros(shape, device=device, dtype=dtype)
         return cls(kept, torch.zeros(batch, dtype=torch.long, device=device))
 
     def __post_init__(self) -> None:
-        self.slots = self.slots or [Slot(*pair) for pair in zip(*self.kept, strict=True)]
+        self.slots = self.slots or [Slot(pairs) for pairs in self.kept]
 
     def _hold(self, kept: Tensor) -> None:
         """Go on with other keys and values."""
         self.kept = kept
-        for slot, keys, values in zip(self.slots, *kept, strict=True):
-            slot.keys, slot.values = keys, values
+        for slot, pairs in zip(self.slots, kept, strict=True):
+            slot.pairs = pairs
 
     @property
     def room(self) -> int:
         """How many tokens of a sequence can be kept."""
-        return self.kept.shape[3]
+        return self.kept.shape[2]
 
     def looked_at(self, more: int) -> int:
         """How many places of each sequence a step of so many tokens looks at."""
@@ -108,7 +113,7 @@ class Cache:
 
     def widen(self, more: int) -> None:
         """Make room for so many more tokens of each sequence."""
-        self._hold(pad(self.kept, (0, 0, 0, 0, 0, more)))
+        self._hold(pad(self.kept, (0, 0, 0, 0, 0, 0, 0, more)))
 
     def begin(self, prefix: Prefix) -> None:
         """Let learned keys and values be the first tokens of every sequence."""
@@ -121,11 +126,12 @@ class Cache:
 
     def steps(self, mask: Mask, places: Tensor) -> list[Step]:
         """Where the tokens of a step go, layer by layer."""
-        return [Step(slot, mask.owners, places, fresh=not self.used) for slot in self.slots]
+        where = mask.owners * self.room + places
+        return [Step(slot, where, fresh=not self.used) for slot in self.slots]
 
     def spread(self, count: int) -> None:
         """Let each sequence go on in so many ways, side by side."""
-        self._hold(self.kept.repeat_interleave(count, 2))
+        self._hold(self.kept.repeat_interleave(count, 1))
         self.lengths = self.lengths.repeat_interleave(count)
         self.shares *= count
 
@@ -144,17 +150,17 @@ class Cache:
         What stands before the place `since` is known to be the same and stays. Behind an encoder,
         a sequence moves only among those of its source, so what is kept of that stays too.
         """
-        moved = self.kept[:, :, :, since : self.used]
+        moved = self.kept[:, :, since : self.used]
         # A GPU does all layers at once: asking for each would take longer than copying it.
-        for part in [moved] if moved.is_cuda else moved.flatten(0, 1):
-            part.copy_(part.index_select(-4, rows))
+        for part in [moved] if moved.is_cuda else moved:
+            part.copy_(part.index_select(-5, rows))
         self.lengths.copy_(self.lengths[rows])
 
     def keep(self, sources: Sequence[int]) -> None:
         """Go on with the sequences of these sources alone."""
         first = torch.tensor(sources, device=self.lengths.device) * self.shares
         rows = (first[:, None] + torch.arange(self.shares, device=first.device)).flatten()
-        self._hold(self.kept[:, :, rows])
+        self._hold(self.kept[:, rows])
         self.lengths = self.lengths[rows]
         if self.memory is None:
             return

@@ -6,6 +6,7 @@ N  tokens     D  width of a head     H  heads     Q, L  places of queries and ke
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -68,7 +69,25 @@ class RelativeBias(nn.Module):
     def forward(self, queries: Tensor, keys: Tensor) -> Tensor:
         """(…, Q) and (…, L) places -> (…, H, Q, L)."""
         bucket = self.bucket(keys.unsqueeze(-2) - queries.unsqueeze(-1))
-        return self.weight[bucket].movedim(-1, -3)
+        chosen: Tensor = _Chosen.apply(self.weight, bucket)  # type: ignore[no-untyped-call]
+        return chosen.movedim(-1, -3).contiguous()  # fast kernels ask for that
+
+
+class _Chosen(torch.autograd.Function):
+    """Rows of a small table, each many times: the gradient is a product, torch would add them up
+    one after the other."""
+
+    @staticmethod
+    def forward(ctx: Any, table: Tensor, chosen: Tensor) -> Tensor:
+        ctx.save_for_backward(chosen)
+        ctx.rows = len(table)
+        return table[chosen]
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        [chosen], gradient = ctx.saved_tensors, gradients[0].flatten(0, -2)
+        which = chosen.flatten() == torch.arange(ctx.rows, device=chosen.device)[:, None]
+        return which.to(gradient.dtype) @ gradient, None
 
 
 class Disentangled(nn.Module):

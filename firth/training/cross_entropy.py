@@ -19,8 +19,8 @@ from torch.nn.functional import pad
 
 from firth.training.fused_scores import score_in_place
 
-SCORES = {"cpu": 1 << 24, "cuda": 1 << 29}  # numbers held at a time
-ALIGNED = {"cpu": 1, "cuda": 64}  # the vocabulary is padded to a multiple of this
+SCORES = {"cpu": 1 << 24, "cuda": 5 << 27}  # numbers held at a time
+ALIGNED = {"cpu": 1, "cuda": 64}  # the vocabulary is padded to a multiple of this, and rows cut
 
 Scored = tuple[Tensor, Tensor, Tensor | None]  # loss, how many are right, gradient (R, V)
 
@@ -46,7 +46,7 @@ class _CrossEntropy(torch.autograd.Function):
                 torch.zeros(w.shape, dtype=wide, device=device) if wants else None,
                 torch.zeros_like(shift, dtype=wide) if wants and shift is not None else None,
             )
-            rows, score = max(1, SCORES[device.type] // len(w)), _scoring(device.type)
+            rows, score = _rows(len(h), len(w), device.type), _scoring(device.type)
             for begin in range(0, len(h), rows):
                 some = slice(begin, begin + rows)
                 lost, found, shares = score(h[some] @ w.t(), shift, targets[some], words, wants)
@@ -69,6 +69,17 @@ class _CrossEntropy(torch.autograd.Function):
             None if bias is None else bias[:words].mul_(scale),
             None,
         )
+
+
+def _rows(positions: int, words: int, device: str) -> int:
+    """How many positions are scored at a time: all parts have about as many.
+
+    >>> _rows(32_768, 50_304, "cuda"), _rows(5, 1 << 30, "cpu"), _rows(0, 7, "cpu")
+    (10944, 1, 1)
+    """
+    parts = max(1, -(-positions * words // SCORES[device]))
+    most, step = max(1, -(-positions // parts)), ALIGNED[device]
+    return -(-most // step) * step
 
 
 def _add(

@@ -107,15 +107,21 @@ class Loop:
         self.learner.train()  # a model that was opened is at rest, without dropout
         if self.state.step == 0:
             self.checkpoint()  # a run that goes astray at once needs a place to return to
-        with self._signals():
-            while not self.finished:
-                for planned in self.plan(self.state, self.progress):
-                    if not self._learn(planned) or not self._after_step():
-                        break  # back at an earlier checkpoint: the plan begins anew
-                    if self.finished:
-                        break
+        try:
+            with self._signals():
+                self._go_on()
+        finally:
+            self.learner.stop_recording()
         if self._kept != self.state.step:
             self.checkpoint(final=True)
+
+    def _go_on(self) -> None:
+        while not self.finished:
+            for planned in self.plan(self.state, self.progress):
+                if not self._learn(planned) or not self._after_step():
+                    break  # back at an earlier checkpoint: the plan begins anew
+                if self.finished:
+                    break
 
     @property
     def finished(self) -> bool:
@@ -216,6 +222,7 @@ class Loop:
 
     def _halve(self, batch: Batch, error: BaseException) -> None:
         """Out of memory: compute half as many tokens at once from now on."""
+        self.learner.stop_recording()  # what is noted holds memory
         size, longest = batch.tokens, int(batch.inputs.lengths.max())
         if self.device.type == "cuda":
             torch.cuda.empty_cache()

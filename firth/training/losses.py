@@ -131,6 +131,10 @@ class Trainee(nn.Module):
             teacher.to(*arguments, **options)
         return super().to(*arguments, **options)
 
+    def stop_recording(self) -> None:
+        """Give back what a GPU has noted of the network; from now on it is told each step anew."""
+        self.network.record_blocks(False)
+
     @property
     def device(self) -> torch.device:
         """Where the network is."""

@@ -36,7 +36,7 @@ def suited(settings: Kind, device: str) -> Kind:
     """The settings with what is best here in place of `auto`.
 
     Half precision where the machine is faster in it; a compiler where a run on a GPU is long enough
-    for it to pay.
+    for it to pay; blocks that are recorded on every GPU.
     """
     if settings.precision == "auto":
         amx = getattr(torch.cpu, "_is_amx_tile_supported", lambda: False)
@@ -45,6 +45,8 @@ def suited(settings: Kind, device: str) -> Kind:
     if settings.compile == "auto":
         long = settings.steps >= LONG_STEPS or settings.tokens or settings.minutes >= LONG_MINUTES
         settings = replace(settings, compile="true" if device == "cuda" and long else "false")
+    if settings.record == "auto":
+        settings = replace(settings, record="true" if device == "cuda" else "false")
     return settings
 
 
@@ -59,6 +61,8 @@ def prepare_network(network: Transformer, settings: Settings) -> None:
         network.checkpoint_activations()
     if settings.compile == "true":
         network.compile_blocks()
+    if settings.record == "true":
+        network.record_blocks()
 
 
 def forget_memory(device: torch.device) -> None:

@@ -37,6 +37,7 @@ class Settings:
     floor: float = 0.0  # what is left of the rate at the end
     precision: str = "auto"  # bf16, fp32; auto: bf16 where the machine computes faster in it
     compile: str = "auto"  # true, false: let torch.compile fuse the blocks; auto: on long GPU runs
+    record: str = "auto"  # true, false: tell a GPU only once what blocks compute; auto: do
     recompute: bool = False  # keep fewer activations and compute them again
     validate_every: float = 0.1  # the part of the run between two validations
     validate_tokens: int = 32_768  # text of a validation
@@ -57,8 +58,9 @@ class Settings:
             raise Misuse(f"There is no schedule {self.schedule!r}; choose one of {known}.")
         if self.precision not in ("auto", "bf16", "fp32"):
             raise Misuse(f"precision is auto, bf16 or fp32, not {self.precision!r}.")
-        if self.compile not in ("auto", "true", "false"):
-            raise Misuse(f"compile is auto, true or false, not {self.compile!r}.")
+        for name in ("compile", "record"):
+            if getattr(self, name) not in ("auto", "true", "false"):
+                raise Misuse(f"{name} is auto, true or false, not {getattr(self, name)!r}.")
         if self.track not in ("", "tensorboard"):
             raise Misuse(f"track is tensorboard or nothing, not {self.track!r}.")
         if not 0 < self.validate_every <= 1:

@@ -10,7 +10,8 @@ from firth.models.config import ModelConfig
 from firth.models.initial import initialise
 from firth.models.masks import Mask
 from firth.models.positions import sinusoids
-from firth.models.transformer import Block, Transformer
+from firth.models.stack import Block
+from firth.models.transformer import Transformer
 
 WIDTH, HEADS, INNER, LAYERS = 32, 4, 64, 3
 SOURCES, TARGETS = [7, 3, 10], [5, 9, 1]
