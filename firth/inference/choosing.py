@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import cross_entropy
 
 from firth.draws import derive, uniform
 from firth.inference.batches import not_numbers
@@ -111,9 +112,9 @@ class Choosing:
         else:
             drawn = self.draws.index_select(1, self.place).squeeze(1)
             token = draw(narrow(scores, self.settings), drawn)
-        likely = logits.gather(1, token[:, None]).squeeze(1) - logits.logsumexp(-1)
+        surprise = cross_entropy(logits, token, reduction="none")  # (B,)
         going = self.ended == OPEN
-        self.sums += likely.double().where(going, 0.0)
+        self.sums -= surprise.where(going, 0.0)
         self.sizes += going
         self.tokens.index_copy_(1, self.place, token[:, None])
         self.place += 1

@@ -217,7 +217,9 @@ class Cached:
         step = torch.arange(mask.longest, device=mask.device)
         queries = cache.lengths[:, None] + step  # (B, Q) their places
         keys = torch.arange(self.length, device=mask.device)
-        prefix = (cache.lengths + mask.prefix)[:, None, None]
+        prefix = None  # nothing new sees what comes behind it
+        if mask.pattern != "causal":
+            prefix = (cache.lengths + mask.prefix)[:, None, None]
         allowed = seen(queries[..., None], keys, prefix, window)  # (B, Q, T)
         # As numbers: else every layer would make them of the truths.
         added = cache.kept.new_zeros(1) if bias is None else bias(queries, keys)

@@ -177,5 +177,5 @@ class Cache:
 
     def advance(self, mask: Mask) -> None:
         """Count the tokens of a step as kept."""
-        self.lengths += mask.starts.diff()
+        self.lengths += mask.sizes
         self.used += mask.longest

@@ -101,6 +101,11 @@ class Mask:
         return self._tensor(np.concatenate([[0], np.cumsum(self.lengths)]), torch.int32)
 
     @cached_property
+    def sizes(self) -> Tensor:
+        """The length of each sequence."""  # (S,)
+        return self._tensor(self.lengths)
+
+    @cached_property
     def owners(self) -> Tensor:
         """The sequence of each token."""  # (N,)
         return self._tensor(np.repeat(np.arange(len(self)), self.lengths))
@@ -169,9 +174,11 @@ class Mask:
         )
 
 
-def seen(queries: Tensor, keys: Tensor, prefix: Tensor, window: int) -> Tensor:
+def seen(queries: Tensor, keys: Tensor, prefix: Tensor | None, window: int) -> Tensor:
     """Whether a query's place may attend to a key's place; the arguments broadcast."""
-    allowed = (keys <= queries) | ((keys < prefix) & (queries < prefix))
+    allowed = keys <= queries
+    if prefix is not None:
+        allowed = allowed | ((keys < prefix) & (queries < prefix))
     return allowed & ((queries - keys).abs() <= window) if window else allowed
 
 
@@ -231,7 +238,7 @@ class Group:
             return None if self.even else self.seen_by_all(past)[:, None]
         queries = keys[past:, None]
         if mask.pattern == "causal":
-            return seen(queries, keys, keys.new_zeros(1, 1, 1), window)
+            return seen(queries, keys, None, window)[None]
         prefix = mask.prefix[mask._tensor(self.sequences)][:, None, None]
         return seen(queries, keys, prefix, window)  # padding sees at least itself
 

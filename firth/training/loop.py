@@ -215,6 +215,7 @@ class Loop:
                 sums[name] = sums.get(name, 0) + term.sum.detach()
                 rights[name] = rights.get(name, 0) + term.right
                 weights[name] = term.weight
+            del terms, term, loss  # a GPU records nothing while a gradient could still be asked for
         hits = {f"{name}{RIGHT}": right for name, right in rights.items()}
         return Sums(sums | hits, counts, weights)
 
