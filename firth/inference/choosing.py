@@ -21,6 +21,7 @@ from firth.inference.replay import Replayed
 from firth.inference.settings import Generation
 from firth.inference.writing import Prompts, Writer
 from firth.models.transformer import Transformer
+from firth.native.decoder import Choice
 
 # Seeing whether texts have ended waits for a GPU: it is done only every so many steps there.
 LOOK = {"cuda": 8}
@@ -83,21 +84,34 @@ class Choosing:
         return self.at == self.most or not self.alive
 
     @torch.inference_mode()
-    def step(self) -> Tensor:
-        """Choose the next token of each text that is still held."""  # (B,)
+    def step(self, most: int = 1) -> Tensor:
+        """Choose the next token of each text that is still held, or up to so many; the last."""
+        plain = not self.settings.remembers and self.stops is None
+        if plain and self.draws is None and self.writer.is_native:
+            self.at += self.writer.choose(self._choice(), most)
+            return self._go_on(self.tokens[:, self.at - 1])
         self.at += 1
-        at_once = self._whole.records and not self.settings.remembers and self.stops is None
-        if at_once and self.at < self.most:
+        if plain and self._whole.records and self.at < self.most:
             self.writer.replay(self._whole, self._choose_and_see)
             token = self.tokens[:, self.at - 1]
             self._drop()
             return token
-        token = self._choose()
+        return self._go_on(self._choose())
+
+    def _go_on(self, token: Tensor) -> Tensor:
+        """See the tokens that were chosen, of the texts that are still held then."""  # (B,)
         if self.at < self.most:
             rows = self._drop()
             if self.alive:
                 self.writer.write(token[rows], self.ended != OPEN)
         return token
+
+    def _choice(self) -> Choice:
+        """Where C notes what it chooses."""
+        names = ("tokens", "sums", "sizes", "ended", "place", "room")
+        places = {name: getattr(self, name).data_ptr() for name in names}
+        end, words = -1 if self.end is None else self.end, self.writer.logits.shape[1]
+        return Choice(**places, most=self.most, words=words, end=end)
 
     def _choose_and_see(self) -> None:
         self.writer.note(self._choose(), self.ended != OPEN)

@@ -12,6 +12,8 @@ from firth.inference.settings import Generation
 from firth.inference.writing import Prompts
 from firth.models.transformer import Transformer
 
+AT_ONCE = 16  # tokens that are chosen without a word between: Ctrl-C waits for them
+
 
 def generate(
     network: Transformer,
@@ -41,7 +43,7 @@ def generate(
         network, prompts, settings, end=end, room=fits, numbers=numbers, stops=stops
     )
     while not choosing.done:
-        choosing.step()
+        choosing.step(AT_ONCE)
     return choosing.written()
 
 

@@ -21,6 +21,7 @@ from firth.inference.settings import Generation
 from firth.models.cache import Cache
 from firth.models.masks import Mask
 from firth.models.transformer import Transformer
+from firth.native.decoder import Choice, native
 
 # Where steps are replayed, they look at a multiple of so many places: many have the same shapes.
 STRIDE = {"cuda": 128}
@@ -51,6 +52,7 @@ class Writer:
         self._tokens = torch.zeros(texts, dtype=torch.long, device=device)
         self._ended = torch.zeros(texts, dtype=torch.long, device=device)
         self._step = Replayed(device)
+        self._native = native(self.network, self.cache)
 
     def write(self, tokens: Tensor, ended: Tensor) -> None:
         """Write one more token of each text, and see what comes next; not of those that ended."""
@@ -68,8 +70,24 @@ class Writer:
         """Let the network see the tokens that were noted; what comes next is in `logits`."""
         # What has ended and is still held writes over its last place: it may have no other.
         self.cache.lengths -= self._ended
+        if self._native is not None:
+            self._native.step(self._tokens, self.cache, self.logits)
+            self.cache.advance(self._mask)
+            return
         hidden = self.network(self._tokens, self._mask, cache=self.cache)
         self.logits.copy_(self.network.logits(hidden))
+
+    @property
+    def is_native(self) -> bool:
+        """Whether the steps are those of `firth.native`."""
+        return self._native is not None
+
+    def choose(self, choice: Choice, most: int) -> int:
+        """Let the likeliest tokens be the next, up to so many; all but the last are seen."""
+        assert self._native is not None
+        count = self._native.write(self._tokens, self.cache, self.logits, choice, most)
+        self.cache.used += count - 1
+        return count
 
     def replay(self, step: Replayed, work: Work) -> None:
         """Do work that sees one more token of each text."""

@@ -25,10 +25,15 @@ def sinusoids(places: Tensor, width: int) -> Tensor:
     return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1)[:, :width]
 
 
+def rotary_frequencies(head_width: int, theta: float, device: torch.device) -> Tensor:
+    """By how much each pair of numbers is turned from one place to the next."""  # (D / 2,)
+    steps = torch.arange(0, head_width, 2, dtype=torch.float, device=device)
+    return 1.0 / (theta ** (steps / head_width))
+
+
 def rotary_angles(places: Tensor, head_width: int, theta: float) -> Angles:
     """The angles by which queries and keys are turned (Su et al. 2021)."""
-    steps = torch.arange(0, head_width, 2, dtype=torch.float, device=places.device)
-    frequencies = 1.0 / (theta ** (steps / head_width))
+    frequencies = rotary_frequencies(head_width, theta, places.device)
     angles = (places[:, None].float() * frequencies)[:, None]  # (N, 1, D / 2)
     return angles.cos(), angles.sin()
 

@@ -1,0 +1,175 @@
+"""A step in C gives what the network gives."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from firth.inference.generate import generate
+from firth.inference.settings import Generation
+from firth.inference.writing import Writer
+from firth.models.cache import Cache
+from firth.models.config import ModelConfig
+from firth.models.int8 import to_int8
+from firth.models.transformer import Transformer
+from firth.native import decoder, library
+from firth.native.decoder import ROWS, can_step
+from tests.models.small import KINDS, LLAMA, PRE, ROTARY, build, small
+
+needs_compiler = pytest.mark.skipif(library.library() is None, reason="There is no C compiler.")
+PROMPTS = [[5, 9, 14, 3, 27, 8], [31], [7, 7, 12, 30]]
+MORE: dict[str, ModelConfig] = {
+    "post": small("decoder", norm_place="post", activation="relu", head_bias="trained"),
+    "both": small(
+        "decoder", **{**LLAMA, **ROTARY, "norm_place": "both", "activation": "gelu-tanh"}
+    ),
+    "gemma": small(
+        "decoder",
+        **{**LLAMA, **ROTARY, "norm": "rms-plus-one"},
+        embedding_scale=True,
+        head_width=8,
+        head_scale=True,
+    ),
+    "shared": small("decoder", **PRE, shared=True, positions="none", qkv_bias=False, gated=True),
+    "local": small("decoder", **LLAMA, **ROTARY, window=2, windowed=(1,), local_theta=50.0),
+    "odd": small("decoder", **PRE, vocabulary=37, inner=23, position_offset=2, context=40),
+}
+KNOWN = {name: KINDS[name] for name in ("gpt2", "llama", "windowed", "wide-heads")} | MORE
+
+
+def written(network: Transformer, monkeypatch: pytest.MonkeyPatch, native: bool) -> Any:
+    """Tokens and their likelihoods, of several methods."""
+    monkeypatch.setenv(library.OFF, "1" if native else "0")
+    ways = (
+        Generation(max_new_tokens=20),
+        Generation(max_new_tokens=20, method="beam", beams=2),
+        Generation(max_new_tokens=20, method="sample", n=2, seed=4),
+    )
+    found = [generate(network, PROMPTS, way, end=2) for way in ways]
+    return [[(text.tokens, text.logprob) for text in texts] for some in found for texts in some]
+
+
+@needs_compiler
+@pytest.mark.parametrize("int8", [False, True])
+@pytest.mark.parametrize("kind", KNOWN)
+def test_it_writes_what_torch_writes(
+    kind: str, int8: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    network = build(KNOWN[kind])
+    network = to_int8(network) if int8 else network.eval()
+    right = written(network, monkeypatch, native=False)
+    steps: list[int] = []
+    plain = decoder.Native.step
+
+    def counted(self: decoder.Native, *given: Any) -> None:
+        steps.append(1)
+        plain(self, *given)
+
+    monkeypatch.setattr(decoder.Native, "step", counted)
+    said = written(network, monkeypatch, native=True)
+    assert len(steps) >= 20
+    for one, two in zip(right, said, strict=True):
+        assert [tokens for tokens, _ in one] == [tokens for tokens, _ in two]
+        loose = 1e-2 if int8 else 1e-4  # in C, what int8 weights are multiplied with is not rounded
+        assert [p for _, p in one] == pytest.approx([p for _, p in two], abs=loose)
+
+
+@needs_compiler
+@pytest.mark.parametrize("seed", range(6))
+def test_texts_end_where_torch_ends_them(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With an end token that comes often, little room for some, and more texts than one call has."""
+    torch.manual_seed(seed)
+    network = build(MORE["odd"]).eval()
+    with torch.no_grad():
+        network.tokens.weight.normal_(0, 0.6)
+    prompts = [torch.randint(3, 37, (n,)).tolist() for n in (1, 4, 2, 7, 3, 3, 5, 2, 6, 1)]
+    room = [1, 25, 2, 25, 25, 9, 3, 20, 25, 17]
+    found, ended = [], set()
+    for native in ("0", "1"):
+        monkeypatch.setenv(library.OFF, native)
+        for end in range(12):
+            some = generate(network, prompts, Generation(max_new_tokens=25), end=end, room=room)
+            found.append([(text.tokens, text.ended) for [text] in some])
+            ended |= {text.ended for [text] in some}
+    assert found[:12] == found[12:]
+    assert ended == {"end", "length"}
+
+
+@needs_compiler
+@pytest.mark.parametrize("threads", [1, 2, 5])
+def test_threads_make_no_difference(threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    network = build(KNOWN["llama"]).eval()
+    before = torch.get_num_threads()
+    right = written(network, monkeypatch, native=False)
+    try:
+        torch.set_num_threads(threads)
+        for _ in range(5):
+            said = written(network, monkeypatch, native=True)
+            assert [[t for t, _ in one] for one in said] == [[t for t, _ in one] for one in right]
+    finally:
+        torch.set_num_threads(before)
+
+
+@needs_compiler
+def test_not_a_number_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    network = build(KNOWN["gpt2"]).eval()
+    last: Any = network.stack.blocks[1]
+    with torch.no_grad():
+        last.feed_forward.down.weight[3, 4] = float("nan")
+    scores = Writer(network, [[3]], Generation(max_new_tokens=3), [3])
+    scores.write(torch.tensor([4]), torch.tensor([False]))
+    assert scores._native is not None
+    assert scores.logits.isnan().any()
+
+
+def test_what_it_does_not_know_is_left_to_torch() -> None:
+    gpt2 = build(KINDS["gpt2"])
+    assert can_step(gpt2, 1)
+    assert not can_step(gpt2, ROWS + 1)
+    for kind in ("bert", "t5", "biased"):
+        assert not can_step(build(KINDS[kind]), 1)
+    assert not can_step(build(KINDS["gpt2"], dtype=torch.float64), 1)
+    assert not can_step(build(replace(KINDS["gpt2"], segments=2)), 1)
+    gpt2.stack.blocks[0].register_forward_hook(lambda *given: None)
+    assert not can_step(gpt2, 1)
+    other = build(KINDS["gpt2"])
+    first: Any = other.stack.blocks[0]
+    first.attention.output = nn.Sequential(nn.Linear(16, 16))
+    assert not can_step(other, 1)
+
+
+@pytest.mark.parametrize("compiler", [None, "/bin/false", "/nowhere/cc"])
+def test_without_a_compiler_torch_does_it(
+    compiler: str | None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(shutil, "which", lambda name: compiler)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    library._library.cache_clear()
+    try:
+        network = build(KNOWN["gpt2"]).eval()
+        assert decoder.native(network, Cache.empty(network.config, 1, 8)) is None
+        assert generate(network, PROMPTS, Generation(max_new_tokens=4), end=None)
+    finally:
+        library._library.cache_clear()
+
+
+@needs_compiler
+def test_it_is_compiled_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    library._library.cache_clear()
+    try:
+        assert library.library() is not None
+        [made] = (tmp_path / "firth").iterdir()
+        library._library.cache_clear()
+        when = made.stat().st_mtime_ns
+        assert library.library() is not None
+        assert [*(tmp_path / "firth").iterdir()] == [made]
+        assert made.stat().st_mtime_ns == when
+    finally:
+        library._library.cache_clear()
