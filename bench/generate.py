@@ -3,9 +3,9 @@
 Both sides have the same random weights, read the same prompts of unequal lengths, and write the
 same number of tokens: greedily, or with beams, with no token that ends a text. The peer pads its
 prompts on the left and keeps its usual (growing) cache, eager; Firth is `firth.inference.generate`,
-whose step is replayed as a CUDA graph on a GPU. In fp32 both must write the same tokens; that is
-checked first. In bf16 and with int8 weights the share of equal tokens is printed: random weights
-make near ties, which rounding decides.
+whose step is replayed as a CUDA graph on a GPU, and is C on a CPU, compiled before it is timed. In
+fp32 both must write the same tokens; that is checked first. In bf16 and with int8 weights the share
+of equal tokens is printed: random weights make near ties, which rounding decides.
 
     python bench/generate.py                  # the GPU where there is one
     python bench/generate.py --device cpu

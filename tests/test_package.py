@@ -63,7 +63,7 @@ FLOORS = [
     ("model", "runs"),
     ("tasks",),
     ("inference",),
-    ("training", "adapt"),
+    ("training", "adapt", "native"),
     ("text", "objectives", "models", "metrics"),
     ("workers", "streams", "files", "draws", "errors"),
 ]

@@ -50,6 +50,11 @@ class Recorder:
         self._pool: Any = None
         self._open: weakref.ref[Any] | None = None  # what is computed and waits for its gradient
 
+    @property
+    def holds(self) -> bool:
+        """Whether anything is recorded."""
+        return bool(self._tapes)
+
     def __deepcopy__(self, memo: object) -> Recorder:
         return Recorder()
 

@@ -66,6 +66,7 @@ typedef struct {
 
 /* --- arithmetic ------------------------------------------------------------------------------- */
 
+/* e^x: the nearest power of two, and a polynomial (Cephes' coefficients) for what is left. */
 static inline float fast_exp(float x) {
     x = x < -87.0f ? -87.0f : x > 88.0f ? 88.0f : x;
     float n = rintf(x * 1.44269504088896341f);

@@ -191,7 +191,8 @@ class Loop:
                 if not _is_memory(error):
                     raise
                 self.optimizer.zero()
-                self._halve(batch, error)
+                if not self.learner.stop_recording():  # what is noted holds memory
+                    self._halve(batch, error)
 
     def _accumulate(self, batch: Batch) -> Sums:
         counts = self.learner.counts(batch)
@@ -223,7 +224,6 @@ class Loop:
 
     def _halve(self, batch: Batch, error: BaseException) -> None:
         """Out of memory: compute half as many tokens at once from now on."""
-        self.learner.stop_recording()  # what is noted holds memory
         size, longest = batch.tokens, int(batch.inputs.lengths.max())
         if self.device.type == "cuda":
             torch.cuda.empty_cache()

@@ -131,9 +131,9 @@ class Trainee(nn.Module):
             teacher.to(*arguments, **options)
         return super().to(*arguments, **options)
 
-    def stop_recording(self) -> None:
-        """Give back what a GPU has noted of the network; from now on it is told each step anew."""
-        self.network.record_blocks(False)
+    def stop_recording(self) -> bool:
+        """Give back what a GPU has noted, and note no more; whether there was anything."""
+        return self.network.forget_recordings()
 
     @property
     def device(self) -> torch.device:

@@ -83,7 +83,7 @@ def test_it_writes_what_torch_writes(
 @needs_compiler
 @pytest.mark.parametrize("seed", range(6))
 def test_texts_end_where_torch_ends_them(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With an end token that comes often, little room for some, and more texts than one call has."""
+    """With an end token that comes often, little room for some, and more than eight texts."""
     torch.manual_seed(seed)
     network = build(MORE["odd"]).eval()
     with torch.no_grad():
