@@ -63,11 +63,15 @@ def _differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]
 
     >>> _differences({"a": {"b": 1, "path": "x"}}, {"a": {"b": 2, "path": "y"}})
     ['a.b']
+    >>> _differences({"settings": {"rate": 1}}, {"settings": {"rate": 1, "came later": 2}})
+    []
     """
     found = []
     for name, value in now.items():
         other = before.get(name)
         if isinstance(value, dict) and isinstance(other, dict):
+            if name == "settings":  # an older version had fewer
+                value = {key: value[key] for key in value if key in other}
             found += [f"{name}.{inner}" for inner in _differences(other, value)]
         elif other != value and name not in ("path", "source", "teacher"):
             found.append(name)

@@ -87,8 +87,8 @@ class Choosing:
     def step(self, most: int = 1) -> Tensor:
         """Choose the next token of each text that is still held, or up to so many; the last."""
         plain = not self.settings.remembers and self.stops is None
-        if plain and self.draws is None and self.writer.is_native:
-            self.at += self.writer.choose(self._choice(), most)
+        if plain and self.draws is None and (count := self.writer.choose(self._choice(), most)):
+            self.at += count
             return self._go_on(self.tokens[:, self.at - 1])
         self.at += 1
         if plain and self._whole.records and self.at < self.most:

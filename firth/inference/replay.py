@@ -11,6 +11,8 @@ from collections.abc import Callable, Hashable
 
 import torch
 
+from firth.models.recording import recorded
+
 Work = Callable[[], object]
 
 PLAIN = 1  # times before work is recorded: what it needs is there then
@@ -39,13 +41,10 @@ class Replayed:
 
     def _record(self, work: Work) -> torch.cuda.CUDAGraph | None:
         """Let a GPU note what to do; None where the work waits for it somewhere."""
-        graph = torch.cuda.CUDAGraph()
         try:
-            with torch.cuda.graph(graph):
-                work()
+            return recorded(work)
         except torch.OutOfMemoryError:
             raise
         except RuntimeError:
             self.records = False
             return None
-        return graph

@@ -77,14 +77,13 @@ class Writer:
         hidden = self.network(self._tokens, self._mask, cache=self.cache)
         self.logits.copy_(self.network.logits(hidden))
 
-    @property
-    def is_native(self) -> bool:
-        """Whether the steps are those of `firth.native`."""
-        return self._native is not None
-
     def choose(self, choice: Choice, most: int) -> int:
-        """Let the likeliest tokens be the next, up to so many; all but the last are seen."""
-        assert self._native is not None
+        """Let the likeliest tokens be the next, up to so many; all but the last are seen.
+
+        Gives how many there were: none where that is left to others.
+        """
+        if self._native is None:
+            return 0
         count = self._native.write(self._tokens, self.cache, self.logits, choice, most)
         self.cache.used += count - 1
         return count

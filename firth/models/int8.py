@@ -6,7 +6,8 @@ A row of a matrix becomes whole numbers up to 127 and one scale (absmax, one for
 et al. 2022, section 2.1). What it is multiplied with is not rounded to eight bits as well: a row of
 it becomes two rows of whole numbers, a coarse and a fine one, which read the matrix together.
 Products of whole numbers are exact, so how rows are batched makes no difference to any of them; on
-a machine where they are not (`is_exact`), rows of the matrix are widened instead.
+a machine where they are not (`is_exact`), rows of the matrix are widened instead, as `firth.native`
+does it, which writes few texts on a CPU.
 """
 
 from __future__ import annotations

@@ -239,7 +239,8 @@ class Group:
         queries = keys[past:, None]
         if mask.pattern == "causal":
             return seen(queries, keys, None, window)[None]
-        prefix = mask.prefix[mask._tensor(self.sequences)][:, None, None]
+        prefix = mask.prefix if self.whole else mask.prefix[mask._tensor(self.sequences)]
+        prefix = prefix[:, None, None]
         return seen(queries, keys, prefix, window)  # padding sees at least itself
 
     def seen_by_all(self, past: int) -> Tensor:

@@ -11,6 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+PART = 1 << 20  # choices whose gradients are added up at a time
+
 Angles = tuple[Tensor, Tensor]  # cosines and sines, each (N, 1, D / 2)
 
 
@@ -91,8 +93,11 @@ class _Chosen(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
         [chosen], gradient = ctx.saved_tensors, gradients[0].flatten(0, -2)
-        which = chosen.flatten() == torch.arange(ctx.rows, device=chosen.device)[:, None]
-        return which.to(gradient.dtype) @ gradient, None
+        rows = torch.arange(ctx.rows, device=chosen.device)[:, None]
+        found = gradient.new_zeros(ctx.rows, gradient.shape[1])
+        for some, part in zip(chosen.flatten().split(PART), gradient.split(PART), strict=True):
+            found += (some == rows).to(part.dtype) @ part
+        return found, None
 
 
 class Disentangled(nn.Module):

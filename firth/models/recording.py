@@ -39,58 +39,54 @@ class Recorder:
 
     def __init__(self) -> None:
         self.records = True
-        self._forget()
+        self._forget([])
 
-    def _forget(self) -> None:
-        self._learned: list[nn.Parameter] = []
-        self._names: list[int] = []  # which they are
-        self._sums: list[Tensor] = []  # their gradients, where the GPU adds them up
+    def _forget(self, learned: list[nn.Parameter]) -> None:
+        """Begin anew, with these weights."""
+        self._learned = learned
+        self._sums: list[Tensor] = []  # their gradients, where a GPU adds them up
         self._met: dict[Hashable, int] = {}
         self._tapes: dict[Hashable, _Tape] = {}
         self._pool: Any = None
         self._open: weakref.ref[Any] | None = None  # what is computed and waits for its gradient
 
-    @property
-    def holds(self) -> bool:
-        """Whether anything is recorded."""
-        return bool(self._tapes)
-
     def __deepcopy__(self, memo: object) -> Recorder:
         return Recorder()
+
+    def stop(self) -> bool:
+        """Forget all and record no more, though streams are still padded; whether there was any."""
+        held, self.records = bool(self._tapes), False
+        self._forget(self._learned)
+        return held
 
     def __call__(
         self, work: Work, x: Tensor, mask: Mask, places: Tensor, weights: Sequence[nn.Parameter]
     ) -> Tensor:
-        """Do work with these weights, always the same work; only what it returns is seen."""
+        """Do work with these weights, always the same work; what it gives holds until the next."""
         learned = [weight for weight in weights if weight.requires_grad]
-        names = list(map(id, learned))
-        if names != self._names:  # layers may be thawed one after the other
-            self._forget()
-            self._learned, self._names = learned, names
+        if list(map(id, learned)) != list(map(id, self._learned)):  # layers may be thawed
+            self._forget(learned)
         padded = _Padded(mask)
         known = torch.is_autocast_enabled(x.device.type), x.dtype, x.requires_grad
-        shape = padded.shape, known
-        tape = self._tapes.get(shape)
-        if tape is None:
-            self._met[shape] = self._met.get(shape, 0) + 1
-            if self._worth(shape) and (tape := self._record(work, x, padded)):
-                self._tapes[shape] = tape
-        if tape is None or self._waiting():
+        tape = self._tape((padded.shape, known), work, x, padded)
+        if tape is None or self._waits():
             return _done(work, padded.stream(x), padded.mask(), padded.stream(places))[: len(x)]
         tape.fill(x, padded, places)
-        anchor = self._sums[0].new_zeros((), requires_grad=True)  # also where x needs no gradient
-        return _Play.apply(x, anchor, tape, self)  # type: ignore[no-untyped-call]
+        return _Play.apply(x, tape.anchor, tape, self)  # type: ignore[no-untyped-call]
 
-    def _worth(self, shape: Hashable) -> bool:
-        return (
-            self.records
-            and bool(self._learned)
-            and self._met[shape] > PLAIN
-            and len(self._tapes) < MOST
-            and not self._waiting()
-        )
+    def _tape(self, shape: Hashable, work: Work, x: Tensor, padded: _Padded) -> _Tape | None:
+        """What is recorded of a shape, now or before."""
+        if shape in self._tapes:
+            return self._tapes[shape]
+        self._met[shape] = met = self._met.get(shape, 0) + 1
+        asked = self.records and self._learned and not self._waits()
+        if not asked or met <= PLAIN or len(self._tapes) == MOST:
+            return None
+        if (tape := self._record(work, x, padded)) is not None:
+            self._tapes[shape] = tape
+        return tape
 
-    def _waiting(self) -> bool:
+    def _waits(self) -> bool:
         """Whether something was computed whose gradient may still be asked for."""
         return self._open is not None and self._open() is not None
 
@@ -98,34 +94,27 @@ class Recorder:
         """Let a GPU note what to do; None, from now on, where that does not go."""
         if not self._sums:
             self._sums = [torch.zeros_like(weight) for weight in self._learned]
-            self._pool = _pool()
-        tape = _Tape(x, padded)
+            self._pool = torch.cuda.graph_pool_handle() if x.is_cuda else None  # one at a time
+        tape = _Tape(x, padded, self._learned, self._sums)
         try:
             with torch.random.fork_rng([x.device] if x.is_cuda else []):
-                with torch.no_grad():  # what a mask makes when it is first asked must be there
-                    _done(work, tape.x, tape.mask, tape.places)
-                tape.record(work, self._learned, self._sums, self._pool)
+                # What a mask makes when it is first asked must be there, and all be compiled.
+                _done(work, tape.x, tape.mask, tape.places)
+                tape.record(work, self._pool)
         except RuntimeError:  # too little memory, too
-            self.records = False
+            self.stop()
             return None
         return tape
 
-    def learn(self, tape: _Tape, gradient: Tensor) -> Tensor | None:
-        """Add to the gradients of the weights, given that of a stream; gives the stream's own."""
-        found, sums, size = self._learned, self._sums, len(gradient)
-        others = found[0].grad is not None and found[0].grad is not sums[0]
-        if others or found[0].grad is None:
-            torch._foreach_zero_(sums)
-        tape.gradient[:size].copy_(gradient)
-        tape.gradient[size:].zero_()
-        tape.back.replay()
-        for weight, added in zip(found, sums, strict=True):
-            if others and weight.grad is not None:
-                weight.grad += added
-            else:
-                weight.grad = added
+    def opened(self, computed: object) -> None:
+        """Something was computed that waits for its gradient."""
+        self._open = weakref.ref(computed)
+
+    def close(self, computed: object) -> None:
+        """Its gradient is asked for."""
+        if self._open is None or self._open() is not computed:
+            raise RuntimeError("What was recorded has one gradient, which is asked for only once.")
         self._open = None
-        return None if tape.x.grad is None else tape.x.grad[:size]
 
 
 class _Padded:
@@ -171,14 +160,39 @@ class _Padded:
 class _Tape:
     """Tensors that stay where they are, and what a GPU does with them."""
 
-    def __init__(self, x: Tensor, padded: _Padded) -> None:
-        self.x = padded.stream(x.detach()).clone().requires_grad_(x.requires_grad)
+    def __init__(
+        self, x: Tensor, padded: _Padded, learned: Sequence[nn.Parameter], sums: Sequence[Tensor]
+    ) -> None:
+        """`sums`: where the gradients of what is learned are added up."""
+        self.learned, self.sums = learned, sums
+        self.x = padded.stream(x.detach()).requires_grad_(x.requires_grad)
         self.places = torch.zeros(padded.tokens, dtype=torch.long, device=x.device)
         self.starts = None if padded.even else padded.placed()
         self.mask = padded.mask(self.starts)
+        self.anchor = x.new_zeros((), requires_grad=True)  # for streams that need no gradient
         self.out = self.gradient = torch.empty(0)
         self.there: Any = None
         self.back: Any = None
+
+    def record(self, work: Work, pool: Any) -> None:
+        """Let a GPU note the work, there and back."""
+
+        def see() -> None:
+            self.out = _done(work, self.x, self.mask, self.places)
+
+        def look_back() -> None:
+            wanted = [*self.learned, *([self.x] if self.x.requires_grad else [])]
+            with torch.autocast(self.x.device.type, enabled=False):  # as it is outside of a loss
+                found = torch.autograd.grad(self.out, wanted, self.gradient, allow_unused=True)
+                pairs = [(a, b) for a, b in zip(self.sums, found, strict=False) if b is not None]
+                torch._foreach_add_([a for a, _ in pairs], [b for _, b in pairs])
+            if self.x.requires_grad:
+                self.x.grad = found[-1]
+
+        self.there = recorded(see, pool)
+        self.gradient = torch.zeros_like(self.out)
+        self.back = recorded(look_back, pool)
+        self.out = self.out.detach()  # what was kept for the gradient may be used by other shapes
 
     def fill(self, x: Tensor, padded: _Padded, places: Tensor) -> None:
         """Take a stream."""
@@ -189,53 +203,42 @@ class _Tape:
         if self.starts is not None:
             self.starts.copy_(padded.placed())
 
-    def record(
-        self, work: Work, learned: Sequence[nn.Parameter], sums: Sequence[Tensor], pool: Any
-    ) -> None:
-        """Record work, and its gradients, which are added to `sums`."""
-
-        def see() -> None:
-            self.out = _done(work, self.x, self.mask, self.places)
-
-        def look_back() -> None:
-            wanted = [*learned, *([self.x] if self.x.requires_grad else [])]
-            found = torch.autograd.grad(self.out, wanted, self.gradient, allow_unused=True)
-            pairs = [(a, b) for a, b in zip(sums, found, strict=False) if b is not None]
-            torch._foreach_add_([a for a, _ in pairs], [b for _, b in pairs])
-            if self.x.requires_grad:
-                self.x.grad = found[-1]
-
-        self.there = recorded(see, pool)
-        self.gradient = torch.zeros_like(self.out)
-        self.back = recorded(look_back, pool)
-        self.out = self.out.detach()  # what was kept for the gradient may be used by other shapes
+    def learn(self, gradient: Tensor) -> Tensor | None:
+        """Add to the gradients of the weights, given that of the stream; gives what came in its."""
+        size = len(gradient)
+        self.gradient[:size].copy_(gradient)
+        self.gradient[size:].zero_()
+        pairs = zip(self.learned, self.sums, strict=True)
+        apart = [(weight, added) for weight, added in pairs if weight.grad is not added]
+        if apart:
+            torch._foreach_zero_([added for _, added in apart])
+        self.back.replay()
+        for weight, added in apart:
+            weight.grad = added if weight.grad is None else weight.grad.add_(added)
+        return None if self.x.grad is None else self.x.grad[:size]
 
 
 class _Play(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, anchor: Tensor, tape: _Tape, recorder: Recorder) -> Tensor:
-        with torch.enable_grad():
-            tape.there.replay()
+        tape.there.replay()
         ctx.tape, ctx.recorder = tape, recorder
-        recorder._open = weakref.ref(ctx)
+        recorder.opened(ctx)
         return tape.out.detach()[: len(x)]
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
-        return ctx.recorder.learn(ctx.tape, gradients[0]), None, None, None
+        ctx.recorder.close(ctx)
+        return ctx.tape.learn(gradients[0]), None, None, None
 
 
-def recorded(work: Callable[[], object], pool: Any) -> Any:
+def recorded(work: Callable[[], object], pool: Any = None) -> Any:
     """What replays some work on a GPU."""
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph, pool=pool):
+    # Where it fails, torch would go on with the stream that it records.
+    with torch.cuda.stream(torch.cuda.current_stream()), torch.cuda.graph(graph, pool=pool):
         work()
     return graph
-
-
-def _pool() -> Any:
-    """Memory that all shapes share: only one of them is computed at a time."""
-    return torch.cuda.graph_pool_handle() if torch.cuda.is_available() else None
 
 
 def _done(work: Work, x: Tensor, mask: Mask, places: Tensor) -> Tensor:

@@ -168,11 +168,11 @@ class Stack(nn.Module):
         if x.is_cuda and torch.is_autocast_enabled("cuda") and not self.wide:
             # half of what blocks read and write
             x = x.to(torch.get_autocast_dtype("cuda"))
-        given = memory, memory_mask, cache, prefix
-        if self.recorder is not None and layers is None and self._is_still(x, mask, *given[1:]):
+        alone = layers is None and memory_mask is None and cache is None and not prefix.own
+        if self.recorder is not None and alone and self._is_recordable(x, mask):
             x = self.recorder(self._through, x, mask, places, self._weights())
         else:
-            x = self._through(x, mask, places, *given, layers=layers)
+            x = self._through(x, mask, places, memory, memory_mask, cache, prefix, layers)
         if cache is not None:
             cache.advance(mask)
         return x
@@ -205,13 +205,11 @@ class Stack(nn.Module):
             layers.append(x)
         return x
 
-    def _is_still(
-        self, x: Tensor, mask: Mask, memory: Mask | None, cache: Cache | None, prefix: Prefix
-    ) -> bool:
-        """Whether streams of one shape are computed by the same kernels, in learning."""
+    def _is_recordable(self, x: Tensor, mask: Mask) -> bool:
+        """Whether it learns, and streams of one shape are computed by the same kernels."""
         if not self.training or self.checkpointing or not torch.is_grad_enabled():
             return False
-        if memory is not None or cache is not None or prefix.own or mask.pattern == "prefix":
+        if mask.pattern == "prefix":
             return False
         return evenly(mask) or (self.relative is None and not self.dense and self._packs(x))
 

@@ -150,19 +150,17 @@ class Transformer(nn.Module):
                 for module in (stack.embedding, *stack.blocks):
                     module.compile(dynamic=True)
 
-    def record_blocks(self) -> None:
+    def record_blocks(self, on: bool = True) -> None:
         """Let a GPU note what blocks compute in learning, instead of being told again each time."""
         for stack in (self.encoder, self.decoder):
             if stack is not None:
-                stack.recorder = Recorder()
+                stack.recorder = Recorder() if on else None
 
-    def forget_recordings(self) -> bool:
-        """Note nothing any more; whether anything was noted."""
+    def stop_recording(self) -> bool:
+        """Forget what a GPU has noted, and note no more; whether there was anything."""
         stacks = [stack for stack in (self.encoder, self.decoder) if stack is not None]
-        noted = any(stack.recorder is not None and stack.recorder.holds for stack in stacks)
-        for stack in stacks:
-            stack.recorder = None
-        return noted
+        held = [stack.recorder.stop() for stack in stacks if stack.recorder is not None]
+        return any(held)
 
     def checkpoint_activations(self, on: bool = True) -> None:
         """Trade time for memory: keep only what enters a block, and compute it anew."""

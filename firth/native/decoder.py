@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.module import _global_forward_hooks, _global_forward_pre_hooks
 
 from firth.models.cache import Cache
 from firth.models.config import ModelConfig
@@ -22,7 +23,7 @@ from firth.models.stack import Block, Embedding, Stack
 from firth.models.transformer import Transformer
 from firth.native.library import library
 
-ROWS = 8  # texts, up to which it is faster than torch's products of matrices
+TEXTS = 8  # up to so many it is faster than torch's products of matrices
 NORMS = {nn.Identity: 0, nn.LayerNorm: 1, nn.RMSNorm: 2, PlusOne: 3}
 ACTIVATIONS = {"gelu": 0, "gelu-tanh": 1, "relu": 2, "silu": 3}
 # A network of these alone is known here; an adapter, say, is not.
@@ -36,7 +37,7 @@ KNOWN = {
 class _Matrix(ctypes.Structure):
     _fields_ = [
         *((name, c_void_p) for name in ("weight", "numbers", "scale", "bias")),
-        *((name, c_int64) for name in ("outputs", "inputs")),
+        *((name, c_int64) for name in ("outputs", "inputs", "upright")),
     ]
 
 
@@ -61,11 +62,12 @@ class _Network(ctypes.Structure):
     _fields_ = [
         *((name, c_int64) for name in ("layers", "width", "heads", "kv_heads", "head_width")),
         *((name, c_int64) for name in ("inner", "gated", "activation", "window")),
+        ("head_activation", c_int64),
         *((name, c_double) for name in ("scale", "embedding_scale", "head_scale")),
-        *((name, _Matrix) for name in ("table", "head")),
+        *((name, _Matrix) for name in ("table", "transform", "head")),
         ("positions", c_void_p),
         ("frequencies", c_void_p * 2),
-        *((name, _Norm) for name in ("embedding", "final")),
+        *((name, _Norm) for name in ("embedding", "final", "head_norm")),
         ("layer", ctypes.POINTER(_Layer)),
     ]
 
@@ -75,7 +77,7 @@ class _Step(ctypes.Structure):
         *((name, c_void_p) for name in ("tokens", "lengths")),
         *((name, c_int64) for name in ("rows", "places")),
         *((name, c_void_p) for name in ("kept", "scores")),
-        *((name, c_void_p) for name in ("qkv", "seen", "inner", "gate", "out", "own")),
+        *((name, c_void_p) for name in ("qkv", "seen", "up", "inner", "out", "own")),
         ("own_size", c_int64),
     ]
 
@@ -89,27 +91,52 @@ class Choice(ctypes.Structure):
     ]
 
 
-def can_step(network: Transformer, rows: int) -> bool:
-    """Whether `step.c` knows such a network, and is fast with so many texts."""
-    config, device = network.config, network.tokens.weight.device
+def can_step(network: Transformer, texts: int, places: int) -> bool:
+    """Whether `step.c` knows such a network, and is fast with so many texts of so many places."""
+    config, head = (
+        network.config,
+        network.heads["language"] if "language" in network.heads else None,
+    )
+    if texts > TEXTS or config.architecture != "decoder" or not isinstance(head, LanguageHead):
+        return False
+    embedding, table = network.stack.embedding, network.tokens.weight
+    learned = embedding.positions
     return (
-        rows <= ROWS
-        and device.type == "cpu"
-        and config.architecture == "decoder"
-        and config.positions in ("none", "learned", "rotary")
-        and config.relative == "none"
-        and not config.segments
-        and config.table_width == config.width
-        and not config.head_transform
+        table.device.type == "cpu"
+        and table.is_contiguous()
+        and not network.training
         and not torch.is_autocast_enabled("cpu")
-        and all(_is_plain(module) for module in network.modules())
-        and all(tensor.dtype == torch.float32 for tensor in network.parameters())
+        and config.positions != "sinusoidal"
+        and (learned is None or _has_room(learned, places + config.position_offset))
+        and embedding.segments is None
+        and embedding.project is None
+        and network.stack.relative is None
+        and head.extension is None
+        and _is_square(head.transform)
+        and all(map(_is_plain, network.modules()))
+        and all(map(_is_laid, network.parameters()))
+        and not (_global_forward_hooks or _global_forward_pre_hooks)
     )
 
 
+def _has_room(learned: nn.Embedding, places: int) -> bool:
+    return places <= learned.num_embeddings and learned.weight.is_contiguous()
+
+
+def _is_square(transform: nn.Module | None) -> bool:
+    numbers = getattr(transform, "numbers", getattr(transform, "weight", None))
+    return numbers is None or numbers.shape[0] == numbers.shape[1]
+
+
 def _is_plain(module: nn.Module) -> bool:
-    hooked = module._forward_hooks or module._forward_pre_hooks
-    return type(module) in KNOWN and not hooked
+    return type(module) in KNOWN and not (module._forward_hooks or module._forward_pre_hooks)
+
+
+def _is_laid(weight: Tensor) -> bool:
+    """In single precision, row behind row, or column behind column."""
+    return weight.dtype == torch.float32 and (
+        weight.is_contiguous() or (weight.dim() == 2 and weight.t().is_contiguous())
+    )
 
 
 class Native:
@@ -118,7 +145,6 @@ class Native:
     def __init__(self, found: ctypes.CDLL, network: Transformer, cache: Cache) -> None:
         self._library, self._threads = found, torch.get_num_threads()
         self._alive: list[object] = []  # what the structures point at
-        _lay_down(network)
         self._network = self._described(network)
         self._step = self._room(network.config, len(cache.lengths), cache.room)
 
@@ -127,9 +153,9 @@ class Native:
         self._library.firth_step(*self._given(tokens, cache, scores), self._threads)
 
     def write(self, tokens: Tensor, cache: Cache, scores: Tensor, choice: Choice, most: int) -> int:
-        """Choose the likeliest tokens, up to so many, and see all but the last; how many it were.
+        """Choose the likeliest tokens, up to so many, and see all but the last.
 
-        It stops early where half of the texts have ended.
+        Gives how many there were: it stops early where half of the texts have ended.
         """
         given = *self._given(tokens, cache, scores), ctypes.byref(choice)
         return int(self._library.firth_write(*given, most, self._threads))
@@ -145,7 +171,7 @@ class Native:
         seen, keys = config.heads * config.head_width, config.kv_heads * config.head_width
         own = rows * 2 * (config.width + config.head_width) + places
         sizes = {"qkv": seen + 2 * keys, "seen": seen, "out": config.width}
-        sizes |= {"inner": config.inner, "gate": config.inner}
+        sizes |= {"inner": config.inner, "up": config.inner * (2 if config.gated else 1)}
         room = {name: self._at(torch.empty(rows * size)) for name, size in sizes.items()}
         mine = self._at(torch.empty(self._threads * own))
         return _Step(rows=rows, places=places, **room, own=mine, own_size=own)
@@ -156,15 +182,14 @@ class Native:
         """Where numbers stand."""
         if tensor is None:
             return None
-        assert tensor.is_contiguous()
-        self._alive.append(tensor)
+        self._alive.append(tensor.detach())  # also if the network is given other numbers
         return tensor.data_ptr()
 
     def _described(self, network: Transformer) -> _Network:
         config, stack, head = network.config, network.stack, network.heads["language"]
         assert isinstance(head, LanguageHead)
-        layers = (_Layer * config.layers)()
-        for i in range(config.layers):
+        layers = (_Layer * stack.layers)()
+        for i in range(stack.layers):
             layers[i] = self._layer(stack, i)
         self._alive.append(layers)
         embedding, frequencies = stack.embedding, (c_void_p * 2)()
@@ -176,7 +201,7 @@ class Native:
         if embedding.positions is not None:
             places = self._at(embedding.positions.weight[config.position_offset :])
         return _Network(
-            layers=config.layers,
+            layers=stack.layers,
             width=config.width,
             heads=config.heads,
             kv_heads=config.kv_heads,
@@ -184,16 +209,19 @@ class Native:
             inner=config.inner,
             gated=config.gated,
             activation=ACTIVATIONS[config.activation],
+            head_activation=ACTIVATIONS[config.head_activation],
             window=config.window,
             scale=config.scale,
             embedding_scale=config.width**0.5 if config.embedding_scale else 1.0,
             head_scale=head.scale,
             table=self._matrix(network.tokens),
+            transform=_Matrix() if head.transform is None else self._matrix(head.transform),
             head=self._head(network, head),
             positions=places,
             frequencies=frequencies,
             embedding=self._norm(embedding.norm),
             final=self._norm(stack.final_norm),
+            head_norm=self._norm(head.norm),
             layer=layers,
         )
 
@@ -226,25 +254,20 @@ class Native:
         if isinstance(module, Int8Linear | Int8Table):
             numbers, scale = self._at(module.numbers), self._at(module.scale)
             return _Matrix(None, numbers, scale, bias, *module.numbers.shape)
-        return _Matrix(self._at(module.weight), None, None, bias, *module.weight.shape)
+        return self._weight(module.weight, bias)
+
+    def _weight(self, weight: Tensor, bias: int | None) -> _Matrix:
+        upright = not weight.is_contiguous()  # GPT-2's, opened from a file of theirs
+        return _Matrix(self._at(weight), None, None, bias, *weight.shape, upright)
 
     def _head(self, network: Transformer, head: LanguageHead) -> _Matrix:
         if head.output is not None:
             return self._matrix(head.output)
-        matrix = head.matrix(network.tokens.weight)
-        return _Matrix(self._at(matrix), None, None, self._at(head.bias), *matrix.shape)
-
-
-@torch.inference_mode(False)  # it may be taught later
-def _lay_down(network: Transformer) -> None:
-    """Let every matrix lie as it is read; GPT-2's, opened from a file of theirs, stand upright."""
-    for weight in network.parameters():
-        if not weight.is_contiguous():
-            weight.data = weight.data.contiguous()
+        return self._weight(head.matrix(network.tokens.weight), self._at(head.bias))
 
 
 def native(network: Transformer, cache: Cache) -> Native | None:
     """What takes the steps of the texts of a cache; None where torch does it."""
-    if not can_step(network, len(cache.lengths)) or (found := library()) is None:
+    if not can_step(network, len(cache.lengths), cache.room) or (found := library()) is None:
         return None
     return Native(found, network, cache)

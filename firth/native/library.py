@@ -18,6 +18,8 @@ from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
+import torch  # noqa: F401  (what is loaded finds OpenMP there)
+
 SOURCE = Path(__file__).with_name("step.c")
 OFF = "FIRTH_NATIVE"
 # Sums may be added up in any order, as torch does it; nothing else of arithmetic is loosened.
@@ -38,7 +40,7 @@ def _library() -> ctypes.CDLL | None:
     compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
     if compiler is None or os.name != "posix":
         return None
-    with suppress(OSError, subprocess.SubprocessError):
+    with suppress(OSError, RuntimeError, subprocess.SubprocessError):  # no home, no room, no luck
         return _declared(ctypes.CDLL(str(_compiled(compiler))))
     return None
 
@@ -58,7 +60,6 @@ def _compiled(compiler: str) -> Path:
     name = hashlib.sha256(b"\0".join(what)).hexdigest()[:16]
     place = _folder() / f"step-{name}.so"
     if not place.exists():
-        place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         with tempfile.TemporaryDirectory(dir=place.parent) as folder:
             made, parts = Path(folder) / place.name, Path(folder) / "step.o"
             # OpenMP is not named here: its functions are to be those that torch has loaded. Threads
@@ -68,13 +69,20 @@ def _compiled(compiler: str) -> Path:
                 [compiler, "-shared", str(parts), "-o", str(made), "-lm"],
             ):
                 subprocess.run(command, capture_output=True, timeout=SECONDS, check=True)
+            with made.open("rb") as file:
+                os.fsync(file.fileno())
             made.replace(place)
     return place
 
 
 def _folder() -> Path:
-    """Where it is kept: of this user alone."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "firth"
+    """Where it is kept; nobody else may write there, for what is there is run."""
+    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "firth"
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    found = folder.stat()
+    if found.st_uid != os.getuid() or found.st_mode & 0o022:
+        raise PermissionError(f"{folder} can be written by others.")
+    return folder
 
 
 def _processor() -> str:

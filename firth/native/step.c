@@ -18,13 +18,14 @@
 enum { NO_NORM, LAYER, RMS, RMS_PLUS_ONE };   /* kinds of norm */
 enum { GELU, GELU_TANH, RELU, SILU };         /* activations */
 enum { AHEAD = 2048, CHUNK = 1 << 16 }; /* bytes of a matrix: asked for early, computed at a time */
+enum { COLUMNS = 128, EARLY = 8 };      /* of one that stands upright; rows asked for early */
 
 typedef struct {
     const float *weight;    /* (outputs, inputs), or NULL: */
     const int8_t *numbers;  /* the same in eight bits, with a */
     const float *scale;     /* number for each row */
     const float *bias;      /* or NULL */
-    int64_t outputs, inputs;
+    int64_t outputs, inputs, upright; /* upright: the weight is (inputs, outputs) */
 } Matrix;
 
 typedef struct {
@@ -46,11 +47,12 @@ typedef struct {
 
 typedef struct {
     int64_t layers, width, heads, kv_heads, head_width, inner, gated, activation, window;
+    int64_t head_activation;
     double scale, embedding_scale, head_scale;
-    Matrix table, head;           /* vectors of tokens; their scores */
+    Matrix table, transform, head; /* vectors of tokens; before the head (W, W) or none; scores */
     const float *positions;       /* (T, W) from the first place on, or NULL */
     const float *frequencies[2];  /* (D / 2) of rotary angles, of local layers too, or NULL */
-    Norm embedding, final;
+    Norm embedding, final, head_norm;
     const Layer *layer;
 } Network;
 
@@ -59,7 +61,7 @@ typedef struct {
     int64_t rows, places;                   /* B, T */
     float *kept;                            /* (layers, B, T, 2, K, D) */
     float *scores;                          /* (B, V) */
-    float *qkv, *seen, *inner, *gate, *out; /* room for what threads make together */
+    float *qkv, *seen, *up, *inner, *out;   /* room for what threads make together */
     float *own;                             /* and for what each makes for itself: */
     int64_t own_size;
 } Step;
@@ -78,7 +80,7 @@ static inline float fast_exp(float x) {
     p = fmaf(p, r, 1.6666665459e-1f);
     p = fmaf(p, r, 5.0000001201e-1f);
     float y = fmaf(p * r, r, r) + 1.0f;
-    int32_t bits = ((int32_t)n + 127) << 23;
+    uint32_t bits = (uint32_t)((int32_t)n + 127) << 23;
     float power;
     memcpy(&power, &bits, sizeof power);
     return y * power;
@@ -181,34 +183,60 @@ static inline float added(Sixteen x) {
 DOT(dot, float, load)
 DOT(dot8, int8_t, load8)
 
-/* One output of a product, for all texts: x (B, inputs) -> y (B, stride). */
-static void multiply_row(const Matrix *m, const float *x, int64_t rows, float *y, int64_t stride,
-                         int64_t o) {
+/* One output of a product, for all texts: x (B, inputs) -> y (B, outputs). */
+static void multiply_row(const Matrix *m, const float *x, int64_t texts, float *y, int64_t o) {
     float scale = m->weight ? 1.0f : m->scale[o], bias = m->bias ? m->bias[o] : 0.0f, sums[4];
     int64_t size = m->inputs;
-    for (int64_t b = 0, count; b < rows; b += count) {
+    for (int64_t b = 0, count; b < texts; b += count) {
         const float *from = x + b * size;
-        count = rows - b < 4 ? 1 : 4;
+        count = texts - b < 4 ? 1 : 4;
         if (count == 1)
             sums[0] = m->weight ? dot(m->weight + o * size, from, size)
                                 : dot8(m->numbers + o * size, from, size);
         else if (m->weight) dot_four(m->weight + o * size, from, size, sums);
         else dot8_four(m->numbers + o * size, from, size, sums);
-        for (int64_t i = 0; i < count; i++) y[(b + i) * stride] = sums[i] * scale + bias;
+        for (int64_t i = 0; i < count; i++) y[(b + i) * m->outputs + o] = sums[i] * scale + bias;
+    }
+}
+
+/* The same for some outputs side by side, of a matrix that stands upright: (inputs, outputs). */
+static void multiply_columns(const Matrix *m, const float *x, int64_t texts, float *y, int64_t o) {
+    int64_t count = m->outputs - o < COLUMNS ? m->outputs - o : COLUMNS, stride = m->outputs;
+    for (int64_t b = 0; b < texts; b++) {
+        const float *row = m->weight + o, *from = x + b * m->inputs;
+        float *to = y + b * stride + o;
+        Sixteen sums[COLUMNS / 16] = {{0}};
+        float few[COLUMNS] = {0};
+        for (int64_t i = 0; i < m->inputs; i++, row += stride) {
+            if (count == COLUMNS)
+                for (int j = 0; j < COLUMNS / 16; j++) {
+                    __builtin_prefetch(row + EARLY * stride + 16 * j);
+                    sums[j] += load(row + 16 * j) * from[i];
+                }
+            else
+                for (int64_t j = 0; j < count; j++) few[j] += row[j] * from[i];
+        }
+        if (count == COLUMNS) memcpy(few, sums, sizeof few);
+        for (int64_t j = 0; j < count; j++) to[j] = few[j] + (m->bias ? m->bias[o + j] : 0.0f);
     }
 }
 
 /* Rows of a matrix that a thread takes at a time. */
-static int some(const Matrix *m) {
+static int rows_at_a_time(const Matrix *m) {
     int64_t bytes = m->inputs * (m->weight ? sizeof(float) : sizeof(int8_t));
     return bytes < CHUNK / 4 ? CHUNK / bytes : 4;
 }
 
 /* --- one thread's way through a step; where work is shared out, all wait for its end ---------- */
 
-static void multiply(const Matrix *m, const float *x, int64_t rows, float *y) {
-#pragma omp for schedule(dynamic, some(m))
-    for (int64_t o = 0; o < m->outputs; o++) multiply_row(m, x, rows, y + o, m->outputs, o);
+static void multiply(const Matrix *m, const float *x, int64_t texts, float *y) {
+    if (m->upright) {
+#pragma omp for schedule(dynamic)
+        for (int64_t o = 0; o < m->outputs; o += COLUMNS) multiply_columns(m, x, texts, y, o);
+    } else {
+#pragma omp for schedule(dynamic, rows_at_a_time(m))
+        for (int64_t o = 0; o < m->outputs; o++) multiply_row(m, x, texts, y, o);
+    }
 }
 
 /* The vectors of the tokens. */
@@ -283,18 +311,14 @@ static void attend(const Network *net, const Layer *layer, const Step *step, flo
     }
 }
 
-/* Up and through the activation. */
-static void rise(const Network *net, const Layer *layer, const Step *step, const float *h) {
-    const Matrix *up = &layer->up;
-    int64_t inner = net->inner, rows = step->rows;
-#pragma omp for schedule(dynamic, some(up))
-    for (int64_t i = 0; i < inner; i++) {
-        multiply_row(up, h, rows, step->inner + i, inner, i);
-        if (net->gated) multiply_row(up, h, rows, step->gate + i, inner, inner + i);
-        for (int64_t at = i; at < rows * inner; at += inner) {
-            float x = active(step->inner[at], net->activation);
-            step->inner[at] = net->gated ? x * step->gate[at] : x;
-        }
+/* Through the activation: up (B, inner), or twice as many, -> inner. */
+static void activate(const Network *net, const Step *step) {
+    int64_t size = net->inner, wide = net->gated ? 2 * size : size;
+#pragma omp for schedule(static)
+    for (int64_t i = 0; i < step->rows * size; i++) {
+        const float *up = step->up + i / size * wide + i % size;
+        float x = active(*up, net->activation);
+        step->inner[i] = net->gated ? x * up[size] : x;
     }
 }
 
@@ -338,16 +362,22 @@ static void go(const Network *net, const Step *step) {
         multiply(&layer->output, step->seen, rows, step->out);
         add(&layer->around_attention, step->out, x, h, rows, size);
         normalise_all(&layer->around_forward.before, x, h, rows, size);
-        rise(net, layer, step, h);
+        multiply(&layer->up, h, rows, step->up);
+        activate(net, step);
         multiply(&layer->down, step->inner, rows, step->out);
         add(&layer->around_forward, step->out, x, h, rows, size);
     }
     normalise_all(&net->final, x, h, rows, size);
+    if (net->transform.outputs) {
+        multiply(&net->transform, h, rows, step->out);
+        for (int64_t i = 0; i < rows * size; i++) h[i] = active(step->out[i], net->head_activation);
+        normalise_all(&net->head_norm, h, h, rows, size);
+    }
     for (int64_t i = 0; i < rows * size; i++) h[i] *= (float)net->head_scale;
     multiply(&net->head, h, rows, step->scores);
 }
 
-/* What was chosen, as in choosing.py; `choose` does there what `_choose` does. */
+/* What was chosen, where choosing.py keeps it; `choose` does what `_choose` does there. */
 typedef struct {
     int64_t *tokens;                /* (B, most) */
     double *sums;                   /* (B,) the logarithms of their shares, added up, */
@@ -382,13 +412,16 @@ static int is_thin(const Step *step, const Choice *choice) {
     return 2 * open <= step->rows;
 }
 
+/* So that a test notices where decoder.py describes something else. */
+const int64_t firth_sizes[] = {sizeof(Network), sizeof(Layer), sizeof(Step), sizeof(Choice)};
+
 /* What Python calls: as many threads as torch uses, and the same ones. */
 void firth_step(const Network *network, const Step *step, int threads) {
 #pragma omp parallel num_threads(threads)
     go(network, step);
 }
 
-/* Choose up to so many tokens of each text, and see all but the last of them; how many it were.
+/* Choose up to so many tokens of each text, and see all but the last of them; how many there were.
    It ends early with the last that there is room for, and where half of the texts have ended. */
 int64_t firth_write(const Network *network, const Step *step, const Choice *choice, int64_t most,
                     int threads) {

@@ -111,7 +111,7 @@ class Loop:
             with self._signals():
                 self._go_on()
         finally:
-            self.learner.stop_recording()
+            self.learner.network.record_blocks(False)
         if self._kept != self.state.step:
             self.checkpoint(final=True)
 
@@ -191,7 +191,7 @@ class Loop:
                 if not _is_memory(error):
                     raise
                 self.optimizer.zero()
-                if not self.learner.stop_recording():  # what is noted holds memory
+                if not self.learner.network.stop_recording():  # what is noted holds memory
                     self._halve(batch, error)
 
     def _accumulate(self, batch: Batch) -> Sums:

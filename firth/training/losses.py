@@ -131,10 +131,6 @@ class Trainee(nn.Module):
             teacher.to(*arguments, **options)
         return super().to(*arguments, **options)
 
-    def stop_recording(self) -> bool:
-        """Give back what a GPU has noted, and note no more; whether there was anything."""
-        return self.network.forget_recordings()
-
     @property
     def device(self) -> torch.device:
         """Where the network is."""

@@ -29,6 +29,8 @@ def best_device(asked: str | None = None) -> torch.device:
         raise Misuse(f"There is no device {asked!r}; there are cpu and cuda.") from None
     if device.type == "cuda" and not there:
         raise Misuse("There is no GPU here that torch can use; leave --device out, or say cpu.")
+    if device.index is not None:
+        torch.cuda.set_device(device)  # what is recorded is so on the one that is set
     return device
 
 

@@ -51,10 +51,12 @@ def replays(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
     def recorded(work: Callable[[], object], pool: object) -> SimpleNamespace:
         work()
+        half = torch.is_autocast_enabled("cpu")  # a graph has the kernels it was recorded with
 
         def replay() -> None:
             asked.append(1)
-            work()
+            with torch.enable_grad(), torch.autocast("cpu", torch.bfloat16, enabled=half):
+                work()
 
         return SimpleNamespace(replay=replay)
 

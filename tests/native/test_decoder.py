@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +21,7 @@ from firth.models.config import ModelConfig
 from firth.models.int8 import to_int8
 from firth.models.transformer import Transformer
 from firth.native import decoder, library
-from firth.native.decoder import ROWS, can_step
+from firth.native.decoder import TEXTS, can_step
 from tests.models.small import KINDS, LLAMA, PRE, ROTARY, build, small
 
 needs_compiler = pytest.mark.skipif(library.library() is None, reason="There is no C compiler.")
@@ -38,6 +40,8 @@ MORE: dict[str, ModelConfig] = {
     ),
     "shared": small("decoder", **PRE, shared=True, positions="none", qkv_bias=False, gated=True),
     "local": small("decoder", **LLAMA, **ROTARY, window=2, windowed=(1,), local_theta=50.0),
+    "transformed": small("decoder", **LLAMA, **ROTARY, head_transform=True, head_activation="gelu"),
+    "deeper": small("decoder", **PRE, decoder_layers=3),
     "odd": small("decoder", **PRE, vocabulary=37, inner=23, position_offset=2, context=40),
 }
 KNOWN = {name: KINDS[name] for name in ("gpt2", "llama", "windowed", "wide-heads")} | MORE
@@ -129,19 +133,74 @@ def test_not_a_number_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_it_does_not_know_is_left_to_torch() -> None:
-    gpt2 = build(KINDS["gpt2"])
-    assert can_step(gpt2, 1)
-    assert not can_step(gpt2, ROWS + 1)
+    gpt2 = build(KINDS["gpt2"]).eval()
+    assert can_step(gpt2, 1, 32)
+    assert not can_step(gpt2, TEXTS + 1, 32)
+    assert not can_step(gpt2, 1, 33)  # it has so many learned places
+    assert not can_step(gpt2.train(), 1, 32)
+    gpt2.eval()
     for kind in ("bert", "t5", "biased"):
-        assert not can_step(build(KINDS[kind]), 1)
-    assert not can_step(build(KINDS["gpt2"], dtype=torch.float64), 1)
-    assert not can_step(build(replace(KINDS["gpt2"], segments=2)), 1)
+        assert not can_step(build(KINDS[kind]).eval(), 1, 8)
+    assert not can_step(build(KINDS["gpt2"], dtype=torch.float64).eval(), 1, 8)
+    for fields in ({"segments": 2}, {"embedding_width": 16}, {"trigrams": True}):
+        assert not can_step(build(replace(KINDS["gpt2"], **fields)).eval(), 1, 8)
     gpt2.stack.blocks[0].register_forward_hook(lambda *given: None)
-    assert not can_step(gpt2, 1)
-    other = build(KINDS["gpt2"])
+    assert not can_step(gpt2, 1, 8)
+    other = build(KINDS["gpt2"]).eval()
     first: Any = other.stack.blocks[0]
     first.attention.output = nn.Sequential(nn.Linear(16, 16))
-    assert not can_step(other, 1)
+    assert not can_step(other, 1, 8)
+    with torch.no_grad():
+        strided = build(KINDS["gpt2"]).eval()
+        strided.tokens.weight.data = torch.randn(40, 32)[:, ::2]
+    assert not can_step(strided, 1, 8)
+
+
+@needs_compiler
+def test_both_describe_the_same_structures() -> None:
+    found = library.library()
+    assert found is not None
+    own = (decoder._Network, decoder._Layer, decoder._Step, decoder.Choice)
+    sizes = (ctypes.c_int64 * len(own)).in_dll(found, "firth_sizes")
+    assert list(sizes) == [ctypes.sizeof(kind) for kind in own]
+
+
+@needs_compiler
+def test_matrices_may_stand_upright(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As GPT-2's do when a file of transformers is opened: nothing is moved for it."""
+    network = build(replace(KNOWN["llama"], inner=200)).eval()
+    right = written(network, monkeypatch, native=False)
+    for block in network.stack.blocks:
+        for module in block.modules():
+            if isinstance(module, nn.Linear):
+                module.weight.data = module.weight.data.t().contiguous().t()
+    places = [weight.data_ptr() for weight in network.parameters()]
+    said = written(network, monkeypatch, native=True)
+    assert [[t for t, _ in one] for one in said] == [[t for t, _ in one] for one in right]
+    assert places == [weight.data_ptr() for weight in network.parameters()]
+
+
+@needs_compiler
+def test_weights_may_be_replaced_on_the_way() -> None:
+    network = build(KNOWN["gpt2"]).eval()
+    writer = Writer(network, [[3]], Generation(max_new_tokens=9), [9])
+    assert writer._native is not None
+    network.double()
+    for _ in range(4):
+        writer.write(torch.tensor([4]), torch.tensor([False]))
+    assert writer.logits.isfinite().all()
+
+
+@needs_compiler
+def test_several_threads_may_write_with_one_network() -> None:
+    network = build(KNOWN["llama"]).eval()
+    settings = Generation(max_new_tokens=12)
+    with ThreadPoolExecutor(3) as threads:
+        found = list(
+            threads.map(lambda _: generate(network, PROMPTS, settings, end=None), range(30))
+        )
+    first = [text.tokens for [text] in found[0]]
+    assert all([text.tokens for [text] in texts] == first for texts in found)
 
 
 @pytest.mark.parametrize("compiler", [None, "/bin/false", "/nowhere/cc"])
@@ -155,6 +214,27 @@ def test_without_a_compiler_torch_does_it(
         network = build(KNOWN["gpt2"]).eval()
         assert decoder.native(network, Cache.empty(network.config, 1, 8)) is None
         assert generate(network, PROMPTS, Generation(max_new_tokens=4), end=None)
+    finally:
+        library._library.cache_clear()
+
+
+@pytest.mark.parametrize("trouble", ["no home", "a folder of others"])
+def test_where_nothing_can_be_kept_torch_does_it(
+    trouble: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def homeless() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    if trouble == "no home":
+        monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+        monkeypatch.setattr(Path, "home", homeless)
+    else:
+        (tmp_path / "firth").mkdir()
+        (tmp_path / "firth").chmod(0o777)
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    library._library.cache_clear()
+    try:
+        assert library.library() is None
     finally:
         library._library.cache_clear()
 
