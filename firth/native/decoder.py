@@ -93,10 +93,7 @@ class Choice(ctypes.Structure):
 
 def can_step(network: Transformer, texts: int, places: int) -> bool:
     """Whether `step.c` knows such a network, and is fast with so many texts of so many places."""
-    config, head = (
-        network.config,
-        network.heads["language"] if "language" in network.heads else None,
-    )
+    config, head = network.config, dict(network.heads.items()).get("language")
     if texts > TEXTS or config.architecture != "decoder" or not isinstance(head, LanguageHead):
         return False
     embedding, table = network.stack.embedding, network.tokens.weight
