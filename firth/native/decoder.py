@@ -24,6 +24,7 @@ from firth.models.transformer import Transformer
 from firth.native.library import library
 
 TEXTS = 8  # up to so many it is faster than torch's products of matrices
+WORTH = 1 << 20  # weights for each thread: with fewer, waiting for each other takes longer
 NORMS = {nn.Identity: 0, nn.LayerNorm: 1, nn.RMSNorm: 2, PlusOne: 3}
 ACTIVATIONS = {"gelu": 0, "gelu-tanh": 1, "relu": 2, "silu": 3}
 # A network of these alone is known here; an adapter, say, is not.
@@ -140,7 +141,9 @@ class Native:
     """The steps of so many texts with a network."""
 
     def __init__(self, found: ctypes.CDLL, network: Transformer, cache: Cache) -> None:
-        self._library, self._threads = found, torch.get_num_threads()
+        numbers = [*network.parameters(), *network.buffers()]
+        worth = sum(tensor.numel() for tensor in numbers) // WORTH
+        self._library, self._threads = found, max(1, min(torch.get_num_threads(), worth))
         self._alive: list[object] = []  # what the structures point at
         self._network = self._described(network)
         self._step = self._room(network.config, len(cache.lengths), cache.room)
