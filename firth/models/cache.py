@@ -150,10 +150,10 @@ class Cache:
         What stands before the place `since` is known to be the same and stays. Behind an encoder,
         a sequence moves only among those of its source, so what is kept of that stays too.
         """
-        moved = self.kept[:, :, since : self.used]
+        moved = _wide(self.kept)[:, :, since : self.used]
         # A GPU does all layers at once: asking for each would take longer than copying it.
         for part in [moved] if moved.is_cuda else moved:
-            part.copy_(part.index_select(-5, rows))
+            part.copy_(part.index_select(-3, rows))
         self.lengths.copy_(self.lengths[rows])
 
     def keep(self, sources: Sequence[int]) -> None:
@@ -179,3 +179,9 @@ class Cache:
         """Count the tokens of a step as kept."""
         self.lengths += mask.sizes
         self.used += mask.longest
+
+
+def _wide(kept: Tensor) -> Tensor:
+    """The same memory in numbers of 16 bytes, of which a GPU copies many more at a time."""
+    each = kept.flatten(-3)  # (layers, B, T, 2 K D)
+    return each.view(torch.complex128) if each.shape[-1] * each.itemsize % 16 == 0 else each
