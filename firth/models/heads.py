@@ -63,7 +63,12 @@ class LanguageHead(nn.Module):
         ready = self.prepare(hidden)
         if self.output is not None:
             return self.output(ready)
-        return linear(ready, self.matrix(table), self.bias)
+        matrix = self.matrix(table)
+        if ready.is_cuda and len(ready) > 1 and len(matrix) % 8:
+            # A GPU is slow to write rows of an odd number of scores, so it writes columns.
+            found = (matrix @ ready.mT).mT
+            return found if self.bias is None else found + self.bias
+        return linear(ready, matrix, self.bias)
 
 
 class Pooler(nn.Module):
