@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 
 import torch
-from sides import machine
+from sides import machine, with_changes
 
 from firth.pretraining import pretrain
 from firth.suites import evaluate_suite
@@ -85,10 +85,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument(
         "--seeds", type=lambda text: [int(seed) for seed in text.split(",")], default=[0]
     )
-    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="changes")
-    options = parser.parse_args()
-    options.changes = dict(change.split("=", 1) for change in options.changes)
-    return options
+    return with_changes(parser)
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import torch
-from sides import in_turns, machine
+from sides import in_turns, machine, with_changes
 
 from firth.pretraining import build
 from firth.text.batches import Sampler
@@ -90,10 +90,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--device", default=usual)
     parser.add_argument("--presets", type=lambda text: text.split(","), default=list(PRESETS))
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="changes")
-    options = parser.parse_args()
-    options.changes = dict(change.split("=", 1) for change in options.changes)
-    return options
+    return with_changes(parser)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
-"""What the benches of speed share: turns taken by two sides, and a clock that waits for a GPU."""
+"""What benches share: turns taken by two sides, a clock that waits for a GPU, settings."""
 
 from __future__ import annotations
 
+import argparse
 import statistics
 import time
 from collections.abc import Callable, Mapping
@@ -41,3 +42,11 @@ def machine(device: torch.device) -> str:
     """Where and with what a bench runs."""
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"
     return f"{name}, torch {torch.__version__}, {torch.get_num_threads()} threads"
+
+
+def with_changes(parser: argparse.ArgumentParser) -> argparse.Namespace:
+    """The options, and what --set changes in a recipe."""
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="changes")
+    options = parser.parse_args()
+    options.changes = dict(change.split("=", 1) for change in options.changes)
+    return options

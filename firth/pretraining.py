@@ -307,6 +307,12 @@ def _finish(job: Job, model: Model, loop: Loop, out: Path, begun: dict[str, Any]
     family = model.save(out)
     if -state.best >= last.get("loss", math.inf):
         shutil.rmtree(out / "best", ignore_errors=True)  # the last is the best
+    elif last:
+        loop.log.note(
+            f"The validation loss was {-state.best:.3f} before and is {last['loss']:.3f} now: the "
+            f"text begins to be known by heart. The better model is in {out / 'best'}; a shorter "
+            "run, more text or --set model.dropout=0.1 may help."
+        )
     trained = Trained(
         path=out,
         model=model,

@@ -161,9 +161,9 @@ RECIPES = {
         optimizer=_adam(4e-4, 0.98, 1e-6, 0.01, 0.1),
     ),
     "trio": Recipe(
-        source="measured here: docs/pretraining.md",
+        source="measured here: docs/pretraining.md and docs/performance.md",
         warmup=500,
-        batch=131_072,
+        batch=65_536,
         length="64:0.8,256",
         schedule="wsd",
         optimizer=OptimizerConfig(kind="muon", rate=4e-3, beta2=0.98, decay=0.1, clip=1.0),

@@ -206,15 +206,17 @@ def test_a_gpu_learns_the_same(shape: str, lengths: list[list[int]], compiled: b
     other.record_blocks()
     if compiled:
         other.compile_blocks()
+    true = learn(plain, lengths, "cuda")
     with torch.autocast("cuda", torch.bfloat16):
         right, said = learn(plain, lengths, "cuda"), learn(other, lengths, "cuda")
     recorder = other.stack.recorder
     assert recorder is not None
     assert recorder.records
     assert recorder._tapes
-    for one, two in zip(right, said, strict=True):
-        apart = (one - two).float().norm() / one.float().norm().clamp(min=1e-3)
-        assert apart < 0.03
+    for exact, plainly, replayed in zip(true, right, said, strict=True):
+        size = exact.float().norm().clamp(min=1e-3)
+        off = (plainly - exact).norm() / size, (replayed - exact).norm() / size
+        assert off[1] < 0.01 + 1.5 * off[0]  # half precision; a compiler rounds less often
 
 
 @on_a_gpu

@@ -121,6 +121,16 @@ def test_the_run_says_what_it_is(shards: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "best").exists() or validations[-1]["loss"] > validations[0]["loss"]
 
 
+def test_a_text_known_by_heart_is_named(shards: Path, tmp_path: Path) -> None:
+    worse = {"rate": 0.2, "kind": "adamw", "schedule": "constant", "warmup": 0.9}
+    train(shards, tmp_path, "decoder-tiny", changes=worse)
+    losses = [line["loss"] for line in read_metrics(tmp_path) if line["kind"] == "validation"]
+    [note] = [line["note"] for line in read_metrics(tmp_path) if line["kind"] == "note"]
+    assert losses[-1] > min(losses)
+    assert f"{min(losses):.3f} before and is {losses[-1]:.3f} now" in note
+    assert firth.load(tmp_path / "best").config == firth.load(tmp_path).config
+
+
 def test_it_learns_on_from_another_model_with_another_objective(
     shards: Path, tmp_path: Path
 ) -> None:
