@@ -38,7 +38,7 @@ class Recorder:
     """Replays work on streams of shapes that it knows, and its gradients."""
 
     def __init__(self) -> None:
-        self.records = True
+        self.records, self.why_not = True, ""
         self._forget([])
 
     def _forget(self, learned: list[nn.Parameter]) -> None:
@@ -101,7 +101,8 @@ class Recorder:
                 # What a mask makes when it is first asked must be there, and all be compiled.
                 _done(work, tape.x, tape.mask, tape.places)
                 tape.record(work, self._pool)
-        except RuntimeError:  # too little memory, too
+        except RuntimeError as error:  # too little memory, too
+            self.why_not = str(error).splitlines()[0]
             self.stop()
             return None
         return tape

@@ -162,6 +162,13 @@ class Transformer(nn.Module):
         held = [stack.recorder.stop() for stack in stacks if stack.recorder is not None]
         return any(held)
 
+    @property
+    def unrecorded(self) -> str:
+        """Why a GPU could not note what blocks compute; empty where it could, or was not asked."""
+        stacks = [stack for stack in (self.encoder, self.decoder) if stack is not None]
+        reasons = [stack.recorder.why_not for stack in stacks if stack.recorder is not None]
+        return next(filter(None, reasons), "")
+
     def checkpoint_activations(self, on: bool = True) -> None:
         """Trade time for memory: keep only what enters a block, and compute it anew."""
         for stack in (self.encoder, self.decoder):

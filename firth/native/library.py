@@ -35,13 +35,17 @@ def library() -> ctypes.CDLL | None:
     return None if os.environ.get(OFF) == "0" else _library()
 
 
+def compiler() -> str | None:
+    """The C compiler of this machine, if it has one."""
+    found = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
+    return found if os.name == "posix" else None
+
+
 @cache
 def _library() -> ctypes.CDLL | None:
-    compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
-    if compiler is None or os.name != "posix":
-        return None
     with suppress(OSError, RuntimeError, subprocess.SubprocessError):  # no home, no room, no luck
-        return _declared(ctypes.CDLL(str(_compiled(compiler))))
+        if (found := compiler()) is not None:
+            return _declared(ctypes.CDLL(str(_compiled(found))))
     return None
 
 

@@ -369,6 +369,7 @@ static void go(const Network *net, const Step *step) {
     }
     normalise_all(&net->final, x, h, rows, size);
     if (net->transform.outputs) {
+#pragma omp barrier /* others may still read what the last layer made */
         multiply(&net->transform, h, rows, step->out);
         for (int64_t i = 0; i < rows * size; i++) h[i] = active(step->out[i], net->head_activation);
         normalise_all(&net->head_norm, h, h, rows, size);

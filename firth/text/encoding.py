@@ -91,6 +91,8 @@ class Lookup:
     def __init__(self, backend: tokenizers.Tokenizer) -> None:
         self.backend = backend
         self.known: dict[str, list[int]] = {}
+        largest = max(backend.get_vocab().values(), default=-1)  # there may be gaps below it
+        self.type = token_type(1 + largest)
         pieces = backend.encode_batch(PIECE.findall(PROBE), add_special_tokens=False)
         whole = backend.encode(PROBE, add_special_tokens=False)
         self.cuts = [id for piece in pieces for id in piece.ids] == whole.ids
@@ -129,7 +131,7 @@ def encode_documents(lookup: Lookup, texts: Sequence[str]) -> Passage:
     bounds = np.cumsum([0, *map(len, sentences)])
     documents = np.diff(np.cumsum([0, *lengths])[bounds])
     return Passage(
-        tokens.astype(token_type(lookup.backend.get_vocab_size())),
+        tokens.astype(lookup.type),
         documents[documents > 0],
         lengths[lengths > 0],
     )

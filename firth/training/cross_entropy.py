@@ -10,7 +10,7 @@ row of scores begins where the matrix units want it; what is padded has no share
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -28,12 +28,16 @@ Scored = tuple[Tensor, Tensor, Tensor | None]  # loss, how many are right, gradi
 class _CrossEntropy(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, hidden: Tensor, matrix: Tensor, bias: Tensor | None, targets: Tensor
+        ctx: Any,
+        hidden: Tensor,
+        matrix: Tensor,
+        bias: Tensor | None,
+        targets: Tensor,
+        wanted: Sequence[bool],  # which of the first three learn
     ) -> tuple[Tensor, Tensor]:
         dtype, device, words = hidden.dtype, hidden.device, len(matrix)
         if torch.is_autocast_enabled(device.type):
             dtype = torch.get_autocast_dtype(device.type)
-        wants = hidden.requires_grad or matrix.requires_grad
         wide = torch.promote_types(hidden.dtype, torch.float32)
         more = -words % ALIGNED[device.type]
         with torch.autocast(device.type, enabled=False):
@@ -42,32 +46,36 @@ class _CrossEntropy(torch.autograd.Function):
             loss = torch.zeros((), dtype=wide, device=device)
             right = torch.zeros((), dtype=torch.long, device=device)
             gradients = (
-                torch.empty_like(hidden) if wants else None,
-                torch.zeros(w.shape, dtype=wide, device=device) if wants else None,
-                torch.zeros_like(shift, dtype=wide) if wants and shift is not None else None,
+                torch.empty_like(hidden) if wanted[0] else None,
+                torch.zeros(w.shape, dtype=wide, device=device) if wanted[1] else None,
+                torch.zeros(len(w), dtype=wide, device=device) if wanted[2] else None,
             )
-            rows, score = _rows(len(h), len(w), device.type), _scoring(device.type)
+            rows, score, learns = (
+                _rows(len(h), len(w), device.type),
+                _scoring(device.type),
+                any(wanted),
+            )
             for begin in range(0, len(h), rows):
                 some = slice(begin, begin + rows)
-                lost, found, shares = score(h[some] @ w.t(), shift, targets[some], words, wants)
+                lost, found, shares = score(h[some] @ w.t(), shift, targets[some], words, learns)
                 loss += lost
                 right += found
                 if shares is not None:
                     _add(shares, h, w, some, gradients)
         ctx.save_for_backward(*gradients)
         ctx.mark_non_differentiable(right)
-        ctx.kinds = hidden.dtype, matrix.dtype, words
+        ctx.kinds = matrix.dtype, words
         return loss, right
 
     @staticmethod
     def backward(ctx: Any, *upstream: Any) -> Any:
         hidden, matrix, bias = ctx.saved_tensors
-        scale, (_, dtype, words) = upstream[0], ctx.kinds
+        scale, (dtype, words) = upstream[0], ctx.kinds
         return (
-            hidden.mul_(scale.to(hidden.dtype)),
-            matrix[:words].mul_(scale).to(dtype),
+            None if hidden is None else hidden.mul_(scale.to(hidden.dtype)),
+            None if matrix is None else matrix[:words].mul_(scale).to(dtype),
             None if bias is None else bias[:words].mul_(scale),
-            None,
+            *(None, None),
         )
 
 
@@ -91,13 +99,13 @@ def _add(
 ) -> None:
     """Add what some rows contribute to the gradients, given those of their scores."""
     for_hidden, for_matrix, for_bias = gradients
-    assert for_hidden is not None
-    assert for_matrix is not None
+    narrow = shares.to(hidden.dtype)
+    if for_hidden is not None:
+        for_hidden[some] = (narrow @ matrix).to(for_hidden.dtype)
+    if for_matrix is not None:
+        for_matrix += narrow.t() @ hidden[some]
     if for_bias is not None:
         for_bias += shares.sum(0, dtype=for_bias.dtype)
-    narrow = shares.to(hidden.dtype)
-    for_hidden[some] = (narrow @ matrix).to(for_hidden.dtype)
-    for_matrix += narrow.t() @ hidden[some]
 
 
 def _score(scores: Tensor, bias: Tensor | None, targets: Tensor, words: int, wants: bool) -> Scored:
@@ -128,4 +136,6 @@ def cross_entropy(
     >>> round(float(loss), 3), int(right)
     (9.0, 1)
     """
-    return _CrossEntropy.apply(hidden, matrix, bias, targets)  # type: ignore[no-untyped-call]
+    learns = torch.is_grad_enabled()
+    wanted = [learns and part is not None and part.requires_grad for part in (hidden, matrix, bias)]
+    return _CrossEntropy.apply(hidden, matrix, bias, targets, wanted)  # type: ignore[no-untyped-call]

@@ -111,6 +111,8 @@ class Loop:
             with self._signals():
                 self._go_on()
         finally:
+            if reason := self.learner.network.unrecorded:
+                self.log.note(f"What blocks compute was not recorded, which is slower: {reason}")
             self.learner.network.record_blocks(False)
         if self._kept != self.state.step:
             self.checkpoint(final=True)

@@ -26,10 +26,12 @@ def best_device(asked: str | None = None) -> torch.device:
     try:
         device = torch.device(asked or ("cuda" if there else "cpu"))
     except RuntimeError:
-        raise Misuse(f"There is no device {asked!r}; there are cpu and cuda.") from None
+        device = None
+    if device is None or device.type not in ("cpu", "cuda"):
+        raise Misuse(f"There is no device {asked!r}; there are cpu and cuda.")
     if device.type == "cuda" and not there:
         raise Misuse("There is no GPU here that torch can use; leave --device out, or say cpu.")
-    if device.index is not None:
+    if device.type == "cuda" and device.index is not None:
         torch.cuda.set_device(device)  # what is recorded is so on the one that is set
     return device
 

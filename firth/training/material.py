@@ -35,8 +35,9 @@ def planner(
         return Planned(row.build(sampler, drawn, vocabulary, **options), after, asked)
 
     def jobs(state: State, progress: Callable[[State], float]) -> Iterator[Callable[[], Planned]]:
-        step, position, asked, size = state.step, state.position, state.asked, sizes.sizes[0]
+        step, position, asked = state.step, state.position, state.asked
         while True:
+            size = sizes.at(progress(replace(state, step=step, asked=asked)))
             now = progress(replace(state, step=step + 1, asked=asked + size))
             length, size = lengths.at(now), sizes.at(now)
             options = {name: _at(value, now) for name, value in job.options.items()}

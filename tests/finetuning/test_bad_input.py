@@ -209,6 +209,7 @@ ASKED: list[tuple[dict[str, Any], str]] = [
     ({"replay": 0}, "replay counts steps of the task, at least 1"),
     ({"augment": "shuffle"}, "--augment knows dropout, swap, masked, not 'shuffle'"),
     ({"device": "tpu"}, "no device 'tpu'"),
+    ({"device": "meta"}, "no device 'meta'; there are cpu and cuda"),
 ]
 
 

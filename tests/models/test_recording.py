@@ -164,6 +164,8 @@ def test_where_recording_fails_it_is_told_each_time(
     recorder = other.stack.recorder
     assert recorder is not None
     assert not recorder.records
+    assert other.unrecorded == "operation not permitted when stream is capturing"
+    assert not plain.unrecorded
 
 
 def test_without_gradients_nothing_is_padded(monkeypatch: pytest.MonkeyPatch) -> None:

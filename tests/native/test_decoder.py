@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import ctypes
 import shutil
+import subprocess
+import tempfile
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +26,20 @@ from firth.native import decoder, library
 from firth.native.decoder import TEXTS, can_step
 from tests.models.small import KINDS, LLAMA, PRE, ROTARY, build, small
 
-needs_compiler = pytest.mark.skipif(library.library() is None, reason="There is no C compiler.")
+
+def compiles() -> bool:
+    """Whether there is a compiler that knows OpenMP; what step.c says is not asked here."""
+    compiler = library.compiler()
+    if compiler is None:
+        return False
+    with tempfile.TemporaryDirectory() as folder:
+        source = Path(folder) / "threads.c"
+        source.write_text("#include <omp.h>\nint threads(void) { return omp_get_max_threads(); }\n")
+        command = [compiler, *library.FLAGS, "-c", str(source), "-o", f"{folder}/threads.o"]
+        return subprocess.run(command, capture_output=True).returncode == 0
+
+
+needs_compiler = pytest.mark.skipif(not compiles(), reason="There is no C compiler with OpenMP.")
 PROMPTS = [[5, 9, 14, 3, 27, 8], [31], [7, 7, 12, 30]]
 MORE: dict[str, ModelConfig] = {
     "post": small("decoder", norm_place="post", activation="relu", head_bias="trained"),
@@ -107,8 +122,11 @@ def test_texts_end_where_torch_ends_them(seed: int, monkeypatch: pytest.MonkeyPa
 
 @needs_compiler
 @pytest.mark.parametrize("threads", [1, 2, 5])
-def test_threads_make_no_difference(threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    network = build(KNOWN["llama"]).eval()
+@pytest.mark.parametrize("kind", ["llama", "post", "shared"])
+def test_threads_make_no_difference(
+    kind: str, threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    network = build(KNOWN[kind]).eval()
     before = torch.get_num_threads()
     monkeypatch.setattr(decoder, "WORTH", 1)
     right = written(network, monkeypatch, native=False)
@@ -117,6 +135,27 @@ def test_threads_make_no_difference(threads: int, monkeypatch: pytest.MonkeyPatc
         for _ in range(5):
             said = written(network, monkeypatch, native=True)
             assert [[t for t, _ in one] for one in said] == [[t for t, _ in one] for one in right]
+    finally:
+        torch.set_num_threads(before)
+
+
+@needs_compiler
+def test_no_thread_writes_what_another_still_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    wide = small("decoder", **LLAMA, **ROTARY, head_transform=True, head_activation="gelu")
+    network = build(replace(wide, width=256, inner=64, vocabulary=64)).eval()
+    monkeypatch.setattr(decoder, "WORTH", 1)
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(4)
+        writer = Writer(network, [[3]] * TEXTS, Generation(max_new_tokens=8), [8] * TEXTS)
+        assert writer._native is not None
+        cache, seen = writer.cache, []
+        start = cache.lengths.clone()
+        for _ in range(300):
+            cache.lengths.copy_(start)
+            writer._native.step(torch.arange(TEXTS), cache, writer.logits)
+            seen.append(writer.logits.clone())
+        assert all(torch.equal(scores, seen[0]) for scores in seen)
     finally:
         torch.set_num_threads(before)
 
@@ -131,6 +170,23 @@ def test_not_a_number_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     scores.write(torch.tensor([4]), torch.tensor([False]))
     assert scores._native is not None
     assert scores.logits.isnan().any()
+
+
+# Of all that a configuration says, what C computes, and what makes no difference to writing.
+COMPUTED = """architecture vocabulary width layers decoder_layers heads kv_heads head_width inner
+    context positions position_offset theta local_theta embedding_norm embedding_scale norm norm_place
+    norm_bias norm_eps first_norm activation gated bias qkv_bias qk_norm attention_scale window windowed
+    shared tied head_transform transform_bias head_activation head_bias head_scale"""
+LEFT_TO_TORCH = """reader relative buckets distance segments embedding_width trigrams bottleneck
+    feed_forwards output_width"""
+INDIFFERENT = """label_head labels labelling pooling label_layers label_activation label_norm label_bias
+    dropout attention_dropout initialisation spread padding_id begin_id end_id start_id family"""
+
+
+def test_all_of_a_configuration_is_known_to_c_or_left_to_torch() -> None:
+    """A new field belongs into one of these lists, and into `step.c` or `can_step`."""
+    known = " ".join((COMPUTED, LEFT_TO_TORCH, INDIFFERENT)).split()
+    assert sorted(known) == sorted(field.name for field in fields(ModelConfig))
 
 
 def test_what_it_does_not_know_is_left_to_torch() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tokenizers
-from tokenizers import models, normalizers, trainers
+from tokenizers import models, normalizers, pre_tokenizers, trainers
 
 from firth.text.encoding import Lookup, encode_documents
 from tests.conftest import SAMPLE
@@ -32,3 +32,12 @@ def test_one_that_does_not_cut_at_spaces_sees_whole_documents() -> None:
     assert passage.documents.tolist() == [len(ids) for ids in wanted]
     assert passage.sentences.sum() == len(passage.tokens)
     assert len(passage.sentences) > len(texts)
+
+
+def test_ids_beyond_a_gap_are_kept() -> None:
+    """There may be fewer tokens than the largest id."""
+    words = {"[UNK]": 0, "the": 1, "far": 70_000}
+    backend = tokenizers.Tokenizer(models.WordLevel(words, unk_token="[UNK]"))
+    backend.pre_tokenizer = pre_tokenizers.Whitespace()
+    passage = encode_documents(Lookup(backend), ["the far"])
+    assert passage.tokens.tolist() == [1, 70_000]

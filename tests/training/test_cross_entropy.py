@@ -54,7 +54,35 @@ def test_in_half_precision_it_is_close_and_gives_gradients_in_full() -> None:
     assert matrix.grad.dtype == torch.float32
 
 
-def test_without_gradients_none_are_made() -> None:
+@pytest.mark.parametrize("learns", [(0,), (1,), (2,), (0, 2)])
+@pytest.mark.parametrize("device", DEVICES)
+def test_only_what_learns_has_a_gradient(
+    learns: tuple[int, ...], device: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(module.SCORES, device, 77)
+    generator = torch.Generator().manual_seed(1)
+    shapes = (30, 5), (11, 5), (11,)
+    parts = [torch.randn(*shape, generator=generator).to(device) for shape in shapes]
+    for i in learns:
+        parts[i].requires_grad_()
+    targets = torch.randint(11, (30,), generator=generator).to(device)
+    wanted = [parts[i] for i in learns]
+    right = torch.autograd.grad(reference(linear(*parts), targets, reduction="sum"), wanted)
+    cross_entropy(*parts, targets)[0].backward()
+    for i, part in enumerate(parts):
+        assert (part.grad is not None) == (i in learns)
+    for part, gradient in zip(wanted, right, strict=True):
+        assert part.grad is not None
+        torch.testing.assert_close(part.grad, gradient)
+
+
+def test_without_gradients_none_are_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    def never(*given: object) -> None:
+        raise AssertionError
+
+    monkeypatch.setattr(module, "_add", never)
+    learned = torch.eye(3, requires_grad=True)
     with torch.no_grad():
-        loss, _ = cross_entropy(torch.eye(3), torch.eye(3), None, torch.arange(3))
+        loss, right = cross_entropy(learned, learned, None, torch.arange(3))
     assert not loss.requires_grad
+    assert int(right) == 3

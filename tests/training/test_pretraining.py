@@ -188,6 +188,35 @@ def test_lengths_batches_and_masks_change_during_a_run(shards: Path, tmp_path: P
     assert shares[-1] < 0.16
 
 
+def test_a_plan_goes_on_from_any_step_as_if_it_had_never_stopped(shards: Path) -> None:
+    """With a budget in tokens, how far a run has come depends on how large its batches were."""
+    from firth.pretraining import plan_job
+    from firth.text.batches import Sampler
+    from firth.text.shards import Shards
+    from firth.training.material import planner
+    from firth.training.state import State
+
+    changes = {"length": "16:0.5,32", "batch": "256:0.2,1024", "objective.rate": "0.5-0.1"}
+    tokenizer, total = Tokenizer.load(shards), 12_000
+    budget = {"tokens": total}
+    job = plan_job("encoder-tiny", None, tokenizer, budget, 0, SMALL | changes, None, None, "cpu")
+    plan = planner(job, Sampler(Shards(shards)), tokenizer)
+
+    def go_on(state: State, count: int) -> list[Any]:
+        batches = plan(state, lambda state: min(1.0, state.asked / total))
+        return [next(batches) for _ in range(count)]
+
+    whole = go_on(State(), 14)
+    for at in range(1, 13):
+        before = whole[at - 1]
+        state = State(step=at, position=before.after, asked=before.asked)
+        [following] = go_on(state, 1)
+        assert following.asked == whole[at].asked
+        for name in ("tokens", "lengths"):
+            again, once = (getattr(p.batch.inputs, name) for p in (following, whole[at]))
+            np.testing.assert_array_equal(again, once)
+
+
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
@@ -310,7 +339,7 @@ def test_resuming_with_other_text_is_refused(shards: Path, tmp_path: Path, sampl
     with pytest.raises(InputError, match="enough"):
         train(shards, tmp_path / "run", "encoder-tiny", 6, hooks=Hooks(before_part=stop))
     firth.prepare([sample], tokenizer=shards, out=tmp_path / "shards", workers=1)
-    with pytest.raises(Misuse, match=r"another sha256|another job"):
+    with pytest.raises(Misuse, match=r"begun with data .* \(SHA-256 \w{12}…\), not "):
         train(tmp_path / "shards", tmp_path / "run", "encoder-tiny", 6, resume=True)
 
 
