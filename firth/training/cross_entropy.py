@@ -50,11 +50,8 @@ class _CrossEntropy(torch.autograd.Function):
                 torch.zeros(w.shape, dtype=wide, device=device) if wanted[1] else None,
                 torch.zeros(len(w), dtype=wide, device=device) if wanted[2] else None,
             )
-            rows, score, learns = (
-                _rows(len(h), len(w), device.type),
-                _scoring(device.type),
-                any(wanted),
-            )
+            rows, score = _rows(len(h), len(w), device.type), _scoring(device.type)
+            learns = any(wanted)
             for begin in range(0, len(h), rows):
                 some = slice(begin, begin + rows)
                 lost, found, shares = score(h[some] @ w.t(), shift, targets[some], words, learns)

@@ -173,14 +173,16 @@ def test_not_a_number_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 # Of all that a configuration says, what C computes, and what makes no difference to writing.
-COMPUTED = """architecture vocabulary width layers decoder_layers heads kv_heads head_width inner
-    context positions position_offset theta local_theta embedding_norm embedding_scale norm norm_place
-    norm_bias norm_eps first_norm activation gated bias qkv_bias qk_norm attention_scale window windowed
-    shared tied head_transform transform_bias head_activation head_bias head_scale"""
-LEFT_TO_TORCH = """reader relative buckets distance segments embedding_width trigrams bottleneck
-    feed_forwards output_width"""
-INDIFFERENT = """label_head labels labelling pooling label_layers label_activation label_norm label_bias
-    dropout attention_dropout initialisation spread padding_id begin_id end_id start_id family"""
+COMPUTED = """architecture vocabulary width layers decoder_layers heads kv_heads head_width
+    inner context positions position_offset theta local_theta embedding_norm embedding_scale norm
+    norm_place norm_bias norm_eps first_norm activation gated bias qkv_bias qk_norm
+    attention_scale window windowed shared tied head_transform transform_bias head_activation
+    head_bias head_scale"""
+LEFT_TO_TORCH = """reader relative buckets distance segments embedding_width trigrams
+    bottleneck feed_forwards output_width"""
+INDIFFERENT = """label_head labels labelling pooling label_layers label_activation
+    label_norm label_bias dropout attention_dropout initialisation spread padding_id begin_id
+    end_id start_id family"""
 
 
 def test_all_of_a_configuration_is_known_to_c_or_left_to_torch() -> None:
@@ -199,8 +201,8 @@ def test_what_it_does_not_know_is_left_to_torch() -> None:
     for kind in ("bert", "t5", "biased"):
         assert not can_step(build(KINDS[kind]).eval(), 1, 8)
     assert not can_step(build(KINDS["gpt2"], dtype=torch.float64).eval(), 1, 8)
-    for fields in ({"segments": 2}, {"embedding_width": 16}, {"trigrams": True}):
-        assert not can_step(build(replace(KINDS["gpt2"], **fields)).eval(), 1, 8)
+    for more in ({"segments": 2}, {"embedding_width": 16}, {"trigrams": True}):
+        assert not can_step(build(replace(KINDS["gpt2"], **more)).eval(), 1, 8)
     gpt2.stack.blocks[0].register_forward_hook(lambda *given: None)
     assert not can_step(gpt2, 1, 8)
     other = build(KINDS["gpt2"]).eval()
