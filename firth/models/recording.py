@@ -14,6 +14,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Hashable, Sequence
 from contextlib import AbstractContextManager
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,6 @@ from torch.nn.functional import pad
 
 from firth.draws import Longs
 from firth.models.attention import evenly, power_of_two
-from firth.models.journey import as_tensor
 from firth.models.masks import Mask
 
 SIZES = 8  # lengths of a stream in each doubling
@@ -70,7 +70,7 @@ class Recorder:
         known = torch.is_autocast_enabled(x.device.type), x.dtype, x.requires_grad
         tape = self._tape((padded.shape, known), work, x, padded)
         if tape is None or self._waits():
-            return _done(work, padded.stream(x), padded.mask(), padded.stream(places))[: len(x)]
+            return _done(work, padded.stream(x), padded.mask, padded.stream(places))[: len(x)]
         tape.fill(x, padded, places)
         return _Play.apply(x, tape.anchor, tape, self)  # type: ignore[no-untyped-call]
 
@@ -142,20 +142,14 @@ class _Padded:
         """A stream with its padding."""  # (n, …) -> (N, …)
         return pad(x, (0, 0) * (x.dim() - 1) + (0, self.tokens - len(x)))
 
-    def mask(self, starts: Tensor | None = None) -> Mask:
-        """Who may see whom, on the device."""
+    @cached_property
+    def mask(self) -> Mask:
+        """Who may see whom."""
         if self.even:
             return self.given
-        # Two sequences of unequal length: only where they begin and how long they are is asked.
-        lengths = [self.longest, self.longest - 1]
-        prefix = None if self.given.pattern == "full" else [0, 0]
-        mask = Mask(lengths, prefix=prefix, device=self.given.device)
-        mask.starts = self.placed() if starts is None else starts
-        return mask
-
-    def placed(self) -> Tensor:
-        """Where sequences begin, on the device."""  # (S + 1,)
-        return as_tensor(self.starts, self.given.device, torch.int32)
+        lengths = np.diff(self.starts)
+        prefix = None if self.given.pattern == "full" else np.zeros_like(lengths)
+        return Mask(lengths, prefix=prefix, device=self.given.device)
 
 
 class _Tape:
@@ -168,8 +162,7 @@ class _Tape:
         self.learned, self.sums = learned, sums
         self.x = padded.stream(x.detach()).requires_grad_(x.requires_grad)
         self.places = torch.zeros(padded.tokens, dtype=torch.long, device=x.device)
-        self.starts = None if padded.even else padded.placed()
-        self.mask = padded.mask(self.starts)
+        self.mask = padded.mask  # of other streams of its shape, only `starts` will be true
         self.anchor = x.new_zeros((), requires_grad=True)  # for streams that need no gradient
         self.out = self.gradient = torch.empty(0)
         self.there: Any = None
@@ -201,8 +194,8 @@ class _Tape:
             for here, given in ((self.x, x), (self.places, places)):
                 here[: len(given)].copy_(given)
                 here[len(given) :].zero_()
-        if self.starts is not None:
-            self.starts.copy_(padded.placed())
+        if not padded.even:
+            self.mask.starts.copy_(padded.mask.starts)
 
     def learn(self, gradient: Tensor) -> Tensor | None:
         """Add to the gradients of the weights, given that of the stream; gives what came in its."""

@@ -5,7 +5,7 @@ N  tokens of the stream     E  width of their vectors     W  width
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import torch
@@ -22,6 +22,21 @@ from firth.models.positions import Disentangled, RelativeBias, rotary_angles, si
 from firth.models.recording import Recorder
 
 HALVES = (torch.bfloat16, torch.float16)
+
+
+@dataclass(frozen=True)
+class Around:
+    """What a stream may look at beside itself."""
+
+    memory: Tensor | None = None  # the encoder's output
+    memory_mask: Mask | None = None
+    cache: Cache | None = None  # keys and values of earlier tokens
+    prefix: Prefix = field(default_factory=Prefix)  # and learned ones
+
+    @property
+    def is_nothing(self) -> bool:
+        """Whether there is nothing but the stream."""
+        return self.memory_mask is None and self.cache is None and not self.prefix.own
 
 
 class Block(nn.Module):
@@ -168,11 +183,12 @@ class Stack(nn.Module):
         if x.is_cuda and torch.is_autocast_enabled("cuda") and not self.wide:
             # half of what blocks read and write
             x = x.to(torch.get_autocast_dtype("cuda"))
-        alone = layers is None and memory_mask is None and cache is None and not prefix.own
+        around = Around(memory, memory_mask, cache, prefix)
+        alone = layers is None and around.is_nothing
         if self.recorder is not None and alone and self._is_recordable(x, mask):
             x = self.recorder(self._through, x, mask, places, self._weights())
         else:
-            x = self._through(x, mask, places, memory, memory_mask, cache, prefix, layers)
+            x = self._through(x, mask, places, around, layers)
         if cache is not None:
             cache.advance(mask)
         return x
@@ -182,14 +198,11 @@ class Stack(nn.Module):
         x: Tensor,
         mask: Mask,
         places: Tensor,
-        memory: Tensor | None = None,
-        memory_mask: Mask | None = None,
-        cache: Cache | None = None,
-        prefix: Prefix | None = None,
+        around: Around | None = None,
         layers: list[Tensor] | None = None,
     ) -> Tensor:
         """From the embedding to what the heads see."""  # (N, W) -> (N, W)
-        looks = self._looks(x, mask, places, memory, memory_mask, cache, prefix or Prefix())
+        looks = self._looks(x, mask, places, around or Around())
         for i in range(self.layers):
             if layers is not None:
                 layers.append(x)
@@ -228,23 +241,14 @@ class Stack(nn.Module):
                 f"network has {self.config.context}; cut the sequence."
             )
 
-    def _looks(
-        self,
-        x: Tensor,
-        mask: Mask,
-        places: Tensor,
-        memory: Tensor | None,
-        memory_mask: Mask | None,
-        cache: Cache | None,
-        prefix: Prefix,
-    ) -> list[Look]:
+    def _looks(self, x: Tensor, mask: Mask, places: Tensor, around: Around) -> list[Look]:
         """What each layer sees; layers of one kind share one lowered mask."""
         config, packed = self.config, self._packs(x)
-        across = None
-        if memory_mask is not None:
+        cache, prefix, across = around.cache, around.prefix, None
+        if around.memory_mask is not None:
             past = len(prefix.cross[0][0]) if prefix.cross else 0
             asking = mask if cache is None else cache.by_source(mask)
-            across = lower_cross(asking, memory_mask, packed=packed, past=past)
+            across = lower_cross(asking, around.memory_mask, packed=packed, past=past)
         past = prefix.length if cache is None else 0
         kinds = {
             local: Look(
@@ -255,7 +259,7 @@ class Stack(nn.Module):
                 if config.positions == "rotary"
                 else None,
                 distances=self.relative if isinstance(self.relative, Disentangled) else None,
-                memory=memory,
+                memory=around.memory,
                 across=across,
             )
             for local in {i in config.windowed for i in range(self.layers)}
