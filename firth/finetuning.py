@@ -44,7 +44,7 @@ from firth.tasks.recipes import (
     tuning_settings,
 )
 from firth.tasks.table import TASKS, task_named
-from firth.tasks.task import Task, cannot
+from firth.tasks.task import Task
 from firth.tasks.work import BEST, Work, set_to_work
 from firth.training.log import Figures, Listener, Log, tensorboard
 from firth.training.loop import Hooks, Loop
@@ -178,7 +178,7 @@ def finetune(
     with storage_errors(out, "Free some space or name another place."):
         out.mkdir(parents=True, exist_ok=True)
     with locked(out / LOCK, f"training in {out}"):
-        check_place(out, begun, resume)  # nobody else has begun there since
+        begun = check_place(out, begun, resume)  # nobody else has begun there since
         with storage_errors(out, "Free some space or name another place."):
             write_json(out / RUN, begun)
         return _tune(job, base, work, out, resume, listener, hooks or Hooks(), begun)
@@ -197,7 +197,7 @@ def _opened(
     if writer is not None:
         base = _joined(base, writer, seed)
     if base.config.architecture not in task.architectures:
-        raise cannot(task.name, base.config.architecture)
+        raise task.cannot(base.config.architecture)
     return base, writer
 
 
@@ -345,7 +345,7 @@ def _finish(
     """The run becomes a model: weights, figures with intervals, curve, card."""
     metrics = read_metrics(out) if (out / METRICS).is_file() else []
     validations = [line for line in metrics if line["kind"] == "validation"]
-    guess = cautions.constant_guess(work.task, work.dev, work.facts)
+    guess = work.task.constant_loss(work.dev, work.facts)
     losses = [line["loss"] for line in validations if "loss" in line]
     learned = [*work.mishaps, *cautions.of_learning(loop.state.history, losses, guess)]
     if work.replay is not None:

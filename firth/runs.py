@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import platform
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -25,17 +25,20 @@ def read_run(path: Path) -> dict[str, Any]:
         values = json.loads(file.read_text(encoding="utf-8"))
     except ValueError as error:
         raise InputError(f"{file} is not JSON ({error}).") from error
-    if not isinstance(values, dict) or "job" not in values:
+    if not isinstance(values, dict) or not isinstance(values.get("job"), dict):
         raise InputError(f"{file} does not describe a run.")
     return values
 
 
-def check_place(out: Path, begun: Mapping[str, Any], resume: bool) -> None:
-    """A run goes into an empty place, or on where the same run stopped."""
+def check_place(out: Path, begun: Mapping[str, Any], resume: bool) -> dict[str, Any]:
+    """A run goes into an empty place, or on where the same run stopped.
+
+    Returns what `run.json` is to say: a run that goes on keeps the command it was begun with.
+    """
     if out.is_file():
         raise Misuse(f"{out} is a file; a run needs a directory.")
     if not out.is_dir() or not {path.name for path in out.iterdir()} - {LOCK}:
-        return
+        return dict(begun)
     if not (out / RUN).is_file():
         raise Misuse(f"{out} holds something other than a run; name an empty directory.")
     found = read_run(out)
@@ -46,36 +49,57 @@ def check_place(out: Path, begun: Mapping[str, Any], resume: bool) -> None:
         raise Misuse(
             f"The run in {out} is finished; name another place to learn on from its model."
         )
-    for part in ("job", "data", "parents"):
-        if different := _differences(found.get(part, {}), _plain(begun[part])):
-            raise Misuse(
-                f"The run in {out} was begun with another {different[0]}; resume it with the "
-                "command it was begun with."
-            )
+    if different := next(_differences(_decisive(found), _decisive(_plain(begun))), None):
+        name, before, now = different
+        raise Misuse(
+            f"The run in {out} was begun with {name} {_said(before)}, not {_said(now)}; resume it "
+            f"with the command it was begun with, which is in {RUN}."
+        )
+    return {**begun, "command": found.get("command", begun["command"])}
 
 
 def _plain(value: Any) -> Any:
     return json.loads(json.dumps(value))
 
 
-def _differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """The names of fields that are not the same; paths may be, as long as contents are not.
+def _decisive(values: Mapping[str, Any]) -> dict[str, Any]:
+    """What makes a run this one; first what it was given, from which the rest may follow."""
+    given = {name: values.get(name) for name in ("kind", "data", "parents")}
+    return {**given, **values["job"]}
 
-    >>> _differences({"a": {"b": 1, "path": "x"}}, {"a": {"b": 2, "path": "y"}})
-    ['a.b']
-    >>> _differences({"settings": {"rate": 1}}, {"settings": {"rate": 1, "came later": 2}})
+
+def _differences(before: Any, now: Any, *names: str) -> Iterator[tuple[str, Any, Any]]:
+    """The fields that are not the same, with both values; a file is its contents and may move.
+
+    >>> file = {"path": "x", "sha256": "1"}
+    >>> list(_differences({"a": {"b": 1, "c": file}}, {"a": {"c": file | {"path": "y"}}}))
+    [('a.b', 1, None)]
+    >>> list(_differences({"settings": {"rate": 1}}, {"settings": {"rate": 1, "came later": 2}}))
     []
     """
-    found = []
-    for name, value in now.items():
-        other = before.get(name)
-        if isinstance(value, dict) and isinstance(other, dict):
-            if name == "settings":  # an older version had fewer
-                value = {key: value[key] for key in value if key in other}
-            found += [f"{name}.{inner}" for inner in _differences(other, value)]
-        elif other != value and name not in ("path", "source", "teacher"):
-            found.append(name)
-    return found
+    if isinstance(before, dict) and isinstance(now, dict) and "sha256" not in now:
+        for name in before | now:
+            if "settings" not in names or (name in before and name in now):  # versions have others
+                yield from _differences(before.get(name), now.get(name), *names, name)
+    elif names[-1] in ("source", "teacher") and isinstance(now, str) and isinstance(before, str):
+        return  # paths; the contents are among the parents
+    elif _content(before) != _content(now):
+        yield ".".join(names), before, now
+
+
+def _content(value: Any) -> Any:
+    return value.get("sha256", value) if isinstance(value, dict) else value
+
+
+def _said(value: Any) -> str:
+    """A value within a sentence.
+
+    >>> _said({"path": "a.txt", "sha256": "0123456789abcdef"}), _said(0.4), _said(None)
+    ('a.txt (SHA-256 0123456789ab…)', '0.4', 'none')
+    """
+    if isinstance(value, dict) and "sha256" in value:
+        return f"{value.get('path')} (SHA-256 {str(value['sha256'])[:12]}…)"
+    return "none" if value is None else repr(value)
 
 
 def versions() -> dict[str, str]:

@@ -227,14 +227,9 @@ def _batches(
 
 
 def continue_text(
-    network: Transformer,
-    tokenizer: Tokenizer,
-    prompt: str,
-    *,
-    most: int = 40,
-    reader: Tokenizer | None = None,
+    network: Transformer, tokenizer: Tokenizer, prompt: str, *, most: int = 40
 ) -> str:
     """The likeliest text behind a prompt, or of what an encoder reads; without the prompt."""
     settings = Generation(max_new_tokens=most)
-    teller = Teller(network=network, tokenizer=tokenizer, reader=reader, settings=settings)
+    teller = Teller(network=network, tokenizer=tokenizer, settings=settings)
     return next(teller.complete([prompt])).completions[0].text

@@ -261,17 +261,3 @@ def embed_tokens(embedder: Embedder, text: str) -> list[TokenVector]:
     rows = zip(encoding.tokens, encoding.offsets, vectors, strict=True)
     inside = [not special for special in encoding.special_tokens_mask]
     return [TokenVector(*row) for row, real in zip(rows, inside, strict=True) if real]
-
-
-def span_vector(tokens: Iterable[TokenVector], begin: int, end: int) -> Floats:
-    """The mean of the tokens that share characters with a part of the text, such as a word.
-
-    >>> pieces = [TokenVector("bat", (4, 7), np.ones(1)), TokenVector("##s", (7, 8), np.zeros(1))]
-    >>> span_vector(pieces, 4, 8)
-    array([0.5], dtype=float32)
-    """
-    inside = [token.vector for token in tokens if token.span[0] < end and begin < token.span[1]]
-    if not inside:
-        raise Misuse(f"No token stands between the characters {begin} and {end}.")
-    mean: Floats = np.mean(inside, axis=0).astype(np.float32)
-    return mean

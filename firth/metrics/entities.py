@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -124,32 +123,6 @@ def convert_tags(tags: Tags, scheme: str = "IOB2") -> list[str]:
     ['O', 'S-PER', 'B-LOC', 'E-LOC']
     """
     return write_tags(read_entities(tags), len(tags), scheme)
-
-
-def detect_scheme(sentences: Iterable[Tags]) -> str:
-    """The scheme that a data set is tagged in: a name in `SCHEMES`.
-
-    Data that are neither proper IOB1 nor proper IOB2, and data without entities, are IOB2.
-
-    >>> detect_scheme([["I-PER", "B-PER", "O"], ["O", "I-LOC"]])
-    'IOB1'
-    """
-    letters: set[str] = set()
-    opened_by_i = needless_b = False
-    for tags in sentences:
-        split = [("O", UNTYPED), *map(split_tag, tags)]
-        letters.update(letter for letter, _ in split)
-        for before, (letter, type) in pairwise(split):
-            goes_on = _continues(before, ("I", type))
-            opened_by_i |= letter == "I" and not goes_on
-            needless_b |= letter == "B" and not goes_on
-    if letters & set("ES") and letters & set("LU"):
-        raise InputError("The tags mix the letters of BIOES (E, S) and BILOU (L, U): use one.")
-    if letters & set("LU"):
-        return "BILOU"
-    if letters & set("ES"):
-        return "BIOES"
-    return "IOB1" if opened_by_i and not needless_b else "IOB2"
 
 
 def _continues(before: tuple[str, str], now: tuple[str, str]) -> bool:

@@ -17,7 +17,6 @@ from contextlib import contextmanager
 from io import FileIO
 from itertools import islice
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,19 +42,6 @@ _PIECES_AT_ONCE = 128
 _ROWS_AT_ONCE = 1 << 16
 _KEYS_AT_ONCE = 1 << 21
 _PAIRS_AT_ONCE = 1 << 14
-
-
-def duplicates(texts: Sequence[str], threshold: float = 0.8) -> Verdicts:
-    """Say of each text: 0 keep, 1 exact duplicate, 2 near duplicate of an earlier one.
-
-    >>> story = "Once upon a time a hare met a tortoise on the road to the old market."
-    >>> duplicates([story, "Another story altogether.", story, story.replace("old", "olde")])
-    array([0, 0, 1, 2], dtype=uint8)
-    """
-    with TemporaryDirectory() as name:
-        with open_fingerprints(Path(name)) as append:
-            append(digests(texts), signatures(texts))
-        return find_duplicates(Path(name), threshold)
 
 
 # --- fingerprints -------------------------------------------------------------------------------
@@ -141,6 +127,7 @@ def _densify(minima: NDArray[np.uint64]) -> NDArray[np.uint64]:
 def open_fingerprints(directory: Path) -> Iterator[Callable[[Digests, Signatures], None]]:
     """Open new files in ``directory``; what is returned appends a batch, in reading order.
 
+    >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as name, open_fingerprints(Path(name)) as append:
     ...     append(digests(["Karibu."]), signatures(["Karibu."]))
     """
@@ -162,11 +149,14 @@ def _paths(directory: Path) -> tuple[Path, Path]:
 def find_duplicates(directory: Path, threshold: float = 0.8) -> Verdicts:
     """Judge every document whose fingerprints lie in ``directory``; the first of its kind stays.
 
+    >>> from tempfile import TemporaryDirectory
+    >>> story = "Once upon a time a hare met a tortoise on the road to the old market."
+    >>> texts = [story, "Another story altogether.", story, story.replace("old", "olde")]
     >>> with TemporaryDirectory() as name:
     ...     with open_fingerprints(Path(name)) as append:
-    ...         append(digests(["a", "b", "a"]), signatures(["a", "b", "a"]))
+    ...         append(digests(texts), signatures(texts))
     ...     find_duplicates(Path(name))
-    array([0, 0, 1], dtype=uint8)
+    array([0, 0, 1, 2], dtype=uint8)
     """
     digest_path, signature_path = _paths(directory)
     count = digest_path.stat().st_size // 8

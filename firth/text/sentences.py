@@ -6,7 +6,6 @@ case the terminator decides alone. One pattern finds the candidates; Python judg
 """
 
 import re
-from itertools import pairwise
 
 _TERMINATORS = (
     ".!?…‼⁇⁈⁉‽"
@@ -69,16 +68,6 @@ def sentence_starts(text: str) -> list[int]:
         if ends and gap > starts[-1]:
             starts.append(gap)
     return starts
-
-
-def split_sentences(text: str) -> list[str]:
-    """Cut a text into its sentences, without the white space around them.
-
-    >>> split_sentences("Bw. Juma alifika saa 2.30 asubuhi. Alisema: “Karibu!”")
-    ['Bw. Juma alifika saa 2.30 asubuhi.', 'Alisema: “Karibu!”']
-    """
-    edges = pairwise([*sentence_starts(text), len(text)])
-    return [sentence for start, end in edges if (sentence := text[start:end].strip())]
 
 
 def _judge_line(text: str, newline: int, following: int) -> tuple[int, bool]:

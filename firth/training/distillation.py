@@ -5,11 +5,15 @@ from __future__ import annotations
 import re
 
 import torch
+from torch import Tensor
+from torch.nn.functional import kl_div
+from torch.utils.checkpoint import checkpoint
 
 from firth.errors import MismatchError
 from firth.models.transformer import Transformer
 
 BLOCK = re.compile(r"^(encoder|decoder)\.blocks\.(\d+)\.")
+TEMPERATURE = 2.0
 
 
 def chosen_layers(student: int, teacher: int) -> list[int]:
@@ -40,3 +44,31 @@ def student_of(student: Transformer, teacher: Transformer) -> None:
         source = BLOCK.sub(lambda m: f"{m[1]}.blocks.{layers[int(m[2])]}.", name)
         if source in known and known[source].shape == tensor.shape:
             tensor.copy_(known[source])
+
+
+def soft_targets(
+    student: Transformer, teacher: Transformer, mine: Tensor, theirs: Tensor, at_once: int
+) -> tuple[Tensor, Tensor]:
+    """How far the student's distributions (P, V) are from the teacher's, and how often both agree.
+
+    Scores are made for some positions at a time, and once more where their gradient is asked for.
+    """
+    losses, rights = [], []
+    for ours, aims in zip(mine.split(at_once), theirs.split(at_once), strict=True):
+        loss, right = checkpoint(
+            _distance, student, teacher, ours, aims, use_reentrant=False, preserve_rng_state=False
+        )
+        losses.append(loss)
+        rights.append(right)
+    return torch.stack(losses).sum(), torch.stack(rights).sum()
+
+
+def _distance(
+    student: Transformer, teacher: Transformer, mine: Tensor, theirs: Tensor
+) -> tuple[Tensor, Tensor]:
+    with torch.no_grad():
+        aim = teacher.logits(theirs).float() / TEMPERATURE
+    scores = student.logits(mine).float() / TEMPERATURE
+    right = (scores.argmax(-1) == aim.argmax(-1)).sum()
+    far = kl_div(scores.log_softmax(-1), aim.log_softmax(-1), reduction="sum", log_target=True)
+    return far * TEMPERATURE**2, right

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import binary_cross_entropy_with_logits, cosine_embedding_loss, kl_div
+from torch.nn.functional import binary_cross_entropy_with_logits, cosine_embedding_loss
 from torch.nn.functional import cross_entropy as plain_cross_entropy
 
 from firth.draws import Floats, Longs, derive, uniform
@@ -26,12 +26,12 @@ from firth.objectives.batch import Batch, Packed, Prediction
 from firth.objectives.replaced import replaced
 from firth.text.tokenizer import Vocabulary
 from firth.training.cross_entropy import cross_entropy
+from firth.training.distillation import soft_targets
 from firth.training.label_losses import LABEL_LOSSES, Loss
 
 SAMPLE = 50  # what is drawn: the generator's tokens
 SCORED = 1024  # tokens whose scores of all others are held at once
 AT_ONCE = 16_384  # tokens that a network reads at once where nothing is learned
-TEMPERATURE = 2.0  # of distillation (Sanh et al. 2019)
 
 
 @dataclass(frozen=True)
@@ -180,17 +180,11 @@ class Trainee(nn.Module):
         wanted = batch.predictions["masked"]
         positions = as_tensor(wanted.positions, hidden.device)
         with torch.no_grad():
-            taught = run(self.teacher[0], batch)
-            aim = self.teacher[0].logits(taught[positions]).float() / TEMPERATURE
+            taught = run(self.teacher[0], batch)[positions]
         mine = hidden[positions]
-        scores = self.network.logits(mine).float() / TEMPERATURE
-        soft = (
-            kl_div(scores.log_softmax(-1), aim.log_softmax(-1), reduction="sum", log_target=True)
-            * TEMPERATURE**2
-        )
+        soft, right = soft_targets(self.network, self.teacher[0], mine, taught, SCORED)
         ones = torch.ones(len(mine), device=hidden.device)
-        near = cosine_embedding_loss(mine.float(), taught[positions].float(), ones, reduction="sum")
-        right = (scores.argmax(-1) == aim.argmax(-1)).sum()
+        near = cosine_embedding_loss(mine.float(), taught.float(), ones, reduction="sum")
         weights = self.weights.get("soft targets", 1.0), self.weights.get("cosine", 1.0)
         return {
             "soft targets": Term(soft, len(mine), right, weights[0]),
@@ -269,10 +263,13 @@ def _sample(generator: Transformer, hidden: Tensor, batch: Batch) -> Longs:
     positions = batch.predictions["masked"].positions
     owners, offsets = batch.inputs.owners[positions], batch.inputs.offsets[positions]
     draws = uniform(derive(batch.inputs.keys[owners], offsets), SAMPLE)
-    chosen = hidden[as_tensor(positions, hidden.device)]
-    shares = generator.logits(chosen).float().softmax(-1).cumsum(-1)  # (P, V)
-    at = torch.from_numpy(draws).to(shares)[:, None] * shares[:, -1:]
-    return torch.searchsorted(shares, at).squeeze(1).clamp(max=shares.shape[1] - 1).cpu().numpy()
+    places, asked = (as_tensor(values, hidden.device) for values in (positions, draws))
+    found = []
+    for where, draw in zip(places.split(SCORED), asked.split(SCORED), strict=True):
+        shares = generator.logits(hidden[where]).float().softmax(-1).cumsum(-1)  # (SCORED, V)
+        at = draw.to(shares)[:, None] * shares[:, -1:]
+        found.append(torch.searchsorted(shares, at).squeeze(1).clamp(max=shares.shape[1] - 1))
+    return torch.cat(found).cpu().numpy()
 
 
 def heads_for(predictions: tuple[str, ...]) -> tuple[str, ...]:

@@ -59,7 +59,7 @@ def run(forgetful: dict[str, Path], stories: Path, tmp_path: Path) -> Callable[.
         train, dev = TOYS[task](tmp_path)
         model = forgetful["encoder-decoder" if task == "seq2seq" else "encoder"]
         changes = SIX | KEPT | options.pop("changes", {})
-        files = {"train": train, "dev": dev, "out": tmp_path / name}
+        files = {"train": train, "dev": options.pop("dev", dev), "out": tmp_path / name}
         if options.pop("remembers", False):
             options["replay"] = stories / "dev.txt"
         return finetune(model, task=task, changes=changes, **files, **{"limit": 16, **options})
@@ -117,24 +117,33 @@ def test_without_a_checkpoint_it_begins_again(run: Callable[..., Tuned], tmp_pat
     assert sums(again.path) == sums(run("whole", "classify").path)
 
 
-@pytest.mark.parametrize(
-    ("options", "what"),
-    [
-        ({"changes": {"rate": 2e-2}}, "settings.optimizer.rate"),
-        ({"strategy": "lora"}, "strategy"),
-        ({"balance": True}, "balance"),
-        ({"augment": "swap"}, "augment"),
-        ({"remembers": True}, "replay"),
-        ({"seed": 1}, "settings.seed"),
-    ],
-)
+# What a command may have that another has not, and both values in the sentence that names it.
+OTHERS: dict[str, tuple[dict[str, Any], str, str, str]] = {
+    "rate": ({"changes": {"rate": 2e-2}}, "settings.optimizer.rate", "0.01", "0.02"),
+    "strategy": ({"strategy": "lora"}, "strategy", "'full'", "'lora'"),
+    "balance": ({"balance": True}, "balance", "False", "True"),
+    "augment": ({"augment": "swap"}, "augment", "''", "'swap'"),
+    "seed": ({"seed": 1}, "settings.seed", "0", "1"),
+    "replay": ({"remembers": True}, "data.replay", "none", r".*dev\.txt \(SHA-256 \w{12}…\)"),
+    "dev": ({"dev": None}, "data.dev", r".*dev\.tsv \(SHA-256 \w{12}…\)", "none"),
+    "head": ({"changes": {"head.layers": 2}}, "head.layers", "none", "2"),
+}
+
+
+@pytest.mark.parametrize("case", OTHERS)
+@pytest.mark.parametrize("way", ["added", "left out"])
 def test_another_command_is_refused(
-    options: dict[str, Any], what: str, run: Callable[..., Tuned]
+    way: str, case: str, run: Callable[..., Tuned], tmp_path: Path
 ) -> None:
+    options, what, plain, other = OTHERS[case]
+    added = way == "added"
     with pytest.raises(Killed):
-        run("stopped", "classify", hooks=fails_at(3))
-    with pytest.raises(Misuse, match=f"was begun with another {what}; resume it with the command"):
-        run("stopped", "classify", resume=True, **options)
+        run("stopped", "classify", hooks=fails_at(3), **({} if added else options))
+    begun = (tmp_path / "stopped/run.json").read_text()
+    before, now = (plain, other) if added else (other, plain)
+    with pytest.raises(Misuse, match=f"was begun with {what} {before}, not {now}; resume it with"):
+        run("stopped", "classify", resume=True, **(options if added else {}))
+    assert (tmp_path / "stopped/run.json").read_text() == begun
 
 
 def test_other_examples_are_refused(run: Callable[..., Tuned], tmp_path: Path) -> None:
@@ -143,10 +152,23 @@ def test_other_examples_are_refused(run: Callable[..., Tuned], tmp_path: Path) -
     train, dev = coloured(tmp_path)
     with train.open("a", encoding="utf-8") as file:
         file.write("one more red dog\tx\n")
-    with pytest.raises(Misuse, match=r"begun with another train\.sha256"):
+    with pytest.raises(Misuse, match=rf"begun with data\.train {train} \(SHA-256 .*, not {train} "):
         model = json.loads((tmp_path / "stopped" / "run.json").read_text())["job"]["model"]
         files = {"train": train, "dev": dev, "out": tmp_path / "stopped", "limit": 16}
         finetune(model, task="classify", changes=SIX | KEPT, resume=True, **files)
+
+
+def test_the_first_command_is_kept(
+    run: Callable[..., Tuned], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["firth", "finetune"])
+    with pytest.raises(Killed):
+        run("stopped", "classify", hooks=fails_at(3))
+    monkeypatch.setattr(sys, "argv", ["firth", "finetune", "--resume"])
+    run("stopped", "classify", resume=True)
+    values = json.loads((tmp_path / "stopped/run.json").read_text())
+    assert values["finished"]
+    assert values["command"] == ["firth", "finetune"]
 
 
 def test_a_finished_run_is_not_resumed(run: Callable[..., Tuned]) -> None:

@@ -12,7 +12,6 @@ from firth.metrics.entities import (
     SCHEMES,
     Entity,
     convert_tags,
-    detect_scheme,
     entities,
     entities_by_type,
     read_entities,
@@ -44,7 +43,6 @@ def test_every_scheme_says_the_same(scheme: str) -> None:
     assert read_entities(tags) == ENTITIES
     assert write_tags(ENTITIES, 9, scheme) == tags
     assert write_tags(reversed(ENTITIES), 9, scheme) == tags
-    assert detect_scheme([["O", "O"], tags]) == scheme
     for other in SCHEMES:
         assert convert_tags(tags, other) == WRITTEN[other].split()
 
@@ -56,26 +54,6 @@ def test_conversion_keeps_the_entities_and_repairs_the_tags(tags: list[str], sch
     assert convert_tags(converted, scheme) == converted
     letters = {tag[0] for tag in converted}
     assert letters <= {*SCHEMES[scheme], "O", "B"}
-
-
-@given(st.lists(any_tags, max_size=4), st.sampled_from(sorted(SCHEMES)))
-def test_a_detected_scheme_writes_the_data_as_they_are(
-    sentences: list[list[str]], scheme: str
-) -> None:
-    written = [convert_tags(tags, scheme) for tags in sentences]
-    detected = detect_scheme(written)
-    assert [convert_tags(tags, detected) for tags in written] == written
-    assert detected == scheme or not any(map(read_entities, written))
-
-
-def test_schemes_are_told_apart_by_what_the_others_forbid() -> None:
-    assert detect_scheme([]) == "IOB2"
-    assert detect_scheme([["B-PER", "I-PER"], ["O", "B-LOC"]]) == "IOB2"
-    assert detect_scheme([["I-PER", "I-PER"], ["O"]]) == "IOB1"
-    assert detect_scheme([["B-PER"], ["I-PER"]]) == "IOB2"  # neither; repaired when it is read
-    assert detect_scheme([["B-PER", "I-LOC"]]) == "IOB2"
-    assert detect_scheme([["S-PER"]]) == "BIOES"
-    assert detect_scheme([["U-PER"]]) == "BILOU"
 
 
 def test_illegal_sequences_are_read_as_conlleval_reads_them() -> None:
@@ -108,7 +86,6 @@ def test_a_type_may_hold_hyphens() -> None:
         (lambda: write_tags([Entity("A", 0, 2), Entity("B", 1, 3)], 3), MismatchError, "overlaps"),
         (lambda: write_tags([Entity("A", 2, 4)], 3), MismatchError, "beyond the 3 tokens"),
         (lambda: write_tags([Entity("A", 1, 1)], 3), MismatchError, "begin=1, end=1"),
-        (lambda: detect_scheme([["E-A"], ["U-A"]]), InputError, "mix the letters of BIOES"),
         (lambda: entities([["O"]], []), MismatchError, "1 gold values but 0 predictions"),
         (
             lambda: entities([[], ["O"]], [[], []]),

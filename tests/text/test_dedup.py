@@ -3,7 +3,9 @@
 import random
 import string
 import tracemalloc
+from collections.abc import Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import pytest
@@ -13,12 +15,19 @@ from firth.text.dedup import (
     EXACT,
     KEEP,
     NEAR,
+    Verdicts,
     digests,
-    duplicates,
     find_duplicates,
     open_fingerprints,
     signatures,
 )
+
+
+def duplicates(texts: Sequence[str], threshold: float = 0.8) -> Verdicts:
+    with TemporaryDirectory() as name:
+        with open_fingerprints(Path(name)) as append:
+            append(digests(texts), signatures(texts))
+        return find_duplicates(Path(name), threshold)
 
 
 def grams(text: str) -> set[str]:

@@ -274,7 +274,7 @@ def test_resuming_another_run_names_what_differs(shards: Path, tmp_path: Path) -
 
     with pytest.raises(InputError):
         small(shards, tmp_path, Hooks(before_part=stop), steps=6)
-    with pytest.raises(FirthError, match=r"another settings.steps"):
+    with pytest.raises(FirthError, match=r"begun with settings\.steps 6, not 7;"):
         small(shards, tmp_path, steps=7, resume=True)
 
 

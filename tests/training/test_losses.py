@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from torch.autograd.graph import saved_tensors_hooks
 from torch.nn.functional import cross_entropy, kl_div
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from firth.draws import derive
 from firth.models.config import ModelConfig
@@ -19,7 +22,8 @@ from firth.objectives.denoising import span_corruption
 from firth.objectives.examples import VOCABULARY, WORDS, packed
 from firth.objectives.masked import masked, masked_spans
 from firth.objectives.replaced import hidden_for_generator
-from firth.training.distillation import student_of
+from firth.training import losses
+from firth.training.distillation import soft_targets, student_of
 from firth.training.losses import LOSSES, Trainee, heads_for, run
 
 TEXTS = (
@@ -102,11 +106,9 @@ def test_generator_samples_follow_its_distribution() -> None:
     text = replace(text, keys=derive(3, np.arange(2000)))
     batch = hidden_for_generator(text, VOCABULARY, rate=0.5)
     generator = network("encoder", ("language",), seed=2)
-    from firth.training.losses import _sample
-
     with torch.no_grad():
         hidden = run(generator, batch)
-        drawn = _sample(generator, hidden, batch)
+        drawn = losses._sample(generator, hidden, batch)
         positions = batch.predictions["masked"].positions
         first = batch.inputs.offsets[positions] == 1
         shares = generator.logits(hidden[positions[first][:1]])[0].softmax(-1).numpy()
@@ -143,6 +145,70 @@ def test_a_teachers_distribution_and_direction_are_learned() -> None:
     torch.testing.assert_close(terms["cosine"].sum, angles.sum())
     same = Trainee(teacher, teacher=teacher)(batch)
     assert abs(same["soft targets"].sum.item()) < 1e-5
+
+
+@pytest.mark.parametrize("at_once", [1, 3, 100])
+def test_soft_targets_in_parts_are_the_plain_formula_with_its_gradients(at_once: int) -> None:
+    teacher = network("encoder", ("language",), seed=5)
+    student = network("encoder", ("language",), seed=6)
+    matrix, (mine, theirs) = student.tokens.weight, torch.randn(2, 10, 16).double()
+    mine.requires_grad_()
+
+    scores, aim = student.logits(mine), teacher.logits(theirs)
+    aims = (aim / 2).softmax(-1).detach()
+    expected = 4 * (aims * (aims.log() - (scores / 2).log_softmax(-1))).sum()
+    wanted = torch.autograd.grad(expected, (mine, matrix))
+
+    loss, right = soft_targets(student, teacher, mine, theirs, at_once)
+    found = torch.autograd.grad(loss, (mine, matrix))
+    torch.testing.assert_close(loss.double(), expected, rtol=1e-6, atol=0)
+    assert right == (scores.argmax(-1) == aim.argmax(-1)).sum()
+    for ours, exact in zip(found, wanted, strict=True):
+        torch.testing.assert_close(ours, exact, rtol=1e-5, atol=1e-6)
+
+
+class Watch(TorchDispatchMode):
+    """Notes the most rows of scores that any tensor holds."""
+
+    rows = 0
+
+    def __torch_dispatch__(
+        self, function: Any, types: Any, arguments: Any = (), options: Any = None
+    ) -> Any:
+        made = function(*arguments, **options or {})
+        if isinstance(made, torch.Tensor) and made.shape[1:] == (len(WORDS),):
+            self.rows = max(self.rows, len(made))
+        return made
+
+
+def test_soft_targets_hold_the_scores_of_one_part_alone() -> None:
+    teacher = network("encoder", ("language",), seed=5)
+    student = network("encoder", ("language",), seed=6)
+    mine, theirs = torch.randn(2, 60, 16).double()
+    kept: list[torch.Size] = []
+
+    def keep(tensor: torch.Tensor) -> torch.Tensor:
+        kept.append(tensor.shape)
+        return tensor
+
+    with Watch() as watch, saved_tensors_hooks(keep, lambda tensor: tensor):
+        loss, _ = soft_targets(student, teacher, mine.requires_grad_(), theirs, 20)
+        loss.backward()
+    assert watch.rows == 20
+    assert not any(len(WORDS) in shape for shape in kept)
+
+
+def test_the_generators_samples_do_not_depend_on_how_many_are_scored_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    batch = hidden_for_generator(packed(*TEXTS), VOCABULARY, rate=0.4)
+    generator = network("encoder", ("language",), seed=1)
+    hidden = run(generator, batch)
+    whole = losses._sample(generator, hidden, batch)
+    assert len(set(whole.tolist())) > 3
+    for scored in (1, 4):
+        monkeypatch.setattr(losses, "SCORED", scored)
+        np.testing.assert_array_equal(losses._sample(generator, hidden, batch), whole)
 
 
 def test_a_student_begins_with_alternate_layers() -> None:

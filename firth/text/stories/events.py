@@ -80,10 +80,10 @@ def active(event: Event, object: str = "", end: str = "") -> str:
     return _sentence(f"{subject(event)} {past(event.verb)} {object or thing(event)}{end}.")
 
 
-def negative(event: Event, object: str = "") -> str:
+def negative(event: Event) -> str:
     """ "Anna did not find a kite." """
     rest = event.rest("tail", "place", "time")
-    return _sentence(f"{subject(event)} did not {event.verb} {object or thing(event)}{rest}.")
+    return _sentence(f"{subject(event)} did not {event.verb} {thing(event)}{rest}.")
 
 
 def passive(event: Event) -> str:
