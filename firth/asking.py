@@ -13,7 +13,7 @@ from firth.model import Model, load
 from firth.tasks.frame import make_frame
 from firth.tasks.running import averaged, outputs
 from firth.tasks.table import task_named
-from firth.tasks.task import Answer, Example, Facts, Task, cannot
+from firth.tasks.task import Answer, Example, Facts, Task
 from firth.training.machine import best_device
 
 Progress = Callable[[str, int, int], None]
@@ -45,7 +45,7 @@ def work_of(model: Model, task: str | None) -> tuple[Task, Facts]:
                 "`generate` and `embed` use it as it is, `firth evaluate --task lm` measures it."
             )
         if model.task is not None and task_named(model.task.task).head == named.head != "language":
-            if (named.name == "regress") != (model.task.labelling == "number"):
+            if named.numbers != (model.task.labelling == "number"):
                 raise MismatchError(
                     f"{where} was taught {model.task.task}, which is not {named.name}."
                 )
@@ -56,7 +56,7 @@ def work_of(model: Model, task: str | None) -> tuple[Task, Facts]:
                 "gives it one."
             )
         if model.config.architecture not in named.architectures:
-            raise cannot(named.name, model.config.architecture)
+            raise named.cannot(model.config.architecture)
         return named, named.facts([], min(LENGTH, model.config.context), {})
     return task_named(model.task.task), model.task
 

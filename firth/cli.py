@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+import firth
 from firth.commands import blank_verbs, prompt_verbs, task_verbs, text_verbs, vector_verbs
-from firth.commands.verbs import AnyModel, Output, assignments, verb
+from firth.commands.verbs import AnyModel, Group, Output, assignments, verb
 from firth.errors import Misuse
 
 if TYPE_CHECKING:
@@ -22,13 +23,31 @@ if TYPE_CHECKING:
 Option, Argument = typer.Option, typer.Argument
 
 app = typer.Typer(
-    help="Firth: pre-train once, adapt many times.",
+    cls=Group,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-tokenizer_app = typer.Typer(help="Train tokenizers and look at them.", no_args_is_help=True)
+tokenizer_app = typer.Typer(
+    cls=Group, help="Train tokenizers and look at them.", no_args_is_help=True
+)
 app.add_typer(tokenizer_app, name="tokenizer")
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        print(f"firth {firth.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool,
+        Option("--version", help="Say which version this is.", callback=_version, is_eager=True),
+    ] = False,
+) -> None:
+    """Firth: pre-train once, adapt many times."""
 
 
 # ---- options that several verbs share ---------------------------------------------------------
@@ -85,7 +104,7 @@ def demo(
     from firth import tour
     from firth.commands import terminal, tour_views
 
-    with terminal.progress() as progress:
+    with terminal.progress(stages=True) as progress:
         made = tour.demo(out, minutes=minutes, words=words, seed=seed, progress=progress)
     return Output(made.values(), tour_views.tour(made))
 
@@ -183,10 +202,16 @@ def tokenizer_show(
     return Output({"tokenizers": values}, terminal.tokenizers(tokenizers, text))
 
 
-@verb(app, "prepare")
+@verb(app, "prepare", opens_models=True)
 def prepare(
     paths: Paths,
-    tokenizer: Annotated[Path, Option(help="The directory of a tokenizer.")],
+    tokenizer: Annotated[
+        str,
+        Option(
+            metavar="MODEL",
+            help="The directory of a tokenizer, or any model with one to go on from.",
+        ),
+    ],
     out: Annotated[Path, Option(help="The directory to write.")],
     valid: Annotated[
         list[str] | None, Option(help="Text for validation; may be given several times.")
@@ -265,9 +290,11 @@ def objectives(
 
 @verb(app, "pretrain", opens_models=True)
 def pretrain(
-    preset: Annotated[str, Option(help="The network: see `firth presets`.")],
     data: Annotated[Path, Option(help="Shards that `firth prepare` made.")],
     out: Annotated[Path, Option(help="The run directory to write.")],
+    preset: Annotated[
+        str | None, Option(help="The network: see `firth presets`; with --from, that model's.")
+    ] = None,
     objective: Annotated[
         str | None, Option(help="What is hidden and asked for: see `firth objectives`.")
     ] = None,

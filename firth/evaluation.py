@@ -14,8 +14,8 @@ import torch
 from firth.asking import Progress, answers_of, open_model, work_of
 from firth.errors import InputError, Misuse
 from firth.metrics.bootstrap import Figure, plain_figures
-from firth.metrics.entities import entities_by_type
 from firth.model import Model
+from firth.objectives.table import fills
 from firth.tasks.material import check_columns
 from firth.tasks.scoring import Asking, Measured, Parts, Scorer
 from firth.tasks.table import MEASURES
@@ -124,10 +124,7 @@ def _answered(model: Model, task: str | None, asking: Asking, progress: Progress
         raise InputError(f"{asking.data} holds no examples.")
     chosen.check(facts, examples, Path(asking.data))
     answers, notes = answers_of([model], chosen, [facts], examples, progress)
-    parts: Parts = {}
-    if chosen.name == "tag" and facts.options["entities"]:
-        gold = [example.tags for example in examples]
-        parts = entities_by_type(gold, [answer["tags"] for answer in answers])
+    parts = chosen.parts(examples, answers, facts)
     figures = chosen.figures(examples, answers, facts)
     return Measured(n=len(examples), figures=figures, parts=parts, notes=notes)
 
@@ -154,7 +151,7 @@ def _scorer(model: Model, by_word: bool, progress: Progress, copy: bool) -> Scor
     return Scorer(
         network=network,
         tokenizer=model.tokenizer_needed(),
-        hybrid=model.objective == "hybrid",
+        hybrid=fills(model.objective) == "masks",
         by_word=by_word,
         name=str(model.source or model.path or "The model"),
         progress=progress,

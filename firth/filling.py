@@ -14,7 +14,7 @@ from firth.inference.filler import Filled
 from firth.model import Model
 from firth.streams import windows, with_errors
 from firth.tasks.reading.columns import (
-    TEXT,
+    ONLY_TEXT,
     find_source,
     header_place,
     need_columns,
@@ -60,7 +60,7 @@ def fill_file(
 
     Rows that cannot be read or answered are told to `bad`, and the others follow.
     """
-    source = find_source(file, format or "txt")
+    source = find_source(file, format, "txt")
     prepare, answer = _ways(model, top, targets, correct)
     rows = _rows(source, file, column, prepare)
     for window in windows(rows, lambda row: len(row[0]), most=TEXTS, live=source.is_stream):
@@ -90,7 +90,7 @@ def _rows(
         for line, row in table_rows(source, tell):
             with spared(tell):
                 where = place(file, line)
-                name = need_columns(TEXT, row, header_place(file, line), column)[0]
+                name = need_columns(ONLY_TEXT, row, header_place(file, line), column)[0]
                 yield where, row_text(row, name, where, "keep")
 
     for found in with_errors(read, source.name):

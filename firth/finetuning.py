@@ -25,6 +25,7 @@ from firth.runs import (
     LOCK,
     METRICS,
     RUN,
+    announced,
     check_place,
     fingerprint,
     read_metrics,
@@ -67,7 +68,8 @@ class Tuned:
     trained: int  # parameters
     steps: int
     seconds: float
-    memory: int
+    device: str  # cpu or cuda
+    memory: int  # the most it held; on the CPU all of this process, with what earlier runs left
     size: int  # bytes of the weights that were saved
     family: str
     notes: list[str] = field(default_factory=list)
@@ -297,6 +299,7 @@ def _tune(
     prepare_network(work.network, settings)
     optimizer = Optimizer(work.trainee, settings.optimizer)
     own = work.hooks(out, hooks)
+    own = replace(own, validate=announced(own.validate, listener))
     loop = Loop(work.trainee, optimizer, settings, work.plan, out, log, own, device=device)
     if resume:
         loop.resume()
@@ -347,7 +350,9 @@ def _finish(
     validations = [line for line in metrics if line["kind"] == "validation"]
     guess = work.task.constant_loss(work.dev, work.facts)
     losses = [line["loss"] for line in validations if "loss" in line]
-    learned = [*work.mishaps, *cautions.of_learning(loop.state.history, losses, guess)]
+    learned = [*work.mishaps, *loop.stopped_early]
+    if not work.solved:
+        learned += cautions.of_learning(loop.state.history, losses, guess)
     if work.replay is not None:
         learned.append(cautions.of_memory(work.known, work.replay.loss(work.network)))
     for note in learned:
@@ -371,6 +376,7 @@ def _finish(
         trained=sum(parameter.numel() for parameter in work.learned().values()),
         steps=loop.state.step,
         seconds=loop.state.seconds + work.solving,
+        device=work.trainee.device.type,
         memory=memory_used(work.trainee.device),
         size=sum(file.stat().st_size for name in SAVED for file in out.glob(name)),
         family=family,

@@ -40,7 +40,7 @@ def read_prompts(
     file: str | Path, *, column: str = "text", format: str | None = None
 ) -> Iterator[Prompt | InputError]:
     """The prompts of a file: lines, or one column of a table; what is wrong with a row instead."""
-    source = find_source(file, format or "txt")
+    source = find_source(file, format, "txt")
     plain = source.format in ("txt", "md")
     kind = "row" if source.format in ("parquet", "datasets") else "line"
 
@@ -48,7 +48,8 @@ def read_prompts(
         for number, row in table_rows(source, tell):
             with spared(tell):
                 where = f"{source.name} {kind} {number}"
-                yield _prompt(where, row, "text" if plain else column)
+                named = column if column in row or not plain else "text"
+                yield _prompt(where, row, named)
 
     return with_errors(read, source.name)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, overload
@@ -31,7 +31,6 @@ from firth.models.transformer import Transformer, count_parameters
 from firth.runs import RUN, read_run
 from firth.tasks.heads import drop_language_head
 from firth.tasks.table import TASKS
-from firth.tasks.tag import are_entities
 from firth.tasks.task import Facts
 from firth.text.tokenizer import Tokenizer
 
@@ -42,11 +41,6 @@ PROMPTS = {"document": ("document", "passage", "corpus"), "query": ("query",)}
 READER = "reader"  # the folder of the tokenizer of an encoder that has its own
 JOINED = "joined"  # the folder of an encoder and a decoder that were joined for an adapter
 LENGTH = 384  # tokens of a text, where nothing says how many a model was taught with
-# What the options of a task are, where nothing says so.
-USUAL_OPTIONS: dict[str, dict[str, Callable[[ModelConfig], Any]]] = {
-    "tag": {"entities": lambda config: are_entities(set(config.labels))},
-    "span": {"unanswered": lambda config: False, "threshold": lambda config: 0.0},
-}
 
 
 @dataclass
@@ -71,6 +65,11 @@ class Model:
     def parameters(self) -> int:
         """How many numbers the network has learned."""
         return count_parameters(self.network) + count_numbers(self.network)
+
+    @property
+    def writes(self) -> bool:
+        """Whether it was taught a task in which it writes."""
+        return self.task is not None and self.task.task in TASKS and TASKS[self.task.task].writes
 
     def fill(self, text: str, *, top: int = 5, targets: Sequence[str] = ()) -> list[list[Guess]]:
         """What may stand in each blank of a text ([MASK], <extra_id_0>, ___), best first.
@@ -125,7 +124,7 @@ class Model:
             network=self.network,
             tokenizer=self.tokenizer_needed(),
             reader=self.reader_needed(),
-            taught=self.task is not None and self.task.task == "seq2seq",
+            taught=self.writes,
             settings=Generation.of(settings),
         )
 
@@ -371,15 +370,15 @@ def _task(path: Path, config: ModelConfig) -> Facts | None:
         return Facts.from_dict(values["task"])
     if not config.label_head:
         return None
-    tasks = {task.head: name for name, task in reversed(TASKS.items())}
+    able = [task for task in TASKS.values() if task.head == config.label_head]
     number = config.labelling == "number"
-    options = USUAL_OPTIONS.get(config.label_head, {})
+    task = next((task for task in able if task.numbers == number), able[0])
     return Facts(
-        task="regress" if number else tasks[config.label_head],
+        task=task.name,
         labels=config.labels,
         labelling=config.labelling,
         length=min(LENGTH, config.context),
-        options={name: guess(config) for name, guess in options.items()},
+        options=task.usual_options(config),
     )
 
 

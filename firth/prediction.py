@@ -6,21 +6,19 @@ memory and a pipe need not end.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from firth.asking import Progress, answer, cut_note, open_model, work_of
-from firth.errors import InputError, MismatchError
+from firth.errors import InputError, MismatchError, Misuse
 from firth.model import Model
 from firth.streams import windows, with_errors
 from firth.tasks.material import check_columns
 from firth.tasks.reading.columns import find_source, place, spared
 from firth.tasks.task import Answer, Example, Facts, Task
-
-TOKENWISE = ("span", "lm")  # what they say is said of tokens
 
 AnyModel = str | Path | Model
 
@@ -49,18 +47,20 @@ class Predicted(NamedTuple):
 def predict(
     models: Sequence[AnyModel] | AnyModel,
     *,
-    data: str | Path,
+    data: str | Path | None = None,
+    texts: Sequence[str] = (),
     task: str | None = None,
     columns: Mapping[str, str] | None = None,
     format: str | None = None,
     device: str | None = None,
     progress: Progress = lambda what, done, there: None,
 ) -> Predictions:
-    """The answers of a model, or of several together, to the examples of a file.
+    """The answers of a model, or of several together, to the examples of a file or to `texts`.
 
     Several models' probabilities are averaged: an ensemble. `predicting` gives the same one by one.
     """
-    stream = predicting(models, data=data, task=task, columns=columns, format=format, device=device)
+    how: dict[str, Any] = {"columns": columns, "format": format, "device": device}
+    stream = predicting(models, data=data, texts=texts, task=task, **how)
     examples, answers = [], []
     for example, said in stream:
         examples.append(example)
@@ -72,7 +72,8 @@ def predict(
 def predicting(
     models: Sequence[AnyModel] | AnyModel,
     *,
-    data: str | Path,
+    data: str | Path | None = None,
+    texts: Sequence[str] = (),
     task: str | None = None,
     columns: Mapping[str, str] | None = None,
     format: str | None = None,
@@ -83,28 +84,46 @@ def predicting(
 
     A bad row is told to `bad`, and the others are answered; without it, a bad row is an error.
     """
-    live = find_source(data, format or "txt").is_stream  # a misspelt file is told at once
+    if (data is None) != bool(texts):
+        raise Misuse("Give texts to answer, or `data` with a file of them: one of the two.")
+    # A misspelt file is told at once.
+    live = data is not None and find_source(data, format, "txt").is_stream
     several = [models] if isinstance(models, str | Path | Model) else list(models)
     opened = [open_model(model, device) for model in several]
     work = [work_of(model, task) for model in opened]
     chosen, facts = work[0][0], [facts for _, facts in work]
     check_columns(chosen, columns or {})
     if len(opened) > 1:
-        _check_alike(opened, facts)
-    read = partial(_each, chosen, data, format=format, columns=columns or {})
+        _check_alike(chosen, opened, facts)
+    if data is None:
+        given = [replace(chosen.example(text), line=i) for i, text in enumerate(texts, 1)]
+        read = partial(_judged, given, "text")
+    else:
+        read = partial(_each, chosen, data, format=format, columns=columns or {})
     return Predicting(opened, chosen, facts, read, live, bad)
 
 
 def _each(
     task: Task, data: str | Path, *, bad: Callable[[InputError], None] | None = None, **options: Any
 ) -> Iterator[Example]:
-    """The examples of a file; one without a single word is bad."""
-    for example in task.each(data, bad=bad, **options):
+    """The examples of a file, one after the other."""
+    return _judged(task.each(data, bad=bad, **options), data, bad=bad)
+
+
+def _judged(
+    examples: Iterable[Example],
+    name: str | Path,
+    *,
+    bad: Callable[[InputError], None] | None = None,
+) -> Iterator[Example]:
+    """Examples of which something can be said; one without a single word is bad."""
+    for example in examples:
         if any(text.strip() for text in example.inputs):
             yield example
             continue
         with spared(bad):
-            raise InputError(f"{place(data, example.line)} is empty: there is no text to judge.")
+            where = f"text {example.line}" if name == "text" else place(name, example.line)
+            raise InputError(f"{where} is empty: there is no text to judge.")
 
 
 class Predicting(Iterator[Predicted]):
@@ -154,10 +173,10 @@ def _size(row: Any) -> int:
     return 0 if isinstance(row, InputError) else sum(map(len, row.inputs))
 
 
-def _check_alike(models: Sequence[Model], facts: Sequence[Facts]) -> None:
+def _check_alike(task: Task, models: Sequence[Model], facts: Sequence[Facts]) -> None:
     """Refuse models whose answers have no mean."""
     first, why = facts[0], ""
-    if first.task == "seq2seq":
+    if task.writes:
         why = "texts have no mean"
     for model, other in zip(models[1:], facts[1:], strict=True):
         if other.task != first.task:
@@ -165,7 +184,7 @@ def _check_alike(models: Sequence[Model], facts: Sequence[Facts]) -> None:
         elif set(other.labels) != set(first.labels) or other.labelling != first.labelling:
             lists = (", ".join(labels) or "none" for labels in (first.labels, other.labels))
             why = f"they do not have the same labels ({' and '.join(lists)})"
-        elif first.task in TOKENWISE and (
+        elif task.tokenwise and (
             model.tokenizer_needed().fingerprint != models[0].tokenizer_needed().fingerprint
         ):
             why = f"they cut texts into other tokens, of which each has its score in {first.task}"

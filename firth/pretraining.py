@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from firth.adapt.adapted import adapters_on, merge
 from firth.drawing import loss_curve
 from firth.errors import MismatchError, StorageError, storage_errors
 from firth.files import locked, sha256, write_json
@@ -22,16 +23,17 @@ from firth.models.flops import measured_peak, training_flops
 from firth.models.formats.directory import nameable_heads
 from firth.models.formats.hub import resolve
 from firth.models.initial import initialise
-from firth.models.presets import preset as preset_named
 from firth.models.transformer import Transformer
 from firth.objectives.table import OBJECTIVES
 from firth.runs import (
     LOCK,
     METRICS,
     RUN,
+    announced,
     check_place,
     fingerprint,
     read_metrics,
+    read_run,
     versions,
     write_card,
 )
@@ -39,7 +41,7 @@ from firth.text.batches import Sampler
 from firth.text.shards import Shards
 from firth.text.tokenizer import Tokenizer
 from firth.training.distillation import student_of
-from firth.training.job import Job, plan_job
+from firth.training.job import Job, Origin, plan_job, relative
 from firth.training.log import Figures, Listener, Log, tensorboard
 from firth.training.loop import Hooks, Loop
 from firth.training.losses import Trainee, heads_for, mean_losses
@@ -88,7 +90,7 @@ class Trained:
 
 def pretrain(
     *,
-    preset: str,
+    preset: str | None = None,
     data: str | Path,
     out: str | Path,
     objective: str | None = None,
@@ -106,27 +108,34 @@ def pretrain(
 ) -> Trained:
     """Teach a network a text: `data` are shards that `prepare` made, `out` becomes the run.
 
+    The network is that of a `preset`, or `source`: a model to go on from, which needs no preset.
     `changes` sets single fields: of the settings (`rate`, `length`, …), of the network
     (`model.layers`, …), of the objective (`objective.rate`, …).
     """
     out, on = Path(out), best_device(device)
     shards = Shards(data)
     tokenizer = Tokenizer.load(data)
-    source, teacher = (path and resolve(path) for path in (source, teacher))
+    teacher = teacher and resolve(teacher)
+    first = None if source is None else _opened(source, tokenizer)
+    origin = None if first is None else _origin(first)
     budget = {"steps": steps, "tokens": tokens, "minutes": minutes}
     job = plan_job(
-        preset, objective, tokenizer, budget, seed, changes or {}, source, teacher, on.type
+        preset, objective, tokenizer, budget, seed, changes or {}, origin, teacher, on.type
     )
-    begun = _lineage(job, shards)
-    check_place(out, begun, resume)
+    begun = check_place(out, _lineage(job, shards), resume)
     check_objective(job, Sampler(shards, seed), tokenizer)
-    trainee = build(job, tokenizer)
+    trainee = build(job, tokenizer, first)
+    model = Model(trainee.network, tokenizer, out, objective=job.objective)
+    notes: list[str] = []
+    if first is not None:
+        model.sentence, notes = first.sentence, _new_heads(job, trainee.network, first.network)
+        del first  # its weights are no longer needed
     with storage_errors(out, "Free some space or name another place."):
         out.mkdir(parents=True, exist_ok=True)
     with locked(out / LOCK, f"training in {out}"):
         with storage_errors(out, "Free some space or name another place."):
             write_json(out / RUN, begun)
-        return _train(job, trainee.to(on), tokenizer, shards, out, resume, listener, hooks, begun)
+        return _train(job, trainee.to(on), model, shards, resume, listener, hooks, begun, notes)
 
 
 def _lineage(job: Job, shards: Shards) -> dict[str, Any]:
@@ -149,23 +158,27 @@ def _lineage(job: Job, shards: Shards) -> dict[str, Any]:
 def _train(
     job: Job,
     trainee: Trainee,
-    tokenizer: Tokenizer,
+    model: Model,
     shards: Shards,
-    out: Path,
     resume: bool,
     listener: Listener,
     hooks: Hooks | None,
     begun: dict[str, Any],
+    notes: list[str],
 ) -> Trained:
-    device = trainee.device
+    device, tokenizer, out = trainee.device, model.tokenizer_needed(), model.path
+    assert out is not None
     prepare_network(trainee.network, job.settings)
     optimizer = Optimizer(trainee, job.settings.optimizer)
-    model = Model(trainee.network, tokenizer, out, objective=job.objective)
     speed = _speed(job, device)
     if job.settings.track:
         listener = tensorboard(out / "tensorboard", listener)
     log = Log(out / METRICS, job.settings.log_every, listener, speed)
+    if not log.path.exists():  # a run that goes on has said so
+        for note in notes:
+            log.note(note)
     hooks = _hooks(job, trainee, tokenizer, shards, model, hooks or Hooks())
+    hooks = replace(hooks, validate=announced(hooks.validate, listener))
     plan = planner(job, Sampler(shards, job.settings.seed), tokenizer)
     guess = entropy(frequencies(shards, len(tokenizer)))
     loop = Loop(trainee, optimizer, job.settings, plan, out, log, hooks, device=device, guess=guess)
@@ -175,16 +188,39 @@ def _train(
     return _finish(job, model, loop, out, begun)
 
 
-def build(job: Job, tokenizer: Tokenizer) -> Trainee:
+def _opened(source: str | Path, tokenizer: Tokenizer) -> Model:
+    """A model to go on from, with its adapters worked into its weights."""
+    model = load(source)
+    _check_tokenizer(model, tokenizer, str(source))
+    if adapters_on(model.network):
+        merge(model.network, keep=False)
+    return model
+
+
+def _origin(model: Model) -> Origin:
+    """What a run must know of it; a run of `firth pretrain` knows more of itself."""
+    assert model.path is not None
+    run = read_run(model.path) if (model.path / RUN).is_file() else {}
+    job = run["job"] if run.get("kind") == "pretraining" else {}
+    own = {name: value for name, value in job.items() if isinstance(value, str)}
+    return Origin(
+        path=model.path,
+        config=model.config,
+        preset=own.get("preset"),
+        objective=own.get("objective"),
+    )
+
+
+def build(job: Job, tokenizer: Tokenizer, source: Model | None = None) -> Trainee:
     """The network that learns, from nothing, from another model, or from its teacher."""
     row, seed = OBJECTIVES[job.objective], job.settings.seed
     heads = heads_for(row.predicts)
-    if "pair" in heads and "pooler" in preset_named(job.preset).heads:
+    if "pair" in heads and "pooler" in relative(job.preset, job.config).heads:
         heads = (*heads, "pooler")
     network = initialise(Transformer(job.config, heads), seed)
     teacher = generator = None
     if job.source is not None:
-        _take_over(network, load(job.source), tokenizer, job.source)
+        _take_over(network, source or _opened(job.source, tokenizer), job.source)
     if job.teacher is not None:
         taught = load(job.teacher)
         _check_tokenizer(taught, tokenizer, job.teacher)
@@ -223,18 +259,35 @@ def generator_config(config: ModelConfig) -> ModelConfig:
     )
 
 
-def _take_over(network: Transformer, model: Model, tokenizer: Tokenizer, path: str) -> None:
+def _take_over(network: Transformer, model: Model, path: str) -> None:
     """Start from another model's weights; a head it does not have stays as drawn."""
-    _check_tokenizer(model, tokenizer, path)
-    state = model.network.state_dict()
-    own = network.state_dict()
-    known = {name for name in own if name in state and own[name].shape == state[name].shape}
-    if lacking := [n for n in own if n not in known and not n.startswith("heads.")]:
+    new = _new(network, model.network)
+    if lacking := [name for name in new if not name.startswith("heads.")]:
         raise MismatchError(
             f"{path} has another shape than this run asks for: {len(lacking)} weights differ "
             f"({lacking[0]} first)."
         )
-    network.load_state_dict({name: state[name] for name in known}, strict=False)
+    state = model.network.state_dict()
+    known = {name: state[name] for name in network.state_dict() if name not in new}
+    network.load_state_dict(known, strict=False)
+
+
+def _new(network: Transformer, before: Transformer) -> list[str]:
+    """The weights that another network does not have, or not in this shape."""
+    state = {name: tensor.shape for name, tensor in before.state_dict().items()}
+    return [name for name, own in network.state_dict().items() if state.get(name) != own.shape]
+
+
+def _new_heads(job: Job, network: Transformer, before: Transformer) -> list[str]:
+    """A sentence about heads that the model a run goes on from lacks, if there are any."""
+    heads = [name.split(".")[1] for name in _new(network, before)]
+    if not heads:
+        return []
+    named, one = " and no ".join(dict.fromkeys(heads)), len(set(heads)) == 1
+    return [
+        f"{job.source} has no {named} head, which {job.objective!r} needs: "
+        f"{'a new one is' if one else 'new ones are'} started."
+    ]
 
 
 def _check_tokenizer(model: Model, tokenizer: Tokenizer, path: str) -> None:
@@ -256,14 +309,29 @@ def _speed(job: Job, device: torch.device) -> Callable[[int, float], Figures]:
     dtype = torch.bfloat16 if job.settings.precision == "bf16" else torch.float32
     peak = measured_peak(device, dtype)
     length = Stages.parse(job.settings.length).sizes[0]
-    share = 0.15 if "masked" in job.objective else 1.0
-    per_token = training_flops(job.config, 1, length, share)
+    per_token = _flops(job, length)
 
     def speed(tokens: int, seconds: float) -> Figures:
         used = per_token * tokens / max(seconds, 1e-9) / peak
         return {"mfu": used, "memory": memory_used(device)}
 
     return speed
+
+
+def _flops(job: Job, length: int) -> float:
+    """The operations that a token of a run takes, as it begins."""
+    row = OBJECTIVES[job.objective]
+    share = row.share(**{name: _begins(value) for name, value in job.options.items()})
+    if "replaced" not in row.predicts:
+        return training_flops(job.config, 1, length, share)
+    generator = training_flops(generator_config(job.config), 1, length, share)
+    return generator + training_flops(job.config, 1, length, 0.0)  # which is asked for no tokens
+
+
+def _begins(value: Any) -> Any:
+    """What an option is at the beginning: of "0.3-0.1", 0.3."""
+    moves = isinstance(value, str) and "-" in value[1:]
+    return float(value.split("-")[0]) if moves else value
 
 
 def _hooks(
@@ -289,14 +357,16 @@ def _hooks(
         assert model.path is not None
         try:
             model.save(model.path / "best")
-        except StorageError:
-            return  # a full disk: the checkpoint will say so
+        except StorageError:  # a full disk: the checkpoint will say so
+            shutil.rmtree(model.path / "best", ignore_errors=True)  # an earlier one is not the best
 
     return replace(hooks, validate=validate, better=better)
 
 
 def _finish(job: Job, model: Model, loop: Loop, out: Path, begun: dict[str, Any]) -> Trained:
     """The run becomes a model: weights, curve, card."""
+    for note in loop.stopped_early:
+        loop.log.note(note)
     state, metrics = loop.state, read_metrics(out)
     validations = [line for line in metrics if line["kind"] == "validation"]
     final = validations[-1] if validations else {}
@@ -307,7 +377,7 @@ def _finish(job: Job, model: Model, loop: Loop, out: Path, begun: dict[str, Any]
     family = model.save(out)
     if -state.best >= last.get("loss", math.inf):
         shutil.rmtree(out / "best", ignore_errors=True)  # the last is the best
-    elif last:
+    elif (out / "best").exists():
         loop.log.note(
             f"The validation loss was {-state.best:.3f} before and is {last['loss']:.3f} now: the "
             f"text begins to be known by heart. The better model is in {out / 'best'}; a shorter "

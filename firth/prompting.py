@@ -27,6 +27,7 @@ from firth.inference.candidates import Speaker
 from firth.inference.prompt import Wording, make_wording
 from firth.metrics.bootstrap import Figure, means, plain_figures
 from firth.model import Model
+from firth.objectives.table import fills
 from firth.prompt_answers import JUDGES, guess
 from firth.prompt_material import LABELLED, Material, PromptJob, drawn, gather, questions
 from firth.tasks.task import Answer
@@ -223,10 +224,9 @@ def _speaker(model: Model, job: PromptJob, wording: Wording) -> Speaker:
     has_mask = "mask" in tokenizer.special_ids
     if encoder and not has_mask:
         raise MismatchError(f"The tokenizer of {where} has no mask token, so it has no blanks.")
-    fills = model.objective == "hybrid" and has_mask and wording.template.blank
-    taught = model.task is not None and model.task.task == "seq2seq"
+    blanks = fills(model.objective) == "masks" and has_mask and wording.template.blank
     reader = model.reader_needed()
-    return Speaker(model.network, tokenizer, reader, cloze=encoder or fills, taught=taught)
+    return Speaker(model.network, tokenizer, reader, cloze=encoder or blanks, taught=model.writes)
 
 
 def _check_wording(wording: Wording, speaker: Speaker) -> None:

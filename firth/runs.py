@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import platform
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,18 @@ from firth.errors import InputError, Misuse
 from firth.files import atomic_file, sha256
 
 RUN, METRICS, CARD, LOCK = "run.json", "metrics.jsonl", "README.md", "run.lock"
+
+
+def announced(
+    validate: Callable[[], dict[str, Any]], listener: Callable[[str, dict[str, Any]], None]
+) -> Callable[[], dict[str, Any]]:
+    """A validation that whoever listens hears of as it begins: it may take a while."""
+
+    def announce() -> dict[str, Any]:
+        listener("validating", {})
+        return validate()
+
+    return announce
 
 
 def read_run(path: Path) -> dict[str, Any]:

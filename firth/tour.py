@@ -30,6 +30,7 @@ from firth.text.tokenizer import Tokenizer
 from firth.text.vocabulary import train_tokenizer
 from firth.tour_tasks import OPINIONS_FILE, Adapted, adapt
 from firth.training.log import Figures
+from firth.training.loop import Interrupted
 
 Progress = Callable[[str, int, int], None]
 
@@ -133,6 +134,16 @@ def demo(
     """
     out = Path(out)
     _clear(out)
+    try:
+        return _made(out, minutes, words, seed, progress)
+    except Interrupted as error:
+        raise Interrupted(
+            "The demo was stopped, as asked. It cannot go on where it was: the same command begins "
+            f"it anew; what it has made so far is in {out}."
+        ) from error
+
+
+def _made(out: Path, minutes: float, words: int, seed: int, progress: Progress) -> Tour:
     stories = write_stories(out / "stories", words=words, seed=0, progress=progress)
     train, dev = out / "stories/train.txt", out / "stories/dev.txt"
     tokenizers = _tokenizers(train, out, min(VOCABULARY, 400 + words // 40), progress)

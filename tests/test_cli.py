@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from firth.cli import app, verb
+from firth.commands import terminal
 from tests.conftest import SAMPLE, Result
 
 Firth = Callable[..., Result]
@@ -51,6 +52,17 @@ def test_every_verb_has_json_and_debug_and_explains_its_options(firth: Firth) ->
         assert "--json" in text
         assert "--debug" in text
         assert text.count("--") >= 3
+
+
+def test_what_version_it_is(firth: Firth) -> None:
+    assert firth("--version").stdout == "firth 0.1.0\n"
+
+
+def test_a_flag_takes_no_value(firth: Firth) -> None:
+    for words in ([], ["tokenizer"], ["tokenizer", "train"]):
+        assert "<bool>" not in firth(*words, "--help").stdout.lower()
+    refused = firth("presets", "--json", "no", "yes")
+    assert refused.returncode == 2
 
 
 def test_train_and_show(firth: Firth, sample: Path) -> None:
@@ -158,3 +170,43 @@ def test_a_progress_bar_on_a_terminal_only(sample: Path, tmp_path: Path) -> None
     assert "100%" in shown
     quiet = subprocess.run(command, check=True, capture_output=True)
     assert quiet.stderr == b""
+
+
+STEP = {"step": 5, "loss": 2.0, "progress": 0.5}
+VALIDATION = {
+    "step": 5,
+    "tokens": 99,
+    "loss": 1.25,
+    "accuracy": 0.5,
+    "samples": ["The dog barked."],
+}
+NOTE = "A word to those who look after this run, " * 4
+
+
+def tell_of_a_run() -> None:
+    with terminal.training() as listener:
+        listener("step", STEP)
+        listener("validating", {})
+        listener("validation", VALIDATION)
+        listener("note", {"note": NOTE})
+
+
+def test_a_run_on_a_terminal_says_that_it_validates(monkeypatch: pytest.MonkeyPatch) -> None:
+    master, slave = pty.openpty()
+    with os.fdopen(slave, "w") as screen:
+        monkeypatch.setattr(sys, "stderr", screen)
+        tell_of_a_run()
+        screen.flush()
+        shown = os.read(master, 100_000).decode()
+    os.close(master)
+    assert "validating" in shown
+    assert "The dog barked." in shown
+
+
+def test_a_run_in_a_file_has_a_line_for_each_validation_and_note(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    tell_of_a_run()
+    said = capsys.readouterr()
+    line = " 50% after 0.0 min  step 5  validation  loss 1.250  accuracy 0.500"
+    assert (said.out, said.err.splitlines()) == ("", [line, NOTE])

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -231,6 +233,25 @@ def test_presets_fit_a_narrow_terminal(firth: Firth, monkeypatch: pytest.MonkeyP
     lines = firth("presets").stdout.splitlines()
     assert len(lines) == 1 + len(PRESETS)
     assert all(len(line) <= 60 for line in lines)
+
+
+def test_presets_of_80_columns_are_whole_but_for_their_source(
+    firth: Firth, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    for line, row in zip(firth("presets").stdout.splitlines()[1:], PRESETS.values(), strict=True):
+        assert line.split()[:1] == [row.name]
+        assert line.split()[7] == str(row.config.vocabulary)
+
+
+def test_a_list_of_presets_builds_no_network() -> None:
+    code = (
+        "import sys; from typer.testing import CliRunner; from firth.cli import app\n"
+        "assert CliRunner().invoke(app, ['presets']).exit_code == 0\n"
+        "print('torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
 
 
 def test_presets_in_json(firth: Firth) -> None:

@@ -86,6 +86,6 @@ def test_files_stay_small() -> None:
 
 def test_text_needs_no_torch() -> None:
     """Verbs that only read text start at once, and leave the memory to the text."""
-    code = "import sys, firth.cli, firth.commands.terminal; print('torch' in sys.modules)"
+    code = "import sys, firth.cli, firth.text.preparation; print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"

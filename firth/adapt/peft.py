@@ -29,11 +29,6 @@ CONFIG, WEIGHTS, PICKLE = "adapter_config.json", "adapter_model.safetensors", "a
 TOKENS = "prompt_embeddings"  # all that a prompt or a prefix has
 MATRICES = {"a": "lora_A.weight", "b": "lora_B.weight", "lengths": "lora_magnitude_vector"}
 FACTORS = "ia3_l"
-# The families whose networks look at what PEFT gives them as a prefix; others pass it over.
-PREFIXED = """
-    bert roberta xlm-roberta electra gpt2 llama mistral qwen2 qwen3 t5 mt5 bart mbart
-    gemma3_text modernbert-decoder
-""".split()
 TASKS = {"classify": "SEQ_CLS", "tag": "TOKEN_CLS", "span": "QUESTION_ANS", "choose": None}
 NO_TASK = {
     "encoder": "FEATURE_EXTRACTION",
@@ -79,7 +74,7 @@ def obstacle(adapted: Adapted) -> str:
     if name == "prompt" and pools_prompt(adapted.heads, adapted.config):
         return "PEFT classifies what became of the prompt, and not of the text"
     is_choice = name == "prefix" and "choose" in adapted.heads
-    if is_choice or (name == "prefix" and family.name not in PREFIXED):
+    if is_choice or (name == "prefix" and not family.takes_prefix):
         return f"PEFT passes over a {name} in a network of this kind"
     if name == "prefix" and network.config.architecture == "encoder-decoder":
         decoder = adapted.changes.get("decoder")
@@ -243,7 +238,7 @@ def understand(network: Transformer, config: Mapping[str, Any], shapes: Shapes) 
         if not (value in USUAL[key] if key in USUAL else key in HARMLESS or not value):
             raise InputError(f"an adapter made with {key} = {value!r} cannot be read")
     name, family = known[config["peft_type"]], family_in_peft(network)
-    if name == "prefix" and family.name not in PREFIXED:
+    if name == "prefix" and not family.takes_prefix:
         raise MismatchError("PEFT passes over a prefix in a network of this kind: it means nothing")
     return from_options(name, _OPTIONS[name](network, config, shapes))
 

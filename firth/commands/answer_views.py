@@ -39,12 +39,11 @@ def answers(stream: Predicting, found: Iterable[Predicted]) -> Iterator[Renderab
             yield draw(example, answer)
         elif not people:
             yield Line()
-    if not stream.done:
-        yield "There are no examples."
+    notes = stream.notes if stream.done else ["There are no examples."]
     if people:
-        yield from stream.notes
+        yield from notes
     else:
-        sys.stderr.writelines(f"{note}\n" for note in stream.notes)
+        sys.stderr.writelines(f"{note}\n" for note in notes)
 
 
 def _line(example: Any, answer: Mapping[str, Any]) -> Line:

@@ -58,7 +58,7 @@ def _draws(made: Prompted) -> Table:
     shown = new_table("draw", *[part for name in names for part in (name, "95 % interval")])
     for number, draw in enumerate(made.draws, 1):
         own = [draw.figures[name] for name in names]
-        cells = [(f"{f.value:.4f}", f"{f.low:.4f} to {f.high:.4f}") for f in own]
+        cells = [(f"{f.value:.4f}", f.interval) for f in own]
         shown.add_row(str(number), *[cell for pair in cells for cell in pair])
     over = [(f"{made.figures[n].value:.4f}", f"± {made.deviations[n]:.4f}") for n in names]
     shown.add_row("mean", *[cell for pair in over for cell in pair], style="bold")

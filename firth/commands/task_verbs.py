@@ -1,5 +1,6 @@
 """The verbs that teach a model a task, ask it, and say how well it does."""
 
+import os
 from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,6 +16,8 @@ from firth.commands.verbs import (
     assignments,
     json_lines,
     kept,
+    lines_file,
+    typed,
 )
 from firth.errors import Misuse
 
@@ -23,10 +26,7 @@ if TYPE_CHECKING:
 
 Option, Argument = typer.Option, typer.Argument
 
-Task = Annotated[
-    str,
-    Option(help="classify, pair, regress, choice, tag, span, seq2seq or lm: see `firth tasks`."),
-]
+Task = Annotated[str, Option(help="classify, tag, seq2seq, …: `firth tasks` lists them.")]
 Column = Annotated[
     list[str] | None,
     Option(metavar="ROLE=NAME", help="What a column is called: text=review, label=stars."),
@@ -41,7 +41,7 @@ Device = Annotated[str | None, Option(help="cpu or cuda; else the GPU where ther
 def tasks() -> Output:
     """List the tasks a model can be taught, and those that are only measured."""
     from firth.commands import task_views
-    from firth.tasks.recipes import RECIPES
+    from firth.tasks.recipes import recipes_for
     from firth.tasks.table import MEASURES, TASKS
 
     every: dict[str, Any] = {**TASKS, **MEASURES, **TASKS}  # the taught ones first
@@ -52,7 +52,7 @@ def tasks() -> Output:
             "files": task.columns,
             "metric": task.metric,
             "architectures": list(task.architectures),
-            "recipes": [key for key, recipe in RECIPES.items() if recipe.task == name],
+            "recipes": list(recipes_for(name)) if name in TASKS else [],
             "taught": name in TASKS,
         }
         for name, task in every.items()
@@ -233,8 +233,14 @@ def evaluate(
 
 
 def predict(
-    models: Annotated[list[str], Argument(metavar="MODEL...", help=ANY_MODEL)],
-    data: Annotated[str, Option(help="The examples; - for standard input.")],
+    models: Annotated[
+        list[str],
+        Argument(
+            metavar="MODEL... [TEXT]...",
+            help=f"{ANY_MODEL} Without --data, behind one model, the texts to answer.",
+        ),
+    ],
+    data: Annotated[str | None, Option(help="The examples; - for standard input.")] = None,
     out: Annotated[
         Path | None,
         Option(help="A .jsonl file to write the answers to, a line for each row; - for a pipe."),
@@ -244,7 +250,7 @@ def predict(
     format: Format = None,
     device: Device = None,
 ) -> Output:
-    """Answer every example of a file, as they come; several models are averaged.
+    """Answer texts, or every example of a file, as they come; several models are averaged.
 
     A row that cannot be read is told on stderr, and the others are answered.
     """
@@ -252,10 +258,16 @@ def predict(
     from firth.prediction import predicting
     from firth.streams import write_lines
 
+    texts: list[str] = []
+    if data is None:
+        models, texts = models[:1], _texts(models[1:])
+    if out is not None:
+        lines_file(out)
     complaints = Complaints()
     stream = predicting(
         models,
         data=data,
+        texts=texts,
         task=task,
         columns=assignments(column or [], "--column", "text=review"),
         format=format,
@@ -274,3 +286,16 @@ def predict(
         count = write_lines((row.answer for row in stream), out, progress)
     values |= {"out": str(out), "n": count, **rest}
     return Output(values, [kept(count, complaints, out), *stream.notes], complaints)
+
+
+def _texts(given: list[str]) -> list[str]:
+    """The texts behind a model; what is there under such a name is no text."""
+    if not given:
+        raise Misuse("Give texts to answer behind the model, or --data with a file of them.")
+    for text in given:
+        if os.path.exists(text):
+            raise Misuse(
+                f"{text} is a file or folder, and texts stand behind the model: name a file of "
+                "them with --data; with it, several models may be given."
+            )
+    return [typed(text) for text in given]

@@ -41,7 +41,7 @@ def figures(found: Mapping[str, Figure]) -> Table:
     shown = new_table("figure", "value", "95 % interval")
     for name, figure in found.items():
         value = f"{figure.value:.4f}{_error(figure)}"
-        shown.add_row(name, value, f"{figure.low:.4f} to {figure.high:.4f}")
+        shown.add_row(name, value, figure.interval)
     return shown
 
 
@@ -83,7 +83,7 @@ def _parts(kind: str, rows: Mapping[str, Mapping[str, Figure]]) -> Table:
     for part, row in rows.items():
         cells = [f"{row[name].value:.4f}{_error(row[name])}" for name in names]
         last = row[names[-1]]
-        interval = () if with_errors else (f"{last.low:.4f} to {last.high:.4f}",)
+        interval = () if with_errors else (last.interval,)
         shown.add_row(part, *cells, *interval)
     return shown
 
@@ -113,7 +113,7 @@ def suite(found: Suite) -> list[RenderableType]:
             row.name,
             row.measure,
             f"{figure.value:.4f}{_error(figure)}",
-            f"{figure.low:.4f} to {figure.high:.4f}",
+            figure.interval,
             f"{row.n:,}",
         )
     said = []
@@ -121,7 +121,7 @@ def suite(found: Suite) -> list[RenderableType]:
         named = len(found.averaged) <= MOST_NAMED
         over = ", ".join(found.averaged) if named else f"all {len(found.averaged)}"
         said.append(
-            f"The average {name} is {average.value:.4f} ({average.low:.4f} to {average.high:.4f}), "
+            f"The average {name} is {average.value:.4f} ({average.interval}), "
             f"each counting the same: {over}."
         )
     return [shown, *said, f"Measured in {found.seconds:.0f} s.", *found.notes]
@@ -129,30 +129,33 @@ def suite(found: Suite) -> list[RenderableType]:
 
 def sweep(made: Sweep, out: Path) -> list[RenderableType]:
     """Several runs side by side, and what they say together."""
-    rest = () if made.kind == "search" else ("trained", "share", "RAM", "disk")
-    shown = new_table(made.kind, made.metric, "interval", "s", *rest)
+    rows = {trial.name: _trial(own, made) for trial, own in made.done}
+    shown = new_table(made.kind, *next(iter(rows.values())))
     shown.box = box.SIMPLE_HEAD
-    for trial, own in made.done:
-        style = "bold" if trial.name == made.best else ""
-        shown.add_row(*_trial(trial.name, own, made.metric)[: len(shown.columns)], style=style)
+    for name, row in rows.items():
+        shown.add_row(name, *row.values(), style="bold" if name == made.best else "")
     failed = [f"{trial.name}: {trial.why}" for trial in made.trials if trial.tuned is None]
     means = new_table("figure", "mean", "deviation")
     for name, (mean, deviation) in made.mean().items():
         means.add_row(name, f"{mean:.4f}", f"± {deviation:.4f}")
-    units = "RAM and disk are in MiB. " if rest else ""
-    last = f"{units}The best is {made.best}; everything is in {out}."
+    place = f"{out}, all runs are in {out / 'search'}"  # the best one became the whole
+    if made.kind != "search":
+        place = f"{out / made.best}, all runs are in {out}"
+    last = f"The best is {made.best}; its model is in {place}."
     return [shown, *([means] if made.kind == "seeds" else []), *failed, *made.notes, last]
 
 
-def _trial(name: str, own: Tuned, metric: str) -> list[str]:
-    figure = own.figures[metric]
-    return [
-        name,
-        f"{figure.value:.4f}",
-        f"{figure.low:.2f}–{figure.high:.2f}",
-        f"{own.seconds:.0f}",
-        f"{own.trained:,}",
-        f"{own.values()['share']:.1%}",
-        f"{own.memory / 2**20:,.0f}",
-        f"{own.size / 2**20:,.2f}",
-    ]
+def _trial(own: Tuned, made: Sweep) -> dict[str, str]:
+    """A run of several in a few cells; on the CPU memory cannot be told from earlier runs'."""
+    figure = own.figures[made.metric]
+    row = {
+        made.metric: f"{figure.value:.4f}",
+        "interval": f"{figure.low:.2f}–{figure.high:.2f}",
+        "s": f"{own.seconds:.0f}",
+    }
+    if made.kind == "search":
+        return row
+    row |= {"trained": f"{own.trained:,}", "share": f"{own.values()['share']:.1%}"}
+    if own.device == "cuda":
+        row["GPU MiB"] = f"{own.memory / 2**20:,.0f}"
+    return row | {"disk MiB": f"{own.size / 2**20:,.2f}"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import cycle
@@ -20,19 +21,17 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
-from firth.objectives.show import Example
-from firth.objectives.table import OBJECTIVES
-from firth.text import counting
-from firth.text.corpus import Report
-from firth.text.preparation import Prepared
-from firth.text.stories import Summary
-from firth.text.tokenizer import Piece, Tokenizer
-
-if TYPE_CHECKING:  # these need torch, which most verbs do not
+if TYPE_CHECKING:  # a view imports nothing: who has something to show has done so
     from firth.inference.embed_file import Embedded
     from firth.inference.search import Hit, Index
     from firth.models.presets import Preset
+    from firth.objectives.show import Example
     from firth.pretraining import Trained
+    from firth.text import counting
+    from firth.text.corpus import Report
+    from firth.text.preparation import Prepared
+    from firth.text.stories import Summary
+    from firth.text.tokenizer import Piece, Tokenizer
 
 COLOURS = ("black on #b8d8e8", "black on #f3d9a4", "black on #c9e4b4", "black on #e6c4dd")
 UNKNOWN = "white on red"
@@ -40,17 +39,23 @@ SHOWN = 400  # characters of a text that was found
 
 
 @contextmanager
-def progress() -> Iterator[counting.Progress]:
-    """A live bar on stderr for each stage of a job; silent when stderr is no terminal."""
+def progress(*, stages: bool = False) -> Iterator[counting.Progress]:
+    """A live bar on stderr for each stage of a job; silent when stderr is no terminal.
+
+    With `stages`, a job that takes minutes says there when each of them begins.
+    """
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn())
     times = (TimeElapsedColumn(), TimeRemainingColumn())
     console = Console(stderr=True)
-    with Progress(*columns, *times, console=console, disable=not sys.stderr.isatty()) as bars:
+    live = sys.stderr.isatty()
+    with Progress(*columns, *times, console=console, disable=not live) as bars:
         tasks = {}
 
         def show(what: str, done: int, total: int) -> None:
             if what not in tasks:
                 tasks[what] = bars.add_task(what)
+                if stages and not live:
+                    print(what, file=sys.stderr, flush=True)
             bars.update(tasks[what], completed=done, total=total or None)
 
         yield show
@@ -58,23 +63,50 @@ def progress() -> Iterator[counting.Progress]:
 
 @contextmanager
 def training() -> Iterator[Callable[[str, Mapping[str, Any]], None]]:
-    """A live line about a run on stderr: loss, speed, time left; notes and validations above it."""
+    """A live line about a run on stderr: loss, speed, time left; notes and validations above it.
+
+    Where stderr is no terminal, notes and validations alone, a line for each.
+    """
+    if not sys.stderr.isatty():
+        yield _plain_training()
+        return
     bar = (TextColumn("{task.description}"), BarColumn(bar_width=24), TaskProgressColumn())
     rest = (TextColumn("{task.fields[figures]}"), TimeElapsedColumn(), TimeRemainingColumn())
     console = Console(stderr=True, highlight=False)
-    live = sys.stderr.isatty()
-    with Progress(*bar, *rest, console=console, disable=not live) as bars:
+    with Progress(*bar, *rest, console=console) as bars:
         task = bars.add_task("learning", total=1.0, figures="")
 
         def tell(kind: str, figures: Mapping[str, Any]) -> None:
             if kind == "step":
-                bars.update(task, completed=figures["progress"], figures=_pace(figures))
+                done, pace = figures["progress"], _pace(figures)
+                bars.update(task, description="learning", completed=done, figures=pace)
+            elif kind == "validating":
+                bars.update(task, description="validating")
             elif kind == "note":
                 bars.console.print(Text(figures["note"], "yellow"))
-            elif live:
+            elif kind == "validation":
                 bars.console.print(_validation(figures))
 
         yield tell
+
+
+def _plain_training() -> Callable[[str, Mapping[str, Any]], None]:
+    """What a run has to say, for a file that someone looks into while it goes on."""
+    begun, each = time.monotonic(), 0.0  # the share of the run that a step is
+
+    def tell(kind: str, figures: Mapping[str, Any]) -> None:
+        nonlocal each
+        if kind == "step":
+            each = figures["progress"] / figures["step"]
+        elif kind == "note":
+            print(figures["note"], file=sys.stderr, flush=True)
+        elif kind == "validation":
+            minutes = (time.monotonic() - begun) / 60
+            done = min(1.0, figures["step"] * each)  # not every step is told of
+            line = f"{done:4.0%} after {minutes:.1f} min  {_losses(figures)}"
+            print(line, file=sys.stderr, flush=True)
+
+    return tell
 
 
 def _pace(figures: Mapping[str, Any]) -> str:
@@ -89,11 +121,20 @@ def _pace(figures: Mapping[str, Any]) -> str:
 
 def _validation(figures: Mapping[str, Any]) -> Text:
     """A validation: figures, and what the model says now."""
-    losses = "  ".join(f"{k} {v:.3f}" for k, v in figures.items() if isinstance(v, float))
-    text = Text(f"step {figures['step']:,}  validation  {losses}", "bold")
+    text = Text(_losses(figures), "bold")
     for sample in figures.get("samples", ()):
         text.append(f"\n  {sample}", "dim")
     return text
+
+
+def _losses(figures: Mapping[str, Any]) -> str:
+    """A validation in one line.
+
+    >>> _losses({"step": 1200, "tokens": 9, "loss": 1.25, "accuracy": 0.5, "samples": []})
+    'step 1,200  validation  loss 1.250  accuracy 0.500'
+    """
+    losses = "  ".join(f"{k} {v:.3f}" for k, v in figures.items() if isinstance(v, float))
+    return f"step {figures['step']:,}  validation  {losses}"
 
 
 def trained(trained: Trained) -> list[RenderableType]:
@@ -238,6 +279,8 @@ def objectives(examples: Sequence[Example], reasons: Mapping[str, str]) -> list[
 
 def objective_table() -> Table:
     """All objectives: what each hides, for which architecture, and where it comes from."""
+    from firth.objectives.table import OBJECTIVES
+
     table = Table()
     for column in ("objective", "hides and asks for", "architecture", "source"):
         table.add_column(column)
@@ -257,7 +300,9 @@ def presets(rows: Sequence[Preset]) -> RenderableType:
             f"{line[name]:<{width}}" if name in _PRESET_WORDS else f"{line[name]:>{width}}"
             for name, width in widths.items()
         ]
-        text.append("  ".join(cells).rstrip() + "\n", "bold" if number == 0 else "")
+        figures = " ".join(cells[2:-1])  # so close that they fit into 80 columns
+        joined = "  ".join([*cells[:2], figures, cells[-1]])
+        text.append(f"{joined.rstrip()}\n", "bold" if number == 0 else "")
     text.rstrip()
     return Group(text)  # alone: joined with other text it would be wrapped
 

@@ -7,9 +7,11 @@ import sys
 import traceback
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 
 from firth.errors import FirthError, Misuse
 
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
 Option, Argument = typer.Option, typer.Argument
 
 TOLD = 20  # bad rows that are told one by one
+OTHERS = (".csv", ".tsv", ".json", ".parquet", ".gz", ".xz", ".bz2", ".zst", ".npy")
 SETTING = re.compile(r"`(\w+)(?:=([^`]+))?`")  # as sentences name it: `top_k`, `beams=3`
 
 Json = Annotated[bool, Option("--json", help="Print one JSON object and nothing else.")]
@@ -33,6 +36,29 @@ Weights = Annotated[
 ]
 ANY_MODEL = "A run or model directory, or a name on the hub such as gpt2 or org/name@revision."
 AnyModel = Annotated[str, Argument(metavar="MODEL", help=ANY_MODEL)]
+
+
+class Command(TyperCommand):
+    """A command in whose help a flag stands alone, not as something that takes a <bool>."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Its options, `--help` too."""
+        return _bare_flags(super().get_params(ctx))
+
+
+class Group(TyperGroup):
+    """The same for a group of commands."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Its options, `--help` too."""
+        return _bare_flags(super().get_params(ctx))
+
+
+def _bare_flags(options: list[Any]) -> list[Any]:
+    for option in options:
+        if getattr(option, "is_flag", False):
+            option.metavar = ""
+    return options
 
 
 class Complaints:
@@ -67,6 +93,22 @@ def kept(lines: int, complaints: Complaints, out: Any) -> str:
     if not complaints.count:
         return f"{lines:,} answers are in {out}."
     return f"{lines - complaints.count:,} answers are in {out}, and what is wrong with other rows."
+
+
+def lines_file(out: Any) -> None:
+    """Refuse a name for a file of JSON lines that promises something else.
+
+    >>> lines_file("answers.csv")
+    Traceback (most recent call last):
+    firth.errors.Misuse: --out writes JSON lines, so answers.csv is not its name: call it \
+answers.jsonl.
+    """
+    path = Path(str(out))
+    if path.suffix.lower() in OTHERS:
+        name = path.stem.removesuffix(".jsonl") + ".jsonl"
+        raise Misuse(
+            f"--out writes JSON lines, so {path} is not its name: call it {path.with_name(name)}."
+        )
 
 
 class Line(str):
@@ -127,7 +169,7 @@ def verb(
             parameters=[*signature.parameters.values(), *extra]
         )
         run.__annotations__ = {**function.__annotations__, **shared}
-        group.command(name)(run)
+        group.command(name, cls=Command)(run)
         return run
 
     return register

@@ -13,6 +13,7 @@ from firth.adapt.prompts import reading_room, room
 from firth.errors import MismatchError, Misuse
 from firth.inference.blanks import Blanks, find_blanks, sentinels
 from firth.models.transformer import Transformer
+from firth.objectives.table import fills
 from firth.text.tokenizer import Tokenizer
 
 Ids = tuple[int, ...]
@@ -118,8 +119,8 @@ def make_filler(
     network: Transformer, tokenizer: Tokenizer, *, objective: str | None = None
 ) -> Filler:
     """How a model fills blanks, by its architecture and the objective it was pre-trained with."""
-    architecture = network.config.architecture
-    if architecture == "decoder" and objective != "hybrid":
+    architecture, taught = network.config.architecture, fills(objective)
+    if architecture == "decoder" and taught != "masks":
         raise MismatchError(
             "A decoder sees only what stands before a blank; to fill it takes an encoder, an "
             "encoder-decoder, or a decoder pre-trained with the hybrid objective. `firth generate` "
@@ -132,7 +133,7 @@ def make_filler(
         )
     has_mask, has_sentinels = "mask" in tokenizer.special_ids, bool(tokenizer.sentinel_ids)
     if architecture == "encoder-decoder" and network.config.reader is None:
-        if has_sentinels and not (objective == "infilling" and has_mask):
+        if has_sentinels and not (taught == "whole" and has_mask):
             return Filler(network=network, tokenizer=tokenizer, way="spans")
         if has_mask:
             return Filler(network=network, tokenizer=tokenizer, way="whole")

@@ -33,6 +33,17 @@ class Figure:
     low: float
     high: float
 
+    @property
+    def interval(self) -> str:
+        """The interval, for people.
+
+        >>> Figure(value=0.5, low=0.25, high=0.75).interval, Figure(value=1, low=1, high=1).interval
+        ('0.2500 to 0.7500', 'cannot be told')
+        """
+        if self.low == self.high:  # every example says the same, so no resample differs
+            return "cannot be told"
+        return f"{self.low:.4f} to {self.high:.4f}"
+
 
 def plain_figures(figures: Mapping[str, Figure]) -> dict[str, dict[str, float]]:
     """Figures as plain JSON values."""

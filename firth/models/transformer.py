@@ -135,8 +135,13 @@ class Transformer(nn.Module):
         head = self.heads[self.config.label_head]
         if self.config.label_head in ("tag", "span"):
             return head(hidden)
-        pooled = pool(hidden, starts, self.config.pooling)
-        return head(self.heads["pooler"](pooled) if "pooler" in self.heads else pooled)
+        return head(self.pooled(hidden, starts))
+
+    def pooled(self, hidden: Tensor, starts: Tensor) -> Tensor:
+        """One vector for each sequence; a pooler, where there is one, reads the first token's."""
+        found = pool(hidden, starts, self.config.pooling)  # (S, W)
+        reads = self.config.pooling == "first" and "pooler" in self.heads
+        return self.heads["pooler"](found) if reads else found
 
     def compile_blocks(self) -> None:
         """Let torch.compile fuse what happens between the products of matrices.

@@ -42,9 +42,7 @@ def span_corruption(
     """
     packed = packed.select(packed.lengths >= 2)
     sizes = packed.lengths
-    noise = np.clip(np.rint(sizes * rate).astype(np.int64), 1, sizes - 1)  # tokens
-    most = np.minimum(noise, sizes - noise)
-    spans = np.clip(np.rint(noise / mean_length).astype(np.int64), 1, most)
+    noise, spans = _taken(sizes, rate, mean_length)
     _check_sentinels(vocabulary, int(spans.max(initial=0)) + closing)
     pieces = np.empty(2 * spans.sum(), dtype=np.int64)  # kept, taken, kept, taken, …
     pieces[0::2] = _segments(packed, KEEP, sizes - noise, spans)
@@ -85,6 +83,7 @@ def infilling(
     >>> predicted(batch, "denoising")
     '[CLS] the dog barked . a fox jump ##s over it . [SEP]'
     """
+    _check_spans(rate, mean_length)
     text = _shuffled(packed) if shuffle else packed
     sizes = text.lengths
     budget = np.rint(sizes * rate).astype(np.int64)
@@ -111,20 +110,36 @@ def infilling(
     return _restore(damaged, labels, label_sizes, start=last)
 
 
-def raw_length(length: int, rate: float = 0.15, mean_length: float = 3.0) -> int:
-    """How many tokens give inputs of at most `length` when spans are taken out of them.
+def raw_length(
+    length: int, *, rate: float = 0.15, mean_length: float = 3.0, closing: bool = False
+) -> int:
+    """How many tokens give inputs, and targets, of at most `length` with spans taken out of them.
 
-    >>> raw_length(512)
-    568
+    >>> raw_length(512), raw_length(512, rate=0.05)
+    (568, 528)
     """
-    if length < 3:
-        raise Misuse(f"Span corruption needs a length of at least 3, not {length}.")
-    raw = 2
-    while True:
-        noise = max(1, round((raw + 1) * rate))
-        if raw + 1 - noise + max(1, round(noise / mean_length)) + 1 > length:
-            return raw
-        raw += 1
+    if length < 3 + closing:
+        raise Misuse(f"Span corruption needs a length of at least {3 + closing}, not {length}.")
+    sizes = np.arange(2, 2 * length)  # both sides together have more tokens than the text
+    noise, spans = _taken(sizes, rate, mean_length)
+    longest = np.maximum(sizes - noise, noise + closing) + spans + 1
+    return int(sizes[np.argmax(longest > length)]) - 1
+
+
+def _taken(sizes: Longs, rate: float, mean_length: float) -> tuple[Longs, Longs]:
+    """How many tokens are taken out of texts of these sizes, and in how many spans."""
+    _check_spans(rate, mean_length)
+    noise = np.clip(np.rint(sizes * rate).astype(np.int64), 1, sizes - 1)
+    most = np.minimum(noise, sizes - noise)
+    return noise, np.clip(np.rint(noise / mean_length).astype(np.int64), 1, most)
+
+
+def _check_spans(rate: float, mean_length: float) -> None:
+    if not (0 <= rate <= 1 and mean_length > 0):
+        raise Misuse(
+            f"Spans are a share of a text, from 0 to 1, and have a mean length above 0: not {rate} "
+            f"and {mean_length}."
+        )
 
 
 def _check_sentinels(vocabulary: Vocabulary, needed: int) -> None:

@@ -68,7 +68,7 @@ def show_objectives(
                 raise
             reasons[name] = str(error)
             continue
-        if name == "replaced":
+        if "replaced" in objective.predicts:
             batch = _with_stand_in(batch, tokenizer)
         examples.append(_example(name, batch, tokenizer))
     return examples, reasons

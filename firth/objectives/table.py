@@ -24,7 +24,7 @@ Drawn = Pieces | Pairs
 class Objective:
     """One row: `draw` decides which text comes next, `build` hides something in it.
 
-    `draw` must run in order; `build` is pure and may run anywhere.
+    `draw` must run in order; `build` is pure and may run anywhere. Both are given the options.
     """
 
     about: str
@@ -32,6 +32,8 @@ class Objective:
     architectures: tuple[str, ...]  # that can learn from it
     predicts: tuple[str, ...]  # the names of its predictions
     start: tuple[str, ...] = ()  # the role of the token a decoder behind an encoder begins with
+    fills: str = ""  # how it teaches to fill blanks: `masks`, `spans` or `whole`
+    share: Callable[..., float] = lambda **_: 1.0  # of all tokens, how many are predicted
     draw: Callable[..., tuple[Any, Position]]
     build: Callable[..., Batch]
 
@@ -100,11 +102,53 @@ def _infilling(
     return infilling(text, vocabulary, **options)
 
 
-def _take_for_spans(
-    sampler: Sampler, position: Position, *, length: int, tokens: int
+def _take(
+    sampler: Sampler, position: Position, length: int, tokens: int, **_: Any
 ) -> tuple[Pieces, Position]:
-    """Pieces that give inputs of at most `length` when spans are taken out; an end token each."""
-    return sampler.take(position, length=raw_length(length) + 1, tokens=tokens, frame=1)
+    """Pieces of at most `length`, whatever will be hidden in them."""
+    return sampler.take(position, length=length, tokens=tokens)
+
+
+def _take_pairs(
+    random_half: bool, sampler: Sampler, position: Position, length: int, tokens: int, **_: Any
+) -> tuple[Pairs, Position]:
+    return sampler.take_pairs(position, length=length, tokens=tokens, random_half=random_half)
+
+
+def _take_for_spans(
+    sampler: Sampler, position: Position, *, length: int, tokens: int, **options: Any
+) -> tuple[Pieces, Position]:
+    """Pieces that give inputs, and targets, of at most `length`; an end token each."""
+    raw = raw_length(length, **options)
+    return sampler.take(position, length=raw + 1, tokens=tokens, frame=1)
+
+
+def _hidden(rate: float = 0.15, **_: Any) -> float:
+    return rate
+
+
+def _twice_hidden(rate: float = 0.15, **_: Any) -> float:
+    """SpanBERT asks for a hidden token where it stands, and from the boundary of its span."""
+    return 2 * rate
+
+
+def _hybrid_share(masked_share: float = 0.5, rate: float = 0.15, **_: Any) -> float:
+    return masked_share * rate + 1 - masked_share
+
+
+def _span_share(rate: float = 0.15, mean_length: float = 3.0, **_: Any) -> float:
+    """A sentinel for each span stands on both sides.
+
+    >>> round(_span_share(), 3), round(114 / (512 + 114), 3)  # T5's lengths
+    (0.182, 0.182)
+    """
+    spans = rate / mean_length
+    return (rate + spans) / (1 + 2 * spans)
+
+
+def _infilling_share(rate: float = 0.3, mean_length: float = 3.0, **_: Any) -> float:
+    """All of the text is asked for, and read without its spans."""
+    return 1 / (2 - rate + rate / mean_length)
 
 
 ENCODER, DECODER, BOTH = "encoder", "decoder", "encoder-decoder"
@@ -115,7 +159,9 @@ OBJECTIVES = {
         source="BERT without pairs: RoBERTa, Liu et al. 2019",
         architectures=(ENCODER,),
         predicts=("masked",),
-        draw=Sampler.take,
+        fills="masks",
+        share=_hidden,
+        draw=_take,
         build=_on(_framed, masked),
     ),
     "masked-words": Objective(
@@ -123,7 +169,9 @@ OBJECTIVES = {
         source="BERT's whole-word release, 2019",
         architectures=(ENCODER,),
         predicts=("masked",),
-        draw=Sampler.take,
+        fills="masks",
+        share=_hidden,
+        draw=_take,
         build=_on(_framed, masked, whole_words=True),
     ),
     "masked-spans": Objective(
@@ -131,7 +179,9 @@ OBJECTIVES = {
         source="SpanBERT, Joshi et al. 2020",
         architectures=(ENCODER,),
         predicts=("masked", "boundary"),
-        draw=Sampler.take,
+        fills="masks",
+        share=_twice_hidden,
+        draw=_take,
         build=_on(_framed, masked_spans),
     ),
     "masked-nsp": Objective(
@@ -139,7 +189,9 @@ OBJECTIVES = {
         source="BERT, Devlin et al. 2019",
         architectures=(ENCODER,),
         predicts=("masked", "next sentence"),
-        draw=partial(Sampler.take_pairs, random_half=True),
+        fills="masks",
+        share=_hidden,
+        draw=partial(_take_pairs, True),
         build=_next_sentence,
     ),
     "masked-sop": Objective(
@@ -147,7 +199,9 @@ OBJECTIVES = {
         source="ALBERT, Lan et al. 2020",
         architectures=(ENCODER,),
         predicts=("masked", "sentence order"),
-        draw=partial(Sampler.take_pairs, random_half=False),
+        fills="masks",
+        share=_hidden,
+        draw=partial(_take_pairs, False),
         build=_sentence_order,
     ),
     "replaced": Objective(
@@ -155,7 +209,8 @@ OBJECTIVES = {
         source="ELECTRA, Clark et al. 2020",
         architectures=(ENCODER,),
         predicts=("replaced",),
-        draw=Sampler.take,
+        share=_hidden,
+        draw=_take,
         build=_on(_framed, hidden_for_generator),
     ),
     "causal": Objective(
@@ -163,7 +218,7 @@ OBJECTIVES = {
         source="GPT, Radford et al. 2018",
         architectures=(DECODER,),
         predicts=("causal",),
-        draw=Sampler.take,
+        draw=_take,
         build=_on(_documents, _without_vocabulary(causal)),
     ),
     "prefix": Objective(
@@ -171,7 +226,8 @@ OBJECTIVES = {
         source="Raffel et al. 2020, section 3.2.1",
         architectures=(DECODER,),
         predicts=("prefix",),
-        draw=Sampler.take,
+        share=lambda **_: 0.5,
+        draw=_take,
         build=_on(_documents, _without_vocabulary(prefix)),
     ),
     "hybrid": Objective(
@@ -179,7 +235,9 @@ OBJECTIVES = {
         source="GPT-BERT, Charpentier and Samuel 2024",
         architectures=(DECODER,),
         predicts=("masked", "causal"),
-        draw=Sampler.take,
+        fills="masks",
+        share=_hybrid_share,
+        draw=_take,
         build=_on(_documents, hybrid),
     ),
     "span-corruption": Objective(
@@ -188,6 +246,8 @@ OBJECTIVES = {
         architectures=(BOTH,),
         predicts=("denoising",),
         start=("pad", "bos", "cls"),
+        fills="spans",
+        share=_span_share,
         draw=_take_for_spans,
         build=_span_corruption,
     ),
@@ -197,7 +257,18 @@ OBJECTIVES = {
         architectures=(BOTH,),
         predicts=("denoising",),
         start=("eos", "sep"),
-        draw=Sampler.take,
+        fills="whole",
+        share=_infilling_share,
+        draw=_take,
         build=_infilling,
     ),
 }
+
+
+def fills(objective: str | None) -> str:
+    """How an objective teaches to fill blanks; "" where it does not, or is not known.
+
+    >>> fills("hybrid"), fills("causal"), fills(None)
+    ('masks', '', '')
+    """
+    return OBJECTIVES[objective].fills if objective in OBJECTIVES else ""

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import math
-from collections import Counter
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from firth.models.config import ModelConfig
-from firth.tasks.task import Example, Facts, Item, Task
+from firth.tasks.task import Item
 from firth.text.tokenizer import Tokenizer
 
 UNKNOWN = 0.05  # of the tokens of a text: more, and the vocabulary is another text's
@@ -46,32 +43,6 @@ def of_text(items: Sequence[Item], tokenizer: Tokenizer, config: ModelConfig) ->
     return notes
 
 
-def constant_guess(task: Task, examples: Sequence[Example], facts: Facts) -> float | None:
-    """The loss of saying the same of every example, whatever it is.
-
-    >>> from firth.tasks.reading.examples import Labelled
-    >>> from firth.tasks.table import task_named
-    >>> rows = [Labelled(text="a", label="x"), Labelled(text="b", label="y")]
-    >>> constant_guess(task_named("classify"), rows, Facts(task="classify", labels=("x", "y")))
-    0.6931471805599453
-    """
-    if task.head == "choose":
-        return float(np.mean([math.log(len(example.choices)) for example in examples]))
-    if task.head == "tag":
-        return _entropy(Counter(tag for example in examples for tag in example.tags))
-    if task.head != "classify" or facts.labelling == "many":
-        return None
-    if facts.labelling == "number":
-        return float(np.var([example.label for example in examples])) or None
-    return _entropy(Counter(example.label for example in examples))
-
-
-def _entropy(counts: Counter[Any]) -> float | None:
-    """The loss of saying the shares; None where one label has them all: no guess beats that."""
-    shares = np.array(list(counts.values())) / counts.total()
-    return float(-(shares * np.log(shares)).sum()) if len(shares) > 1 else None
-
-
 def of_learning(
     learned: Sequence[float], losses: Sequence[float], guess: float | None
 ) -> list[str]:
@@ -88,8 +59,9 @@ def of_learning(
         ]
     if lost or (len(losses) > 1 and last > RISEN * best):
         return [
-            f"The dev loss went from {best:.3f}, its best, to {last:.3f}: the model over-fits; the "
-            "weights of its best validation are kept. Fewer epochs or more examples help."
+            f"The dev loss went from {best:.3f}, its best, to {last:.3f}: the model over-fits, and "
+            "is surer of itself than it should be. The weights of the validation with the best "
+            "figure are kept. Fewer epochs or more examples help."
         ]
     return []
 

@@ -125,3 +125,6 @@ class Choose(Task):
 
     def strata(self, examples: Sequence[Choice]) -> list[Any]:
         return [example.label for example in examples]
+
+    def constant_loss(self, examples: Sequence[Choice], facts: Facts) -> float:
+        return float(np.mean([np.log(len(example.choices)) for example in examples]))

@@ -38,8 +38,8 @@ class Classify(Task):
     metric = "accuracy"
     columns = "text, label"
     roles = ("text", "text_a", "text_b", "label")
+    tells_apart = "examples"
     pair: ClassVar[bool | None] = False
-    numbers: ClassVar[bool] = False
 
     def read(
         self,
@@ -70,6 +70,9 @@ class Classify(Task):
     ) -> Iterator[Labelled]:
         named = _named(columns)
         return each_text(path, pair=self.pair, text=named, format=format, bad=bad)
+
+    def example(self, text: str) -> Labelled:
+        return super().example(text) if self.pair else Labelled(text=text)
 
     def facts(self, examples: Sequence[Labelled], length: int, options: Mapping[str, Any]) -> Facts:
         labelling = labelling_of(examples, self.numbers)
@@ -159,6 +162,20 @@ class Classify(Task):
 
     def strata(self, examples: Sequence[Labelled]) -> list[Any]:
         return [example.label for example in examples]
+
+    def labels(self, example: Labelled) -> tuple[Any, ...]:
+        return _set(example.label)
+
+    def constant_loss(self, examples: Sequence[Labelled], facts: Facts) -> float | None:
+        """
+        >>> rows = [Labelled(text="a", label="x"), Labelled(text="b", label="y")]
+        >>> Classify().constant_loss(rows, Facts(task="classify", labels=("x", "y")))
+        0.6931471805599453
+        """
+        if facts.labelling == "number":
+            gold: list[Any] = [example.label for example in examples]
+            return float(np.var(gold)) or None
+        return super().constant_loss(examples, facts)
 
 
 class Pair(Classify):

@@ -55,8 +55,8 @@ def with_head(
         config = replace(config, **chosen)
     except InputError as error:
         raise Misuse(f"A head cannot be made so: {error}") from error
-    if "pooling" in options:
-        heads = [head]
+    if config.pooling != "first":
+        heads = [head]  # a pooler reads the first token
     known = config == network.config and head in network.heads
     for name in {*LABEL_HEADS, "pooler"} & set(network.heads):
         if name not in heads or (name == head and not known):

@@ -36,6 +36,11 @@ class Continue(Task):
     architectures = ("decoder",)
     columns = "plain text · text · messages"
     roles = ("text",)
+    tokenwise = True
+    why = (
+        "An {architecture} cannot go on with a text one token at a time; that takes a decoder. To "
+        "learn more text, use `firth pretrain --from`."
+    )
 
     def read(
         self,
@@ -56,6 +61,9 @@ class Continue(Task):
         bad: Bad | None = None,
     ) -> Iterator[Passage]:
         return read_passages(path, format=format, on_empty="keep", bad=bad, **columns)
+
+    def example(self, text: str) -> Passage:
+        return Passage(text=text)
 
     def check(self, facts: Facts, examples: Sequence[Passage], path: Path) -> None:
         for example in examples:

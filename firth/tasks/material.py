@@ -63,14 +63,14 @@ def gather(
         if not held:
             raise InputError(f"{dev} holds no examples.")
         task.check(facts, held, Path(dev))
-        if same := overlap(examples, held):
-            notes.append(
-                f"{same:,} of the {len(held):,} examples in {dev} stand in {train} as well: "
-                "figures on them say too much."
-            )
     if limit:
         chosen, _ = stratified(task.strata(examples), count=limit, seed=seed)
         examples = [examples[i] for i in chosen]
+    if dev is not None and (same := overlap(examples, held)):
+        notes.append(
+            f"{same:,} of the {len(held):,} examples in {dev} are learned from as well: figures on "
+            "them say too much."
+        )
     if dev is None:
         examples, held = _held_out(task, examples, seed, train)
         notes.append(
@@ -103,7 +103,10 @@ def _held_out(
     task: Task, examples: list[Example], seed: int, path: str | Path
 ) -> tuple[list[Example], list[Example]]:
     if len(examples) < 2:
-        raise InputError(f"{path} has one example, which cannot be learned and held out; add more.")
+        raise InputError(
+            f"{path} has one example, which cannot be learned and held out; add more ({task.name} "
+            f"reads: {task.columns})."
+        )
     count = min(MOST_HELD_OUT, max(1, round(HELD_OUT * len(examples))))
     strata = task.strata(examples)
     held, rest = stratified(strata, count=count, seed=seed, leave=1)
@@ -121,19 +124,17 @@ def _labels_seen(
     task: Task, examples: Sequence[Example], facts: Facts, path: str | Path, balance: bool
 ) -> list[str]:
     """Labels that are all the same end the run; those that are very uneven are named."""
-    if task.head not in ("classify", "tag"):
+    if not task.tells_apart:
         return []
-    tags = task.head == "tag"
-    counts = Counter(label for e in examples for label in _as_tuple(e.tags if tags else e.label))
-    if facts.labelling != "many" and len(counts) < 2:
-        what = "words" if tags else "examples"
-        raise InputError(
-            f"All {counts.total():,} {what} to learn from in {path} have the label "
-            f"{next(iter(counts))!r}: there is nothing to tell apart."
-        )
+    counts = Counter(label for example in examples for label in task.labels(example))
     if not counts:
         raise InputError(f"No example to learn from in {path} has a label.")
-    if tags or facts.labelling == "number":
+    if facts.labelling != "many" and len(counts) < 2:
+        raise InputError(
+            f"All {counts.total():,} {task.tells_apart} to learn from in {path} have the label "
+            f"{next(iter(counts))!r}: there is nothing to tell apart."
+        )
+    if task.tells_apart == "words" or facts.labelling == "number":
         return []
     most, least = max(counts.values()), min(counts.values())
     if most < UNEVEN * least:
@@ -146,20 +147,16 @@ def _labels_seen(
     return [f"The labels are uneven ({shares}){cure}."]
 
 
-def _as_tuple(label: Any) -> tuple[str, ...]:
-    return label if isinstance(label, tuple) else (label,)
-
-
-def balanced(examples: Sequence[Example], facts: Facts) -> dict[int, float]:
+def balanced(task: Task, examples: Sequence[Example], facts: Facts) -> dict[int, float]:
     """What each label counts so that all count alike, and one example counts 1 on average.
 
-    >>> from firth.tasks.reading.examples import Labelled
+    >>> from firth.tasks.classify import Classify, Labelled
     >>> rows = [Labelled(text="", label=label) for label in "xxxy"]
-    >>> balanced(rows, Facts(task="classify", labels=("x", "y")))
+    >>> balanced(Classify(), rows, Facts(task="classify", labels=("x", "y")))
     {0: 0.6666666666666666, 1: 2.0}
     """
-    if facts.labelling != "one" or facts.task not in ("classify", "pair"):
-        raise Misuse("--balance weighs labels of which each text has one: for classify and pair.")
+    if facts.labelling != "one" or task.tells_apart != "examples":
+        raise Misuse("--balance weighs labels of which each text has one, as in classify and pair.")
     counts = Counter(example.label for example in examples)
     return {
         id: len(examples) / (len(counts) * counts[label])

@@ -54,6 +54,11 @@ class Rewrite(Task):
     columns = "source, target"
     roles = ("source", "target")
     joins = True
+    writes = True
+    why = (
+        "An {architecture} alone cannot write: each token of it sees the whole text. A decoder or "
+        "an encoder-decoder can, or this encoder joined to a decoder with --decoder MODEL."
+    )
     options = MappingProxyType({"prefix": "str", "arrow": "str", "written": "int"})
 
     def read(
@@ -76,6 +81,9 @@ class Rewrite(Task):
         bad: Bad | None = None,
     ) -> Iterator[Translated]:
         return each_source(path, format=format, bad=bad, **without(columns, "target"))
+
+    def example(self, text: str) -> Translated:
+        return Translated(source=text)
 
     def facts(
         self, examples: Sequence[Translated], length: int, options: Mapping[str, Any]

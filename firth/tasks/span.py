@@ -49,7 +49,7 @@ class Ask(Task):
     head = "span"
     metric = "f1"
     columns = "SQuAD 1.1 or 2.0"
-    roles = ()
+    tokenwise = True
     options = MappingProxyType({"unanswered": "bool", "threshold": "float"})
 
     def read(
@@ -77,6 +77,9 @@ class Ask(Task):
         plain = super().facts(examples, length, options)
         unanswered = any(example.impossible for example in examples)
         return replace(plain, options={"unanswered": unanswered, "threshold": 0.0, **plain.options})
+
+    def usual_options(self, config: ModelConfig) -> dict[str, Any]:
+        return {"unanswered": False, "threshold": 0.0}
 
     def encode(self, examples: Sequence[Question], frame: Frame, facts: Facts) -> list[Item]:
         questions = frame.texts([example.question for example in examples])

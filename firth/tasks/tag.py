@@ -11,9 +11,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from firth.draws import Floats, Longs
-from firth.errors import InputError
+from firth.errors import InputError, Misuse
 from firth.metrics.bootstrap import Figure
-from firth.metrics.entities import entities, read_entities, split_tag, token_accuracy
+from firth.metrics.entities import (
+    entities,
+    entities_by_type,
+    read_entities,
+    split_tag,
+    token_accuracy,
+)
 from firth.models.config import ModelConfig
 from firth.models.transformer import Transformer
 from firth.objectives.batch import Batch
@@ -22,6 +28,7 @@ from firth.tasks.frame import Frame, Text
 from firth.tasks.reading.columns import place
 from firth.tasks.reading.conll import each_sentence, read_tagged
 from firth.tasks.reading.examples import Tagged
+from firth.tasks.reading.plain import split_words
 from firth.tasks.task import (
     NONE,
     Answer,
@@ -63,8 +70,9 @@ class Tag(Task):
     head = "tag"
     metric = "f1"
     columns = "CoNLL: a word and its tag on each line · words, tags"
-    roles = ("words", "tags")
+    roles = ("words", "tags", "text")
     options = MappingProxyType({"entities": "bool"})
+    tells_apart = "words"
 
     def read(
         self,
@@ -74,6 +82,8 @@ class Tag(Task):
         format: str | None = None,
         columns: Columns = NONE,
     ) -> list[Tagged]:
+        if "text" in columns:
+            raise Misuse("A tagger learns from words and their tags: text=NAME is for `predict`.")
         empty = on_empty(labelled)
         return read_tagged(path, need_tags=labelled, format=format, on_empty=empty, **columns)
 
@@ -86,6 +96,9 @@ class Tag(Task):
         bad: Bad | None = None,
     ) -> Iterator[Tagged]:
         return each_sentence(path, format=format, bad=bad, **without(columns, "tags"))
+
+    def example(self, text: str) -> Tagged:
+        return Tagged(words=split_words(text))
 
     def facts(self, examples: Sequence[Tagged], length: int, options: Mapping[str, Any]) -> Facts:
         tags = {tag for example in examples for tag in example.tags or ()}
@@ -189,6 +202,20 @@ class Tag(Task):
 
     def best(self, facts: Facts) -> str:
         return "f1" if facts.options["entities"] else "accuracy"
+
+    def labels(self, example: Tagged) -> tuple[str, ...]:
+        return tuple(example.tags or ())
+
+    def parts(
+        self, examples: Sequence[Tagged], answers: Sequence[Answer], facts: Facts
+    ) -> dict[str, dict[str, Figure]]:
+        if not facts.options["entities"]:
+            return {}
+        gold = [example.tags or () for example in examples]
+        return entities_by_type(gold, [answer["tags"] for answer in answers])
+
+    def usual_options(self, config: ModelConfig) -> dict[str, Any]:
+        return {"entities": are_entities(set(config.labels))}
 
 
 def are_entities(tags: set[str]) -> bool:

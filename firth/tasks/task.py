@@ -12,6 +12,7 @@ figures   answers           -> what they are worth
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
@@ -21,7 +22,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from firth.draws import Longs
-from firth.errors import InputError, MismatchError
+from firth.errors import InputError, MismatchError, Misuse
 from firth.metrics.bootstrap import Figure
 from firth.models.config import ModelConfig
 from firth.models.transformer import Transformer
@@ -29,6 +30,7 @@ from firth.objectives.batch import Batch, Packed, Prediction
 from firth.tasks.frame import Frame, Framed
 from firth.tasks.reading.columns import OnEmpty
 from firth.text.readers import Bad
+from firth.training.plateau import entropy
 
 Answer = dict[str, Any]
 Example = Any  # one of the dataclasses of `examples.py`
@@ -87,6 +89,11 @@ class Task(ABC):
     columns: ClassVar[str] = ""  # of its files, for people
     roles: ClassVar[tuple[str, ...]] = ()  # of columns, which may have other names in a file
     options: ClassVar[Mapping[str, str]] = NONE  # what may be set of it, and of what kind that is
+    tells_apart: ClassVar[str] = ""  # by labels: "examples" or "words"
+    numbers: ClassVar[bool] = False  # it says numbers where others say labels
+    writes: ClassVar[bool] = False  # texts, which have no mean
+    tokenwise: ClassVar[bool] = False  # what it says, it says of each token
+    why: ClassVar[str] = ""  # an architecture cannot do it, in a sentence
 
     @abstractmethod
     def read(
@@ -112,6 +119,10 @@ class Task(ABC):
         A row that cannot be read is told to `bad`, and the others follow.
         """
         return iter(self.read(path, labelled=False, format=format, columns=columns))
+
+    def example(self, text: str) -> Example:
+        """The example that a text is, where a task asks about one text."""
+        raise Misuse(f"{self.name} asks about more than one text: name a file of them with --data.")
 
     def facts(self, examples: Sequence[Example], length: int, options: Mapping[str, Any]) -> Facts:
         """What must be known of the training data."""
@@ -165,6 +176,35 @@ class Task(ABC):
         """What a sample of the examples keeps the shares of."""
         return [None] * len(examples)
 
+    def labels(self, example: Example) -> tuple[Any, ...]:
+        """What is said of an example, or of its words, where that is a label."""
+        return ()
+
+    def constant_loss(self, examples: Sequence[Example], facts: Facts) -> float | None:
+        """The loss of saying the same of every example; None where it is not known.
+
+        Where one label has them all, no guess beats that.
+        """
+        counts = Counter(label for example in examples for label in self.labels(example))
+        known = facts.labelling == "one" and len(counts) > 1
+        return entropy(np.array(list(counts.values()))) if known else None
+
+    def parts(
+        self, examples: Sequence[Example], answers: Sequence[Answer], facts: Facts
+    ) -> dict[str, dict[str, Figure]]:
+        """What the answers are worth by kinds of what is asked."""
+        return {}
+
+    def usual_options(self, config: ModelConfig) -> dict[str, Any]:
+        """What its options are for a model of which only the head is known."""
+        return {}
+
+    def cannot(self, architecture: str) -> MismatchError:
+        """The sentence for an architecture that cannot do it."""
+        able = " or ".join(self.architectures)
+        usual = f"{self.name} takes a model of the kind {able}, and this one is {architecture}."
+        return MismatchError(self.why.format(architecture=architecture) or usual)
+
 
 def on_empty(labelled: bool) -> OnEmpty:
     """An empty text is nothing to learn from, but may be asked about."""
@@ -193,20 +233,3 @@ def reading(rows: Sequence[Framed], config: ModelConfig) -> Batch:
 def asked(name: str, positions: Longs, targets: Any) -> dict[str, Prediction]:
     """One prediction of a batch."""
     return {name: Prediction(positions, np.asarray(targets))}
-
-
-def cannot(task: str, architecture: str) -> MismatchError:
-    """The sentence for a task that an architecture cannot do."""
-    return MismatchError(WHY[task].format(architecture=architecture))
-
-
-WHY = {
-    "seq2seq": (
-        "An {architecture} alone cannot write: each token of it sees the whole text. A decoder or "
-        "an encoder-decoder can, or this encoder joined to a decoder with --decoder MODEL."
-    ),
-    "lm": (
-        "An {architecture} cannot go on with a text one token at a time; that takes a decoder. To "
-        "learn more text, use `firth pretrain --from`."
-    ),
-}

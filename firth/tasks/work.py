@@ -199,7 +199,7 @@ def set_to_work(
     task, settings, facts = task_named(job.task), job.settings, job.facts
     kind = job.strategy.partition(":")[0]
     named = strategy_named("full" if kind == "probe-then-full" else job.strategy)
-    weights = balanced(material.train, facts) if job.balance else None
+    weights = balanced(task, material.train, facts) if job.balance else None
     shaped = {"layers", "norm", "bias"} & set(job.head)
     solves = kind in SOLVED and is_solvable(task) and not shaped
     if job.scratch and "masked" in job.augment:
@@ -217,7 +217,7 @@ def set_to_work(
     notes = [*material.notes, *cautions.of_text(items, frame.source.tokenizer, frame.source.config)]
     begun = time.monotonic()
     if solves:
-        notes.append(solve_head(task, network, items, held, facts, weights))
+        notes.append(solve_head(task, network, items, facts, weights))
     elif kind in SOLVED:
         notes.append("This head has no optimum that can be solved for: it is learned step by step.")
     solving = time.monotonic() - begun

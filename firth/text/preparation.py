@@ -24,6 +24,7 @@ from firth.text.corpus import START, Batch, Corpus, Position, Report, cleaned, n
 from firth.text.counting import Progress
 from firth.text.dedup import digests, find_duplicates, open_fingerprints, signatures
 from firth.text.encoding import Encoded, Flags, Work, encoder
+from firth.text.model_tokenizer import model_tokenizer
 from firth.text.readers import Reading, Source
 from firth.text.shards import ARRAYS, FORMAT, Passage, damaged, read_index, write_shard
 from firth.text.tokenizer import Tokenizer
@@ -81,6 +82,7 @@ def prepare(
 ) -> Prepared:
     """Tokenise text into shards that training reads; started again, it continues where it stopped.
 
+    `tokenizer` is the directory of one, or any model that has one, such as a GGUF file.
     The validation part is `valid`, or a share of the documents: `valid_fraction`, or 0.01. With
     `dedup`, a document that repeats an earlier one, exactly or nearly, is left out; validation text
     counts as earlier than all training text.
@@ -90,7 +92,7 @@ def prepare(
     fraction = 0.0 if valid else 0.01 if valid_fraction is None else valid_fraction
     if not 0 <= fraction < 1:
         raise Misuse(f"--valid-fraction is a share from 0 to below 1, not {fraction}.")
-    reader = Tokenizer.load(tokenizer)
+    reader = model_tokenizer(tokenizer)
     corpora = {"valid": Corpus(valid, reading, clean=clean)} if valid else {}
     corpora["train"] = Corpus(paths, reading, clean=clean)
     streams = [source.name for c in corpora.values() for source in c.sources if source.is_stream]

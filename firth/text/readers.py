@@ -17,7 +17,7 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -31,6 +31,7 @@ from firth.text.tables import (
     dataset_rows,
     named_fields,
     parquet_table,
+    text_column,
     tsv_table,
 )
 
@@ -68,6 +69,7 @@ class Source:
     name: str
     format: str
     compression: str = ""
+    unsaid: bool = False  # standard input of which nobody said whether it is text or JSONL
 
     @property
     def is_stream(self) -> bool:
@@ -351,10 +353,19 @@ def _json_object(line: str, where: str) -> dict[str, Any]:
 
 
 def _read_json_lines(name: str, stream: BinaryIO, reading: Reading, tally: Tally) -> Iterator[str]:
-    for number, row in _json_rows(name, stream, reading, tally):
-        where = f"{name} line {number}"
-        if reading.column not in row:
-            raise InputError(_no_column(where, reading.column, row))
+    rows = ((f"{name} line {n}", row) for n, row in _json_rows(name, stream, reading, tally))
+    return _texts_of(rows, reading, tally)
+
+
+def _texts_of(
+    rows: Iterator[tuple[str, dict[str, Any]]], reading: Reading, tally: Tally
+) -> Iterator[str]:
+    """The texts of rows with their places; all have them in the column that the first has."""
+    first = True
+    for where, row in rows:
+        found = text_column(where, reading.column, row, first)
+        if first:
+            reading, first = replace(reading, column=found), False
         yield text_field(where, row[reading.column], reading, tally)
 
 
@@ -374,9 +385,7 @@ def _column_of(table: TableReader) -> Reader:
     def read(name: str, stream: BinaryIO, reading: Reading, tally: Tally) -> Iterator[str]:
         rows = table(name, stream, reading, tally, None)
         line, header = next(rows, (1, [reading.column]))
-        if reading.column not in header:
-            raise InputError(_no_column(f"{name} line {line}", reading.column, header))
-        place = header.index(reading.column)
+        place = header.index(text_column(f"{name} line {line}", reading.column, header))
         return (row[place] for _, row in rows)
 
     return read
@@ -384,9 +393,7 @@ def _column_of(table: TableReader) -> Reader:
 
 def _read_parquet(name: str, stream: BinaryIO, reading: Reading, tally: Tally) -> Iterator[str]:
     rows = parquet_table(name, stream, reading.column)
-    _, header = next(rows)
-    if reading.column not in header:
-        raise InputError(_no_column(name, reading.column, header))
+    next(rows)
     for number, (value,) in rows:
         yield text_field(f"{name} row {number}", value, reading, tally)
 
@@ -396,10 +403,8 @@ def _rows_of(table: TableReader) -> RowReader:
 
 
 def _read_dataset(name: str, reading: Reading, tally: Tally) -> Iterator[str]:
-    for number, row in enumerate(dataset_rows(name), 1):
-        if reading.column not in row:
-            raise InputError(_no_column(f"datasets:{name}", reading.column, row))
-        yield text_field(f"datasets:{name} row {number}", row[reading.column], reading, tally)
+    rows = ((f"datasets:{name} row {n}", row) for n, row in enumerate(dataset_rows(name), 1))
+    return _texts_of(rows, reading, tally)
 
 
 def text_field(where: str, value: Any, reading: Reading, tally: Tally) -> str:
@@ -417,11 +422,6 @@ def text_field(where: str, value: Any, reading: Reading, tally: Tally) -> str:
         tally["invalid bytes replaced"] += replaced
         return repaired
     return value
-
-
-def _no_column(where: str, column: str, columns: Iterable[str]) -> str:
-    there = ", ".join(f"'{name}'" for name in columns) or "none"
-    return f"{where} has no field '{column}' (it has {there}); name the right one with --column."
 
 
 FORMATS: dict[str, Reader] = {

@@ -12,6 +12,22 @@ from typing import Any, BinaryIO, cast
 
 from firth.errors import InputError, Misuse
 
+# What a column of texts is called: by the standard name, or else by another usual one.
+TEXTS = (
+    "text",
+    "sentence",
+    "tweet",
+    "review",
+    "comment",
+    "content",
+    "document",
+    "body",
+    "message",
+    "utterance",
+    "question",
+    "post",
+)
+
 Table = Iterator[tuple[int, Sequence[Any]]]
 Bad = Callable[[InputError], None] | None  # is told of a bad row; without it that is the end
 
@@ -63,8 +79,29 @@ def _numbered(name: str, rows: Any, longest: int, advice: str, bad: Bad) -> Tabl
             yield begin, row
 
 
+def text_column(where: str, asked: str, columns: Iterable[str], usual: bool = True) -> str:
+    """The column that holds the texts; where none was named, it may have another `usual` name.
+
+    >>> text_column("a.csv line 1", "text", ["id", "Review"])
+    'Review'
+    """
+    names = list(columns)
+    if asked in names:
+        return asked
+    there = {name.lower(): name for name in names}
+    found = [there[name] for name in TEXTS if name in there] if asked == TEXTS[0] and usual else []
+    if len(found) == 1 or (TEXTS[0] in there and found):
+        return found[0]
+    if found:
+        has = f"has '{found[0]}' and '{found[1]}'"
+    else:
+        shown = ", ".join(f"'{name}'" for name in names) or "none"
+        has = f"has no field '{asked}' (it has {shown})"
+    raise InputError(f"{where} {has}; name the right one with --column.")
+
+
 def parquet_table(name: str, stream: BinaryIO, column: str | None = None) -> Table:
-    """The rows of a Parquet file, counted from 1: of one column if it is there, or of all."""
+    """The rows of a Parquet file, counted from 1: of the one column with texts, or of all."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -75,7 +112,7 @@ def parquet_table(name: str, stream: BinaryIO, column: str | None = None) -> Tab
         try:
             file = pq.ParquetFile(stream)
             names = file.schema_arrow.names
-            columns = [column] if column in names else names
+            columns = names if column is None else [text_column(name, column, names)]
             yield 0, columns
             number = 0
             for batch in file.iter_batches(batch_size=256, columns=columns):

@@ -9,21 +9,44 @@ from typing import Any
 
 from firth.errors import MismatchError, Misuse
 from firth.models.config import ModelConfig
-from firth.models.formats.directory import read_config
-from firth.models.presets import Preset, preset
+from firth.models.formats.directory import NATIVE
+from firth.models.presets import PRESETS, Preset, preset
+from firth.models.presets.trio import TRIO
 from firth.objectives.table import OBJECTIVES, Objective
 from firth.text.tokenizer import Tokenizer
+from firth.training.losses import heads_for
 from firth.training.machine import suited
 from firth.training.recipes import RECIPES, settings_for
 from firth.training.schedule import Stages
 from firth.training.settings import Settings, any_value, grouped, typed, unknown
+
+USUAL = {"encoder": "masked", "decoder": "causal", "encoder-decoder": "span-corruption"}
+# Families without a preset of their own: the one whose recipe is nearest.
+KIN = {
+    "xlm-roberta": "roberta-base",
+    **dict.fromkeys(("mpnet", "xlm", "rembert"), "bert-base"),
+    "modernbert-decoder": "modernbert-base",
+    **dict.fromkeys(("qwen2", "qwen3", "gemma3_text"), "llama-7b"),
+    "mt5": "t5-base",
+    "mbart": "bart-base",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Origin:
+    """A model to go on from, as far as it decides a run."""
+
+    path: Path
+    config: ModelConfig
+    preset: str | None = None  # that its own run names
+    objective: str | None = None  # that it learned from, where its own run says so
 
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
     """Everything that decides a run; with the same data, the same job gives the same bits."""
 
-    preset: str
+    preset: str  # or, without one, what the model it goes on from says: its preset or family
     objective: str
     config: ModelConfig
     settings: Settings
@@ -39,24 +62,29 @@ class Job:
 
 
 def plan_job(
-    name: str,
+    name: str | None,
     objective: str | None,
     tokenizer: Tokenizer,
     budget: Mapping[str, Any],
     seed: int,
     changes: Mapping[str, Any],
-    source: str | Path | None,
+    source: Origin | None,
     teacher: str | Path | None,
     device: str,
 ) -> Job:
-    """All decisions, before anything is built: the preset's, then what was asked for."""
-    chosen = preset(name)
+    """All decisions, before anything is built: the preset's, then what was asked for.
+
+    Without a preset, they are those of the model it goes on from.
+    """
+    chosen = _chosen(name, source)
     asked = objective or ("masked" if teacher else chosen.objective)
     row = _objective(asked, chosen)
     groups = grouped(changes, ("model", "objective"))
-    config = _config(chosen, row, tokenizer, groups["model"])
     if source is not None:
-        config = _of_source(Path(source), config, groups["model"])
+        wanted = None if name is None else _config(chosen, row, tokenizer, groups["model"])
+        config = _of_source(source, wanted, row, tokenizer, groups["model"])
+    else:
+        config = _config(chosen, row, tokenizer, groups["model"])
     if teacher is not None and row.predicts != ("masked",):
         raise Misuse(f"A teacher helps with masked tokens alone, not with {asked!r}.")
     recipe = RECIPES[chosen.recipe]
@@ -71,15 +99,61 @@ def plan_job(
         k: any_value(v) for k, v in groups["objective"].items()
     }
     return Job(
-        preset=name,
+        preset=chosen.name,
         objective=asked,
         config=config,
         settings=settings,
         options=options,
         weights=recipe.weights,
-        source=str(Path(source).resolve()) if source else None,
+        source=str(source.path.resolve()) if source else None,
         teacher=str(Path(teacher).resolve()) if teacher else None,
     )
+
+
+def relative(name: str, config: ModelConfig) -> Preset:
+    """The preset of this name or, where there is none, the nearest: of the family, or the trio's.
+
+    >>> from firth.models.presets import preset
+    >>> gpt = preset("gpt2-medium").config
+    >>> [relative(name, gpt).recipe for name in ("bert-tiny", "gpt2", "of my own")]
+    ['bert', 'gpt2', 'gpt2']
+    >>> relative("of my own", preset("seq2seq-base").config).recipe
+    'trio'
+    """
+    if name in PRESETS:
+        return PRESETS[name]
+    if config.family in KIN:
+        return PRESETS[KIN[config.family]]
+    kin = [row for row in PRESETS.values() if config.family and row.config.family == config.family]
+    trio = (row for row in TRIO.values() if row.config.architecture == config.architecture)
+    return kin[0] if kin else next(trio)
+
+
+def _chosen(name: str | None, source: Origin | None) -> Preset:
+    """The preset of a name; without one, the model to go on from as if it were a preset."""
+    if name is not None:
+        return preset(name)
+    if source is None:
+        raise Misuse(
+            "Missing option '--preset': name a network (`firth presets` lists them), or with "
+            "--from a model to go on from."
+        )
+    name = source.preset or source.config.family or NATIVE
+    like = relative(name, source.config)
+    return replace(like, name=name, config=source.config, objective=_usual(source, like))
+
+
+def _usual(source: Origin, like: Preset) -> str:
+    """What a model goes on with: what it learned from before; else what a language head suffices
+    for, as its family does it or, if that needs more, as its architecture does.
+    """
+    architecture = source.config.architecture
+    able = {name for name, row in OBJECTIVES.items() if architecture in row.architectures}
+    if source.objective in able:
+        return str(source.objective)
+    if like.objective in able and heads_for(OBJECTIVES[like.objective].predicts) == ("language",):
+        return like.objective
+    return USUAL[architecture]
 
 
 def _objective(name: str, chosen: Preset) -> Objective:
@@ -128,24 +202,45 @@ def _config(
 
 
 SHAPE = ("architecture", "layers", "decoder_layers", "width", "heads", "inner", "norm_place")
+LABELS = (
+    *("label_head", "labels", "labelling"),
+    *("label_layers", "label_activation", "label_norm", "label_bias"),
+)
+USUAL_LABELS = {field.name: field.default for field in fields(ModelConfig) if field.name in LABELS}
 
 
-def _of_source(path: Path, asked: ModelConfig, changes: Mapping[str, Any]) -> ModelConfig:
-    """The configuration of a model to go on from, which the preset must describe."""
-    found, _ = read_config(path)
+def _of_source(
+    source: Origin,
+    wanted: ModelConfig | None,
+    row: Objective,
+    tokenizer: Tokenizer,
+    changes: Mapping[str, Any],
+) -> ModelConfig:
+    """The configuration of a model to go on from, which a preset, if one is named, must describe.
+
+    Labels that it was taught are left behind.
+    """
+    path, found, own = source.path, source.config, _own(changes)
     if found.reader is not None:
         raise MismatchError(
             f"{path} reads and writes with two vocabularies, but text to pre-train on has one; "
             "`firth finetune` teaches it more."
         )
     for name in SHAPE:
-        if getattr(found, name) != getattr(asked, name):
+        before = getattr(found, name)
+        if wanted is not None and before != (now := getattr(wanted, name)):
             raise MismatchError(
-                f"{path} has {name} {getattr(found, name)}, this preset {getattr(asked, name)}; "
+                f"{path} has {name} {before}, this preset {now}; "
                 "name the preset it was made from, with the same --set model.… changes."
             )
-    kept = {name: value for name, value in _own(changes).items() if name not in SHAPE}
-    return replace(found, **{**kept, "start_id": asked.start_id})
+        if wanted is None and before != (now := own.get(name, before)):
+            raise MismatchError(
+                f"{path} has {name} {before}, which --set model.{name}={now} cannot change: a "
+                "model that goes on keeps its shape."
+            )
+    kept = {name: value for name, value in own.items() if name not in SHAPE}
+    start = tokenizer.vocabulary.id(*row.start) if row.start else None
+    return replace(found, **{**USUAL_LABELS, **kept, "start_id": start})
 
 
 def _rederived(config: ModelConfig, changes: Mapping[str, Any]) -> dict[str, Any]:

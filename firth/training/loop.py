@@ -45,6 +45,7 @@ MEMORY = (  # what torch, oneDNN, C++ and the system say when there is none left
     *("bad_alloc", "Cannot allocate memory"),
 )
 EARLIEST = 100  # step at which a plateau may be named
+LOWER = 0.003  # nats by which a validation's loss must fall to be lower
 BUCKETS = 50  # parts of a run whose mean losses are remembered
 
 
@@ -127,8 +128,17 @@ class Loop:
 
     @property
     def finished(self) -> bool:
-        patience = self.settings.patience
-        return self.progress(self.state) >= 1.0 or 0 < patience <= self.state.stale
+        return self.progress(self.state) >= 1.0 or 0 < self.settings.patience <= self.state.stale
+
+    @property
+    def stopped_early(self) -> list[str]:
+        """A sentence, if patience was over before the budget was."""
+        if not self.finished or self.progress(self.state) >= 1.0:
+            return []
+        return [
+            f"It stopped early, at step {self.state.step}: {self.state.stale} validations in a row "
+            "were no better and had no lower loss (--set patience=0 goes on)."
+        ]
 
     def progress(self, state: State) -> float:
         """How far the run has come, from 0 to 1."""
@@ -313,10 +323,12 @@ class Loop:
         if not figures:
             return
         self.log.validation(state, figures)
-        worth = self.hooks.worth(figures)
-        state.stale += 1
+        worth, loss = self.hooks.worth(figures), float(figures.get("loss", math.inf))
+        moves = worth > state.best or loss < state.lowest - LOWER
+        state.stale = 0 if moves else state.stale + 1
+        state.lowest = min(loss, state.lowest)
         if worth > state.best:
-            state.best, state.stale = worth, 0
+            state.best = worth
             self.hooks.better()
 
     def checkpoint(self, final: bool = False) -> None:

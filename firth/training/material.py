@@ -42,7 +42,7 @@ def planner(
             length, size = lengths.at(now), sizes.at(now)
             options = {name: _at(value, now) for name, value in job.options.items()}
             options["length"] = length
-            drawn, position = row.draw(sampler, position, length=length, tokens=size)
+            drawn, position = row.draw(sampler, position, tokens=size, **options)
             step, asked = step + 1, asked + size
             yield partial(make, drawn, options, position, asked)
 
@@ -65,8 +65,8 @@ def check_objective(job: Job, sampler: Sampler, tokenizer: Tokenizer) -> None:
     """Make one batch, so that what the vocabulary, the text or an option lacks is said at once."""
     row, length = OBJECTIVES[job.objective], Stages.parse(job.settings.length).sizes[0]
     try:
-        drawn, _ = row.draw(sampler, Position(), length=length, tokens=4 * length)
         options = {name: _at(value, 0.0) for name, value in job.options.items()}
+        drawn, _ = row.draw(sampler, Position(), length=length, tokens=4 * length, **options)
         row.build(sampler, drawn, tokenizer.vocabulary, length=length, **options)
     except (TypeError, ValueError) as error:
         given = ", ".join(f"objective.{name}={value}" for name, value in job.options.items())

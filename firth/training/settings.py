@@ -43,7 +43,7 @@ class Settings:
     validate_tokens: int = 32_768  # text of a validation
     checkpoint_every: int = 0  # steps between two checkpoints; 0: each validation, and 5 minutes
     keep: int = 2  # checkpoints
-    patience: int = 0  # validations without a better one after which a run stops; 0: never
+    patience: int = 0  # validations neither better nor of lower loss that end a run; 0: never
     log_every: int = 0  # steps between two lines of metrics.jsonl; 0: about a second
     track: str = ""  # also write figures for: tensorboard
     seed: int = 0

@@ -25,7 +25,8 @@ class State:
     returns: int = 0  # times it went back to a checkpoint
     validated: int = 0  # validations done
     best: float = -math.inf  # worth of a validation
-    stale: int = 0  # validations since then
+    lowest: float = math.inf  # loss of a validation
+    stale: int = 0  # validations in a row with neither a better one nor a lower loss
     history: list[float] = field(default_factory=list)  # mean loss of each part of the run
     part: tuple[float, int] = (0.0, 0)  # sum and number of losses of the present part
     named: bool = False  # a plateau was named
@@ -34,13 +35,16 @@ class State:
     def restored(cls, values: dict[str, Any]) -> State:
         """From what a checkpoint's JSON holds."""
         best = -math.inf if values["best"] is None else values["best"]
+        lowest = math.inf if values.get("lowest") is None else values["lowest"]
         position, part = Position(*values["position"]), tuple(values["part"])
-        return cls(**{**values, "position": position, "best": best, "part": part})
+        known = {"position": position, "part": part, "best": best, "lowest": lowest}
+        return cls(**{**values, **known})
 
     def saved(self) -> dict[str, Any]:
         """What a checkpoint's JSON holds."""
-        best = None if math.isinf(self.best) else self.best
-        return {**asdict(self), "position": list(self.position), "best": best}
+        extremes = {"best": self.best, "lowest": self.lowest}
+        plain = {name: None if math.isinf(x) else x for name, x in extremes.items()}
+        return {**asdict(self), "position": list(self.position), **plain}
 
 
 @dataclass(frozen=True)

@@ -170,6 +170,25 @@ def test_a_head_as_it_was_asked_for(
     assert scores[0] == pytest.approx(scores[1], abs=1e-6)
 
 
+@pytest.mark.parametrize("pooling", [None, "first", "mean"])
+@pytest.mark.parametrize("strategy", ["probe", "lora:rank=2", "full"])
+def test_a_base_with_a_pooler_says_the_same_when_opened_again(
+    strategy: str, pooling: str | None, tokenizer: Tokenizer, stories: Path, tmp_path: Path
+) -> None:
+    """A head that was learned without it must not find it there later."""
+    base = save("bert-tiny", tokenizer, tmp_path / "base")
+    assert "pooler" in load(base).network.heads
+    files = {end: stories / "sentiment" / f"{end}.tsv" for end in ("train", "dev")}
+    changes = QUICK | ({"head.pooling": pooling} if pooling else {})
+    options = {"task": "classify", "strategy": strategy, "limit": 24, "changes": changes}
+    tuned = finetune(base, out=tmp_path / "run", **files, **options)
+    scores = [
+        [answer["scores"]["positive"] for answer in predict(model, data=files["dev"]).answers]
+        for model in (tuned.model, load(tuned.path))
+    ]
+    assert scores[0] == pytest.approx(scores[1], abs=1e-6)
+
+
 def test_a_probe_with_layers_learns_them(tune: Callable[..., Tuned]) -> None:
     """Only a plain matrix can be solved for."""
     tuned = tune("encoder", "classify", "sentiment", strategy="probe", changes={"head.layers": 1})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -79,7 +80,10 @@ def test_finetune(models: dict[str, Path], tmp_path: Path) -> None:
     assert "│ accuracy │ 1.0000 │" in done.stdout
     assert "Learned from 64 examples; the figures are of 32 others." in done.stdout
     assert "parameters were trained (100.00%) by full" in done.stdout
-    assert done.stderr == ""
+    *_, last = validations = done.stderr.splitlines()
+    assert all(re.match(r" *\d+% after \d\.\d min  step \d+  valid", line) for line in validations)
+    assert last.startswith("100% after")
+    assert "accuracy 1.000" in last
     found = json_of(*words, "--out", tmp_path / "b", "--strategy", "lora")
     assert found["task"] == "classify"
     assert found["strategy"] == "lora"
@@ -89,11 +93,22 @@ def test_finetune(models: dict[str, Path], tmp_path: Path) -> None:
     assert found["out"] == str(tmp_path / "b")
 
 
+def test_a_validation_is_announced(tune: Callable[..., Any]) -> None:
+    """A terminal says what is going on while nothing is learned."""
+    kinds: list[str] = []
+    tune("encoder", "classify", "sentiment", listener=lambda kind, figures: kinds.append(kind))
+    assert kinds.count("validation") == 2
+    for place, kind in enumerate(kinds):
+        assert (kind == "validation") == (place > 0 and kinds[place - 1] == "validating")
+
+
 def test_notes_go_to_stderr(models: dict[str, Path], tmp_path: Path) -> None:
     train, _ = coloured(tmp_path)
     files = ["--train", train, "--out", tmp_path / "run", "--json"]
     done = firth("finetune", models["encoder"], "--task", "classify", *files, *SET)
-    assert "There is no dev file: 6 of the 64 examples are held out" in done.stderr
+    note = done.stderr.splitlines()[0]  # one line, however long
+    assert note.startswith("There is no dev file: 6 of the 64 examples are held out")
+    assert note.endswith(".")
     assert json.loads(done.stdout)["notes"]
 
 
@@ -186,9 +201,8 @@ def test_every_answer_is_shown(run_of: Callable[[str], Path], tmp_path: Path) ->
     _, dev = coloured(tmp_path)
     assert len(firth("predict", run_of("classify"), "--data", dev).stdout.splitlines()) == 32
     nothing = table(tmp_path / "nothing.tsv", "text", [])
-    assert (
-        "There are no examples." in firth("predict", run_of("classify"), "--data", nothing).stdout
-    )
+    done = firth("predict", run_of("classify"), "--data", nothing)
+    assert (done.exit_code, done.stdout, done.stderr) == (0, "", "There are no examples.\n")
 
 
 def test_nothing_is_half_written(run_of: Callable[[str], Path], tmp_path: Path) -> None:
@@ -207,6 +221,11 @@ def test_tables_of_runs(models: dict[str, Path], tmp_path: Path) -> None:
     assert "seed-0" in shown
     assert "│ accuracy │" in shown
     assert "± " in shown
+    assert "RAM" not in shown, "the runs of one process share its memory"
+    told = re.search(r"The best is (seed-\d); its model is in (\S+),", shown.replace("\n", ""))
+    assert told is not None
+    assert told[2] == str(tmp_path / "seeds" / told[1])
+    assert firth("evaluate", told[2], "--data", dev).exit_code == 0
     done = firth(*words, "--strategy", "full lora bitfit", "--out", tmp_path / "strategies")
     assert "lora " in done.stdout
     assert "bitfit: This network has no biases" in done.stdout

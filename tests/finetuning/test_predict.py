@@ -263,6 +263,96 @@ def test_labels_are_not_looked_at(run_of: Callable[[str], Path], tmp_path: Path)
     assert len(predict(run_of("tag"), data=tagged).answers) == 2
 
 
+# ---- texts, and what a pipe holds ---------------------------------------------------------------
+
+
+def test_texts_may_be_given(run_of: Callable[[str], Path], tmp_path: Path) -> None:
+    texts = ["the red dog", "the green dog"]
+    done = firth("predict", run_of("classify"), *texts, "--json")
+    assert done.exit_code == 0
+    said = json.loads(done.stdout)["predictions"]
+    assert [answer["label"] for answer in said] == ["x", "y"]
+    file = tmp_path / "texts.txt"
+    file.write_text("\n".join(texts), encoding="utf-8")
+    assert said == predict(run_of("classify"), data=file).answers
+    assert said == predict(run_of("classify"), texts=texts).answers
+    tagged = predict(run_of("tag"), texts=["erik's dog, paris."]).answers
+    assert tagged[0]["words"] == ["erik", "'s", "dog", ",", "paris", "."]
+    for task in ("lm", "seq2seq"):
+        assert len(predict(run_of(task), texts=texts).answers) == 2
+
+
+def test_a_text_that_is_empty_is_told(run_of: Callable[[str], Path]) -> None:
+    done = firth("predict", run_of("classify"), "the red dog", "", "the green dog")
+    assert done.exit_code == 1
+    assert done.stderr.startswith("text 2 is empty: there is no text to judge.\n")
+    assert [line[:1] for line in done.stdout.splitlines()] == ["x", "", "y"]
+
+
+@pytest.mark.parametrize(
+    ("task", "words", "sentence"),
+    [
+        ("classify", [], "Give texts to answer behind the model, or --data with a file of them."),
+        ("classify", ["rows.txt"], "rows.txt is a file or folder, and texts stand behind the"),
+        ("span", ["who"], "span asks about more than one text: name a file of them with --data."),
+        ("choice", ["the dog"], "choice asks about more than one text: name a file of them with"),
+        (
+            "classify",
+            ["--data", "rows.txt", "--out", "t/x.csv"],
+            "--out writes JSON lines, so t/x.csv is not its name: call it t/x.jsonl.",
+        ),
+    ],
+)
+def test_what_predict_cannot_be_asked(
+    task: str,
+    words: list[str],
+    sentence: str,
+    run_of: Callable[[str], Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("rows.txt").write_text("the red dog\n", encoding="utf-8")
+    done = firth("predict", run_of(task), *words)
+    assert done.exit_code == 2
+    assert done.stderr.startswith(f"firth: {sentence}")
+    assert done.stderr.count("\n") == 1
+    assert not Path("t").exists()
+
+
+PIPED = {
+    # what: task, what is written, what is asked besides, what each line of answers ends with
+    "text": ("tag", "nora lives in paris.\nerik\n", [], ["nora lives in paris .", "erik"]),
+    "columns": ("tag", "nora B-PER\nruns O\n\nrome B-LOC\n", [], ["nora runs", "rome"]),
+    "words": ("tag", '{"words": ["nora", "runs"]}\n', [], ["nora runs"]),
+    "rows of JSON": ("classify", '\n{"text": "the red dog"}\n', [], ["the red dog"]),
+    "JSON that is text": ("classify", '{"text": "x"}\n', ["--format", "txt"], ['{"text": "x"}']),
+    "braces": ("classify", "{sic} the red dog\n", [], ["{sic} the red dog"]),
+    "nothing": ("classify", "", [], []),
+}
+
+
+@pytest.mark.parametrize("what", PIPED)
+def test_what_a_pipe_holds(what: str, run_of: Callable[[str], Path]) -> None:
+    task, text, options, ends = PIPED[what]
+    process = popen("predict", run_of(task), "--data", "-", *options)
+    found, error = process.communicate(text.encode(), timeout=60)
+    assert process.returncode == 0
+    assert error == (b"" if ends else b"There are no examples.\n")
+    assert [line.split("\t")[-1] for line in found.decode().splitlines()] == ends
+
+
+def test_text_for_a_tagger_is_answered_as_it_is_written(run_of: Callable[[str], Path]) -> None:
+    process = popen("predict", run_of("tag"), "--data", "-")
+    assert process.stdin is not None
+    assert process.stdout is not None
+    for text in (b"nora lives in paris.", b"erik"):
+        process.stdin.write(text + b"\n")
+        process.stdin.flush()
+        assert process.stdout.readline().endswith(text.replace(b".", b" .") + b"\n")
+    process.communicate(timeout=60)
+
+
 # ---- a stream -----------------------------------------------------------------------------------
 
 

@@ -34,7 +34,7 @@ from tests.inference.conftest import MakeModel
 
 Firth = Callable[..., Result]
 Verb = Callable[..., Any]
-NO_COLUMN = "rows.jsonl line 1 has no field 'text' (it has 'body', 'id'); name the right one with "
+NO_COLUMN = "rows.jsonl line 1 has no field 'text' (it has 'note', 'id'); name the right one with "
 OUTS, FIRST = ".npy, .jsonl or .parquet.", "(0 is what enters the first, -1 the last)."
 ENDINGS = f"it: {OUTS}"
 TEXTS = [line[:80] for line in SAMPLE.splitlines() if line.strip()][:11]
@@ -385,7 +385,7 @@ def test_the_verb(firth: Firth, verb: Verb, bert: Path, lines: Path) -> None:
 def test_errors_are_one_sentence(
     verb: Verb, bert: Path, lines: Path, words: str, code: int, sentence: str
 ) -> None:
-    (lines.parent / "rows.jsonl").write_text('{"body": "x", "id": 3}\n')
+    (lines.parent / "rows.jsonl").write_text('{"note": "x", "id": 3}\n')
     done = verb("embed", bert, *words.split())
     assert done.exit_code == code
     assert done.stderr.startswith(f"firth: {sentence}")
@@ -402,10 +402,10 @@ def test_inputs_that_cannot_be(embedder: Embedder, lines: Path) -> None:
         embed_file(embedder, lines.parent, out)
     with pytest.raises(Misuse, match="stands for 2 files; name one"):
         embed_file(embedder, lines.parent / "*.txt", out)
-    (lines.parent / "rows.csv").write_text("id,body\n1,x\n")
-    with pytest.raises(InputError, match=r"has no field 'text' \(it has 'id', 'body'\)"):
+    (lines.parent / "rows.csv").write_text("id,note\n1,x\n")
+    with pytest.raises(InputError, match=r"has no field 'text' \(it has 'id', 'note'\)"):
         embed_file(embedder, lines.parent / "rows.csv", out)
-    other = Reading(column="body")
+    other = Reading(column="note")
     assert embed_file(embedder, lines.parent / "rows.csv", out, reading=other).rows == 1
     foreign = lines.parent / "thesis.npy.partial"
     foreign.mkdir()

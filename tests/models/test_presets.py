@@ -20,6 +20,7 @@ from firth.models.presets import PRESETS, Preset, preset
 from firth.models.presets.decoders import DECODERS
 from firth.models.presets.encoder_decoders import ENCODER_DECODERS
 from firth.models.presets.encoders import ENCODERS
+from firth.models.presets.sizes import PARAMETERS
 from firth.models.presets.trio import SIZES, TRIO
 from firth.models.transformer import Transformer
 from firth.objectives.table import OBJECTIVES
@@ -31,6 +32,7 @@ RECIPES = (
 
 
 def test_names_are_unique_and_plain() -> None:
+    assert set(PRESETS) == set(PARAMETERS)
     assert len(PRESETS) == sum(map(len, (ENCODERS, DECODERS, ENCODER_DECODERS, TRIO)))
     for name, row in PRESETS.items():
         assert row.name == name
@@ -39,7 +41,8 @@ def test_names_are_unique_and_plain() -> None:
 
 @pytest.mark.parametrize("row", PRESETS.values(), ids=PRESETS)
 def test_a_row_is_sound(row: Preset) -> None:
-    assert row.parameters > 1_000_000  # it builds, with its heads
+    assert row.counted() > 1_000_000  # it builds, with its heads
+    assert PARAMETERS.get(row.name) == row.counted(), "firth/models/presets/sizes.py lists it"
     assert ModelConfig.from_dict(json.loads(json.dumps(row.config.to_dict()))) == row.config
     assert row.config.architecture in OBJECTIVES[row.objective].architectures
     assert row.recipe in RECIPES

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -149,14 +150,40 @@ def test_damaged_texts_are_never_longer_than_asked_for(vocabulary: Vocabulary) -
         assert filled.inputs.lengths.max() <= raw + 2
     with pytest.raises(Misuse, match="needs a length of at least 3"):
         raw_length(2)
+    with pytest.raises(Misuse, match="needs a length of at least 4"):
+        raw_length(3, closing=True)
 
 
-def test_too_few_sentinels_and_too_short_texts(
+@pytest.mark.parametrize("closing", [False, True])
+@pytest.mark.parametrize("mean_length", [1.0, 3.0, 20.0])
+@pytest.mark.parametrize("rate", [0.0, 0.05, 0.15, 0.5, 0.9, 1.0])
+def test_as_much_text_as_fits(
+    rate: float, mean_length: float, closing: bool, vocabulary: Vocabulary
+) -> None:
+    """On both sides, whatever is asked; one token more would be too many."""
+    options: dict[str, Any] = {"rate": rate, "mean_length": mean_length, "closing": closing}
+
+    def longest(size: int) -> int:
+        rows = Packed.join([np.arange(5, 5 + size)], derive(0, [0]))
+        batch = span_corruption(rows, vocabulary, **options)
+        return int(max(batch.inputs.lengths.max(), batch.output.lengths.max()))
+
+    for length in (4, 5, 17, 64):
+        raw = raw_length(length, **options)
+        assert all(longest(size) <= length for size in range(2, raw + 1))
+        assert longest(raw + 1) > length
+
+
+def test_too_few_sentinels_wrong_options_and_too_short_texts(
     bare_million: Packed, vocabulary: Vocabulary
 ) -> None:
     few = replace(vocabulary, sentinels=vocabulary.sentinels[:3])
     with pytest.raises(Misuse, match=r"needs 12 sentinel tokens .* has 3: .* --sentinels 100"):
         span_corruption(bare_million, few)
+    for options in ({"rate": -0.1}, {"rate": 1.1}, {"mean_length": 0.0}):
+        for objective in (span_corruption, infilling):
+            with pytest.raises(Misuse, match="from 0 to 1, and have a mean length above 0"):
+                objective(bare_million, vocabulary, **options)
     rows = Packed.join([np.array([7]), np.array([8, 9])], derive(0, np.arange(2)))
     batch = span_corruption(rows, vocabulary)
     assert batch.inputs.rows()[0].tolist() == [8, 999, 3]

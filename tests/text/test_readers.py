@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
+import pandas as pd
 import pytest
 import zstandard
 
@@ -96,6 +97,29 @@ def test_a_column_of_another_name(tmp_path: Path) -> None:
     assert read(path, column="body")[0] == ["x", ""]
 
 
+def test_usual_names_of_a_column_of_texts(tmp_path: Path) -> None:
+    """Every reader knows the names that the tasks know, and nobody guesses between two."""
+    rows = {"id": ["7", "8"], "Review": ["x", "y"]}
+    frame = pd.DataFrame(rows)
+    frame.to_parquet(tmp_path / "a.parquet")
+    frame.to_csv(tmp_path / "a.csv", index=False)
+    frame.to_csv(tmp_path / "a.tsv", index=False, sep="\t")
+    frame.to_json(tmp_path / "a.jsonl", orient="records", lines=True)
+    for ending in ("parquet", "csv", "tsv", "jsonl"):
+        assert read(tmp_path / f"a.{ending}")[0] == ["x", "y"]
+    two = tmp_path / "two.csv"
+    two.write_text("tweet,review\na,b\n")
+    with pytest.raises(InputError, match=r"line 1 has 'tweet' and 'review'; .* with --column"):
+        read(two)
+    assert read(two, column="review")[0] == ["b"]
+    two.write_text("review,text\na,b\n")
+    assert read(two)[0] == ["b"]
+    mixed = tmp_path / "mixed.jsonl"
+    mixed.write_text('{"text": "x"}\n{"review": "y"}\n')
+    with pytest.raises(InputError, match=r"line 2 has no field 'text' \(it has 'review'\)"):
+        read(mixed)
+
+
 def test_datasets_by_name(tmp_path: Path) -> None:
     pytest.importorskip("datasets")
     (tmp_path / "train.jsonl").write_text('{"text": "x"}\n{"text": "y"}\n')
@@ -147,8 +171,8 @@ def test_a_bad_row_is_named(tmp_path: Path, row: str, message: str) -> None:
 
 def test_bad_tables_are_named(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
-    path.write_text("id,body\n1,x\n")
-    with pytest.raises(InputError, match=r"line 1 has no field 'text' \(it has 'id', 'body'\)"):
+    path.write_text("id,note\n1,x\n")
+    with pytest.raises(InputError, match=r"line 1 has no field 'text' \(it has 'id', 'note'\)"):
         read(path)
     path.write_text("text,id\nx,1\ny\n")
     with pytest.raises(InputError, match=r"line 3: 1 fields where the header has 2"):

@@ -305,6 +305,14 @@ def test_the_metrics_are_lines_of_json(shards: Path, tmp_path: Path) -> None:
     assert {"loss", "rate", "norm", "tokens", "tokens_per_second", "mfu", "memory"} <= set(lines[0])
 
 
+def test_a_validation_is_announced(shards: Path, tmp_path: Path) -> None:
+    kinds: list[str] = []
+    train(shards, tmp_path, "decoder-tiny", 4, listener=lambda kind, figures: kinds.append(kind))
+    assert kinds.count("validation") == 2
+    for place, kind in enumerate(kinds):
+        assert (kind == "validation") == (place > 0 and kinds[place - 1] == "validating")
+
+
 def test_tensorboard_gets_the_same_figures(shards: Path, tmp_path: Path) -> None:
     reader = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
     train(shards, tmp_path, "encoder-tiny", 4, changes={"log_every": 1, "track": "tensorboard"})

@@ -105,6 +105,7 @@ def _bart(name: str, classes: str, norm_place: str, module: str) -> Family:
         ignored=r"(encoder|decoder)\.embed_tokens|\.version$",
         read=_read,
         write=_write,
+        takes_prefix=True,
     )
 
 

@@ -86,6 +86,7 @@ BERT = Family(
     required=REQUIRED,
     ignored=r"position_ids$",
     copies={"cls.predictions.decoder.bias": "cls.predictions.bias"},
+    takes_prefix=True,
 )
 
 
@@ -129,6 +130,7 @@ def _roberta(name: str, classes: str) -> Family:
         copies={"lm_head.decoder.bias": "lm_head.bias"},
         read=_read_offset,
         write=_write_offset,
+        takes_prefix=True,
     )
 
 
@@ -179,4 +181,5 @@ ELECTRA = Family(
     ignored=r"position_ids$",
     read=_read_width,
     write=lambda config: {"embedding_size": config.table_width},
+    takes_prefix=True,
 )

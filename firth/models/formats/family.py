@@ -56,6 +56,7 @@ class Family:
     ignored: str = r"$^"  # their names that hold nothing that was learned
     aliases: Mapping[str, str] = field(default_factory=dict)  # older names -> those of today
     copies: Mapping[str, str] = field(default_factory=dict)  # a second name -> the first; it counts
+    takes_prefix: bool = False  # its networks look at what PEFT gives them as a prefix
     read: Callable[[dict[str, Any]], dict[str, Any]] = lambda _: {}  # what no row can say
     write: Callable[[ModelConfig], dict[str, Any]] = lambda _: {}
 

@@ -96,4 +96,5 @@ GEMMA3 = Family(
     ignored=FREQUENCIES,
     read=_read,
     write=_write,
+    takes_prefix=True,
 )

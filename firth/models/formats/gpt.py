@@ -130,4 +130,5 @@ GPT2 = Family(
     ignored=MASKS,
     read=_read_gpt2,
     write=lambda config: {"embd_pdrop": config.dropout},
+    takes_prefix=True,
 )

@@ -109,6 +109,7 @@ LLAMA = Family(
     ignored=FREQUENCIES,
     read=_read,
     write=_write,
+    takes_prefix=True,
 )
 
 
@@ -136,6 +137,7 @@ MISTRAL = Family(
     ignored=FREQUENCIES,
     read=_read_mistral,
     write=_write_mistral,
+    takes_prefix=True,
 )
 
 
@@ -178,6 +180,7 @@ QWEN2 = Family(
     ignored=FREQUENCIES,
     read=_read_qwen,
     write=_write_qwen,
+    takes_prefix=True,
 )
 
 QWEN3 = Family(
@@ -194,4 +197,5 @@ QWEN3 = Family(
     ignored=FREQUENCIES,
     read=_read_qwen,
     write=_write_qwen,
+    takes_prefix=True,
 )

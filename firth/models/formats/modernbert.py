@@ -178,4 +178,5 @@ MODERNBERT_DECODER = Family(
     required={"decoder_bias": True},
     read=lambda theirs: _read(theirs, inclusive=0),
     write=_write_decoder,
+    takes_prefix=True,
 )

@@ -11,10 +11,10 @@ from firth.models.config import ModelConfig
 FULL, SLIDING = "full_attention", "sliding_attention"
 
 
-def one_base(theirs: Mapping[str, Any], usual: float = 10_000.0) -> dict[str, Any]:
+def one_base(theirs: Mapping[str, Any]) -> dict[str, Any]:
     """The base of the angles, as older and newer files write it."""
     found = theirs.get("rope_parameters") or theirs.get("rope_scaling") or {}
-    return {"theta": _base(found, theirs.get("rope_theta", usual))}
+    return {"theta": _base(found, theirs.get("rope_theta", 10_000.0))}
 
 
 def two_bases(

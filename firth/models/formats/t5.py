@@ -149,6 +149,7 @@ def _t5(name: str, *, gated: bool, scaled: bool, usual: str) -> Family:
         ignored=r"^(encoder|decoder)\.embed_tokens|^decoder.*EncDecAttention\.relative",
         read=_read_t5 if scaled else _read,
         write=_write_t5 if scaled else _write,
+        takes_prefix=True,
     )
 
 

@@ -125,10 +125,10 @@ class Weights(Mapping[str, Tensor]):
             pages.madvise(mmap.MADV_DONTNEED, page, start + count * row_bytes - page)
 
 
-def open_weights(path: Path, *, verify: bool = True) -> Weights:
+def open_weights(path: Path) -> Weights:
     """Open a `.safetensors` file, or the one or many of a model's directory.
 
-    With `verify`, a file that carries a sum of itself is read once and compared with it.
+    A file that carries a sum of itself is read once and compared with it.
 
     >>> import tempfile; path = Path(tempfile.mkdtemp(), "model.safetensors")
     >>> _ = write_weights(path, {"bias": torch.tensor([1.0, 2.0])})
@@ -137,15 +137,13 @@ def open_weights(path: Path, *, verify: bool = True) -> Weights:
     ((2,), tensor([1., 2.]))
     """
     try:
-        return _open(path, verify)
+        return _open(path)
     except OSError as error:
         where, why = error.filename or path, error.strerror or error
         raise InputError(f"{where} cannot be read ({why}).") from error
 
 
-def write_weights(
-    path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None
-) -> str:
+def write_weights(path: Path, tensors: Mapping[str, Tensor]) -> str:
     """Write tensors as safetensors, whole or not at all, and give the SHA-256 sum of their bytes.
 
     One tensor at a time is brought into the form that is written, so this takes hardly any memory.
@@ -160,7 +158,7 @@ def write_weights(
             raise Misuse(f"Safetensors cannot hold {name!r}, a tensor of {tensor.dtype}.")
     # The widest numbers come first, so that each lies where the processor wants it.
     ordered = dict(sorted(tensors.items(), key=lambda item: -item[1].element_size()))
-    size = len(_header(ordered, metadata or {}, total=UNSEALED.decode()))
+    size = len(_header(ordered, UNSEALED.decode()))
     digest = hashlib.sha256()
     with atomic_file(path) as file:
         file.write(bytes(8 + size))
@@ -170,14 +168,14 @@ def write_weights(
             file.write(data)
         file.seek(0)
         file.write(size.to_bytes(8, "little"))
-        file.write(_header(ordered, metadata or {}, digest.hexdigest()))
+        file.write(_header(ordered, digest.hexdigest()))
     return digest.hexdigest()
 
 
-def _header(tensors: Mapping[str, Tensor], metadata: Mapping[str, str], total: str) -> bytes:
+def _header(tensors: Mapping[str, Tensor], total: str) -> bytes:
     """The header as JSON, its own sum at its very beginning, of a length that 8 divides."""
-    sums = {HEADER_SUM: UNSEALED.decode(), SUM: total, "format": "pt"}
-    entries: dict[str, Any] = {"__metadata__": sums | dict(metadata) | sums}
+    about = {HEADER_SUM: UNSEALED.decode(), SUM: total, "format": "pt"}
+    entries: dict[str, Any] = {"__metadata__": about}
     end = 0
     for name, tensor in tensors.items():
         begin, end = end, end + tensor.numel() * tensor.element_size()
@@ -207,13 +205,13 @@ def _tensor(pages: mmap.mmap, dtype: torch.dtype, shape: tuple[int, ...], start:
     return torch.frombuffer(pages, dtype=dtype, count=count, offset=start).reshape(shape)
 
 
-def _open(path: Path, verify: bool) -> Weights:
+def _open(path: Path) -> Weights:
     if not path.is_dir():
-        return Weights(*_open_file(path, verify))
+        return Weights(*_open_file(path))
     if (path / WHOLE).exists():
-        return Weights(*_open_file(path / WHOLE, verify))
+        return Weights(*_open_file(path / WHOLE))
     if (path / INDEX).exists():
-        return _open_shards(path / INDEX, verify)
+        return _open_shards(path / INDEX)
     for name in (LEGACY, LEGACY_INDEX):
         if (path / name).exists():
             raise legacy_refused(path, name)
@@ -229,7 +227,7 @@ def legacy_refused(where: str | Path, name: str) -> InputError:
     )
 
 
-def _open_file(path: Path, verify: bool) -> tuple[dict[str, _Entry], dict[str, str]]:
+def _open_file(path: Path) -> tuple[dict[str, _Entry], dict[str, str]]:
     """The tensors of one file in the order of their bytes, and its metadata."""
     if not path.is_file():
         raise InputError(f"{path} is not there, or is not a file.")
@@ -240,7 +238,7 @@ def _open_file(path: Path, verify: bool) -> tuple[dict[str, _Entry], dict[str, s
             header = _read_header(file)
             content = json.loads(header, object_pairs_hook=_without_repetition)
             metadata = content.pop("__metadata__", {})
-            if verify and (SUM in metadata or HEADER_SUM in metadata):
+            if SUM in metadata or HEADER_SUM in metadata:
                 _check_sums(path, file, header, metadata)
             mapped = [mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY) for _ in range(2)]
         pages, first = _Pages(*mapped), 8 + len(header)
@@ -294,13 +292,13 @@ def _entry(path: Path, pages: _Pages, first: int, values: dict[str, Any]) -> _En
     return _Entry(pages, dtype, shape, first + values["data_offsets"][0])
 
 
-def _open_shards(index: Path, verify: bool) -> Weights:
+def _open_shards(index: Path) -> Weights:
     """The tensors of many files, as an index says which holds which."""
     homes = read_index(index)
     entries: dict[str, _Entry] = {}
     metadata: dict[str, str] | None = None
     for shard in sorted(set(homes.values())):
-        found, described = _open_file(index.with_name(shard), verify)
+        found, described = _open_file(index.with_name(shard))
         metadata = described if metadata is None else metadata
         entries |= {name: entry for name, entry in found.items() if homes.get(name) == shard}
     for name in homes.keys() - entries.keys():

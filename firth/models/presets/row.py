@@ -7,10 +7,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-import torch
-
 from firth.models.config import ModelConfig
-from firth.models.transformer import Transformer, count_parameters
+from firth.models.presets.sizes import PARAMETERS
 
 Fields = dict[str, Any]  # of a ModelConfig
 
@@ -28,7 +26,15 @@ class Preset:
 
     @cached_property
     def parameters(self) -> int:
-        """How many numbers are trained, heads included; nothing is allocated to count them."""
+        """How many numbers are trained, heads included; a row without a size is counted."""
+        return PARAMETERS.get(self.name) or self.counted()
+
+    def counted(self) -> int:
+        """The same of the network itself; nothing is allocated to count them."""
+        import torch
+
+        from firth.models.transformer import Transformer, count_parameters
+
         with torch.device("meta"):
             return count_parameters(Transformer(self.config, self.heads))
 

@@ -7,18 +7,20 @@ says which.
 
 from __future__ import annotations
 
+import io
 import json
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, BinaryIO, Literal, cast
 
 from firth.errors import InputError
 from firth.text.readers import Bad, Convention, Reading, Row, Source, find_sources, text_field
+from firth.text.tables import TEXTS
 
 OnEmpty = Literal["refuse", "keep"]  # what becomes of a text with nothing in it
 Names = tuple[str, ...]  # of columns that belong together
@@ -34,7 +36,8 @@ class Role:
     @property
     def advice(self) -> str:
         """What to do if the columns are not found."""
-        named = " ".join(f"{option}=NAME" for option in self.options)
+        given = (f"{option}=NAME" if option else "NAME" for option in self.options)
+        named = " ".join(f"--column {one}" for one in given)
         return f"rename one, or say which to read: {named}." if named else "rename one."
 
 
@@ -44,11 +47,8 @@ def _role(options: str, names: str) -> Role:
     return Role(options=tuple(options.split()), names=alternatives)
 
 
-TEXT = _role(
-    "text",
-    "text | sentence | tweet | review | comment | content | document | body | message | utterance"
-    " | question | post",
-)
+TEXT = _role("text", " | ".join(TEXTS))
+ONLY_TEXT = Role(options=("",), names=TEXT.names)  # where --column takes a name alone
 PAIR = _role(
     "text_a text_b",
     "text_a+text_b | sentence1+sentence2 | premise+hypothesis | question1+question2 | text1+text2"
@@ -87,40 +87,71 @@ TAGS = _role("tags", "tags | ner_tags | labels | pos_tags | upos")
 # ---- rows ---------------------------------------------------------------------------------------
 
 
-def find_source(path: str | Path, format: str | None = None) -> Source:
+def find_source(path: str | Path, format: str | None = None, usual: str | None = None) -> Source:
     """The one file, standard input (`-`) or data set that a path names.
 
-    `format` says what standard input, or a file whose ending says nothing, holds.
+    `format` says what standard input, or a file whose ending says nothing, holds; it is `usual`
+    where nobody says. Standard input may be JSONL then as well: see `opened`.
     """
     if os.path.isdir(path):
         raise InputError(f"{path} is a folder; name a file in it.")
-    sources, _ = find_sources([path], Reading(format=format))
+    sources, _ = find_sources([path], Reading(format=format or usual))
     if len(sources) > 1:
         raise InputError(f"{path} stands for {len(sources)} files; name one.")
-    return sources[0]
+    return replace(sources[0], unsaid=str(path) == "-" and format is None)
+
+
+@contextmanager
+def opened(source: Source) -> Iterator[tuple[Source, BinaryIO]]:
+    """A file, with its bytes; standard input that begins with a JSON object is JSONL."""
+    with source.open() as raw:
+        with suppress(OSError):  # who reads on will tell
+            if source.unsaid and _begins_json(cast(io.BufferedReader, raw).peek(1 << 13)):
+                source = replace(source, format="jsonl")
+        yield source, raw
+
+
+def _begins_json(head: bytes) -> bool:
+    """Whether the first line is a JSON object; of a line that is not all there, the beginning.
+
+    >>> [_begins_json(head) for head in (b'{"text": "Good."}\\n', b"{sic} Good.\\n", b'{"te')]
+    [True, False, True]
+    """
+    line, end, _ = head.removeprefix(b"\xef\xbb\xbf").lstrip().partition(b"\n")
+    try:
+        return isinstance(json.loads(line), dict)
+    except (ValueError, RecursionError):
+        return not end and line.startswith(b'{"')
 
 
 def task_rows(
     source: Source, documents: Convention = "block", bad: Bad | None = None
 ) -> Iterator[Row]:
     """The rows of a file with the places they stand at; bytes that are not UTF-8 are refused."""
-    reading = Reading(strict=True, documents=documents)
-    with source.open() as raw:
-        yield from source.rows(raw, reading, Counter(), bad)
+    with opened(source) as (source, raw):
+        yield from rows_in(source, raw, documents, bad)
 
 
 def table_rows(source: Source, bad: Bad | None = None) -> Iterator[Row]:
     """The rows of a table; of plain text every line is one, also an empty one."""
-    if source.format in ("txt", "md"):
-        return ((number, {"text": line}) for number, line in task_lines(source, bad))
-    return task_rows(source, bad=bad)
+    with opened(source) as (source, raw):
+        if source.format in ("txt", "md"):
+            yield from ((number, {"text": line}) for number, line in lines_in(source, raw, bad))
+        else:
+            yield from rows_in(source, raw, bad=bad)
 
 
-def task_lines(source: Source, bad: Bad | None = None) -> Iterator[tuple[int, str]]:
-    """The lines of a file without their ends, numbered from 1."""
-    with source.open() as raw:
-        for number, line in source.lines(raw, Reading(strict=True), Counter(), bad):
-            yield number, line.rstrip("\r\n")
+def rows_in(
+    source: Source, raw: BinaryIO, documents: Convention = "block", bad: Bad | None = None
+) -> Iterator[Row]:
+    """The rows of a file that is open."""
+    return source.rows(raw, Reading(strict=True, documents=documents), Counter(), bad)
+
+
+def lines_in(source: Source, raw: BinaryIO, bad: Bad | None = None) -> Iterator[tuple[int, str]]:
+    """The lines of a file that is open, without their ends, numbered from 1."""
+    for number, line in source.lines(raw, Reading(strict=True), Counter(), bad):
+        yield number, line.rstrip("\r\n")
 
 
 @contextmanager
@@ -184,7 +215,7 @@ def find_columns(role: Role, columns: Iterable[str], where: str) -> Names | None
     >>> find_columns(TEXT, ["tweet", "review"], "a.csv")
     Traceback (most recent call last):
     firth.errors.InputError: a.csv has 'tweet' and 'review'; rename one, or say which to read: \
-text=NAME.
+--column text=NAME.
     """
     there = {column.lower(): column for column in columns}
     there |= {column: column for column in columns}  # as it is written, before capitals

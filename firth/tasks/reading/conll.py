@@ -17,33 +17,46 @@ from typing import Any, TypeVar
 
 from firth.errors import InputError, Misuse
 from firth.tasks.reading.columns import (
+    LABEL,
+    SOURCE_AND_TARGET,
     TAGS,
+    TEXT,
+    TEXT_OR_PAIR,
     WORDS,
     OnEmpty,
     field,
+    find_columns,
     find_label,
     find_source,
     header_place,
     label_list,
+    lines_in,
     need_columns,
+    opened,
     place,
     refuse_nothing,
+    row_text,
+    rows_in,
     spared,
-    task_lines,
     task_rows,
     text_list,
 )
 from firth.tasks.reading.examples import Tagged
-from firth.text.readers import Bad, Source
+from firth.tasks.reading.plain import Holds, fields_of, split_words, what_holds
+from firth.text.readers import Bad, Row, Source
 
 LONGEST_SENTENCE = 10_000  # words; a longer one is a file without empty lines
 PREFIXED = re.compile(r"[BIESLU]-.")
 COMMENT = re.compile(r"# \S+ = ")
 SEVERAL = re.compile(r"\d+[-.]\d+")  # CoNLL-U: two words written as one, and words left out
 
+TABLES = (TEXT_OR_PAIR, LABEL, SOURCE_AND_TARGET)  # what tables of other tasks hold
 LISTS = ("jsonl", "parquet", "datasets")  # rows with lists; everything else has columns
 
+COLUMNS = {".conll", ".conllu", ".iob", ".iob2"}  # endings that say that words have tags
+
 Line = tuple[int, list[str]]  # its number, its fields
+Numbered = tuple[int, str]  # a line before it is divided
 Column = TypeVar("Column", int, str)
 
 
@@ -66,13 +79,14 @@ def read_tagged(
     >>> [(sentence.words, sentence.tags) for sentence in read_tagged(path)]
     [(('Ada', 'sleeps'), ('B-PER', 'O')), (('Rain',), ('O',))]
     """
-    source = find_source(path, format or "conll")
-    if source.format in LISTS:
-        names = (_kind(path, words, str), _kind(path, tags, str))
-        examples = list(_lists(path, source, *names, need_tags, on_empty))
-    else:
-        numbers = (_kind(path, words, int), _kind(path, tags, int))
-        examples = list(_sentences(path, source, *numbers, need_tags))
+    with opened(find_source(path, format, "conll")) as (source, raw):
+        if source.format in LISTS:
+            names = (_kind(path, words, str), _kind(path, tags, str))
+            examples = list(_lists(path, rows_in(source, raw), *names, need_tags, on_empty))
+        else:
+            numbers = (_kind(path, words, int), _kind(path, tags, int))
+            lines = lines_in(source, raw)
+            examples = list(_sentences(path, source, lines, *numbers, need_tags))
     refuse_nothing(path, examples, on_empty)
     return examples
 
@@ -81,24 +95,79 @@ def each_sentence(
     path: str | Path,
     *,
     words: int | str | None = None,
+    text: str | None = None,
     format: str | None = None,
     bad: Bad | None = None,
 ) -> Iterator[Tagged]:
-    """Sentences, one after the other; nobody looks at tags."""
-    source = find_source(path, format or "conll")
-    if source.format in LISTS:
-        column = ""
-        for line, row in task_rows(source, bad=bad):
-            where = place(path, line)
-            with spared(bad):
-                named = _kind(path, words, str)
-                column = column or need_columns(WORDS, row, header_place(path, line), named)[0]
-                yield Tagged(words=_words(row, column, where), line=line)
-        return
-    for block, layout in _blocks_of(path, source, _kind(path, words, int), None, None, bad):
+    """Sentences, one after the other; nobody looks at tags.
+
+    They may also be texts: lines, or a column of a table. Whether lines are texts or columns is
+    said by `format` (txt, conll, conllu), by an ending such as .conll, or by the first few.
+    """
+    with opened(find_source(path, format, "conll")) as (source, raw):
+        if source.format in (*LISTS, "csv") or (source.format == "tsv" and source.is_stream):
+            yield from _rows(path, rows_in(source, raw, bad=bad), words, text, bad)
+            return
+        lines = lines_in(source, raw, bad)
+        head, holds = _what(source, format, lines)
+        if text is not None and holds != "table":
+            raise Misuse(f"text={text} names a column, and {path} is no table with names.")
+        if holds == "unclear":
+            raise InputError(
+                f"{path} may hold words with their tags or texts; say which with --format conll or "
+                "--format txt."
+            )
+        if holds == "text":
+            for number, line in chain(head, lines):
+                yield Tagged(words=split_words(line), line=number)
+            return
+        if holds == "columns":
+            numbered = _kind(path, words, int)
+            blocks = _blocks_of(path, source, chain(head, lines), numbered, None, None)
+            for block, layout in blocks:
+                with spared(bad):
+                    said = tuple(layout.pick(*line)[0] for line in block)
+                    yield Tagged(words=said, line=block[0][0])
+            return
+    yield from _rows(path, task_rows(source, bad=bad), words, text, bad)
+
+
+def _what(
+    source: Source, format: str | None, lines: Iterator[Numbered]
+) -> tuple[list[Numbered], Holds]:
+    """What lines hold: as it was said, as the ending says, or as they look."""
+    if format in ("conll", "conllu") or COLUMNS & set(Path(source.name.lower()).suffixes):
+        return [], "columns"
+    if format in ("txt", "md") and source.format != "tsv":
+        return [], "text"
+    if source.format != "tsv":
+        return what_holds(lines)
+    head, holds = what_holds(lines, tabs=True)
+    return head, holds if holds == "columns" else "table"
+
+
+def _rows(
+    path: str | Path,
+    rows: Iterator[Row],
+    words: int | str | None,
+    text: str | None,
+    bad: Bad | None,
+) -> Iterator[Tagged]:
+    """Sentences from rows with lists of words or, where there are none, with texts."""
+    column, listed = "", False
+    for line, row in rows:
+        where = place(path, line)
         with spared(bad):
-            said = tuple(layout.pick(*line)[0] for line in block)
-            yield Tagged(words=said, line=block[0][0])
+            if not column:
+                header, named = header_place(path, line), _kind(path, words, str)
+                listed = text is None and bool(named or find_columns(WORDS, row, header))
+                role, chosen = (WORDS, named) if listed else (TEXT, text)
+                column = need_columns(role, row, header, chosen)[0]
+            if listed:
+                said = _words(row, column, where)
+            else:
+                said = split_words(row_text(row, column, where, "keep"))
+            yield Tagged(words=said, line=line)
 
 
 def _kind(path: str | Path, column: Any, kind: type[Column]) -> Column | None:
@@ -138,7 +207,7 @@ class Prefixes:
 
 def _lists(
     path: str | Path,
-    source: Source,
+    rows: Iterator[Row],
     words: str | None,
     tags: str | None,
     need_tags: bool,
@@ -146,7 +215,7 @@ def _lists(
 ) -> Iterator[Tagged]:
     """Sentences from rows with lists of words and tags."""
     prefixes, column = Prefixes(path), ""
-    for line, row in task_rows(source):
+    for line, row in rows:
         where = place(path, line)
         if not column:
             header = header_place(path, line)
@@ -210,11 +279,16 @@ class Layout:
 
 
 def _sentences(
-    path: str | Path, source: Source, words: int | None, tags: int | None, need_tags: bool
+    path: str | Path,
+    source: Source,
+    lines: Iterator[Numbered],
+    words: int | None,
+    tags: int | None,
+    need_tags: bool,
 ) -> Iterator[Tagged]:
     """Sentences from lines with columns."""
     prefixes = Prefixes(path)
-    for block, layout in _blocks_of(path, source, words, tags, need_tags):
+    for block, layout in _blocks_of(path, source, lines, words, tags, need_tags):
         picked = [layout.pick(*line) for line in block]
         for (line, _), (*_, tag_of) in zip(block, picked, strict=True):
             if layout.tag is not None:
@@ -226,43 +300,54 @@ def _sentences(
 def _blocks_of(
     path: str | Path,
     source: Source,
+    text: Iterator[Numbered],
     words: int | None,
     tags: int | None,
     need_tags: bool | None,
-    bad: Bad | None = None,
 ) -> Iterator[tuple[list[Line], Layout]]:
     """The lines of each sentence, and what they have in common; None: nobody looks at tags."""
-    conllu = ".conllu" in Path(source.name.lower()).suffixes
-    lines, first, width = _look_ahead(_fields(source, bad), "#" if conllu else "# ")
+    conllu = source.format == "conllu" or ".conllu" in Path(source.name.lower()).suffixes
+    fields = ((number, fields_of(line)) for number, line in text)
+    lines, first, found = _look_ahead(fields, "#" if conllu else "# ")
+    width = len(found)
+    if need_tags and _are_names(found):
+        raise InputError(
+            f"{place(path, first)} names columns ({', '.join(found):.60}), and a tagger learns "
+            "from CoNLL: a word and its tag on each line, an empty line behind each sentence."
+        )
     word = words or (2 if conllu else 1)
     tag = tags or (4 if conllu else -1)
     if width == 1 and need_tags:
-        raise InputError(f"{place(path, first)} has one field; a word needs its tag beside it.")
+        raise InputError(
+            f"{place(path, first)} has one field; a word needs its tag beside it, and a sentence "
+            "an empty line behind it."
+        )
     has_tags = need_tags is not None and (width > 1 or need_tags)
     layout = Layout(path, first, width, word, tag if has_tags else None, conllu)
     return ((block, layout) for block in _blocks(lines, layout))
 
 
-def _fields(source: Source, bad: Bad | None) -> Iterator[Line]:
-    """The fields of each line; none for an empty line."""
-    for number, line in task_lines(source, bad):
-        line = line.rstrip(" \t")
-        if "\t" in line:
-            yield number, [part.strip(" ") for part in line.split("\t")]
-        else:
-            yield number, [part for part in line.split(" ") if part]
-
-
-def _look_ahead(lines: Iterator[Line], mark: str) -> tuple[Iterator[Line], int, int]:
-    """All lines again, and the line and the number of fields of the first that is no comment."""
+def _look_ahead(lines: Iterator[Line], mark: str) -> tuple[Iterator[Line], int, list[str]]:
+    """All lines again, and the line and the fields of the first that is no comment."""
     head: list[Line] = []
     for number, fields in lines:
         head.append((number, fields))
         if fields and not _has_mark(fields, mark):
-            return chain(head, lines), number, len(fields)
+            return chain(head, lines), number, fields
         if len(head) > LONGEST_SENTENCE:
             break
-    return chain(head, lines), 1, 2  # a word and its tag
+    return chain(head, lines), 1, ["", "O"]
+
+
+def _are_names(fields: list[str]) -> bool:
+    """Whether a first line is the header of a table of another task.
+
+    >>> _are_names(["text", "label"]), _are_names(["Text", "O"]), _are_names(["source", "target"])
+    (True, False, True)
+    """
+    there = {field.lower() for field in fields}
+    found = [any(set(names) <= there for names in role.names) for role in TABLES]
+    return (found[0] and found[1]) or found[2]
 
 
 def _has_mark(fields: list[str], mark: str) -> bool:

@@ -60,7 +60,7 @@ def flips(whole: bytes) -> Iterator[bytes]:
 
 def test_what_is_written_is_read_here_and_elsewhere(tmp_path: Path) -> None:
     path, tensors = tmp_path / "a.safetensors", every_kind()
-    total = write_weights(path, tensors, {"origin": "test", "format": "other"})
+    total = write_weights(path, tensors)
     weights = open_weights(path)
     assert same(weights, tensors)
     assert same(safetensors.torch.load_file(path), tensors)
@@ -71,7 +71,6 @@ def test_what_is_written_is_read_here_and_elsewhere(tmp_path: Path) -> None:
     sizes = [weights[name].element_size() for name in weights]
     assert sizes == sorted(sizes, reverse=True)
     assert len(weights) == len(tensors)
-    assert weights.metadata["origin"] == "test"
     assert weights.metadata["format"] == "pt"
     raw = path.read_bytes()
     start = 8 + int.from_bytes(raw[:8], "little")
@@ -238,7 +237,7 @@ def test_a_truncated_file_is_refused(tmp_path: Path) -> None:
 def test_every_single_bit_of_a_file_of_firth_is_watched(tmp_path: Path) -> None:
     path = tmp_path / "a.safetensors"
     tensors = {"a.weight": torch.ones(2, 2), "a.bias": torch.zeros(3, dtype=torch.bfloat16)}
-    write_weights(path, tensors, {"model": "x"})
+    write_weights(path, tensors)
     whole = path.read_bytes()
     messages = set()
     for data in flips(whole):
@@ -246,8 +245,6 @@ def test_every_single_bit_of_a_file_of_firth_is_watched(tmp_path: Path) -> None:
         messages.add(refusal(path))
     assert len(messages) == 2
     assert any("does not match its own checksum: at least one bit" in text for text in messages)
-    path.write_bytes(whole[:-1] + b"\1")
-    assert not same(open_weights(path, verify=False), tensors)  # opened all the same
     path.write_bytes(whole)
     assert same(open_weights(path), tensors)
 
@@ -272,7 +269,7 @@ def shard(folder: Path, homes: dict[str, Any]) -> Path:
     tensors = every_kind()
     for name in set(homes.values()):
         held = {key: tensors[key] for key, home in homes.items() if home == name}
-        write_weights(folder / name, held, {"name": name})
+        write_weights(folder / name, held)
     index = {"metadata": {"total_size": 1}, "weight_map": homes}
     (folder / "model.safetensors.index.json").write_text(json.dumps(index))
     return folder / "model.safetensors.index.json"
@@ -286,7 +283,7 @@ def test_a_model_in_many_files(tmp_path: Path) -> None:
     weights = open_weights(tmp_path)
     assert same(weights, tensors)
     assert [homes[name] for name in weights] == sorted(homes.values())
-    assert weights.metadata["name"] == first
+    assert weights.metadata == open_weights(tmp_path / first).metadata
     index.write_text(json.dumps({"weight_map": {**homes, "more": first}}))
     assert f"says that {first} holds 'more', but it does not" in refusal(tmp_path)
     index.write_text(json.dumps({"weight_map": homes}))

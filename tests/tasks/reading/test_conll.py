@@ -14,8 +14,11 @@ from hypothesis import strategies as st
 
 from firth.errors import InputError, Misuse
 from firth.tasks.reading import conll
-from firth.tasks.reading.conll import read_tagged
+from firth.tasks.reading.conll import each_sentence, read_tagged
 from firth.tasks.reading.examples import Tagged
+from firth.tasks.reading.plain import split_words
+from firth.text.stories.entities import tokenize
+from tests.conftest import SAMPLE
 
 
 @pytest.fixture
@@ -148,6 +151,13 @@ def test_words_alone_where_tags_are_not_needed(file: Callable[[str, str], Path])
         ("", "holds no examples"),
         ("\n \n-DOCSTART- O\n", "holds no examples"),
         ("# only a comment\n", "holds no examples"),
+        ("text\tlabel\nA good film.\tx\n", r"line 1 names columns \(text, label\), and a tagger"),
+        ("premise\thypothesis\tgold_label\na\tb\tc\n", "learns from CoNLL: a word and its tag on"),
+        ("source target\nx O\n", r"line 1 names columns \(source, target\)"),
+        (
+            "text,label\nA good film,x\n",
+            "line 1 has one field; a word needs its tag beside it",
+        ),
     ],
 )
 def test_what_is_wrong_is_named(
@@ -246,3 +256,123 @@ def test_what_is_written_is_read(
     path.write_bytes("\n".join(blocks).encode())
     found = [list(zip(e.words, e.tags or (), strict=True)) for e in read_tagged(path)]
     assert found == sentences
+
+
+# ---- texts that are to be tagged ----------------------------------------------------------------
+
+SENTENCE_OF = ("Nora", "lived", "in", "St-Denis", ".")
+TEXT_OF = "Nora lived in St-Denis."
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.txt", TEXT_OF + "\n"),
+        ("a.md", TEXT_OF),
+        ("a", TEXT_OF + "\r\n"),
+        ("a.csv", f'id,text\n7,"{TEXT_OF}"\n'),
+        ("a.csv", f"review\n{TEXT_OF}\n"),
+        ("a.tsv", f"text\tlabel\n{TEXT_OF}\tx\n"),
+        ("a.jsonl", json.dumps({"text": TEXT_OF, "label": "x"})),
+        ("a.jsonl", json.dumps({"tweet": TEXT_OF})),
+        ("a.jsonl", json.dumps({"words": SENTENCE_OF, "text": "something else"})),
+        ("a.jsonl", json.dumps({"tokens": SENTENCE_OF})),
+        ("a.conll", "\n".join(SENTENCE_OF)),
+        ("a.conll", "\n".join(f"{word} X" for word in SENTENCE_OF)),
+        ("a.txt", "\n".join(f"{word} O" for word in SENTENCE_OF)),
+        ("a.txt", "-DOCSTART- -X- O\n\n" + "\n".join(f"{word} NN O" for word in SENTENCE_OF)),
+        ("a", "# id 1\n" + "\n".join(f"{word}\tB-PER" for word in SENTENCE_OF)),
+        ("a.tsv", "\n".join(f"{word}\tO" for word in SENTENCE_OF)),
+        ("a.tsv", "\n".join(f"{word}\tNOUN" for word in SENTENCE_OF)),
+    ],
+)
+def test_a_text_may_stand_in_any_file(
+    name: str, content: str, file: Callable[[str, str], Path]
+) -> None:
+    assert [e.words for e in each_sentence(file(name, content))] == [SENTENCE_OF]
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ["Nora Mason lived in Summerton."],
+        ["Hello"],
+        ["She works for the BBC"],
+        ["He made a U-turn"],
+        ["the dog ran .", "the cat ran .", "the cow ran ."],
+        ["Visit NASA", "I like it."],
+        ["# Heading", "Some words of text"],
+        ["I drove on I-95", "on B-roads only"],
+    ],
+)
+def test_no_word_of_a_text_is_lost(lines: list[str], file: Callable[[str, str], Path]) -> None:
+    found = each_sentence(file("a.txt", "\n".join(lines) + "\n"))
+    assert ["".join(e.words) for e in found] == ["".join(line.split()) for line in lines]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "Type O\n",
+        "Nora B-PER\n\nShe O\n",
+        "Nora B-PER\nNew York B-LOC\n",
+        "dogs NOUN\nbark VERB\n",
+        "Visit NASA\nBuy IBM\n",
+        "Nora\tlived in Rome.\n",
+        "1\tvamos\tir\tVERB\t_\t_\t0\troot\t_\t_\n",
+    ],
+)
+def test_what_is_not_clear_is_asked(content: str, file: Callable[[str, str], Path]) -> None:
+    path = file("a.txt", content)
+    with pytest.raises(InputError, match=r"may hold words with their tags or texts; .* --format"):
+        list(each_sentence(path))
+    texts = [e.words for e in each_sentence(path, format="txt")]
+    assert ["".join(words) for words in texts] == ["".join(x.split()) for x in content.splitlines()]
+    if "York" not in content:
+        columns = [word for e in each_sentence(path, format="conll") for word in e.words]
+        assert columns == [line.split()[0] for line in content.splitlines() if line]
+
+
+def test_a_named_column_of_texts(file: Callable[[str, str], Path]) -> None:
+    path = file("a.jsonl", '{"words": ["x"], "note": "Nora ran."}')
+    assert next(each_sentence(path, text="note")).words == ("Nora", "ran", ".")
+    path = file("a.tsv", "note\tid\nNora ran.\t7\n")
+    assert next(each_sentence(path, text="note")).words == ("Nora", "ran", ".")
+    with pytest.raises(
+        InputError, match=r"a\.tsv line 1 has no column 'text' \(it has 'note', 'id'"
+    ):
+        list(each_sentence(path))
+    with pytest.raises(Misuse, match=r"names a column, and .* is no table"):
+        list(each_sentence(file("a.txt", "Nora ran.\n"), text="note"))
+    with pytest.raises(InputError, match=r"has no column 'text' .* or say .*: --column text=NAME"):
+        list(each_sentence(file("a.csv", "x\ny\n")))
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('"Anna\'s kite," he said.', '" Anna \'s kite , " he said .'),  # as the stories have it
+        ("at eight o'clock", "at eight o'clock"),
+        ("The U.S. won 3-1, 1,000 of 2.5 (10:30).", "The U.S. won 3-1 , 1,000 of 2.5 ( 10:30 ) ."),
+        ("They don't, I'm… we’ll", "They do n't , I 'm … we ’ll"),
+        ("हिन्दी cafe\u0301, 東京。", "हिन्दी cafe\u0301 , 東京 。"),
+        ("100% of $5 — yes/no", "100 % of $ 5 — yes/no"),
+        ("", ""),
+    ],
+)
+def test_words_and_marks(text: str, words: str) -> None:
+    assert split_words(text) == tuple(words.split())
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.text(st.characters(exclude_categories=["Cs"])))
+def test_every_character_is_in_a_word(text: str) -> None:
+    words = split_words(text)
+    assert "".join(words) == "".join(text.split())
+    assert all(words)
+    assert not any(char.isspace() for word in words for char in word)
+
+
+def test_the_stories_are_divided_as_their_entities_are() -> None:
+    sentences = [line for line in SAMPLE.splitlines() if line]
+    assert [list(split_words(line)) for line in sentences] == [tokenize(s) for s in sentences]
