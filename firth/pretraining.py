@@ -49,6 +49,7 @@ from firth.training.machine import autocast, best_device, memory_used, prepare_n
 from firth.training.material import (
     check_objective,
     frequencies,
+    options_at,
     planner,
     validation_batches,
 )
@@ -321,17 +322,11 @@ def _speed(job: Job, device: torch.device) -> Callable[[int, float], Figures]:
 def _flops(job: Job, length: int) -> float:
     """The operations that a token of a run takes, as it begins."""
     row = OBJECTIVES[job.objective]
-    share = row.share(**{name: _begins(value) for name, value in job.options.items()})
+    share = row.share(**options_at(job, 0.0))
     if "replaced" not in row.predicts:
         return training_flops(job.config, 1, length, share)
     generator = training_flops(generator_config(job.config), 1, length, share)
     return generator + training_flops(job.config, 1, length, 0.0)  # which is asked for no tokens
-
-
-def _begins(value: Any) -> Any:
-    """What an option is at the beginning: of "0.3-0.1", 0.3."""
-    moves = isinstance(value, str) and "-" in value[1:]
-    return float(value.split("-")[0]) if moves else value
 
 
 def _hooks(

@@ -40,13 +40,18 @@ def planner(
             size = sizes.at(progress(replace(state, step=step, asked=asked)))
             now = progress(replace(state, step=step + 1, asked=asked + size))
             length, size = lengths.at(now), sizes.at(now)
-            options = {name: _at(value, now) for name, value in job.options.items()}
+            options = options_at(job, now)
             options["length"] = length
             drawn, position = row.draw(sampler, position, tokens=size, **options)
             step, asked = step + 1, asked + size
             yield partial(make, drawn, options, position, asked)
 
     return lambda state, progress: in_order(jobs(state, progress))
+
+
+def options_at(job: Job, progress: float) -> dict[str, Any]:
+    """What an objective is asked with when a run has come so far."""
+    return {name: _at(value, progress) for name, value in job.options.items()}
 
 
 def _at(value: Any, progress: float) -> Any:
@@ -65,7 +70,7 @@ def check_objective(job: Job, sampler: Sampler, tokenizer: Tokenizer) -> None:
     """Make one batch, so that what the vocabulary, the text or an option lacks is said at once."""
     row, length = OBJECTIVES[job.objective], Stages.parse(job.settings.length).sizes[0]
     try:
-        options = {name: _at(value, 0.0) for name, value in job.options.items()}
+        options = options_at(job, 0.0)
         drawn, _ = row.draw(sampler, Position(), length=length, tokens=4 * length, **options)
         row.build(sampler, drawn, tokenizer.vocabulary, length=length, **options)
     except (TypeError, ValueError) as error:
