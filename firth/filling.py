@@ -13,16 +13,7 @@ from firth.inference.fill import fill_all
 from firth.inference.filler import Filled
 from firth.model import Model
 from firth.streams import windows, with_errors
-from firth.tasks.reading.columns import (
-    ONLY_TEXT,
-    find_source,
-    header_place,
-    need_columns,
-    place,
-    row_text,
-    spared,
-    table_rows,
-)
+from firth.tasks.reading.columns import ONLY_TEXT, find_source, texts_in
 from firth.text.readers import Source
 
 TEXTS = 256  # that are answered together
@@ -62,7 +53,7 @@ def fill_file(
     """
     source = find_source(file, format, "txt")
     prepare, answer = _ways(model, top, targets, correct)
-    rows = _rows(source, file, column, prepare)
+    rows = _rows(source, column, prepare)
     for window in windows(rows, lambda row: len(row[0]), most=TEXTS, live=source.is_stream):
         good = [row for row in window if not row[2]]
         found = iter(answer([text for text, *_ in good], [ready for _, ready, _ in good]))
@@ -81,18 +72,9 @@ def _ways(model: Model, top: int, targets: Sequence[str], correct: bool) -> tupl
     return filler.read, lambda texts, asked: fill_all(filler, asked, top=top, targets=targets)
 
 
-def _rows(
-    source: Source, file: str | Path, column: str | None, prepare: Prepare
-) -> Iterator[tuple[str, Any, str]]:
+def _rows(source: Source, column: str | None, prepare: Prepare) -> Iterator[tuple[str, Any, str]]:
     """Each text, as it is asked about, and what is wrong with it."""
-
-    def read(tell: Callable[[InputError], None]) -> Iterator[tuple[str, str]]:
-        for line, row in table_rows(source, tell):
-            with spared(tell):
-                where = place(file, line)
-                name = need_columns(ONLY_TEXT, row, header_place(file, line), column)[0]
-                yield where, row_text(row, name, where, "keep")
-
+    read = partial(texts_in, source, ONLY_TEXT, column)
     for found in with_errors(read, source.name):
         if isinstance(found, InputError):
             yield "", None, str(found)

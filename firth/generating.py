@@ -6,8 +6,7 @@ memory and a pipe need not end.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,8 +15,8 @@ from firth.errors import FirthError, InputError
 from firth.inference.completions import ROWS, Asked, Completed, Completion, Teller
 from firth.inference.settings import BEAMS, Generation
 from firth.streams import windows, with_errors
-from firth.tasks.reading.columns import find_source, spared, table_rows
-from firth.text.readers import Bad, Reading, text_field
+from firth.tasks.reading.columns import TO_GO_ON, find_source, spared, texts_in
+from firth.text.readers import Bad
 
 # The lectures' temperatures, and the two ways that draw nothing.
 STRATEGIES: dict[str, dict[str, Any]] = {
@@ -37,31 +36,19 @@ class Prompt(NamedTuple):
 
 
 def read_prompts(
-    file: str | Path, *, column: str = "text", format: str | None = None
+    file: str | Path, *, column: str | None = None, format: str | None = None
 ) -> Iterator[Prompt | InputError]:
     """The prompts of a file: lines, or one column of a table; what is wrong with a row instead."""
     source = find_source(file, format, "txt")
-    plain = source.format in ("txt", "md")
-    kind = "row" if source.format in ("parquet", "datasets") else "line"
 
     def read(tell: Bad) -> Iterator[Prompt]:
-        for number, row in table_rows(source, tell):
+        for where, text in texts_in(source, TO_GO_ON, column, tell):
             with spared(tell):
-                where = f"{source.name} {kind} {number}"
-                named = column if column in row or not plain else "text"
-                yield _prompt(where, row, named)
+                if not text.strip():
+                    raise InputError(f"{where} is empty: there is no text to go on from.")
+                yield Prompt(where, text)
 
     return with_errors(read, source.name)
-
-
-def _prompt(where: str, row: Mapping[str, Any], column: str) -> Prompt:
-    if column not in row:
-        there = ", ".join(f"'{name}'" for name in row) or "none"
-        raise InputError(f"{where} has no field '{column}' (it has {there}); name it by --column.")
-    text = text_field(where, row[column], Reading(column=column, strict=True), Counter())
-    if not text.strip():
-        raise InputError(f"{where} is empty: there is no text to go on from.")
-    return Prompt(where, text)
 
 
 def complete_each(

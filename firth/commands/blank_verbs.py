@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from firth.commands.verbs import AnyModel, Complaints, Output, json_lines, kept, typed
+from firth.commands.verbs import AnyModel, Complaints, Output, json_lines, kept, lines_file, typed
 from firth.errors import Misuse
 
 if TYPE_CHECKING:
@@ -59,6 +59,7 @@ def fill(
         raise Misuse("--targets are all shown: leave --top out.")
     if out is not None and file is None:
         raise Misuse("--out is for the many texts of --file; add --json to have one as JSON.")
+    lines_file(out)
     words = _words(targets) if targets is not None else []
     if file is not None:
         _there(file, format)

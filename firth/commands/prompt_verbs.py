@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from firth.commands.verbs import AnyModel, Complaints, Output, assignments, typed
+from firth.commands.verbs import AnyModel, Complaints, Output, assignments, lines_file, typed
 from firth.errors import Misuse
 
 Option, Argument = typer.Option, typer.Argument
@@ -106,6 +106,7 @@ def prompt(
 
     if example and examples:
         raise Misuse("Give --examples FILE or --example TEXT=>ANSWER, not both.")
+    lines_file(out)
     complaints = Complaints()
     with terminal.progress() as progress:
         made = prompt(

@@ -261,8 +261,7 @@ def predict(
     texts: list[str] = []
     if data is None:
         models, texts = models[:1], _texts(models[1:])
-    if out is not None:
-        lines_file(out)
+    lines_file(out)
     complaints = Complaints()
     stream = predicting(
         models,

@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from firth.commands.verbs import AnyModel, Complaints, Output, Weights, json_lines, typed
+from firth.commands.verbs import (
+    AnyModel,
+    Complaints,
+    Output,
+    Weights,
+    json_lines,
+    lines_file,
+    typed,
+)
 from firth.errors import InputError, Misuse
 
 if TYPE_CHECKING:
@@ -89,7 +97,9 @@ def generate(
     stream: Annotated[
         bool | None, Option("--stream/--no-stream", help="Show the text while it is written.")
     ] = None,
-    column: Annotated[str, Option(help="The field of a table that holds the prompts.")] = "text",
+    column: Annotated[
+        str | None, Option(help="The column of a table that holds the prompts, if not `text`.")
+    ] = None,
     format: Annotated[
         str | None, Option(help="What standard input, or a file of unknown ending, holds.")
     ] = None,
@@ -140,6 +150,7 @@ def generate(
         raise Misuse("--explain shows a table for one PROMPT; for many, name an --out file.")
     if prompt is not None and out is not None:
         raise Misuse("--out is for many prompts (--file); one prints its completion.")
+    lines_file(out)
     if stream and (file or explain or show_strategies or chosen.ways > 1):
         raise Misuse("--stream shows one text while it is written: one PROMPT, no beams, one --n.")
     if file is not None:
@@ -194,7 +205,12 @@ def _one(teller: "Teller", prompt: str, stream: bool) -> Output:
 
 
 def _many(
-    teller: "Teller", file: str, out: Path | None, column: str, format: str | None, live: bool
+    teller: "Teller",
+    file: str,
+    out: Path | None,
+    column: str | None,
+    format: str | None,
+    live: bool,
 ) -> Output:
     """Many prompts, as they come."""
     from firth.commands import terminal

@@ -95,7 +95,7 @@ def kept(lines: int, complaints: Complaints, out: Any) -> str:
     return f"{lines - complaints.count:,} answers are in {out}, and what is wrong with other rows."
 
 
-def lines_file(out: Any) -> None:
+def lines_file(out: str | Path | None) -> None:
     """Refuse a name for a file of JSON lines that promises something else.
 
     >>> lines_file("answers.csv")
@@ -103,7 +103,7 @@ def lines_file(out: Any) -> None:
     firth.errors.Misuse: --out writes JSON lines, so answers.csv is not its name: call it \
 answers.jsonl.
     """
-    path = Path(str(out))
+    path = Path(out or "-")
     if path.suffix.lower() in OTHERS:
         name = path.stem.removesuffix(".jsonl") + ".jsonl"
         raise Misuse(

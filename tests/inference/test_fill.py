@@ -435,6 +435,7 @@ def test_a_table_of_texts(bert: Path, verb: Verb, tmp_path: Path) -> None:
         (["[MASK]", "--out", "x.jsonl"], "--out is for the many texts of --file; add --json"),
         (["[MASK]", "--targets", " , "], "--targets takes words with commas between them"),
         (["[MASK]", "--targets", "a", "--top", "3"], "--targets are all shown: leave --top out."),
+        (["--file", "x", "--out", "a.csv"], "--out writes JSON lines, so a.csv is not its name"),
         (["x", "--correct", "--top", "3"], "--correct proposes one correction for a word"),
         (["x", "--file", "gone.txt"], "Give a TEXT"),
         (["no blank"], "There is no [MASK] in the text"),

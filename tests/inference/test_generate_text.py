@@ -294,8 +294,9 @@ def test_a_file_of_prompts(verb: Verb, gpt: Path, tmp_path: Path) -> None:
     found = json.loads(verb("generate", gpt, "--file", "p.txt", *options, "--json").stdout)
     assert [row["prompt"] for row in found["results"]] == prompts
     assert found["bad"] == 0
-    for file in ("p.jsonl", "p.tsv"):
-        how = ("--file", file, "--column", "ask")
+    (tmp_path / "p.csv").write_text("prompt,n\n" + "".join(f"{text},1\n" for text in prompts))
+    for file, *column in [("p.jsonl", "--column", "ask"), ("p.tsv", "--column", "ask"), ("p.csv",)]:
+        how = ("--file", file, *column)
         done = verb("generate", gpt, *how, *options, "--out", "out.jsonl")
         assert done.exit_code == 0, done.output
         assert "3 prompts are continued in out.jsonl" in done.stdout
@@ -325,7 +326,7 @@ def test_bad_rows_are_told_and_the_others_finish(verb: Verb, gpt: Path, tmp_path
     done = verb("generate", gpt, "--file", "p.jsonl", "--out", "out.jsonl")
     assert done.exit_code == 1
     assert "p.jsonl line 2: 'text' is not text but int (3)." in done.stderr
-    assert "p.jsonl line 3 has no field 'text' (it has 'txt')" in done.stderr
+    assert "p.jsonl line 3 has no column 'text' (it has 'txt')" in done.stderr
     assert "p.jsonl line 4 is not JSON" in done.stderr
     written = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
     assert ["error" in row for row in written] == [False, True, True, True, False]
@@ -335,7 +336,7 @@ def test_a_file_of_bad_rows_alone(verb: Verb, gpt: Path, tmp_path: Path) -> None
     (tmp_path / "p.jsonl").write_text('{"ask": "a"}\n' * 3)
     done = verb("generate", gpt, "--file", "p.jsonl")
     assert done.exit_code == 1
-    assert "p.jsonl line 1 has no field 'text' (it has 'ask')" in done.stderr
+    assert "p.jsonl line 1 has no column 'text' (it has 'ask')" in done.stderr
 
 
 def test_interrupted_what_was_written_can_be_read(gpt: Path, tmp_path: Path) -> None:
@@ -420,6 +421,7 @@ REFUSED: list[tuple[tuple[Any, ...], str]] = [
     ),
     (("x", "--show-strategies", "--beams", 2), "--show-strategies tries several methods"),
     (("x", "--out", "a.jsonl"), "--out is for many prompts"),
+    (("--file", "x", "--out", "a.csv"), "--out writes JSON lines, so a.csv is not its name"),
     (("x", "--beams", 2, "--stream"), "--stream shows one text while it is written"),
     (("", "--max-new-tokens", 3), "There is no text to go on from"),
 ]

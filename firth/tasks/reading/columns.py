@@ -49,6 +49,7 @@ def _role(options: str, names: str) -> Role:
 
 TEXT = _role("text", " | ".join(TEXTS))
 ONLY_TEXT = Role(options=("",), names=TEXT.names)  # where --column takes a name alone
+TO_GO_ON = Role(options=("",), names=(("text",), ("prompt",), *TEXT.names[1:]))
 PAIR = _role(
     "text_a text_b",
     "text_a+text_b | sentence1+sentence2 | premise+hypothesis | question1+question2 | text1+text2"
@@ -146,6 +147,17 @@ def rows_in(
 ) -> Iterator[Row]:
     """The rows of a file that is open."""
     return source.rows(raw, Reading(strict=True, documents=documents), Counter(), bad)
+
+
+def texts_in(
+    source: Source, role: Role, column: str | None, bad: Bad | None = None
+) -> Iterator[tuple[str, str]]:
+    """The texts of a file, one of each line or of each row of a table, and where each stands."""
+    for line, row in table_rows(source, bad):
+        with spared(bad):
+            name = need_columns(role, row, header_place(source.name, line), column)[0]
+            where = place(source.name, line)
+            yield where, row_text(row, name, where, "keep")
 
 
 def lines_in(source: Source, raw: BinaryIO, bad: Bad | None = None) -> Iterator[tuple[int, str]]:
