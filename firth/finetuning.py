@@ -163,6 +163,7 @@ def finetune(
         settings=settings,
         facts=material.facts,
         head=groups["head"],
+        columns=dict(columns or {}),
         limit=limit,
         balance=balance,
         augment=augment,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import platform
 from collections.abc import Callable, Iterator, Mapping
@@ -14,6 +15,12 @@ from firth.errors import InputError, Misuse
 from firth.files import atomic_file, sha256
 
 RUN, METRICS, CARD, LOCK = "run.json", "metrics.jsonl", "README.md", "run.lock"
+WEIGHTS = (  # where they lie; those of large models in several files, with an index
+    "model.safetensors",
+    "model*.safetensors*",
+    "adapter_model.safetensors",
+    "adapter.safetensors",
+)
 
 
 def announced(
@@ -125,13 +132,13 @@ def versions() -> dict[str, str]:
 
 
 def fingerprint(path: Path) -> str:
-    """The SHA-256 of a model's or an adapter's weights, or of the index of its shards."""
+    """The SHA-256 of a model's or an adapter's weights; of several files, that of their sums."""
     if path.is_file():
         return sha256(path)
-    whole = ("model.safetensors", "model.safetensors.index.json")
-    for name in (*whole, "adapter_model.safetensors", "adapter.safetensors"):
-        if (path / name).is_file():
-            return sha256(path / name)
+    for pattern in WEIGHTS:
+        if found := sorted(path.glob(pattern)):
+            sums = [sha256(file) for file in found]
+            return sums[0] if len(sums) == 1 else hashlib.sha256("".join(sums).encode()).hexdigest()
     raise InputError(f"{path} holds no model: there is no model.safetensors in it.")
 
 

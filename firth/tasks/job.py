@@ -20,6 +20,7 @@ class TuningJob:
     settings: TuningSettings
     facts: Facts
     head: dict[str, Any] = field(default_factory=dict)
+    columns: dict[str, str] = field(default_factory=dict)  # what those of the files are called
     limit: int = 0
     balance: bool = False
     augment: str = ""

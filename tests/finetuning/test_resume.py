@@ -127,6 +127,7 @@ OTHERS: dict[str, tuple[dict[str, Any], str, str, str]] = {
     "replay": ({"remembers": True}, "data.replay", "none", r".*dev\.txt \(SHA-256 \w{12}…\)"),
     "dev": ({"dev": None}, "data.dev", r".*dev\.tsv \(SHA-256 \w{12}…\)", "none"),
     "head": ({"changes": {"head.layers": 2}}, "head.layers", "none", "2"),
+    "columns": ({"columns": {"text": "text"}}, "columns.text", "none", "'text'"),
 }
 
 

@@ -265,17 +265,23 @@ def test_it_resumes_with_the_same_bits(bare: Path, shards: Path, tmp_path: Path)
     assert read_run(tmp_path / "run")["job"]["preset"] == "bert"
 
 
+@pytest.mark.parametrize("size", ["1MB", "10KB"], ids=["one file", "several files"])
 def test_another_source_is_another_run(
-    bare: Path, shards: Path, tokenizer: Tokenizer, tmp_path: Path
+    size: str, shards: Path, tokenizer: Tokenizer, tmp_path: Path
 ) -> None:
     def kill(step: int, part: Batch) -> None:
         raise Killed
 
+    for name, seed in (("one", 3), ("other", 4)):
+        torch.manual_seed(seed)
+        shape = dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=2)
+        config = transformers.BertConfig(vocab_size=len(tokenizer), intermediate_size=48, **shape)
+        peer = transformers.BertForMaskedLM(config)
+        peer.save_pretrained(tmp_path / name, max_shard_size=size)
+        tokenizer.save(tmp_path / name)
     with pytest.raises(Killed):
-        go_on(bare, shards, tmp_path / "run", hooks=Hooks(before_part=kill))
-    network = initialise(Transformer(tiny("bert-tiny", tokenizer), ["pooler"]), 4)
-    Model(network, tokenizer).save(tmp_path / "other")
-    with pytest.raises(Misuse, match=r"was begun with parents\.source .*/bare"):
+        go_on(tmp_path / "one", shards, tmp_path / "run", hooks=Hooks(before_part=kill))
+    with pytest.raises(Misuse, match=r"was begun with parents\.source .*/one"):
         go_on(tmp_path / "other", shards, tmp_path / "run", resume=True)
 
 
