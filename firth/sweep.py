@@ -179,13 +179,11 @@ def _tell(
     listener: Listener | None, name: str, heard: set[str], kind: str, figures: Figures
 ) -> None:
     """Pass on what a run says; a note once, for what is said of the data holds for every run."""
-    note = figures.get("note")
-    if listener is None or note in heard:
+    if listener is None or figures.get("note") in heard:
         return
-    if note is not None:
-        heard.add(note)
-        figures = {**figures, "note": f"{name}: {note}"}
-    listener(kind, figures)
+    if kind == "note":
+        heard.add(figures["note"])
+    listener(kind, {**figures, "run": name})
 
 
 def _worth(value: float, metric: str) -> float:

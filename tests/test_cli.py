@@ -183,12 +183,12 @@ VALIDATION = {
 NOTE = "A word to those who look after this run, " * 4
 
 
-def tell_of_a_run() -> None:
+def tell_of_a_run(**named: str) -> None:
     with terminal.training() as listener:
-        listener("step", STEP)
-        listener("validating", {})
-        listener("validation", VALIDATION)
-        listener("note", {"note": NOTE})
+        listener("step", STEP | named)
+        listener("validating", named)
+        listener("validation", VALIDATION | named)
+        listener("note", {"note": NOTE} | named)
 
 
 def test_a_run_on_a_terminal_says_that_it_validates(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -210,3 +210,5 @@ def test_a_run_in_a_file_has_a_line_for_each_validation_and_note(
     said = capsys.readouterr()
     line = " 50% after 0.0 min  step 5  validation  loss 1.250  accuracy 0.500"
     assert (said.out, said.err.splitlines()) == ("", [line, NOTE])
+    tell_of_a_run(run="lora")
+    assert capsys.readouterr().err.splitlines() == [f"lora: {line}", f"lora: {NOTE}"]

@@ -79,11 +79,12 @@ def training() -> Iterator[Callable[[str, Mapping[str, Any]], None]]:
         def tell(kind: str, figures: Mapping[str, Any]) -> None:
             if kind == "step":
                 done, pace = figures["progress"], _pace(figures)
-                bars.update(task, description="learning", completed=done, figures=pace)
+                name = figures.get("run", "learning")
+                bars.update(task, description=name, completed=done, figures=pace)
             elif kind == "validating":
                 bars.update(task, description="validating")
             elif kind == "note":
-                bars.console.print(Text(figures["note"], "yellow"))
+                bars.console.print(Text(_of(figures) + figures["note"], "yellow"))
             elif kind == "validation":
                 bars.console.print(_validation(figures))
 
@@ -99,11 +100,11 @@ def _plain_training() -> Callable[[str, Mapping[str, Any]], None]:
         if kind == "step":
             each = figures["progress"] / figures["step"]
         elif kind == "note":
-            print(figures["note"], file=sys.stderr, flush=True)
+            print(_of(figures) + figures["note"], file=sys.stderr, flush=True)
         elif kind == "validation":
             minutes = (time.monotonic() - begun) / 60
             done = min(1.0, figures["step"] * each)  # not every step is told of
-            line = f"{done:4.0%} after {minutes:.1f} min  {_losses(figures)}"
+            line = f"{_of(figures)}{done:4.0%} after {minutes:.1f} min  {_losses(figures)}"
             print(line, file=sys.stderr, flush=True)
 
     return tell
@@ -121,10 +122,15 @@ def _pace(figures: Mapping[str, Any]) -> str:
 
 def _validation(figures: Mapping[str, Any]) -> Text:
     """A validation: figures, and what the model says now."""
-    text = Text(_losses(figures), "bold")
+    text = Text(_of(figures) + _losses(figures), "bold")
     for sample in figures.get("samples", ()):
         text.append(f"\n  {sample}", "dim")
     return text
+
+
+def _of(figures: Mapping[str, Any]) -> str:
+    """Which of several runs tells this."""
+    return f"{figures['run']}: " if "run" in figures else ""
 
 
 def _losses(figures: Mapping[str, Any]) -> str:

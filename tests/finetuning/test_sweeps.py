@@ -90,11 +90,17 @@ def test_a_search_within_a_budget(options: dict[str, Any], tmp_path: Path) -> No
 def test_strategies(options: dict[str, Any], tmp_path: Path) -> None:
     names = ["full", "lora:rank=2", "bitfit"]
     said: list[str] = []
+    heard: set[str] = set()
+
+    def listen(kind: str, figures: dict[str, Any]) -> None:
+        said.append(figures.get("note", ""))
+        heard.add(figures["run"])
+
     swept = sweep.strategies(
         names,
         tmp_path / "out",
         changes=SHORT,
-        listener=lambda kind, figures: said.append(figures.get("note", "")),
+        listener=listen,
         **{**options, "dev": None},
     )
     assert [trial.name for trial in swept.trials] == ["full", "lora-rank=2", "bitfit"]
@@ -106,6 +112,7 @@ def test_strategies(options: dict[str, Any], tmp_path: Path) -> None:
     values = swept.values()["runs"]
     assert values[2] == {"name": "bitfit", "why": swept.trials[2].why}
     assert sum("no dev file" in note for note in said) == 1  # of the data, not of each run
+    assert heard == {"full", "lora-rank=2"}
 
 
 def test_all_strategies(options: dict[str, Any], tmp_path: Path) -> None:
