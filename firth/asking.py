@@ -17,7 +17,6 @@ from firth.tasks.task import Answer, Example, Facts, Task
 from firth.training.machine import best_device
 
 Progress = Callable[[str, int, int], None]
-LENGTH = 512  # tokens of a text for a model that was never taught the task
 
 
 def open_model(
@@ -57,7 +56,7 @@ def work_of(model: Model, task: str | None) -> tuple[Task, Facts]:
             )
         if model.config.architecture not in named.architectures:
             raise named.cannot(model.config.architecture)
-        return named, named.facts([], min(LENGTH, model.config.context), {})
+        return named, named.facts([], min(named.length, model.config.context), {})
     return task_named(model.task.task), model.task
 
 
@@ -83,7 +82,7 @@ def answer(
     """What models say of examples together, and how many of those were cut."""
     said, items, frames = [], [], []
     for model, known in zip(models, facts, strict=True):
-        length = known.length or min(LENGTH, model.config.context)
+        length = known.length or min(task.length, model.config.context)
         reader = model.reader_needed()
         frame = make_frame(model.config, model.tokenizer_needed(), length, reader)
         own = task.encode(examples, frame, known)

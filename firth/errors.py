@@ -4,14 +4,17 @@ FirthError                  exit 1
 ├── Misuse                  exit 2: the call itself cannot be right
 ├── InputError              what a file holds, or that it is not there
 ├── MismatchError           two things that do not belong together
-└── StorageError            the disk is full, or the place cannot be written
+├── StorageError            the disk is full, or the place cannot be written
+├── Interrupted             exit 130: a run was asked to stop (firth/training/loop.py)
+└── Diverged                a run found no finite gradient any more (there, too)
 """
 
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from difflib import get_close_matches
 from pathlib import Path
 
 
@@ -37,6 +40,17 @@ class MismatchError(FirthError):
 
 class StorageError(FirthError):
     """An output that could not be written."""
+
+
+def meant(name: str, known: Iterable[str]) -> str:
+    """The end of a sentence about a name that nothing has: what may have been meant.
+
+    >>> meant("loar", ["lora", "ia3"]), meant("x", ["lora", "ia3"])
+    ('did you mean lora?', 'there are lora, ia3.')
+    """
+    names = list(known)
+    near = get_close_matches(name, names, n=1)
+    return f"did you mean {near[0]}?" if near else f"there are {', '.join(names) or 'none'}."
 
 
 @contextmanager

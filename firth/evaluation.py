@@ -117,7 +117,7 @@ def _check_options(task: str, options: Mapping[str, Any]) -> None:
 def _answered(model: Model, task: str | None, asking: Asking, progress: Progress) -> Measured:
     """The answers of a model that was taught a task, and what they are worth."""
     chosen, facts = work_of(model, task)
-    check_columns(chosen, asking.columns)
+    check_columns(chosen.name, chosen.roles, asking.columns)
     examples = chosen.read(asking.data, format=asking.format, columns=asking.columns)
     examples = examples[: asking.limit or None]
     if not examples:
@@ -132,10 +132,7 @@ def _answered(model: Model, task: str | None, asking: Asking, progress: Progress
 def _measured(name: str, scorer: Scorer, asking: Asking) -> Measured:
     """How a model does in what is only measured."""
     row = MEASURES[name]
-    for role in asking.columns:
-        if role not in row.roles:
-            known = ", ".join(row.roles) or "none that can be named"
-            raise Misuse(f"The columns of {name} are {known}, not {role!r}.")
+    check_columns(name, row.roles, asking.columns)
     if Path(asking.data).is_dir() and not row.folders:
         raise InputError(
             f"{asking.data} is a folder; name a file in it, or measure all with --suite."

@@ -47,7 +47,7 @@ from firth.tasks.recipes import (
 from firth.tasks.table import TASKS, task_named
 from firth.tasks.task import Task
 from firth.tasks.work import BEST, Work, set_to_work
-from firth.training.log import Figures, Listener, Log, tensorboard
+from firth.training.log import Listener, Log, tensorboard
 from firth.training.loop import Hooks, Loop
 from firth.training.machine import best_device, forget_memory, memory_used, prepare_network
 from firth.training.optim import Optimizer
@@ -296,7 +296,8 @@ def _tune(
     settings, device = job.settings, work.trainee.device
     if settings.track:
         listener = tensorboard(out / "tensorboard", listener)
-    log = Log(out / METRICS, settings.log_every, listener, lambda n, s: _speed(n, s, device))
+    memory = lambda tokens, seconds: {"memory": memory_used(device)}  # noqa: E731
+    log = Log(out / METRICS, settings.log_every, listener, memory)
     prepare_network(work.network, settings)
     optimizer = Optimizer(work.trainee, settings.optimizer)
     own = work.hooks(out, hooks)
@@ -337,10 +338,6 @@ def _bare(network: Transformer) -> Transformer:
     state = network.state_dict()
     bare.load_state_dict({name: state[name] for name in bare.state_dict()}, assign=True)
     return bare
-
-
-def _speed(tokens: int, seconds: float, device: torch.device) -> Figures:
-    return {"memory": memory_used(device)}
 
 
 def _finish(

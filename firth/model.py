@@ -40,7 +40,6 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch
 PROMPTS = {"document": ("document", "passage", "corpus"), "query": ("query",)}
 READER = "reader"  # the folder of the tokenizer of an encoder that has its own
 JOINED = "joined"  # the folder of an encoder and a decoder that were joined for an adapter
-LENGTH = 384  # tokens of a text, where nothing says how many a model was taught with
 
 
 @dataclass
@@ -377,7 +376,7 @@ def _task(path: Path, config: ModelConfig) -> Facts | None:
         task=task.name,
         labels=config.labels,
         labelling=config.labelling,
-        length=min(LENGTH, config.context),
+        length=min(task.length, config.context),
         options=task.usual_options(config),
     )
 

@@ -92,7 +92,7 @@ def predicting(
     opened = [open_model(model, device) for model in several]
     work = [work_of(model, task) for model in opened]
     chosen, facts = work[0][0], [facts for _, facts in work]
-    check_columns(chosen, columns or {})
+    check_columns(chosen.name, chosen.roles, columns or {})
     if len(opened) > 1:
         _check_alike(chosen, opened, facts)
     if data is None:

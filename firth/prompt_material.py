@@ -213,7 +213,7 @@ def _read(
     job: PromptJob, path: str | Path, *, labelled: bool, bad: Bad | None = None
 ) -> list[Example]:
     task = task_named(job.task)
-    check_columns(task, job.columns)
+    check_columns(task.name, task.roles, job.columns)
     if job.task == "seq2seq" and bad is not None:
         return read_translated(
             path,

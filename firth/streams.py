@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import queue
+import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -51,6 +52,26 @@ def windows(
         if item is not PAUSE:
             window.append(item)
             used += own
+    if window:
+        yield window
+
+
+def in_windows(
+    items: Iterable[Item], size: Callable[[Item], int], most: int, count: int = sys.maxsize
+) -> Iterator[list[Item]]:
+    """Neighbours together until they are so large, or so many: memory is bounded.
+
+    >>> list(in_windows(["ab", "c", "dddd", "e"], len, most=3))
+    [['ab', 'c'], ['dddd'], ['e']]
+    """
+    window: list[Item] = []
+    total = 0
+    for item in items:
+        window.append(item)
+        total += size(item)
+        if total >= most or len(window) == count:
+            yield window
+            window, total = [], 0
     if window:
         yield window
 

@@ -22,7 +22,7 @@ from firth.runs import LOCK, RUN, read_run, write_tuned_card
 from firth.tasks.recipes import depth, width_factor
 from firth.tasks.table import task_named
 from firth.training.log import Figures, Listener
-from firth.training.loop import Diverged
+from firth.training.loop import Diverged, Interrupted
 
 RATES, BATCHES, FREEZES = (2e-5, 3e-5, 5e-5), (16, 32), (0, 6, 8)  # the lectures' grid
 # Every strategy, as it is run when all are asked for; blocks to freeze are a share of the depth.
@@ -30,7 +30,7 @@ ALL = (
     *("full", "freeze:half", "probe", "probe-then-full", "gradual"),
     *("lora", "adapters", "bitfit", "ia3", "prefix", "prompt"),
 )
-SMALLER = ("perplexity", "rmse")  # is better
+SMALLER = ("perplexity",)  # is better
 
 
 @dataclass(frozen=True)
@@ -106,13 +106,13 @@ def search(out: str | Path, *, minutes: float = 0.0, **options: Any) -> Sweep:
     depths = list(dict.fromkeys(frozen * depth(config) // 12 for frozen in FREEZES))
     rows = [
         (
-            f"rate={rate:.1e},batch={batch},freeze={depth}",
+            f"rate={rate:.1e},batch={batch},freeze={frozen}",
             {
                 "changes": {**given, "rate": rate, "batch": str(batch)},
-                "strategy": f"freeze:{depth}" if depth else "full",
+                "strategy": f"freeze:{frozen}" if frozen else "full",
             },
         )
-        for rate, batch, depth in product(rates, BATCHES, depths)
+        for rate, batch, frozen in product(rates, BATCHES, depths)
     ]
     folder = Path(out) / "search"
     swept = _run("search", rows, folder, options, minutes=minutes)
@@ -154,7 +154,7 @@ def _run(
             tuned = finetune(out=out / name, **{**options, **changes, "listener": told})
             tuned.model.network.to("meta")  # its weights are on the disk
             trials.append(Trial(name, tuned))
-        except InputError:  # the examples are at fault: no run would go better
+        except (InputError, Interrupted):  # no other run would go better, or is wanted
             raise
         except failures as error:
             trials.append(Trial(name, None, str(error)))

@@ -8,9 +8,8 @@ lora:8,dora                  the first option needs no name, one that is on or o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import MISSING, dataclass, fields
-from difflib import get_close_matches
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from firth.adapt.adapters import Adapters, adapters
@@ -20,7 +19,7 @@ from firth.adapt.freeze import Freeze, Full, Gradual, Probe, freeze, full, gradu
 from firth.adapt.ia3 import Ia3, ia3
 from firth.adapt.lora import Lora, lora
 from firth.adapt.prompts import PrefixTuning, PromptTuning, prefix, prompt
-from firth.errors import Misuse
+from firth.errors import Misuse, meant
 from firth.models.transformer import Transformer
 
 
@@ -127,7 +126,7 @@ def strategy(spec: str) -> Strategy:
     """
     name, _, rest = spec.strip().partition(":")
     if name not in STRATEGIES:
-        raise Misuse(f"There is no strategy {name!r}; {_hint(name, STRATEGIES)}")
+        raise Misuse(f"There is no strategy {name!r}; {meant(name, STRATEGIES)}")
     kind = STRATEGIES[name].options
     given: dict[str, str] = {}
     for item in filter(None, (part.strip() for part in rest.split(","))):
@@ -157,7 +156,7 @@ def _assignment(name: str, kind: type[Any], item: str) -> tuple[str, str]:
     if not equals and names and key not in names:
         return names[0], key
     if key not in names:
-        raise Misuse(f"{name} has no option {key!r}; {_hint(key, names)}")
+        raise Misuse(f"{name} has no option {key!r}; {meant(key, names)}")
     return key, value
 
 
@@ -183,9 +182,3 @@ def _written(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     return "+".join(map(str, value)) if isinstance(value, tuple | list) else str(value)
-
-
-def _hint(name: str, known: Iterable[str]) -> str:
-    near = get_close_matches(name, list(known), n=1)
-    listed = ", ".join(known) or "none"
-    return f"did you mean {near[0]}?" if near else f"there are {listed}."

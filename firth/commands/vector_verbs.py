@@ -64,7 +64,7 @@ def embed(
     format: Format = None,
 ) -> Output:
     """Write one vector for each text of a file; interrupted and started again, it continues."""
-    from firth.commands import terminal
+    from firth.commands import terminal, vector_views
     from firth.inference.vector_files import sink_for
 
     sink_for(out)
@@ -82,7 +82,7 @@ def embed(
     )
     with terminal.progress() as progress:
         made = embed_file(embedder, file, out, reading=reading, progress=progress)
-    return Output(asdict(made), terminal.embedded(made, embedder.limit))
+    return Output(asdict(made), vector_views.embedded(made, embedder.limit))
 
 
 def search(
@@ -106,7 +106,7 @@ def search(
     format: Format = None,
 ) -> Output:
     """Find the texts of a file that mean most nearly what a query means."""
-    from firth.commands import terminal
+    from firth.commands import terminal, vector_views
 
     reading = _reading(column, format)
     _there(file)
@@ -123,7 +123,7 @@ def search(
     hits = find(opened.embedder(**asked, role="query"), built, query, top=top)  # type: ignore[arg-type]
     values = {"query": query, "index": str(built.path), "built": built.built, "rows": len(built)}
     hits_as_values = [asdict(hit) for hit in hits]
-    return Output({**values, "hits": hits_as_values}, terminal.hits(built, hits, texts.limit))
+    return Output({**values, "hits": hits_as_values}, vector_views.hits(built, hits, texts.limit))
 
 
 def _load(model: str, dtype: str | None, device: str | None) -> "Model":

@@ -157,7 +157,8 @@ def verb(
                 if debug:
                     traceback.print_exc()
                 print(f"firth: {as_typed(_sentence(error, debug), options)}", file=sys.stderr)
-                raise typer.Exit(getattr(error, "exit_code", 1)) from None
+                usual = 130 if isinstance(error, KeyboardInterrupt) else 1
+                raise typer.Exit(getattr(error, "exit_code", usual)) from None
 
         signature = inspect.signature(function)
         extra = [

@@ -2,33 +2,9 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TypeVar
+from collections.abc import Iterator, Sequence
 
 from firth.errors import FirthError
-
-Item = TypeVar("Item")
-
-
-def in_windows(
-    items: Iterable[Item], size: Callable[[Item], int], most: int, count: int = sys.maxsize
-) -> Iterator[list[Item]]:
-    """Neighbours together until they are so large, or so many: memory is bounded.
-
-    >>> list(in_windows(["ab", "c", "dddd", "e"], len, most=3))
-    [['ab', 'c'], ['dddd'], ['e']]
-    """
-    window: list[Item] = []
-    total = 0
-    for item in items:
-        window.append(item)
-        total += size(item)
-        if total >= most or len(window) == count:
-            yield window
-            window, total = [], 0
-    if window:
-        yield window
 
 
 def by_length(shapes: Sequence[tuple[int, ...]], most: int) -> Iterator[list[int]]:

@@ -170,7 +170,7 @@ class Teller:
             for asked, rows in zip(batch, found, strict=True)
         ]
 
-    def stream(self, prompt: str, *, number: int = 0) -> Iterator[str | Completed]:
+    def stream(self, prompt: str) -> Iterator[str | Completed]:
         """The one completion of a prompt, in pieces as they become certain; at last, all of it."""
         settings = self.settings
         if settings.ways > 1:
@@ -182,7 +182,7 @@ class Teller:
             settings,
             end=self.end,
             room=[asked.room],
-            numbers=[number],
+            numbers=[0],
             stops=(lambda i, ids: stops_in(asked.speller, ids, stops)) if stops else None,
         )
         telling = Stream(asked.speller, stops)

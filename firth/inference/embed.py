@@ -20,11 +20,11 @@ from torch import Tensor
 
 from firth.adapt.prompts import reading_room
 from firth.errors import FirthError, Misuse
-from firth.inference.batches import in_windows
 from firth.inference.embedder import Embedder
 from firth.models.journey import Fetched, as_tensor
 from firth.models.masks import Mask
 from firth.models.pooling import pool_stream
+from firth.streams import in_windows
 from firth.text.readers import INVALID
 
 Floats = NDArray[np.float32]
@@ -213,10 +213,8 @@ def _stream(embedder: Embedder, ids: Sequence[Sequence[int]]) -> tuple[Tensor, M
     tokens = as_tensor(flat, device)
     both_ways = network.encoder is not None
     mask = Mask(lengths, device=device) if both_ways else Mask.causal(lengths, device=device)
-    stack = network.encoder or network.decoder
-    assert stack is not None
-    kept = _Kept(embedder.layers)
-    stack(network.table(stack)(tokens), mask, layers=kept)
+    kept, read = _Kept(embedder.layers), network.encode if both_ways else network
+    read(tokens, mask, layers=kept)
     return sum(kept[1:], kept[0]) / len(kept) if len(kept) > 1 else kept[0], mask
 
 

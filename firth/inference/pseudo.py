@@ -18,13 +18,13 @@ import torch
 from firth.adapt.prompts import room
 from firth.draws import Bools, Floats, Longs
 from firth.errors import MismatchError
-from firth.inference.batches import in_windows
 from firth.inference.framing import given
 from firth.inference.rows import AHEAD, BATCH, Score, check_head, look
 from firth.inference.score import cannot_read_whole, check_room, in_groups
 from firth.models.journey import as_tensor
 from firth.models.masks import Mask
 from firth.models.transformer import Transformer
+from firth.streams import in_windows
 from firth.text.tokenizer import Tokenizer
 
 

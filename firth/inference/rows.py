@@ -20,10 +20,11 @@ from torch import Tensor
 
 from firth.draws import Bools, Floats, Longs
 from firth.errors import MismatchError
-from firth.inference.batches import by_length, in_windows, not_numbers
+from firth.inference.batches import by_length, not_numbers
 from firth.models.cache import Cache
 from firth.models.masks import Mask
 from firth.models.transformer import Transformer
+from firth.streams import in_windows
 
 BATCH = {"cpu": 4096, "cuda": 65_536}  # tokens that a network reads at once
 ALIKE = 16  # tokens that all rows of a batch begin with, from which on they are read once
@@ -90,12 +91,12 @@ def scores(
         yield from _answers(network, window, both_ways, size)
 
 
-def check_head(network: Transformer) -> None:
+def check_head(network: Transformer, name: str = "This model") -> None:
     """Only a network that predicts tokens can be asked for them."""
     if "language" not in network.heads:
         raise MismatchError(
-            "This model has no language head: it predicts no tokens, so it has no opinion on how "
-            "likely a text is. Take one that was pre-trained here or saved with its head."
+            f"{name} has no language head: it predicts no tokens, so it cannot say how likely a "
+            "text is; take a model as it was pre-trained."
         )
 
 

@@ -11,10 +11,10 @@ from collections.abc import Iterable, Iterator
 
 from firth.adapt.prompts import reading_room, room_in
 from firth.errors import MismatchError
-from firth.inference.batches import in_windows
 from firth.inference.framing import given
 from firth.inference.rows import Asked, Ids, Score, scores
 from firth.models.transformer import Transformer
+from firth.streams import in_windows
 from firth.text.tokenizer import Tokenizer
 
 __all__ = ["Score", "continuations", "likelihoods"]

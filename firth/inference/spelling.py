@@ -68,12 +68,7 @@ def stops_in(speller: Speller, tokens: Sequence[int], stops: Sequence[str]) -> b
 
 
 class Stream:
-    """A text that is told as it comes, but nothing before it is certain.
-
-    >>> pieces = ["The", " e", "nd", "!"]
-    >>> [longest_open(piece, ["end!"]) for piece in ("the e", "The en", "The end")]
-    [1, 2, 3]
-    """
+    """A text that is told as it comes, but nothing before it is certain."""
 
     def __init__(self, speller: Speller, stops: Sequence[str] = ()) -> None:
         self.speller, self.stops = speller, stops
@@ -103,7 +98,11 @@ class Stream:
 
 
 def longest_open(text: str, stops: Sequence[str]) -> int:
-    """How much at the end of a text may be the beginning of one of some others."""
+    """How much at the end of a text may be the beginning of one of some others.
+
+    >>> [longest_open(text, ["end!"]) for text in ("the e", "The en", "The end")]
+    [1, 2, 3]
+    """
     sizes = (size for stop in stops for size in range(len(stop) - 1, 0, -1))
     return max((size for size in sizes if _begins(text[-size:], stops)), default=0)
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
-from difflib import get_close_matches
 from typing import Any
 
-from firth.errors import InputError
+from firth.errors import InputError, meant
 
 ACTIVATIONS = ("gelu", "gelu-tanh", "relu", "silu")
 # The values a field of words may have.
@@ -228,9 +227,7 @@ class ModelConfig:
         known = {field.name: field for field in fields(cls)}
         for name in values:
             if name not in known:
-                near = get_close_matches(name, known, n=1)
-                hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(known)}."
-                raise InputError(f"A model has no field {name!r}; {hint}")
+                raise InputError(f"A model has no field {name!r}; {meant(name, known)}")
         for name, value in values.items():
             if not _fits(value, str(known[name].type)):
                 kind = str(known[name].type)

@@ -46,23 +46,6 @@ LABEL_HEADS: dict[str, Callable[[ModelConfig], int]] = {
 }
 
 
-def pool(hidden: Tensor, starts: Tensor, how: str) -> Tensor:
-    """One vector for each sequence of a stream: its first, its last, or the mean of all.
-
-    >>> stream = torch.tensor([[1.0], [3.0], [5.0]])
-    >>> [pool(stream, torch.tensor([0, 2, 3]), how).T.tolist() for how in ("first", "last", "mean")]
-    [[[1.0, 5.0]], [[3.0, 5.0]], [[2.0, 5.0]]]
-    """  # (N, W), (S + 1,) -> (S, W)
-    begins, ends = starts[:-1], starts[1:]
-    if how != "mean":
-        return hidden[begins if how == "first" else ends - 1]
-    lengths = ends - begins
-    owners = torch.repeat_interleave(torch.arange(len(lengths), device=hidden.device), lengths)
-    sums = torch.zeros(len(lengths), hidden.shape[1], dtype=torch.float32, device=hidden.device)
-    sums = sums.index_add(0, owners, hidden.float())
-    return (sums / lengths[:, None]).to(hidden.dtype)
-
-
 def within(scores: Tensor, starts: Tensor) -> Tensor:
     """The logarithm of each token's share among the tokens of its sequence.
 

@@ -91,3 +91,20 @@ def pool_stream(stream: Tensor, mask: Mask, kinds: Sequence[str], skip: int = 0)
         later = counts & (torch.arange(group.length, device=counts.device) >= skip)
         counts = torch.where(later.any(1, keepdim=True), later, counts)
     return torch.cat([POOLINGS[kind](rows, counts) for kind in kinds], dim=-1)
+
+
+def pool(hidden: Tensor, starts: Tensor, how: str) -> Tensor:
+    """What a head for labels sees of each sequence, as `config.pooling` names it.
+
+    >>> stream = torch.tensor([[1.0], [3.0], [5.0]])
+    >>> [pool(stream, torch.tensor([0, 2, 3]), how).T.tolist() for how in ("first", "last", "mean")]
+    [[[1.0, 5.0]], [[3.0, 5.0]], [[2.0, 5.0]]]
+    """  # (N, W), (S + 1,) -> (S, W)
+    begins, ends = starts[:-1], starts[1:]
+    if how != "mean":
+        return hidden[begins if how == "first" else ends - 1]
+    lengths = ends - begins
+    owners = torch.repeat_interleave(torch.arange(len(lengths), device=hidden.device), lengths)
+    sums = torch.zeros(len(lengths), hidden.shape[1], dtype=torch.float32, device=hidden.device)
+    sums = sums.index_add(0, owners, hidden.float())
+    return (sums / lengths[:, None]).to(hidden.dtype)

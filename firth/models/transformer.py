@@ -18,8 +18,8 @@ from firth.models.attention import hide_from_compiler
 from firth.models.cache import Cache
 from firth.models.config import ModelConfig
 from firth.models.heads import LanguageHead, make_head
-from firth.models.labels import pool
 from firth.models.masks import Mask
+from firth.models.pooling import pool
 from firth.models.positions import Disentangled
 from firth.models.recording import Recorder
 from firth.models.stack import Stack
@@ -88,7 +88,8 @@ class Transformer(nn.Module):
 
         Behind an encoder, the stream is the decoder's and `memory` what `encode` gave.
         """
-        memory_mask = memory_mask or (cache.memory if cache else None)
+        if memory_mask is None and cache is not None:
+            memory_mask = cache.memory
         prompt = self.encoder.prompt if self.encoder is not None else None
         if memory_mask is not None and prompt is not None:
             memory_mask, order = memory_mask.behind(len(prompt()))
@@ -97,13 +98,20 @@ class Transformer(nn.Module):
         hidden = self._read(self.stack, tokens, mask, segments, **behind)
         return hidden if len(hidden) == len(tokens) else hidden[: len(tokens)]
 
-    def encode(self, tokens: Tensor, mask: Mask, *, segments: Tensor | None = None) -> Tensor:
+    def encode(
+        self,
+        tokens: Tensor,
+        mask: Mask,
+        *,
+        segments: Tensor | None = None,
+        layers: list[Tensor] | None = None,
+    ) -> Tensor:
         """What the decoder looks at: the encoder's output for a stream of tokens.
 
         With a prompt, the output for that too, behind all tokens, where `forward` expects it.
         """  # (M,) -> (M, R)
         assert self.encoder is not None
-        return self._read(self.encoder, tokens, mask, segments)
+        return self._read(self.encoder, tokens, mask, segments, layers=layers)
 
     def _read(
         self, stack: Stack, tokens: Tensor, mask: Mask, segments: Tensor | None, **given: Any

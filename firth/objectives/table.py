@@ -17,7 +17,6 @@ from firth.text.batches import Pieces, Position, Sampler
 from firth.text.tokenizer import Vocabulary
 
 Pairs = tuple[Pieces, Pieces, Any]
-Drawn = Pieces | Pairs
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,14 +14,14 @@ import numpy as np
 from firth.adapt.prompts import room_in
 from firth.errors import InputError, MismatchError
 from firth.inference.framing import given
-from firth.inference.rows import Score
+from firth.inference.rows import Score, check_head
 from firth.inference.score import continuations
 from firth.metrics.bootstrap import means
 from firth.metrics.language import scaled
 from firth.tasks.reading.columns import place
 from firth.tasks.reading.examples import LastWord
 from firth.tasks.reading.judged import read_last_words
-from firth.tasks.scoring import Asking, Measure, Measured, Scorer, check_head
+from firth.tasks.scoring import Asking, Measure, Measured, Scorer
 
 AT_ONCE = 256  # texts that are tokenised and scored together
 
@@ -35,7 +35,7 @@ def measure(scorer: Scorer, asking: Asking) -> Measured:
             f"An {scorer.config.architecture} cannot be asked how a text goes on, since it does "
             "not read from left to right; last words take a decoder."
         )
-    check_head(scorer)
+    check_head(scorer.network, scorer.name)
     options = {"format": asking.format, "limit": asking.limit, **asking.columns}
     examples = read_last_words(asking.data, **options)  # type: ignore[arg-type]
     found: list[Score] = []

@@ -48,15 +48,14 @@ def gather(
     columns: Mapping[str, str],
     options: Mapping[str, Any],
     balance: bool = False,
-    facts: Facts | None = None,
 ) -> Material:
     """Read the files; hold out a part of the training data where there is no dev file."""
-    check_columns(task, columns)
+    check_columns(task.name, task.roles, columns)
     chosen_options = _options(task, options)
     examples, notes = task.read(train, columns=columns), []
     if not examples:
         raise InputError(f"{train} holds no examples.")
-    facts = facts or task.facts(examples, length, chosen_options)
+    facts = task.facts(examples, length, chosen_options)
     task.check(facts, examples, Path(train))
     if dev is not None:
         held = task.read(dev, columns=columns)
@@ -81,12 +80,12 @@ def gather(
     return Material(examples, held, facts, notes)
 
 
-def check_columns(task: Task, columns: Mapping[str, str]) -> None:
-    """Refuse names for columns that a task does not have."""
+def check_columns(name: str, roles: Sequence[str], columns: Mapping[str, str]) -> None:
+    """Refuse names for columns that the task of this name does not have."""
     for role in columns:
-        if role not in task.roles:
-            known = ", ".join(task.roles) or "none that can be named"
-            raise Misuse(f"The columns of {task.name} are {known}, not {role!r}.")
+        if role not in roles:
+            known = ", ".join(roles) or "none that can be named"
+            raise Misuse(f"The columns of {name} are {known}, not {role!r}.")
 
 
 def _options(task: Task, given: Mapping[str, Any]) -> dict[str, Any]:

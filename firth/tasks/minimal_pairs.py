@@ -16,11 +16,12 @@ import numpy as np
 from firth.adapt.prompts import room
 from firth.draws import Bools, Floats
 from firth.errors import InputError
+from firth.inference.rows import check_head
 from firth.metrics.language import Rate, preferences, rates
 from firth.tasks.reading.columns import place
 from firth.tasks.reading.examples import MinimalPair
 from firth.tasks.reading.judged import read_minimal_pairs
-from firth.tasks.scoring import Asking, Measure, Measured, Parts, Scorer, check_head
+from firth.tasks.scoring import Asking, Measure, Measured, Parts, Scorer
 from firth.text.readers import Reading, find_sources
 
 AT_ONCE = 4096  # sentences that are tokenised together
@@ -29,7 +30,7 @@ METHODS = {True: "pseudo-log-likelihood", False: "log-likelihood"}
 
 def measure(scorer: Scorer, asking: Asking) -> Measured:
     """How often the good sentence of a pair is likelier: in all, in each set, in each field."""
-    check_head(scorer)
+    check_head(scorer.network, scorer.name)
     sets = list(_sets(asking))
     pairs = [pair for _, some in sets for pair in some]
     same = np.concatenate([_check(scorer, path, some) for path, some in sets])

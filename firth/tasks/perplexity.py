@@ -20,19 +20,20 @@ import tokenizers
 from firth.adapt.prompts import room
 from firth.draws import Floats, Longs
 from firth.errors import InputError, MismatchError, Misuse
-from firth.inference.rows import Asked, scores
+from firth.inference.rows import Asked, check_head, scores
 from firth.inference.score import cannot_read_whole
 from firth.inference.windows import windows
 from firth.metrics.bootstrap import Figure
 from firth.metrics.language import COLUMNS, language
+from firth.streams import in_windows
 from firth.tasks.frame import Frame, Text, make_frame
 from firth.tasks.lm import ASSISTANT, Continue, learned_tokens
 from firth.tasks.reading.examples import Passage
 from firth.tasks.reading.passages import read_lines, read_passages
-from firth.tasks.scoring import Asking, Measure, Measured, Scorer, check_head
+from firth.tasks.scoring import Asking, Measure, Measured, Scorer
 from firth.tasks.task import Facts
 from firth.text.counting import PIECE
-from firth.text.encoding import Lookup, encode_parts, groups
+from firth.text.encoding import TOGETHER, Lookup, encode_parts
 
 UNIT = 1024  # characters of a part that is resampled; a shorter text is one part
 LONGEST = 1 << 16  # characters of a part in which nothing says where to cut
@@ -119,7 +120,7 @@ class Reader:
 
     def pieces(self, parts: Iterable[str]) -> Iterator[Longs]:
         """A text that comes in parts, in pieces (2, L): tokens and their numbers."""
-        for together in groups(parts):
+        for together in in_windows(parts, len, TOGETHER):
             ends = self.convention.line_ends
             numbers = [self.ledger.open(part, ends) for part in together]
             tokens, lengths = encode_parts(self.lookup, [together])
@@ -141,7 +142,7 @@ def measure(scorer: Scorer, asking: Asking) -> Measured:
     config = scorer.config
     if config.architecture == "encoder-decoder":
         raise MismatchError(cannot_read_whole(config.architecture))
-    check_head(scorer)
+    check_head(scorer.network, scorer.name)
     name = asking.convention or "plain"
     convention = convention_named(name)
     asking = _sized(scorer, asking)

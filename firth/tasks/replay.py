@@ -12,9 +12,9 @@ from firth.errors import InputError, MismatchError
 from firth.models.transformer import Transformer
 from firth.objectives.batch import Batch, Packed
 from firth.objectives.causal import causal
-from firth.objectives.denoising import span_corruption
+from firth.objectives.denoising import infilling, span_corruption
 from firth.objectives.masked import masked
-from firth.tasks.frame import Frame
+from firth.tasks.frame import Frame, Framed, Text
 from firth.tasks.reading.passages import read_passages
 from firth.tasks.task import packed
 from firth.text.tokenizer import Vocabulary
@@ -34,12 +34,18 @@ class Replay:
         texts = frame.texts([passage.text for passage in read_passages(path)])
         room = frame.room()
         self.rows = [
-            frame.one(text.part(begin, begin + room))
+            self._row(text.part(begin, begin + room))
             for text in texts
             for begin in range(0, len(text.tokens), room)
         ]
         if not self.rows:
             raise InputError(f"{path} holds no text to replay.")
+
+    def _row(self, text: Text) -> Framed:
+        """A passage as pre-training reads it; denoising frames itself what it has damaged."""
+        if self.predicts == "denoising":
+            return Framed(text.tokens, np.zeros_like(text.tokens), 0, 0)
+        return self.frame.one(text)
 
     @property
     def predicts(self) -> str:
@@ -89,4 +95,8 @@ def ask(stream: Packed, predicts: str, vocabulary: Vocabulary) -> Batch:
     """Passages with something hidden in them."""
     if predicts == "causal":
         return causal(stream)
-    return (masked if predicts == "masked" else span_corruption)(stream, vocabulary)
+    if predicts == "masked":
+        return masked(stream, vocabulary)
+    if len(vocabulary.sentinels):
+        return span_corruption(stream, vocabulary)
+    return infilling(stream, vocabulary, shuffle=False)  # as BART learned

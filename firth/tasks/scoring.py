@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from firth.errors import MismatchError, Misuse
+from firth.errors import Misuse
 from firth.inference.pseudo import pseudo_likelihoods
 from firth.inference.score import Score, likelihoods
 from firth.metrics.bootstrap import Figure
@@ -96,12 +96,3 @@ class Measure:
     roles: tuple[str, ...] = ()
     folders: bool = False  # data may be a folder
     run: Callable[[Scorer, Asking], Measured]
-
-
-def check_head(scorer: Scorer) -> None:
-    """Refuse a model that predicts no tokens, before anything is read."""
-    if "language" not in scorer.network.heads:
-        raise MismatchError(
-            f"{scorer.name} has no language head: it predicts no tokens, so it cannot say how "
-            "likely a text is; take a model as it was pre-trained."
-        )

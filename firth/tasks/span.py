@@ -50,6 +50,7 @@ class Ask(Task):
     metric = "f1"
     columns = "SQuAD 1.1 or 2.0"
     tokenwise = True
+    length = 384
     options = MappingProxyType({"unanswered": "bool", "threshold": "float"})
 
     def read(

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from difflib import get_close_matches
-
-from firth.errors import Misuse
+from firth.errors import Misuse, meant
 from firth.tasks.choice import Choose
 from firth.tasks.classify import Classify, Pair, Regress
 from firth.tasks.last_word import LAST_WORD
@@ -42,7 +40,5 @@ def task_named(name: str) -> Task:
         )
     if name not in TASKS:
         known = dict.fromkeys([*TASKS, *MEASURES])
-        near = get_close_matches(name, known, n=1)
-        hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}."
-        raise Misuse(f"There is no task {name!r}; {hint}")
+        raise Misuse(f"There is no task {name!r}; {meant(name, known)}")
     return TASKS[name]

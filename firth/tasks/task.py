@@ -88,6 +88,7 @@ class Task(ABC):
     joins: ClassVar[bool] = False  # an encoder joined to a decoder can do it
     columns: ClassVar[str] = ""  # of its files, for people
     roles: ClassVar[tuple[str, ...]] = ()  # of columns, which may have other names in a file
+    length: ClassVar[int] = 512  # of what is read, in tokens, where nobody says how many
     options: ClassVar[Mapping[str, str]] = NONE  # what may be set of it, and of what kind that is
     tells_apart: ClassVar[str] = ""  # by labels: "examples" or "words"
     numbers: ClassVar[bool] = False  # it says numbers where others say labels

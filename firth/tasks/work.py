@@ -15,7 +15,6 @@ from firth.adapt.adapted import Adapted, apply
 from firth.adapt.freeze import groups, unfreeze_from
 from firth.adapt.table import strategy as strategy_named
 from firth.errors import Misuse
-from firth.metrics.bootstrap import Figure
 from firth.models.formats.weights import open_weights, write_weights
 from firth.models.initial import initialise
 from firth.models.transformer import Transformer
@@ -89,11 +88,6 @@ class Work:
         return self.task.answers(self.dev, self.held, said, self.facts, self.frame)
 
     @torch.no_grad()
-    def figures(self) -> dict[str, Figure]:
-        """What its answers are worth."""
-        return self.task.figures(self.dev, self.answers(), self.facts)
-
-    @torch.no_grad()
     def validate(self) -> dict[str, Any]:
         """A loss and the figures on the dev examples, without intervals."""
         task, facts = self.task, self.facts
@@ -135,9 +129,9 @@ class Work:
         Where the epochs are few, groups are opened faster: half way through, everything learns.
         """
         done = self.settings.progress(state.step, state.asked, state.seconds)
-        count = opened(done, state.position.epoch, len(groups(self.network)))
+        count = thawed(done, state.position.epoch, len(groups(self.network)))
         unfreeze_from(self.network, count, self.heads)
-        _opened(self.adapted, self.adapted.opened)
+        _also_learning(self.adapted, self.adapted.opened)
 
     def keep(self, out: Path) -> None:
         """Remember the weights as they are now."""
@@ -165,7 +159,7 @@ class Work:
         return self.adapted.parameters
 
 
-def _opened(adapted: Adapted, names: Sequence[str]) -> Adapted:
+def _also_learning(adapted: Adapted, names: Sequence[str]) -> Adapted:
     """Let some parameters of the network itself learn, whatever else does."""
     for name in names:
         adapted.network.get_parameter(name).requires_grad_(True)
@@ -173,13 +167,13 @@ def _opened(adapted: Adapted, names: Sequence[str]) -> Adapted:
     return adapted
 
 
-def opened(progress: float, epoch: int, groups: int) -> int:
+def thawed(progress: float, epoch: int, there: int) -> int:
     """How many groups of layers learn by now: one more in each epoch, all of them half way through.
 
-    >>> opened(0.3, epoch=1, groups=13), opened(0.3, epoch=9, groups=13)
+    >>> thawed(0.3, epoch=1, there=13), thawed(0.3, epoch=9, there=13)
     (7, 9)
     """
-    return max(epoch, int(2 * progress * groups))
+    return max(epoch, int(2 * progress * there))
 
 
 def set_to_work(
@@ -221,7 +215,7 @@ def set_to_work(
     elif kind in SOLVED:
         notes.append("This head has no optimum that can be solved for: it is learned step by step.")
     solving = time.monotonic() - begun
-    adapted = _opened(apply(network, named, heads=heads, seed=settings.seed), fresh)
+    adapted = _also_learning(apply(network, named, heads=heads, seed=settings.seed), fresh)
     if named.name == "gradual":  # everything will learn, and a step begins with what does by then
         unfreeze_from(network, len(groups(network)), heads)
     return Work(

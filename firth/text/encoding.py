@@ -3,29 +3,29 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, pairwise
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import numpy as np
 import tokenizers
 from numpy.typing import NDArray
 
+from firth.streams import in_windows
 from firth.text.corpus import Batch, Position, Report, cleaned
 from firth.text.counting import PIECE
 from firth.text.sentences import sentence_starts
 from firth.text.shards import Passage, token_type
 
 LONGEST_SENTENCE = 1 << 16  # characters; what has no sentence end for so long is cut at a space
-TOGETHER = 1 << 18  # characters that go through the tokenizer together
+TOGETHER = 1 << 18  # characters for the tokenizer at a time: it needs much memory for each
 MOST_KNOWN = 400_000  # pieces whose tokens are remembered, some 100 MB
 LONGEST_KNOWN = 64  # characters of such a piece
 
 # Where pieces and sentences begin, and what may stand between them.
 PROBE = "Hello there.  Two spaces,\na line\n\nand (more) 3.14 words! Ends"
 
-Item = TypeVar("Item")
 Flags = NDArray[np.uint8]  # one for each document: 0 keep it, or a key of DUPLICATE
 DUPLICATE = {1: "exact duplicate", 2: "near duplicate"}
 
@@ -102,7 +102,7 @@ class Lookup:
         pieces = [PIECE.findall(sentence) for sentence in sentences]
         every = list(chain.from_iterable(pieces))
         new = list(set(every) - self.known.keys())
-        for group in groups(new):
+        for group in in_windows(new, len, TOGETHER):
             encodings = self.backend.encode_batch_fast(group, add_special_tokens=False)
             self.known.update(zip(group, (encoding.ids for encoding in encodings), strict=True))
         ids = list(map(self.known.__getitem__, every))
@@ -152,7 +152,8 @@ def _encode_whole(
     """The tokens of whole documents; a token belongs to the sentence in which it begins."""
     ids: list[int] = []
     lengths: list[int] = []
-    for group in groups(zip(texts, sentences, strict=True), size=lambda pair: len(pair[0])):
+    pairs = zip(texts, sentences, strict=True)
+    for group in in_windows(pairs, lambda pair: len(pair[0]), TOGETHER):
         encodings = backend.encode_batch([text for text, _ in group], add_special_tokens=False)
         for encoding, (_, parts) in zip(encodings, group, strict=True):
             begins = [begin for begin, _ in encoding.offsets]
@@ -171,23 +172,6 @@ def _sentences(text: str) -> Iterator[str]:
             yield text[start:cut]
             start = cut
         yield text[start:end]
-
-
-def groups(
-    items: Iterable[Item],
-    size: Callable[[Item], int] = len,  # type: ignore[assignment]
-) -> Iterator[list[Item]]:
-    """Neighbours of about TOGETHER characters: the library needs much memory for each."""
-    group: list[Item] = []
-    characters = 0
-    for item in items:
-        group.append(item)
-        characters += size(item)
-        if characters >= TOGETHER:
-            yield group
-            group, characters = [], 0
-    if group:
-        yield group
 
 
 def _share(text: str) -> float:

@@ -126,7 +126,7 @@ class Tokenizer:
     def save(self, path: str | Path) -> None:
         """Write the directory that `load` and `transformers.AutoTokenizer` open."""
         folder = Path(path)
-        with storage_errors(folder, "Nothing was changed there; free some space or name another."):
+        with storage_errors(folder, "Free some space or name another place, and save it again."):
             folder.mkdir(parents=True, exist_ok=True)
             write_json(folder / "tokenizer_config.json", self.config)
             with atomic_file(folder / "tokenizer.json") as file:

@@ -110,9 +110,10 @@ def _score(scores: Tensor, bias: Tensor | None, targets: Tensor, words: int, wan
     wide = scores.to(torch.promote_types(scores.dtype, torch.float32))
     if bias is not None:
         wide += bias
-    right = (wide.argmax(-1) == targets).sum()
+    wanted = wide.gather(-1, targets[:, None])  # (R, 1)
+    right = (wanted >= wide.amax(-1, keepdim=True)).sum()  # no word has a higher score
     total = wide.logsumexp(-1, keepdim=True)  # (R, 1)
-    loss = (total - wide.gather(-1, targets[:, None])).sum()
+    loss = (total - wanted).sum()
     if not wants:
         return loss, right, None
     shares = wide.sub_(total).exp_()

@@ -36,6 +36,8 @@ def _row(  # type: ignore[no-untyped-def]
     row = tl.program_id(0).to(tl.int64)
     scores += row * stride
     target = tl.load(targets + row)
+    # Here: behind the reductions below, other warps already write gradients over the scores.
+    wanted = tl.load(scores + target).to(tl.float32)
     peak, total = -float("inf"), 0.0
     for begin in range(0, words, block):
         word = begin + tl.arange(0, block)
@@ -45,7 +47,6 @@ def _row(  # type: ignore[no-untyped-def]
         higher = tl.maximum(peak, tl.max(x, 0))
         total = total * tl.exp(peak - higher) + tl.sum(tl.exp(x - higher), 0)
         peak = higher
-    wanted = tl.load(scores + target).to(tl.float32)
     if biased:
         wanted += tl.load(bias + target)
     whole = peak + tl.log(total)

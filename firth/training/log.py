@@ -38,7 +38,7 @@ class Log:
         """`speed` says what so many tokens in so many seconds mean: MFU and the like."""
         self.path, self.every, self.listener, self.speed = path, every, listener, speed
         self._since: list[dict[str, float]] = []
-        self._last, self._tokens, self._seconds = 0.0, 0, 0.0
+        self._last, self._tokens, self._seconds = 0.0, -1, 0.0  # -1: the next line has no pace
 
     def resume(self, step: int) -> None:
         """Forget what was written after a step: it will be done again."""
@@ -61,11 +61,10 @@ class Log:
         names = dict.fromkeys(name for terms in self._since for name in terms)
         mean = {name: fmean(t[name] for t in self._since if name in t) for name in names}
         tokens, seconds = state.tokens - self._tokens, state.seconds - self._seconds
-        known = seconds > 0 and self._tokens >= 0  # not right after a resume
-        pace = {"tokens_per_second": tokens / seconds, **self.speed(tokens, seconds)}
         figures = {"step": state.step, **mean, "rate": rate, "norm": norm, "tokens": state.tokens}
         figures |= {"seconds": state.seconds, "epoch": state.position.epoch}
-        figures |= pace if known else {}
+        if seconds > 0 and self._tokens >= 0:
+            figures |= {"tokens_per_second": tokens / seconds, **self.speed(tokens, seconds)}
         figures["progress"] = progress
         self._last, self._since = now, []
         self._tokens, self._seconds = state.tokens, state.seconds

@@ -40,9 +40,9 @@ RETURNS = 3  # times a run may go back
 SLOWER = 0.5  # what the rate is multiplied with then
 OFTEN = 300.0  # seconds between two checkpoints
 STATE = "optimizer."  # before the names of the optimizer's tensors
-MEMORY = (  # what torch, oneDNN, C++ and the system say when there is none left
+MEMORY = (  # what torch, oneDNN, CUDA, C++ and the system say when there is none left
     *("not enough memory", "can't allocate memory", "could not create a primitive"),
-    *("bad_alloc", "Cannot allocate memory"),
+    *("bad_alloc", "Cannot allocate memory", "out of memory", "CUBLAS_STATUS_ALLOC_FAILED"),
 )
 EARLIEST = 100  # step at which a plateau may be named
 LOWER = 0.003  # nats by which a validation's loss must fall to be lower
@@ -223,7 +223,8 @@ class Loop:
                 (term.weight / counts[name] * term.sum for name, term in terms.items()),
                 start=torch.zeros((), device=self.device),
             )
-            loss.backward()
+            if loss.requires_grad:  # not where a text is replayed while only a head learns
+                loss.backward()
             for name, term in terms.items():
                 sums[name] = sums.get(name, 0) + term.sum.detach()
                 rights[name] = rights.get(name, 0) + term.right
@@ -382,7 +383,7 @@ class Loop:
 
     @contextmanager
     def _signals(self) -> Iterator[None]:
-        """Ctrl-C and SIGTERM let the step end, then stop the run; a second Ctrl-C does at once."""
+        """Ctrl-C and SIGTERM let the step end, then stop the run; a second of either, at once."""
 
         def asked(number: int, frame: Any) -> None:
             if self.signal is not None:
@@ -408,7 +409,7 @@ class Loop:
 
 
 def _is_memory(error: BaseException) -> bool:
-    """Whether an error says that memory is exhausted; on the CPU torch has no type for it."""
+    """Whether an error says that memory is exhausted; torch has a type for some of them only."""
     if isinstance(error, torch.OutOfMemoryError | MemoryError):
         return True
-    return any(words in str(error) for words in MEMORY)  # of torch and of oneDNN
+    return any(words in str(error) for words in MEMORY)

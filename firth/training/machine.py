@@ -13,6 +13,7 @@ import torch
 
 from firth.errors import Misuse
 from firth.models.transformer import Transformer
+from firth.training.schedule import Stages
 from firth.training.settings import Settings
 
 LONG_STEPS, LONG_MINUTES = 1000, 2.0  # of a run in which half a minute of compiling pays
@@ -47,7 +48,8 @@ def suited(settings: Kind, device: str) -> Kind:
         faster = device == "cuda" or amx()
         settings = replace(settings, precision="bf16" if faster else "fp32")
     if settings.compile == "auto":
-        long = settings.steps >= LONG_STEPS or settings.tokens or settings.minutes >= LONG_MINUTES
+        steps = settings.steps or settings.tokens // Stages.parse(settings.batch).largest
+        long = steps >= LONG_STEPS or settings.minutes >= LONG_MINUTES
         settings = replace(settings, compile="true" if device == "cuda" and long else "false")
     if settings.record == "auto":
         settings = replace(settings, record="true" if device == "cuda" else "false")

@@ -54,6 +54,8 @@ class OptimizerConfig:
         for name in ("beta1", "beta2", "muon_momentum"):
             if not 0 <= getattr(self, name) < 1:
                 raise Misuse(f"{name} is a number from 0 to below 1, not {getattr(self, name)}.")
+        if not 0 < self.layer_decay <= 1:
+            raise Misuse(f"layer_decay is a number above 0, up to 1, not {self.layer_decay}.")
 
 
 class Optimizer:
@@ -96,7 +98,7 @@ class Optimizer:
         A norm that is not finite leaves no gradient of use: skip the step and call `zero`.
         """
         gradients = [p.grad for p in self._parameters if p.grad is not None]
-        norm = nn.utils.get_total_norm(gradients)
+        norm = nn.utils.get_total_norm(gradients).to(self._parameters[0].device)  # also of none
         if self.config.clip:
             nn.utils.clip_grads_with_norm_(self._parameters, self.config.clip, norm)
         return norm

@@ -6,10 +6,9 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
-from difflib import get_close_matches
 from typing import Any, Self
 
-from firth.errors import Misuse
+from firth.errors import Misuse, meant
 from firth.training.optim import OptimizerConfig
 from firth.training.schedule import SCHEDULES, Stages
 
@@ -119,9 +118,7 @@ class TuningSettings(Settings):
 
 def unknown(name: str, known: list[str]) -> Misuse:
     """The sentence for a name that nothing has."""
-    near = get_close_matches(name, known, n=1)
-    hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}."
-    return Misuse(f"There is nothing called {name!r} to set; {hint}")
+    return Misuse(f"There is nothing called {name!r} to set; {meant(name, known)}")
 
 
 def _typed(values: Mapping[str, Any], kinds: Mapping[str, str]) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from firth.model import load
 from firth.prediction import predict
 from firth.tasks.reading.files import read_translated
 from firth.tasks.table import task_named
-from firth.tasks.work import opened
+from firth.tasks.work import thawed
 from firth.text.tokenizer import Tokenizer
 
 from .conftest import save
@@ -159,5 +159,5 @@ def test_a_thawed_network_changes_from_the_top(models: dict[str, Path], tmp_path
     assert changed[1] == set()
     assert {name.split(".")[2] for name in changed[16] if "blocks" in name} == {"0", "1"}
     assert "tokens.weight" in changed[16]
-    assert [opened(step / 16, 0, 3) for step in (0, 3, 6, 8)] == [0, 1, 2, 3]
-    assert opened(0.01, epoch=2, groups=3) == 2
+    assert [thawed(step / 16, 0, 3) for step in (0, 3, 6, 8)] == [0, 1, 2, 3]
+    assert thawed(0.01, epoch=2, there=3) == 2

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -11,10 +13,11 @@ from firth.errors import InputError, MismatchError
 from firth.finetuning import finetune
 from firth.model import Model, load
 from firth.models.masks import Mask
+from firth.objectives.examples import VOCABULARY, packed
 from firth.runs import read_metrics
 from firth.tasks.frame import Frame
 from firth.tasks.heads import drop_language_head, with_head
-from firth.tasks.replay import Replay
+from firth.tasks.replay import Replay, ask
 from firth.tasks.task import Facts
 
 from .toys import TINY, coloured
@@ -37,6 +40,36 @@ def test_what_is_asked(architecture: str, models: dict[str, Path], stories: Path
     again, other = text.batch(3), text.batch(4)
     assert again.inputs.tokens.tolist() == batch.inputs.tokens.tolist()
     assert other.inputs.tokens.tolist() != batch.inputs.tokens.tolist()
+
+
+def test_denoising_reads_plain_passages(models: dict[str, Path], stories: Path) -> None:
+    model = load(models["encoder-decoder"])
+    vocabulary = model.tokenizer_needed().vocabulary
+    batch = replay(model, stories / "dev.txt").batch(3)
+    first = vocabulary.id("cls")
+    assert first not in batch.inputs.tokens
+    ends = [int(tokens[-1]) for tokens in np.split(batch.inputs.tokens, batch.inputs.starts[1:-1])]
+    assert set(ends) == {vocabulary.id("sep")}
+    assert int((batch.inputs.tokens == ends[0]).sum()) == len(ends)  # one for each, none hidden
+
+
+def test_who_has_no_sentinels_learned_with_masks() -> None:
+    plain = replace(VOCABULARY, sentinels=VOCABULARY.sentinels[:0])
+    batch = ask(packed("the dog barked . a fox jump ##s over it ."), "denoising", plain)
+    assert plain.id("mask") in batch.inputs.tokens
+
+
+@pytest.mark.parametrize("strategy", ["freeze:2", "gradual"])
+def test_a_text_is_replayed_while_only_a_head_learns(
+    strategy: str, models: dict[str, Path], stories: Path, tmp_path: Path
+) -> None:
+    train, dev = coloured(tmp_path, counts=(64, 8))
+    files = {"train": train, "dev": dev, "out": tmp_path / "run", "replay": stories / "dev.txt"}
+    changes = TINY | {"batch": 4, "epochs": 1, "replay": 1}
+    tuned = finetune(
+        models["encoder"], task="classify", strategy=strategy, changes=changes, **files
+    )
+    assert tuned.steps == 32
 
 
 def test_no_word_of_the_text_is_lost(models: dict[str, Path], stories: Path) -> None:

@@ -18,6 +18,7 @@ from firth.finetuning import Tuned
 from firth.model import load
 from firth.tasks.material import gather
 from firth.tasks.table import task_named
+from firth.training.loop import Interrupted
 
 from .toys import TINY, coloured, table
 
@@ -113,6 +114,21 @@ def test_strategies(options: dict[str, Any], tmp_path: Path) -> None:
     assert values[2] == {"name": "bitfit", "why": swept.trials[2].why}
     assert sum("no dev file" in note for note in said) == 1  # of the data, not of each run
     assert heard == {"full", "lora-rank=2"}
+
+
+def test_who_interrupts_one_run_wants_no_other(
+    options: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun: list[Path] = []
+
+    def stopped(*, out: Path, **options: Any) -> None:
+        begun.append(out)
+        raise Interrupted("as asked")
+
+    monkeypatch.setattr(sweep, "finetune", stopped)
+    with pytest.raises(Interrupted):
+        sweep.strategies(["full", "lora"], tmp_path / "out", **options)
+    assert len(begun) == 1
 
 
 def test_all_strategies(options: dict[str, Any], tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import torch
 import transformers
 
 from firth import FirthError, InputError, MismatchError, Misuse, Model, load
+from firth.adapt.adapted import apply
 from firth.inference import embed as module
 from firth.inference.embed import Vectors, embed, embed_chunks, encode_texts, start
 from firth.inference.embedder import Embedder
@@ -121,6 +122,23 @@ def test_one_at_a_time_is_as_in_batches(make_model: MakeModel, kind: str) -> Non
     for batch in (1, 30, 100_000):
         together = embed(model.embedder(batch=batch), TEXTS)
         np.testing.assert_allclose(together, alone, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_learned_prompt_is_read_first(make_model: MakeModel, kind: str) -> None:
+    model = make_model(**KINDS[kind])
+    before = vectors_of(model.embedder(pooling="mean"), TEXTS[:1]).values
+    apply(model.network, "prompt:length=3")
+    embedder = model.embedder(pooling="mean")
+    ids = torch.tensor(model.tokenizer_needed().backend.encode(TEXTS[0]).ids)
+    network = model.network.eval()
+    both_ways = network.encoder is not None
+    mask = Mask([len(ids)]) if both_ways else Mask.causal([len(ids)])
+    with torch.no_grad():
+        stream = (network.encode if both_ways else network)(ids, mask)[: len(ids)]
+    found = vectors_of(embedder, TEXTS[:1]).values
+    torch.testing.assert_close(torch.tensor(found[0]), stream.mean(0), rtol=1e-4, atol=1e-5)
+    assert abs(found - before).max() > 1e-3
 
 
 def test_texts_pass_through_memory_in_chunks(

@@ -39,6 +39,11 @@ def test_it_is_torchs_loss_and_gradient(
         torch.testing.assert_close(mine, other)
 
 
+def test_a_word_is_right_where_none_has_a_higher_score() -> None:
+    _, right = cross_entropy(torch.eye(1), torch.ones(3, 1), None, torch.tensor([2]))
+    assert int(right) == 1
+
+
 def test_in_half_precision_it_is_close_and_gives_gradients_in_full() -> None:
     generator = torch.Generator().manual_seed(1)
     hidden = torch.randn(64, 32, generator=generator, requires_grad=True)

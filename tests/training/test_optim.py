@@ -388,3 +388,9 @@ def test_a_network_learns_the_same_each_time(kind: str) -> None:
 def test_unknown_optimizers_are_named_with_the_known() -> None:
     with pytest.raises(Misuse, match=r"^There is no optimizer 'sgd': choose one of adamw, muon\.$"):
         OptimizerConfig(kind="sgd")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("decay", [-0.5, 0.0, 1.5])
+def test_no_block_learns_backwards(decay: float) -> None:
+    with pytest.raises(Misuse, match="layer_decay is a number above 0, up to 1, not"):
+        OptimizerConfig(layer_decay=decay)

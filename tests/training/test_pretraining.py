@@ -298,11 +298,14 @@ def test_compiled_and_recomputed_runs_learn_the_same(
 
 
 def test_the_metrics_are_lines_of_json(shards: Path, tmp_path: Path) -> None:
-    train(shards, tmp_path, "decoder-tiny", 4, changes={"log_every": 2})
+    train(shards, tmp_path, "decoder-tiny", 8, changes={"log_every": 2})
     lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
-    steps = [line["step"] for line in lines if line["kind"] == "step"]
-    assert steps == [2, 4]
-    assert {"loss", "rate", "norm", "tokens", "tokens_per_second", "mfu", "memory"} <= set(lines[0])
+    steps = {line["step"]: line for line in lines if line["kind"] == "step"}
+    assert list(steps) == [2, 4, 6, 8]
+    pace = {"tokens_per_second", "mfu", "memory"}
+    assert {"loss", "rate", "norm", "tokens"} | pace <= set(steps[4])
+    assert not pace & set(steps[2])  # the first step took as long as a compiler does
+    assert not pace & set(steps[6])  # behind a validation
 
 
 def test_a_validation_is_announced(shards: Path, tmp_path: Path) -> None:

@@ -66,7 +66,6 @@ def read_labelled(
     path: str | Path,
     *,
     numbers: bool = False,
-    many: bool | None = None,
     pair: bool | None = None,
     text: str | tuple[str, str] | None = None,
     label: str | None = None,
@@ -76,19 +75,17 @@ def read_labelled(
 ) -> list[Labelled]:
     """Texts or pairs of texts with their labels.
 
-    `numbers`: labels are scores. `many`: a text has several labels or none, in a list or with
-    `|` between them (or commas, in a file without any `|`); by default it has if the first row
-    holds a list. `pair`: by default, whatever the columns' names say.
+    `numbers`: labels are scores. Where the first row has a list of labels, a text has several or
+    none. `pair`: by default, whatever the columns' names say.
 
     >>> import tempfile; path = Path(tempfile.mkdtemp(), "pairs.tsv")
     >>> _ = path.write_text("premise\\thypothesis\\tlabel\\nIt snows.\\tIt is cold.\\tyes\\n")
     >>> read_labelled(path)
     [Labelled(text='It snows.', second='It is cold.', label='yes', line=2)]
     """
-    if numbers and many:
-        raise Misuse("A text has one score or several labels, not both.")
     examples: list[Labelled] = []
     texts: Names = ()
+    many: bool | None = None
     for line, row in table_rows(find_source(path, format)):
         where = place(path, line)
         if not texts:
@@ -103,7 +100,7 @@ def read_labelled(
             raise InputError(f"{where}: '{labels}' is empty; fill it in or remove the row.")
         examples.append(replace(_texts(row, texts, line, where, on_empty), label=found))
     refuse_nothing(path, examples, on_empty)
-    return _separated(examples) if many else examples
+    return examples
 
 
 def each_text(
@@ -154,14 +151,12 @@ def _text_columns(
 
 
 def _label(value: Any, column: str | None, where: str, numbers: bool, many: bool) -> Label | None:
-    """A label as the task wants it; one text for several labels is divided later."""
+    """A label as the task wants it."""
     if value is None or column is None:
         return None
     if numbers:
         return _number(value, where, column)
-    if many and isinstance(value, str):
-        if not value.strip().startswith("["):
-            return value
+    if many and isinstance(value, str) and value.strip().startswith("["):
         value = json_list(value, where, column)
     if many and isinstance(value, list):
         return tuple(dict.fromkeys(label_list(value, where, column)))
@@ -171,7 +166,9 @@ def _label(value: Any, column: str | None, where: str, numbers: bool, many: bool
             "list, or every row one label."
         )
     found = label_text(value, where, column)
-    return (found,) if many and found is not None else found
+    if many:
+        return () if found is None else (found,)
+    return found
 
 
 def _number(value: Any, where: str, column: str) -> float | None:
@@ -188,19 +185,6 @@ def _number(value: Any, where: str, column: str) -> float | None:
     except ValueError as error:
         raise InputError(f"{where}: '{column}' is {value!r:.40}, not a finite number.") from error
     return number
-
-
-def _separated(examples: list[Labelled]) -> list[Labelled]:
-    """Labels that stand in one text, divided: at `|`, or at commas if no text has a `|`."""
-    bars = any(isinstance(example.label, str) and "|" in example.label for example in examples)
-
-    def divided(label: Label | None) -> Label | None:
-        if not isinstance(label, str):
-            return label
-        parts = (part.strip() for part in label.split("|" if bars else ","))
-        return tuple(dict.fromkeys(part for part in parts if part))
-
-    return [replace(example, label=divided(example.label)) for example in examples]
 
 
 # ---- choices ------------------------------------------------------------------------------------
