@@ -34,11 +34,15 @@ def attention_patterns(path: Path, words: Sequence[str], patterns: Mapping[str, 
 
 
 def loss_curve(
-    path: Path, runs: Mapping[str, Sequence[Mapping[str, Any]]], guess: float = 0.0
+    path: Path,
+    runs: Mapping[str, Sequence[Mapping[str, Any]]],
+    guess: float = 0.0,
+    of: str = "loss",
 ) -> None:
     """Draw how the loss of runs fell, from their metrics: learned text faint, unseen text strong.
 
-    `guess` draws the line of guessing tokens by their frequency alone.
+    `guess` draws the line of guessing tokens by their frequency alone; `of` names one loss where
+    a run has several.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -48,20 +52,22 @@ def loss_curve(
     axes = figure.add_subplot()
     for number, (name, lines) in enumerate(runs.items()):
         colour = f"C{number}"
-        learned, unseen = (_points(lines, kind) for kind in ("step", "validation"))
+        learned, unseen = (_points(lines, kind, of) for kind in ("step", "validation"))
         axes.plot(*learned, color=colour, alpha=0.35, label=f"{name}: text it learns from")
         axes.plot(*unseen, "o-", color=colour, markersize=4, label=f"{name}: text it never saw")
     if guess:
         axes.axhline(guess, color="grey", linestyle=":", label="guessing by frequency")
     axes.set_xlabel("million tokens")
-    axes.set_ylabel("loss")
+    axes.set_ylabel("loss" if of == "loss" else f"loss ({of})")
     axes.legend(fontsize=8, frameon=False)
     axes.spines[["top", "right"]].set_visible(False)
     with atomic_file(path) as file:
         FigureCanvasAgg(figure).print_png(file)  # type: ignore[no-untyped-call]
 
 
-def _points(lines: Sequence[Mapping[str, Any]], kind: str) -> tuple[list[float], list[float]]:
+def _points(
+    lines: Sequence[Mapping[str, Any]], kind: str, of: str
+) -> tuple[list[float], list[float]]:
     """Million tokens and losses of one kind of line."""
-    chosen = [line for line in lines if line["kind"] == kind]
-    return [line["tokens"] / 1e6 for line in chosen], [line["loss"] for line in chosen]
+    chosen = [line for line in lines if line["kind"] == kind and of in line]
+    return [line["tokens"] / 1e6 for line in chosen], [line[of] for line in chosen]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import shutil
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from firth.models.formats.directory import nameable_heads
 from firth.models.formats.hub import resolve
 from firth.models.initial import initialise
 from firth.models.transformer import Transformer
-from firth.objectives.table import OBJECTIVES
+from firth.objectives.table import OBJECTIVES, fills
 from firth.runs import (
     LOCK,
     METRICS,
@@ -41,20 +41,21 @@ from firth.text.batches import Sampler
 from firth.text.shards import Shards
 from firth.text.tokenizer import Tokenizer
 from firth.training.distillation import student_of
+from firth.training.flight import RIGHT
 from firth.training.job import Job, Origin, plan_job, relative
 from firth.training.log import Figures, Listener, Log, tensorboard
 from firth.training.loop import Hooks, Loop
 from firth.training.losses import Trainee, heads_for, mean_losses
 from firth.training.machine import autocast, best_device, memory_used, prepare_network
 from firth.training.material import (
-    check_objective,
+    first_batch,
     frequencies,
     options_at,
     planner,
     validation_batches,
 )
 from firth.training.optim import Optimizer
-from firth.training.plateau import entropy
+from firth.training.plateau import guess
 from firth.training.schedule import Stages
 
 SAMPLES = 3  # texts that are shown at each validation
@@ -124,7 +125,7 @@ def pretrain(
         preset, objective, tokenizer, budget, seed, changes or {}, origin, teacher, on.type
     )
     begun = check_place(out, _lineage(job, shards), resume)
-    check_objective(job, Sampler(shards, seed), tokenizer)
+    first_batch(job, Sampler(shards, seed), tokenizer)  # what cannot be is said at once
     trainee = build(job, tokenizer, first)
     model = Model(trainee.network, tokenizer, out, objective=job.objective)
     notes: list[str] = []
@@ -181,8 +182,8 @@ def _train(
     hooks = _hooks(job, trainee, tokenizer, shards, model, hooks or Hooks())
     hooks = replace(hooks, validate=announced(hooks.validate, listener))
     plan = planner(job, Sampler(shards, job.settings.seed), tokenizer)
-    guess = entropy(frequencies(shards, len(tokenizer)))
-    loop = Loop(trainee, optimizer, job.settings, plan, out, log, hooks, device=device, guess=guess)
+    known = guess(frequencies(shards, len(tokenizer)), _ordinary(job, shards, tokenizer))
+    loop = Loop(trainee, optimizer, job.settings, plan, out, log, hooks, device=device, guess=known)
     if resume:
         loop.resume()
     loop.fit()
@@ -374,9 +375,8 @@ def _finish(job: Job, model: Model, loop: Loop, out: Path, begun: dict[str, Any]
         shutil.rmtree(out / "best", ignore_errors=True)  # the last is the best
     elif (out / "best").exists():
         loop.log.note(
-            f"The validation loss was {-state.best:.3f} before and is {last['loss']:.3f} now: the "
-            f"text begins to be known by heart. The better model is in {out / 'best'}; a shorter "
-            "run, more text or --set model.dropout=0.1 may help."
+            f"The validation loss was {-state.best:.3f} before and is {last['loss']:.3f} now, "
+            + RISEN[state.position.epoch > 0].format(out / "best")
         )
     trained = Trained(
         path=out,
@@ -389,14 +389,40 @@ def _finish(job: Job, model: Model, loop: Loop, out: Path, begun: dict[str, Any]
         family=family,
     )
     done = begun | {"finished": True, "results": trained.values() | {"validation": last}}
-    loss_curve(out / "loss.png", {job.preset: metrics}, guess=loop.guess)
-    write_card(out, done, USES[job.config.architecture])
+    known = loop.guess.loss if loop.guess is not None else 0.0
+    loss_curve(out / "loss.png", {job.preset: metrics}, guess=known, of=_language_loss(metrics))
+    write_card(out, done, _use(job))
     write_json(out / RUN, done)
     return trained
 
 
-USES = {
-    "encoder": 'model.fill("The dog [MASK] loudly.")',
-    "decoder": 'model.generate("Once upon a time")',
-    "encoder-decoder": 'model.generate("Once upon a <extra_id_0> there was a dog.")',
+RISEN = {  # by whether the run saw a text twice
+    True: "so the text begins to be known by heart. The better model is in {}; a shorter run, more "
+    "text or --set model.dropout=0.1 may help.",
+    False: "though no text was seen twice: it may be chance. The better model is in {}.",
 }
+USES = {  # by how an objective teaches to fill blanks
+    "masks": 'model.fill("The dog [MASK] loudly.")',
+    "whole": 'model.fill("The dog [MASK] loudly.")',
+    "spans": 'model.generate("Once upon a <extra_id_0> there was a dog.")',
+    "": 'model.embed(["The dog barked loudly."])',
+}
+
+
+def _use(job: Job) -> str:
+    """A line that uses a model for what it learned."""
+    writes = job.config.architecture == "decoder"
+    return 'model.generate("Once upon a time")' if writes else USES[fills(job.objective)]
+
+
+def _language_loss(metrics: Sequence[Mapping[str, Any]]) -> str:
+    """The name of the loss that a guess by frequency is compared with, the first of all terms."""
+    terms = (name for line in metrics for name in line if f"{name}{RIGHT}" in line)
+    return next(terms, "loss")
+
+
+def _ordinary(job: Job, shards: Shards, tokenizer: Tokenizer) -> float:
+    """Of the tokens that an objective asks for, the share that stand for text."""
+    batch = first_batch(job, Sampler(shards, job.settings.seed), tokenizer)
+    targets = next(iter(batch.predictions.values())).targets
+    return 1.0 - float(tokenizer.vocabulary.special[targets].mean()) if len(targets) else 1.0

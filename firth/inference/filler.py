@@ -129,7 +129,7 @@ def make_filler(
     if "language" not in network.heads:
         raise MismatchError(
             "This model has no language head: it makes vectors or labels, but predicts no tokens. "
-            "One that was pre-trained here, or saved with its head, fills blanks."
+            "One that learned to fill in what is hidden, and was saved with its head, fills blanks."
         )
     has_mask, has_sentinels = "mask" in tokenizer.special_ids, bool(tokenizer.sentinel_ids)
     if architecture == "encoder-decoder" and network.config.reader is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -33,6 +33,7 @@ class Objective:
     start: tuple[str, ...] = ()  # the role of the token a decoder behind an encoder begins with
     fills: str = ""  # how it teaches to fill blanks: `masks`, `spans` or `whole`
     share: Callable[..., float] = lambda **_: 1.0  # of all tokens, how many are predicted
+    weights: dict[str, float] = field(default_factory=dict)  # of its losses, if not all count alike
     draw: Callable[..., tuple[Any, Position]]
     build: Callable[..., Batch]
 
@@ -209,6 +210,7 @@ OBJECTIVES = {
         architectures=(ENCODER,),
         predicts=("replaced",),
         share=_hidden,
+        weights={"replaced": 50.0},
         draw=_take,
         build=_on(_framed, hidden_for_generator),
     ),

@@ -14,7 +14,7 @@ from firth.models.presets import PRESETS, Preset, preset
 from firth.models.presets.trio import TRIO
 from firth.objectives.table import OBJECTIVES, Objective
 from firth.text.tokenizer import Tokenizer
-from firth.training.losses import heads_for
+from firth.training.losses import TAUGHT, heads_for
 from firth.training.machine import suited
 from firth.training.recipes import RECIPES, settings_for
 from firth.training.schedule import Stages
@@ -104,7 +104,7 @@ def plan_job(
         config=config,
         settings=settings,
         options=options,
-        weights=recipe.weights,
+        weights=TAUGHT if teacher is not None else row.weights,
         source=str(source.path.resolve()) if source else None,
         teacher=str(Path(teacher).resolve()) if teacher else None,
     )

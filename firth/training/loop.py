@@ -11,7 +11,7 @@ import math
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -30,7 +30,7 @@ from firth.training.log import Log
 from firth.training.losses import Term, Trainee
 from firth.training.machine import autocast
 from firth.training.optim import Optimizer
-from firth.training.plateau import is_stuck
+from firth.training.plateau import Guess, is_stuck
 from firth.training.schedule import multiplier
 from firth.training.settings import Settings
 from firth.training.state import Planned, State
@@ -44,7 +44,13 @@ MEMORY = (  # what torch, oneDNN, CUDA, C++ and the system say when there is non
     *("not enough memory", "can't allocate memory", "could not create a primitive"),
     *("bad_alloc", "Cannot allocate memory", "out of memory", "CUBLAS_STATUS_ALLOC_FAILED"),
 )
+MOST_VALIDATING = 0.2  # of the time so far, where a budget is one of minutes
 EARLIEST = 100  # step at which a plateau may be named
+OFF_A_PLATEAU = {  # by whether a network is post-norm
+    True: "--set model.norm_place=pre, a smaller rate or a longer warm-up may leave such a "
+    "plateau; post-norm networks often do not.",
+    False: "A smaller rate, a longer warm-up or a longer run may leave such a plateau.",
+}
 LOWER = 0.003  # nats by which a validation's loss must fall to be lower
 BUCKETS = 50  # parts of a run whose mean losses are remembered
 
@@ -84,9 +90,9 @@ class Loop:
         hooks: Hooks,
         *,
         device: torch.device,
-        guess: float = 0.0,
+        guess: Guess | None = None,
     ) -> None:
-        """`plan` gives the batches from a state on; `guess`: the loss of guessing by frequency."""
+        """`plan` gives the batches from a state on; `guess`: what one by frequency brings."""
         self.learner, self.optimizer, self.settings = learner, optimizer, settings
         self.plan, self.log, self.hooks = plan, log, hooks
         self.device, self.guess = device, guess
@@ -97,6 +103,7 @@ class Loop:
         self.ahead = device.type == "cuda"  # begin a step before the last one's figures are here
         self._flight: Flight | None = None
         self._warm = False  # this process has done a step
+        self._validating = 0.0  # seconds of this process
         self._kept = -1  # the step of the newest checkpoint
         self._began = self._checkpointed = time.monotonic()
 
@@ -190,7 +197,7 @@ class Loop:
         self.state.skipped = 0
         losses = flight.sums.losses(values)
         if not flight.aside and flight.sums.weights:
-            self._remember(losses[next(iter(flight.sums.weights))], flight.progress)
+            self._remember(losses, next(iter(flight.sums.weights)), flight.progress)
         self.log.step(flight.state, flight.progress, losses, flight.rate, norm)
         return True
 
@@ -227,7 +234,8 @@ class Loop:
                 loss.backward()
             for name, term in terms.items():
                 sums[name] = sums.get(name, 0) + term.sum.detach()
-                rights[name] = rights.get(name, 0) + term.right
+                if term.right is not None:
+                    rights[name] = rights.get(name, 0) + term.right
                 weights[name] = term.weight
             del terms, term, loss  # a GPU records nothing while a gradient could still be asked for
         hits = {f"{name}{RIGHT}": right for name, right in rights.items()}
@@ -274,22 +282,24 @@ class Loop:
         )
         return False
 
-    def _remember(self, loss: float, progress: float) -> None:
+    def _remember(self, losses: Mapping[str, float], name: str, progress: float) -> None:
         """Keep the mean loss of each part of the run over tokens, and name a plateau."""
         state = self.state
-        state.part = (state.part[0] + loss, state.part[1] + 1)
+        state.part = (state.part[0] + losses[name], state.part[1] + 1)
         if int(progress * BUCKETS) <= len(state.history):
             return
         state.history.append(state.part[0] / state.part[1])
         state.part = (0.0, 0)
-        named = state.named or not self.guess or state.step < EARLIEST
-        if not named and is_stuck(state.history, self.guess, BUCKETS):
+        if state.named or self.guess is None or state.step < EARLIEST:
+            return
+        right = losses.get(f"{name}{RIGHT}", 0.0)
+        if is_stuck(state.history, right, self.guess, BUCKETS):
             state.named = True
+            post = self.learner.network.config.norm_place == "post"
             self.log.note(
-                f"The loss sits at {state.history[-1]:.2f}, near the {self.guess:.2f} of guessing "
-                "tokens by their frequency alone: this run may not be learning from context. "
-                "--set model.norm_place=pre, a smaller rate or a longer warm-up may leave such a "
-                "plateau; post-norm networks often do not."
+                f"The loss sits at {state.history[-1]:.2f}, near the {self.guess.loss:.2f} of "
+                "guessing tokens by their frequency alone: this run may not be learning from "
+                f"context. {OFF_A_PLATEAU[post]}"
             )
 
     # ---- after a step
@@ -299,6 +309,8 @@ class Loop:
         state, settings = self.state, self.settings
         progress = self.progress(state)
         due = int(progress / settings.validate_every + 1e-9) > state.validated or progress >= 1.0
+        if settings.minutes and progress < 1.0:  # such a budget is there to learn in
+            due = due and self._validating <= MOST_VALIDATING * self._seconds()
         every = settings.checkpoint_every
         by_steps = state.step % every == 0 if every else due
         late = time.monotonic() - self._checkpointed > OFTEN
@@ -319,7 +331,9 @@ class Loop:
         state = self.state
         state.validated = int(self.progress(state) / self.settings.validate_every + 1e-9)
         self.learner.eval()
+        begun = time.monotonic()
         figures = self.hooks.validate()
+        self._validating += time.monotonic() - begun
         self.learner.train()
         if not figures:
             return

@@ -29,6 +29,8 @@ from firth.training.cross_entropy import cross_entropy
 from firth.training.distillation import soft_targets
 from firth.training.label_losses import LABEL_LOSSES, Loss
 
+# What counts how much beside a teacher (Sanh et al. 2019, and their training code).
+TAUGHT = {"soft targets": 5.0, "masked": 2.0, "cosine": 1.0}
 SAMPLE = 50  # what is drawn: the generator's tokens
 SCORED = 1024  # tokens whose scores of all others are held at once
 AT_ONCE = 16_384  # tokens that a network reads at once where nothing is learned
@@ -40,7 +42,7 @@ class Term:
 
     sum: Tensor
     count: int
-    right: Tensor  # how many were predicted rightly
+    right: Tensor | None  # how many were predicted rightly, where that can be said
     weight: float = 1.0
 
 
@@ -188,7 +190,7 @@ class Trainee(nn.Module):
         weights = self.weights.get("soft targets", 1.0), self.weights.get("cosine", 1.0)
         return {
             "soft targets": Term(soft, len(mine), right, weights[0]),
-            "cosine": Term(near, len(mine), right, weights[1]),
+            "cosine": Term(near, len(mine), None, weights[1]),
         }
 
 
@@ -201,7 +203,8 @@ def mean_losses(trainee: Trainee, batches: Iterable[Batch]) -> dict[str, float]:
     for batch in batches:
         for name, term in trainee(batch).items():
             sums[name] = sums.get(name, 0.0) + float(term.sum)
-            rights[name] = rights.get(name, 0.0) + float(term.right)
+            if term.right is not None:
+                rights[name] = rights.get(name, 0.0) + float(term.right)
             counts[name] = counts.get(name, 0) + term.count
             weights[name] = term.weight
     losses = {name: total / counts[name] for name, total in sums.items()}

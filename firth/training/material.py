@@ -66,13 +66,13 @@ def _at(value: Any, progress: float) -> Any:
     return first + (last - first) * progress
 
 
-def check_objective(job: Job, sampler: Sampler, tokenizer: Tokenizer) -> None:
-    """Make one batch, so that what the vocabulary, the text or an option lacks is said at once."""
+def first_batch(job: Job, sampler: Sampler, tokenizer: Tokenizer) -> Batch:
+    """A small batch: what the vocabulary, the text or an option lacks is said at once."""
     row, length = OBJECTIVES[job.objective], Stages.parse(job.settings.length).sizes[0]
     try:
         options = options_at(job, 0.0)
         drawn, _ = row.draw(sampler, Position(), length=length, tokens=4 * length, **options)
-        row.build(sampler, drawn, tokenizer.vocabulary, length=length, **options)
+        return row.build(sampler, drawn, tokenizer.vocabulary, length=length, **options)
     except (TypeError, ValueError) as error:
         given = ", ".join(f"objective.{name}={value}" for name, value in job.options.items())
         raise Misuse(f"{job.objective!r} cannot be asked with {given} ({error}).") from error
@@ -89,8 +89,9 @@ def validation_batches(job: Job, shards: Shards, tokenizer: Tokenizer) -> list[B
     sampler, batches, position = Sampler(shards, VALIDATION_SEED), [], Position()
     tokens = min(settings.validate_tokens, max(shards.tokens, 4 * length))
     size = max(length, min(tokens, 8192))
-    for _ in range(0, tokens, size):
-        drawn, position = row.draw(sampler, position, length=length, tokens=size)
+    for begin in range(0, tokens, size):
+        some = max(length, min(size, tokens - begin))  # no text twice, if there is enough
+        drawn, position = row.draw(sampler, position, length=length, tokens=some)
         batches.append(row.build(sampler, drawn, tokenizer.vocabulary, length=length))
     return [batch for batch in batches if len(batch.output.tokens)]
 

@@ -33,7 +33,6 @@ class Recipe:
     floor: float = 0.0
     optimizer: OptimizerConfig
     options: dict[str, dict[str, Any]] = field(default_factory=dict)  # of an objective
-    weights: dict[str, float] = field(default_factory=dict)  # of the losses
 
 
 def _adam(rate: float, beta2: float, eps: float, decay: float, clip: float) -> OptimizerConfig:
@@ -80,14 +79,12 @@ RECIPES = {
         warmup=10_000,
         batch=256 * 512,
         optimizer=_adam(2e-4, 0.999, 1e-6, 0.01, 1.0),
-        weights={"replaced": 50.0},
     ),
     "deberta": Recipe(
         source="He et al. 2021 (v3), table 9",
         warmup=10_000,
         batch=8192 * 512,
         optimizer=_adam(6e-4, 0.98, 1e-6, 0.01, 1.0),
-        weights={"replaced": 50.0},
     ),
     "distilbert": Recipe(
         source="Sanh et al. 2019 and its training code",
@@ -95,7 +92,6 @@ RECIPES = {
         batch=4000 * 128,
         length="512",
         optimizer=_adam(5e-4, 0.98, 1e-6, 0.0, 5.0),
-        weights={"soft targets": 5.0, "masked": 2.0, "cosine": 1.0},
     ),
     "mobilebert": Recipe(
         source="Sun et al. 2020, 4.3; AdamW in place of LAMB",

@@ -312,7 +312,10 @@ def test_a_full_disk_costs_no_good_checkpoint(shards: Path, tmp_path: Path) -> N
         subprocess.run(["umount", disk], check=True)
 
 
-def test_a_plateau_is_named_while_it_runs(shards: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("place", "way"), [("pre", "A smaller rate"), ("post", "norm_place=pre")])
+def test_a_plateau_is_named_while_it_runs(
+    place: str, way: str, shards: Path, tmp_path: Path
+) -> None:
     """A rate of almost nothing learns token frequencies at best."""
     notes: list[str] = []
 
@@ -320,10 +323,11 @@ def test_a_plateau_is_named_while_it_runs(shards: Path, tmp_path: Path) -> None:
         if kind == "note":
             notes.append(figures["note"])
 
-    small(shards, tmp_path, steps=120, changes={"rate": 1e-6}, listener=listener)
+    changes = {"rate": 1e-6, "model.norm_place": place}
+    small(shards, tmp_path, steps=120, changes=changes, listener=listener)
     assert len(notes) == 1
     assert "guessing tokens by their frequency" in notes[0]
-    assert "model.norm_place=pre" in notes[0]
+    assert way in notes[0]
 
 
 def test_looking_at_a_steps_figures_one_step_later_changes_nothing(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +17,14 @@ import firth
 from firth.errors import MismatchError, Misuse
 from firth.models.masks import Mask
 from firth.models.transformer import Transformer
-from firth.pretraining import Trained, pretrain
+from firth.pretraining import Trained, plan_job, pretrain
 from firth.runs import read_metrics, read_run
+from firth.text.batches import Sampler
+from firth.text.shards import Shards
 from firth.text.tokenizer import Tokenizer
 from firth.training.loop import Hooks
+from firth.training.material import frequencies, planner, validation_batches
+from firth.training.state import State
 from tests.training.conftest import SMALL
 
 
@@ -128,6 +133,8 @@ def test_a_text_known_by_heart_is_named(shards: Path, tmp_path: Path) -> None:
     [note] = [line["note"] for line in read_metrics(tmp_path) if line["kind"] == "note"]
     assert losses[-1] > min(losses)
     assert f"{min(losses):.3f} before and is {losses[-1]:.3f} now" in note
+    again = any(line.get("epoch") for line in read_metrics(tmp_path))
+    assert ("known by heart" in note, "no text was seen twice" in note) == (again, not again)
     assert firth.load(tmp_path / "best").config == firth.load(tmp_path).config
 
 
@@ -164,15 +171,96 @@ def test_a_student_learns_from_its_teacher(shards: Path, tmp_path: Path) -> None
     assert trained.family == "distilbert"
     lines = [line for line in read_metrics(tmp_path / "student") if line["kind"] == "step"]
     assert {"soft targets", "cosine", "masked"} <= set(lines[-1])
+    assert "soft targets right" in lines[-1]
+    assert "cosine right" not in lines[-1]  # a direction is not right or wrong
+
+
+TAUGHT = {"soft targets": 5.0, "masked": 2.0, "cosine": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("preset", "objective", "teacher", "weights"),
+    [
+        ("distilbert-base", "masked", None, {}),
+        ("distilbert-base", "masked", "x", TAUGHT),
+        ("encoder-tiny", "masked", "x", TAUGHT),
+        ("encoder-tiny", "replaced", None, {"replaced": 50.0}),
+        ("electra-small", "masked", None, {}),
+    ],
+)
+def test_what_a_loss_counts_follows_from_what_is_learned(
+    preset: str, objective: str, teacher: str | None, weights: dict[str, float], shards: Path
+) -> None:
+    budget, tokenizer = {"steps": 9}, Tokenizer.load(shards)
+    job = plan_job(preset, objective, tokenizer, budget, 0, SMALL, None, teacher, "cpu")
+    assert job.weights == weights
+
+
+def test_no_text_is_validated_twice(shards: Path) -> None:
+    tokenizer, text = Tokenizer.load(shards), Shards(shards)
+    assert text.tokens > 8192  # that is more than one batch, and the last one is smaller
+    changes = SMALL | {"validate_tokens": 1 << 20, "length": "64"}
+    job = plan_job("decoder-tiny", None, tokenizer, {"steps": 9}, 0, changes, None, None, "cpu")
+    batches = validation_batches(job, text, tokenizer)
+    seen = np.concatenate([batch.inputs.tokens for batch in batches])
+    read = np.bincount(seen[~tokenizer.vocabulary.special[seen]], minlength=len(tokenizer))
+    assert (read <= frequencies(text, len(tokenizer))).all()
+    assert 0.95 < read.sum() / text.tokens <= 1
+
+
+@pytest.mark.parametrize(
+    ("preset", "objective", "use"),
+    [
+        ("encoder-tiny", "masked", "model.fill("),
+        ("encoder-tiny", "replaced", "model.embed("),
+        ("decoder-tiny", "hybrid", "model.generate("),
+        ("seq2seq-tiny", "span-corruption", "<extra_id_0>"),
+        ("seq2seq-tiny", "infilling", "model.fill("),
+    ],
+)
+def test_the_card_shows_a_use_that_works(
+    preset: str, objective: str, use: str, shards: Path, tmp_path: Path
+) -> None:
+    train(shards, tmp_path, preset, 2, objective=objective)
+    lines = (tmp_path / "README.md").read_text().splitlines()
+    [line] = [line for line in lines if line.startswith("model.")]
+    assert use in line
+    assert len(eval(line, {"model": firth.load(tmp_path)}))
+
+
+def test_a_guess_is_drawn_beside_the_loss_it_is_a_guess_of(
+    shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn: dict[str, float] = {}
+
+    def curve(path: Path, runs: Any, guess: float, of: str) -> None:
+        drawn[of] = guess
+
+    monkeypatch.setattr("firth.pretraining.loss_curve", curve)
+    train(shards, tmp_path / "a", "seq2seq-tiny", 2)
+    train(shards, tmp_path / "b", "decoder-tiny", 2, objective="hybrid")
+    assert set(drawn) == {"denoising", "masked"}  # the first of the hybrid's two, not their sum
+    assert 0.5 * drawn["masked"] < drawn["denoising"] < 0.9 * drawn["masked"]  # sentinels are known
+
+
+def test_minutes_are_there_to_learn_in(shards: Path, tmp_path: Path) -> None:
+    """A validation that takes a tenth of the run does not come behind every step."""
+
+    def slow() -> dict[str, float]:
+        time.sleep(0.3)
+        return {"loss": 1.0}
+
+    changes = SMALL | {"validate_every": 0.01, "model.layers": 2}
+    job = dict(preset="decoder-tiny", data=shards, out=tmp_path, minutes=0.05, changes=changes)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("firth.pretraining._hooks", lambda *given: replace(given[-1], validate=slow))
+        trained = pretrain(**job)
+    count = sum(line["kind"] == "validation" for line in read_metrics(tmp_path))
+    assert 1 < count <= 4
+    assert trained.steps > 10
 
 
 def test_lengths_batches_and_masks_change_during_a_run(shards: Path, tmp_path: Path) -> None:
-    from firth.pretraining import plan_job
-    from firth.text.batches import Sampler
-    from firth.text.shards import Shards
-    from firth.training.material import planner
-    from firth.training.state import State
-
     changes = {"length": "16:0.5,32", "batch": "128:0.5,256", "objective.rate": "0.4-0.1"}
     tokenizer = Tokenizer.load(shards)
     budget = {"steps": 10}
@@ -190,12 +278,6 @@ def test_lengths_batches_and_masks_change_during_a_run(shards: Path, tmp_path: P
 
 def test_a_plan_goes_on_from_any_step_as_if_it_had_never_stopped(shards: Path) -> None:
     """With a budget in tokens, how far a run has come depends on how large its batches were."""
-    from firth.pretraining import plan_job
-    from firth.text.batches import Sampler
-    from firth.text.shards import Shards
-    from firth.training.material import planner
-    from firth.training.state import State
-
     changes = {"length": "16:0.5,32", "batch": "256:0.2,1024", "objective.rate": "0.5-0.1"}
     tokenizer, total = Tokenizer.load(shards), 12_000
     budget = {"tokens": total}
