@@ -211,7 +211,7 @@ def set_to_work(
     notes = [*material.notes, *cautions.of_text(items, frame.source.tokenizer, frame.source.config)]
     begun = time.monotonic()
     if solves:
-        notes.append(solve_head(task, network, items, facts, weights))
+        notes.append(solve_head(task, network, items, facts, len(material.train), weights))
     elif kind in SOLVED:
         notes.append("This head has no optimum that can be solved for: it is learned step by step.")
     solving = time.monotonic() - begun
