@@ -346,7 +346,7 @@ def _finish(
     """The run becomes a model: weights, figures with intervals, curve, card."""
     metrics = read_metrics(out) if (out / METRICS).is_file() else []
     validations = [line for line in metrics if line["kind"] == "validation"]
-    guess = work.task.constant_loss(work.dev, work.facts)
+    guess = work.constant_loss()
     losses = [line["loss"] for line in validations if "loss" in line]
     learned = [*work.mishaps, *loop.stopped_early]
     if not work.solved:

@@ -171,17 +171,20 @@ def choose_strength(
         for part in range(FOLDS):
             own, other = fold == part, fold != part
             reading = solve(seen[other], right[other], facts, strength, weights)
-            lost += _loss(seen[own] @ reading.weight.T + reading.bias, right[own], facts)
+            lost += _loss(seen[own] @ reading.weight.T + reading.bias, right[own], facts, weights)
         return lost
 
     return min(STRENGTHS, key=loss)
 
 
-def _loss(scores: Floats, right: NDArray[Any], facts: Facts) -> float:
+def _loss(
+    scores: Floats, right: NDArray[Any], facts: Facts, weights: Mapping[int, float] | None
+) -> float:
     """What scores (M, K) lose, summed: a likelihood tells more of few examples than being right."""
     if facts.labelling == "number":
         return float(((scores[:, 0] - right) ** 2).sum())
     if facts.labelling == "many":
         return float((np.logaddexp(0, scores) - scores * right).sum())
     own = scores[np.arange(len(right)), right.astype(int)]
-    return float((np.logaddexp.reduce(scores, axis=1) - own).sum())
+    counts = 1.0 if weights is None else np.array([weights[int(id)] for id in right])
+    return float((counts * (np.logaddexp.reduce(scores, axis=1) - own)).sum())
