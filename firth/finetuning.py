@@ -65,6 +65,7 @@ class Tuned:
     job: TuningJob
     figures: dict[str, Figure]  # on the dev examples
     examples: tuple[int, int]  # of train and dev
+    variants: int  # of those of train, which were learned from as well
     trained: int  # parameters
     steps: int
     seconds: float
@@ -83,6 +84,7 @@ class Tuned:
             "strategy": self.job.strategy,
             "n": self.examples[1],
             "train": self.examples[0],
+            "variants": self.variants,
             "metrics": plain_figures(self.figures),
             "parameters": parameters,
             "trained": self.trained,
@@ -362,6 +364,7 @@ def _finish(
         work.facts = facts
         answers = work.answers()
     drop_language_head(work.network)
+    labelled = len(work.train) // copies(job.augment)
     reader = base.reader_tokenizer
     model = Model(work.network, base.tokenizer, out, task=facts, reader_tokenizer=reader)
     family = _save(model, work.adapted, out, base, new=job.decoder is not None)
@@ -370,7 +373,8 @@ def _finish(
         model=model,
         job=job,
         figures=work.task.figures(work.dev, answers, facts),
-        examples=(len(work.train), len(work.dev)),
+        examples=(labelled, len(work.dev)),
+        variants=len(work.train) - labelled,
         trained=sum(parameter.numel() for parameter in work.learned().values()),
         steps=loop.state.step,
         seconds=loop.state.seconds + work.solving,

@@ -198,6 +198,16 @@ def write_card(path: Path, values: dict[str, Any], example: str) -> None:
         file.write("\n".join(lines).encode())
 
 
+def learned_from(results: Mapping[str, Any]) -> str:
+    """How many examples a fine-tuned model learned from, in words.
+
+    >>> learned_from({"train": 1200, "variants": 0}), learned_from({"train": 60, "variants": 120})
+    ('1,200 examples', '60 examples and 120 variants of them')
+    """
+    variants = f" and {results['variants']:,} variants of them" if results["variants"] else ""
+    return f"{results['train']:,} examples{variants}"
+
+
 def write_tuned_card(path: Path, values: dict[str, Any]) -> None:
     """The same for a model that was fine-tuned."""
     job, results = values["job"], values["results"]
@@ -208,7 +218,7 @@ def write_tuned_card(path: Path, values: dict[str, Any]) -> None:
         "from": " and ".join(parent["path"] for parent in values["parents"].values()),
         "strategy": f"{job['strategy']}: {results['trained']:,} of {results['parameters']:,} "
         f"parameters trained ({results['share']:.2%})",
-        "examples": f"{results['train']:,} to learn from, {results['n']:,} to validate on",
+        "examples": f"{learned_from(results)} to learn from, {results['n']:,} to validate on",
         "data": ", ".join(file["path"] for file in values["data"].values()),
         "learned": f"{results['steps']:,} steps, {results['seconds']:.0f} seconds",
         "optimizer": f"{optimizer['kind']}, rate {optimizer['rate']:g}, {settings['schedule']}",

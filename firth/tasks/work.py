@@ -21,7 +21,7 @@ from firth.models.formats.weights import open_weights, write_weights
 from firth.models.initial import initialise
 from firth.models.transformer import Transformer
 from firth.tasks import cautions
-from firth.tasks.augment import augment
+from firth.tasks.augment import augment, copies
 from firth.tasks.frame import Frame, make_frame
 from firth.tasks.heads import PROBE, with_head
 from firth.tasks.job import TuningJob
@@ -232,10 +232,11 @@ def set_to_work(
     known = text.loss(network) if text is not None else 0.0
     train = augment(material.train, job.augment, network, tokenizer, settings.seed)
     items, held = (task.encode(examples, frame, facts) for examples in (train, material.dev))
-    notes = [*material.notes, *cautions.of_text(items, frame.source.tokenizer, frame.source.config)]
+    labelled, source = items[: len(items) // copies(job.augment)], frame.source
+    notes = [*material.notes, *cautions.of_text(labelled, source.tokenizer, source.config)]
     begun = time.monotonic()
     if solves:
-        notes.append(solve_head(task, network, items, facts, len(material.train), weights))
+        notes.append(solve_head(task, network, items, facts, len(labelled), weights))
     elif kind in SOLVED:
         notes.append("This head has no optimum that can be solved for: it is learned step by step.")
     solving = time.monotonic() - begun
