@@ -385,7 +385,7 @@ def _finish(
         notes=notes,
     )
     done = begun | {"finished": True, "task": facts.to_dict(), "results": tuned.values()}
-    if validations:
+    if validations and not work.solved:  # what is solved has no curve
         loss_curve(out / "loss.png", {job.task: metrics}, guess=guess or 0.0)
     write_tuned_card(out, done)
     write_json(out / RUN, done)

@@ -49,6 +49,7 @@ def test_every_strategy_learns(strategy: str, models: dict[str, Path], tmp_path:
         changes=TINY | STRATEGIES[strategy],
     )
     assert tuned.figures["accuracy"].value == 1.0
+    assert (tuned.path / "loss.png").is_file() == (strategy != "probe")  # which has no curve
     right = [example.label for example in task_named("classify").read(dev)]
     assert [answer["label"] for answer in predict(tuned.path, data=dev).answers] == right
 
