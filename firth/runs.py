@@ -14,6 +14,7 @@ import firth
 from firth.errors import InputError, Misuse
 from firth.files import atomic_file, sha256
 
+SWEEPS = ("seeds", "search", "strategies")  # kinds of several runs side by side
 RUN, METRICS, CARD, LOCK = "run.json", "metrics.jsonl", "README.md", "run.lock"
 WEIGHTS = (  # where they lie; those of large models in several files, with an index
     "model.safetensors",
@@ -47,6 +48,17 @@ def read_run(path: Path) -> dict[str, Any]:
     if not isinstance(values, dict) or not isinstance(values.get("job"), dict):
         raise InputError(f"{file} does not describe a run.")
     return values
+
+
+def best_of_several(path: Path) -> Path | None:
+    """The best of several runs side by side, where a directory holds those and no model itself."""
+    found = [file for kind in SWEEPS if (file := path / f"{kind}.json").is_file()]
+    if not found or (path / "config.json").is_file():
+        return None
+    try:
+        return path / str(json.loads(found[0].read_text(encoding="utf-8"))["best"])
+    except (ValueError, KeyError, TypeError):  # a file of somebody else
+        return None
 
 
 def check_place(out: Path, begun: Mapping[str, Any], resume: bool) -> dict[str, Any]:

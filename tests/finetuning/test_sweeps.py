@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from firth import sweep
-from firth.errors import FirthError, Misuse
+from firth.errors import FirthError, InputError, Misuse
 from firth.evaluation import evaluate
 from firth.finetuning import Tuned, finetune
 from firth.metrics.bootstrap import Figure
@@ -59,6 +59,13 @@ def test_seeds(options: dict[str, Any], tmp_path: Path) -> None:
     jobs = [json.loads((out / t.name / "run.json").read_text())["job"] for t in swept.trials]
     assert [job["settings"]["seed"] for job in jobs] == [5, 6]
     assert {job["strategy"] for job in jobs} == {"lora"}
+    with pytest.raises(InputError) as caught:
+        evaluate(out, data=options["dev"])
+    said = f"{out} holds several runs: name one of them; the best is {out / swept.best}."
+    assert str(caught.value) == said
+    (out / "seeds.json").write_text("[]", encoding="utf-8")  # of somebody else
+    with pytest.raises(InputError, match="seeds holds no model: there is no config"):
+        evaluate(out, data=options["dev"])
 
 
 def test_rare_labels_count_as_much_in_what_is_best(
