@@ -65,6 +65,7 @@ class Tuned:
     job: TuningJob
     figures: dict[str, Figure]  # on the dev examples
     examples: tuple[int, int]  # of train and dev
+    variants: int  # of those of train, which were learned from as well
     trained: int  # parameters
     steps: int
     seconds: float
@@ -83,6 +84,7 @@ class Tuned:
             "strategy": self.job.strategy,
             "n": self.examples[1],
             "train": self.examples[0],
+            "variants": self.variants,
             "metrics": plain_figures(self.figures),
             "parameters": parameters,
             "trained": self.trained,
@@ -346,7 +348,7 @@ def _finish(
     """The run becomes a model: weights, figures with intervals, curve, card."""
     metrics = read_metrics(out) if (out / METRICS).is_file() else []
     validations = [line for line in metrics if line["kind"] == "validation"]
-    guess = work.task.constant_loss(work.dev, work.facts)
+    guess = work.constant_loss()
     losses = [line["loss"] for line in validations if "loss" in line]
     learned = [*work.mishaps, *loop.stopped_early]
     if not work.solved:
@@ -362,6 +364,7 @@ def _finish(
         work.facts = facts
         answers = work.answers()
     drop_language_head(work.network)
+    labelled = len(work.train) // copies(job.augment)
     reader = base.reader_tokenizer
     model = Model(work.network, base.tokenizer, out, task=facts, reader_tokenizer=reader)
     family = _save(model, work.adapted, out, base, new=job.decoder is not None)
@@ -370,7 +373,8 @@ def _finish(
         model=model,
         job=job,
         figures=work.task.figures(work.dev, answers, facts),
-        examples=(len(work.train), len(work.dev)),
+        examples=(labelled, len(work.dev)),
+        variants=len(work.train) - labelled,
         trained=sum(parameter.numel() for parameter in work.learned().values()),
         steps=loop.state.step,
         seconds=loop.state.seconds + work.solving,
@@ -381,7 +385,7 @@ def _finish(
         notes=notes,
     )
     done = begun | {"finished": True, "task": facts.to_dict(), "results": tuned.values()}
-    if validations:
+    if validations and not work.solved:  # what is solved has no curve
         loss_curve(out / "loss.png", {job.task: metrics}, guess=guess or 0.0)
     write_tuned_card(out, done)
     write_json(out / RUN, done)

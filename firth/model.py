@@ -11,7 +11,7 @@ import torch
 
 from firth.adapt.adapted import adapters_on, merge
 from firth.adapt.files import base_of, load_adapter
-from firth.errors import FirthError, MismatchError, Misuse, storage_errors
+from firth.errors import FirthError, InputError, MismatchError, Misuse, storage_errors
 from firth.files import write_json
 from firth.inference.completions import Completed, Teller
 from firth.inference.correct import Corrected, correct_all, make_corrector
@@ -28,7 +28,7 @@ from firth.models.formats.hub import resolve
 from firth.models.formats.sentence import Sentence, read_sentence, write_sentence
 from firth.models.int8 import count_numbers, to_int8
 from firth.models.transformer import Transformer, count_parameters
-from firth.runs import RUN, read_run
+from firth.runs import RUN, best_of_several, read_run
 from firth.tasks.heads import drop_language_head
 from firth.tasks.table import TASKS
 from firth.tasks.task import Facts
@@ -280,6 +280,8 @@ def load(
     if (base := base_of(path)) is not None:
         adapted = _adapted(path, base, dtype, device, offline, allow_legacy)
         return _with_weights(adapted, weights)
+    if (best := best_of_several(path)) is not None:
+        raise InputError(f"{path} holds several runs: name one of them; the best is {best}.")
     numbers = DTYPES[dtype] if dtype else None
     sentence = read_sentence(path)
     if path.suffix == ".gguf":

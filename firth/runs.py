@@ -14,6 +14,7 @@ import firth
 from firth.errors import InputError, Misuse
 from firth.files import atomic_file, sha256
 
+SWEEPS = ("seeds", "search", "strategies")  # kinds of several runs side by side
 RUN, METRICS, CARD, LOCK = "run.json", "metrics.jsonl", "README.md", "run.lock"
 WEIGHTS = (  # where they lie; those of large models in several files, with an index
     "model.safetensors",
@@ -47,6 +48,17 @@ def read_run(path: Path) -> dict[str, Any]:
     if not isinstance(values, dict) or not isinstance(values.get("job"), dict):
         raise InputError(f"{file} does not describe a run.")
     return values
+
+
+def best_of_several(path: Path) -> Path | None:
+    """The best of several runs side by side, where a directory holds those and no model itself."""
+    found = [file for kind in SWEEPS if (file := path / f"{kind}.json").is_file()]
+    if not found or (path / "config.json").is_file():
+        return None
+    try:
+        return path / str(json.loads(found[0].read_text(encoding="utf-8"))["best"])
+    except (ValueError, KeyError, TypeError):  # a file of somebody else
+        return None
 
 
 def check_place(out: Path, begun: Mapping[str, Any], resume: bool) -> dict[str, Any]:
@@ -198,6 +210,16 @@ def write_card(path: Path, values: dict[str, Any], example: str) -> None:
         file.write("\n".join(lines).encode())
 
 
+def learned_from(results: Mapping[str, Any]) -> str:
+    """How many examples a fine-tuned model learned from, in words.
+
+    >>> learned_from({"train": 1200, "variants": 0}), learned_from({"train": 60, "variants": 120})
+    ('1,200 examples', '60 examples and 120 variants of them')
+    """
+    variants = f" and {results['variants']:,} variants of them" if results["variants"] else ""
+    return f"{results['train']:,} examples{variants}"
+
+
 def write_tuned_card(path: Path, values: dict[str, Any]) -> None:
     """The same for a model that was fine-tuned."""
     job, results = values["job"], values["results"]
@@ -208,7 +230,7 @@ def write_tuned_card(path: Path, values: dict[str, Any]) -> None:
         "from": " and ".join(parent["path"] for parent in values["parents"].values()),
         "strategy": f"{job['strategy']}: {results['trained']:,} of {results['parameters']:,} "
         f"parameters trained ({results['share']:.2%})",
-        "examples": f"{results['train']:,} to learn from, {results['n']:,} to validate on",
+        "examples": f"{learned_from(results)} to learn from, {results['n']:,} to validate on",
         "data": ", ".join(file["path"] for file in values["data"].values()),
         "learned": f"{results['steps']:,} steps, {results['seconds']:.0f} seconds",
         "optimizer": f"{optimizer['kind']}, rate {optimizer['rate']:g}, {settings['schedule']}",

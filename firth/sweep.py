@@ -21,6 +21,7 @@ from firth.model import load
 from firth.runs import LOCK, RUN, read_run, write_tuned_card
 from firth.tasks.recipes import depth, width_factor
 from firth.tasks.table import task_named
+from firth.tasks.task import judged_by
 from firth.training.log import Figures, Listener
 from firth.training.loop import Diverged, Interrupted
 
@@ -162,8 +163,8 @@ def _run(
     if not done:
         raise FirthError(f"None of the runs in {out} could be done. {trials[0].why}")
     first = next(iter(done.values()))
-    metric = task_named(first.job.task).best(first.job.facts)
-    metric = metric if metric in first.figures else next(iter(first.figures))
+    job, figures = first.job, first.figures
+    metric = judged_by(task_named(job.task), job.facts, figures, balance=job.balance)
     best = max(done, key=lambda name: _worth(done[name].figures[metric].value, metric))
     swept = Sweep(kind, metric, trials, best, notes)
     write_json(out / f"{kind}.json", swept.values())

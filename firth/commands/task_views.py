@@ -11,6 +11,7 @@ from rich.console import RenderableType
 from rich.table import Table
 
 from firth.commands.terminal import new_table
+from firth.runs import learned_from
 
 if TYPE_CHECKING:  # these need torch
     from firth.evaluation import Evaluation
@@ -53,10 +54,9 @@ def tuned(made: Tuned) -> list[RenderableType]:
         f"({values['share']:.2%}) by {made.job.strategy}, in {made.seconds:.0f} s and "
         f"{made.steps:,} steps, with at most {made.memory / 2**20:,.0f} MiB."
     )
-    learned, checked = made.examples
     return [
         figures(made.figures),
-        f"Learned from {learned:,} examples; the figures are of {checked:,} others.",
+        f"Learned from {learned_from(values)}; the figures are of {values['n']:,} others.",
         about,
         f"The model is in {made.path} ({made.family}); `firth predict {made.path} --data FILE` "
         "asks it.",

@@ -32,7 +32,11 @@ def augment(
     tokenizer: Tokenizer,
     seed: int,
 ) -> list[Labelled]:
-    """The examples, and one more of each for every kind: `dropout`, `swap`, `masked`."""
+    """The examples, and one more of each for every kind: `dropout`, `swap`, `masked`.
+
+    Each kind comes behind the last, in the order of the examples: the i-th is made of example
+    i % len(examples).
+    """
     wanted = [kind.strip() for kind in kinds.split(",") if kind.strip()]
     for kind in wanted:
         if kind not in KINDS:

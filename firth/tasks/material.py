@@ -62,6 +62,7 @@ def gather(
         if not held:
             raise InputError(f"{dev} holds no examples.")
         task.check(facts, held, Path(dev))
+    where = f"{train} with --limit {limit}" if 0 < limit < len(examples) else str(train)
     if limit:
         chosen, _ = stratified(task.strata(examples), count=limit, seed=seed)
         examples = [examples[i] for i in chosen]
@@ -71,12 +72,12 @@ def gather(
             "them say too much."
         )
     if dev is None:
-        examples, held = _held_out(task, examples, seed, train)
+        examples, held = _held_out(task, examples, seed, where)
         notes.append(
             f"There is no dev file: {len(held):,} of the {len(held) + len(examples):,} examples "
             "are held out" + (", in the shares their labels have." if facts.labels else ".")
         )
-    notes += _labels_seen(task, examples, facts, train, balance)
+    notes += _labels_seen(task, examples, facts, where, balance)
     return Material(examples, held, facts, notes)
 
 
@@ -99,11 +100,11 @@ def _options(task: Task, given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _held_out(
-    task: Task, examples: list[Example], seed: int, path: str | Path
+    task: Task, examples: list[Example], seed: int, where: str
 ) -> tuple[list[Example], list[Example]]:
     if len(examples) < 2:
         raise InputError(
-            f"{path} has one example, which cannot be learned and held out; add more ({task.name} "
+            f"{where} has one example, which cannot be learned and held out; add more ({task.name} "
             f"reads: {task.columns})."
         )
     count = min(MOST_HELD_OUT, max(1, round(HELD_OUT * len(examples))))
@@ -111,8 +112,8 @@ def _held_out(
     held, rest = stratified(strata, count=count, seed=seed, leave=1)
     if not held and all(isinstance(label, str) for label in strata):
         raise InputError(
-            f"{path} has every label once: what is held out could not be learned; give a dev file, "
-            "or more examples."
+            f"{where} has every label once: what is held out could not be learned; give a dev "
+            "file, or more examples."
         )
     if not held:  # no two examples have the same labels, but each of these may be seen elsewhere
         held, rest = stratified([None] * len(examples), count=count, seed=seed)
@@ -120,17 +121,17 @@ def _held_out(
 
 
 def _labels_seen(
-    task: Task, examples: Sequence[Example], facts: Facts, path: str | Path, balance: bool
+    task: Task, examples: Sequence[Example], facts: Facts, where: str, balance: bool
 ) -> list[str]:
     """Labels that are all the same end the run; those that are very uneven are named."""
     if not task.tells_apart:
         return []
     counts = Counter(label for example in examples for label in task.labels(example))
     if not counts:
-        raise InputError(f"No example to learn from in {path} has a label.")
+        raise InputError(f"No example to learn from in {where} has a label.")
     if facts.labelling != "many" and len(counts) < 2:
         raise InputError(
-            f"All {counts.total():,} {task.tells_apart} to learn from in {path} have the label "
+            f"All {counts.total():,} {task.tells_apart} to learn from in {where} have the label "
             f"{next(iter(counts))!r}: there is nothing to tell apart."
         )
     if task.tells_apart == "words" or facts.labelling == "number":

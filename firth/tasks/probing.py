@@ -3,6 +3,7 @@
 The vectors are computed once. The matrix that reads the labels off them best is the solution of a
 convex problem, found by scikit-learn; how strongly it is held back is chosen by cross-validation
 among the examples that it is found with, so that few labels suffice and the dev examples stay new.
+There, the words of one sentence stay together, and so do a text and its variants.
 
 M  labelled sequences or words     W  width     K  labels
 """
@@ -19,7 +20,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from firth.draws import Floats
+from firth.draws import Floats, Longs
 from firth.models.journey import as_tensor
 from firth.models.labels import LabelHead
 from firth.models.transformer import Transformer
@@ -49,9 +50,12 @@ def is_solvable(task: Task) -> bool:
 @torch.no_grad()
 def features(
     task: Task, network: Transformer, items: Sequence[Item], facts: Facts
-) -> tuple[NDArray[np.float32], NDArray[Any]]:
-    """The vectors a head sees, and what it should say of them."""  # (M, W), (M,) or (M, K)
-    vectors, targets = [], []
+) -> tuple[NDArray[np.float32], NDArray[Any], Longs]:
+    """The vectors a head sees (M, W), what it should say of them (M,) or (M, K), their items (M,).
+
+    An item is told by its place among all.
+    """
+    vectors, targets, places = [], [], []
     for chosen in in_batches(items):
         batch = task.batch([items[i] for i in chosen], facts, network.config)
         hidden = run(network, batch)
@@ -63,7 +67,10 @@ def features(
             seen = network.pooled(hidden, starts)
         vectors.append(seen.float().cpu().numpy())
         targets.append(wanted.targets)
-    return np.concatenate(vectors), np.concatenate(targets)
+        owners = np.repeat(chosen, [len(items[i].rows) for i in chosen])  # of the sequences
+        rows = np.searchsorted(batch.inputs.starts, wanted.positions, side="right") - 1
+        places.append(owners[rows])
+    return np.concatenate(vectors), np.concatenate(targets), np.concatenate(places)
 
 
 def solve(
@@ -120,12 +127,17 @@ def solve_head(
     network: Transformer,
     items: Sequence[Item],
     facts: Facts,
+    texts: int,
     weights: Mapping[int, float] | None = None,
 ) -> str:
-    """Set a network's head to the optimum; what was found, in words."""
+    """Set a network's head to the optimum; what was found, in words.
+
+    The first `texts` items are examples of their own, all others variants of them (`augment`).
+    """
     network.eval()
-    seen, right = features(task, network, items, facts)
-    best = solve(seen, right, facts, choose_strength(seen, right, facts, weights), weights)
+    seen, right, places = features(task, network, items, facts)
+    strength = choose_strength(seen, right, facts, places % texts, weights)
+    best = solve(seen, right, facts, strength, weights)
     head = network.heads[task.head]
     assert isinstance(head, LabelHead)
     head.output.weight.copy_(torch.from_numpy(best.weight))
@@ -140,30 +152,39 @@ def choose_strength(
     seen: NDArray[np.float32],
     right: NDArray[Any],
     facts: Facts,
+    owners: Longs,
     weights: Mapping[int, float] | None = None,
 ) -> float:
-    """The strength with which each part of the examples is read best off what the others taught."""
+    """The strength with which each part of the examples is read best off what the others taught.
+
+    Vectors of one owner are in one part.
+    """
     order = np.random.default_rng(0).permutation(len(seen))[:FOLDED]
-    if len(order) < 2 * FOLDS:
+    turns: dict[int, int] = {}  # of the owners, as they are drawn
+    turn = np.array([turns.setdefault(owner, len(turns)) for owner in owners[order].tolist()])
+    if len(turns) < 2 * FOLDS:
         return 1.0
-    seen, right, fold = seen[order], right[order], np.arange(len(order)) % FOLDS
+    seen, right, fold = seen[order], right[order], turn % FOLDS
 
     def loss(strength: float) -> float:
         lost = 0.0
         for part in range(FOLDS):
             own, other = fold == part, fold != part
             reading = solve(seen[other], right[other], facts, strength, weights)
-            lost += _loss(seen[own] @ reading.weight.T + reading.bias, right[own], facts)
+            lost += _loss(seen[own] @ reading.weight.T + reading.bias, right[own], facts, weights)
         return lost
 
     return min(STRENGTHS, key=loss)
 
 
-def _loss(scores: Floats, right: NDArray[Any], facts: Facts) -> float:
+def _loss(
+    scores: Floats, right: NDArray[Any], facts: Facts, weights: Mapping[int, float] | None
+) -> float:
     """What scores (M, K) lose, summed: a likelihood tells more of few examples than being right."""
     if facts.labelling == "number":
         return float(((scores[:, 0] - right) ** 2).sum())
     if facts.labelling == "many":
         return float((np.logaddexp(0, scores) - scores * right).sum())
     own = scores[np.arange(len(right)), right.astype(int)]
-    return float((np.logaddexp.reduce(scores, axis=1) - own).sum())
+    counts = 1.0 if weights is None else np.array([weights[int(id)] for id in right])
+    return float((counts * (np.logaddexp.reduce(scores, axis=1) - own)).sum())

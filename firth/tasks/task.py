@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from types import MappingProxyType
@@ -205,6 +205,20 @@ class Task(ABC):
         able = " or ".join(self.architectures)
         usual = f"{self.name} takes a model of the kind {able}, and this one is {architecture}."
         return MismatchError(self.why.format(architecture=architecture) or usual)
+
+
+def judged_by(task: Task, facts: Facts, figures: Collection[str], *, balance: bool) -> str:
+    """The figure, of those there are, by which the best model is chosen.
+
+    Where rare labels count as much as common ones in learning, they do here.
+
+    >>> from firth.tasks.classify import Classify
+    >>> facts, figures = Facts(task="classify"), ("loss", "accuracy", "macro_f1")
+    >>> [judged_by(Classify(), facts, figures, balance=balance) for balance in (False, True)]
+    ['accuracy', 'macro_f1']
+    """
+    best = "macro_f1" if balance and "macro_f1" in figures else task.best(facts)
+    return best if best in figures else next(iter(figures))
 
 
 def on_empty(labelled: bool) -> OnEmpty:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import torch
@@ -19,7 +21,7 @@ from firth.models.formats.weights import open_weights, write_weights
 from firth.models.initial import initialise
 from firth.models.transformer import Transformer
 from firth.tasks import cautions
-from firth.tasks.augment import augment
+from firth.tasks.augment import augment, copies
 from firth.tasks.frame import Frame, make_frame
 from firth.tasks.heads import PROBE, with_head
 from firth.tasks.job import TuningJob
@@ -28,7 +30,7 @@ from firth.tasks.probing import is_solvable, solve_head
 from firth.tasks.replay import Replay
 from firth.tasks.running import in_batches, outputs
 from firth.tasks.table import task_named
-from firth.tasks.task import Answer, Facts, Item, Task
+from firth.tasks.task import Answer, Facts, Item, Task, judged_by
 from firth.text.tokenizer import Tokenizer
 from firth.training.loop import Hooks
 from firth.training.losses import AT_ONCE, Trainee, mean_losses
@@ -93,23 +95,45 @@ class Work:
         task, facts = self.task, self.facts
         with autocast(self.settings, self.trainee.device):
             if task.metric == "loss":
-                return dict(mean_losses(self.trainee, self._batches()))
+                return dict(mean_losses(self.trainee, self._batches(self.held)))
             said = outputs(task, self.network, self.held, facts)
-            loss = task.loss(self.held, said, facts)
-            if loss is None:
-                loss = mean_losses(self.trainee, self._batches())["loss"]
+            loss = self._loss(said)
         answers = task.answers(self.dev, self.held, said, facts, self.frame)
         figures = task.figures(self.dev, answers, facts)
         return {"loss": loss, **{name: figure.value for name, figure in figures.items()}}
 
-    def _batches(self) -> Any:
-        for chosen in in_batches(self.held):
-            items = [self.held[i] for i in chosen]
-            yield from self.task.batch(items, self.facts, self.network.config).split(AT_ONCE)
+    def _loss(self, said: Sequence[Any]) -> float:
+        """The loss on the dev examples; where labels count alike, the mean of their own losses."""
+        parts: dict[Any, list[int]] = {}
+        for i, item in enumerate(self.held):
+            parts.setdefault(item.target if self.weights else None, []).append(i)
+        losses = []
+        for part in parts.values():
+            items = [self.held[i] for i in part]
+            loss = self.task.loss(items, [said[i] for i in part], self.facts)
+            if loss is None:
+                loss = mean_losses(self.trainee, self._batches(items))["loss"]
+            losses.append(loss)
+        return fmean(losses)
+
+    def _batches(self, items: Sequence[Item]) -> Any:
+        for chosen in in_batches(items):
+            batch = self.task.batch([items[i] for i in chosen], self.facts, self.network.config)
+            yield from batch.split(AT_ONCE)
+
+    def constant_loss(self) -> float | None:
+        """The loss of saying the same of every dev example; None where it is not known.
+
+        Of labels that count alike, none is a better guess than another.
+        """
+        guess = self.task.constant_loss(self.dev, self.facts)
+        if self.weights is None or guess is None:
+            return guess
+        return math.log(len({item.target for item in self.held}))
 
     def worth(self, figures: Mapping[str, Any]) -> float:
         """By which the best validation is chosen."""
-        best = self.task.best(self.facts)
+        best = judged_by(self.task, self.facts, figures, balance=self.weights is not None)
         return -float(figures["loss"]) if best == "loss" else float(figures[best])
 
     # ---- the best so far
@@ -208,10 +232,11 @@ def set_to_work(
     known = text.loss(network) if text is not None else 0.0
     train = augment(material.train, job.augment, network, tokenizer, settings.seed)
     items, held = (task.encode(examples, frame, facts) for examples in (train, material.dev))
-    notes = [*material.notes, *cautions.of_text(items, frame.source.tokenizer, frame.source.config)]
+    labelled, source = items[: len(items) // copies(job.augment)], frame.source
+    notes = [*material.notes, *cautions.of_text(labelled, source.tokenizer, source.config)]
     begun = time.monotonic()
     if solves:
-        notes.append(solve_head(task, network, items, facts, weights))
+        notes.append(solve_head(task, network, items, facts, len(labelled), weights))
     elif kind in SOLVED:
         notes.append("This head has no optimum that can be solved for: it is learned step by step.")
     solving = time.monotonic() - begun

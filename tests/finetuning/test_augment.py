@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from firth.commands import task_views
 from firth.errors import MismatchError, Misuse
 from firth.finetuning import finetune
 from firth.model import Model, load
@@ -16,7 +17,7 @@ from firth.models.masks import Mask
 from firth.tasks.augment import augment, dropped, swapped
 from firth.tasks.reading.examples import Labelled, Tagged
 
-from .toys import TINY, coloured
+from .toys import TINY, coloured, table
 
 WORDS = [f"w{i}" for i in range(40)]
 TEXT = " ".join(WORDS)
@@ -111,4 +112,16 @@ def test_a_run_learns_from_all_of_them(models: dict[str, Path], tmp_path: Path) 
     tuned = finetune(
         models["encoder"], task="classify", augment="dropout,swap", changes=changes, **files
     )
-    assert tuned.examples == (48, 8)  # and dev examples stay as they are
+    assert (tuned.examples, tuned.variants) == ((16, 8), 32)  # and dev examples stay as they are
+    told = "16 examples and 32 variants of them"
+    assert f"| {told} to learn from, 8 to validate on |" in (tuned.path / "README.md").read_text()
+    assert f"Learned from {told}; the figures are of 8 others." in task_views.tuned(tuned)
+
+
+def test_only_examples_are_counted_as_cut(models: dict[str, Path], tmp_path: Path) -> None:
+    rows = [("red dog " * 40, "x"), *[("green dog", "y")] * 7]
+    train = table(tmp_path / "long.tsv", "text label", rows)
+    files = {"train": train, "dev": train, "out": tmp_path / "run"}
+    changes = TINY | {"steps": 1}
+    tuned = finetune(models["encoder"], task="classify", augment="swap", changes=changes, **files)
+    assert any(note.startswith("1 of 8 examples are too long") for note in tuned.notes)

@@ -115,6 +115,22 @@ def test_a_bad_file(
     assert not (tmp_path / "run").exists()
 
 
+def test_a_sample_that_is_too_small(models: dict[str, Path], tmp_path: Path) -> None:
+    """The file is not to blame, unless the limit takes nothing from it."""
+    many, few = tmp_path / "many.tsv", tmp_path / "few.tsv"
+    many.write_text("text\tlabel\n" + "fine\tx\nbad\ty\n" * 9, encoding="utf-8")
+    few.write_text("text\tlabel\nfine\tx\nbad\ty\n", encoding="utf-8")
+    for train, limit, dev, says in (
+        (many, 1, None, "many.tsv with --limit 1 has one example"),
+        (many, 2, None, "many.tsv with --limit 2 has every label once"),
+        (many, 1, many, "in .*many.tsv with --limit 1 have the label '.': there is nothing"),
+        (few, 99, None, "few.tsv has every label once"),
+    ):
+        files = {"train": train, "dev": dev, "out": tmp_path / "run"}
+        with pytest.raises(InputError, match=says):
+            finetune(models["encoder"], task="classify", limit=limit, **files)
+
+
 # task, what is learned from, dev file, what it holds, what is said of it
 DEVS: list[tuple[str, str, str, str, str]] = [
     (

@@ -22,9 +22,11 @@ from firth.tasks.cautions import of_learning
 from firth.tasks.frame import Frame
 from firth.tasks.heads import with_head
 from firth.tasks.material import balanced, gather, weighted
+from firth.tasks.probing import STRENGTHS, choose_strength
 from firth.tasks.reading.examples import Choice, Labelled
 from firth.tasks.table import task_named
 from firth.tasks.task import Facts
+from firth.tasks.work import Work
 from firth.text.tokenizer import Tokenizer
 from firth.training.losses import Trainee, label_scores
 
@@ -202,6 +204,48 @@ def test_a_probe_is_weighed_too(run: Callable[..., Tuned], tmp_path: Path) -> No
         shares[balance] = predict(tuned.path, data=train).answers[0]["scores"]["x"]
     assert shares[False] == pytest.approx(0.75, abs=0.02)
     assert shares[True] == pytest.approx(0.5, abs=0.02)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_probes_penalty_is_weighed_too(seed: int) -> None:
+    """Of vectors that say nothing, the strongest; surer guesses only pay where x counts more."""
+    facts, right = Facts(task="classify", labels=("x", "y")), np.array([0] * 90 + [1] * 10)
+    seen = np.random.default_rng(seed).normal(size=(100, 5)).astype(np.float32)
+    weights = {0: 100 / 180, 1: 100 / 20}
+    assert choose_strength(seen, right, facts, np.arange(100), weights) == min(STRENGTHS)
+
+
+def test_the_dev_loss_is_weighed_too(run: Callable[..., Tuned], tmp_path: Path) -> None:
+    """Nine of x to one of y: a head that knows nothing loses ln 2 of either, and no rate is blamed.
+
+    Saying what is common would lose 0.325 where each example counts the same.
+    """
+    train = uneven(tmp_path)
+    slow = {"rate": 1e-12, "steps": 2, "validate_every": 1.0}
+    given = {"train": train, "dev": train, "changes": slow}
+    plain = run(out=tmp_path / "plain", **given)
+    assert noted(plain, "saying the same of every example would lose 0.325: the rate is too high")
+    tuned = run(balance=True, out=tmp_path / "run", **given)
+    assert not noted(tuned, "the rate is too high")
+    assert not noted(tuned, "over-fits")
+    answers = predict(tuned.path, data=train).answers
+    red, green = (-math.log(answers[i]["scores"][label]) for i, label in ((0, "x"), (-1, "y")))
+    (line,) = (line for line in read_metrics(tuned.path) if line["kind"] == "validation")
+    assert line["loss"] == pytest.approx((red + green) / 2, rel=1e-5)
+    assert line["loss"] == pytest.approx(math.log(2), rel=0.05)
+
+
+@pytest.mark.parametrize(("balance", "times"), [(False, 1), (True, 2)])
+def test_rare_labels_count_as_much_in_what_is_kept(
+    balance: bool, times: int, run: Callable[..., Tuned], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of two validations, the first finds more right, the second more of the rare label."""
+    found = iter([{"accuracy": 0.9, "macro_f1": 0.5}, {"accuracy": 0.8, "macro_f1": 0.7}])
+    kept: list[Path] = []
+    monkeypatch.setattr(Work, "validate", lambda work: {"loss": 1.0, **next(found)})
+    monkeypatch.setattr(Work, "keep", lambda work, out: kept.append(out))
+    run(balance=balance, changes={"steps": 4, "validate_every": 0.5})
+    assert len(kept) == times
 
 
 def test_dev_examples_that_stand_in_train(run: Callable[..., Tuned], tmp_path: Path) -> None:

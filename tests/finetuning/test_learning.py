@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ from firth.tasks.work import thawed
 from firth.text.tokenizer import Tokenizer
 
 from .conftest import save
-from .toys import TINY, asked, coloured, copied, named, table
+from .toys import NAMES, PLACES, TINY, WORDS, asked, coloured, copied, named, table
 
 # What a strategy needs to teach a network that was never pre-trained.
 STRATEGIES = {
@@ -48,8 +49,31 @@ def test_every_strategy_learns(strategy: str, models: dict[str, Path], tmp_path:
         changes=TINY | STRATEGIES[strategy],
     )
     assert tuned.figures["accuracy"].value == 1.0
+    assert (tuned.path / "loss.png").is_file() == (strategy != "probe")  # which has no curve
     right = [example.label for example in task_named("classify").read(dev)]
     assert [answer["label"] for answer in predict(tuned.path, data=dev).answers] == right
+
+
+@pytest.mark.parametrize("task", ["classify", "tag"])
+def test_a_probe_sees_through_labels_that_mean_nothing(
+    task: str, models: dict[str, Path], tmp_path: Path
+) -> None:
+    """Only a variant of a text, or another word of a sentence, tells its drawn label.
+
+    Where these are never asked about and learned from at once, the strongest penalty is best.
+    """
+    draw = random.Random(0)
+    rows = [([word] * 6, draw.choice("xy")) for word in [*WORDS, *NAMES, *PLACES]]
+    sentences = ["\n".join(f"{word} {label}" for word in words) for words, label in rows]
+    train, augment = tmp_path / "drawn.conll", ""
+    train.write_text("\n\n".join(sentences), encoding="utf-8")
+    if task == "classify":
+        texts = [(" ".join(words), label) for words, label in rows]
+        train, augment = table(tmp_path / "drawn.tsv", "text label", texts), "dropout,swap"
+    files = {"train": train, "dev": train, "out": tmp_path / "run"}
+    given = {"task": task, "strategy": "probe", "augment": augment, "changes": TINY}
+    tuned = finetune(models["encoder"], **given, **files)
+    assert any("penalty 1000, the best of 5" in note for note in tuned.notes)
 
 
 @pytest.mark.parametrize("strategy", ["prompt", "prefix"])

@@ -6,15 +6,17 @@ import json
 import statistics
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from firth import sweep
-from firth.errors import FirthError, Misuse
+from firth.errors import FirthError, InputError, Misuse
 from firth.evaluation import evaluate
-from firth.finetuning import Tuned
+from firth.finetuning import Tuned, finetune
+from firth.metrics.bootstrap import Figure
 from firth.model import load
 from firth.tasks.material import gather
 from firth.tasks.table import task_named
@@ -57,6 +59,33 @@ def test_seeds(options: dict[str, Any], tmp_path: Path) -> None:
     jobs = [json.loads((out / t.name / "run.json").read_text())["job"] for t in swept.trials]
     assert [job["settings"]["seed"] for job in jobs] == [5, 6]
     assert {job["strategy"] for job in jobs} == {"lora"}
+    with pytest.raises(InputError) as caught:
+        evaluate(out, data=options["dev"])
+    said = f"{out} holds several runs: name one of them; the best is {out / swept.best}."
+    assert str(caught.value) == said
+    (out / "seeds.json").write_text("[]", encoding="utf-8")  # of somebody else
+    with pytest.raises(InputError, match="seeds holds no model: there is no config"):
+        evaluate(out, data=options["dev"])
+
+
+def test_rare_labels_count_as_much_in_what_is_best(
+    options: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same runs, judged by how often they are right, or by each label alike."""
+    worth = iter([(0.9, 0.5), (0.8, 0.7)] * 2)
+
+    def tuned(**given: Any) -> Tuned:
+        made = finetune(**given)
+        values = zip(("accuracy", "macro_f1"), next(worth), strict=True)
+        return replace(
+            made, figures={name: Figure(value=value, low=0.0, high=1.0) for name, value in values}
+        )
+
+    monkeypatch.setattr(sweep, "finetune", tuned)
+    for balance, metric, best in ((False, "accuracy", "seed-0"), (True, "macro_f1", "seed-1")):
+        given = {"balance": balance, "changes": TINY | {"steps": 1}, **options}
+        swept = sweep.seeds(2, tmp_path / metric, **given)
+        assert (swept.metric, swept.best) == (metric, best)
 
 
 def test_a_search(options: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
