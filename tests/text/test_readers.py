@@ -212,10 +212,10 @@ def piped(data: bytes) -> Iterator[None]:
     try:
         yield
     finally:
-        writer.join()
         os.dup2(own, 0)
         os.close(own)
         os.close(reading)
+        writer.join()
 
 
 def test_bad_tables_are_named(tmp_path: Path) -> None:
