@@ -88,7 +88,7 @@ def test_train_and_show(firth: Firth, sample: Path) -> None:
 def test_prepare_reports_and_reads_standard_input(firth: Firth, bert: Path) -> None:
     rows = "\n".join(json.dumps({"text": text}) for text in ("The sea.", "<b></b>", "A boat."))
     options = ("--tokenizer", bert, "--out", "shards", "--valid-fraction", 0)
-    done = firth("prepare", "-", "--format", "jsonl", *options, input=rows)
+    done = firth("prepare", "-", *options, input=rows)
     assert done.returncode == 0, done.stderr
     assert "removed: empty" in done.stdout
     assert "pieces of markup removed" in done.stdout

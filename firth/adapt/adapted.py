@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from firth.adapt.changes import Change, hang, take_off
 from firth.adapt.freeze import let_learn
 from firth.adapt.table import Strategy, strategy
-from firth.adapt.targets import labels_of
+from firth.adapt.targets import family_without_labels, labels_of
 from firth.errors import Misuse
 from firth.models.config import ModelConfig
 from firth.models.transformer import Transformer, count_parameters
@@ -160,7 +160,7 @@ def put_on(
     )
     registry[name] = adapted
     there, registry.config = dict(network.heads.items()), registry.config or network.config
-    for head in heads:
+    for head in (*heads, "pooler"):
         registry.heads.setdefault(head, there.get(head))
     activate(network, name)
     let_learn(network, adapted.parameters)
@@ -187,6 +187,8 @@ def activate(network: Transformer, shares: str | Iterable[str] | Mapping[str, fl
     _weigh(registry, registry.shares)
     heads, config = dict(registry.heads), registry.config
     for adapted in (registry[name] for name in registry.shares):
+        if not _reads_pooler(adapted):
+            heads["pooler"] = None
         heads |= adapted.heads
         if adapted.heads and config is not None:
             config = replace(config, **labels_of(adapted.config))
@@ -196,6 +198,16 @@ def activate(network: Transformer, shares: str | Iterable[str] | Mapping[str, fl
             network.heads[head] = module.to(network.tokens.weight.device).train(network.training)
         elif head in network.heads:
             del network.heads[head]
+
+
+def _reads_pooler(adapted: Adapted) -> bool:
+    """Whether the pooler of the base, if it has one, stands before an adapter's head."""
+    config = adapted.config
+    if not adapted.heads or not config.label_head:
+        return True
+    family = family_without_labels(config)
+    row = family.task_heads.get(config.label_head) if family is not None else None
+    return row is not None and row.pooler
 
 
 def merge(network: Transformer, *, keep: bool = True) -> None:

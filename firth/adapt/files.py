@@ -162,7 +162,7 @@ def load_adapter(network: Transformer, path: str | Path, *, name: str = "default
     """Open an adapter, ours or PEFT's, and put it on a network; it alone then counts and learns.
 
     One that names its base by hash is put on no other. Of one that PEFT made, names and shapes
-    must fit, and the network must have the heads that it holds.
+    must fit; a head for labels that the network has not is made as its family has it.
     """
     folder = Path(path)
     check_name(adapters_on(network), name)
@@ -245,7 +245,11 @@ def _read_peft(
         model = ModelConfig.from_dict(about["model"])
         heads = {head: _empty_head(network, head, model) for head in about["heads"]}
     else:
-        heads = {head: deepcopy(network.heads[head]) for head in peft.heads_in(network, stored)}
+        model, new = peft.labels_in(network, config, shapes)
+        known = [] if new else peft.heads_in(network, stored)
+        heads = {head: deepcopy(network.heads[head]) for head in known}
+        heads |= {head: _empty_head(network, head, model) for head in new}
+        _check_whole(peft.names(network, {}, heads), stored)
         if chosen.name == "prompt" and peft.pools_prompt(heads, model):
             raise MismatchError("its head classifies what became of the prompt, not of the text")
     if peft.TOKENS in stored:
@@ -254,6 +258,17 @@ def _read_peft(
     changes = _empty_changes(network, chosen)
     _fill(named_tensors(changes, heads), peft.names(network, changes, heads), stored)
     return chosen, changes, heads, model
+
+
+def _check_whole(
+    expected: Mapping[str, tuple[str, tuple[int, ...]]], stored: Mapping[str, Tensor]
+) -> None:
+    for theirs, _ in expected.values():
+        if theirs not in stored:
+            raise MismatchError(
+                f"it lacks {theirs}, a part of its head that neither the base has nor PEFT has "
+                "saved; train it again with the name of that part in modules_to_save"
+            )
 
 
 def _empty_changes(network: Transformer, chosen: Strategy) -> dict[str, Change]:

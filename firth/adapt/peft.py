@@ -22,7 +22,9 @@ from firth.adapt.table import STRATEGIES, Strategy, from_options
 from firth.adapt.targets import family_without_labels, pieces
 from firth.errors import InputError, MismatchError
 from firth.models.config import ModelConfig
+from firth.models.formats.directory import labelled
 from firth.models.formats.family import Family
+from firth.models.formats.labels import read_labels
 from firth.models.transformer import Transformer
 
 CONFIG, WEIGHTS, PICKLE = "adapter_config.json", "adapter_model.safetensors", "adapter_model.bin"
@@ -163,6 +165,26 @@ def heads_in(network: Transformer, stored: Iterable[str]) -> list[str]:
 
     known = [head for head in network.heads if head in ("pooler", *family.task_heads)]
     return [head for head in known if is_there(head)]
+
+
+def labels_in(
+    network: Transformer, config: Mapping[str, Any], shapes: Shapes
+) -> tuple[ModelConfig, list[str]]:
+    """A network's shape with the labels of a head that is new to it; the heads that come with it.
+
+    How many labels there are is seen from the head; what they are called, PEFT does not say.
+    """
+    family, task = family_in_peft(network), config.get("task_type")
+    made_of = (config.get("auto_mapping") or {}).get("base_model_class")
+    for head, row in family.task_heads.items():
+        output = shapes.get(family.their_names(f"heads.{head}.output.weight")[0], ())
+        is_meant = row.cls == made_of or (task and TASKS[head] == task)
+        if is_meant and len(output) == 2 and head not in network.heads:
+            labels = read_labels({"num_labels": output[0]}, head)
+            model, tops = labelled(network.config, head, **labels)
+            held = {head, *heads_in(network, shapes)}
+            return model, [top for top in tops if top in held or top not in network.heads]
+    return network.config, []
 
 
 # --- writing

@@ -16,7 +16,6 @@ from firth.text.tokenizer import SENTINEL, Tokenizer
 
 NUMBERED = r"<extra_id_\d+>"
 MARKS = (r"\[MASK\]", r"<mask>", NUMBERED, r"_{3,}")
-CLOSING = frozenset(".,;:!?%)]}")  # stands without a space before it
 
 
 class Piece(NamedTuple):
@@ -97,11 +96,11 @@ def token_piece(tokenizer: Tokenizer, id: int) -> Piece:
     if tokenizer.kind == "char":
         return Piece(text or token, begins=False)
     if tokenizer.kind == "wordpiece":
-        joins = token.startswith("##") or token in CLOSING
-        return Piece(token.removeprefix("##"), joins_before=joins)
+        joins = token.startswith("##")
+        return Piece(token.removeprefix("##"), joins_before=joins, begins=token[:1].isalnum())
     if tokenizer.kind == "bpe-word":  # a token says where a word ends, not where one begins
         ends = token.endswith("</w>")
-        return Piece(text.strip(), text.strip() in CLOSING, joins_behind=not ends, begins=False)
+        return Piece(text.strip(), joins_behind=not ends, begins=False)
     return Piece(text.strip(), joins_before=not token.startswith(("Ġ", "▁", "Ċ")))
 
 

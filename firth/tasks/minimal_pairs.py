@@ -64,7 +64,8 @@ def _sets(asking: Asking) -> Iterator[tuple[str, list[MinimalPair]]]:
     """The pairs of each file."""
     sources, _ = find_sources([asking.data], Reading(format=asking.format))
     for source in sources:
-        read = read_minimal_pairs(source.name, format=source.format, limit=asking.limit)
+        said = None if source.unsaid else source.format
+        read = read_minimal_pairs(source.name, format=said, limit=asking.limit)
         yield source.name, read
 
 

@@ -97,8 +97,9 @@ def prepare(
     corpora["train"] = Corpus(paths, reading, clean=clean)
     streams = [source.name for c in corpora.values() for source in c.sources if source.is_stream]
     if streams and (dedup or len(streams) > len(set(streams))):
+        twice = "--dedup reads all text twice, but " if dedup else ""
         raise Misuse(
-            f"{streams[0]} can be read only once: save what comes from it to a file first."
+            f"{twice}{streams[0]} can be read only once: save what comes from it to a file first."
         )
     plan = _plan(reader, corpora, dedup=dedup, fraction=fraction, shard_tokens=shard_tokens)
     out = Path(os.path.realpath(out))

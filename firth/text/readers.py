@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import glob
 import io
-import json
 import lzma
 import os
 import re
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
@@ -27,8 +26,10 @@ from firth.errors import InputError, Misuse
 from firth.text.compression import COMPRESSIONS
 from firth.text.tables import (
     Table,
+    begins_json,
     csv_table,
     dataset_rows,
+    json_object,
     named_fields,
     parquet_table,
     text_column,
@@ -90,13 +91,21 @@ class Source:
         except OSError as error:
             raise InputError(f"{self.name} cannot be read: {error.strerror}.") from error
 
+    def settled(self, raw: BinaryIO) -> Source:
+        """What it is by what `open` returned: input that begins with a JSON object is JSONL."""
+        with suppress(OSError):  # who reads on will tell
+            if self.unsaid and begins_json(cast(io.BufferedReader, raw).peek(1 << 13)):
+                return replace(self, format="jsonl", unsaid=False)
+        return self
+
     def documents(self, raw: BinaryIO, reading: Reading, tally: Tally) -> Iterator[str]:
         """The texts in what `open` returned, one by one."""
         if self.format == "datasets":
             yield from _read_dataset(self.name, reading, tally)
             return
+        read = FORMATS[self.settled(raw).format]
         with self._stream(raw) as stream:
-            for text in FORMATS[self.format](self.name, stream, reading, tally):
+            for text in read(self.name, stream, reading, tally):
                 if len(text) <= LONGEST:
                     yield text
                     continue
@@ -160,7 +169,7 @@ def find_sources(paths: Iterable[str | Path], reading: Reading) -> tuple[list[So
     skipped = 0
     for path in map(str, paths):
         if path == "-":
-            sources.append(Source("-", reading.format or "txt"))
+            sources.append(Source("-", reading.format or "txt", unsaid=reading.format is None))
             continue
         if path.startswith("datasets:"):
             sources.append(Source(path.removeprefix("datasets:"), "datasets"))
@@ -332,24 +341,13 @@ def _json_rows(
         if not line.strip() or not _is_sound(line):
             continue
         try:
-            row = _json_object(line, f"{name} line {number}")
+            row = json_object(line, f"{name} line {number}")
         except InputError as error:
             if bad is None:
                 raise
             bad(error)
         else:
             yield number, row
-
-
-def _json_object(line: str, where: str) -> dict[str, Any]:
-    try:
-        row = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        reason = error.msg if isinstance(error, json.JSONDecodeError) else error
-        raise InputError(f"{where} is not JSON: {reason}.") from error
-    if not isinstance(row, dict):
-        raise InputError(f"{where} is not a JSON object but {type(row).__name__}.")
-    return row
 
 
 def _read_json_lines(name: str, stream: BinaryIO, reading: Reading, tally: Tally) -> Iterator[str]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import io
+import json
+import re
 import shutil
 import tempfile
 from collections import Counter
@@ -27,6 +29,12 @@ TEXTS = (
     "question",
     "post",
 )
+# What may divide the fields of a table, and what to do where another mark is looked for.
+DIVIDERS = {
+    "\t": "tabs: call it .tsv",
+    ";": "semicolons: divide it by commas, or by tabs as a .tsv file",
+    ",": "commas: call it .csv",
+}
 
 Table = Iterator[tuple[int, Sequence[Any]]]
 Bad = Callable[[InputError], None] | None  # is told of a bad row; without it that is the end
@@ -55,7 +63,7 @@ def tsv_table(name: str, lines: Iterable[str], longest: int, bad: Bad = None) ->
 
 def _numbered(name: str, rows: Any, longest: int, advice: str, bad: Bad) -> Table:
     csv.field_size_limit(longest)
-    width = 0
+    header: Sequence[str] = ()
     while True:
         begin = rows.line_num + 1
         try:
@@ -68,15 +76,53 @@ def _numbered(name: str, rows: Any, longest: int, advice: str, bad: Bad) -> Tabl
             continue
         if row is None:
             return
-        width = width or len(row)
-        if row and len(row) != width:
-            counts = f"{len(row)} fields where the header has {width}"
-            complaint = InputError(f"{name} line {rows.line_num}: {counts}; {advice}.")
+        header = header or row
+        if row and len(row) != len(header):
+            counts = f"{len(row)} fields where the header has {len(header)}"
+            todo = other_divider(header) or f"{advice}."
+            complaint = InputError(f"{name} line {rows.line_num}: {counts}; {todo}")
             if bad is None:
                 raise complaint
             bad(complaint)
         elif row:
             yield begin, row
+
+
+def other_divider(header: Sequence[str]) -> str:
+    """What to do about a header that something else seems to divide than its file's name says.
+
+    >>> other_divider(["id,text"]), other_divider(["Well, a text"]), other_divider(["id", "a;b"])
+    ('the file seems to be divided by commas: call it .csv.', '', '')
+    """
+    only = header[0] if len(header) == 1 else ""
+    seen = [way for mark, way in DIVIDERS.items() if re.search(rf"\S{mark}\S", only)]
+    return f"the file seems to be divided by {seen[0]}." if seen else ""
+
+
+def json_object(line: str, where: str) -> dict[str, Any]:
+    """A row of JSONL."""
+    try:
+        row = json.loads(line.rstrip("\r\n"))
+    except (ValueError, RecursionError) as error:
+        reason = error.msg if isinstance(error, json.JSONDecodeError) else str(error)
+        reason = re.sub("( starting)? at$", "", reason)  # the place, which is not shown
+        raise InputError(f"{where} is not JSON: {reason}.") from error
+    if not isinstance(row, dict):
+        raise InputError(f"{where} is not a JSON object but {type(row).__name__}.")
+    return row
+
+
+def begins_json(head: bytes) -> bool:
+    """Whether the first line is a JSON object; of a line that is not all there, the beginning.
+
+    >>> [begins_json(head) for head in (b'{"text": "Good."}\\n', b"{sic} Good.\\n", b'{ "te')]
+    [True, False, True]
+    """
+    line, end, _ = head.removeprefix(b"\xef\xbb\xbf").lstrip().partition(b"\n")
+    try:
+        return isinstance(json.loads(line), dict)
+    except (ValueError, RecursionError):
+        return not end and bool(re.match(rb'\{\s*"', line))
 
 
 def text_column(where: str, asked: str, columns: Iterable[str], usual: bool = True) -> str:
@@ -92,12 +138,14 @@ def text_column(where: str, asked: str, columns: Iterable[str], usual: bool = Tr
     found = [there[name] for name in TEXTS if name in there] if asked == TEXTS[0] and usual else []
     if len(found) == 1 or (TEXTS[0] in there and found):
         return found[0]
+    todo = "name the right one with --column."
     if found:
         has = f"has '{found[0]}' and '{found[1]}'"
     else:
+        todo = other_divider(names) or todo
         shown = ", ".join(f"'{name}'" for name in names) or "none"
         has = f"has no field '{asked}' (it has {shown})"
-    raise InputError(f"{where} {has}; name the right one with --column.")
+    raise InputError(f"{where} {has}; {todo}")
 
 
 def parquet_table(name: str, stream: BinaryIO, column: str | None = None) -> Table:

@@ -208,11 +208,14 @@ def _learn_characters(lesson: Lesson) -> models.Model:
 
 
 def _bert_normalizer(lowercase: bool) -> normalizers.Normalizer:
-    return normalizers.BertNormalizer(lowercase=lowercase)  # lower case goes without accents
+    bert = normalizers.BertNormalizer(lowercase=lowercase)  # lower case goes without accents
+    return bert if lowercase else normalizers.Sequence([bert, normalizers.NFC()])
 
 
-def _lowercase_only(lowercase: bool) -> normalizers.Normalizer | None:
-    return normalizers.Lowercase() if lowercase else None
+def _composed(lowercase: bool) -> normalizers.Normalizer:
+    """Accents stay with their letters, as in cleaned text (and in GPT-NeoX's and Qwen's BPE)."""
+    composed = normalizers.NFC()
+    return normalizers.Sequence([composed, normalizers.Lowercase()]) if lowercase else composed
 
 
 def _unigram_normalizer(lowercase: bool) -> normalizers.Normalizer:
@@ -226,7 +229,7 @@ class Kind:
 
     about: str
     specials: str
-    normalizer: Callable[[bool], normalizers.Normalizer | None]
+    normalizer: Callable[[bool], normalizers.Normalizer]
     pre_tokenizer: pre_tokenizers.PreTokenizer
     learn: Callable[[Lesson], models.Model]
     decoder: decoders.Decoder
@@ -244,7 +247,7 @@ KINDS = {
     "bpe": Kind(
         "GPT-2: merges of bytes, nothing is unknown",
         "gpt2",
-        _lowercase_only,
+        _composed,
         pre_tokenizers.ByteLevel(add_prefix_space=False),
         _learn_bpe,
         decoders.ByteLevel(),
@@ -268,7 +271,7 @@ KINDS = {
     "char": Kind(
         "ELMo: single characters",
         "elmo",
-        _lowercase_only,
+        _composed,
         pre_tokenizers.Split(tokenizers.Regex(r"[\s\S]"), "isolated"),
         _learn_characters,
         decoders.Fuse(),
@@ -307,8 +310,7 @@ def train_tokenizer(
             f"and {sentinels} sentinels; raise --vocab-size."
         )
     backend = tokenizers.Tokenizer(models.WordLevel({}, ""))
-    if normalizer := row.normalizer(lowercase):
-        backend.normalizer = normalizer
+    backend.normalizer = row.normalizer(lowercase)
     backend.pre_tokenizer = row.pre_tokenizer
     corpus = Corpus(paths, reading, clean=clean)
     with tempfile.TemporaryDirectory(prefix="firth-") as folder:

@@ -21,6 +21,8 @@ from firth.models.initial import initialise
 from firth.models.masks import Mask
 from firth.models.presets import preset
 from firth.models.transformer import Transformer
+from firth.tasks.heads import with_head
+from firth.tasks.task import Facts
 from tests.adapt.harness import fresh, said, stirred
 
 
@@ -311,6 +313,22 @@ def stirred_heads(network: Transformer, spec: str, heads: list[str]) -> Adapted:
         for parameter in adapted.parameters.values():
             parameter.normal_(0.0, 0.3, generator=torch.Generator().manual_seed(1))
     return adapted
+
+
+@torch.no_grad()
+def test_a_pooler_that_a_head_does_not_read_is_put_aside(tmp_path: Path) -> None:
+    """RoBERTa's classifier reads the first token itself; published files have a pooler, too."""
+    config = tiny("roberta-base")
+    network, base = (bert(config, ("language", "pooler")) for _ in range(2))
+    facts = Facts(task="classify", labels=("a", "b"))
+    adapted = stirred_heads(network, "lora:rank=2", with_head(network, "classify", facts, {}, 0))
+    save_adapter(adapted, tmp_path)
+    load_adapter(base, tmp_path)
+    mask = Mask([3, 3])
+    scores = [n.label_scores(n(torch.arange(6), mask), mask.starts) for n in (network, base)]
+    torch.testing.assert_close(*scores, rtol=0, atol=0)
+    remove(base, "default")
+    assert set(base.heads) == {"language", "pooler"}
 
 
 def test_two_adapters_from_files_are_swapped(tmp_path: Path) -> None:

@@ -344,6 +344,9 @@ def test_the_verb(firth: Firth, verb: Verb, bert: Path, lines: Path) -> None:
     wanted = model.embed(TEXTS, pooling="cls+max", layer=[1, 2], normalize=True)
     np.testing.assert_allclose(np.load(lines.with_name("two.npy")), wanted, atol=1e-5)
     assert piped.json["precision"] == "fp32"
+    rows = "\n".join(json.dumps({"text": text}) for text in TEXTS)
+    firth("embed", bert, "-", "--out", "three.npy", input=rows)
+    np.testing.assert_array_equal(np.load(lines.with_name("three.npy")), model.embed(TEXTS))
     load(bert).save("half", dtype=torch.bfloat16)  # asked for, a precision is kept to
     for precision in ("fp32", "bf16"):
         options = ("--out", f"{precision}.npy", "--precision", precision, "--json")

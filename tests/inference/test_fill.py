@@ -96,6 +96,15 @@ def test_every_token_put_back_where_it_stood_gives_the_text(
         assert blanks.filled([token_piece(tokenizer, id)]) == SENTENCE
 
 
+@pytest.mark.parametrize("kind", ["wordpiece", "bpe-word", "char"])
+def test_a_mark_stands_where_the_blank_stood(kind: str, every_kind: dict[str, Tokenizer]) -> None:
+    """In these kinds a full stop does not say whether a space stands before it: the writer does."""
+    (id,) = every_kind[kind].encode(".")
+    for text in ("Is it [MASK]?", "Is it[MASK]?", "[MASK] it"):
+        filled = find_blanks(text).filled([token_piece(every_kind[kind], id)])
+        assert filled == text.replace("[MASK]", ".")
+
+
 def test_a_span_put_back(every_kind: dict[str, Tokenizer]) -> None:
     for kind in ("wordpiece", "bpe", "unigram"):
         tokenizer = every_kind[kind]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ HARD = [
     "",
     "  leading and  double spaces ",
     "Héllo naïve ọ̀rọ̀ Yorùbá ɓera",
+    unicodedata.normalize("NFD", "Héllo naïve ọ̀rọ̀ Yorùbá がぎ 각"),
     "東京タワー 😀👍🏽 \u200dZWJ",
     "def f(x):\n\treturn x**2  # comment",
     "specials inside: [MASK] <mask> </s> <|endoftext|> <extra_id_0> [CLS]",

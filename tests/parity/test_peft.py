@@ -19,7 +19,7 @@ import torch
 import transformers
 from torch import Tensor
 
-from firth.adapt.adapted import apply
+from firth.adapt.adapted import apply, remove
 from firth.adapt.files import load_adapter, save_adapter
 from firth.errors import MismatchError
 from firth.models.formats.directory import read_network
@@ -312,6 +312,64 @@ def test_heads_travel_with_the_adapter(name: str, spec: str, tmp_path: Path) -> 
     again = read_network(tmp_path / "base").eval()
     load_adapter(again, tmp_path / "theirs")
     agree(labels_ours(again), labels_theirs(tuned), plain)
+
+
+BARE = {  # a base without labels, the class that PEFT trains, and what it is for
+    "BertModel": ("BertForSequenceClassification", "SEQ_CLS", ["query", "value"]),
+    "BertForMaskedLM": ("BertForTokenClassification", "TOKEN_CLS", ["query", "value"]),
+    "BertForPreTraining": ("BertForQuestionAnswering", "QUESTION_ANS", ["query", "value"]),
+    "RobertaModel": ("RobertaForSequenceClassification", "SEQ_CLS", ["query", "value"]),
+    "GPT2LMHeadModel": ("GPT2ForSequenceClassification", "SEQ_CLS", ["c_attn"]),
+    "LlamaForCausalLM": ("LlamaForSequenceClassification", "SEQ_CLS", ["q_proj", "v_proj"]),
+    "ModernBertForMaskedLM": ("ModernBertForSequenceClassification", "SEQ_CLS", ["Wqkv"]),
+}
+SHAPES = {**CLASSES, "GPT2LMHeadModel": dict(vocab_size=V, **GPT2, pad_token_id=0)}
+SHAPES |= {"BertModel": bert(), "BertForPreTraining": bert(), "RobertaModel": bert()}
+
+
+def trained_by_peft(name: str, path: Path, **options: Any) -> tuple[Transformer, Any]:
+    """A base as we open it, and PEFT's adapter with labels for it."""
+    made, (cls, task, targets) = getattr(transformers, name), BARE[name]
+    reference = made(made.config_class(**SHAPES[name])).eval()
+    stir(reference.parameters(), 0)
+    reference.save_pretrained(path / "base")
+    count = {"num_labels": 3} if task != "QUESTION_ANS" else {}
+    labelled = getattr(transformers, cls).from_pretrained(path / "base", **count)
+    config = peft.LoraConfig(r=3, target_modules=targets, **{"task_type": task, **options})
+    tuned = peft.get_peft_model(labelled, config).eval()
+    stir([parameter for parameter in tuned.parameters() if parameter.requires_grad], 2)
+    tuned.save_pretrained(path / "adapter")
+    return read_network(path / "base").eval(), tuned
+
+
+@pytest.mark.parametrize("name", [name for name in BARE if not name.startswith("Modern")])
+def test_pefts_labels_on_a_base_that_has_none(name: str, tmp_path: Path) -> None:
+    network, tuned = trained_by_peft(name, tmp_path)
+    before = list(network.heads)
+    load_adapter(network, tmp_path / "adapter")
+    torch.testing.assert_close(labels_ours(network), labels_theirs(tuned), rtol=0, atol=1e-5)
+    names = () if "Pre" in name else ("LABEL_0", "LABEL_1", "LABEL_2")
+    assert (network.config.labels, network.config.labelling) == (names, "one")
+    remove(network, "default")
+    assert (set(network.heads), network.config.label_head) == (set(before), "")
+
+
+def test_pefts_labels_by_the_class_alone(tmp_path: Path) -> None:
+    """Without a task, PEFT writes down which class it was; what is to be saved must be named."""
+    network, tuned = trained_by_peft(
+        "BertModel", tmp_path, task_type=None, modules_to_save=["classifier", "pooler"]
+    )
+    load_adapter(network, tmp_path / "adapter")
+    torch.testing.assert_close(labels_ours(network), labels_theirs(tuned), rtol=0, atol=1e-5)
+
+
+def test_pefts_head_that_is_not_whole_is_refused(tmp_path: Path) -> None:
+    network, _ = trained_by_peft("ModernBertForMaskedLM", tmp_path)
+    lacks = (
+        r"it lacks head\.dense\.weight, a part of its head that neither the base has nor PEFT has"
+    )
+    with pytest.raises(MismatchError, match=lacks):
+        load_adapter(network, tmp_path / "adapter")
 
 
 def test_pefts_prompt_for_a_classifier_is_refused(tmp_path: Path) -> None:

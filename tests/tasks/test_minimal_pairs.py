@@ -15,6 +15,7 @@ from firth import Model, evaluate, finetune, predict
 from firth.errors import InputError, MismatchError, Misuse
 from firth.inference.pseudo import pseudo_likelihoods
 from firth.inference.score import likelihoods
+from tests.text.test_readers import piped
 
 MakeModel = Callable[..., Model]
 PAIRS = [
@@ -118,6 +119,13 @@ def test_a_folder_is_all_of_its_files(make_model: MakeModel, tmp_path: Path) -> 
     assert list(found.parts) == ["one", "two"]
     assert found.details["sizes"] == {"one": 2, "two": 3}
     assert evaluate(model, task="minimal-pairs", data=folder, limit=1).n == 2
+
+
+def test_pairs_from_a_pipe(make_model: MakeModel, tmp_path: Path) -> None:
+    model, file = make_model("gpt2", begin_id=2), blimp(tmp_path / "a.jsonl")
+    with piped(file.read_bytes()):
+        found = evaluate(model, task="minimal-pairs", data="-")
+    assert found.figures == evaluate(model, task="minimal-pairs", data=file).figures
 
 
 def test_bad_pairs(make_model: MakeModel, tmp_path: Path) -> None:

@@ -24,16 +24,14 @@ HARD = "Ẹ káàárọ̀!  «naïve» 東京は。 don't\tx-ray\n\n  e=mc²  �
 
 def backend(kind: str) -> tokenizers.Tokenizer:
     tokenizer = tokenizers.Tokenizer(models.WordLevel({}, ""))
-    if normalizer := KINDS[kind].normalizer(True):
-        tokenizer.normalizer = normalizer
+    tokenizer.normalizer = KINDS[kind].normalizer(True)
     tokenizer.pre_tokenizer = KINDS[kind].pre_tokenizer
     return tokenizer
 
 
 def whole(tokenizer: tokenizers.Tokenizer, text: str) -> Counter[str]:
     """Normalise and cut the text in one piece."""
-    if tokenizer.normalizer:
-        text = tokenizer.normalizer.normalize_str(text)
+    text = tokenizer.normalizer.normalize_str(text)
     return Counter(word for word, _ in tokenizer.pre_tokenizer.pre_tokenize_str(text))
 
 

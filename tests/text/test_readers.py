@@ -6,8 +6,11 @@ import bz2
 import gzip
 import json
 import lzma
+import os
+import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pandas as pd
@@ -156,6 +159,8 @@ def test_half_characters_in_json_are_replaced(tmp_path: Path) -> None:
     ("row", "message"),
     [
         ('{"text": ', "line 2 is not JSON"),
+        ('{"text": "a\tb"}', r"line 2 is not JSON: Invalid control character\.$"),
+        ('{"text": "a', r"line 2 is not JSON: Unterminated string\.$"),
         ('["text"]', "line 2 is not a JSON object but list"),
         ('{"txt": "x"}', r"line 2 has no field 'text' \(it has 'txt'\); .* --column"),
         ('{"text": 7}', r"line 2: 'text' is not text but int \(7\)"),
@@ -169,10 +174,61 @@ def test_a_bad_row_is_named(tmp_path: Path, row: str, message: str) -> None:
         read(path)
 
 
+LINES = b'{"text": "One document,\\non two lines."}\n{"text": "Another."}\n'
+PIPED: dict[str, tuple[bytes, dict[str, str], list[str]]] = {
+    "rows": (LINES, {}, ["One document,\non two lines.", "Another."]),
+    "rows behind a mark": (
+        b"\xef\xbb\xbf" + LINES,
+        {},
+        ["One document,\non two lines.", "Another."],
+    ),
+    "a row longer than what a pipe holds": (
+        b'{ "text": "%s"}' % (b"x" * 100_000),
+        {},
+        ["x" * 100_000],
+    ),
+    "rows of another column": (b'{"id": 1, "a": "x"}\n', {"column": "a"}, ["x"]),
+    "rows that are text": (LINES[-21:], {"format": "txt"}, ['{"text": "Another."}\n']),
+    "text": (b"{sic} Text.\n\n{\n", {}, ["{sic} Text.\n", "{\n"]),
+    "nothing": (b"", {}, []),
+}
+
+
+@pytest.mark.parametrize("what", PIPED)
+def test_what_standard_input_holds(what: str) -> None:
+    """It is plain text unless it begins with a JSON object, or somebody says what it is."""
+    data, options, texts = PIPED[what]
+    with piped(data):
+        assert read("-", **options) == (texts, {})
+
+
+@contextmanager
+def piped(data: bytes) -> Iterator[None]:
+    """Standard input that is a pipe, into which another thread writes."""
+    own, (reading, writing) = os.dup(0), os.pipe()
+    os.dup2(reading, 0)
+    writer = threading.Thread(target=lambda: [os.write(writing, data), os.close(writing)])
+    writer.start()
+    try:
+        yield
+    finally:
+        os.dup2(own, 0)
+        os.close(own)
+        os.close(reading)
+        writer.join()
+
+
 def test_bad_tables_are_named(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_text("id,note\n1,x\n")
     with pytest.raises(InputError, match=r"line 1 has no field 'text' \(it has 'id', 'note'\)"):
+        read(path)
+    semicolons = "the file seems to be divided by semicolons: divide it by commas, or by tabs"
+    path.write_text("id;text\n1;x\n")
+    with pytest.raises(InputError, match=rf"no field 'text' \(it has 'id;text'\); {semicolons}"):
+        read(path)
+    path.write_text("id\ttext\n1\tx\n")
+    with pytest.raises(InputError, match=r"the file seems to be divided by tabs: call it \.tsv\.$"):
         read(path)
     path.write_text("text,id\nx,1\ny\n")
     with pytest.raises(InputError, match=r"line 3: 1 fields where the header has 2"):

@@ -29,8 +29,7 @@ def library(kind: str, path: Path, size: int, **options: object) -> tokenizers.T
     """The same text through the library's trainer, which counts for itself."""
     model, trainer = TRAINERS[kind]
     tokenizer = tokenizers.Tokenizer(model())
-    if normalizer := KINDS[kind].normalizer(False):
-        tokenizer.normalizer = normalizer
+    tokenizer.normalizer = KINDS[kind].normalizer(False)
     tokenizer.pre_tokenizer = KINDS[kind].pre_tokenizer
     specials = list(SPECIALS[KINDS[kind].specials].tokens)
     settings = {"vocab_size": size, "special_tokens": specials, "show_progress": False, **options}

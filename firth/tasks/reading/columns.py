@@ -7,20 +7,19 @@ says which.
 
 from __future__ import annotations
 
-import io
 import json
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, BinaryIO, Literal, cast
+from typing import Any, BinaryIO, Literal
 
 from firth.errors import InputError
 from firth.text.readers import Bad, Convention, Reading, Row, Source, find_sources, text_field
-from firth.text.tables import TEXTS
+from firth.text.tables import TEXTS, other_divider
 
 OnEmpty = Literal["refuse", "keep"]  # what becomes of a text with nothing in it
 Names = tuple[str, ...]  # of columns that belong together
@@ -106,23 +105,7 @@ def find_source(path: str | Path, format: str | None = None, usual: str | None =
 def opened(source: Source) -> Iterator[tuple[Source, BinaryIO]]:
     """A file, with its bytes; standard input that begins with a JSON object is JSONL."""
     with source.open() as raw:
-        with suppress(OSError):  # who reads on will tell
-            if source.unsaid and _begins_json(cast(io.BufferedReader, raw).peek(1 << 13)):
-                source = replace(source, format="jsonl")
-        yield source, raw
-
-
-def _begins_json(head: bytes) -> bool:
-    """Whether the first line is a JSON object; of a line that is not all there, the beginning.
-
-    >>> [_begins_json(head) for head in (b'{"text": "Good."}\\n', b"{sic} Good.\\n", b'{"te')]
-    [True, False, True]
-    """
-    line, end, _ = head.removeprefix(b"\xef\xbb\xbf").lstrip().partition(b"\n")
-    try:
-        return isinstance(json.loads(line), dict)
-    except (ValueError, RecursionError):
-        return not end and line.startswith(b'{"')
+        yield source.settled(raw), raw
 
 
 def task_rows(
@@ -275,7 +258,8 @@ def no_column(where: str, missing: str, columns: Sequence[str], role: Role) -> I
     """The complaint about a missing column; text that stands in its place is not shown whole."""
     there = ", ".join(repr(name[:30]) for name in columns[:12]) or "none"
     more = f" and {len(columns) - 12} more" if len(columns) > 12 else ""
-    return InputError(f"{where} has no column {missing} (it has {there}{more}); {role.advice}")
+    todo = other_divider(columns) or role.advice
+    return InputError(f"{where} has no column {missing} (it has {there}{more}); {todo}")
 
 
 # ---- fields -------------------------------------------------------------------------------------

@@ -175,6 +175,16 @@ def test_columns_can_be_named(file: Callable[..., Path]) -> None:
             r"a\.csv line 1 has no column 'label' \(it has 'text', 'klass'\); .* label=NAME",
         ),
         ("a.tsv", "a b c\t1\nd e f\t0\n", r"a\.tsv line 1 has no column 'text' \(it has 'a b c'"),
+        (
+            "a.csv",
+            "text;label\nx;y\n",
+            r"it has 'text;label'\); the file seems .* by semicolons: di",
+        ),
+        (
+            "a.csv",
+            "text;label\nx, z;y\n",
+            r"where the header has 1; the file seems .* by semicolons",
+        ),
         ("a.jsonl", '{"body": "x", "klass": 1}', r"a\.jsonl line 1 has no column 'label'"),
         ("a.csv", "tweet,review,label\na,b,c\n", "line 1 has 'tweet' and 'review'; rename one"),
         ("a.csv", "text,class,rating\na,b,c\n", "line 1 has 'class' and 'rating'; .* label=NAME"),
