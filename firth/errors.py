@@ -5,8 +5,8 @@ FirthError                  exit 1
 ├── InputError              what a file holds, or that it is not there
 ├── MismatchError           two things that do not belong together
 ├── StorageError            the disk is full, or the place cannot be written
-├── Interrupted             exit 130: a run was asked to stop (firth/training/loop.py)
-└── Diverged                a run found no finite gradient any more (there, too)
+├── Interrupted             exit 130: a job was asked to stop, and kept what it had
+└── Diverged                a run found no finite gradient any more (firth/training/loop.py)
 """
 
 from __future__ import annotations
@@ -40,6 +40,12 @@ class MismatchError(FirthError):
 
 class StorageError(FirthError):
     """An output that could not be written."""
+
+
+class Interrupted(FirthError):
+    """A job was asked to stop, and kept what it had."""
+
+    exit_code = 130
 
 
 def meant(name: str, known: Iterable[str]) -> str:

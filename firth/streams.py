@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
-from firth.errors import FirthError, InputError, storage_errors
+from firth.errors import FirthError, InputError, Interrupted, storage_errors
 from firth.files import growing_file, part_of
 
 Item = TypeVar("Item")
@@ -181,7 +181,7 @@ def write_lines(
     except (FirthError, KeyboardInterrupt) as error:
         if not count:
             raise
-        kind, why = (type(error), str(error)) if str(error) else (FirthError, "Interrupted.")
+        kind, why = (type(error), str(error)) if str(error) else (Interrupted, "Interrupted.")
         kept = "answer before that is" if count == 1 else "answers before that are"
         raise kind(f"{why} The {count:,} {kept} in {part_of(out)}.") from error
     return count

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from firth.adapt.table import strategy as strategy_named
-from firth.errors import FirthError, InputError, Misuse
+from firth.errors import FirthError, InputError, Interrupted, Misuse
 from firth.files import write_json
 from firth.finetuning import Tuned, finetune
 from firth.model import load
@@ -23,7 +23,7 @@ from firth.tasks.recipes import depth, width_factor
 from firth.tasks.table import task_named
 from firth.tasks.task import judged_by
 from firth.training.log import Figures, Listener
-from firth.training.loop import Diverged, Interrupted
+from firth.training.loop import Diverged
 
 RATES, BATCHES, FREEZES = (2e-5, 3e-5, 5e-5), (16, 32), (0, 6, 8)  # the lectures' grid
 # Every strategy, as it is run when all are asked for; blocks to freeze are a share of the depth.

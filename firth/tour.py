@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from firth.drawing import attention_patterns, loss_curve
+from firth.errors import Interrupted
 from firth.inference.completions import continue_text
 from firth.inference.fill import fill
 from firth.inference.filler import Guess
@@ -30,7 +31,6 @@ from firth.text.tokenizer import Tokenizer
 from firth.text.vocabulary import train_tokenizer
 from firth.tour_tasks import OPINIONS_FILE, Adapted, adapt
 from firth.training.log import Figures
-from firth.training.loop import Interrupted
 
 Progress = Callable[[str, int, int], None]
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from firth import tour
-from firth.training.loop import Interrupted
+from firth.errors import Interrupted
 from tests.conftest import Result
 
 

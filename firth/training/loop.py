@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from firth.draws import derive_one
-from firth.errors import FirthError, StorageError
+from firth.errors import FirthError, Interrupted, StorageError
 from firth.models.journey import Fetched
 from firth.objectives.batch import Batch
 from firth.training.checkpoint import Checkpoint, Checkpoints
@@ -53,12 +53,6 @@ OFF_A_PLATEAU = {  # by whether a network is post-norm
 }
 LOWER = 0.003  # nats by which a validation's loss must fall to be lower
 BUCKETS = 50  # parts of a run whose mean losses are remembered
-
-
-class Interrupted(FirthError):
-    """A run was asked to stop, and did."""
-
-    exit_code = 130
 
 
 class Diverged(FirthError):

@@ -13,14 +13,13 @@ from typing import Any
 import pytest
 
 from firth import sweep
-from firth.errors import FirthError, InputError, Misuse
+from firth.errors import FirthError, InputError, Interrupted, Misuse
 from firth.evaluation import evaluate
 from firth.finetuning import Tuned, finetune
 from firth.metrics.bootstrap import Figure
 from firth.model import load
 from firth.tasks.material import gather
 from firth.tasks.table import task_named
-from firth.training.loop import Interrupted
 
 from .toys import TINY, coloured, table
 

@@ -213,7 +213,7 @@ def test_an_interrupt_says_that_the_same_command_goes_on(
     with monkeypatch.context() as patch:
         fail_at(patch, 2, KeyboardInterrupt())
         done = verb(*command)
-    assert done.exit_code == 1
+    assert done.exit_code == 130
     assert done.stderr == (
         f"firth: Interrupted. What is complete is kept in {made}.partial: the same command goes on "
         "from there.\n"
