@@ -60,7 +60,7 @@ ERRORS = {
     ),
     "windowed layers": ({"windowed": [2], "window": 4}, "outside 0 to 1"),
     "near field": ({"kv_head": 2}, "no field 'kv_head'; did you mean kv_heads?"),
-    "far field": ({"xyzzy": 2}, "no field 'xyzzy'; known are architecture, vocabulary"),
+    "far field": ({"xyzzy": 2}, "no field 'xyzzy'; there are architecture, vocabulary"),
     "text for number": ({"width": "64"}, "The field width of a model is int, not '64'."),
     "fraction": ({"layers": 2.5}, "The field layers of a model is int, not 2.5."),
     "bool for number": ({"heads": True}, "The field heads of a model is int, not True."),

@@ -144,6 +144,7 @@ def test_out_of_memory_halves_what_is_computed_at_once(shards: Path, tmp_path: P
 
 MEMORY = """
 import resource, sys
+import matplotlib.backends.backend_agg, matplotlib.figure  # the curve's, while there is room
 import torch
 from pathlib import Path
 from firth.pretraining import pretrain
