@@ -99,4 +99,4 @@ def ask(stream: Packed, predicts: str, vocabulary: Vocabulary) -> Batch:
         return masked(stream, vocabulary)
     if len(vocabulary.sentinels):
         return span_corruption(stream, vocabulary)
-    return infilling(stream, vocabulary, shuffle=False)  # BART has masks alone; a part is no document
+    return infilling(stream, vocabulary, shuffle=False)  # BART has masks alone
