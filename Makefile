@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test quick check weights clean
+.PHONY: help install demo test quick nightly check weights clean
 
 help:  ## show this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 10
@@ -24,11 +24,14 @@ $(READY): requirements.lock pyproject.toml
 demo: $(READY)  ## the whole story on a small text, with results to look at
 	$(BIN)/firth demo $(DEMO)
 
-test: $(READY)  ## all tests, the slow ones too
-	$(BIN)/python -m pytest -n 2 --dist worksteal
+test: $(READY)  ## the tests, without the long learning runs
+	$(BIN)/python -m pytest tests -n 2 --dist worksteal -m "not nightly"
 
-quick: $(READY)  ## the tests but the slow ones
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow"
+quick: $(READY)  ## the tests that take less than a few seconds each
+	$(BIN)/python -m pytest tests -n 2 --dist worksteal -m "not nightly and not slow"
+
+nightly: $(READY)  ## all tests, also the long learning runs
+	$(BIN)/python -m pytest tests -n 2 --dist worksteal
 
 check: $(READY)  ## style, types, examples in docstrings
 	$(BIN)/ruff check .

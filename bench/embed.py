@@ -42,10 +42,17 @@ from numpy.typing import NDArray
 from sides import in_turns, machine
 
 from firth import load, train_tokenizer
-from firth.inference.embed import Tokens, chunked, embed, embed_chunks, encode_texts
-from firth.inference.embedder import Embedder
-from firth.models.formats.directory import read_network
-from firth.text.stories import tell
+from firth.data.stories import tell
+from firth.formats.huggingface.directory import read_network
+from firth.inference.embedding.embedder import Embedder
+from firth.inference.embedding.vectors import (
+    TokenizedTexts,
+    chunked,
+    embed,
+    embed_chunks,
+    encode_texts,
+)
+from firth.utils.devices import device_spec, has_native_bf16
 
 MEDIAN, SPREAD, LONGEST = 67, 0.86, 512
 BATCH = 64  # texts that the padded peer sees at once
@@ -135,11 +142,11 @@ def from_texts(count: int, device: torch.device) -> Match:
     with tempfile.TemporaryDirectory(prefix="firth-bench-") as folder:
         path, known = minilm(Path(folder))
         embedder = load(path).embedder(precision="fp32")
-        own = {"fp32": embedder, "bf16": replace(embedder, half=True)}
+        own = {"fp32": embedder, "bf16": replace(embedder, use_bf16=True)}
         name, work = sentences(path)
     texts = stories(count)
     tokens = encode_texts(embedder, texts).rows
-    print(f"{known}; {count} texts, {sum(map(len, tokens)):,} tokens of at most {embedder.limit}")
+    print(f"{known}; {count} texts, {sum(map(len, tokens)):,} tokens (max {embedder.max_length})")
     return Match(
         texts=texts,
         tokens=sum(map(len, tokens)),
@@ -229,8 +236,8 @@ def from_tokens(texts: int, device: torch.device) -> Match:
         tokenizer=unused,
         pooling=("mean",),
         steps=torch.nn.Sequential(),
-        layers=(network.config.layers,),
-        limit=LONGEST,
+        layers=(network.config.num_layers,),
+        max_length=LONGEST,
     )
     autocast = partial(torch.autocast, device.type, torch.bfloat16)
     single, whole = Padded(peer, device), Padded(half, device)
@@ -240,7 +247,7 @@ def from_tokens(texts: int, device: torch.device) -> Match:
         tokens=real,
         firth={
             "fp32": partial(embed_lists, embedder),
-            "bf16": partial(embed_lists, replace(embedder, half=True)),
+            "bf16": partial(embed_lists, replace(embedder, use_bf16=True)),
         },
         peers={
             "fp32": {"padded": single},
@@ -257,8 +264,8 @@ def embed_lists(embedder: Embedder, lists: Sequence[Sequence[int]]) -> Floats:
     """Firth's way from tokens to vectors: chunks as large as if they came from texts."""
     chunks = chunked(lists, lambda row: CHARACTERS * len(row))
 
-    def encode(rows: Sequence[Sequence[int]]) -> Tokens:
-        return Tokens(rows, np.zeros(len(rows), dtype=np.bool_))
+    def encode(rows: Sequence[Sequence[int]]) -> TokenizedTexts:
+        return TokenizedTexts(rows, np.zeros(len(rows), dtype=np.bool_))
 
     return np.concatenate([made.values for _, made in embed_chunks(embedder, chunks, encode)])
 
@@ -321,7 +328,11 @@ def _options() -> argparse.Namespace:
     options = parser.parse_args()
     options.texts = options.texts or TEXTS[options.device]
     options.precision = options.precision or (
-        ["bf16"] if options.device == "cuda" else ["fp32", "bf16"]
+        ["bf16"]
+        if options.device == "cuda"
+        else ["fp32", "bf16"]
+        if has_native_bf16(device_spec(torch.device("cpu")))
+        else ["fp32"]  # emulated, a row in bf16 takes many minutes
     )
     if strange := set(options.precision) - {"fp32", "bf16"}:
         parser.error(f"there is no precision {', '.join(strange)}; there are fp32 and bf16")

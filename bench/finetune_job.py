@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from seqeval.metrics.sequence_labeling import get_entities
 
 from firth.metrics.entities import convert_tags
-from firth.tasks.reading.sampling import stratified
-from firth.tasks.table import task_named
+from firth.tasks.readers.subsampling import stratified_sample
+from firth.tasks.registry import task_named
 
 Counts = NDArray[np.float64]  # (…, examples, 3)
 
@@ -85,13 +85,13 @@ def write_job(data: Data, source: Path, folder: Path, limit: int, dev_limit: int
     if data.task == "tag":
         train = train[: limit or None]
     elif limit:
-        chosen, _ = stratified(task.strata(train), count=limit, seed=0)
+        chosen, _ = stratified_sample(task.strata(train), count=limit, seed=0)
         train = [train[i] for i in chosen]
     places = {"train": folder / "train.jsonl", "dev": folder / "dev.jsonl"}
     for place, examples in zip(places.values(), (train, dev[: dev_limit or None]), strict=True):
         lines = (json.dumps(_row(example, data.task), ensure_ascii=False) for example in examples)
         place.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    facts = task.facts(task.read(places["train"]), LENGTH, {})
+    facts = task.metadata(task.read(places["train"]), LENGTH, {})
     return Job(data=data, labels=facts.labels, examples=len(train), **places)
 
 

@@ -53,12 +53,12 @@ from finetune_trainer import collator, encoded, opened, run_trainer
 from transformers import AutoTokenizer
 
 import firth
-from firth.finetuning import finetune
-from firth.prediction import predict
-from firth.tasks.frame import Frame
-from firth.tasks.heads import with_head
-from firth.tasks.table import task_named
-from firth.training.losses import Trainee
+from firth.jobs.finetuning import finetune
+from firth.jobs.prediction import predict
+from firth.tasks.inputs import InputTemplate
+from firth.tasks.registry import task_named
+from firth.tasks.task_heads import attach_head
+from firth.training.losses import TrainingModule
 
 RESAMPLES = 2000
 CLOSE = 1e-4  # how much the losses of one batch may differ, and its gradients
@@ -115,11 +115,11 @@ def run_firth(job: Job, seed: int, out: Path, precision: str, device: str) -> Ru
         out=out,
         strategy="full",
         seed=seed,
-        changes={
-            "rate": job.data.rate,
+        overrides={
+            "learning_rate": job.data.rate,
             "steps": job.steps,
-            "batch": str(BATCH),
-            "length": str(LENGTH),
+            "batch_size": BATCH,
+            "max_length": str(LENGTH),
             "validate_every": 1 / EPOCHS,
             "patience": 0,
             "precision": precision,
@@ -138,16 +138,18 @@ def check_start(job: Job) -> str:
     """Both sides have the same tokens and, with the same head, the same loss and gradient."""
     task, model = task_named(job.data.task), firth.load(MODEL, dtype="float32")
     examples = task.read(job.train)
-    facts = task.facts(examples, LENGTH, {})
-    [*_, name] = with_head(model.network, task.head, facts, {}, seed=0)
-    items = task.encode(examples, Frame(model.tokenizer_needed(), model.config, LENGTH), facts)
+    facts = task.metadata(examples, LENGTH, {})
+    [*_, name] = attach_head(model.network, task.head, facts, {}, seed=0)
+    items = task.encode(
+        examples, InputTemplate(model.require_tokenizer(), model.config, LENGTH), facts
+    )
     tokenizer = AutoTokenizer.from_pretrained(MODEL)
     theirs = encoded(job, job.train, tokenizer)
     for number, (item, row) in enumerate(zip(items, theirs, strict=True), start=1):
         if len(item.rows) > 1 or item.rows[0].tokens.tolist() != row["input_ids"]:
             raise SystemExit(f"{job.train}, line {number}: the two sides have other tokens.")
 
-    trainee, peer = Trainee(model.network.eval()), opened(job).eval()
+    trainee, peer = TrainingModule(model.network.eval()), opened(job).eval()
     head = model.network.get_submodule(f"heads.{name}.output")
     peer.classifier.load_state_dict(head.state_dict())
     [term] = trainee(task.batch(items[:BATCH], facts, model.config)).values()

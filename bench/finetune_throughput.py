@@ -24,17 +24,19 @@ import torch
 import transformers
 from sides import in_turns, machine, synchronise
 
-from firth.models.formats.directory import read_network
+from firth.data.packing import PackedSequences
+from firth.data.sampler import SamplerPosition
+from firth.formats.huggingface.directory import read_network
 from firth.models.transformer import Transformer
-from firth.objectives.batch import Batch, Packed, Prediction
-from firth.text.batches import Position
-from firth.training.log import Log
-from firth.training.loop import Hooks, Loop
-from firth.training.losses import Trainee
-from firth.training.machine import prepare_network, suited
+from firth.objectives.batch import Batch, PredictionTargets
+from firth.training.config import FinetuneTrainingConfig
+from firth.training.log import MetricsLog
+from firth.training.loop import Callbacks, TrainingLoop
+from firth.training.losses import TrainingModule
 from firth.training.optim import Optimizer
-from firth.training.settings import TuningSettings
-from firth.training.state import Planned
+from firth.training.runtime import apply_runtime_options, resolve_auto_settings
+from firth.training.state import PlannedBatch
+from firth.utils.devices import device_spec
 
 MEDIAN, SPREAD, LONGEST = 67, 0.86, 512
 SHAPE = dict(hidden_size=768, num_hidden_layers=12, num_attention_heads=12, intermediate_size=3072)
@@ -61,11 +63,11 @@ def main() -> None:
     print(f"{machine(device)}, transformers {transformers.__version__}")
     print(f"{count} sequences, {real:,} tokens; padded to the longest of {size}: {asked:,}")
     check(texts[:4], labels[:4])
-    settings = suited(
-        TuningSettings(steps=1 << 30).changed(
-            {"rate": RATE, "compile": options.compile, "record": options.record}
+    settings = resolve_auto_settings(
+        FinetuneTrainingConfig(steps=1 << 30).with_overrides(
+            {"learning_rate": RATE, "compile": options.compile, "cuda_graphs": options.cuda_graphs}
         ),
-        device.type,
+        device_spec(device),
     )
     with tempfile.TemporaryDirectory(prefix="firth-bench-") as folder:
         run = Path(folder) / "run"
@@ -106,8 +108,8 @@ def opened() -> tuple[Any, Transformer]:
 
 def batch(texts: Sequences, labels: np.ndarray[Any, Any]) -> Batch:
     """Sequences end to end, each asked for its label."""
-    inputs = Packed.join(texts, np.zeros(len(texts), dtype=np.uint64))
-    wanted = Prediction(np.arange(len(texts)), labels)
+    inputs = PackedSequences.join(texts, np.zeros(len(texts), dtype=np.uint64))
+    wanted = PredictionTargets(np.arange(len(texts)), labels)
     return Batch(inputs, inputs.lengths, {"label": wanted})
 
 
@@ -127,7 +129,7 @@ def check(texts: Sequences, labels: np.ndarray[Any, Any]) -> None:
     peer, network = opened()
     with torch.no_grad():
         theirs = float(peer.eval()(**padded(texts, labels, torch.device("cpu"))).loss)
-        [term] = Trainee(network.eval())(batch(texts, labels)).values()
+        [term] = TrainingModule(network.eval())(batch(texts, labels)).values()
     if not abs(float(term.sum) / term.count - theirs) < 1e-4:
         raise SystemExit(f"The two sides do not compute the same: {term.sum} and {theirs}.")
 
@@ -136,30 +138,32 @@ def check(texts: Sequences, labels: np.ndarray[Any, Any]) -> None:
 
 
 def firth_epoch(
-    batches: Sequence[Batch], settings: TuningSettings, device: torch.device, run: Path
+    batches: Sequence[Batch], settings: FinetuneTrainingConfig, device: torch.device, run: Path
 ) -> Callable[[], object]:
     """All batches once, through Firth's loop."""
     network = opened()[1].to(device)
-    prepare_network(network, settings)
-    trainee = Trainee(network)
+    apply_runtime_options(network, settings)
+    trainee = TrainingModule(network)
     run.mkdir()
-    log = Log(run / "metrics.jsonl", 0, lambda kind, figures: None, lambda tokens, seconds: {})
-    loop = Loop(
+    log = MetricsLog(
+        run / "metrics.jsonl", 0, lambda kind, figures: None, lambda tokens, seconds: {}
+    )
+    loop = TrainingLoop(
         trainee,
         Optimizer(trainee, settings.optimizer),
         settings,
         lambda *_: iter(()),
         run,
         log,
-        Hooks(),
+        Callbacks(),
         device=device,
     )
     trainee.train()
 
     def work() -> None:
         for made in batches:
-            loop._learn(Planned(made, Position(), made.tokens))
-        loop.settle()
+            loop._train_step(PlannedBatch(made, SamplerPosition(), made.tokens))
+        loop.wait_for_pending()
 
     return work
 
@@ -231,7 +235,7 @@ def _options() -> argparse.Namespace:
     known = ", ".join((*PEERS, "trainer"))
     parser.add_argument("--peers", type=lambda text: text.split(","), help=f"some of {known}")
     parser.add_argument("--compile", default="auto", help="of Firth's blocks: auto, true or false")
-    parser.add_argument("--record", default="auto", help="of the same")
+    parser.add_argument("--cuda-graphs", default="auto", help="of the same")
     return parser.parse_args()
 
 

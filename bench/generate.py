@@ -2,7 +2,7 @@
 
 Both sides have the same random weights, read the same prompts of unequal lengths, and write the
 same number of tokens: greedily, or with beams, with no token that ends a text. The peer pads its
-prompts on the left and keeps its usual (growing) cache, eager; Firth is `firth.inference.generate`,
+prompts on the left and keeps its usual (growing) cache, eager; Firth is its `generate`,
 whose step is replayed as a CUDA graph on a GPU, and is C on a CPU, compiled before it is timed. In
 fp32 both must write the same tokens; that is checked first. In bf16 and with int8 weights the share
 of equal tokens is printed: random weights make near ties, which rounding decides.
@@ -27,11 +27,11 @@ import torch
 import transformers
 from sides import in_turns, machine
 
-from firth.inference.generate import generate
-from firth.inference.settings import Generation
-from firth.models.formats.directory import read_network
-from firth.models.int8 import to_int8
+from firth.formats.huggingface.directory import read_network
+from firth.inference.generation.generation_config import GenerationConfig
+from firth.inference.generation.token_generation import generate
 from firth.models.transformer import Transformer
+from firth.quantization.int8 import to_int8
 
 GPT2 = dict(n_embd=768, n_layer=12, n_head=12, n_positions=1024, vocab_size=50_257)
 SMALL = dict(n_embd=256, n_layer=4, n_head=4, n_positions=1024, vocab_size=8192)
@@ -119,8 +119,10 @@ def made(row: Row) -> list[list[int]]:
 def own(network: Transformer, prompts: list[list[int]], beams: int, most: int) -> list[list[int]]:
     """What Firth writes."""
     method = {"method": "beam", "beams": beams} if beams > 1 else {}
-    settings = Generation(max_new_tokens=most, **method)  # type: ignore[arg-type]
-    return [list(best.tokens) for best, *_ in generate(network, prompts, settings, end=None)]
+    settings = GenerationConfig(max_new_tokens=most, **method)  # type: ignore[arg-type]
+    return [
+        list(best.tokens) for best, *_ in generate(network, prompts, settings, eos_token_id=None)
+    ]
 
 
 def theirs(peer: Any, prompts: list[list[int]], beams: int, most: int) -> list[list[int]]:

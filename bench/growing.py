@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from firth import Corpus
-from firth.text.cleaning import clean
-from firth.text.stories import tell
+from firth.data.cleaning import clean
+from firth.data.stories import tell
 
 Bytes = NDArray[np.uint8]
 

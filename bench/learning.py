@@ -6,7 +6,7 @@ in both ways. Nothing but the network and its objective differs between runs: al
 recipe, unless --set says otherwise. Compiling is not counted, validations are.
 
     python bench/learning.py --shards shards --blimp blimp --seeds 0,1,2
-    python bench/learning.py --shards shards --blimp blimp --runs encoder --set rate=4e-3
+    python bench/learning.py --shards shards --blimp blimp --runs encoder --set learning_rate=4e-3
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from pathlib import Path
 import torch
 from sides import machine, with_changes
 
-from firth.pretraining import pretrain
-from firth.suites import evaluate_suite
+from firth.jobs.pretraining import pretrain
+from firth.jobs.suites import evaluate_suite
 
 RUNS = {  # preset, objective
     "encoder": ("encoder-small", "masked"),
@@ -34,7 +34,9 @@ def main() -> None:
     options = _options()
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     torch.set_float32_matmul_precision("high")  # of BLiMP's scores on a GPU
-    print(f"{machine(device)}; {options.minutes:g} minutes each, {options.changes or 'the recipe'}")
+    print(
+        f"{machine(device)}; {options.minutes:g} minutes each, {options.overrides or 'the recipe'}"
+    )
     print("run      seed  steps   tokens  tokens/s  validation  BLiMP, %")
     found: dict[str, list[float]] = {}
     for name in options.runs:
@@ -57,7 +59,7 @@ def learn(name: str, seed: int, options: argparse.Namespace) -> dict[str, float]
             out=Path(folder) / "run",
             minutes=options.minutes,
             seed=seed,
-            changes={"validate_every": 0.25} | options.changes,
+            overrides={"validate_every": 0.25} | options.overrides,
         )
         began = time.monotonic()
         suite = evaluate_suite(trained.model, "blimp", data=options.blimp)

@@ -24,10 +24,10 @@ from growing import write_text
 from transformers import DataCollatorForLanguageModeling, PreTrainedTokenizerFast
 
 import firth
-from firth.objectives.table import OBJECTIVES
-from firth.text.batches import Position, Sampler, in_order
-from firth.text.shards import Shards
-from firth.text.tokenizer import Tokenizer
+from firth.data.sampler import Sampler, SamplerPosition, in_order
+from firth.data.shards import Shards
+from firth.objectives.registry import OBJECTIVES
+from firth.tokenizers.tokenizer import Tokenizer
 
 ROWS, LENGTH, BATCHES = 256, 128, 40
 
@@ -70,7 +70,7 @@ def _firth(name: str, shards: Shards) -> float:
     started = time.perf_counter()
 
     def jobs() -> Iterator[Callable[[], int]]:
-        position = Position()
+        position = SamplerPosition()
         for _ in range(BATCHES):
             drawn, position = objective.draw(sampler, position, length=LENGTH, tokens=ROWS * LENGTH)
             yield partial(build, drawn)

@@ -5,7 +5,7 @@ cut, packed, hidden, put onto the device, a few batches ahead of the step. The o
 some of those batches, made beforehand, in turn: what it is faster by is what data costs.
 
     python bench/shards.py --shards shards
-    python bench/shards.py --shards shards --presets encoder-small --set batch=65536
+    python bench/shards.py --shards shards --presets encoder-small --set batch_tokens=65536
 """
 
 from __future__ import annotations
@@ -20,17 +20,18 @@ from pathlib import Path
 import torch
 from sides import in_turns, machine, with_changes
 
-from firth.pretraining import build
-from firth.text.batches import Sampler
-from firth.text.shards import Shards
-from firth.text.tokenizer import Tokenizer
-from firth.training.job import plan_job
-from firth.training.log import Log
-from firth.training.loop import Hooks, Loop
-from firth.training.machine import prepare_network
-from firth.training.material import planner
+from firth.data.sampler import Sampler
+from firth.data.shards import Shards
+from firth.jobs.pretraining import build
+from firth.tokenizers.tokenizer import Tokenizer
+from firth.training.data_loader import batch_planner
+from firth.training.log import MetricsLog
+from firth.training.loop import Callbacks, TrainingLoop
 from firth.training.optim import Optimizer
-from firth.training.state import Planned
+from firth.training.pretrain_config import resolve_pretrain_config
+from firth.training.runtime import apply_runtime_options
+from firth.training.state import PlannedBatch
+from firth.utils.devices import device_spec
 
 PRESETS = ("bert-base", "gpt2", "encoder-small")
 STEPS = {"cuda": 30, "cpu": 2}  # of one turn
@@ -60,23 +61,29 @@ def prepared(
     """The tokens of a turn, and both sides around one network."""
     shards, tokenizer = Shards(options.shards), Tokenizer.load(options.shards)
     budget, steps = {"steps": 1 << 30}, STEPS[device.type]
-    job = plan_job(preset, None, tokenizer, budget, 0, options.changes, None, None, device.type)
+    job = resolve_pretrain_config(
+        preset, None, tokenizer, budget, 0, options.overrides, None, None, device_spec(device)
+    )
     trainee = build(job, tokenizer).to(device)
-    prepare_network(trainee.network, job.settings)
-    optimizer = Optimizer(trainee, job.settings.optimizer)
-    plan = planner(job, Sampler(shards, 0), tokenizer)
-    log = Log(run / "metrics.jsonl", 0, lambda kind, figures: None, lambda tokens, seconds: {})
-    loop = Loop(trainee, optimizer, job.settings, plan, run, log, Hooks(), device=device)
+    apply_runtime_options(trainee.network, job.training)
+    optimizer = Optimizer(trainee, job.training.optimizer)
+    plan = batch_planner(job, Sampler(shards, 0), tokenizer)
+    log = MetricsLog(
+        run / "metrics.jsonl", 0, lambda kind, figures: None, lambda tokens, seconds: {}
+    )
+    loop = TrainingLoop(
+        trainee, optimizer, job.training, plan, run, log, Callbacks(), device=device
+    )
     trainee.train()
     coming = iter(plan(loop.state, loop.progress))
     few = itertools.cycle([next(coming) for _ in range(AGAIN)])
     tokens = next(few).batch.tokens * steps
 
-    def turn(batches: Iterator[Planned]) -> Callable[[], object]:
+    def turn(batches: Iterator[PlannedBatch]) -> Callable[[], object]:
         def work() -> None:
             for planned in itertools.islice(batches, steps):
-                loop._learn(planned)
-            loop.settle()
+                loop._train_step(planned)
+            loop.wait_for_pending()
 
         return work
 

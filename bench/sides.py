@@ -46,7 +46,7 @@ def machine(device: torch.device) -> str:
 
 def with_changes(parser: argparse.ArgumentParser) -> argparse.Namespace:
     """The options, and what --set changes in a recipe."""
-    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="changes")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="overrides")
     options = parser.parse_args()
-    options.changes = dict(change.split("=", 1) for change in options.changes)
+    options.overrides = dict(change.split("=", 1) for change in options.overrides)
     return options

@@ -27,7 +27,7 @@ from measure import Measured, measure
 from tokenizers import models, pre_tokenizers, trainers
 
 import firth
-from firth.text.vocabulary import KINDS, SPECIALS
+from firth.tokenizers.trainer import KINDS, SPECIALS
 
 MIN_FREQUENCY = 2
 TOGETHER = 1000  # documents that the peer is given at once

@@ -28,22 +28,24 @@ import torch
 import transformers
 from sides import in_turns, machine, synchronise
 
-from firth.models.flops import measured_peak, training_flops
-from firth.models.formats.directory import read_network
+from firth.data.packing import PackedSequences
+from firth.data.sampler import SamplerPosition
+from firth.formats.huggingface.directory import read_network
+from firth.models.flops import measure_peak_flops, training_flops
 from firth.models.transformer import Transformer
-from firth.objectives.batch import Batch, Packed
+from firth.objectives.batch import Batch
 from firth.objectives.causal import causal
 from firth.objectives.denoising import span_corruption
 from firth.objectives.masked import masked
-from firth.text.batches import Position
-from firth.text.tokenizer import Vocabulary
-from firth.training.log import Log
-from firth.training.loop import Hooks, Loop
-from firth.training.losses import Trainee
-from firth.training.machine import prepare_network, suited
+from firth.tokenizers.tokenizer import Vocabulary
+from firth.training.config import TrainingConfig
+from firth.training.log import MetricsLog
+from firth.training.loop import Callbacks, TrainingLoop
+from firth.training.losses import TrainingModule
 from firth.training.optim import Optimizer, OptimizerConfig
-from firth.training.settings import Settings
-from firth.training.state import Planned
+from firth.training.runtime import apply_runtime_options, resolve_auto_settings
+from firth.training.state import PlannedBatch
+from firth.utils.devices import device_spec
 
 MASK = 4  # ids of special tokens, the same in every vocabulary here
 SPECIAL = 5
@@ -86,16 +88,18 @@ ON_GPU, ON_CPU = ("bert-128", "bert-512", "gpt2", "t5-base"), ("bert-4x256",)
 def main() -> None:
     options = _options()
     device = torch.device(options.device)
-    settings = Settings(
+    settings = TrainingConfig(
         steps=1 << 30,
         precision="fp32" if options.fp32 else "auto",
         schedule="constant",
         validate_every=1.0,
-        optimizer=OptimizerConfig(rate=1e-4, beta2=0.999, decay=0.01),
+        optimizer=OptimizerConfig(learning_rate=1e-4, beta2=0.999, weight_decay=0.01),
     )
-    settings = suited(settings, device.type)
+    settings = resolve_auto_settings(settings, device_spec(device))
     torch.set_float32_matmul_precision("high" if device.type == "cuda" else "highest")
-    peak = measured_peak(device, torch.bfloat16 if settings.precision == "bf16" else torch.float32)
+    peak = measure_peak_flops(
+        device, torch.bfloat16 if settings.precision == "bf16" else torch.float32
+    )
     print(f"{machine(device)}, transformers {transformers.__version__}, {settings.precision},")
     print(f"dropout {options.dropout} (attention 0); a large product: {peak / 1e12:.3g} TFLOP/s")
     print("row         tokens   Firth/s    MFU  eager/s  ratio  compiled/s  ratio")
@@ -119,7 +123,11 @@ def main() -> None:
 
 
 def compare(
-    row: Row, options: argparse.Namespace, device: torch.device, settings: Settings, folder: Path
+    row: Row,
+    options: argparse.Namespace,
+    device: torch.device,
+    settings: TrainingConfig,
+    folder: Path,
 ) -> dict[str, float]:
     """Seconds of a step on each side."""
     batches = [made(row, seed) for seed in range(BATCHES)]
@@ -154,7 +162,7 @@ def made(row: Row, seed: int) -> Batch:
     vocabulary = Vocabulary(ids, sentinels, special, everywhere, everywhere)
     tokens = random.integers(SPECIAL, size - 100, size=(row.sequences, row.length))
     keys = random.integers(1 << 62, size=row.sequences).astype(np.uint64)
-    packed = Packed.join(list(tokens), keys)
+    packed = PackedSequences.join(list(tokens), keys)
     if row.family == "t5":
         return span_corruption(packed, vocabulary)
     return masked(packed, vocabulary) if row.family == "bert" else causal(packed)
@@ -205,7 +213,7 @@ def check(row: Row, batch: Batch, folder: Path) -> None:
     batch, (peer, network) = made(small, 0), opened(row, 0.0)
     with torch.no_grad():
         theirs = float(peer.eval()(**tensors(small, batch, torch.device("cpu"))).loss)
-        [term] = Trainee(network.eval())(batch).values()
+        [term] = TrainingModule(network.eval())(batch).values()
     own = float(term.sum) / term.count
     if not abs(own - theirs) < 1e-4 * theirs:
         raise SystemExit(f"The two sides do not compute the same: {own} and {theirs}.")
@@ -217,25 +225,29 @@ def check(row: Row, batch: Batch, folder: Path) -> None:
 def firth_steps(
     network: Transformer,
     batches: list[Batch],
-    settings: Settings,
+    settings: TrainingConfig,
     device: torch.device,
     run: Path,
     steps: int,
 ) -> Callable[[], object]:
     """So many steps of Firth's loop."""
-    trainee = Trainee(network.to(device))
-    prepare_network(network, settings)
+    trainee = TrainingModule(network.to(device))
+    apply_runtime_options(network, settings)
     optimizer = Optimizer(trainee, settings.optimizer)
     run.mkdir()
-    log = Log(run / "metrics.jsonl", 0, lambda kind, figures: None, lambda tokens, seconds: {})
-    loop = Loop(trainee, optimizer, settings, lambda *_: iter(()), run, log, Hooks(), device=device)
+    log = MetricsLog(
+        run / "metrics.jsonl", 0, lambda kind, figures: None, lambda tokens, seconds: {}
+    )
+    loop = TrainingLoop(
+        trainee, optimizer, settings, lambda *_: iter(()), run, log, Callbacks(), device=device
+    )
     trainee.train()
-    planned = [Planned(batch, Position(), batch.tokens) for batch in batches]
+    planned = [PlannedBatch(batch, SamplerPosition(), batch.tokens) for batch in batches]
 
     def work() -> None:
         for i in range(steps):
-            loop._learn(planned[i % len(planned)])
-        loop.settle()
+            loop._train_step(planned[i % len(planned)])
+        loop.wait_for_pending()
 
     return work
 
@@ -243,7 +255,7 @@ def firth_steps(
 def peer_steps(
     model: Any,
     inputs: list[dict[str, torch.Tensor]],
-    settings: Settings,
+    settings: TrainingConfig,
     device: torch.device,
     steps: int,
     compiled: bool = False,

@@ -1,6 +1,6 @@
-"""Firth: from raw text to a pre-trained language model that is adapted, evaluated and deployed.
+"""Firth: pre-train, fine-tune, evaluate and use language models.
 
-Names are imported when they are first used, so that `import firth` and `firth --help` are quick.
+Names are imported when they are first used, so that `import firth` and `firth --help` are fast.
 """
 
 from __future__ import annotations
@@ -11,68 +11,77 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from firth.errors import FirthError, InputError, MismatchError, Misuse, StorageError
-    from firth.evaluation import evaluate
-    from firth.finetuning import finetune
+    from firth.data.corpus import Corpus
+    from firth.data.readers import ReadOptions
+    from firth.data.shards import Shards
+    from firth.data.stories import write_stories
+    from firth.demo.pretraining_demo import run_demo
+    from firth.formats.tokenizers.loading import load_tokenizer
+    from firth.jobs.evaluation import evaluate
+    from firth.jobs.finetuning import finetune
+    from firth.jobs.prediction import predict
+    from firth.jobs.preparation import prepare
+    from firth.jobs.pretraining import pretrain
+    from firth.jobs.prompting import prompt
     from firth.model import Model, export, load
     from firth.models.presets import preset
-    from firth.objectives.show import show_objectives
-    from firth.prediction import predict
-    from firth.pretraining import pretrain
-    from firth.prompting import prompt
-    from firth.text.corpus import Corpus
-    from firth.text.preparation import prepare
-    from firth.text.readers import Reading
-    from firth.text.shards import Shards
-    from firth.text.stories import write_stories
-    from firth.text.tokenizer import Tokenizer
-    from firth.text.vocabulary import train_tokenizer
-    from firth.tour import demo
+    from firth.objectives.preview import show_objectives
+    from firth.tokenizers.tokenizer import Tokenizer
+    from firth.tokenizers.trainer import train_tokenizer
+    from firth.utils.errors import FirthError, InputError, MismatchError, StorageError, UsageError
 
 __all__ = [
     "Corpus",
     "FirthError",
     "InputError",
     "MismatchError",
-    "Misuse",
     "Model",
-    "Reading",
+    "ReadOptions",
     "Shards",
     "StorageError",
     "Tokenizer",
-    "demo",
+    "UsageError",
     "evaluate",
     "export",
     "finetune",
     "load",
+    "load_tokenizer",
     "predict",
     "prepare",
     "preset",
     "pretrain",
     "prompt",
+    "run_demo",
     "show_objectives",
     "train_tokenizer",
     "write_stories",
 ]
 
 _HOMES = {
-    "firth.errors": ("FirthError", "InputError", "MismatchError", "Misuse", "StorageError"),
-    "firth.evaluation": ("evaluate",),
-    "firth.finetuning": ("finetune",),
+    "firth.formats.tokenizers.loading": ("load_tokenizer",),
+    "firth.utils.errors": (
+        "FirthError",
+        "InputError",
+        "MismatchError",
+        "UsageError",
+        "StorageError",
+    ),
+    "firth.jobs.evaluation": ("evaluate",),
+    "firth.jobs.finetuning": ("finetune",),
     "firth.model": ("Model", "export", "load"),
     "firth.models.presets": ("preset",),
-    "firth.objectives.show": ("show_objectives",),
-    "firth.prediction": ("predict",),
-    "firth.pretraining": ("pretrain",),
-    "firth.prompting": ("prompt",),
-    "firth.text.corpus": ("Corpus",),
-    "firth.text.preparation": ("prepare",),
-    "firth.text.readers": ("Reading",),
-    "firth.text.shards": ("Shards",),
-    "firth.text.stories": ("write_stories",),
-    "firth.text.tokenizer": ("Tokenizer",),
-    "firth.text.vocabulary": ("train_tokenizer",),
-    "firth.tour": ("demo",),
+    "firth.objectives.preview": ("show_objectives",),
+    "firth.jobs.prediction": ("predict",),
+    "firth.jobs.pretraining": ("pretrain",),
+    "firth.jobs.prompting": ("prompt",),
+    "firth.data.corpus": ("Corpus",),
+    "firth.jobs.preparation": ("prepare",),
+    "firth.data.readers": ("ReadOptions",),
+    "firth.data.shards": ("Shards",),
+    "firth.data.stories": ("write_stories",),
+    "firth.tokenizers.tokenizer": ("Tokenizer",),
+    "firth.tokenizers.trainer": ("train_tokenizer",),
+    "firth.demo.pretraining_demo": ("run_demo",),
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
 

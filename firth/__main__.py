@@ -1,5 +1,5 @@
-"""`python -m firth` is `firth`."""
+"""Run the `firth` command with `python -m firth`."""
 
-from firth.cli import main
+from firth.cli.app import main
 
 main()

@@ -1,4 +1,4 @@
-"""The handle people hold: a network with its tokenizer, loaded, used and saved as one thing."""
+"""`Model`: a network with its tokenizer; `load` and `export`."""
 
 from __future__ import annotations
 
@@ -9,89 +9,97 @@ from typing import Any, overload
 
 import torch
 
-from firth.adapt.adapted import adapters_on, merge
-from firth.adapt.files import base_of, load_adapter
-from firth.errors import FirthError, InputError, MismatchError, Misuse, storage_errors
-from firth.files import write_json
-from firth.inference.completions import Completed, Teller
-from firth.inference.correct import Corrected, correct_all, make_corrector
-from firth.inference.embed import Floats, TokenVector, embed, embed_tokens
-from firth.inference.embedder import Embedder, Layer, make_embedder
-from firth.inference.fill import fill_all
-from firth.inference.filler import Filled, Filler, Guess, make_filler
-from firth.inference.search import Hit, Index, open_index, search
-from firth.inference.settings import Generation
+from firth.adapt.apply import get_adapters, merge
+from firth.adapt.saving import adapter_base, load_adapter
+from firth.formats.gguf_model import read_gguf
+from firth.formats.hub import resolve
+from firth.formats.huggingface.directory import family_of, read_network, write_network
+from firth.formats.sentence_transformers import SentenceEncoderConfig, read_sentence, write_sentence
+from firth.formats.tokenizers.loading import holds_tokenizer, load_tokenizer
+from firth.inference.embedding.embedder import Embedder, Layer, make_embedder
+from firth.inference.embedding.semantic_search import SearchHit, SearchIndex, open_index, search
+from firth.inference.embedding.vectors import Floats, TokenVector, embed, embed_tokens
+from firth.inference.generation.generation_config import GenerationConfig
+from firth.inference.generation.text_generation import PromptCompletions, TextGenerator
+from firth.inference.infilling.fill_methods import (
+    BlankFiller,
+    FillCandidate,
+    FillResult,
+    make_filler,
+)
+from firth.inference.infilling.mask_filling import fill_batch
+from firth.inference.infilling.spelling import CorrectedText, correct_batch, make_corrector
 from firth.models.config import ModelConfig
-from firth.models.formats.directory import family_of, read_network, write_network
-from firth.models.formats.gguf import read_gguf
-from firth.models.formats.hub import resolve
-from firth.models.formats.sentence import Sentence, read_sentence, write_sentence
-from firth.models.int8 import count_numbers, to_int8
 from firth.models.transformer import Transformer, count_parameters
-from firth.runs import RUN, best_of_several, read_run
-from firth.tasks.heads import drop_language_head
-from firth.tasks.table import TASKS
-from firth.tasks.task import Facts
-from firth.text.tokenizer import Tokenizer
+from firth.quantization.int8 import count_int8_weights, to_int8
+from firth.tasks.registry import TASKS
+from firth.tasks.task import TaskMetadata
+from firth.tasks.task_heads import drop_language_head
+from firth.tokenizers.tokenizer import Tokenizer
+from firth.training.run_directory import RUN, best_run, read_run
+from firth.utils.errors import FirthError, InputError, MismatchError, UsageError, storage_errors
+from firth.utils.files import write_json
 
-WEIGHTS = {"int8": to_int8}  # how the matrices of a network may be kept, to be used alone
+QUANTIZERS = {"int8": to_int8}  # of weight matrices, for inference
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
-# What may stand before a text that is searched, and before a query, if a model's files have it.
+# Names under which sentence encoders store the prompts of documents and of queries.
 PROMPTS = {"document": ("document", "passage", "corpus"), "query": ("query",)}
-READER = "reader"  # the folder of the tokenizer of an encoder that has its own
-JOINED = "joined"  # the folder of an encoder and a decoder that were joined for an adapter
+ENCODER_FOLDER = "reader"  # with the tokenizer of an encoder that has its own
+JOINED = "joined"  # folder with the base model of an adapter on a joined encoder and decoder
 
 
 @dataclass
 class Model:
-    """A network and the tokenizer that goes with it."""
+    """A network and its tokenizer, in eval mode after `load`."""
 
     network: Transformer
     tokenizer: Tokenizer | None
     path: Path | None = None
-    source: str | None = None  # what it was asked for as, perhaps a name on the hub
-    sentence: Sentence | None = None  # how it makes one vector of a text, where its files say so
-    task: Facts | None = None  # what it was taught to do
-    reader_tokenizer: Tokenizer | None = None  # of an encoder that has a vocabulary of its own
-    objective: str | None = None  # what it was pre-trained with, where its run says so
+    source: str | None = None  # the argument of `load`: a path or a name on the hub
+    sentence_encoder: SentenceEncoderConfig | None = None  # pooling and prompts for embeddings
+    task: TaskMetadata | None = None  # of its fine-tuning
+    encoder_tokenizer: Tokenizer | None = None  # of an encoder with a vocabulary of its own
+    objective: str | None = None  # of its pre-training, if run.json names it
 
     @property
     def config(self) -> ModelConfig:
-        """What the network is made of."""
+        """Return the config of the network."""
         return self.network.config
 
     @property
-    def parameters(self) -> int:
-        """How many numbers the network has learned."""
-        return count_parameters(self.network) + count_numbers(self.network)
+    def num_parameters(self) -> int:
+        """Return the number of parameters, quantized ones included."""
+        return count_parameters(self.network) + count_int8_weights(self.network)
 
     @property
-    def writes(self) -> bool:
-        """Whether it was taught a task in which it writes."""
-        return self.task is not None and self.task.task in TASKS and TASKS[self.task.task].writes
+    def generates(self) -> bool:
+        """Return whether the model was fine-tuned for a task with generated outputs."""
+        return self.task is not None and self.task.task in TASKS and TASKS[self.task.task].generates
 
-    def fill(self, text: str, *, top: int = 5, targets: Sequence[str] = ()) -> list[list[Guess]]:
-        """What may stand in each blank of a text ([MASK], <extra_id_0>, ___), best first.
+    def fill(
+        self, text: str, *, top: int = 5, targets: Sequence[str] = ()
+    ) -> list[list[FillCandidate]]:
+        """Return candidates for each blank of a text ([MASK], <extra_id_0>, ___), best first.
 
-        With `targets`, how likely just these words are.
+        With `targets`, score only these words.
         """
         return self.fill_texts([text], top=top, targets=targets)[0].blanks
 
     def fill_texts(
         self, texts: Sequence[str], *, top: int = 5, targets: Sequence[str] = ()
-    ) -> list[Filled]:
-        """The same for many texts, with the likeliest whole sentences where blanks are several."""
-        filler = self.filler()
-        return fill_all(filler, [filler.read(text) for text in texts], top=top, targets=targets)
+    ) -> list[FillResult]:
+        """Fill the blanks of several texts; rank whole sentences where a text has several."""
+        filler = self.blank_filler()
+        return fill_batch(filler, [filler.encode(text) for text in texts], top=top, targets=targets)
 
-    def correct(self, text: str) -> Corrected:
-        """Corrections for words that are unlikely where they stand, and the text with them."""
-        corrector = make_corrector(self.filler())
-        return correct_all(corrector, [text], [corrector.doubts(text)])[0]
+    def correct(self, text: str) -> CorrectedText:
+        """Correct words that are improbable in their context."""
+        corrector = make_corrector(self.blank_filler())
+        return correct_batch(corrector, [text], [corrector.find_suspects(text)])[0]
 
-    def filler(self) -> Filler:
-        """How this model fills blanks."""
-        return make_filler(self.network, self.tokenizer_needed(), objective=self.objective)
+    def blank_filler(self) -> BlankFiller:
+        """Return the method by which this model fills blanks."""
+        return make_filler(self.network, self.require_tokenizer(), objective=self.objective)
 
     @overload
     def generate(self, prompt: str, **settings: Any) -> str: ...
@@ -100,31 +108,31 @@ class Model:
     def generate(self, prompt: Sequence[str], **settings: Any) -> list[str]: ...
 
     def generate(self, prompt: str | Sequence[str], **settings: Any) -> str | list[str]:
-        """What the model writes behind a prompt, without the prompt; a list of it for a list.
+        """Generate the completion of a prompt, without the prompt; a list for a list of prompts.
 
-        Settings are those of `Generation`: max_new_tokens=40, temperature=0.8, beams=4, …
+        `settings` are fields of `GenerationConfig`: max_new_tokens=40, temperature=0.8, beams=4, …
         """
         if isinstance(prompt, str):
             return self.completions([prompt], **settings)[0].completions[0].text
         return [done.completions[0].text for done in self.completions(prompt, **settings)]
 
-    def completions(self, prompts: Sequence[str], **settings: Any) -> list[Completed]:
-        """The same with all completions of each prompt, their tokens, scores and reasons to end."""
-        return list(self.teller(**settings).complete(prompts))
+    def completions(self, prompts: Sequence[str], **settings: Any) -> list[PromptCompletions]:
+        """Generate all completions of each prompt, with tokens, scores and stop reasons."""
+        return list(self.text_generator(**settings).complete(prompts))
 
     def stream(self, prompt: str, **settings: Any) -> Iterator[str]:
-        """The completion of a prompt in pieces, as they become certain."""
-        pieces = self.teller(**settings).stream(prompt)
+        """Generate the completion of a prompt, yielding text as it is decoded."""
+        pieces = self.text_generator(**settings).stream(prompt)
         return (piece for piece in pieces if isinstance(piece, str))
 
-    def teller(self, **settings: Any) -> Teller:
-        """How this model writes; a setting that is None is as if it were not there."""
-        return Teller(
+    def text_generator(self, **settings: Any) -> TextGenerator:
+        """Return a text generator; settings that are None have their default."""
+        return TextGenerator(
             network=self.network,
-            tokenizer=self.tokenizer_needed(),
-            reader=self.reader_needed(),
-            taught=self.writes,
-            settings=Generation.of(settings),
+            tokenizer=self.require_tokenizer(),
+            encoder_tokenizer=self.require_encoder_tokenizer(),
+            fine_tuned=self.generates,
+            config=GenerationConfig.of(settings),
         )
 
     def embed(
@@ -137,10 +145,10 @@ class Model:
         prompt: str | None = None,
         precision: str = "auto",
     ) -> Floats:
-        """One vector for each text, (n, W): as the model's files say, or as is asked for.
+        """Compute one vector for each text, (n, hidden_size).
 
-        `pooling` is mean, cls, last, max, …; `layer` is one, or several whose mean is taken.
-        `precision` is fp32, bf16 (faster where the machine can; cosines of 0.9999 with fp32), or
+        `pooling` is mean, cls, last, max, …, by default the model's own; `layer` is one layer, or
+        several to average. `precision` is fp32, bf16 (cosine similarity above 0.9999 to fp32), or
         auto: bf16 for encoders on a GPU.
         """
         embedder = self.embedder(
@@ -148,22 +156,24 @@ class Model:
         )
         return embed(embedder, texts)
 
-    def tokens(self, text: str, *, layer: Layer | None = None) -> list[TokenVector]:
-        """One vector for each token of a text, with the characters it stands for."""
+    def embed_tokens(self, text: str, *, layer: Layer | None = None) -> list[TokenVector]:
+        """Compute one vector for each token of a text, with the token's character span."""
         return embed_tokens(self.embedder(layer=layer), text)
 
-    def index(self, file: str | Path, *, place: str | Path | None = None) -> Index:
-        """The vectors of all rows of a file, kept beside it (or at `place`) to be searched."""
-        return open_index(self.embedder(normalize=True, role="document"), file, place=place)
+    def index(self, file: str | Path, *, place: str | Path | None = None) -> SearchIndex:
+        """Embed all rows of a file into a search index, stored beside the file or at `place`."""
+        return open_index(self.embedder(normalize=True, role="document"), file, path=place)
 
-    def search(self, where: Sequence[str] | Index | Path, query: str, *, top: int = 5) -> list[Hit]:
-        """The texts nearest to a query, best first: of a list, an index or a file."""
+    def search(
+        self, where: Sequence[str] | SearchIndex | Path, query: str, *, top: int = 5
+    ) -> list[SearchHit]:
+        """Find the texts of a list, an index or a file that are nearest to a query, best first."""
         if isinstance(where, str | Path):
             where = self.index(where)
-        if not isinstance(where, Index):
+        if not isinstance(where, SearchIndex):
             texts = list(where)
-            written = self.embedder(normalize=True, role="document")
-            where = Index(embed(written, texts), texts)
+            embedder = self.embedder(normalize=True, role="document")
+            where = SearchIndex(embed(embedder, texts), texts)
         return search(self.embedder(normalize=True, role="query"), where, query, top=top)
 
     def embedder(
@@ -175,75 +185,81 @@ class Model:
         prompt: str | None = None,
         role: str = "",
         precision: str = "auto",
-        batch: int = 0,
+        batch_tokens: int = 0,
     ) -> Embedder:
-        """How this model makes vectors of texts; `role`: of those that are searched, or a query."""
+        """Return an embedder; `role` is document or query, for models with a prompt for each."""
         names = PROMPTS.get(role, ())
-        there = [name for name in names if self.sentence and name in self.sentence.prompts]
+        there = [
+            name
+            for name in names
+            if self.sentence_encoder and name in self.sentence_encoder.prompts
+        ]
         return make_embedder(
             self.network,
-            self.reader_needed() or self.tokenizer_needed(),
-            self.sentence,
+            self.require_encoder_tokenizer() or self.require_tokenizer(),
+            self.sentence_encoder,
             pooling=pooling,
             layer=layer,
             normalize=normalize,
             prompt=there[0] if there and prompt is None else prompt,
             precision=precision,
-            batch=batch,
+            batch_tokens=batch_tokens,
         )
 
-    def tokenizer_needed(self) -> Tokenizer:
-        """Its tokenizer, where there is no doing without."""
+    def require_tokenizer(self) -> Tokenizer:
+        """Return the tokenizer; raise an error if there is none."""
         if self.tokenizer is None:
             raise MismatchError(
-                f"{self.source or self.path} has no tokenizer, so it understands no text."
+                f"{self.source or self.path} has no tokenizer, which text input needs."
             )
         return self.tokenizer
 
-    def reader_needed(self) -> Tokenizer | None:
-        """The tokenizer of an encoder that has its own; None where one serves all."""
-        if self.config.reader is not None and self.reader_tokenizer is None:
+    def require_encoder_tokenizer(self) -> Tokenizer | None:
+        """Return the encoder's own tokenizer; None if encoder and decoder share one."""
+        if self.config.encoder is not None and self.encoder_tokenizer is None:
             raise MismatchError(
-                f"{self.source or self.path} lacks the tokenizer of its encoder, which belongs "
-                f"into the folder {READER} in it."
+                f"{self.source or self.path} lacks the tokenizer of its encoder, in the folder "
+                f"{ENCODER_FOLDER}."
             )
-        return self.reader_tokenizer
+        return self.encoder_tokenizer
 
     def save(self, path: str | Path, *, dtype: torch.dtype | None = None) -> str:
-        """Write a directory that `firth.load` opens, and `transformers` wherever it has the family.
+        """Save the model for `firth.load` and, if it has the architecture, for `transformers`.
 
-        Returns the name of the family: "firth" where no other has this shape.
+        Return the name of the model family; "firth" if `transformers` has no such architecture.
         """
         folder = Path(path)
         if folder.is_file():
-            raise Misuse(f"{folder} is a file; a model needs a directory.")
-        if adapters_on(self.network):
-            raise Misuse(
-                "This model carries an adapter: merge it into the weights first "
-                "(firth.adapt.adapted.merge), or let `firth export` do so."
+            raise UsageError(f"{folder} is a file; a model needs a directory.")
+        if get_adapters(self.network):
+            raise UsageError(
+                "The model has an adapter: merge it first with firth.adapt.apply.merge or "
+                "`firth export`."
             )
-        if count_numbers(self.network):
-            raise Misuse("A model with int8 weights is not saved: open it without them.")
-        with storage_errors(folder, "Free some space or name another place."):
+        if count_int8_weights(self.network):
+            raise UsageError(
+                "A model with int8 weights cannot be saved: load it without weights='int8'."
+            )
+        with storage_errors(folder, "Free some disk space or choose another directory."):
             family = write_network(self.network, folder, dtype=dtype)
             if self.config.has_decoder:
                 write_json(folder / "generation_config.json", _generation(self.config))
             if self.tokenizer is not None:
                 self.tokenizer.save(folder)
-            if self.reader_tokenizer is not None:
-                self.reader_tokenizer.save(folder / READER)
-            if self.sentence is not None:
-                write_sentence(self.sentence, folder, self.config.width)
+            if self.encoder_tokenizer is not None:
+                self.encoder_tokenizer.save(folder / ENCODER_FOLDER)
+            if self.sentence_encoder is not None:
+                write_sentence(self.sentence_encoder, folder, self.config.hidden_size)
         return family
 
 
 def _generation(config: ModelConfig) -> dict[str, int | bool]:
-    """What `transformers.generate` must know."""
+    """Return the special tokens for `transformers`' generation_config.json."""
     ids = {
-        "pad_token_id": config.padding_id,
-        "bos_token_id": config.begin_id,
-        "eos_token_id": config.end_id,
-        "decoder_start_token_id": config.start_id,
+        "pad_token_id": config.pad_token_id,
+        "bos_token_id": config.bos_token_id,
+        "eos_token_id": config.eos_token_id,
+        "decoder_start_token_id": config.decoder_start_token_id,
     }
     return {name: id for name, id in ids.items() if id is not None}
 
@@ -258,105 +274,113 @@ def load(
     offline: bool = False,
     allow_legacy: bool = False,
 ) -> Model:
-    """Open a model: a run directory, a Hugging Face directory, a GGUF file, or a name on the hub.
+    """Load a run directory, a Hugging Face directory, a GGUF file, or a model from the hub.
 
-    `dtype` is that of the file unless one is named: float32, bfloat16 or float16. A name may say
-    its revision, as in "org/name@main"; `offline`, the hub is not asked, only its cache. With
-    `allow_legacy`, a model that is only a pickle is read too, and rewritten as safetensors.
-    `weights="int8"`: the matrices are kept in eight bits, for a CPU and to be used alone.
+    `dtype` is float32, bfloat16 or float16, by default that of the file. A hub name may have a
+    revision ("org/name@main"); with `offline`, only the local cache is used. With `allow_legacy`, a
+    pickled checkpoint is converted to safetensors. `weights="int8"` quantizes the weight matrices,
+    for inference on a CPU. The model is in eval mode.
 
     >>> import tempfile; folder = tempfile.mkdtemp()
     >>> from firth.models.presets import preset
     >>> network = Transformer(preset("bert-tiny").config, ["language"])
     >>> Model(network, tokenizer=None).save(folder)
     'bert'
-    >>> load(folder).config.layers
+    >>> load(folder).config.num_layers
     2
     """
     if dtype is not None and dtype not in DTYPES:
-        raise Misuse(f"There is no dtype {dtype!r}; known are {', '.join(DTYPES)}.")
+        raise UsageError(f"There is no dtype {dtype!r}; known are {', '.join(DTYPES)}.")
     check_weights(weights, device)
     path = resolve(source, revision=revision, offline=offline, allow_legacy=allow_legacy)
-    if (base := base_of(path)) is not None:
+    if (base := adapter_base(path)) is not None:
         adapted = _adapted(path, base, dtype, device, offline, allow_legacy)
-        return _with_weights(adapted, weights)
-    if (best := best_of_several(path)) is not None:
-        raise InputError(f"{path} holds several runs: name one of them; the best is {best}.")
-    numbers = DTYPES[dtype] if dtype else None
+        return _quantize(adapted, weights)
+    if (best := best_run(path)) is not None:
+        raise InputError(f"{path} contains several runs: load one of them; the best is {best}.")
+    torch_dtype = DTYPES[dtype] if dtype else None
     sentence = read_sentence(path)
     if path.suffix == ".gguf":
-        network, tokenizer = read_gguf(path, dtype=numbers)
+        network, tokenizer = read_gguf(path, dtype=torch_dtype)
     else:
         folder = path / sentence.folder if sentence is not None else path
-        network = read_network(folder, dtype=numbers)
-        tokenizer = Tokenizer.load(folder) if Tokenizer.found(folder) else None
-    reader = _reader_tokenizer(path, network.config)
+        network = read_network(folder, dtype=torch_dtype)
+        tokenizer = load_tokenizer(folder) if holds_tokenizer(folder) else None
+    encoder_tokenizer = _encoder_tokenizer(path, network.config)
     _check_size(tokenizer, network.config, path)
-    _check_size(reader, network.config.reading, path / READER)
+    _check_size(encoder_tokenizer, network.config.input_config, path / ENCODER_FOLDER)
     if sentence is not None:
-        sentence.width(network.config.width)
+        sentence.width(network.config.hidden_size)
         if sentence.lowercase and tokenizer is not None:
             tokenizer.lowercase()
     network = network.to(device).eval()
     task = _task(path, network.config)
-    model = Model(network, tokenizer, path, str(source), sentence, task, reader, _objective(path))
-    return _with_weights(model, weights)
+    model = Model(
+        network,
+        tokenizer,
+        path=path,
+        source=str(source),
+        sentence_encoder=sentence,
+        task=task,
+        encoder_tokenizer=encoder_tokenizer,
+        objective=_objective(path),
+    )
+    return _quantize(model, weights)
 
 
 def check_weights(weights: str | None, device: str) -> None:
-    """Refuse weights that cannot be, before a model is opened."""
+    """Raise a usage error for unknown quantization, or one that the device does not support."""
     if weights is None:
         return
-    if weights not in WEIGHTS:
-        raise Misuse(f"Weights can be {', '.join(WEIGHTS)}, not {weights!r} (--weights).")
+    if weights not in QUANTIZERS:
+        raise UsageError(f"--weights is {', '.join(QUANTIZERS)}, not {weights!r}.")
     if torch.device(device).type != "cpu":
-        raise Misuse(
-            f"Weights in {weights} are for the CPU: add --device cpu, or leave --weights out and "
-            "take --dtype bfloat16 on a GPU."
+        raise UsageError(
+            f"--weights {weights} needs a CPU: add --device cpu, or use --dtype bfloat16 on a GPU."
         )
 
 
-def _with_weights(model: Model, weights: str | None) -> Model:
-    """The model with its matrices in fewer bits; adapters become part of them first."""
+def _quantize(model: Model, weights: str | None) -> Model:
+    """Merge adapters, and quantize the weight matrices."""
     if weights is None:
         return model
-    if adapters_on(model.network):
+    if get_adapters(model.network):
         try:
             merge(model.network, keep=False)
-        except Misuse as error:
-            raise Misuse(f"{model.path} stays as it is, without --weights: {error}") from error
-    WEIGHTS[weights](model.network)
+        except UsageError as error:
+            raise UsageError(f"{model.path} cannot be quantized (--weights): {error}") from error
+    QUANTIZERS[weights](model.network)
     return model
 
 
-def _reader_tokenizer(path: Path, config: ModelConfig) -> Tokenizer | None:
-    """The tokenizer of an encoder that has its own."""
-    if config.reader is None or not Tokenizer.found(path / READER):
+def _encoder_tokenizer(path: Path, config: ModelConfig) -> Tokenizer | None:
+    """Load the tokenizer of an encoder that has its own."""
+    if config.encoder is None or not holds_tokenizer(path / ENCODER_FOLDER):
         return None
-    return Tokenizer.load(path / READER)
+    return load_tokenizer(path / ENCODER_FOLDER)
 
 
 def _check_size(tokenizer: Tokenizer | None, config: ModelConfig, path: Path) -> None:
-    if tokenizer is not None and len(tokenizer) > config.vocabulary:
+    if tokenizer is not None and len(tokenizer) > config.vocab_size:
         raise MismatchError(
-            f"The tokenizer in {path} has {len(tokenizer):,} tokens, the model only "
-            f"{config.vocabulary:,}: they do not belong together."
+            f"The tokenizer in {path} has {len(tokenizer):,} tokens, but the model's vocab_size is "
+            f"{config.vocab_size:,}."
         )
 
 
 def _adapted(
     path: Path, base: str, dtype: str | None, device: str, offline: bool, allow_legacy: bool
 ) -> Model:
-    """A model with an adapter on it; the base may lie in the adapter's own directory."""
+    """Load an adapter on its base model, which may be in the adapter's own directory."""
     where = path / JOINED if base == JOINED else base
     try:
-        # Adapters are learned, and name their base, in this precision.
+        # Adapters are trained on float32 weights, whose checksum they store.
         model = load(
             where, dtype="float32", device=device, offline=offline, allow_legacy=allow_legacy
         )
     except FirthError as error:
         raise type(error)(
-            f"{path} is an adapter, and its base cannot be opened. {error}"
+            f"{path} is an adapter whose base model cannot be loaded. {error}"
         ) from error
     load_adapter(model.network, path)
     if dtype:
@@ -365,26 +389,26 @@ def _adapted(
     return replace(model, path=path, source=str(path), task=_task(path, model.network.config))
 
 
-def _task(path: Path, config: ModelConfig) -> Facts | None:
-    """What a model was taught to do: as its run says, or as its head and labels show."""
+def _task(path: Path, config: ModelConfig) -> TaskMetadata | None:
+    """Return the task a model was fine-tuned for, from run.json or else from its label head."""
     if (path / RUN).is_file() and "task" in (values := read_run(path)):
-        return Facts.from_dict(values["task"])
+        return TaskMetadata.from_dict(values["task"])
     if not config.label_head:
         return None
     able = [task for task in TASKS.values() if task.head == config.label_head]
-    number = config.labelling == "number"
+    number = config.label_type == "number"
     task = next((task for task in able if task.numbers == number), able[0])
-    return Facts(
+    return TaskMetadata(
         task=task.name,
         labels=config.labels,
-        labelling=config.labelling,
-        length=min(task.length, config.context),
-        options=task.usual_options(config),
+        label_type=config.label_type,
+        max_length=min(task.default_max_length, config.max_positions),
+        options=task.default_options(config),
     )
 
 
 def _objective(path: Path) -> str | None:
-    """What a model was pre-trained with, if it is a run of `firth pretrain`."""
+    """Return the objective of a run of `firth pretrain`."""
     if not (path / RUN).is_file():
         return None
     job = read_run(path)["job"]
@@ -400,20 +424,20 @@ def export(
     offline: bool = False,
     allow_legacy: bool = False,
 ) -> str:
-    """Write a model for the rest of the world; the name of the family it is written in."""
+    """Save a model as a Hugging Face checkpoint, adapters merged; return its model family."""
     if to != "hf":
-        raise Misuse(f"A model can be exported to hf, not to {to!r}.")
+        raise UsageError(f"The export format is hf, not {to!r}.")
     model = load(source, revision=revision, offline=offline, allow_legacy=allow_legacy)
-    if adapters_on(model.network):
+    if get_adapters(model.network):
         merge(model.network, keep=False)
         drop_language_head(model.network)
     if family_of(model.config, model.network.heads) is None:
         raise MismatchError(
-            f"No family that transformers knows has the shape and the heads of {source} "
-            f"({model.config.architecture}; {', '.join(model.network.heads)}); it opens with "
-            "firth.load alone."
+            f"transformers has no model family with the architecture and heads of {source} "
+            f"({model.config.architecture}; {', '.join(model.network.heads)}); only firth.load can "
+            "load it."
         )
     out = Path(out)
     if out.is_dir() and any(out.iterdir()) and not (out / "config.json").is_file():
-        raise Misuse(f"{out} holds something other than a model; name an empty directory.")
+        raise UsageError(f"{out} contains other files than a model; choose an empty directory.")
     return model.save(out)

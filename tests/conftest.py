@@ -68,7 +68,7 @@ def firth_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[...,
 
 def in_process(*arguments: str | Path) -> Result:
     """Run `firth …` here; what no verb would let through is raised."""
-    from firth.cli import app
+    from firth.cli.app import app
 
     done = CliRunner().invoke(app, [str(word) for word in arguments])
     if done.exception is not None and not isinstance(done.exception, SystemExit):

@@ -1,11 +1,11 @@
-"""The package as a whole: its public names, its rooms, its promises about itself."""
+"""The package as a whole: public names, layers of imports, file sizes."""
 
 from __future__ import annotations
 
 import ast
+import graphlib
 import importlib
 import pkgutil
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -45,38 +45,76 @@ def test_the_lazy_names_are_those_of_the_type_checker() -> None:
     assert imported == {(m, name) for m, names in firth._HOMES.items() for name in names}
 
 
-# Arrows point down only: a room may import from those to its right.
-FLOORS = [
-    ("cli", "commands"),
-    ("tour", "tour_tasks", "drawing", "pretraining", "sweep", "finetuning", "study"),
-    (
-        "suites",
-        "evaluation",
-        "prediction",
-        "filling",
-        "generating",
-        "prompting",
-        "prompt_material",
-        "prompt_answers",
-        "asking",
-    ),
-    ("model", "runs"),
+# Imports point down only: a package may import from those below it.
+LAYERS = [
+    ("cli", "serve"),
+    ("jobs", "study", "demo"),
+    ("model",),
     ("tasks",),
     ("inference",),
-    ("training", "adapt", "native"),
-    ("text", "objectives", "models", "metrics"),
-    ("workers", "streams", "files", "draws", "errors"),
+    ("training", "adapt", "quantization"),
+    ("formats",),
+    ("models", "objectives", "metrics"),
+    ("tokenizers",),
+    ("data",),
+    ("utils",),
 ]
 
 
-def test_arrows_point_down_only() -> None:
-    floor = {room: i for i, rooms in enumerate(FLOORS) for room in rooms}
-    for path in (ROOT / "firth").rglob("*.py"):
-        room = path.relative_to(ROOT / "firth").with_suffix("").parts[0]
-        if room.startswith("__"):
+def imports() -> dict[str, set[str]]:
+    """The modules that each module of the package imports, also inside functions."""
+    paths = {
+        ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
+        for path in (ROOT / "firth").rglob("*.py")
+    }
+    found: dict[str, set[str]] = {}
+    for name, path in paths.items():
+        targets = set()
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom) and node.module:
+                whole = [f"{node.module}.{alias.name}" for alias in node.names]
+                targets |= {one if one in paths else node.module for one in whole}
+            elif isinstance(node, ast.Import):
+                targets |= {alias.name for alias in node.names}
+        # The package itself holds the version, and imports nothing until a name is used.
+        found[name] = (targets & set(paths)) - {"firth"}
+    del found["firth"]
+    return found
+
+
+def test_imports_point_down_only() -> None:
+    layer = {package: i for i, packages in enumerate(LAYERS) for package in packages}
+    for module, targets in imports().items():
+        if module == "firth.__main__":
             continue
-        for target in re.findall(r"^\s*from firth\.(\w+)", path.read_text(), re.MULTILINE):
-            assert floor[target] >= floor[room], f"{path} imports firth.{target}"
+        for target in targets:
+            own, other = module.split(".")[1], target.split(".")[1]
+            assert layer[own] <= layer[other], f"{module} imports {target}, which is above it"
+
+
+def test_no_import_cycles() -> None:
+    """Neither between modules nor between packages."""
+    modules = imports()
+    packages: dict[str, set[str]] = {}
+    for module, targets in modules.items():
+        own = module.split(".")[1]
+        packages.setdefault(own, set()).update({t.split(".")[1] for t in targets} - {own})
+    for graph in (modules, packages):
+        assert list(graphlib.TopologicalSorter(graph).static_order())  # else a CycleError
+
+
+def test_few_modules_beside_the_packages() -> None:
+    loose = {path.name for path in (ROOT / "firth").glob("*.py")}
+    assert len(loose - {"__init__.py", "__main__.py"}) <= 5
+
+
+def test_public_classes_have_names_of_their_own() -> None:
+    homes: dict[str, list[str]] = {}
+    for path in (ROOT / "firth").rglob("*.py"):
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                homes.setdefault(node.name, []).append(str(path.relative_to(ROOT)))
+    assert not {name: places for name, places in homes.items() if len(places) > 1}
 
 
 def test_files_stay_small() -> None:
@@ -85,7 +123,7 @@ def test_files_stay_small() -> None:
 
 
 def test_text_needs_no_torch() -> None:
-    """Verbs that only read text start at once, and leave the memory to the text."""
-    code = "import sys, firth.cli, firth.text.preparation; print('torch' in sys.modules)"
+    """Verbs that only read text do not import torch."""
+    code = "import sys, firth.cli.app, firth.jobs.preparation; print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"

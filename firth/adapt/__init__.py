@@ -1,1 +1,1 @@
-"""Ways of fine-tuning, as functions on a network."""
+"""Parameter-efficient fine-tuning: LoRA, adapters, prefix and prompt tuning, BitFit, IA3."""

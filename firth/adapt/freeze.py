@@ -1,7 +1,6 @@
-"""Which of the network's own parameters learn: all, the upper ones, none, or more and more.
+"""Full fine-tuning, freezing of lower blocks, probing, and gradual unfreezing.
 
-Freezing the lower blocks keeps what is general; ULMFiT (Howard & Ruder 2018, section 3.3) thaws one
-group of layers after the other, from the top.
+Gradual unfreezing trains one more block per epoch, from the top (Howard & Ruder 2018, section 3.3).
 """
 
 from __future__ import annotations
@@ -10,40 +9,40 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from firth.adapt.changes import base_parameters
-from firth.errors import Misuse
+from firth.adapt.injection import base_parameters
 from firth.models.transformer import Transformer
+from firth.utils.errors import UsageError
 
 
 @dataclass(frozen=True, kw_only=True)
-class Full:
-    """There is nothing to choose: everything learns."""
+class FullConfig:
+    """Full fine-tuning has no options."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Freeze:
-    """How much stays as it is."""
+class FreezeConfig:
+    """Options of freezing."""
 
-    blocks: int  # from the bottom; the embeddings stay in any case
-
-
-@dataclass(frozen=True, kw_only=True)
-class Probe:
-    """There is nothing to choose: only the head learns."""
+    blocks: int  # number of frozen blocks from the bottom; the embeddings are always frozen
 
 
 @dataclass(frozen=True, kw_only=True)
-class Gradual:
-    """There is nothing to choose: the head learns first, then one block more at a time."""
+class ProbeConfig:
+    """Probing has no options: only the head is trained."""
 
 
-def groups(network: Transformer) -> list[list[str]]:
-    """The parameters below the heads by layer, from the last block down to the embeddings.
+@dataclass(frozen=True, kw_only=True)
+class GradualConfig:
+    """Gradual unfreezing has no options."""
 
-    A stack's last norm belongs to its last block. A decoder's blocks lie above its encoder's.
+
+def layer_groups(network: Transformer) -> list[list[str]]:
+    """Group the parameters below the heads by layer, from the last block to the embeddings.
+
+    The final norm belongs to the last block. Decoder blocks come before encoder blocks.
 
     >>> from firth.models.presets import preset
-    >>> for names in groups(Transformer(preset("bert-tiny").config, ["language"])):
+    >>> for names in layer_groups(Transformer(preset("bert-tiny").config, ["language"])):
     ...     print(len(names), names[0])
     12 encoder.blocks.1.attention.qkv.weight
     12 encoder.blocks.0.attention.qkv.weight
@@ -66,7 +65,7 @@ def groups(network: Transformer) -> list[list[str]]:
 
 
 def unfreeze_from(network: Transformer, top_blocks: int, heads: Iterable[str] = ()) -> None:
-    """Let some heads and the uppermost blocks learn; with all blocks and one more, everything.
+    """Train only these heads and the top blocks; one more than all blocks trains everything.
 
     >>> from firth.models.presets import preset
     >>> network = Transformer(preset("bert-tiny").config, ["language"])
@@ -74,39 +73,39 @@ def unfreeze_from(network: Transformer, top_blocks: int, heads: Iterable[str] = 
     >>> {name.split(".")[2] for name, p in network.named_parameters() if p.requires_grad}
     {'1'}
     """
-    thawed = {name for group in groups(network)[:top_blocks] for name in group}
-    let_learn(network, thawed, heads)
+    unfrozen = {name for group in layer_groups(network)[:top_blocks] for name in group}
+    set_trainable(network, unfrozen, heads)
 
 
-def let_learn(network: Transformer, names: Iterable[str], heads: Iterable[str] = ()) -> None:
-    """Let just these parameters, and those of these heads, learn."""
-    wanted, begins = set(names), tuple(f"heads.{head}." for head in heads)
+def set_trainable(network: Transformer, names: Iterable[str], heads: Iterable[str] = ()) -> None:
+    """Make only these parameters, and those of these heads, require gradients."""
+    trainable, prefixes = set(names), tuple(f"heads.{head}." for head in heads)
     for name, parameter in network.named_parameters():
-        parameter.requires_grad_(name in wanted or name.startswith(begins))
+        parameter.requires_grad_(name in trainable or name.startswith(prefixes))
 
 
-def full(network: Transformer, options: Full) -> list[str]:
-    """Everything below the heads."""
-    return [name for group in groups(network) for name in group]
+def full(network: Transformer, options: FullConfig) -> list[str]:
+    """Return all parameters below the heads."""
+    return [name for group in layer_groups(network) for name in group]
 
 
-def freeze(network: Transformer, options: Freeze) -> list[str]:
-    """What lies above the lowest blocks."""
-    layers = groups(network)[:-1]
+def freeze(network: Transformer, options: FreezeConfig) -> list[str]:
+    """Return the parameters above the frozen blocks."""
+    layers = layer_groups(network)[:-1]
     if not 0 <= options.blocks <= len(layers):
-        shared = ", used again in every layer" if network.config.shared else ""
-        raise Misuse(
-            f"freeze:{options.blocks} is beyond the depth of the network: it has "
+        shared = ", shared by all layers" if network.config.share_layers else ""
+        raise UsageError(
+            f"freeze:{options.blocks} is not possible: the network has "
             f"{len(layers)} block{'s' if len(layers) > 1 else ''}{shared}."
         )
     return [name for group in layers[: len(layers) - options.blocks] for name in group]
 
 
-def probe(network: Transformer, options: Probe) -> list[str]:
-    """Nothing below the heads."""
+def probe(network: Transformer, options: ProbeConfig) -> list[str]:
+    """Return nothing: all parameters below the heads are frozen."""
     return []
 
 
-def gradual(network: Transformer, options: Gradual) -> list[str]:
-    """Nothing below the heads, to begin with: `unfreeze_from` opens more."""
+def gradual(network: Transformer, options: GradualConfig) -> list[str]:
+    """Return nothing: at first all parameters below the heads are frozen (see `unfreeze_from`)."""
     return []

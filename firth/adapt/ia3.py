@@ -1,4 +1,4 @@
-"""IA3: keys, values and what is inside the feed-forward layers, stretched (Liu et al. 2022)."""
+"""IA3: rescale keys, values and feed-forward activations by learned vectors (Liu et al. 2022)."""
 
 from __future__ import annotations
 
@@ -8,34 +8,39 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from firth.adapt.changes import Change, parameter
-from firth.adapt.targets import Piece, chosen
-from firth.errors import Misuse
+from firth.adapt.injection import InjectedModule, new_parameter
+from firth.adapt.target_modules import TargetModule, select_targets
 from firth.models.transformer import Transformer
+from firth.utils.errors import UsageError
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ia3:
-    """What is stretched."""
+class IA3Config:
+    """Options of IA3."""
 
-    targets: tuple[str, ...] = ("key", "value")  # projections: what comes out of them
-    inputs: tuple[str, ...] = ("down",)  # projections: what goes into them
+    targets: tuple[str, ...] = ("key", "value")  # projections whose outputs are rescaled
+    inputs: tuple[str, ...] = ("down",)  # projections whose inputs are rescaled
 
 
-class Stretch(Change):
-    """One factor for each number that comes out of a projection, or goes into it."""
+class Rescaling(InjectedModule):
+    """One trainable factor per output feature, or per input feature, of a projection."""
 
-    def __init__(self, host: nn.Linear, out: list[Piece], into: list[Piece]) -> None:
+    def __init__(
+        self, host: nn.Linear, outputs: list[TargetModule], inputs: list[TargetModule]
+    ) -> None:
         super().__init__()
-        self.rows = {piece.name: piece.rows for piece in out}
-        ones = torch.ones(host.in_features)
+        self.rows = {target.name: target.rows for target in outputs}
         self.out = nn.ParameterDict(
-            {piece.name: parameter(torch.ones(piece.shape[0]), host.weight) for piece in out}
+            {
+                target.name: new_parameter(torch.ones(target.shape[0]), host.weight)
+                for target in outputs
+            }
         )
-        self.into = parameter(ones, host.weight) if into else None
+        ones = torch.ones(host.in_features)
+        self.into = new_parameter(ones, host.weight) if inputs else None
 
     def factors(self, size: int, like: Tensor) -> Tensor:
-        """The factors of all rows; of those that are not learned, one."""
+        """Return the factors of all output features; 1 for those that are not trained."""
         factors = like.new_ones(size)
         for name, rows in self.rows.items():
             factors[rows] = self.out[name].to(like.dtype)
@@ -56,16 +61,23 @@ class Stretch(Change):
         return merged if bias is None else {**merged, "bias": bias * factors}
 
 
-def ia3(network: Transformer, options: Ia3, seed: int) -> dict[str, Change]:
-    """Factors for the chosen projections."""
-    out, into = chosen(network, options.targets), chosen(network, options.inputs)
-    for piece in into:
-        if piece.rows.stop - piece.rows.start < network.get_submodule(piece.host).out_features:
-            raise Misuse(f"What goes into {piece.path} goes into others as well: take another.")
-    made: dict[str, Change] = {}
-    for host in dict.fromkeys(piece.host for piece in (*out, *into)):
-        module = network.get_submodule(host)
-        assert isinstance(module, nn.Linear)
-        mine = [[piece for piece in found if piece.host == host] for found in (out, into)]
-        made[host] = Stretch(module, *mine)
-    return made
+def ia3(network: Transformer, options: IA3Config, seed: int) -> dict[str, InjectedModule]:
+    """Create the factors of the targeted projections, by the path of their host."""
+    outputs = select_targets(network, options.targets)
+    inputs = select_targets(network, options.inputs)
+    for target in inputs:
+        if target.rows.stop - target.rows.start < network.get_submodule(target.host).out_features:
+            raise UsageError(
+                f"The input of {target.path} is shared with other projections and cannot be "
+                "rescaled separately; choose another projection."
+            )
+    modules: dict[str, InjectedModule] = {}
+    for host in dict.fromkeys(target.host for target in (*outputs, *inputs)):
+        linear = network.get_submodule(host)
+        assert isinstance(linear, nn.Linear)
+        modules[host] = Rescaling(
+            linear,
+            [target for target in outputs if target.host == host],
+            [target for target in inputs if target.host == host],
+        )
+    return modules

@@ -1,1 +1,1 @@
-"""What people do with a trained model: functions of a network, a tokenizer and texts."""
+"""Using a trained model: generation, scoring, prompting, infilling and embedding."""

@@ -1,1 +1,1 @@
-"""What predictions are worth: figures equal to the field's, each with an interval."""
+"""Evaluation metrics, each with a bootstrap confidence interval."""

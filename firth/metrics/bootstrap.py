@@ -1,9 +1,8 @@
-"""Figures, each with the interval in which another set of such examples would have put it.
+"""Bootstrap confidence intervals for evaluation metrics (Efron 1979).
 
-A metric here is a function of weights: how often each example counts. All ones give the figure
-itself; how often each is drawn, when as many are drawn with replacement, gives the figure of a set
-that might as well have been collected (the bootstrap, Efron 1979). Examples are scored once, and a
-resample only weighs them anew.
+A metric is computed by a function of example weights. Weights of one give the metric's value; the
+number of times each example occurs in a sample drawn with replacement gives the value on that
+resample. Examples are scored once; a resample only changes their weights.
 """
 
 from __future__ import annotations
@@ -15,19 +14,19 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from firth.draws import Floats, Longs, derive
-from firth.errors import InputError, MismatchError, Misuse
+from firth.utils.errors import InputError, MismatchError, UsageError
+from firth.utils.rng import Floats, Longs, derive_keys
 
 Name = TypeVar("Name", bound=Hashable)
 Weights = Floats  # (resamples, examples)
 
-_TAILS = (2.5, 97.5)  # per cent: 95 % lie between
-_CELLS = 1 << 16  # weights at a time: they stay in the processor's cache
+_PERCENTILES = (2.5, 97.5)  # of the resamples: a 95 % interval
+_MAX_WEIGHTS = 1 << 16  # in one block of resamples, so that they fit into the CPU cache
 
 
 @dataclass(frozen=True, kw_only=True)
-class Figure:
-    """A metric's value, and the 95 % interval that the choice of examples leaves it."""
+class Metric:
+    """A metric's value with its 95 % bootstrap confidence interval."""
 
     value: float
     low: float
@@ -35,31 +34,31 @@ class Figure:
 
     @property
     def interval(self) -> str:
-        """The interval, for people.
+        """Format the interval for display.
 
-        >>> Figure(value=0.5, low=0.25, high=0.75).interval, Figure(value=1, low=1, high=1).interval
-        ('0.2500 to 0.7500', 'cannot be told')
+        >>> Metric(value=0.5, low=0.25, high=0.75).interval, Metric(value=1, low=1, high=1).interval
+        ('0.2500 to 0.7500', 'not available')
         """
-        if self.low == self.high:  # every example says the same, so no resample differs
-            return "cannot be told"
+        if self.low == self.high:  # all examples have the same score
+            return "not available"
         return f"{self.low:.4f} to {self.high:.4f}"
 
 
-def plain_figures(figures: Mapping[str, Figure]) -> dict[str, dict[str, float]]:
-    """Figures as plain JSON values."""
-    return {name: asdict(figure) for name, figure in figures.items()}
+def metrics_to_json(metrics: Mapping[str, Metric]) -> dict[str, dict[str, float]]:
+    """Convert metrics to plain JSON values."""
+    return {name: asdict(metric) for name, metric in metrics.items()}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Bootstrap:
-    """How an interval is found: the number of resamples, and the seed that they are drawn with."""
+    """Settings of the bootstrap: the number of resamples and the random seed."""
 
     resamples: int = 1000
     seed: int = 0
 
     def __post_init__(self) -> None:
         if self.resamples < 1:
-            raise Misuse(f"A bootstrap needs at least one resample, not {self.resamples}.")
+            raise UsageError(f"A bootstrap needs at least one resample, not {self.resamples}.")
 
 
 def estimate(
@@ -68,41 +67,45 @@ def estimate(
     bootstrap: Bootstrap = Bootstrap(),
     *,
     width: int = 0,
-) -> dict[Name, Figure]:
-    """Figures of a function that gives named values (resamples,) for weights (resamples, examples).
+) -> dict[Name, Metric]:
+    """Compute metrics with intervals from `score`, which maps weights to named values.
 
-    ``width`` bounds the memory: how many numbers the function makes for each resample, where that
-    is more than there are examples. An interval always holds its value: where the percentiles of a
-    skewed metric leave it outside, the interval reaches up to it.
+    Weights are (resamples, examples), values (resamples,). ``width`` bounds the memory: how many
+    numbers `score` computes for each resample, if more than there are examples. An interval always
+    contains its value: where the percentiles of a skewed metric exclude it, it is extended.
 
     >>> grades = np.array([1.0, 0.0, 1.0, 1.0])
     >>> estimate(lambda weights: {"mean": weights @ grades / 4}, 4)
-    {'mean': Figure(value=0.75, low=0.25, high=1.0)}
+    {'mean': Metric(value=0.75, low=0.25, high=1.0)}
     """
     if not examples:
         raise InputError("There are no examples to score: give at least one.")
     values = score(np.ones((1, examples)))
     samples = [score(weights) for weights in resample(examples, bootstrap, width)]
-    figures = {}
+    metrics = {}
     for name, (value,) in values.items():
-        low, high = np.percentile(np.concatenate([sample[name] for sample in samples]), _TAILS)
-        figures[name] = Figure(
+        low, high = np.percentile(
+            np.concatenate([sample[name] for sample in samples]), _PERCENTILES
+        )
+        metrics[name] = Metric(
             value=float(value), low=float(min(low, value)), high=float(max(high, value))
         )
-    return figures
+    return metrics
 
 
 def resample(examples: int, bootstrap: Bootstrap, width: int = 0) -> Iterator[Weights]:
-    """How often each example is drawn in each resample, a block of resamples at a time.
+    """Yield blocks of resamples: how often each example is drawn, (resamples, examples).
 
     >>> [block.sum(axis=1).tolist() for block in resample(5, Bootstrap(resamples=3))]
     [[5.0, 5.0, 5.0]]
     """
-    at_once = max(1, _CELLS // max(examples, width))
+    at_once = max(1, _MAX_WEIGHTS // max(examples, width))
     for first in range(0, bootstrap.resamples, at_once):
         numbers = np.arange(first, min(first + at_once, bootstrap.resamples))
-        keys = derive(derive(bootstrap.seed, numbers)[:, None], np.arange((examples + 1) // 2))
-        # Each half of a hash, as a fraction of all that it could be, says which example is drawn.
+        keys = derive_keys(
+            derive_keys(bootstrap.seed, numbers)[:, None], np.arange((examples + 1) // 2)
+        )
+        # Each 32-bit half of a hash is scaled to the index of the example that is drawn.
         halves = keys.view(np.uint32)[:, :examples].astype(np.uint64)
         places = (halves * np.uint64(examples) >> np.uint64(32)).astype(np.int64)
         places += np.arange(len(numbers))[:, None] * examples
@@ -112,11 +115,11 @@ def resample(examples: int, bootstrap: Bootstrap, width: int = 0) -> Iterator[We
 
 def means(
     columns: Mapping[Name, ArrayLike], bootstrap: Bootstrap = Bootstrap()
-) -> dict[Name, Figure]:
-    """The mean of each column of scores, one score for each example.
+) -> dict[Name, Metric]:
+    """Compute the mean of each column of scores; a column has one score per example.
 
     >>> means({"exact": [100, 100, 0, 100]})
-    {'exact': Figure(value=75.0, low=25.0, high=100.0)}
+    {'exact': Metric(value=75.0, low=25.0, high=100.0)}
     """
     scores = np.stack([np.asarray(column, dtype=np.float64) for column in columns.values()], axis=1)
 
@@ -127,7 +130,7 @@ def means(
 
 
 def tally(rows: Longs, groups: Longs, count: int) -> Callable[[Weights], Floats]:
-    """How much weight each of ``count`` groups has, when entry i is of an example and a group.
+    """Make a function that sums weights by group; entry i belongs to rows[i] and groups[i].
 
     >>> by_label = tally(rows=np.array([0, 1, 1]), groups=np.array([2, 0, 2]), count=3)
     >>> by_label(np.array([[1.0, 1.0], [0.0, 2.0]])).tolist()
@@ -139,7 +142,7 @@ def tally(rows: Longs, groups: Longs, count: int) -> Callable[[Weights], Floats]
 
     def total(weights: Weights) -> Floats:
         sums = np.zeros((len(weights), count))
-        if len(rows) == len(present):  # nothing to add up
+        if len(rows) == len(present):  # one entry per group
             sums[:, present] = weights[:, rows]
         else:
             sums[:, present] = np.add.reduceat(weights[:, rows], starts, axis=1)
@@ -149,7 +152,7 @@ def tally(rows: Longs, groups: Longs, count: int) -> Callable[[Weights], Floats]
 
 
 def divide(numerators: Floats, denominators: Floats) -> Floats:
-    """Divide, where nothing by nothing is 0: the field's convention for what is undefined.
+    """Divide elementwise; 0 / 0 is 0, the usual convention for undefined metrics.
 
     >>> divide(np.array([1.0, 0.0]), np.array([2.0, 0.0])).tolist()
     [0.5, 0.0]
@@ -159,11 +162,11 @@ def divide(numerators: Floats, denominators: Floats) -> Floats:
 
 
 def check_pairs(gold: Sized, predicted: Sized) -> None:
-    """Refuse predictions that are not one for each gold value.
+    """Raise MismatchError unless there is one prediction per gold value.
 
     >>> check_pairs([1, 0], [1])
     Traceback (most recent call last):
-    firth.errors.MismatchError: There are 2 gold values but 1 predictions: each needs one.
+    firth.utils.errors.MismatchError: There are 2 gold values but 1 predictions: each needs one.
     """
     if len(gold) != len(predicted):
         raise MismatchError(
@@ -173,7 +176,7 @@ def check_pairs(gold: Sized, predicted: Sized) -> None:
 
 
 def plain(values: Sequence[Any] | NDArray[Any]) -> list[Any]:
-    """A list of Python's own values, also from an array.
+    """Convert a sequence or array to a list of Python values.
 
     >>> plain(np.array([1, 2]))
     [1, 2]

@@ -1,9 +1,9 @@
-"""Entities in sentences: read from tags of any scheme, written in any, and scored.
+"""Named entities: tag schemes (IOB1, IOB2, BIOES, BILOU) and entity-level metrics.
 
 A scheme marks each token with a letter and the type of its entity. Tags are read as conlleval does,
 the script of the shared tasks, and seqeval: a token continues the entity before it when its letter
 is I or E, that of the token before it B or I, and their types are equal; every other token that is
-not O begins an entity. So no sequence is illegal, and to write what was read is to repair it.
+not O begins an entity. So every sequence is valid, and converting tags also repairs them.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from firth.draws import Floats
-from firth.errors import InputError, MismatchError, Misuse
-from firth.metrics.bootstrap import Bootstrap, Figure, Weights, check_pairs, divide, estimate, tally
-from firth.metrics.labels import entries, f1_of
+from firth.metrics.bootstrap import Bootstrap, Metric, Weights, check_pairs, divide, estimate, tally
+from firth.metrics.classification import entries, f1_from_counts
+from firth.utils.errors import InputError, MismatchError, UsageError
+from firth.utils.rng import Floats
 
 Tags = Sequence[str]  # of one sentence
 
@@ -25,15 +25,15 @@ UNTYPED = "_"  # the type of an entity whose tags are letters alone, as seqeval 
 
 
 class Entity(NamedTuple):
-    """An entity's type, its first token, and the token behind its last."""
+    """An entity's type and its tokens, `tokens[begin:end]`."""
 
     type: str
     begin: int
     end: int
 
 
-class Letters(NamedTuple):
-    """How a scheme marks an entity's first token, those inside, its last, and an only one."""
+class TagPrefixes(NamedTuple):
+    """Prefixes of a scheme for an entity's first, inside and last token, and a single one."""
 
     first: str
     inside: str
@@ -42,10 +42,10 @@ class Letters(NamedTuple):
 
 
 SCHEMES = {
-    "IOB1": Letters("I", "I", "I", "I"),  # B when an entity of the same type ends right before
-    "IOB2": Letters("B", "I", "I", "B"),
-    "BIOES": Letters("B", "I", "E", "S"),
-    "BILOU": Letters("B", "I", "L", "U"),
+    "IOB1": TagPrefixes("I", "I", "I", "I"),  # B when an entity of the same type ends right before
+    "IOB2": TagPrefixes("B", "I", "I", "B"),
+    "BIOES": TagPrefixes("B", "I", "E", "S"),
+    "BILOU": TagPrefixes("B", "I", "L", "U"),
 }
 
 _SAME_LETTER = {"L": "E", "U": "S"}  # BILOU's names for BIOES's letters
@@ -56,7 +56,7 @@ _SAME_LETTER = {"L": "E", "U": "S"}  # BILOU's names for BIOES's letters
 
 @lru_cache(maxsize=1 << 16)
 def split_tag(tag: str) -> tuple[str, str]:
-    """A tag's letter and type.
+    """Split a tag into its prefix and entity type.
 
     >>> split_tag("B-work-of-art"), split_tag("O"), split_tag("I")
     (('B', 'work-of-art'), ('O', '_'), ('I', '_'))
@@ -70,7 +70,7 @@ def split_tag(tag: str) -> tuple[str, str]:
 
 
 def read_entities(tags: Tags) -> list[Entity]:
-    """The entities of a sentence, whatever the scheme of its tags.
+    """Extract the entities of a sentence from tags of any scheme.
 
     >>> read_entities(["I-PER", "I-PER", "O", "B-LOC", "I-ORG"])
     [Entity(type='PER', begin=0, end=2), Entity(type='LOC', begin=3, end=4), \
@@ -90,14 +90,14 @@ Entity(type='ORG', begin=4, end=5)]
 
 
 def write_tags(entities: Iterable[Entity], length: int, scheme: str = "IOB2") -> list[str]:
-    """Tag a sentence of so many tokens with its entities.
+    """Write the tags of a sentence of `length` tokens from its entities.
 
     >>> write_tags([Entity("PER", 0, 2), Entity("PER", 2, 3)], length=4, scheme="IOB1")
     ['I-PER', 'I-PER', 'B-PER', 'O']
     """
     letters = SCHEMES.get(scheme)
     if letters is None:
-        raise Misuse(f"There is no tag scheme {scheme!r}; known are {', '.join(SCHEMES)}.")
+        raise UsageError(f"There is no tag scheme {scheme!r}; known are {', '.join(SCHEMES)}.")
     tags = ["O"] * length
     before = Entity("", 0, 0)
     for entity in sorted(entities, key=lambda entity: entity.begin):
@@ -117,7 +117,7 @@ def write_tags(entities: Iterable[Entity], length: int, scheme: str = "IOB2") ->
 
 
 def convert_tags(tags: Tags, scheme: str = "IOB2") -> list[str]:
-    """The same entities in the tags of a scheme; also repairs what the scheme does not allow.
+    """Convert tags to another scheme, repairing sequences that the scheme does not allow.
 
     >>> convert_tags(["O", "I-PER", "I-LOC", "I-LOC"], "BIOES")
     ['O', 'S-PER', 'B-LOC', 'E-LOC']
@@ -129,43 +129,43 @@ def _continues(before: tuple[str, str], now: tuple[str, str]) -> bool:
     return now[0] in ("I", "E") and before[0] in ("B", "I") and before[1] == now[1]
 
 
-# --- figures ------------------------------------------------------------------------------------
+# --- metrics ------------------------------------------------------------------------------------
 
 
-def entities(
+def entity_metrics(
     gold: Sequence[Tags], predicted: Sequence[Tags], bootstrap: Bootstrap = Bootstrap()
-) -> dict[str, Figure]:
-    """Precision, recall and f1 of entities: one is right when its type and both ends are.
+) -> dict[str, Metric]:
+    """Compute precision, recall and f1 of entities; type and both boundaries must match.
 
     >>> gold = [["B-PER", "I-PER", "O"], ["O", "B-LOC"]]
-    >>> figures = entities(gold, [["B-PER", "I-PER", "O"], ["B-LOC", "I-LOC"]])
-    >>> {name: figure.value for name, figure in figures.items()}
+    >>> metrics = entity_metrics(gold, [["B-PER", "I-PER", "O"], ["B-LOC", "I-LOC"]])
+    >>> {name: metric.value for name, metric in metrics.items()}
     {'precision': 0.5, 'recall': 0.5, 'f1': 0.5}
     """
     pairs = _read_pairs(gold, predicted)
-    counts = [(len(true & said), len(said), len(true)) for true, said in pairs]
+    counts = [(len(true & pred), len(pred), len(true)) for true, pred in pairs]
     rows = np.array(counts, dtype=np.float64).reshape(-1, 3)  # (sentences, 3)
     return estimate(lambda weights: _prf(*(weights @ rows).T), len(rows), bootstrap)
 
 
-def entities_by_type(
+def entity_metrics_by_type(
     gold: Sequence[Tags], predicted: Sequence[Tags], bootstrap: Bootstrap = Bootstrap()
-) -> dict[str, dict[str, Figure]]:
-    """Precision, recall and f1 of each type of entity, in alphabetical order.
+) -> dict[str, dict[str, Metric]]:
+    """Compute precision, recall and f1 of each entity type, in alphabetical order.
 
-    >>> table = entities_by_type([["B-PER", "O", "B-LOC"]], [["B-PER", "O", "B-PER"]])
-    >>> {type: {name: figure.value for name, figure in row.items()} for type, row in table.items()}
+    >>> table = entity_metrics_by_type([["B-PER", "O", "B-LOC"]], [["B-PER", "O", "B-PER"]])
+    >>> {type: {name: metric.value for name, metric in row.items()} for type, row in table.items()}
     {'LOC': {'precision': 0.0, 'recall': 0.0, 'f1': 0.0}, \
 'PER': {'precision': 0.5, 'recall': 1.0, 'f1': 0.6666666666666666}}
     """
     pairs = _read_pairs(gold, predicted)
-    types = sorted({entity.type for true, said in pairs for entity in true | said})
+    types = sorted({entity.type for true, pred in pairs for entity in true | pred})
     number = {type: place for place, type in enumerate(types)}
     sides = [
         entries([[number[entity.type] for entity in found] for found in side])
         for side in (
-            [true & said for true, said in pairs],
-            [said for _, said in pairs],
+            [true & pred for true, pred in pairs],
+            [pred for _, pred in pairs],
             [true for true, _ in pairs],
         )
     ]
@@ -180,9 +180,9 @@ def entities_by_type(
         }
 
     width = max(len(types), *(len(rows) for rows, _ in sides))
-    table: dict[str, dict[str, Figure]] = {type: {} for type in types}
-    for (type, name), figure in estimate(score, len(pairs), bootstrap, width=width).items():
-        table[type][name] = figure
+    table: dict[str, dict[str, Metric]] = {type: {} for type in types}
+    for (type, name), metric in estimate(score, len(pairs), bootstrap, width=width).items():
+        table[type][name] = metric
     return table
 
 
@@ -190,17 +190,17 @@ def token_accuracy(
     gold: Sequence[Sequence[object]],
     predicted: Sequence[Sequence[object]],
     bootstrap: Bootstrap = Bootstrap(),
-) -> dict[str, Figure]:
-    """The share of tokens with the right tag, as for parts of speech; sentences are resampled.
+) -> dict[str, Metric]:
+    """Compute the fraction of tokens with the right tag, as for POS tagging.
 
     >>> token_accuracy([["DET", "NOUN"], ["VERB"]], [["DET", "VERB"], ["VERB"]])["accuracy"].value
     0.6666666666666666
     """
     _check_lengths(gold, predicted)
     pairs = zip(gold, predicted, strict=True)
-    right = [sum(a == b for a, b in zip(true, said, strict=True)) for true, said in pairs]
+    right = [sum(a == b for a, b in zip(true, pred, strict=True)) for true, pred in pairs]
     rows = np.array([right, [len(tags) for tags in gold]], dtype=np.float64).T
-    rows = rows[rows[:, 1] > 0]  # (sentences, 2): without tokens they weigh nothing
+    rows = rows[rows[:, 1] > 0]  # (sentences, 2): sentences are resampled; empty ones do not count
 
     def score(weights: Weights) -> dict[str, Floats]:
         sums = weights @ rows
@@ -214,24 +214,24 @@ def _read_pairs(
 ) -> list[tuple[set[Entity], set[Entity]]]:
     _check_lengths(gold, predicted)
     return [
-        (set(read_entities(true)), set(read_entities(said)))
-        for true, said in zip(gold, predicted, strict=True)
+        (set(read_entities(true)), set(read_entities(pred)))
+        for true, pred in zip(gold, predicted, strict=True)
     ]
 
 
-def _prf(hits: Floats, said: Floats, true: Floats) -> dict[str, Floats]:
+def _prf(hits: Floats, pred: Floats, true: Floats) -> dict[str, Floats]:
     return {
-        "precision": divide(hits, said),
+        "precision": divide(hits, pred),
         "recall": divide(hits, true),
-        "f1": f1_of(hits, said, true),
+        "f1": f1_from_counts(hits, pred, true),
     }
 
 
 def _check_lengths(gold: Sequence[Sequence[object]], predicted: Sequence[Sequence[object]]) -> None:
     check_pairs(gold, predicted)
-    for number, (true, said) in enumerate(zip(gold, predicted, strict=True), start=1):
-        if len(true) != len(said):
+    for number, (true, pred) in enumerate(zip(gold, predicted, strict=True), start=1):
+        if len(true) != len(pred):
             raise MismatchError(
-                f"Sentence {number:,} has {len(true)} gold tags but {len(said)} predicted ones: "
+                f"Sentence {number:,} has {len(true)} gold tags but {len(pred)} predicted ones: "
                 "each token needs one."
             )

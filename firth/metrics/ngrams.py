@@ -1,18 +1,18 @@
-"""Runs of words or characters: counted, and how many two texts share."""
+"""N-gram counts and overlaps."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable, Sequence
 
-from firth.errors import MismatchError
 from firth.metrics.bootstrap import check_pairs
+from firth.utils.errors import MismatchError
 
 References = Sequence[str | Sequence[str]]  # one or several for each prediction
 
 
 def ngrams(items: Sequence[Hashable], order: int) -> Counter[Hashable]:
-    """How often each run of ``order`` items occurs.
+    """Count the n-grams of length ``order``.
 
     >>> ngrams("to be or to be".split(), 2).most_common(1), ngrams("aha", 2)["ah"]
     ([(('to', 'be'), 2)], 1)
@@ -23,7 +23,7 @@ def ngrams(items: Sequence[Hashable], order: int) -> Counter[Hashable]:
 
 
 def overlap(one: Counter[Hashable], other: Counter[Hashable]) -> int:
-    """How many occurrences two counts share.
+    """Count the occurrences that two counters share.
 
     >>> overlap(ngrams("aab", 1), ngrams("abb", 1))
     2
@@ -33,7 +33,7 @@ def overlap(one: Counter[Hashable], other: Counter[Hashable]) -> int:
 
 
 def reference_lists(references: References, predicted: Sequence[str]) -> list[list[str]]:
-    """Each prediction's references as a list.
+    """Convert each prediction's references to a list.
 
     >>> reference_lists(["one", ["one", "or another"]], ["two", "three"])
     [['one'], ['one', 'or another']]

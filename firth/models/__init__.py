@@ -1,1 +1,1 @@
-"""One transformer block, the masks that make it an encoder, a decoder or both, and its formats."""
+"""The Transformer: one block stack under a mask, its heads, and presets of published models."""

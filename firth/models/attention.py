@@ -1,18 +1,18 @@
-"""Attention over a flat stream: what a mask becomes on the machine at hand.
+"""Attention backends over packed batches; `reference.py` has the plain formula.
 
-    N  tokens of the stream     H  heads     K  key-value heads     D  width of a head
-    G  rows     L  places in a row     T  places in the cache
+    N  tokens of the batch     H  heads     K  key-value heads     D  head dimension
+    G  padded rows     L  positions in a row     T  positions in the cache
 
-A mask is lowered once for each forward pass to a view, whose `attend` all layers use:
+For each forward pass a mask is turned into one backend, whose `attend` all layers call:
 
-    Even     sequences of one length on a GPU: its fastest kernels
-    Packed   variable-length kernels on a GPU, in half precision
-    Rows     sequences of similar length as rows: the fast kernels where nothing but causality
-             restricts, an explicit mask where padding, a window, a prefix or a bias does
-    Across   the same, from the rows of a decoder to those of its encoder
-    Cached   new tokens against the keys and values kept of earlier ones
+    EqualLengthAttention   sequences of one length on a GPU: its fastest kernels
+    VarlenAttention        variable-length flash attention on a GPU, in half precision
+    PaddedAttention        padded rows of similar length: torch's fused causal kernel where
+                           possible, an explicit mask for padding, a window, a prefix or a bias
+    PaddedCrossAttention   the same, from decoder rows to encoder rows
+    CachedAttention        new tokens against the key/value cache
 
-A compiler sees into the first two (`hide_from_compiler`).
+torch.compile traces the first two; the others are excluded (`exclude_from_compile`).
 """
 
 from __future__ import annotations
@@ -26,256 +26,273 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad, scaled_dot_product_attention
 
-from firth.models.cache import Cache, Past
-from firth.models.masks import Group, Mask, seen, take
+from firth.models.kv_cache import KeyValues, KVCache
+from firth.models.masks import Mask, PaddedGroup, is_visible, select_rows
+from firth.utils.devices import device_spec, has_varlen_attention
 
-STEP = 2  # lengths that fast kernels for rows are used for are multiples of this
+LENGTH_MULTIPLE = 2  # the fused kernels for padded rows need lengths that are multiples of this
 
-# (…, Q) and (…, L) places -> (…, H, Q, L), added to the scores: T5's bias.
-Bias = Callable[[Tensor, Tensor], Tensor]
-# (G, H, L, D) queries and (G, K, L, D) keys -> (G, H, L, L), added to them: DeBERTa's terms.
-Terms = Callable[[Tensor, Tensor], Tensor]
+# Query and key positions (…, Q), (…, L) -> (…, H, Q, L), added to attention scores: T5's bias.
+PositionBias = Callable[[Tensor, Tensor], Tensor]
+# Queries (G, H, L, D) and keys (G, K, L, D) -> (G, H, L, L), added to scores: DeBERTa's terms.
+ScoreTerms = Callable[[Tensor, Tensor], Tensor]
 
 
-class How(NamedTuple):
-    """How a layer looks, whatever it looks at."""
+class AttentionParams(NamedTuple):
+    """The attention parameters of one layer."""
 
-    scale: float  # of its scores
+    scale: float  # of the attention scores
     dropout: float = 0.0
-    terms: Terms | None = None  # that are added to them
-    past: Past | None = None  # learned keys and values before every sequence
+    score_terms: ScoreTerms | None = None  # added to the attention scores
+    prefix: KeyValues | None = None  # trained keys and values before every sequence
 
 
-class View(Protocol):
-    """A lowered mask."""
+class AttentionBackend(Protocol):
+    """An implementation of attention for one mask."""
 
-    def attend(self, q: Tensor, k: Tensor, v: Tensor, how: How) -> Tensor:
-        """Queries (N, H, D) look at keys and values (…, K, D); gives (N, H, D)."""
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, params: AttentionParams) -> Tensor:
+        """Compute attention: (N, H, D) queries, (…, K, D) keys and values -> (N, H, D)."""
 
 
-def lower(
+def attention_backend(
     mask: Mask,
     *,
     window: int,
-    bias: Bias | None,
-    packed: bool,
-    terms: bool = False,
+    bias: PositionBias | None,
+    varlen: bool,
+    has_score_terms: bool = False,
     dense: bool = False,
-    past: int = 0,
-) -> View:
-    """How a stream attends to itself, and to `past` learned places before each sequence.
+    prefix_length: int = 0,
+) -> AttentionBackend:
+    """Choose the fastest backend for self-attention under a mask.
 
-    `packed`: by variable-length kernels, where they can do it; `dense`: by explicit masks; `terms`
-    will be added to scores.
+    `varlen`: variable-length kernels are available; `dense`: force explicit masks;
+    `prefix_length`: trained key positions before each sequence.
     """
-    plain = not terms and not dense and not past and mask.pattern != "prefix"
-    if plain and not window and evenly(mask):
-        return Even(mask, mask, bias)
-    if plain and packed and bias is None:
-        return Packed(mask, mask, window)
-    return Rows(mask, window, bias, dense, past)
+    fused = not (has_score_terms or dense or prefix_length) and mask.pattern != "prefix"
+    if fused and not window and has_equal_lengths(mask):
+        return EqualLengthAttention(mask, mask, bias)
+    if fused and varlen and bias is None:
+        return VarlenAttention(mask, mask, window)
+    return PaddedAttention(mask, window, bias, dense, prefix_length)
 
 
-def lower_cross(queries: Mask, memory: Mask, *, packed: bool, past: int = 0) -> View:
-    """How the stream of a decoder attends to that of its encoder, sequence by sequence."""
-    if not past and evenly(queries) and evenly(memory):
-        return Even(queries, memory)
-    if not past and packed:
-        return Packed(queries, memory, 0)
-    return Across(queries, memory, past)
+def cross_attention_backend(
+    queries: Mask, memory: Mask, *, varlen: bool, prefix_length: int = 0
+) -> AttentionBackend:
+    """Choose the fastest backend for attention from decoder tokens to the encoder's output."""
+    if not prefix_length and has_equal_lengths(queries) and has_equal_lengths(memory):
+        return EqualLengthAttention(queries, memory)
+    if not prefix_length and varlen:
+        return VarlenAttention(queries, memory, 0)
+    return PaddedCrossAttention(queries, memory, prefix_length)
 
 
-def evenly(mask: Mask) -> bool:
-    """Whether a GPU finds sequences of one length, and one of few."""
-    return mask.device.type == "cuda" and mask.rows.even and mask.longest % STEP == 0
+def has_equal_lengths(mask: Mask) -> bool:
+    """Tell whether all sequences, on a GPU, have one length that the fused kernels take."""
+    return (
+        mask.device.type == "cuda"
+        and mask.rows.equal_lengths
+        and mask.max_length % LENGTH_MULTIPLE == 0
+    )
 
 
 @cache
-def packs(device: torch.device, width: int) -> bool:
-    """Whether a device has variable-length kernels for heads so wide: since NVIDIA's Ampere."""
-    fits = width % 8 == 0 and width <= 256
-    return fits and device.type == "cuda" and torch.cuda.get_device_capability(device) >= (8, 0)
+def has_varlen_kernels(device: torch.device, head_dim: int) -> bool:
+    """Tell whether a device has variable-length kernels for this head dimension."""
+    supported = head_dim % 8 == 0 and head_dim <= 256
+    return supported and has_varlen_attention(device_spec(device))
 
 
-class Even:
-    """Sequences of one length, as the rows that they already are."""
+class EqualLengthAttention:
+    """Fused attention for sequences of one length, which need no padding."""
 
-    def __init__(self, queries: Mask, keys: Mask, bias: Bias | None = None) -> None:
-        # As text: then a compiler takes them for constants, and shapes stay simple.
-        self.lengths = str(queries.longest), str(keys.longest)
+    def __init__(self, queries: Mask, keys: Mask, bias: PositionBias | None = None) -> None:
+        # As strings, torch.compile treats the lengths as constants.
+        self.lengths = str(queries.max_length), str(keys.max_length)
         self.causal = queries is keys and queries.pattern == "causal"
-        self.scores: Tensor | None = None
+        self.score_mask: Tensor | None = None
         if bias is not None:
-            place = torch.arange(keys.longest, device=keys.device)
-            allowed = place[:, None] >= place if self.causal else None
-            self.scores, self.causal = _hide(bias(place, place), allowed)[None], False
+            positions = torch.arange(keys.max_length, device=keys.device)
+            allowed = positions[:, None] >= positions if self.causal else None
+            self.score_mask = _mask_scores(bias(positions, positions), allowed)[None]
+            self.causal = False
 
-    def attend(self, q: Tensor, k: Tensor, v: Tensor, how: How) -> Tensor:
-        queries, keys = (int(length) for length in self.lengths)
-        q, k = q.to(v.dtype), k.to(v.dtype)  # a norm of queries and keys gives single precision
-        q = q.unflatten(0, (-1, queries))  # (G, L, H, D)
-        k, v = k.unflatten(0, (-1, keys)), v.unflatten(0, (-1, keys))
-        return _softmax(q, k, v, self.scores, how, self.causal).flatten(0, 1)
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, params: AttentionParams) -> Tensor:
+        query_length, key_length = (int(length) for length in self.lengths)
+        q, k = q.to(v.dtype), k.to(v.dtype)  # query and key norms give float32
+        q = q.unflatten(0, (-1, query_length))  # (G, L, H, D)
+        k, v = k.unflatten(0, (-1, key_length)), v.unflatten(0, (-1, key_length))
+        return _attend_rows(q, k, v, self.score_mask, params, self.causal).flatten(0, 1)
 
 
-class Packed:
-    """Sequences end to end, as the variable-length kernels of a GPU take them."""
+class VarlenAttention:
+    """Variable-length flash attention on packed sequences."""
 
     def __init__(self, queries: Mask, keys: Mask, window: int) -> None:
         self.starts = queries.starts, keys.starts
-        # No sequence is longer; of few different bounds, one compiled block serves many batches.
-        self.longest = power_of_two(queries.longest), power_of_two(keys.longest)
+        # Powers of two: one compiled block then serves many batches.
+        self.max_lengths = next_power_of_two(queries.max_length), next_power_of_two(keys.max_length)
         self.causal = queries is keys and queries.pattern == "causal"
         self.window = (window, 0 if self.causal else window) if window else (None, None)
 
-    def attend(self, q: Tensor, k: Tensor, v: Tensor, how: How) -> Tensor:
-        q, k = q.to(v.dtype), k.to(v.dtype)  # a norm of queries and keys gives single precision
-        # torch.nn.attention.varlen calls the same kernel, by a way that takes longer than it.
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, params: AttentionParams) -> Tensor:
+        q, k = q.to(v.dtype), k.to(v.dtype)  # query and key norms give float32
+        # torch.nn.attention.varlen calls the same kernel with more overhead than its run time.
         out: Tensor = torch.ops.aten._flash_attention_forward(
             q,
             k,
             v,
             *self.starts,
-            *self.longest,
-            how.dropout,
+            *self.max_lengths,
+            params.dropout,
             self.causal and not self.window[0],
             False,
-            scale=how.scale,
+            scale=params.scale,
             window_size_left=self.window[0],
             window_size_right=self.window[1],
         )[0]
         return out
 
 
-def power_of_two(number: int) -> int:
-    """The next one up.
+def next_power_of_two(number: int) -> int:
+    """Round up to a power of two.
 
-    >>> power_of_two(100), power_of_two(128)
+    >>> next_power_of_two(100), next_power_of_two(128)
     (128, 128)
     """
     return 1 << max(0, number - 1).bit_length()
 
 
-class Rows:
-    """Each group of similar sequences as rows of equal length."""
+class PaddedAttention:
+    """Attention over groups of sequences of similar length, each padded to its longest."""
 
     def __init__(
-        self, mask: Mask, window: int, bias: Bias | None, dense: bool, past: int = 0
+        self,
+        mask: Mask,
+        window: int,
+        bias: PositionBias | None,
+        dense: bool,
+        prefix_length: int = 0,
     ) -> None:
-        self.mask, self.window, self.dense, self.past = mask, window, dense, past
-        self.scores = [self._scores(group, bias) for group in mask.groups]
+        self.mask, self.window, self.dense = mask, window, dense
+        self.prefix_length = prefix_length
+        self.score_masks = [self._score_mask(group, bias) for group in mask.groups]
 
-    def _scores(self, group: Group, bias: Bias | None) -> Tensor | None:
-        """What the kernel is given beside queries and keys; None: nothing, or only `causal`."""
-        if bias is None and not self.dense and self._causal():
+    def _score_mask(self, group: PaddedGroup, bias: PositionBias | None) -> Tensor | None:
+        """Build the mask (bool) or mask plus bias (float) of a group; None: the kernel's own."""
+        if bias is None and not self.dense and self._is_causal():
             return None
-        allowed = group.allowed(self.window, self.past)
-        keys = torch.arange(-self.past, group.length, device=self.mask.device)
+        allowed = group.allowed(self.window, self.prefix_length)
+        keys = torch.arange(-self.prefix_length, group.length, device=self.mask.device)
         if allowed is None and self.dense:
             allowed = torch.ones_like(keys, dtype=torch.bool)[None, None]
         if bias is None:
             return None if allowed is None else allowed[:, None]
-        return _hide(bias(keys[self.past :], keys)[None], allowed)
+        return _mask_scores(bias(keys[self.prefix_length :], keys)[None], allowed)
 
-    def _causal(self) -> bool:
-        return self.mask.pattern == "causal" and not self.window and not self.past
+    def _is_causal(self) -> bool:
+        return self.mask.pattern == "causal" and not self.window and not self.prefix_length
 
-    def attend(self, q: Tensor, k: Tensor, v: Tensor, how: How) -> Tensor:
-        parts = []
-        for group, scores in zip(self.mask.groups, self.scores, strict=True):
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, params: AttentionParams) -> Tensor:
+        outputs = []
+        for group, score_mask in zip(self.mask.groups, self.score_masks, strict=True):
             rows = group.pad(q), group.pad(k), group.pad(v)  # (G, L, ., D)
-            if how.terms is not None:  # learned places have none
-                added = how.terms(rows[0].transpose(1, 2), rows[1].transpose(1, 2))
-                added = pad(added, (self.past, 0))
-                scores = _hide(added, group.allowed(self.window, self.past))
-            rows = rows[0], *_behind(how.past, rows[1], rows[2])
-            causal = scores is None and self._causal()
-            parts.append(group.flat(_softmax(*rows, scores, how, causal)))  # (n, H, D)
-        if len(parts) == 1:
-            return parts[0]
-        return take(torch.cat(parts), self.mask.ungrouped)
+            if params.score_terms is not None:  # prefix positions have none
+                terms = params.score_terms(rows[0].transpose(1, 2), rows[1].transpose(1, 2))
+                terms = pad(terms, (self.prefix_length, 0))
+                score_mask = _mask_scores(terms, group.allowed(self.window, self.prefix_length))
+            rows = rows[0], *_prepend(params.prefix, rows[1], rows[2])
+            causal = score_mask is None and self._is_causal()
+            out = _attend_rows(*rows, score_mask, params, causal)  # (G, L, H, D)
+            outputs.append(group.unpad(out))
+        if len(outputs) == 1:
+            return outputs[0]
+        return select_rows(torch.cat(outputs), self.mask.ungroup_order)
 
 
-class Across:
-    """Rows of a decoder against the rows of its encoder."""
+class PaddedCrossAttention:
+    """Attention from padded decoder rows to padded encoder rows."""
 
-    def __init__(self, queries: Mask, memory: Mask, past: int = 0) -> None:
+    def __init__(self, queries: Mask, memory: Mask, prefix_length: int = 0) -> None:
         self.queries, self.memory = queries.rows, memory.rows
-        even = self.memory.even
-        self.scores = None if even else self.memory.seen_by_all(past)[:, None, None]
+        self.score_mask = None
+        if not self.memory.equal_lengths:
+            self.score_mask = self.memory.visible_keys(prefix_length)[:, None, None]
 
-    def attend(self, q: Tensor, k: Tensor, v: Tensor, how: How) -> Tensor:
-        rows = self.queries.pad(q), *_behind(how.past, self.memory.pad(k), self.memory.pad(v))
-        return self.queries.flat(_softmax(*rows, self.scores, how))
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, params: AttentionParams) -> Tensor:
+        keys, values = _prepend(params.prefix, self.memory.pad(k), self.memory.pad(v))
+        rows = self.queries.pad(q), keys, values
+        return self.queries.unpad(_attend_rows(*rows, self.score_mask, params))
 
 
-class Cached:
-    """New tokens against a cache that holds them and all earlier ones."""
+class CachedAttention:
+    """Attention from new tokens to a cache that holds them and all earlier ones."""
 
-    def __init__(self, mask: Mask, cache: Cache, window: int, bias: Bias | None) -> None:
-        self.rows, self.length = mask.rows, cache.looked_at(mask.longest)
-        step = torch.arange(mask.longest, device=mask.device)
-        queries = cache.lengths[:, None] + step  # (B, Q) their places
+    def __init__(self, mask: Mask, cache: KVCache, window: int, bias: PositionBias | None) -> None:
+        self.rows, self.length = mask.rows, cache.attended_length(mask.max_length)
+        step = torch.arange(mask.max_length, device=mask.device)
+        queries = cache.lengths[:, None] + step  # (B, Q) positions
         keys = torch.arange(self.length, device=mask.device)
-        prefix = None  # nothing new sees what comes behind it
+        prefix = None
         if mask.pattern != "causal":
             prefix = (cache.lengths + mask.prefix)[:, None, None]
-        allowed = seen(queries[..., None], keys, prefix, window)  # (B, Q, T)
-        # As numbers: else every layer would make them of the truths.
-        added = cache.kept.new_zeros(1) if bias is None else bias(queries, keys)
-        self.scores = _hide(added, allowed)
+        allowed = is_visible(queries[..., None], keys, prefix, window)  # (B, Q, T)
+        # A float mask: torch would convert a boolean one again in every layer.
+        scores = cache.keys_values.new_zeros(1) if bias is None else bias(queries, keys)
+        self.score_mask = _mask_scores(scores, allowed)
 
-    def attend(self, q: Tensor, k: Tensor, v: Tensor, how: How) -> Tensor:
-        rows = self.rows.pad(q), k[:, : self.length], v[:, : self.length]
-        rows = rows[0], rows[1].to(q.dtype), rows[2].to(q.dtype)
-        return self.rows.flat(_softmax(*rows, self.scores, how))
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, params: AttentionParams) -> Tensor:
+        keys, values = k[:, : self.length].to(q.dtype), v[:, : self.length].to(q.dtype)
+        rows = self.rows.pad(q), keys, values
+        return self.rows.unpad(_attend_rows(*rows, self.score_mask, params))
 
 
-def _behind(past: Past | None, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-    """Rows of keys and values behind the learned ones."""  # (G, L, K, D) -> (G, P + L, K, D)
-    if past is None:
+def _prepend(prefix: KeyValues | None, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+    """Put trained keys and values before each row."""  # (G, L, K, D) -> (G, P + L, K, D)
+    if prefix is None:
         return k, v
-    learned = [part.to(k.dtype).expand(len(k), *part.shape) for part in past]
-    return torch.cat([learned[0], k], dim=1), torch.cat([learned[1], v], dim=1)
+    keys, values = (part.to(k.dtype).expand(len(k), *part.shape) for part in prefix)
+    return torch.cat([keys, k], dim=1), torch.cat([values, v], dim=1)
 
 
-def _hide(scores: Tensor, allowed: Tensor | None) -> Tensor:
-    """Scores, minus infinity where a place may not be seen."""  # (…, H, Q, L)
+def _mask_scores(scores: Tensor, allowed: Tensor | None) -> Tensor:
+    """Set scores to minus infinity where attention is not allowed."""  # (…, H, Q, L)
     return scores if allowed is None else scores.masked_fill(~allowed.unsqueeze(-3), float("-inf"))
 
 
-def _softmax(
+def _attend_rows(
     q: Tensor,
     k: Tensor,
     v: Tensor,
-    scores: Tensor | None,
-    how: How,
+    score_mask: Tensor | None,
+    params: AttentionParams,
     causal: bool = False,
 ) -> Tensor:
-    """Scaled dot-product attention over rows."""  # (G, L, H, D) -> (G, L, H, D)
-    given = q.dtype
-    # The CPU's backward kernel is several times faster in full precision.
-    full = q.requires_grad and q.device.type == "cpu" and given == torch.bfloat16
-    if full:
+    """Compute scaled dot-product attention over padded rows."""  # (G, L, H, D) -> (G, L, H, D)
+    dtype = q.dtype
+    # The CPU's backward kernel is several times faster in float32 than in bfloat16.
+    upcast = q.requires_grad and q.device.type == "cpu" and dtype == torch.bfloat16
+    if upcast:
         q, k, v = q.float(), k.float(), v.float()
-    if scores is not None and scores.dtype != torch.bool:
-        scores = scores.to(q.dtype)
-    with torch.autocast("cpu", enabled=False) if full else nullcontext():
+    if score_mask is not None and score_mask.dtype != torch.bool:
+        score_mask = score_mask.to(q.dtype)
+    with torch.autocast("cpu", enabled=False) if upcast else nullcontext():
         out = scaled_dot_product_attention(
             q.transpose(1, 2),
             k.transpose(1, 2),
             v.transpose(1, 2),
-            attn_mask=scores,
-            dropout_p=how.dropout,
+            attn_mask=score_mask,
+            dropout_p=params.dropout,
             is_causal=causal,
-            scale=how.scale,
+            scale=params.scale,
             enable_gqa=q.shape[2] != k.shape[2],
         )
-    return out.transpose(1, 2).to(given)
+    return out.transpose(1, 2).to(dtype)
 
 
-def hide_from_compiler() -> None:
-    """Let torch.compile pass over what has other shapes with every batch."""
-    for view in (Rows, Across, Cached):
-        if not hasattr(view.attend, "_torchdynamo_disable"):
-            view.attend = torch.compiler.disable(view.attend)  # type: ignore[method-assign]
+def exclude_from_compile() -> None:
+    """Exclude the backends whose shapes change with every batch from torch.compile."""
+    for backend in (PaddedAttention, PaddedCrossAttention, CachedAttention):
+        if not hasattr(backend.attend, "_torchdynamo_disable"):
+            backend.attend = torch.compiler.disable(backend.attend)  # type: ignore[method-assign]

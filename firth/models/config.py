@@ -1,4 +1,4 @@
-"""What a network is made of: data, from which `transformer.py` builds it."""
+"""The configuration of a model, from which `transformer.py` builds it."""
 
 from __future__ import annotations
 
@@ -6,38 +6,46 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from firth.errors import InputError, meant
+from firth.utils.errors import InputError, suggest
 
 ACTIVATIONS = ("gelu", "gelu-tanh", "relu", "silu")
-# The values a field of words may have.
+# The values of the fields that name an option.
 CHOICES: dict[str, tuple[str, ...]] = {
     "architecture": ("encoder", "decoder", "encoder-decoder"),
-    "positions": ("none", "learned", "sinusoidal", "rotary"),
-    "relative": ("none", "bias", "disentangled"),
+    "position_embedding": ("none", "learned", "sinusoidal", "rotary"),
+    "relative_attention": ("none", "bias", "disentangled"),
     "norm": ("layer", "rms", "rms-plus-one", "affine"),
-    "norm_place": ("pre", "post", "both"),
+    "norm_position": ("pre", "post", "both"),
     "activation": ACTIVATIONS,
     "head_activation": ACTIVATIONS,
     "head_bias": ("none", "trained", "fixed"),
     "label_head": ("", "classify", "choose", "tag", "span"),
-    "labelling": ("one", "many", "number"),
+    "label_type": ("one", "many", "number"),
     "pooling": ("first", "last", "mean"),
     "label_activation": ("tanh", *ACTIVATIONS),
-    "initialisation": ("normal", "truncated", "scaled", "scaled-truncated", "fan-in", "xavier"),
+    "initialization": ("normal", "truncated", "scaled", "scaled-truncated", "fan-in", "xavier"),
 }
 
 
-NEEDED = ("architecture", "vocabulary", "width", "layers", "heads", "inner", "context")
-MOST, MOST_LAYERS = 2**27, 10_000  # far beyond every network there is
+REQUIRED = (
+    "architecture",
+    "vocab_size",
+    "hidden_size",
+    "num_layers",
+    "num_heads",
+    "ffn_size",
+    "max_positions",
+)
+MAX_SIZE, MAX_LAYERS = 2**27, 10_000  # far beyond every published model
 
 
 @dataclass(frozen=True, kw_only=True)
 class ModelConfig:
-    """The shape of a network. Zero means "as usual" wherever a line says so.
+    """The architecture and sizes of a model; derived defaults are noted as "0: ...".
 
-    >>> config = ModelConfig(architecture="encoder", vocabulary=100, width=64, layers=2, heads=4,
-    ...                      inner=256, context=32)
-    >>> config.head_width, config.kv_heads
+    >>> config = ModelConfig(architecture="encoder", vocab_size=100, hidden_size=64, num_layers=2,
+    ...                      num_heads=4, ffn_size=256, max_positions=32)
+    >>> config.head_dim, config.num_kv_heads
     (16, 4)
     >>> ModelConfig.from_dict(config.to_dict()) == config
     True
@@ -45,82 +53,82 @@ class ModelConfig:
 
     # --- size
     architecture: str  # encoder, decoder, or encoder-decoder
-    vocabulary: int  # how many tokens there are
-    width: int  # of the vector each token carries
-    layers: int  # of the encoder, or of a lone decoder
-    decoder_layers: int = 0  # of the decoder behind an encoder; 0: as many
-    heads: int  # of attention
-    kv_heads: int = 0  # that have keys and values of their own (grouped queries); 0: all
-    head_width: int = 0  # of one head; 0: width / heads
-    inner: int  # width inside the feed-forward layer
-    context: int  # the longest sequence
-    reader: ModelConfig | None = None  # the encoder's shape, where it is not the decoder's
+    vocab_size: int
+    hidden_size: int
+    num_layers: int  # of the encoder, or of a decoder without an encoder
+    num_decoder_layers: int = 0  # of the decoder of an encoder-decoder; 0: num_layers
+    num_heads: int  # attention heads
+    num_kv_heads: int = 0  # key-value heads (grouped-query attention); 0: num_heads
+    head_dim: int = 0  # 0: hidden_size / num_heads
+    ffn_size: int  # hidden size of the feed-forward layer
+    max_positions: int  # the longest sequence
+    encoder: ModelConfig | None = None  # the encoder's config, if it differs from the decoder's
 
     # --- embedding
-    positions: str = "learned"  # what is added to, or turned by, the place of a token
-    position_offset: int = 0  # learned positions begin at this row (RoBERTa, BART: 2)
-    theta: float = 10_000.0  # base of the rotary angles
-    local_theta: float = 0.0  # the same in layers with a window; 0: theta
-    relative: str = "none"  # bias: T5's; disentangled: DeBERTa's
-    buckets: int = 32  # of relative distances
-    distance: int = 128  # from which on they share the last bucket
-    segments: int = 0  # kinds of segment (BERT: 2)
-    embedding_width: int = 0  # narrower tables, then a projection (ALBERT); 0: width
-    trigrams: bool = False  # that projection sees both neighbours too (MobileBERT)
-    embedding_norm: bool = True  # normalise the sum of the embeddings
-    embedding_scale: bool = False  # multiply token embeddings by sqrt(width)
+    position_embedding: str = "learned"
+    position_offset: int = 0  # index of the first learned position (RoBERTa, BART: 2)
+    rope_theta: float = 10_000.0  # base of the rotary frequencies
+    local_rope_theta: float = 0.0  # the same in windowed layers; 0: rope_theta
+    relative_attention: str = "none"  # bias: T5; disentangled: DeBERTa
+    relative_buckets: int = 32  # buckets of relative distances
+    relative_max_distance: int = 128  # larger distances share the last bucket
+    num_segments: int = 0  # segment (token type) embeddings (BERT: 2)
+    embedding_size: int = 0  # of token embeddings that are projected (ALBERT); 0: hidden_size
+    trigrams: bool = False  # project each token embedding with both neighbours (MobileBERT)
+    embedding_norm: bool = True  # normalize the sum of the embeddings
+    embedding_scale: bool = False  # multiply token embeddings by sqrt(hidden_size)
 
     # --- block
     norm: str = "layer"  # layer, rms, rms-plus-one (Gemma) or affine (MobileBERT: no statistics)
-    norm_place: str = "post"  # after the sum, before the sub-layer, or around it
+    norm_position: str = "post"  # post: after the sum; pre: before the sub-layer; both: around it
     norm_bias: bool = True
     norm_eps: float = 1e-12
-    first_norm: bool = True  # False: the first block trusts the embedding's norm (ModernBERT)
+    first_norm: bool = True  # False: no norm before the first attention layer (ModernBERT)
     activation: str = "gelu"
-    gated: bool = False  # two projections up, one of them through the activation
-    bias: bool = True  # of every projection in the block
-    qkv_bias: bool | None = None  # of query, key and value; None: like the others
-    qk_norm: bool = False  # normalise queries and keys (Qwen 3)
-    attention_scale: float = 0.0  # of the scores; 0: 1 / sqrt(head_width)
-    window: int = 0  # tokens seen on each side in the windowed layers
-    windowed: tuple[int, ...] = ()  # the layers that see only the window
-    shared: bool = False  # one block, used again in every layer (ALBERT)
-    bottleneck: int = 0  # width inside the block (MobileBERT); 0: width
-    feed_forwards: int = 1  # how many of them in one block (MobileBERT: 4)
+    gated: bool = False  # gated feed-forward layer (GLU)
+    bias: bool = True  # in every projection of the block
+    qkv_bias: bool | None = None  # in query, key and value projections; None: as `bias`
+    qk_norm: bool = False  # normalize queries and keys (Qwen 3)
+    attention_scale: float = 0.0  # factor of the attention scores; 0: 1 / sqrt(head_dim)
+    window: int = 0  # tokens visible on each side in windowed layers
+    windowed_layers: tuple[int, ...] = ()  # indices of layers with sliding-window attention
+    share_layers: bool = False  # all layers share one block (ALBERT)
+    bottleneck_size: int = 0  # hidden size inside the block (MobileBERT); 0: hidden_size
+    num_feed_forwards: int = 1  # feed-forward layers in one block (MobileBERT: 4)
 
     # --- heads
-    tied: bool = True  # the output matrix is the table of token embeddings
-    head_transform: bool = False  # projection, activation and norm before it (BERT)
+    tie_embeddings: bool = True  # the output matrix is the token embedding matrix
+    head_transform: bool = False  # projection, activation and norm before the output matrix (BERT)
     transform_bias: bool = True
-    head_activation: str = ""  # of that projection; "": the block's
-    output_width: int = 0  # of an untied output matrix (RemBERT); 0: that of the table
-    head_bias: str = "none"  # one number for each token, trained or fixed
-    head_scale: bool = False  # multiply by width ** -0.5 before the output matrix (T5)
+    head_activation: str = ""  # of that projection; "": activation
+    output_embedding_size: int = 0  # of an untied output matrix (RemBERT); 0: embedding_size
+    head_bias: str = "none"  # bias of the logits
+    head_scale: bool = False  # multiply by hidden_size ** -0.5 before the output matrix (T5)
 
     # --- labels
-    label_head: str = ""  # classify or choose (a sequence), tag (tokens), span (an answer)
+    label_head: str = ""  # classify or choose (sequences), tag (tokens), span (extractive answers)
     labels: tuple[str, ...] = ()
-    labelling: str = "one"  # a sequence has one of the labels, many, or a number instead
-    pooling: str = "first"  # whose vector stands for a sequence: first or last token, or the mean
-    label_layers: int = 0  # layers before the scores of the labels
+    label_type: str = "one"  # one label per sequence, many, or a number (regression)
+    pooling: str = "first"  # the vector of a sequence: first or last token, or the mean
+    label_layers: int = 0  # hidden layers of the label head
     label_activation: str = "tanh"  # of those layers
-    label_norm: bool = False  # a norm behind them (ModernBERT)
+    label_norm: bool = False  # a norm after them (ModernBERT)
     label_bias: bool = True
 
     # --- training
     dropout: float = 0.1
     attention_dropout: float = 0.1
-    initialisation: str = "normal"
-    spread: float = 0.02  # standard deviation of the first weights
+    initialization: str = "normal"
+    init_std: float = 0.02  # standard deviation of the initial weights
 
-    # --- tokens with a role, where the family keeps them in its configuration
-    padding_id: int | None = None
-    begin_id: int | None = None
-    end_id: int | None = None
-    start_id: int | None = None  # the first token a decoder behind an encoder is given
+    # --- special tokens, where the family stores them in its config
+    pad_token_id: int | None = None
+    bos_token_id: int | None = None
+    eos_token_id: int | None = None
+    decoder_start_token_id: int | None = None  # the decoder's first input in an encoder-decoder
 
     # --- files
-    family: str = ""  # whose names to write, where several families have this shape
+    family: str = ""  # whose parameter names to save, where several families have this architecture
 
     def __post_init__(self) -> None:
         if not self.head_activation:
@@ -130,82 +138,85 @@ class ModelConfig:
                 raise InputError(f"{name} cannot be {value!r}; known are {', '.join(known)}.")
         self._check_sizes()
         derived = {
-            "kv_heads": self.heads,
-            "head_width": self.block_width // self.heads,
-            "local_theta": self.theta,
-            "decoder_layers": self.layers if self.architecture == "encoder-decoder" else 0,
+            "num_kv_heads": self.num_heads,
+            "head_dim": self.block_size // self.num_heads,
+            "local_rope_theta": self.rope_theta,
+            "num_decoder_layers": self.num_layers if self.architecture == "encoder-decoder" else 0,
         }
-        if not self.head_width and self.block_width % self.heads:
+        if not self.head_dim and self.block_size % self.num_heads:
             raise InputError(
-                f"A width of {self.block_width} cannot be divided among {self.heads} heads; "
-                "choose a multiple, or give head_width."
+                f"A hidden size of {self.block_size} is not a multiple of {self.num_heads} heads; "
+                "choose a multiple, or set head_dim."
             )
         for name, value in derived.items():
             if not getattr(self, name):
                 object.__setattr__(self, name, value)
-        if self.heads % self.kv_heads:
-            raise InputError(f"{self.heads} heads cannot share {self.kv_heads} key-value heads.")
-        if self.positions == "rotary" and self.head_width % 2:
-            raise InputError(f"Rotary positions need an even head_width, not {self.head_width}.")
-        object.__setattr__(self, "windowed", tuple(self.windowed))
-        object.__setattr__(self, "labels", tuple(self.labels))
-        depth = self.layers if self.reader is None else self.decoder_layers
-        if any(not 0 <= layer < depth for layer in self.windowed):
-            raise InputError(f"windowed names layers outside 0 to {depth - 1}.")
-        if self.windowed and self.window < 1:
-            raise InputError("The layers in windowed need a window of at least 1.")
-        if self.tied and self.output_width not in (0, self.table_width):
+        if self.num_heads % self.num_kv_heads:
             raise InputError(
-                f"A tied output matrix is as wide as the table, {self.table_width}, "
-                f"and cannot have an output_width of {self.output_width}."
+                f"num_heads must be a multiple of num_kv_heads, but {self.num_heads} is not a "
+                f"multiple of {self.num_kv_heads}."
             )
-        if self.reader is not None:
-            self._check_reader(self.reader)
+        if self.position_embedding == "rotary" and self.head_dim % 2:
+            raise InputError(f"Rotary embeddings need an even head_dim, not {self.head_dim}.")
+        object.__setattr__(self, "windowed_layers", tuple(self.windowed_layers))
+        object.__setattr__(self, "labels", tuple(self.labels))
+        depth = self.num_layers if self.encoder is None else self.num_decoder_layers
+        if any(not 0 <= layer < depth for layer in self.windowed_layers):
+            raise InputError(f"windowed_layers must be indices from 0 to {depth - 1}.")
+        if self.windowed_layers and self.window < 1:
+            raise InputError("windowed_layers need a window of at least 1.")
+        if self.tie_embeddings and self.output_embedding_size not in (0, self.token_embedding_size):
+            raise InputError(
+                f"With tied embeddings, output_embedding_size must be {self.token_embedding_size}, "
+                f"the size of the token embeddings, not {self.output_embedding_size}."
+            )
+        if self.encoder is not None:
+            self._check_encoder(self.encoder)
 
     def _check_sizes(self) -> None:
-        """Refuse what no network can have, before anything is built of it."""
+        """Raise InputError for impossible sizes, before anything is allocated."""
         for name in (field.name for field in fields(self) if field.type == "int"):
-            least, most = int(name in NEEDED), MOST_LAYERS if "layers" in name else MOST
-            if not least <= (value := getattr(self, name)) <= most:
-                raise InputError(f"{name} must be between {least} and {most:,}, not {value}.")
+            smallest, largest = int(name in REQUIRED), MAX_LAYERS if "layers" in name else MAX_SIZE
+            if not smallest <= (value := getattr(self, name)) <= largest:
+                raise InputError(f"{name} must be between {smallest} and {largest:,}, not {value}.")
         for name in ("dropout", "attention_dropout"):
             if not 0.0 <= (value := getattr(self, name)) <= 1.0:
-                raise InputError(f"{name} is a probability, which {value} is not.")
+                raise InputError(f"{name} must be between 0 and 1, not {value}.")
 
-    def _check_reader(self, reader: ModelConfig) -> None:
-        """Refuse two shapes that cannot stand one behind the other."""
-        if (self.architecture, reader.architecture) != ("encoder-decoder", "encoder"):
+    def _check_encoder(self, encoder: ModelConfig) -> None:
+        """Raise InputError for an encoder and a decoder that do not fit together."""
+        if (self.architecture, encoder.architecture) != ("encoder-decoder", "encoder"):
             raise InputError(
-                f"Only an encoder-decoder has a reader, which is an encoder; this "
-                f"{self.architecture} cannot have one that is a {reader.architecture}."
+                "Only an encoder-decoder has the field encoder, whose architecture is encoder; "
+                f"here they are {self.architecture} and {encoder.architecture}."
             )
-        if self.layers != reader.layers:
+        if self.num_layers != encoder.num_layers:
             raise InputError(
-                f"layers counts those of the encoder: {self.layers} cannot be right where the "
-                f"reader has {reader.layers}."
+                f"num_layers must be that of the encoder, {encoder.num_layers}, not "
+                f"{self.num_layers}; num_decoder_layers is for the decoder."
             )
-        if self.bottleneck:
-            raise InputError("A decoder with bottlenecks has no place to look at an encoder from.")
+        if self.bottleneck_size:
+            raise InputError("A decoder with a bottleneck_size cannot attend to an encoder.")
 
     @property
-    def reading(self) -> ModelConfig:
-        """The shape of what reads: the encoder's, where it has its own."""
-        return self.reader or self
+    def input_config(self) -> ModelConfig:
+        """The config of the stack that takes the input: the encoder's own, or this one."""
+        return self.encoder or self
 
     @property
-    def block_width(self) -> int:
-        """The width attention and feed-forward layers work at."""
-        return self.bottleneck or self.width
+    def block_size(self) -> int:
+        """The input size of attention and feed-forward layers."""
+        return self.bottleneck_size or self.hidden_size
 
     @property
-    def table_width(self) -> int:
-        """The width of the table of token embeddings."""
-        return self.embedding_width or self.width
+    def token_embedding_size(self) -> int:
+        """The size of the token embeddings."""
+        return self.embedding_size or self.hidden_size
 
     @property
     def scale(self) -> float:
-        """What attention scores are multiplied by."""
-        return self.attention_scale or float(self.head_width**-0.5)
+        """The factor of the attention scores."""
+        return self.attention_scale or float(self.head_dim**-0.5)
 
     @property
     def has_encoder(self) -> bool:
@@ -216,40 +227,42 @@ class ModelConfig:
         return self.architecture != "encoder"
 
     def to_dict(self) -> dict[str, Any]:
-        """The configuration as JSON knows it."""
-        lists = {"windowed": list(self.windowed), "labels": list(self.labels)}
-        reader = self.reader.to_dict() if self.reader is not None else None
-        return {**asdict(self), **lists, "reader": reader}
+        """Return the fields as JSON-compatible values."""
+        lists = {"windowed_layers": list(self.windowed_layers), "labels": list(self.labels)}
+        encoder = self.encoder.to_dict() if self.encoder is not None else None
+        return {**asdict(self), **lists, "encoder": encoder}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> ModelConfig:
-        """A configuration from what JSON gave; unknown or missing fields are named."""
+        """Build a config from JSON values; raise InputError naming unknown or missing fields."""
         known = {field.name: field for field in fields(cls)}
         for name in values:
             if name not in known:
-                raise InputError(f"A model has no field {name!r}; {meant(name, known)}")
+                raise InputError(f"A model config has no field {name!r}; {suggest(name, known)}")
         for name, value in values.items():
             if not _fits(value, str(known[name].type)):
                 kind = str(known[name].type)
-                raise InputError(f"The field {name} of a model is {kind}, not {value!r}.")
-        if missing := [name for name in NEEDED if name not in values]:
-            raise InputError(f"The configuration lacks {', '.join(missing)}.")
-        return cls(**{**values, "reader": cls._reader(values.get("reader"))})
+                raise InputError(f"The field {name} of a model config is {kind}, not {value!r}.")
+        if missing := [name for name in REQUIRED if name not in values]:
+            raise InputError(f"The model config lacks {', '.join(missing)}.")
+        return cls(**{**values, "encoder": cls._encoder(values.get("encoder"))})
 
     @classmethod
-    def _reader(cls, values: Any) -> ModelConfig | None:
-        """The encoder's own shape, which has no other in it."""
+    def _encoder(cls, values: Any) -> ModelConfig | None:
+        """Build the nested config of the encoder."""
         if not isinstance(values, dict):
             return values
-        if values.get("reader") is not None:
-            raise InputError("The reader of a model cannot have a reader itself.")
+        if values.get("encoder") is not None:
+            raise InputError(
+                "The field encoder of a model config cannot have a field encoder itself."
+            )
         try:
             return cls.from_dict(values)
         except InputError as error:
-            raise InputError(f"In the reader of a model: {error}") from error
+            raise InputError(f"In the field encoder of a model config: {error}") from error
 
 
-_KINDS: dict[str, tuple[type, ...]] = {
+_TYPES: dict[str, tuple[type, ...]] = {
     "str": (str,),
     "int": (int,),
     "float": (int, float),
@@ -263,7 +276,7 @@ _KINDS: dict[str, tuple[type, ...]] = {
 
 
 def _fits(value: Any, annotation: str) -> bool:
-    """Whether a value out of JSON is what the field is declared to be."""
+    """Tell whether a JSON value has the declared type of its field."""
     if isinstance(value, bool):
         return "bool" in annotation
-    return isinstance(value, _KINDS[annotation])
+    return isinstance(value, _TYPES[annotation])

@@ -1,4 +1,4 @@
-"""How much a network computes, counted as products of matrices."""
+"""Training FLOPs of a model, and the peak FLOP/s of a device."""
 
 from __future__ import annotations
 
@@ -10,47 +10,47 @@ from firth.models.config import ModelConfig
 
 
 def training_flops(config: ModelConfig, tokens: int, length: float, predicted: float) -> float:
-    """Operations of a forward and a backward pass over so many tokens.
+    """Count the FLOPs of a forward and backward pass over `tokens` in sequences of `length`.
 
-    Six for each weight a token meets (Kaplan et al. 2020, section 2.1), and attention beside them;
-    the head only for the predicted share of the positions.
+    Six per token and weight (Kaplan et al. 2020, section 2.1), plus attention; the output matrix
+    counts for the `predicted` fraction of the positions.
 
     >>> from firth.models.presets import preset
     >>> per_token = training_flops(preset("gpt2").config, 1, 1024, 1.0)
-    >>> round(per_token / 1e9, 2)  # 6 x 124M weights, and 12 x layers x width x length / 2
+    >>> round(per_token / 1e9, 2)  # 6 x 124M weights, and 12 x layers x hidden size x length / 2
     0.8
     """
-    head = config.vocabulary * config.table_width * predicted
+    head = config.vocab_size * config.token_embedding_size * predicted
     if config.architecture != "encoder-decoder":
-        seen = length / 2 if config.architecture == "decoder" else length
-        return 6.0 * tokens * (config.layers * _block(config, seen) + head)
-    # A token passes one side, and those of the encoder are looked at by those of the decoder.
-    queries, keys = config.heads * config.head_width, config.kv_heads * config.head_width
-    cross = 2 * (config.width * queries + config.reading.width * keys)
-    reads = config.layers * _block(config.reading, length)
-    writes = config.decoder_layers * (_block(config, length) + cross)
-    return 6.0 * tokens * ((reads + writes) / 2 + head)
+        attended = length / 2 if config.architecture == "decoder" else length
+        return 6.0 * tokens * (config.num_layers * _block(config, attended) + head)
+    # A token passes one of the two stacks.
+    queries, keys = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
+    cross = 2 * (config.hidden_size * queries + config.input_config.hidden_size * keys)
+    encoder = config.num_layers * _block(config.input_config, length)
+    decoder = config.num_decoder_layers * (_block(config, length) + cross)
+    return 6.0 * tokens * ((encoder + decoder) / 2 + head)
 
 
-def _block(config: ModelConfig, seen: float) -> float:
-    """The weights that a token meets in one block, and the products of its attention."""
-    queries, keys = config.heads * config.head_width, config.kv_heads * config.head_width
-    width, ways = config.block_width, 3 if config.gated else 2
-    block = width * (2 * queries + 2 * keys) + ways * width * config.inner * config.feed_forwards
-    return block + 2 * queries * seen
+def _block(config: ModelConfig, attended: float) -> float:
+    """Count the multiplications per token in one block; it attends to `attended` tokens."""
+    queries, keys = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
+    size, projections = config.block_size, 3 if config.gated else 2
+    feed_forward = projections * size * config.ffn_size * config.num_feed_forwards
+    return size * (2 * queries + 2 * keys) + feed_forward + 2 * queries * attended
 
 
-def measured_peak(device: torch.device, dtype: torch.dtype) -> float:
-    """Operations a second of a large product of matrices, here and now."""
+def measure_peak_flops(device: torch.device, dtype: torch.dtype) -> float:
+    """Measure the FLOP/s of a large matrix product."""
     size = 8192 if device.type == "cuda" else 1024
     a = torch.randn(size, size, device=device, dtype=dtype)
     best = float("inf")
     for _ in range(5):
         if device.type == "cuda":
             torch.cuda.synchronize()
-        began = time.perf_counter()
+        start = time.perf_counter()
         a @ a
         if device.type == "cuda":
             torch.cuda.synchronize()
-        best = min(best, time.perf_counter() - began)
+        best = min(best, time.perf_counter() - start)
     return 2.0 * size**3 / best

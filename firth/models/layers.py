@@ -1,12 +1,12 @@
-"""The parts of a block: norms, projections, attention, the feed-forward layer.
+"""The parts of a Transformer block: norms, projections, attention, the feed-forward layer.
 
-    N  tokens of the stream     W  width     H  heads     K  key-value heads     D  width of a head
-    M  tokens of the encoder's stream        R  its width
+    N  tokens of the batch     W  hidden size     H  heads     K  key-value heads     D  head dim
+    M  tokens of the encoder's batch              R  the encoder's hidden size
 
-Query, key and value are one matrix, as are a gated layer's two ways up: one product instead of
-several. Such a matrix carries `splits`, the rows of each part; name tables, low-rank adapters and
-Muon read the parts from there. A projection is always called as a module, so that what fine-tuning
-hangs onto it (`firth.adapt`) is never passed over.
+Query, key and value projections are one matrix, as are the two up projections of a gated layer: one
+matrix product instead of several. `FusedLinear.splits` has the rows of each part; weight name
+mappings, LoRA and Muon use it. Projections are always called as modules, so that the hooks of
+adapters (`firth.adapt`) run.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import gelu, relu, rms_norm, silu
 
-from firth.models.attention import How, View
-from firth.models.cache import Past, Step
+from firth.models.attention import AttentionBackend, AttentionParams
 from firth.models.config import ModelConfig
-from firth.models.positions import Angles, Disentangled, turn
+from firth.models.kv_cache import CacheWrite, KeyValues
+from firth.models.positions import Angles, DisentangledBias, apply_rotary
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu": gelu,
@@ -32,164 +32,173 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
-class PlusOne(nn.Module):
-    """Gemma's root-mean-square norm: its weight is what is added to one."""
+class GemmaRMSNorm(nn.Module):
+    """Gemma's RMSNorm: scales by 1 + weight."""
 
-    def __init__(self, width: int, eps: float) -> None:
+    def __init__(self, size: int, eps: float) -> None:
         super().__init__()
         self.eps = eps
-        self.weight = nn.Parameter(torch.zeros(width))
+        self.weight = nn.Parameter(torch.zeros(size))
 
     def forward(self, x: Tensor) -> Tensor:
-        wide = x.float()
-        return rms_norm(wide, wide.shape[-1:], 1.0 + self.weight.float(), self.eps).to(x.dtype)
+        weight = 1.0 + self.weight.float()
+        return rms_norm(x.float(), x.shape[-1:], weight, self.eps).to(x.dtype)
 
 
-class Affine(nn.Module):
+class AffineNorm(nn.Module):
     """MobileBERT's norm: a scale and a shift, no statistics (Sun et al. 2020, section 3.4)."""
 
-    def __init__(self, width: int) -> None:
+    def __init__(self, size: int) -> None:
         super().__init__()
-        self.weight = nn.Parameter(torch.ones(width))
-        self.bias = nn.Parameter(torch.zeros(width))
+        self.weight = nn.Parameter(torch.ones(size))
+        self.bias = nn.Parameter(torch.zeros(size))
 
     def forward(self, x: Tensor) -> Tensor:
         return x * self.weight + self.bias
 
 
-def make_norm(config: ModelConfig, width: int) -> nn.Module:
-    """The normalisation a configuration asks for."""
+def make_norm(config: ModelConfig, size: int) -> nn.Module:
+    """Build the normalization layer named by `config.norm`."""
     if config.norm == "layer":
-        return nn.LayerNorm(width, eps=config.norm_eps, bias=config.norm_bias)
+        return nn.LayerNorm(size, eps=config.norm_eps, bias=config.norm_bias)
     if config.norm == "rms":
-        return nn.RMSNorm(width, eps=config.norm_eps)
-    return PlusOne(width, config.norm_eps) if config.norm == "rms-plus-one" else Affine(width)
+        return nn.RMSNorm(size, eps=config.norm_eps)
+    if config.norm == "rms-plus-one":
+        return GemmaRMSNorm(size, config.norm_eps)
+    return AffineNorm(size)
 
 
 class Residual(nn.Module):
-    """`x + f(x)`, with the norm before f, after the sum, or on both sides of f."""
+    """Residual connection `x + f(x)`, with a norm before f, after the sum, or around f."""
 
-    def __init__(self, config: ModelConfig, width: int, *, first: bool = False) -> None:
+    def __init__(self, config: ModelConfig, size: int, *, skip_pre_norm: bool = False) -> None:
         super().__init__()
 
-        def norm(*places: str) -> nn.Module:
-            return make_norm(config, width) if config.norm_place in places else nn.Identity()
+        def norm(*norm_positions: str) -> nn.Module:
+            used = config.norm_position in norm_positions
+            return make_norm(config, size) if used else nn.Identity()
 
-        self.before = nn.Identity() if first else norm("pre", "both")
+        self.before = nn.Identity() if skip_pre_norm else norm("pre", "both")
         self.after = norm("both")
         self.outer = norm("post")
         self.dropout = nn.Dropout(config.dropout)
 
     def forward(self, x: Tensor, f: Callable[[Tensor], Tensor]) -> Tensor:
         y = self.outer(x + self.dropout(self.after(f(self.before(x)))))
-        return y.to(x.dtype)  # a norm gives single precision where autocast is on
+        return y.to(x.dtype)  # under autocast a norm returns float32
 
 
-class Fused(nn.Linear):
-    """A projection made of several, one below the other."""
+class FusedLinear(nn.Linear):
+    """Several projections of the same input as one matrix, stacked by output rows."""
 
     def __init__(self, inputs: int, splits: tuple[int, ...], bias: bool) -> None:
         super().__init__(inputs, sum(splits), bias=bias)
         self.splits = splits
 
     def parts(self, x: Tensor) -> tuple[Tensor, ...]:
+        """Apply the projection and split its output."""
         return self(x).split(self.splits, dim=-1)
 
 
 @dataclass
-class Look:
-    """What a layer knows of the stream around it."""
+class AttentionContext:
+    """The inputs of attention in one layer besides its hidden states."""
 
-    view: View
-    angles: Angles | None = None
-    distances: Disentangled | None = None
-    step: Step | None = None  # where keys and values are kept
+    backend: AttentionBackend
+    rope_angles: Angles | None = None
+    distances: DisentangledBias | None = None
+    cache_write: CacheWrite | None = None
     memory: Tensor | None = None  # (M, R) the encoder's output
-    across: View | None = None
-    past: Past | None = None  # learned keys and values before every sequence (prefix tuning)
-    across_past: Past | None = None  # and before the encoder's output
+    cross_backend: AttentionBackend | None = None
+    prefix: KeyValues | None = None  # trained keys and values before every sequence (prefix tuning)
+    cross_prefix: KeyValues | None = None  # the same before the encoder's output
 
 
 class Attention(nn.Module):
-    """A stream looks at itself."""
+    """Self-attention."""
 
-    def __init__(self, config: ModelConfig, values_from: int = 0) -> None:
-        """`values_from`: values are read from an input of this width (MobileBERT)."""
+    def __init__(self, config: ModelConfig, value_input_size: int = 0) -> None:
+        """`value_input_size`: values are projected from another input of this size (MobileBERT)."""
         super().__init__()
-        self.heads, self.kv_heads, self.width = config.heads, config.kv_heads, config.head_width
-        self.scale, self.dropout = config.scale, config.attention_dropout
-        queries, keys = self.heads * self.width, self.kv_heads * self.width
+        self.num_heads, self.num_kv_heads = config.num_heads, config.num_kv_heads
+        self.head_dim, self.scale = config.head_dim, config.scale
+        self.dropout = config.attention_dropout
+        queries, keys = self.num_heads * self.head_dim, self.num_kv_heads * self.head_dim
         bias = config.bias if config.qkv_bias is None else config.qkv_bias
-        self.value = nn.Linear(values_from, keys, bias=bias) if values_from else None
-        splits = (queries, keys) if values_from else (queries, keys, keys)
-        self.qkv = Fused(config.block_width, splits, bias)
-        self.output = nn.Linear(queries, config.block_width, bias=config.bias)
-        self.query_norm = make_norm(config, self.width) if config.qk_norm else None
-        self.key_norm = make_norm(config, self.width) if config.qk_norm else None
+        self.value = nn.Linear(value_input_size, keys, bias=bias) if value_input_size else None
+        splits = (queries, keys) if value_input_size else (queries, keys, keys)
+        self.qkv = FusedLinear(config.block_size, splits, bias)
+        self.output = nn.Linear(queries, config.block_size, bias=config.bias)
+        self.query_norm = make_norm(config, self.head_dim) if config.qk_norm else None
+        self.key_norm = make_norm(config, self.head_dim) if config.qk_norm else None
 
-    def forward(self, x: Tensor, look: Look, full: Tensor | None = None) -> Tensor:
+    def forward(
+        self, x: Tensor, context: AttentionContext, value_input: Tensor | None = None
+    ) -> Tensor:
         q, k, *rest = self.qkv.parts(x)
-        v = self.value(full) if self.value is not None else rest[0]
-        q, k, v = (part.unflatten(-1, (-1, self.width)) for part in (q, k, v))  # (N, ., D)
+        v = self.value(value_input) if self.value is not None else rest[0]
+        q, k, v = (part.unflatten(-1, (-1, self.head_dim)) for part in (q, k, v))  # (N, ., D)
         if self.query_norm is not None and self.key_norm is not None:
             q, k = self.query_norm(q), self.key_norm(k)
-        if look.angles is not None:
-            q, k = turn(torch.cat([q, k], dim=1), look.angles).split([self.heads, self.kv_heads], 1)
-        if look.step is not None:
-            k, v = look.step.keep(k, v)
+        if context.rope_angles is not None:
+            rotated = apply_rotary(torch.cat([q, k], dim=1), context.rope_angles)
+            q, k = rotated.split([self.num_heads, self.num_kv_heads], dim=1)
+        if context.cache_write is not None:
+            k, v = context.cache_write.write(k, v)
         terms = None
-        if look.distances is not None:
-            terms = partial(look.distances.terms, qk=self.qkv, scale=self.scale)
+        if context.distances is not None:
+            terms = partial(context.distances.terms, qk=self.qkv, scale=self.scale)
         dropout = self.dropout if self.training else 0.0
-        out = look.view.attend(q, k, v, How(self.scale, dropout, terms, look.past))
+        params = AttentionParams(self.scale, dropout, terms, context.prefix)
+        out = context.backend.attend(q, k, v, params)  # (N, H, D)
         return self.output(out.flatten(1))
 
 
 class CrossAttention(nn.Module):
-    """The stream of a decoder looks at that of its encoder."""
+    """Attention from decoder tokens to the encoder's output."""
 
-    def __init__(self, config: ModelConfig, memory: int) -> None:
-        """`memory`: the width of the encoder's output."""
+    def __init__(self, config: ModelConfig, memory_size: int) -> None:
+        """`memory_size`: the encoder's hidden size."""
         super().__init__()
-        self.width, self.scale = config.head_width, config.scale
+        self.head_dim, self.scale = config.head_dim, config.scale
         self.dropout = config.attention_dropout
-        queries, keys = config.heads * self.width, config.kv_heads * self.width
-        self.query = nn.Linear(config.width, queries, bias=config.bias)
-        self.kv = Fused(memory, (keys, keys), config.bias)
-        self.output = nn.Linear(queries, config.width, bias=config.bias)
+        queries, keys = config.num_heads * self.head_dim, config.num_kv_heads * self.head_dim
+        self.query = nn.Linear(config.hidden_size, queries, bias=config.bias)
+        self.kv = FusedLinear(memory_size, (keys, keys), config.bias)
+        self.output = nn.Linear(queries, config.hidden_size, bias=config.bias)
 
-    def forward(self, x: Tensor, look: Look) -> Tensor:
-        assert look.across is not None
-        q = self.query(x).unflatten(-1, (-1, self.width))
-        k, v = self._memory(look)
+    def forward(self, x: Tensor, context: AttentionContext) -> Tensor:
+        assert context.cross_backend is not None
+        q = self.query(x).unflatten(-1, (-1, self.head_dim))  # (N, H, D)
+        k, v = self._memory_keys_values(context)
         dropout = self.dropout if self.training else 0.0
-        how = How(self.scale, dropout, past=look.across_past)
-        out = look.across.attend(q, k, v, how)
+        params = AttentionParams(self.scale, dropout, prefix=context.cross_prefix)
+        out = context.cross_backend.attend(q, k, v, params)
         return self.output(out.flatten(1))
 
-    def _memory(self, look: Look) -> tuple[Tensor, Tensor]:
-        """Keys and values of the encoder's output, computed once for a whole generation."""
-        slot = look.step.slot if look.step is not None else None
-        if slot is not None and slot.memory is not None:
-            return slot.memory
-        assert look.memory is not None
-        k, v = (part.unflatten(-1, (-1, self.width)) for part in self.kv.parts(look.memory))
-        if slot is not None:
-            slot.memory = k, v
+    def _memory_keys_values(self, context: AttentionContext) -> tuple[Tensor, Tensor]:
+        """Project the encoder's output, once for a whole generation."""  # (M, K, D) each
+        cache = context.cache_write.layer if context.cache_write is not None else None
+        if cache is not None and cache.memory is not None:
+            return cache.memory
+        assert context.memory is not None
+        k, v = (part.unflatten(-1, (-1, self.head_dim)) for part in self.kv.parts(context.memory))
+        if cache is not None:
+            cache.memory = k, v
         return k, v
 
 
 class FeedForward(nn.Module):
-    """Up, through the activation, and down again."""
+    """Up projection, activation (optionally gated), down projection."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        splits = (config.inner, config.inner) if config.gated else (config.inner,)
-        self.up = Fused(config.block_width, splits, config.bias)
-        self.down = nn.Linear(config.inner, config.block_width, bias=config.bias)
+        splits = (config.ffn_size, config.ffn_size) if config.gated else (config.ffn_size,)
+        self.up = FusedLinear(config.block_size, splits, config.bias)
+        self.down = nn.Linear(config.ffn_size, config.block_size, bias=config.bias)
         self.activation = ACTIVATIONS[config.activation]
 
     def forward(self, x: Tensor) -> Tensor:
-        first, *gate = self.up.parts(x)
-        first = self.activation(first)
-        return self.down(first * gate[0] if gate else first)
+        x, *gate = self.up.parts(x)
+        x = self.activation(x)
+        return self.down(x * gate[0] if gate else x)

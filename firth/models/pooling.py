@@ -1,6 +1,6 @@
-"""One vector for a sequence, out of the vectors of its tokens.
+"""Pooling: one vector per sequence from the hidden states of its tokens.
 
-S  sequences     L  tokens of the longest     N  tokens of the stream     W  width
+S  sequences     L  tokens of the longest     N  tokens of the batch     W  hidden size
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from firth.errors import Misuse
 from firth.models.masks import Mask
+from firth.utils.errors import UsageError
 
-# Rows (S, L, W) and which of their places count (S, L) -> (S, W).
+# Padded rows (S, L, W) and a mask of the tokens to pool (S, L) -> (S, W).
 Pool = Callable[[Tensor, Tensor], Tensor]
 
 
@@ -21,35 +21,34 @@ def _total(rows: Tensor, weights: Tensor) -> Tensor:
     return (rows * weights[..., None]).sum(1)
 
 
-def _mean(rows: Tensor, counts: Tensor) -> Tensor:
-    return _total(rows, counts) / counts.sum(1, keepdim=True).clamp(min=1)
+def _mean(rows: Tensor, mask: Tensor) -> Tensor:
+    return _total(rows, mask) / mask.sum(1, keepdim=True).clamp(min=1)
 
 
-def _mean_sqrt_len(rows: Tensor, counts: Tensor) -> Tensor:
-    return _total(rows, counts) / counts.sum(1, keepdim=True).clamp(min=1).sqrt()
+def _mean_sqrt_len(rows: Tensor, mask: Tensor) -> Tensor:
+    return _total(rows, mask) / mask.sum(1, keepdim=True).clamp(min=1).sqrt()
 
 
-def _weighted_mean(rows: Tensor, counts: Tensor) -> Tensor:
-    """Later tokens of a decoder have seen more, and count for more (Muennighoff 2022)."""
-    places = torch.arange(1, rows.shape[1] + 1, device=rows.device)
-    weights = places * counts
+def _weighted_mean(rows: Tensor, mask: Tensor) -> Tensor:
+    """Weight tokens by position: later tokens of a decoder have more context (Muennighoff 2022)."""
+    weights = torch.arange(1, rows.shape[1] + 1, device=rows.device) * mask
     return _total(rows, weights) / weights.sum(1, keepdim=True).clamp(min=1)
 
 
-def _max(rows: Tensor, counts: Tensor) -> Tensor:
-    return rows.masked_fill(~counts[..., None], float("-inf")).amax(1)
+def _max(rows: Tensor, mask: Tensor) -> Tensor:
+    return rows.masked_fill(~mask[..., None], float("-inf")).amax(1)
 
 
-def _first(rows: Tensor, counts: Tensor) -> Tensor:
-    return rows[torch.arange(len(rows), device=rows.device), counts.int().argmax(1)]
+def _first(rows: Tensor, mask: Tensor) -> Tensor:
+    return rows[torch.arange(len(rows), device=rows.device), mask.int().argmax(1)]
 
 
-def _last(rows: Tensor, counts: Tensor) -> Tensor:
-    behind = counts.flip(1).int().argmax(1)
-    return rows[torch.arange(len(rows), device=rows.device), rows.shape[1] - 1 - behind]
+def _last(rows: Tensor, mask: Tensor) -> Tensor:
+    from_end = mask.flip(1).int().argmax(1)
+    return rows[torch.arange(len(rows), device=rows.device), rows.shape[1] - 1 - from_end]
 
 
-# In the order in which sentence-transformers puts several of them side by side.
+# In the order in which sentence-transformers concatenates several of them.
 POOLINGS: dict[str, Pool] = {
     "cls": _first,
     "max": _max,
@@ -61,7 +60,7 @@ POOLINGS: dict[str, Pool] = {
 
 
 def read_pooling(text: str) -> tuple[str, ...]:
-    """The kinds of pooling that a text names, several joined by `+`.
+    """Parse the names of one or several poolings, joined by `+`.
 
     >>> read_pooling("cls+mean")
     ('cls', 'mean')
@@ -69,42 +68,43 @@ def read_pooling(text: str) -> tuple[str, ...]:
     kinds = tuple(text.split("+"))
     for kind in kinds:
         if kind not in POOLINGS:
-            raise Misuse(
-                f"There is no pooling {kind!r}; known are {', '.join(POOLINGS)}, "
-                "and several side by side, such as cls+mean."
+            raise UsageError(
+                f"There is no pooling {kind!r}; choose one of {', '.join(POOLINGS)}, "
+                "or several, such as cls+mean."
             )
     return kinds
 
 
-def pool_stream(stream: Tensor, mask: Mask, kinds: Sequence[str], skip: int = 0) -> Tensor:
-    """One vector for each sequence of a stream; `skip` tokens at its start do not count.
+def pool_packed(hidden: Tensor, mask: Mask, kinds: Sequence[str], skip: int = 0) -> Tensor:
+    """Pool each sequence of a packed batch, without its first `skip` tokens.
 
-    Several kinds of pooling are put side by side. No sequence may be empty.
+    The results of several poolings are concatenated. No sequence may be empty.
 
-    >>> stream = torch.tensor([[1.0], [3.0], [5.0]])
-    >>> pool_stream(stream, Mask([2, 1]), ["mean", "last"]).tolist()
+    >>> hidden = torch.tensor([[1.0], [3.0], [5.0]])
+    >>> pool_packed(hidden, Mask([2, 1]), ["mean", "last"]).tolist()
     [[2.0, 3.0], [5.0, 5.0]]
     """  # (N, W) -> (S, W * kinds)
     group = mask.rows
-    rows, counts = group.pad(stream.float()), group.real  # (S, L, W), (S, L)
-    if skip:
-        later = counts & (torch.arange(group.length, device=counts.device) >= skip)
-        counts = torch.where(later.any(1, keepdim=True), later, counts)
-    return torch.cat([POOLINGS[kind](rows, counts) for kind in kinds], dim=-1)
+    rows, pooled = group.pad(hidden.float()), group.padding_mask  # (S, L, W), (S, L)
+    if skip:  # unless nothing would be left
+        later = pooled & (torch.arange(group.length, device=pooled.device) >= skip)
+        pooled = torch.where(later.any(1, keepdim=True), later, pooled)
+    return torch.cat([POOLINGS[kind](rows, pooled) for kind in kinds], dim=-1)
 
 
-def pool(hidden: Tensor, starts: Tensor, how: str) -> Tensor:
-    """What a head for labels sees of each sequence, as `config.pooling` names it.
+def pool(hidden: Tensor, starts: Tensor, kind: str) -> Tensor:
+    """Pool each sequence for a label head: `kind` is first, last or mean.
 
-    >>> stream = torch.tensor([[1.0], [3.0], [5.0]])
-    >>> [pool(stream, torch.tensor([0, 2, 3]), how).T.tolist() for how in ("first", "last", "mean")]
-    [[[1.0, 5.0]], [[3.0, 5.0]], [[2.0, 5.0]]]
+    >>> hidden = torch.tensor([[1.0], [3.0], [5.0]])
+    >>> [pool(hidden, torch.tensor([0, 2, 3]), kind).T.tolist() for kind in ("first", "mean")]
+    [[[1.0, 5.0]], [[2.0, 5.0]]]
     """  # (N, W), (S + 1,) -> (S, W)
-    begins, ends = starts[:-1], starts[1:]
-    if how != "mean":
-        return hidden[begins if how == "first" else ends - 1]
-    lengths = ends - begins
-    owners = torch.repeat_interleave(torch.arange(len(lengths), device=hidden.device), lengths)
+    first, after = starts[:-1], starts[1:]
+    if kind != "mean":
+        return hidden[first if kind == "first" else after - 1]
+    lengths = after - first
+    indices = torch.arange(len(lengths), device=hidden.device)
+    sequence_ids = torch.repeat_interleave(indices, lengths)
     sums = torch.zeros(len(lengths), hidden.shape[1], dtype=torch.float32, device=hidden.device)
-    sums = sums.index_add(0, owners, hidden.float())
+    sums = sums.index_add(0, sequence_ids, hidden.float())
     return (sums / lengths[:, None]).to(hidden.dtype)

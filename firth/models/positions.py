@@ -1,6 +1,6 @@
-"""How a network knows where a token stands.
+"""Position embeddings: sinusoidal, rotary, T5's relative bias, DeBERTa's disentangled attention.
 
-N  tokens     D  width of a head     H  heads     Q, L  places of queries and keys
+N  tokens     D  head dimension     H  heads     Q, L  query and key positions
 """
 
 from __future__ import annotations
@@ -11,126 +11,132 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-PART = 1 << 20  # choices whose gradients are added up at a time
+CHUNK = 1 << 20  # lookups whose gradients are summed at a time
 
 Angles = tuple[Tensor, Tensor]  # cosines and sines, each (N, 1, D / 2)
 
 
-def sinusoids(places: Tensor, width: int) -> Tensor:
-    """Sines and cosines of falling frequency, in turn (Vaswani et al. 2017, section 3.5).
+def sinusoidal_embedding(positions: Tensor, size: int) -> Tensor:
+    """Compute interleaved sines and cosines (Vaswani et al. 2017, section 3.5).
 
-    >>> sinusoids(torch.tensor([0]), 4).tolist()
+    >>> sinusoidal_embedding(torch.tensor([0]), 4).tolist()
     [[0.0, 1.0, 0.0, 1.0]]
-    """
-    steps = torch.arange(0, width, 2, device=places.device)
-    angles = places[:, None] * torch.exp(steps * (-math.log(10_000.0) / width))  # (N, width / 2)
-    return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1)[:, :width]
+    """  # (N,) -> (N, size)
+    steps = torch.arange(0, size, 2, device=positions.device)
+    angles = positions[:, None] * torch.exp(steps * (-math.log(10_000.0) / size))  # (N, size / 2)
+    return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1)[:, :size]
 
 
-def rotary_frequencies(head_width: int, theta: float, device: torch.device) -> Tensor:
-    """By how much each pair of numbers is turned from one place to the next."""  # (D / 2,)
-    steps = torch.arange(0, head_width, 2, dtype=torch.float, device=device)
-    return 1.0 / (theta ** (steps / head_width))
+def rotary_frequencies(head_dim: int, theta: float, device: torch.device) -> Tensor:
+    """Compute the rotation angle per position of each pair of dimensions."""  # (D / 2,)
+    steps = torch.arange(0, head_dim, 2, dtype=torch.float, device=device)
+    return 1.0 / (theta ** (steps / head_dim))
 
 
-def rotary_angles(places: Tensor, head_width: int, theta: float) -> Angles:
-    """The angles by which queries and keys are turned (Su et al. 2021)."""
-    frequencies = rotary_frequencies(head_width, theta, places.device)
-    angles = (places[:, None].float() * frequencies)[:, None]  # (N, 1, D / 2)
+def rotary_angles(positions: Tensor, head_dim: int, theta: float) -> Angles:
+    """Compute cosines and sines of the rotary angles (Su et al. 2021)."""
+    frequencies = rotary_frequencies(head_dim, theta, positions.device)
+    angles = (positions[:, None].float() * frequencies)[:, None]  # (N, 1, D / 2)
     return angles.cos(), angles.sin()
 
 
-def turn(x: Tensor, angles: Angles) -> Tensor:
-    """Turn the pairs (x_i, x_{i + D/2}) of each head by the angles of its place."""  # (N, H, D)
-    cos, sin = angles
-    wide = x if x.dtype == torch.float64 else x.float()
-    first, second = wide.chunk(2, dim=-1)
+def apply_rotary(x: Tensor, angles: Angles) -> Tensor:
+    """Rotate the pairs (x_i, x_{i + D/2}) of each head by the angles of its position."""
+    cos, sin = angles  # (N, 1, D / 2)
+    # the angles are at least float32
+    first, second = (x if x.dtype == torch.float64 else x.float()).chunk(2, dim=-1)
     return torch.cat([first * cos - second * sin, second * cos + first * sin], -1).to(x.dtype)
 
 
 class RelativeBias(nn.Module):
-    """T5's: a learned number for each head and each bucket of distances (Raffel et al. 2020).
+    """T5's relative position bias: one number per bucket and head (Raffel et al. 2020).
 
-    Half of the buckets hold one distance each; the others grow, up to `distance`.
+    Half of the buckets hold one distance each, the others logarithmic ranges up to `max_distance`.
     """
 
-    def __init__(self, buckets: int, distance: int, heads: int, both_ways: bool) -> None:
+    def __init__(self, buckets: int, max_distance: int, heads: int, bidirectional: bool) -> None:
         super().__init__()
-        self.buckets, self.distance, self.both_ways = buckets, distance, both_ways
+        self.buckets, self.max_distance = buckets, max_distance
+        self.bidirectional = bidirectional
         self.weight = nn.Parameter(torch.empty(buckets, heads))
 
     def bucket(self, relative: Tensor) -> Tensor:
-        """The bucket of a distance from query to key."""
+        """Return the bucket of each distance (key position - query position)."""
         buckets, base = self.buckets, torch.zeros_like(relative)
-        if self.both_ways:  # the upper half is for keys behind the query
+        if self.bidirectional:  # the upper half is for keys after the query
             buckets //= 2
             base = (relative > 0).long() * buckets
             relative = relative.abs()
         else:
             relative = (-relative).clamp(min=0)
         exact = buckets // 2
-        grown = torch.log(relative.clamp(min=1).float() / exact) / math.log(self.distance / exact)
-        far = (exact + (grown * (buckets - exact)).long()).clamp(max=buckets - 1)
+        scaled = torch.log(relative.clamp(min=1).float() / exact)
+        scaled = scaled / math.log(self.max_distance / exact)
+        far = (exact + (scaled * (buckets - exact)).long()).clamp(max=buckets - 1)
         return base + torch.where(relative < exact, relative, far)
 
     def forward(self, queries: Tensor, keys: Tensor) -> Tensor:
-        """(…, Q) and (…, L) places -> (…, H, Q, L)."""
+        """Look up the bias: (…, Q) and (…, L) positions -> (…, H, Q, L)."""
         bucket = self.bucket(keys.unsqueeze(-2) - queries.unsqueeze(-1))
-        chosen: Tensor = _Chosen.apply(self.weight, bucket)  # type: ignore[no-untyped-call]
-        return chosen.movedim(-1, -3).contiguous()  # fast kernels ask for that
+        bias: Tensor = _Lookup.apply(self.weight, bucket)  # type: ignore[no-untyped-call]
+        return bias.movedim(-1, -3).contiguous()  # required by the fused kernels
 
 
-class _Chosen(torch.autograd.Function):
-    """Rows of a small table, each many times: the gradient is a product, torch would add them up
-    one after the other."""
+class _Lookup(torch.autograd.Function):
+    """Look up rows of a small table. Its gradient is a matrix product with one-hot rows; torch
+    would add the repeated rows one after another."""
 
     @staticmethod
-    def forward(ctx: Any, table: Tensor, chosen: Tensor) -> Tensor:
-        ctx.save_for_backward(chosen)
+    def forward(ctx: Any, table: Tensor, indices: Tensor) -> Tensor:
+        ctx.save_for_backward(indices)
         ctx.rows = len(table)
-        return table[chosen]
+        return table[indices]
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
-        [chosen], gradient = ctx.saved_tensors, gradients[0].flatten(0, -2)
-        rows = torch.arange(ctx.rows, device=chosen.device)[:, None]
-        found = gradient.new_zeros(ctx.rows, gradient.shape[1])
-        for some, part in zip(chosen.flatten().split(PART), gradient.split(PART), strict=True):
-            found += (some == rows).to(part.dtype) @ part
-        return found, None
+        [indices], gradient = ctx.saved_tensors, gradients[0].flatten(0, -2)
+        rows = torch.arange(ctx.rows, device=indices.device)[:, None]
+        total = gradient.new_zeros(ctx.rows, gradient.shape[1])
+        for some, part in zip(indices.flatten().split(CHUNK), gradient.split(CHUNK), strict=True):
+            total += (some == rows).to(part.dtype) @ part
+        return total, None
 
 
-class Disentangled(nn.Module):
-    """DeBERTa's: content looks at distances and distances at content (He et al. 2021).
+class DisentangledBias(nn.Module):
+    """DeBERTa's content-to-position and position-to-content attention (He et al. 2021).
 
-    One table of distances serves all layers; each layer reads it with its own projections.
+    All layers share one table of distance embeddings, each with its own projections.
     """
 
-    def __init__(self, width: int, buckets: int, distance: int, eps: float) -> None:
+    def __init__(self, hidden_size: int, buckets: int, max_distance: int, eps: float) -> None:
         super().__init__()
-        self.buckets, self.distance = buckets, distance
-        self.table = nn.Embedding(2 * buckets, width)
-        self.norm = nn.LayerNorm(width, eps=eps)
+        self.buckets, self.max_distance = buckets, max_distance
+        self.table = nn.Embedding(2 * buckets, hidden_size)
+        self.norm = nn.LayerNorm(hidden_size, eps=eps)
 
     def bucket(self, relative: Tensor) -> Tensor:
-        """Distances up to half the buckets as they are, longer ones by their logarithm."""
+        """Return the signed bucket: distances up to half the buckets, then logarithmic ranges."""
         middle = self.buckets // 2
         size = relative.abs().clamp(min=1)
         near = (relative < middle) & (relative > -middle)
-        whole = torch.tensor((self.distance - 1) / middle).log()  # in float32, as they round it
-        scaled = torch.log(size / middle) / whole * (middle - 1)
+        # in float32, so that it rounds as the published implementation does
+        log_range = torch.tensor((self.max_distance - 1) / middle).log()
+        scaled = torch.log(size / middle) / log_range * (middle - 1)
         return torch.where(near, relative, (torch.ceil(scaled) + middle) * relative.sign()).long()
 
     def terms(self, q: Tensor, k: Tensor, qk: nn.Linear, scale: float) -> Tensor:
-        """What distances add to the scores of a layer; `qk` has its projections first.
+        """Compute the terms added to attention scores; `qk` starts with a layer's projections.
 
         (G, H, L, D) queries and keys -> (G, H, L, L).
         """
-        heads, length, width = q.shape[1:]
-        read = qk(self.norm(self.table.weight))[:, : 2 * heads * width]  # (2B, 2HD)
-        ahead, back = read.unflatten(-1, (2, heads, width)).permute(1, 2, 3, 0).unbind()
-        place, last = torch.arange(length, device=q.device), 2 * self.buckets - 1
-        bucket = self.bucket(place[:, None] - place).expand(*q.shape[:2], -1, -1)
-        to_place = (q @ back).gather(-1, (self.buckets + bucket).clamp(0, last))
-        from_place = (k @ ahead).gather(-1, (self.buckets - bucket).clamp(0, last))
-        return (to_place + from_place.transpose(-1, -2)) * scale
+        heads, length, head_dim = q.shape[1:]
+        projected = qk(self.norm(self.table.weight))[:, : 2 * heads * head_dim]  # (2B, 2HD)
+        parts = projected.unflatten(-1, (2, heads, head_dim)).permute(1, 2, 3, 0)  # (2, H, D, 2B)
+        position_queries, position_keys = parts.unbind()
+        positions, last = torch.arange(length, device=q.device), 2 * self.buckets - 1
+        bucket = self.bucket(positions[:, None] - positions).expand(*q.shape[:2], -1, -1)
+        content_to_position = (q @ position_keys).gather(-1, (self.buckets + bucket).clamp(0, last))
+        position_to_content = (k @ position_queries).gather(
+            -1, (self.buckets - bucket).clamp(0, last)
+        )
+        return (content_to_position + position_to_content.transpose(-1, -2)) * scale

@@ -1,6 +1,6 @@
-"""One block, stacked, under the mask that makes it an encoder, a decoder or both.
+"""The Transformer block and the stack of blocks; the mask makes it an encoder or a decoder.
 
-N  tokens of the stream     E  width of their vectors     W  width
+N  tokens of the batch     E  embedding size     W  hidden size
 """
 
 from __future__ import annotations
@@ -12,77 +12,95 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from firth.errors import MismatchError
-from firth.models.attention import Cached, View, evenly, lower, lower_cross, packs
-from firth.models.cache import Cache, Prefix
+from firth.models.attention import (
+    AttentionBackend,
+    CachedAttention,
+    attention_backend,
+    cross_attention_backend,
+    has_equal_lengths,
+    has_varlen_kernels,
+)
 from firth.models.config import ModelConfig
-from firth.models.layers import Attention, CrossAttention, FeedForward, Look, Residual, make_norm
+from firth.models.cuda_graphs import CudaGraphRunner
+from firth.models.kv_cache import KeyValuePrefix, KVCache
+from firth.models.layers import (
+    Attention,
+    AttentionContext,
+    CrossAttention,
+    FeedForward,
+    Residual,
+    make_norm,
+)
 from firth.models.masks import Mask
-from firth.models.positions import Disentangled, RelativeBias, rotary_angles, sinusoids
-from firth.models.recording import Recorder
+from firth.models.positions import (
+    DisentangledBias,
+    RelativeBias,
+    rotary_angles,
+    sinusoidal_embedding,
+)
+from firth.utils.errors import MismatchError
 
-HALVES = (torch.bfloat16, torch.float16)
+HALF_DTYPES = (torch.bfloat16, torch.float16)
 
 
 @dataclass(frozen=True)
-class Around:
-    """What a stream may look at beside itself."""
+class LayerInputs:
+    """What tokens may attend to besides their own sequence."""
 
     memory: Tensor | None = None  # the encoder's output
     memory_mask: Mask | None = None
-    cache: Cache | None = None  # keys and values of earlier tokens
-    prefix: Prefix = field(default_factory=Prefix)  # and learned ones
+    cache: KVCache | None = None  # keys and values of earlier tokens
+    prefix: KeyValuePrefix = field(default_factory=KeyValuePrefix)  # trained keys and values
 
     @property
-    def is_nothing(self) -> bool:
-        """Whether there is nothing but the stream."""
+    def is_empty(self) -> bool:
         return self.memory_mask is None and self.cache is None and not self.prefix.own
 
 
 class Block(nn.Module):
-    """Look around, then think: two residual lines (three behind an encoder)."""
+    """Self-attention, cross-attention if there is an encoder, and the feed-forward layer."""
 
-    def __init__(self, config: ModelConfig, *, cross: int, first: bool) -> None:
-        """`cross`: the width of an encoder's output to look at; 0: there is none."""
+    def __init__(self, config: ModelConfig, *, memory_size: int, skip_pre_norm: bool) -> None:
+        """`memory_size`: the encoder's hidden size; 0: no cross-attention."""
         super().__init__()
         self.attention = Attention(config)
-        self.attention_norm = Residual(config, config.width, first=first)
-        self.cross = CrossAttention(config, cross) if cross else None
-        self.cross_norm = Residual(config, config.width) if cross else None
+        self.attention_norm = Residual(config, config.hidden_size, skip_pre_norm=skip_pre_norm)
+        self.cross = CrossAttention(config, memory_size) if memory_size else None
+        self.cross_norm = Residual(config, config.hidden_size) if memory_size else None
         self.feed_forward = FeedForward(config)
-        self.feed_forward_norm = Residual(config, config.width)
+        self.feed_forward_norm = Residual(config, config.hidden_size)
 
-    def forward(self, x: Tensor, look: Look) -> Tensor:
-        x = self.attention_norm(x, lambda y: self.attention(y, look))
+    def forward(self, x: Tensor, context: AttentionContext) -> Tensor:
+        x = self.attention_norm(x, lambda y: self.attention(y, context))
         if self.cross is not None and self.cross_norm is not None:
-            x = self.cross_norm(x, partial(self.cross, look=look))
+            x = self.cross_norm(x, partial(self.cross, context=context))
         return self.feed_forward_norm(x, self.feed_forward)
 
 
 class BottleneckBlock(nn.Module):
-    """MobileBERT's: narrower inside, with several feed-forward layers (Sun et al. 2020)."""
+    """MobileBERT's block: a smaller size inside, several feed-forward layers (Sun et al. 2020)."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        wide, narrow = config.width, config.bottleneck
-        self.down = nn.Linear(wide, narrow)
-        self.down_norm = make_norm(config, narrow)
-        self.look = nn.Linear(wide, narrow)  # what queries and keys are made of
-        self.look_norm = make_norm(config, narrow)
-        self.attention = Attention(config, values_from=wide)
-        self.attention_norm = Residual(config, narrow)
-        more = range(config.feed_forwards - 1)
+        hidden, inner = config.hidden_size, config.bottleneck_size
+        self.down = nn.Linear(hidden, inner)
+        self.down_norm = make_norm(config, inner)
+        self.look = nn.Linear(hidden, inner)  # the input of queries and keys
+        self.look_norm = make_norm(config, inner)
+        self.attention = Attention(config, value_input_size=hidden)
+        self.attention_norm = Residual(config, inner)
+        more = range(config.num_feed_forwards - 1)
         self.feed_forwards = nn.ModuleList(FeedForward(config) for _ in more)
-        self.feed_forward_norms = nn.ModuleList(Residual(config, narrow) for _ in more)
+        self.feed_forward_norms = nn.ModuleList(Residual(config, inner) for _ in more)
         self.feed_forward = FeedForward(config)
-        self.feed_forward_norm = Residual(config, narrow)
-        self.up = nn.Linear(narrow, wide)
-        self.up_norm = Residual(config, wide)
+        self.feed_forward_norm = Residual(config, inner)
+        self.up = nn.Linear(inner, hidden)
+        self.up_norm = Residual(config, hidden)
 
-    def forward(self, x: Tensor, look: Look) -> Tensor:
-        around = self.look_norm(self.look(x))
+    def forward(self, x: Tensor, context: AttentionContext) -> Tensor:
+        query_input = self.look_norm(self.look(x))
         y = self.down_norm(self.down(x))
-        y = self.attention_norm(y, lambda _: self.attention(around, look, full=x))
+        y = self.attention_norm(y, lambda _: self.attention(query_input, context, value_input=x))
         for norm, feed_forward in zip(self.feed_forward_norms, self.feed_forwards, strict=True):
             y = norm(y, feed_forward)
         y = self.feed_forward_norm(y, self.feed_forward)
@@ -90,76 +108,83 @@ class BottleneckBlock(nn.Module):
 
 
 class Embedding(nn.Module):
-    """From the vectors of tokens to the first layer: places, segments, norm, projection."""
+    """Add position and segment embeddings to token embeddings; norm, dropout, projection."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.config = config
-        # MobileBERT projects before it adds places and segments, ALBERT after.
-        width = config.width if config.trigrams else config.table_width
-        rows = config.context + config.position_offset
-        learned = config.positions == "learned"
-        self.positions = nn.Embedding(rows, width) if learned else None
-        self.segments = nn.Embedding(config.segments, width) if config.segments else None
-        self.norm = make_norm(config, width) if config.embedding_norm else nn.Identity()
+        # MobileBERT projects before it adds positions and segments, ALBERT after.
+        size = config.hidden_size if config.trigrams else config.token_embedding_size
+        rows = config.max_positions + config.position_offset
+        learned = config.position_embedding == "learned"
+        self.positions = nn.Embedding(rows, size) if learned else None
+        self.segments = nn.Embedding(config.num_segments, size) if config.num_segments else None
+        self.norm = make_norm(config, size) if config.embedding_norm else nn.Identity()
         self.dropout = nn.Dropout(config.dropout)
-        inputs = config.table_width * (3 if config.trigrams else 1)
-        narrow = config.embedding_width or config.trigrams
-        self.project = nn.Linear(inputs, config.width) if narrow else None
+        inputs = config.token_embedding_size * (3 if config.trigrams else 1)
+        projects = config.embedding_size or config.trigrams
+        self.project = nn.Linear(inputs, config.hidden_size) if projects else None
 
-    def forward(self, x: Tensor, mask: Mask, places: Tensor, segments: Tensor | None) -> Tensor:
+    def forward(self, x: Tensor, mask: Mask, positions: Tensor, segments: Tensor | None) -> Tensor:
         config = self.config
         if config.embedding_scale:
-            x = x * torch.tensor(config.width**0.5, dtype=x.dtype)
+            x = x * torch.tensor(config.hidden_size**0.5, dtype=x.dtype)
         if config.trigrams and self.project is not None:
-            x = self.project(_with_neighbours(x, mask))
+            x = self.project(_concatenate_neighbours(x, mask))
         if self.positions is not None:
-            x = x + self.positions(places + config.position_offset)
-        elif config.positions == "sinusoidal":
-            x = x + sinusoids(places, x.shape[-1]).to(x.dtype)
+            x = x + self.positions(positions + config.position_offset)
+        elif config.position_embedding == "sinusoidal":
+            x = x + sinusoidal_embedding(positions, x.shape[-1]).to(x.dtype)
         if self.segments is not None:
-            kinds = torch.zeros_like(places) if segments is None else segments
-            x = x + self.segments(kinds)
+            x = x + self.segments(torch.zeros_like(positions) if segments is None else segments)
         x = self.dropout(self.norm(x))
         return self.project(x) if self.project is not None and not config.trigrams else x
 
 
-def _with_neighbours(x: Tensor, mask: Mask) -> Tensor:
-    """The next vector, this one and the one before it; zero beyond the ends."""  # (N, 3 E)
-    ends = torch.cat([mask.offsets[1:] == 0, mask.offsets.new_ones(1).bool()])
-    following = x.roll(-1, 0).masked_fill(ends[:, None], 0.0)
-    previous = x.roll(1, 0).masked_fill((mask.offsets == 0)[:, None], 0.0)
-    return torch.cat([following, x, previous], dim=-1)
+def _concatenate_neighbours(x: Tensor, mask: Mask) -> Tensor:
+    """Concatenate the next, this and the previous embedding; zero beyond a sequence's ends."""
+    is_last = torch.cat([mask.positions[1:] == 0, mask.positions.new_ones(1).bool()])
+    following = x.roll(-1, 0).masked_fill(is_last[:, None], 0.0)
+    previous = x.roll(1, 0).masked_fill((mask.positions == 0)[:, None], 0.0)
+    return torch.cat([following, x, previous], dim=-1)  # (N, 3 E)
 
 
 class Stack(nn.Module):
-    """Blocks one upon the other, with what comes before the first and after the last."""
+    """Embedding layers, blocks and the final norm of an encoder or a decoder."""
 
-    def __init__(self, config: ModelConfig, layers: int, *, decoder: bool, cross: int = 0) -> None:
+    def __init__(
+        self, config: ModelConfig, layers: int, *, decoder: bool, memory_size: int = 0
+    ) -> None:
+        """`memory_size`: the hidden size of an encoder to attend to; 0: there is none."""
         super().__init__()
         self.config, self.layers = config, layers
-        self.prompt: nn.Module | None = None  # learned vectors before every sequence, and
-        self.prefix: nn.Module | None = None  # learned keys and values: `firth.adapt.prompts`
+        # set by `firth.adapt.prompt_tuning`, trained:
+        self.prompt: nn.Module | None = None  # embeddings before every sequence
+        self.prefix: nn.Module | None = None  # keys and values before every sequence
         self.checkpointing = False  # recompute activations in the backward pass
-        self.dense = False  # explicit masks instead of fast kernels (for tests)
-        self.wide = False  # a stream in single precision, also where autocast is on
-        self.recorder: Recorder | None = None  # a GPU is told only once what blocks compute
+        self.dense = False  # explicit masks instead of fused kernels (for tests)
+        self.float32_residual = False  # float32 hidden states between blocks, even under autocast
+        self.graph_runner: CudaGraphRunner | None = None  # replays blocks as CUDA graphs
         self.embedding = Embedding(config)
-        self.relative: RelativeBias | Disentangled | None = None
-        if config.relative == "bias":
-            shape = config.buckets, config.distance, config.heads
-            self.relative = RelativeBias(*shape, both_ways=not decoder)
-        elif config.relative == "disentangled":
-            shape = config.width, config.buckets, config.distance
-            self.relative = Disentangled(*shape, config.norm_eps)
+        self.relative: RelativeBias | DisentangledBias | None = None
+        if config.relative_attention == "bias":
+            shape = config.relative_buckets, config.relative_max_distance, config.num_heads
+            self.relative = RelativeBias(*shape, bidirectional=not decoder)
+        elif config.relative_attention == "disentangled":
+            shape = config.hidden_size, config.relative_buckets, config.relative_max_distance
+            self.relative = DisentangledBias(*shape, config.norm_eps)
         self.blocks = nn.ModuleList(
             BottleneckBlock(config)
-            if config.bottleneck
-            else Block(config, cross=cross, first=not config.first_norm and i == 0)
-            for i in range(1 if config.shared else layers)
+            if config.bottleneck_size
+            else Block(
+                config,
+                memory_size=memory_size,
+                skip_pre_norm=not config.first_norm and i == 0,
+            )
+            for i in range(1 if config.share_layers else layers)
         )
-        last = config.norm_place != "post"
-        self.final_norm = make_norm(config, config.width) if last else nn.Identity()
+        last = config.norm_position != "post"
+        self.final_norm = make_norm(config, config.hidden_size) if last else nn.Identity()
 
     def forward(
         self,
@@ -169,130 +194,138 @@ class Stack(nn.Module):
         segments: Tensor | None = None,
         memory: Tensor | None = None,
         memory_mask: Mask | None = None,
-        cache: Cache | None = None,
+        cache: KVCache | None = None,
         layers: list[Tensor] | None = None,
     ) -> Tensor:
-        """Vectors of tokens (N, E) -> (N, W); `layers` collects what enters and leaves each."""
-        prefix = self.prefix() if self.prefix is not None else Prefix()
+        """Compute hidden states from token embeddings: (N, E) -> (N, W).
+
+        `layers`, if given, receives the input of every block and the final output.
+        """
+        prefix = self.prefix() if self.prefix is not None else KeyValuePrefix()
         if cache is None or not cache.used:
-            self._check_room(mask.longest + prefix.length)
+            self._check_length(mask.max_length + prefix.length)
         if cache is not None and not cache.used and prefix.own:
-            cache.begin(prefix)  # from now on they are like tokens that were kept
-        places = mask.offsets + (prefix.length if cache is None else cache.lengths[mask.owners])
-        x = self.embedding(x, mask, places, segments)
-        if x.is_cuda and torch.is_autocast_enabled("cuda") and not self.wide:
-            # half of what blocks read and write
+            cache.write_prefix(prefix)
+        earlier = prefix.length if cache is None else cache.lengths[mask.sequence_ids]
+        positions = mask.positions + earlier
+        x = self.embedding(x, mask, positions, segments)
+        if x.is_cuda and torch.is_autocast_enabled("cuda") and not self.float32_residual:
+            # halves the memory traffic of the residual connections
             x = x.to(torch.get_autocast_dtype("cuda"))
-        around = Around(memory, memory_mask, cache, prefix)
-        alone = layers is None and around.is_nothing
-        if self.recorder is not None and alone and self._is_recordable(x, mask):
-            x = self.recorder(self._through, x, mask, places, self._weights())
+        inputs = LayerInputs(memory, memory_mask, cache, prefix)
+        plain = layers is None and inputs.is_empty
+        if self.graph_runner is not None and plain and self._is_capturable(x, mask):
+            x = self.graph_runner(self._run_blocks, x, mask, positions, self._weights())
         else:
-            x = self._through(x, mask, places, around, layers)
+            x = self._run_blocks(x, mask, positions, inputs, layers)
         if cache is not None:
             cache.advance(mask)
         return x
 
-    def _through(
+    def _run_blocks(
         self,
         x: Tensor,
         mask: Mask,
-        places: Tensor,
-        around: Around | None = None,
+        positions: Tensor,
+        inputs: LayerInputs | None = None,
         layers: list[Tensor] | None = None,
     ) -> Tensor:
-        """From the embedding to what the heads see."""  # (N, W) -> (N, W)
-        looks = self._looks(x, mask, places, around or Around())
+        """Apply all blocks and the final norm."""  # (N, W) -> (N, W)
+        contexts = self._contexts(x, mask, positions, inputs or LayerInputs())
         for i in range(self.layers):
             if layers is not None:
                 layers.append(x)
-            block = self.blocks[0 if self.config.shared else i]
-            if not self.training:  # what is compiled is so for the shapes of learning alone
-                x = block._call_impl(x, looks[i])
+            block = self.blocks[0 if self.config.share_layers else i]
+            if not self.training:  # blocks are compiled for the shapes of training only
+                x = block._call_impl(x, contexts[i])
             elif self.checkpointing:
-                x = checkpoint(block, x, looks[i], use_reentrant=False)
+                x = checkpoint(block, x, contexts[i], use_reentrant=False)
             else:
-                x = block(x, looks[i])
+                x = block(x, contexts[i])
         x = self.final_norm(x)
         if layers is not None:
             layers.append(x)
         return x
 
-    def _is_recordable(self, x: Tensor, mask: Mask) -> bool:
-        """Whether it learns, and streams of one shape are computed by the same kernels."""
+    def _is_capturable(self, x: Tensor, mask: Mask) -> bool:
+        """Tell whether this is training, and batches of one shape use the same kernels."""
         if not self.training or self.checkpointing or not torch.is_grad_enabled():
             return False
         if mask.pattern == "prefix":
             return False
-        return evenly(mask) or (self.relative is None and not self.dense and self._packs(x))
+        varlen = self.relative is None and not self.dense and self._has_varlen_kernels(x)
+        return varlen or has_equal_lengths(mask)
 
     def _weights(self) -> list[nn.Parameter]:
-        """All weights between the embedding and the heads."""
+        """Return the parameters of all layers between the embedding and the heads."""
         modules = (self.relative, self.blocks, self.final_norm)
         return [
             weight for module in modules if module is not None for weight in module.parameters()
         ]
 
-    def _check_room(self, length: int) -> None:
-        """Learned places are few, and what is learned to stand before a text takes some."""
-        if self.config.positions == "learned" and length > self.config.context:
+    def _check_length(self, length: int) -> None:
+        if self.config.position_embedding == "learned" and length > self.config.max_positions:
             raise MismatchError(
-                f"A sequence and what is learned to stand before it take {length} places, but the "
-                f"network has {self.config.context}; cut the sequence."
+                f"A sequence with its trained prefix has {length} positions, but the model has "
+                f"{self.config.max_positions}; truncate the sequence."
             )
 
-    def _looks(self, x: Tensor, mask: Mask, places: Tensor, around: Around) -> list[Look]:
-        """What each layer sees; layers of one kind share one lowered mask."""
-        config, packed = self.config, self._packs(x)
-        cache, prefix, across = around.cache, around.prefix, None
-        if around.memory_mask is not None:
-            past = len(prefix.cross[0][0]) if prefix.cross else 0
-            asking = mask if cache is None else cache.by_source(mask)
-            across = lower_cross(asking, around.memory_mask, packed=packed, past=past)
-        past = prefix.length if cache is None else 0
-        kinds = {
-            local: Look(
-                view=self._view(mask, config.window if local else 0, cache, packed, past),
-                angles=rotary_angles(
-                    places, config.head_width, config.local_theta if local else config.theta
-                )
-                if config.positions == "rotary"
-                else None,
-                distances=self.relative if isinstance(self.relative, Disentangled) else None,
-                memory=around.memory,
-                across=across,
+    def _contexts(
+        self, x: Tensor, mask: Mask, positions: Tensor, inputs: LayerInputs
+    ) -> list[AttentionContext]:
+        """Build the attention context of each layer; layers of one kind share a backend."""
+        config, varlen = self.config, self._has_varlen_kernels(x)
+        cache, prefix, cross_backend = inputs.cache, inputs.prefix, None
+        if inputs.memory_mask is not None:
+            cross_backend = cross_attention_backend(
+                mask if cache is None else cache.group_by_source(mask),
+                inputs.memory_mask,
+                varlen=varlen,
+                prefix_length=len(prefix.cross[0][0]) if prefix.cross else 0,
             )
-            for local in {i in config.windowed for i in range(self.layers)}
-        }
-        looks = [kinds[i in config.windowed] for i in range(self.layers)]
+        prefix_length = prefix.length if cache is None else 0  # a cache holds the prefix itself
+        by_kind = {}  # is the layer windowed? -> its context
+        for windowed in {i in config.windowed_layers for i in range(self.layers)}:
+            window = config.window if windowed else 0
+            theta = config.local_rope_theta if windowed else config.rope_theta
+            rotary = config.position_embedding == "rotary"
+            by_kind[windowed] = AttentionContext(
+                backend=self._backend(mask, window, cache, varlen, prefix_length),
+                rope_angles=rotary_angles(positions, config.head_dim, theta) if rotary else None,
+                distances=self.relative if isinstance(self.relative, DisentangledBias) else None,
+                memory=inputs.memory,
+                cross_backend=cross_backend,
+            )
+        contexts = [by_kind[i in config.windowed_layers] for i in range(self.layers)]
         if prefix.cross:
-            pairs = zip(looks, prefix.cross, strict=True)
-            looks = [replace(look, across_past=cross) for look, cross in pairs]
+            pairs = zip(contexts, prefix.cross, strict=True)
+            contexts = [replace(context, cross_prefix=cross) for context, cross in pairs]
         if prefix.own and cache is None:
-            pairs = zip(looks, prefix.own, strict=True)
-            looks = [replace(look, past=own) for look, own in pairs]
+            pairs = zip(contexts, prefix.own, strict=True)
+            contexts = [replace(context, prefix=own) for context, own in pairs]
         if cache is None:
-            return looks
-        steps = cache.steps(mask, places)
-        return [replace(look, step=step) for look, step in zip(looks, steps, strict=True)]
+            return contexts
+        writes = zip(contexts, cache.writes(mask, positions), strict=True)
+        return [replace(context, cache_write=write) for context, write in writes]
 
-    def _packs(self, x: Tensor) -> bool:
-        """Whether there are kernels for sequences end to end."""
-        half = x.dtype in HALVES or (
+    def _has_varlen_kernels(self, x: Tensor) -> bool:
+        half = x.dtype in HALF_DTYPES or (
             x.dtype == torch.float32 and torch.is_autocast_enabled(x.device.type)
         )
-        return half and packs(x.device, self.config.head_width)
+        return half and has_varlen_kernels(x.device, self.config.head_dim)
 
-    def _view(self, mask: Mask, window: int, cache: Cache | None, packed: bool, past: int) -> View:
+    def _backend(
+        self, mask: Mask, window: int, cache: KVCache | None, varlen: bool, prefix_length: int
+    ) -> AttentionBackend:
         bias = self.relative if isinstance(self.relative, RelativeBias) else None
         if cache is not None and cache.used:
-            return Cached(mask, cache, window, bias)
-        return lower(
+            return CachedAttention(mask, cache, window, bias)
+        return attention_backend(
             mask,
             window=window,
             bias=bias,
-            packed=packed,
-            terms=isinstance(self.relative, Disentangled),
+            varlen=varlen,
+            has_score_terms=isinstance(self.relative, DisentangledBias),
             dense=self.dense,
-            past=past,
+            prefix_length=prefix_length,
         )

@@ -1,1 +1,1 @@
-"""Pre-training objectives: pure functions that hide something and say what must be predicted."""
+"""Pre-training objectives: pure functions from token sequences to batches with targets."""

@@ -1,57 +1,62 @@
-"""Predicting the next token: from the left alone, behind a prefix, or mixed with masks."""
+"""Next-token prediction: causal, with a bidirectional prefix, or mixed with masked prediction."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from firth.draws import uniform
-from firth.objectives.batch import Batch, Packed, Prediction
+from firth.data.packing import PackedSequences
+from firth.objectives.batch import Batch, PredictionTargets
 from firth.objectives.masked import masked
-from firth.text.tokenizer import Vocabulary
+from firth.tokenizers.tokenizer import Vocabulary
+from firth.utils.rng import Bools, uniform
 
-PREFIX, MIX = 10, 11  # what is drawn
+PREFIX, MIX = 10, 11  # names of random draws
 
 
-def causal(packed: Packed) -> Batch:
-    """Predict every token from those before it (GPT; Radford et al. 2018).
+def causal(packed: PackedSequences) -> Batch:
+    """Predict every token from the tokens before it (GPT; Radford et al. 2018).
 
-    >>> from firth.objectives.examples import packed, predicted, words
+    >>> from firth.objectives.toy_vocabulary import packed, predicted, words
     >>> batch = causal(packed("the dog barked .", "a fox"))
     >>> batch.predictions["causal"].positions.tolist(), predicted(batch, "causal")
     ([0, 1, 2, 4], 'dog barked . fox')
     """
     positions = np.flatnonzero(packed.offsets < packed.lengths[packed.owners] - 1)
-    prediction = Prediction(positions, packed.tokens[positions + 1])
+    prediction = PredictionTargets(positions, packed.tokens[positions + 1])
     return Batch(packed, np.zeros_like(packed.lengths), {"causal": prediction})
 
 
-def prefix(packed: Packed) -> Batch:
-    """Read a beginning of random length both ways, predict the rest (Raffel et al. 2020, 3.2.1).
+def prefix(packed: PackedSequences) -> Batch:
+    """Predict the tokens after a bidirectional prefix of random length (Raffel et al. 2020, 3.2.1).
 
-    >>> from firth.objectives.examples import packed, predicted, words
+    >>> from firth.objectives.toy_vocabulary import packed, predicted, words
     >>> batch = prefix(packed("the dog barked . it jump ##s"))
     >>> batch.prefix.tolist(), predicted(batch, "prefix")
     ([3], '. it jump ##s')
     """
-    room = np.maximum(packed.lengths - 1, 0)  # at least one token is read, and one predicted
-    lengths = 1 + (uniform(packed.keys, PREFIX) * room).astype(np.int64)
-    everything = causal(packed).predictions["causal"].positions
-    positions = everything[packed.offsets[everything] >= lengths[packed.owners[everything]] - 1]
-    prediction = Prediction(positions, packed.tokens[positions + 1])
+    longest = np.maximum(packed.lengths - 1, 0)  # leaves at least one token to predict
+    lengths = 1 + (uniform(packed.keys, PREFIX) * longest).astype(np.int64)
+    positions = causal(packed).predictions["causal"].positions
+    positions = positions[packed.offsets[positions] >= lengths[packed.owners[positions]] - 1]
+    prediction = PredictionTargets(positions, packed.tokens[positions + 1])
     return Batch(packed, lengths, {"prefix": prediction})
 
 
 def hybrid(
-    packed: Packed, vocabulary: Vocabulary, *, masked_share: float = 0.5, rate: float = 0.15
+    packed: PackedSequences,
+    vocabulary: Vocabulary,
+    *,
+    masked_fraction: float = 0.5,
+    mask_prob: float = 0.15,
 ) -> Batch:
-    """Some sequences masked, the others causal, for one network and one head.
+    """Mask some sequences and keep the others causal, for one network with one head.
 
-    A hidden token is predicted at the position before it, as a next token is (GPT-BERT, Charpentier
-    and Samuel 2024): nothing in the network tells the two apart but what may be seen.
+    A masked token is predicted at the position before it, like a next token (GPT-BERT, Charpentier
+    and Samuel 2024), so that the two kinds of sequences differ only in their attention pattern.
 
-    >>> from firth.objectives.examples import VOCABULARY, packed, predicted, words
+    >>> from firth.objectives.toy_vocabulary import VOCABULARY, packed, predicted, words
     >>> texts = packed("[CLS] the lazy dog barked .", "[CLS] a quick fox", seed=5)
-    >>> batch = hybrid(texts, VOCABULARY, rate=0.3)
+    >>> batch = hybrid(texts, VOCABULARY, mask_prob=0.3)
     >>> words(batch.inputs), batch.prefix.tolist()
     (['[CLS] the [MASK] dog barked [MASK]', '[CLS] a quick fox'], [6, 0])
     >>> predicted(batch, "masked"), batch.predictions["masked"].positions.tolist()
@@ -59,19 +64,49 @@ def hybrid(
     >>> predicted(batch, "causal"), batch.predictions["causal"].positions.tolist()
     ('a quick fox', [6, 7, 8])
     """
-    is_masked = uniform(packed.keys, MIX) < masked_share  # (S,)
-    hidden = masked(packed, vocabulary, rate=rate)
-    of_token = is_masked[packed.owners]
-    tokens = np.where(of_token, hidden.inputs.tokens, packed.tokens)
-    both = hidden.predictions["masked"].positions
-    # What stands first in its sequence has no position before it.
-    both = both[of_token[both] & (packed.offsets[both] > 0)]
-    tokens[of_token & (packed.offsets == 0)] = packed.tokens[of_token & (packed.offsets == 0)]
-    left = causal(packed).predictions["causal"].positions
-    left = left[~of_token[left]]
+    return _mixed(packed, vocabulary, uniform(packed.keys, MIX) < masked_fraction, mask_prob)
+
+
+def hybrid_batches(
+    packed: PackedSequences,
+    vocabulary: Vocabulary,
+    *,
+    masked_fraction: float = 0.5,
+    mask_prob: float = 0.15,
+) -> Batch:
+    """Mask a whole batch or keep all of it causal: `hybrid` with one random choice per batch.
+
+    GPUs have fast attention kernels for batches that are all bidirectional or all causal. The
+    choice is a hash of the first sequence's key (the seed, the epoch and its position).
+
+    >>> from firth.objectives.toy_vocabulary import VOCABULARY, packed, predicted, words
+    >>> texts = packed("[CLS] the lazy dog barked .", "[CLS] a quick fox", seed=5)
+    >>> batch = hybrid_batches(texts, VOCABULARY, mask_prob=0.3)
+    >>> words(batch.inputs), batch.prefix.tolist()
+    (['[CLS] the [MASK] dog barked [MASK]', '[CLS] [MASK] quick fox'], [6, 4])
+    >>> predicted(batch, "masked"), predicted(batch, "causal")
+    ('lazy . a', '')
+    """
+    is_masked = uniform(packed.keys[:1], MIX) < masked_fraction
+    return _mixed(packed, vocabulary, np.repeat(is_masked, len(packed.keys)), mask_prob)
+
+
+def _mixed(
+    packed: PackedSequences, vocabulary: Vocabulary, is_masked: Bools, mask_prob: float
+) -> Batch:
+    """Mask tokens of the sequences in `is_masked` (S,); predict every next token of the others."""
+    batch = masked(packed, vocabulary, mask_prob=mask_prob)
+    token_is_masked = is_masked[packed.owners]  # (N,) whether its sequence is
+    # The first token of a sequence has no position before it, and is therefore never masked.
+    maskable = token_is_masked & (packed.offsets > 0)
+    tokens = np.where(maskable, batch.inputs.tokens, packed.tokens)
+    masked_positions = batch.predictions["masked"].positions
+    masked_positions = masked_positions[maskable[masked_positions]]
+    causal_positions = causal(packed).predictions["causal"].positions
+    causal_positions = causal_positions[~token_is_masked[causal_positions]]
     predictions = {
-        "masked": Prediction(both - 1, packed.tokens[both]),
-        "causal": Prediction(left, packed.tokens[left + 1]),
+        "masked": PredictionTargets(masked_positions - 1, packed.tokens[masked_positions]),
+        "causal": PredictionTargets(causal_positions, packed.tokens[causal_positions + 1]),
     }
     prefix_lengths = np.where(is_masked, packed.lengths, 0)
     return Batch(packed.with_tokens(tokens), prefix_lengths, predictions)

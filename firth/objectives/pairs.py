@@ -1,8 +1,8 @@
-"""Pairs of texts: does the second follow the first, and are they in the right order?
+"""Sentence-pair objectives: next-sentence prediction and sentence-order prediction.
 
 BERT's next-sentence prediction (Devlin et al. 2019, section 3.1) and ALBERT's sentence order (Lan
-et al. 2020, section 3.1). Both return sequences `[CLS] A [SEP] B [SEP]` with segments, in which
-`masked` can hide tokens as well.
+et al. 2020, section 3.1). Both return sequences `[CLS] A [SEP] B [SEP]` with segment ids, to which
+`masked` can be applied as well.
 """
 
 from __future__ import annotations
@@ -12,28 +12,29 @@ from typing import Literal
 
 import numpy as np
 
-from firth.draws import Bools, Longs, derive, uniform
-from firth.errors import Misuse
-from firth.objectives.batch import Batch, Packed, Prediction
-from firth.text.tokenizer import Vocabulary
+from firth.data.packing import PackedSequences
+from firth.objectives.batch import Batch, PredictionTargets
+from firth.tokenizers.tokenizer import Vocabulary
+from firth.utils.errors import UsageError
+from firth.utils.rng import Bools, Longs, derive_keys, uniform
 
-SWAP, CUT = 30, 31  # what is drawn
+SWAP, TRUNCATE = 30, 31  # names of random draws
 
 Truncation = Literal["either", "end"]
 
 
 def next_sentence(
-    first: Packed,
-    second: Packed,
+    first: PackedSequences,
+    second: PackedSequences,
     follows: Bools,
     vocabulary: Vocabulary,
     *,
     length: int,
     truncation: Truncation = "either",
 ) -> Batch:
-    """Join pairs of which some follow each other in a document and some do not; 0 is "follows".
+    """Join pairs of texts and label whether the second follows the first: 0 if so, 1 if not.
 
-    >>> from firth.objectives.examples import VOCABULARY, packed, words
+    >>> from firth.objectives.toy_vocabulary import VOCABULARY, packed, words
     >>> first, second = packed("the dog barked .", "a fox ."), packed("it jump ##s", "thank you")
     >>> batch = next_sentence(first, second, np.array([True, False]), VOCABULARY, length=9)
     >>> words(batch.inputs)
@@ -42,21 +43,21 @@ def next_sentence(
     ([0, 0, 0, 0, 0, 1, 1, 1, 1, 0, 0, 0, 0, 0, 1, 1, 1], [0, 1])
     """
     pairs = _join(first, second, vocabulary, length, truncation)
-    prediction = Prediction(pairs.starts[:-1], (~follows).astype(np.int64))
+    prediction = PredictionTargets(pairs.starts[:-1], (~follows).astype(np.int64))
     return Batch(pairs, pairs.lengths, {"next sentence": prediction})
 
 
 def sentence_order(
-    first: Packed,
-    second: Packed,
+    first: PackedSequences,
+    second: PackedSequences,
     vocabulary: Vocabulary,
     *,
     length: int,
     truncation: Truncation = "end",
 ) -> Batch:
-    """Swap half of the pairs, all of which follow each other; 1 is "swapped".
+    """Swap half of the pairs of consecutive texts; the label is 1 for swapped pairs.
 
-    >>> from firth.objectives.examples import VOCABULARY, packed, words
+    >>> from firth.objectives.toy_vocabulary import VOCABULARY, packed, words
     >>> first, second = packed("the dog barked .", "a fox ."), packed("it jump ##s", "thank you")
     >>> batch = sentence_order(first, second, VOCABULARY, length=12)
     >>> words(batch.inputs)
@@ -67,49 +68,55 @@ def sentence_order(
     swapped = uniform(first.keys, SWAP) < 0.5
     both = zip(first.rows(), second.rows(), swapped, strict=True)
     ordered = [(b, a) if swap else (a, b) for a, b, swap in both]
-    front = Packed.join([a for a, _ in ordered], first.keys)
-    back = Packed.join([b for _, b in ordered], second.keys)
+    front = PackedSequences.join([a for a, _ in ordered], first.keys)
+    back = PackedSequences.join([b for _, b in ordered], second.keys)
     pairs = _join(front, back, vocabulary, length, truncation)
-    prediction = Prediction(pairs.starts[:-1], swapped.astype(np.int64))
+    prediction = PredictionTargets(pairs.starts[:-1], swapped.astype(np.int64))
     return Batch(pairs, pairs.lengths, {"sentence order": prediction})
 
 
 def _join(
-    first: Packed, second: Packed, vocabulary: Vocabulary, length: int, truncation: Truncation
-) -> Packed:
-    """`[CLS] A [SEP] B [SEP]` of at most `length` tokens each."""
+    first: PackedSequences,
+    second: PackedSequences,
+    vocabulary: Vocabulary,
+    length: int,
+    truncation: Truncation,
+) -> PackedSequences:
+    """Build `[CLS] A [SEP] B [SEP]`, truncated to `length` tokens."""
     room = length - 3
     if room < 2:
-        raise Misuse(f"A pair and its three special tokens need a length of 5, not {length}.")
+        raise UsageError(
+            f"A pair with its three special tokens needs a length of at least 5, not {length}."
+        )
     fronts = np.minimum(first.lengths, np.maximum(room - second.lengths, (room + 1) // 2))
     backs = np.minimum(second.lengths, room - fronts)
     cls, sep = [vocabulary.id("cls", "bos")], [vocabulary.id("sep", "eos")]
     rows, segments = [], []
-    second = replace(second, keys=derive(second.keys, 1))  # coins of its own
-    texts = _cut(first, fronts, truncation), _cut(second, backs, truncation)
+    second = replace(second, keys=derive_keys(second.keys, 1))  # random draws of its own
+    texts = _truncate(first, fronts, truncation), _truncate(second, backs, truncation)
     for a, b in zip(*texts, strict=True):
         rows.append(np.concatenate((cls, a, sep, b, sep)))
         segments.append(np.repeat([0, 1], [len(a) + 2, len(b) + 1]))
-    joined = Packed.join(rows, first.keys)
+    joined = PackedSequences.join(rows, first.keys)
     return replace(joined, segments=np.concatenate(segments) if segments else joined.tokens)
 
 
-def _cut(packed: Packed, sizes: Longs, truncation: Truncation) -> list[Longs]:
-    """Texts without some tokens: of their ends, or each of either end as a coin falls (BERT)."""
+def _truncate(packed: PackedSequences, sizes: Longs, truncation: Truncation) -> list[Longs]:
+    """Truncate texts to `sizes`: at the end, or each token at a random end (BERT)."""
     starts = packed.starts[:-1]
     if truncation == "either":
         excess = packed.lengths - sizes
         owners = np.repeat(np.arange(len(sizes)), excess)
-        coins = (
+        from_front = (
             uniform(
-                derive(
+                derive_keys(
                     packed.keys[owners],
                     np.arange(len(owners)) - (np.cumsum(excess) - excess)[owners],
                 ),
-                CUT,
+                TRUNCATE,
             )
             < 0.5
         )
-        starts = starts + np.bincount(owners[coins], minlength=len(sizes))
+        starts = starts + np.bincount(owners[from_front], minlength=len(sizes))
     ends = (starts + sizes).tolist()
     return [packed.tokens[a:b] for a, b in zip(starts.tolist(), ends, strict=True)]

@@ -1,40 +1,44 @@
-"""Replaced-token detection (ELECTRA, Clark et al. 2020): which tokens did a small network make up?
+"""Replaced-token detection (ELECTRA, Clark et al. 2020): which tokens did a generator replace?
 
-Two pure halves around the generator: `masked` hides tokens, the generator predicts them and
-samples; `replaced` puts its samples in their places and asks of every token whether it is the
-original.
+Two pure steps around the generator: `mask_for_generator` masks tokens, the generator predicts and
+samples them; `replaced` inserts the samples and labels each token as original or replaced.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from firth.draws import Longs
-from firth.objectives.batch import Batch, Packed, Prediction
+from firth.data.packing import PackedSequences
+from firth.objectives.batch import Batch, PredictionTargets
 from firth.objectives.masked import masked
-from firth.text.tokenizer import Vocabulary
+from firth.tokenizers.tokenizer import Vocabulary
+from firth.utils.rng import Longs
 
 
-def hidden_for_generator(packed: Packed, vocabulary: Vocabulary, *, rate: float = 0.15) -> Batch:
-    """The first half: hide tokens for the generator, always behind a mask (section 2).
+def mask_for_generator(
+    packed: PackedSequences, vocabulary: Vocabulary, *, mask_prob: float = 0.15
+) -> Batch:
+    """Mask tokens for the generator, always with [MASK] (section 2).
 
-    >>> from firth.objectives.examples import VOCABULARY, packed, predicted, words
+    >>> from firth.objectives.toy_vocabulary import VOCABULARY, packed, predicted, words
     >>> text = packed("[CLS] the lazy dog barked . [SEP]")
-    >>> batch = hidden_for_generator(text, VOCABULARY, rate=0.4)
+    >>> batch = mask_for_generator(text, VOCABULARY, mask_prob=0.4)
     >>> words(batch.inputs), predicted(batch, "masked")
     (['[CLS] [MASK] lazy [MASK] barked . [SEP]'], 'the dog')
     """
-    return masked(packed, vocabulary, rate=rate, kept=0.0, random=0.0)
+    return masked(packed, vocabulary, mask_prob=mask_prob, keep_prob=0.0, random_prob=0.0)
 
 
-def replaced(packed: Packed, vocabulary: Vocabulary, hidden: Batch, samples: Longs) -> Batch:
-    """The second half: the generator's samples in their places; 1 where a token is not its own.
+def replaced(
+    packed: PackedSequences, vocabulary: Vocabulary, hidden: Batch, samples: Longs
+) -> Batch:
+    """Insert the generator's samples; the target of a token is 1 if it differs from the original.
 
-    A sample that happens to be right counts as original. Special tokens are not asked about.
+    A sample equal to the original token counts as original. Special tokens have no target.
 
-    >>> from firth.objectives.examples import VOCABULARY, WORDS, packed, words
+    >>> from firth.objectives.toy_vocabulary import VOCABULARY, WORDS, packed, words
     >>> text = packed("[CLS] the lazy dog barked . [SEP]")
-    >>> hidden = hidden_for_generator(text, VOCABULARY, rate=0.4)
+    >>> hidden = mask_for_generator(text, VOCABULARY, mask_prob=0.4)
     >>> samples = np.array([WORDS.index("the"), WORDS.index("fox")])
     >>> batch = replaced(text, VOCABULARY, hidden, samples)
     >>> words(batch.inputs), batch.predictions["replaced"].targets.tolist()
@@ -44,5 +48,5 @@ def replaced(packed: Packed, vocabulary: Vocabulary, hidden: Batch, samples: Lon
     tokens[hidden.predictions["masked"].positions] = samples
     positions = np.flatnonzero(~vocabulary.special[packed.tokens])
     targets = (tokens != packed.tokens)[positions].astype(np.int64)
-    prediction = Prediction(positions, targets)
+    prediction = PredictionTargets(positions, targets)
     return Batch(packed.with_tokens(tokens), packed.lengths, {"replaced": prediction})

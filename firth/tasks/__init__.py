@@ -1,1 +1,1 @@
-"""What people want of a model: the form of the data, a head, a metric and a recipe."""
+"""Downstream tasks: data format, head, metric and default recipe."""

@@ -1,4 +1,4 @@
-"""Texts and pairs of texts with a label, with many, or with a number."""
+"""Text classification, pair classification, multi-label classification and regression."""
 
 from __future__ import annotations
 
@@ -10,35 +10,49 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from firth.draws import Floats
-from firth.errors import InputError
-from firth.metrics.bootstrap import Figure
-from firth.metrics.labels import classification, multilabel, regression
+from firth.data.readers import Bad
+from firth.metrics.bootstrap import Metric
+from firth.metrics.classification import (
+    classification_metrics,
+    multilabel_metrics,
+    regression_metrics,
+)
 from firth.models.config import ModelConfig
 from firth.models.transformer import Transformer
 from firth.objectives.batch import Batch
-from firth.tasks.frame import Frame
-from firth.tasks.reading.columns import place
-from firth.tasks.reading.examples import Labelled
-from firth.tasks.reading.files import each_text, read_labelled
-from firth.tasks.task import NONE, Answer, Columns, Facts, Item, Task, asked, on_empty, reading
-from firth.text.readers import Bad
-from firth.training.losses import label_scores
+from firth.tasks.inputs import InputTemplate
+from firth.tasks.readers.columns import place
+from firth.tasks.readers.examples import LabelledExample
+from firth.tasks.readers.table_files import each_text, read_labelled
+from firth.tasks.task import (
+    NO_COLUMNS,
+    Answer,
+    Columns,
+    EncodedExample,
+    Task,
+    TaskMetadata,
+    input_batch,
+    on_empty,
+    prediction_targets,
+)
+from firth.training.losses import label_logits
+from firth.utils.errors import InputError
+from firth.utils.rng import Floats
 
-TINY = 1e-12  # the least probability whose logarithm is taken
+MIN_PROB = 1e-12  # lower bound of probabilities in logarithms
 PREDICTS = {"one": "label", "many": "labels", "number": "number"}
 
 
-class Classify(Task):
-    """A text with one of several labels, or with any number of them."""
+class ClassifyTask(Task):
+    """Single- or multi-label text classification."""
 
     name = "classify"
-    about = "a label for a text: sentiment, topic, spam; or several labels"
+    about = "text classification: sentiment, topic, spam; one or several labels"
     head = "classify"
     metric = "accuracy"
     columns = "text, label"
     roles = ("text", "text_a", "text_b", "label")
-    tells_apart = "examples"
+    label_unit = "examples"
     pair: ClassVar[bool | None] = False
 
     def read(
@@ -47,8 +61,8 @@ class Classify(Task):
         *,
         labelled: bool = True,
         format: str | None = None,
-        columns: Columns = NONE,
-    ) -> list[Labelled]:
+        columns: Columns = NO_COLUMNS,
+    ) -> list[LabelledExample]:
         return read_labelled(
             path,
             pair=self.pair,
@@ -60,138 +74,160 @@ class Classify(Task):
             format=format,
         )
 
-    def each(
+    def iter_examples(
         self,
         path: str | Path,
         *,
         format: str | None = None,
-        columns: Columns = NONE,
+        columns: Columns = NO_COLUMNS,
         bad: Bad | None = None,
-    ) -> Iterator[Labelled]:
+    ) -> Iterator[LabelledExample]:
         named = _named(columns)
         return each_text(path, pair=self.pair, text=named, format=format, bad=bad)
 
-    def example(self, text: str) -> Labelled:
-        return super().example(text) if self.pair else Labelled(text=text)
+    def example(self, text: str) -> LabelledExample:
+        return super().example(text) if self.pair else LabelledExample(text=text)
 
-    def facts(self, examples: Sequence[Labelled], length: int, options: Mapping[str, Any]) -> Facts:
-        labelling = labelling_of(examples, self.numbers)
+    def metadata(
+        self, examples: Sequence[LabelledExample], length: int, options: Mapping[str, Any]
+    ) -> TaskMetadata:
+        labelling = label_type_of(examples, self.numbers)
         labels = ("score",) if labelling == "number" else labels_of(examples)
-        plain = super().facts(examples, length, options)
-        return replace(plain, labels=labels, labelling=labelling)
+        plain = super().metadata(examples, length, options)
+        return replace(plain, labels=labels, label_type=labelling)
 
-    def check(self, facts: Facts, examples: Sequence[Labelled], path: Path) -> None:
-        if facts.labelling == "number":
+    def check(
+        self, metadata: TaskMetadata, examples: Sequence[LabelledExample], path: Path
+    ) -> None:
+        if metadata.label_type == "number":
             return
-        known, many = set(facts.labels), facts.labelling == "many"
+        known, many = set(metadata.labels), metadata.label_type == "many"
         for example in examples:
             where = place(path, example.line)
             if isinstance(example.label, tuple) != many:
                 usual = "a list of labels" if many else "one label"
-                raise InputError(f"{where}: every example of the training data has {usual}.")
+                raise InputError(f"{where}: examples of the training data have {usual}.")
             for label in _set(example.label):
                 if label not in known:
                     raise InputError(
-                        f"{where}: the label {label!r} does not stand in the training data, which "
-                        f"has {_listed(facts.labels)}."
+                        f"{where}: the label {label!r} is not in the training data, which has "
+                        f"{_listed(metadata.labels)}."
                     )
 
-    def encode(self, examples: Sequence[Labelled], frame: Frame, facts: Facts) -> list[Item]:
-        firsts = frame.texts([example.text for example in examples])
-        seconds = frame.texts([example.second or "" for example in examples])
-        index = {label: id for id, label in enumerate(facts.labels)}
+    def encode(
+        self, examples: Sequence[LabelledExample], template: InputTemplate, metadata: TaskMetadata
+    ) -> list[EncodedExample]:
+        firsts = template.tokenize([example.text for example in examples])
+        seconds = template.tokenize([example.second or "" for example in examples])
+        index = {label: id for id, label in enumerate(metadata.labels)}
         items = []
         for example, first, second in zip(examples, firsts, seconds, strict=True):
             pair = example.second is not None
             size = len(first.tokens) + (len(second.tokens) if pair else 0)
-            row = frame.two(first, second) if pair else frame.one(first)
-            cut = max(0, size - frame.room(pair=pair))
-            items.append(Item((row,), _target(example.label, index, facts.labelling), cut))
+            row = template.two(first, second) if pair else template.one(first)
+            cut = max(0, size - template.room(pair=pair))
+            items.append(
+                EncodedExample((row,), _target(example.label, index, metadata.label_type), cut)
+            )
         return items
 
-    def batch(self, items: Sequence[Item], facts: Facts, config: ModelConfig) -> Batch:
-        batch = reading([item.rows[0] for item in items], config)
+    def batch(
+        self, items: Sequence[EncodedExample], metadata: TaskMetadata, config: ModelConfig
+    ) -> Batch:
+        batch = input_batch([item.rows[0] for item in items], config)
         if any(item.target is None for item in items):
             return batch
         targets = np.array([item.target for item in items])
-        wanted = asked(PREDICTS[facts.labelling], batch.inputs.starts[:-1], targets)
+        wanted = prediction_targets(
+            PREDICTS[metadata.label_type], batch.inputs.starts[:-1], targets
+        )
         return replace(batch, predictions=wanted)
 
-    def outputs(self, network: Transformer, items: Sequence[Item], facts: Facts) -> list[Floats]:
-        """The probability of each label; or the number."""
-        scores = label_scores(network, self.batch(items, facts, network.config))
-        if facts.labelling == "one":
+    def outputs(
+        self, network: Transformer, items: Sequence[EncodedExample], metadata: TaskMetadata
+    ) -> list[Floats]:
+        """Compute the probability of each label, or the predicted number."""
+        scores = label_logits(network, self.batch(items, metadata, network.config))
+        if metadata.label_type == "one":
             scores = scores.softmax(-1)
-        elif facts.labelling == "many":
+        elif metadata.label_type == "many":
             scores = scores.sigmoid()
         return list(scores.double().cpu().numpy())
 
     def answers(
         self,
-        examples: Sequence[Labelled],
-        items: Sequence[Item],
+        examples: Sequence[LabelledExample],
+        items: Sequence[EncodedExample],
         outputs: Sequence[Floats],
-        facts: Facts,
-        frame: Frame,
+        metadata: TaskMetadata,
+        template: InputTemplate,
     ) -> list[Answer]:
-        say = {"one": _one, "many": _many, "number": _number}[facts.labelling]
-        return [say(output, facts.labels) for output in outputs]
+        convert = {"one": _one, "many": _many, "number": _number}[metadata.label_type]
+        return [convert(output, metadata.labels) for output in outputs]
 
-    def figures(
-        self, examples: Sequence[Labelled], answers: Sequence[Answer], facts: Facts
-    ) -> dict[str, Figure]:
+    def metrics(
+        self, examples: Sequence[LabelledExample], answers: Sequence[Answer], metadata: TaskMetadata
+    ) -> dict[str, Metric]:
         gold: list[Any] = [example.label for example in examples]
-        if facts.labelling == "number":
-            return regression(gold, [answer["number"] for answer in answers])
-        if facts.labelling == "many":
-            return multilabel(
-                [_set(label) for label in gold], [a["labels"] for a in answers], facts.labels
+        if metadata.label_type == "number":
+            return regression_metrics(gold, [answer["number"] for answer in answers])
+        if metadata.label_type == "many":
+            return multilabel_metrics(
+                [_set(label) for label in gold], [a["labels"] for a in answers], metadata.labels
             )
-        return classification(gold, [answer["label"] for answer in answers], facts.labels)
+        return classification_metrics(
+            gold, [answer["label"] for answer in answers], metadata.labels
+        )
 
-    def loss(self, items: Sequence[Item], outputs: Sequence[Floats], facts: Facts) -> float:
-        said, right = np.stack(outputs), np.array([item.target for item in items])
-        if facts.labelling == "number":
-            return float(np.mean((said[:, 0] - right) ** 2))
-        if facts.labelling == "many":
-            return float(-np.log(np.maximum(np.where(right > 0, said, 1 - said), TINY)).mean())
-        return float(-np.log(np.maximum(said[np.arange(len(right)), right], TINY)).mean())
+    def loss(
+        self, items: Sequence[EncodedExample], outputs: Sequence[Floats], metadata: TaskMetadata
+    ) -> float:
+        predicted, gold = np.stack(outputs), np.array([item.target for item in items])
+        if metadata.label_type == "number":
+            return float(np.mean((predicted[:, 0] - gold) ** 2))
+        if metadata.label_type == "many":
+            return float(
+                -np.log(np.maximum(np.where(gold > 0, predicted, 1 - predicted), MIN_PROB)).mean()
+            )
+        return float(-np.log(np.maximum(predicted[np.arange(len(gold)), gold], MIN_PROB)).mean())
 
-    def best(self, facts: Facts) -> str:
-        return "micro_f1" if facts.labelling == "many" else self.metric
+    def best(self, metadata: TaskMetadata) -> str:
+        return "micro_f1" if metadata.label_type == "many" else self.metric
 
-    def strata(self, examples: Sequence[Labelled]) -> list[Any]:
+    def strata(self, examples: Sequence[LabelledExample]) -> list[Any]:
         return [example.label for example in examples]
 
-    def labels(self, example: Labelled) -> tuple[Any, ...]:
+    def labels(self, example: LabelledExample) -> tuple[Any, ...]:
         return _set(example.label)
 
-    def constant_loss(self, examples: Sequence[Labelled], facts: Facts) -> float | None:
+    def constant_loss(
+        self, examples: Sequence[LabelledExample], metadata: TaskMetadata
+    ) -> float | None:
         """
-        >>> rows = [Labelled(text="a", label="x"), Labelled(text="b", label="y")]
-        >>> Classify().constant_loss(rows, Facts(task="classify", labels=("x", "y")))
+        >>> rows = [LabelledExample(text="a", label="x"), LabelledExample(text="b", label="y")]
+        >>> ClassifyTask().constant_loss(rows, TaskMetadata(task="classify", labels=("x", "y")))
         0.6931471805599453
         """
-        if facts.labelling == "number":
+        if metadata.label_type == "number":
             gold: list[Any] = [example.label for example in examples]
             return float(np.var(gold)) or None
-        return super().constant_loss(examples, facts)
+        return super().constant_loss(examples, metadata)
 
 
-class Pair(Classify):
-    """Two texts with one of several labels."""
+class PairTask(ClassifyTask):
+    """Classification of pairs of texts."""
 
     name = "pair"
-    about = "a label for two texts: paraphrase, entailment"
+    about = "classification of two texts: paraphrase, entailment"
     columns = "text_a, text_b, label"
     pair = True
 
 
-class Regress(Classify):
-    """A text, or two, with a number."""
+class RegressTask(ClassifyTask):
+    """Regression on a text or a pair of texts."""
 
     name = "regress"
-    about = "a number for a text or for two: similarity"
+    about = "a number for one or two texts: similarity"
     metric = "pearson"
     columns = "text, label · text_a, text_b, label"
     numbers = True
@@ -199,22 +235,22 @@ class Regress(Classify):
 
 
 def _named(columns: Columns) -> Any:
-    """The column of texts, or the two, that a person has named."""
+    """The column or the two columns of texts that the user named."""
     texts = tuple(columns[name] for name in ("text", "text_a", "text_b") if name in columns)
     return texts[0] if len(texts) == 1 else texts or None
 
 
-def labelling_of(examples: Sequence[Labelled], numbers: bool) -> str:
-    """What the labels of a file are: one, many, or a number for each text."""
+def label_type_of(examples: Sequence[LabelledExample], numbers: bool) -> str:
+    """The type of labels: "one", "many" or "number"."""
     if numbers:
         return "number"
     return "many" if any(isinstance(example.label, tuple) for example in examples) else "one"
 
 
-def labels_of(examples: Sequence[Labelled]) -> tuple[str, ...]:
-    """The labels that stand in a file, in order: numbers by size, all else by the alphabet.
+def labels_of(examples: Sequence[LabelledExample]) -> tuple[str, ...]:
+    """Collect the labels, sorted numerically if all are integers, else alphabetically.
 
-    >>> labels_of([Labelled(text="a", label="10"), Labelled(text="b", label="9")])
+    >>> labels_of([LabelledExample(text="a", label="10"), LabelledExample(text="b", label="9")])
     ('9', '10')
     """
     found = {label for example in examples for label in _set(example.label)}
@@ -236,15 +272,15 @@ def _target(label: Any, index: Mapping[str, int], labelling: str) -> Any:
     return np.array([name in label for name in index], dtype=np.float64)
 
 
-def _one(shares: Floats, labels: Sequence[str]) -> Answer:
-    best = int(shares.argmax())
-    scores = dict(zip(labels, shares.tolist(), strict=True))
-    return {"label": labels[best], "score": float(shares[best]), "scores": scores}
+def _one(probs: Floats, labels: Sequence[str]) -> Answer:
+    best = int(probs.argmax())
+    scores = dict(zip(labels, probs.tolist(), strict=True))
+    return {"label": labels[best], "score": float(probs[best]), "scores": scores}
 
 
-def _many(shares: Floats, labels: Sequence[str]) -> Answer:
-    scores = dict(zip(labels, shares.tolist(), strict=True))
-    return {"labels": [label for label, share in scores.items() if share > 0.5], "scores": scores}
+def _many(probs: Floats, labels: Sequence[str]) -> Answer:
+    scores = dict(zip(labels, probs.tolist(), strict=True))
+    return {"labels": [label for label, prob in scores.items() if prob > 0.5], "scores": scores}
 
 
 def _number(number: Floats, labels: Sequence[str]) -> Answer:

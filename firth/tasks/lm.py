@@ -1,4 +1,4 @@
-"""Going on with a text: completion and dialogue."""
+"""Fine-tuning on running text and dialogues with causal language modelling."""
 
 from __future__ import annotations
 
@@ -8,38 +8,48 @@ from pathlib import Path
 
 import numpy as np
 
-from firth.draws import Bools, Floats
-from firth.errors import InputError
-from firth.metrics.bootstrap import Figure
-from firth.metrics.labels import perplexity
+from firth.data.readers import Bad
+from firth.metrics.bootstrap import Metric
+from firth.metrics.classification import perplexity
 from firth.models.config import ModelConfig
 from firth.models.transformer import Transformer
 from firth.objectives.batch import Batch
-from firth.tasks.frame import Frame, Framed, Text
-from firth.tasks.reading.columns import place
-from firth.tasks.reading.examples import Passage
-from firth.tasks.reading.passages import read_passages
-from firth.tasks.task import NONE, Answer, Columns, Facts, Item, Task, asked, on_empty, reading
-from firth.text.readers import Bad
-from firth.training.losses import AT_ONCE, token_losses
+from firth.tasks.inputs import FramedSequence, InputTemplate, TokenizedText
+from firth.tasks.readers.columns import place
+from firth.tasks.readers.examples import PassageExample
+from firth.tasks.readers.running_text import read_passages
+from firth.tasks.task import (
+    NO_COLUMNS,
+    Answer,
+    Columns,
+    EncodedExample,
+    Task,
+    TaskMetadata,
+    input_batch,
+    on_empty,
+    prediction_targets,
+)
+from firth.training.losses import INFERENCE_BATCH_TOKENS, token_losses
+from firth.utils.errors import InputError
+from firth.utils.rng import Bools, Floats
 
-ASSISTANT = ("assistant", "bot", "gpt", "model", "system reply")  # whose turns are learned
+ASSISTANT = ("assistant", "bot", "gpt", "model", "system reply")  # roles whose turns are trained on
 
 
-class Continue(Task):
-    """Every token from those before it; in a dialogue, only what the assistant says is learned."""
+class LanguageModelTask(Task):
+    """Next-token prediction; in a dialogue, only on the assistant's turns."""
 
     name = "lm"
-    about = "going on with a text: completion; answering in a dialogue"
+    about = "language modelling: text completion, dialogue"
     head = "language"
     metric = "loss"
     architectures = ("decoder",)
     columns = "plain text · text · messages"
     roles = ("text",)
-    tokenwise = True
-    why = (
-        "An {architecture} cannot go on with a text one token at a time; that takes a decoder. To "
-        "learn more text, use `firth pretrain --from`."
+    token_level = True
+    unsupported_reason = (
+        "An {architecture} is no causal language model: use a decoder, or continue pre-training "
+        "with `firth pretrain --from`."
     )
 
     def read(
@@ -48,80 +58,88 @@ class Continue(Task):
         *,
         labelled: bool = True,
         format: str | None = None,
-        columns: Columns = NONE,
-    ) -> list[Passage]:
+        columns: Columns = NO_COLUMNS,
+    ) -> list[PassageExample]:
         return list(read_passages(path, format=format, on_empty=on_empty(labelled), **columns))
 
-    def each(
+    def iter_examples(
         self,
         path: str | Path,
         *,
         format: str | None = None,
-        columns: Columns = NONE,
+        columns: Columns = NO_COLUMNS,
         bad: Bad | None = None,
-    ) -> Iterator[Passage]:
+    ) -> Iterator[PassageExample]:
         return read_passages(path, format=format, on_empty="keep", bad=bad, **columns)
 
-    def example(self, text: str) -> Passage:
-        return Passage(text=text)
+    def example(self, text: str) -> PassageExample:
+        return PassageExample(text=text)
 
-    def check(self, facts: Facts, examples: Sequence[Passage], path: Path) -> None:
+    def check(self, metadata: TaskMetadata, examples: Sequence[PassageExample], path: Path) -> None:
         for example in examples:
             if example.turns and not any(turn.role in ASSISTANT for turn in example.turns):
                 roles = ", ".join(dict.fromkeys(turn.role for turn in example.turns))
                 raise InputError(
-                    f"{place(path, example.line)}: only what an assistant says is learned, and in "
-                    f"this dialogue there is none ({roles:.60})."
+                    f"{place(path, example.line)}: training uses the assistant's turns, and this "
+                    f"dialogue has none ({roles:.60})."
                 )
 
-    def encode(self, examples: Sequence[Passage], frame: Frame, facts: Facts) -> list[Item]:
-        places = any(example.turns for example in examples)
-        texts = frame.texts([example.text for example in examples], places=places)
+    def encode(
+        self, examples: Sequence[PassageExample], template: InputTemplate, metadata: TaskMetadata
+    ) -> list[EncodedExample]:
+        offsets = any(example.turns for example in examples)
+        texts = template.tokenize([example.text for example in examples], offsets=offsets)
         return [
-            Item(*_rows(text, learned_tokens(example, text), frame))
+            EncodedExample(*_rows(text, trainable_tokens(example, text), template))
             for example, text in zip(examples, texts, strict=True)
         ]
 
-    def batch(self, items: Sequence[Item], facts: Facts, config: ModelConfig) -> Batch:
-        batch = reading([row for item in items for row in item.rows], config)
+    def batch(
+        self, items: Sequence[EncodedExample], metadata: TaskMetadata, config: ModelConfig
+    ) -> Batch:
+        batch = input_batch([row for item in items for row in item.rows], config)
         learned = np.concatenate([own for item in items for own in item.target])
         last = np.zeros(len(learned), dtype=np.bool_)
-        last[batch.inputs.starts[1:] - 1] = True  # nothing comes behind it
+        last[batch.inputs.starts[1:] - 1] = True  # has no next token
         positions = np.flatnonzero(np.roll(learned, -1) & ~last)
-        wanted = asked("causal", positions, batch.inputs.tokens[positions + 1])
+        wanted = prediction_targets("causal", positions, batch.inputs.tokens[positions + 1])
         return replace(batch, predictions=wanted)
 
-    def outputs(self, network: Transformer, items: Sequence[Item], facts: Facts) -> list[Floats]:
-        """The loss of each item, in nats, and how many tokens it is of."""
-        batch = self.batch(items, facts, network.config)
+    def outputs(
+        self, network: Transformer, items: Sequence[EncodedExample], metadata: TaskMetadata
+    ) -> list[Floats]:
+        """Compute the summed loss of each item, in nats, and its number of tokens."""
+        batch = self.batch(items, metadata, network.config)
         wanted = batch.predictions["causal"]
-        parts = batch.split(AT_ONCE)
+        parts = batch.split(INFERENCE_BATCH_TOKENS)
         losses = np.concatenate([token_losses(network, p, p.predictions["causal"]) for p in parts])
         owners = np.repeat(np.arange(len(items)), [item.size for item in items])[wanted.positions]
         sums = np.bincount(owners, losses, minlength=len(items))
         counts = np.bincount(owners, minlength=len(items))
         return list(np.stack([sums, counts], axis=1))
 
-    def loss(self, items: Sequence[Item], outputs: Sequence[Floats], facts: Facts) -> float:
+    def loss(
+        self, items: Sequence[EncodedExample], outputs: Sequence[Floats], metadata: TaskMetadata
+    ) -> float:
         losses, counts = np.stack(outputs).sum(0)
         return float(losses / max(1.0, counts))
 
     def answers(
         self,
-        examples: Sequence[Passage],
-        items: Sequence[Item],
+        examples: Sequence[PassageExample],
+        items: Sequence[EncodedExample],
         outputs: Sequence[Floats],
-        facts: Facts,
-        frame: Frame,
+        metadata: TaskMetadata,
+        template: InputTemplate,
     ) -> list[Answer]:
         return [
             {"loss": float(loss), "tokens": int(count), "perplexity": _exp(loss, count)}
             for loss, count in outputs
         ]
 
-    def figures(
-        self, examples: Sequence[Passage], answers: Sequence[Answer], facts: Facts
-    ) -> dict[str, Figure]:
+    def metrics(
+        self, examples: Sequence[PassageExample], answers: Sequence[Answer], metadata: TaskMetadata
+    ) -> dict[str, Metric]:
         losses = [answer["loss"] for answer in answers]
         return perplexity(losses, [answer["tokens"] for answer in answers])
 
@@ -130,29 +148,31 @@ def _exp(loss: float, count: float) -> float:
     return float(np.exp(min(loss / max(count, 1.0), 700.0)))
 
 
-def learned_tokens(example: Passage, text: Text) -> Bools:
-    """Which tokens of a passage are learned."""
+def trainable_tokens(example: PassageExample, text: TokenizedText) -> Bools:
+    """Which tokens of a passage are trained on: all, or the assistant's turns."""
     if not example.turns:
         return np.ones(len(text.tokens), dtype=np.bool_)
     learned, begin = np.zeros(len(text.tokens), dtype=np.bool_), 0
     ends = np.array([end for _, end in text.spans], dtype=np.int64)
     for turn in example.turns:  # one line each, as in `user: Hello.`
         begin += len(f"{turn.role}: ")
-        end = begin + len(turn.content) + 1  # and the line's end behind it
+        end = begin + len(turn.content) + 1  # with the newline after it
         if turn.role in ASSISTANT:
             learned |= (ends > begin) & (ends <= end)
         begin = end
     return learned
 
 
-def _rows(text: Text, learned: Bools, frame: Frame) -> tuple[tuple[Framed, ...], tuple[Bools, ...]]:
-    """A passage in sequences that fit, and which of their tokens are learned."""
-    rows, flags, room = [], [], frame.room()
+def _rows(
+    text: TokenizedText, learned: Bools, template: InputTemplate
+) -> tuple[tuple[FramedSequence, ...], tuple[Bools, ...]]:
+    """Split a passage into sequences, with flags of the tokens that are trained on."""
+    rows, flags, room = [], [], template.room()
     for begin in range(0, max(1, len(text.tokens)), room):
         part = text.part(begin, begin + room)
-        row = frame.one(part)
+        row = template.one(part)
         ends = begin + room >= len(text.tokens) and (not len(learned) or bool(learned[-1]))
-        own = np.full(len(row.tokens), ends)  # the end token, too, where the passage really ends
+        own = np.full(len(row.tokens), ends)  # EOS too, at the end of the passage
         own[row.first : row.first + len(part.tokens)] = learned[begin : begin + room]
         rows.append(row)
         flags.append(own)

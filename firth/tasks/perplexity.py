@@ -1,8 +1,8 @@
-"""How well a model predicts running text: perplexity, and bits for each character and byte.
+"""Perplexity of running text, and bits per character and byte.
 
-A decoder reads every text through a window that slides over it, and is asked for each token once.
-A masked model is asked for each token hidden in turn: its pseudo-perplexity (Salazar et al. 2020).
-What is counted, and what is one text, is a convention; the field has several, and they have names.
+A decoder scores each token once, in a sliding window. A masked model scores each token with that
+token masked: pseudo-perplexity (Salazar et al. 2020). Benchmarks differ in what they count as one
+text and as a word; CONVENTIONS names these differences.
 """
 
 from __future__ import annotations
@@ -17,159 +17,166 @@ from typing import Any
 import numpy as np
 import tokenizers
 
-from firth.adapt.prompts import room
-from firth.draws import Floats, Longs
-from firth.errors import InputError, MismatchError, Misuse
-from firth.inference.rows import Asked, check_head, scores
-from firth.inference.score import cannot_read_whole
-from firth.inference.windows import windows
-from firth.metrics.bootstrap import Figure
-from firth.metrics.language import COLUMNS, language
-from firth.streams import in_windows
-from firth.tasks.frame import Frame, Text, make_frame
-from firth.tasks.lm import ASSISTANT, Continue, learned_tokens
-from firth.tasks.reading.examples import Passage
-from firth.tasks.reading.passages import read_lines, read_passages
-from firth.tasks.scoring import Asking, Measure, Measured, Scorer
-from firth.tasks.task import Facts
-from firth.text.counting import PIECE
-from firth.text.encoding import TOGETHER, Lookup, encode_parts
-
-UNIT = 1024  # characters of a part that is resampled; a shorter text is one part
-LONGEST = 1 << 16  # characters of a part in which nothing says where to cut
-MOST = 1 << 16  # parts that are told apart; of a longer text, neighbours are counted together
-CONTEXT = {True: 1024, False: 256}  # tokens of a window for a decoder; for a masked model
-MASKED = (
-    "A masked model sees both sides of a token: its pseudo-perplexity is not comparable with a "
-    "decoder's perplexity."
+from firth.adapt.prompt_tuning import max_text_length
+from firth.inference.scoring.log_likelihood import no_likelihood_message
+from firth.inference.scoring.sliding_window import sliding_windows
+from firth.inference.scoring.token_scoring import (
+    ScoringRequest,
+    check_language_head,
+    score_requests,
 )
-SHORT = "The text is a single part, too short to resample: the intervals say nothing."
+from firth.metrics.bootstrap import Metric
+from firth.metrics.language_model import COLUMNS, language_model_metrics
+from firth.tasks.inputs import InputTemplate, TokenizedText, make_input_template
+from firth.tasks.lm import ASSISTANT, LanguageModelTask, trainable_tokens
+from firth.tasks.readers.examples import PassageExample
+from firth.tasks.readers.running_text import read_lines, read_passages
+from firth.tasks.scoring_task import Scorer, ScoringOptions, ScoringResult, ScoringTask
+from firth.tasks.task import TaskMetadata
+from firth.tokenizers.counting import PIECE
+from firth.tokenizers.encoding import BATCH_CHARACTERS, CachedEncoder, encode_parts
+from firth.utils.errors import InputError, MismatchError, UsageError
+from firth.utils.rng import Floats, Longs
+from firth.utils.streams import group_by_size
+
+PART_CHARACTERS = 1024  # of a part, the unit of the bootstrap; a shorter text is one part
+MAX_PART = 1 << 16  # characters of a part without white space
+MAX_PARTS = 1 << 16  # of longer texts, neighbouring parts are merged
+DEFAULT_CONTEXT = {True: 1024, False: 256}  # tokens of a window: decoder, masked model
+MASKED = (
+    "Pseudo-perplexity of a masked model, which sees both sides of a token, is not comparable with "
+    "a decoder's perplexity."
+)
+SHORT = "The text is too short for the bootstrap: the intervals are not meaningful."
 
 
 @dataclass(frozen=True, kw_only=True)
-class Convention:
-    """What is one text, and what is counted in it."""
+class PerplexityConvention:
+    """What counts as one text and as a word in a benchmark."""
 
     about: str
-    headline: str  # the figure that papers print
-    stream: bool = True  # a file is one text, line by line; else every document is one
+    headline: str  # the metric that papers report
+    stream: bool = True  # a file is one text; else every document is one
     line_ends: bool = False  # the end of a line counts as a word, <eos>
 
 
 CONVENTIONS = {
-    "plain": Convention(
-        about="every document by itself; words are what stands between white space",
+    "plain": PerplexityConvention(
+        about="every document is one text; words are separated by white space",
         headline="token_perplexity",
         stream=False,
     ),
-    "wikitext": Convention(  # Merity et al. 2017: 245,569 words in WikiText-103's test file
-        about="the whole file as one text; words, and an <eos> for every line, also an empty one",
+    # Merity et al. 2017: 245,569 words in WikiText-103's test file
+    "wikitext": PerplexityConvention(
+        about="the file is one text; words, and an <eos> for every line, also for empty ones",
         headline="word_perplexity",
         line_ends=True,
     ),
-    "ptb": Convention(  # Mikolov et al. 2010: 82,430 words in the test file
-        about="the whole file as one text; words, and an <eos> for every line",
+    "ptb": PerplexityConvention(  # Mikolov et al. 2010: 82,430 words in the test file
+        about="the file is one text; words, and an <eos> for every line",
         headline="word_perplexity",
         line_ends=True,
     ),
-    "enwik8": Convention(  # Hutter 2006; called bits per character, counted in bytes
-        about="the whole file as one text; bits for each of its bytes",
+    "enwik8": PerplexityConvention(  # Hutter 2006; called bits per character, counted in bytes
+        about="the file is one text; bits per byte",
         headline="bits_per_byte",
     ),
 }
 
 
-class Ledger:
-    """What is counted in each part of a text, in memory that does not grow with the text."""
+class LossAccumulator:
+    """Counts and losses of each part of a text, in bounded memory."""
 
     def __init__(self) -> None:
-        self.rows: Floats = np.zeros((MOST, len(COLUMNS)))
-        self.fold = 0  # how often neighbours were put together
+        self.rows: Floats = np.zeros((MAX_PARTS, len(COLUMNS)))
+        self.fold = 0  # how often neighbouring parts were merged
         self.count = 0
 
     def open(self, text: str, line_ends: bool) -> int:
-        """Begin a part: the number by which its tokens are counted."""
+        """Start a part and return its number."""
         number, self.count = self.count, self.count + 1
-        while number >> self.fold >= MOST:
-            self.rows[: MOST // 2] = self.rows[::2] + self.rows[1::2]
-            self.rows[MOST // 2 :] = 0.0
+        while number >> self.fold >= MAX_PARTS:
+            self.rows[: MAX_PARTS // 2] = self.rows[::2] + self.rows[1::2]
+            self.rows[MAX_PARTS // 2 :] = 0.0
             self.fold += 1
         words = len(text.split()) + (text.count("\n") if line_ends else 0)
         self.rows[number >> self.fold, 2:] += words, len(text), len(text.encode())
         return number
 
     def add(self, numbers: Longs, logs: Floats) -> None:
-        """Count tokens, each in the part it belongs to."""
+        """Add the log-probabilities of tokens to their parts."""
         rows = numbers >> self.fold
         np.add.at(self.rows[:, 0], rows, -logs)
         np.add.at(self.rows[:, 1], rows, 1.0)
 
     @property
     def totals(self) -> dict[str, float]:
-        """Of everything."""
+        """Counts of the whole text."""
         return dict(zip(COLUMNS, self.rows.sum(0).tolist(), strict=True))
 
 
 @dataclass(frozen=True)
-class Reader:
-    """Texts in tokens, each with the number of the part it belongs to; -1: it is not asked for."""
+class DocumentEncoder:
+    """Tokenizes texts; each token has the number of its part, or -1 if it is not scored."""
 
-    lookup: Lookup
-    ledger: Ledger
-    convention: Convention
+    lookup: CachedEncoder
+    ledger: LossAccumulator
+    convention: PerplexityConvention
 
     def pieces(self, parts: Iterable[str]) -> Iterator[Longs]:
-        """A text that comes in parts, in pieces (2, L): tokens and their numbers."""
-        for together in in_windows(parts, len, TOGETHER):
+        """Tokenize the parts of a text; yield arrays (2, L) of tokens and part numbers."""
+        for together in group_by_size(parts, len, BATCH_CHARACTERS):
             ends = self.convention.line_ends
             numbers = [self.ledger.open(part, ends) for part in together]
             tokens, lengths = encode_parts(self.lookup, [together])
             yield np.stack([tokens, np.repeat(np.array(numbers, np.int64), lengths)])
 
-    def dialogue(self, passage: Passage, path: str) -> Iterator[Longs]:
-        """A dialogue, of which only what the assistant says is asked for."""
-        Continue().check(Facts(task="lm"), [passage], Path(path))
+    def dialogue(self, passage: PassageExample, path: str) -> Iterator[Longs]:
+        """Tokenize a dialogue, in which only the assistant's turns are scored."""
+        LanguageModelTask().check(TaskMetadata(task="lm"), [passage], Path(path))
         made = self.lookup.backend.encode(passage.text, add_special_tokens=False)
-        said = [turn.content for turn in passage.turns if turn.role in ASSISTANT]
-        number = self.ledger.open("\n".join(said), self.convention.line_ends)
+        replies = [turn.content for turn in passage.turns if turn.role in ASSISTANT]
+        number = self.ledger.open("\n".join(replies), self.convention.line_ends)
         tokens = np.array(made.ids, dtype=np.int64)
-        flags = learned_tokens(passage, Text(tokens, tuple(made.offsets)))
+        flags = trainable_tokens(passage, TokenizedText(tokens, tuple(made.offsets)))
         yield np.stack([tokens, np.where(flags, number, -1)])
 
 
-def measure(scorer: Scorer, asking: Asking) -> Measured:
-    """The perplexity of a file, and its bits for each character and byte."""
+def measure(scorer: Scorer, options: ScoringOptions) -> ScoringResult:
+    """Compute perplexity and bits per character and byte of a file."""
     config = scorer.config
     if config.architecture == "encoder-decoder":
-        raise MismatchError(cannot_read_whole(config.architecture))
-    check_head(scorer.network, scorer.name)
-    name = asking.convention or "plain"
+        raise MismatchError(no_likelihood_message(config.architecture))
+    check_language_head(scorer.network, scorer.name)
+    name = options.convention or "plain"
     convention = convention_named(name)
-    asking = _sized(scorer, asking)
+    options = _sized(scorer, options)
     backend = tokenizers.Tokenizer.from_str(scorer.tokenizer.to_json())
-    backend.encode_special_tokens = True  # a `<unk>` in raw text is only letters
-    ledger, awaited = Ledger(), deque[Longs]()
-    count, texts = _texts(Reader(Lookup(backend), ledger, convention), asking)
-    ask = _continued if config.has_decoder else _hidden
-    both_ways = not config.has_decoder
-    asked = ask(scorer, texts, asking, awaited)
+    backend.encode_special_tokens = True  # `<unk>` in raw text is no special token
+    ledger, pending = LossAccumulator(), deque[Longs]()
+    count, texts = _texts(DocumentEncoder(CachedEncoder(backend), ledger, convention), options)
+    make_requests = _causal_requests if config.has_decoder else _masked_requests
+    bidirectional = not config.has_decoder
+    requests = make_requests(scorer, texts, options, pending)
     done = 0
-    for i, score in enumerate(scores(scorer.network, asked, both_ways=both_ways)):
-        ledger.add(awaited.popleft(), score.logs)
+    for i, score in enumerate(
+        score_requests(scorer.network, requests, bidirectional=bidirectional)
+    ):
+        ledger.add(pending.popleft(), score.log_probs)
         done += score.tokens
         if i % 64 == 63:
             scorer.progress("tokens scored", done, 0)
     if not done:
-        raise InputError(f"{asking.data} holds no text that could be asked for.")
+        raise InputError(f"{options.data} has no text to score.")
     alone = int((ledger.rows[:, 1] > 0).sum()) == 1
-    return Measured(
+    return ScoringResult(
         n=count(),
-        figures=_named(language(ledger.rows), convention, masked=both_ways),
+        metrics=_named(language_model_metrics(ledger.rows), convention, masked=bidirectional),
         details={
             "convention": name,
             "units": "lines" if convention.stream else "documents",
-            "context": asking.context,
-            "stride": asking.stride,
+            "context": options.context,
+            "stride": options.stride,
             "counts": {key: int(x) for key, x in ledger.totals.items() if key != "nats"},
             "nats": ledger.totals["nats"],
         },
@@ -177,33 +184,35 @@ def measure(scorer: Scorer, asking: Asking) -> Measured:
     )
 
 
-def convention_named(name: str) -> Convention:
-    """A convention by its name."""
+def convention_named(name: str) -> PerplexityConvention:
+    """Look up a convention by its name."""
     if name not in CONVENTIONS:
-        raise Misuse(f"There is no convention {name!r}; there are {', '.join(CONVENTIONS)}.")
+        raise UsageError(f"There is no convention {name!r}; there are {', '.join(CONVENTIONS)}.")
     return CONVENTIONS[name]
 
 
-def _sized(scorer: Scorer, asking: Asking) -> Asking:
-    """How much is read at once, and how far the window slides."""
-    most, decoder = room(scorer.network), scorer.config.has_decoder
-    context = asking.context or min(CONTEXT[decoder], most)
+def _sized(scorer: Scorer, options: ScoringOptions) -> ScoringOptions:
+    """Fill in the defaults of context and stride, and check both."""
+    most, decoder = max_text_length(scorer.network), scorer.config.has_decoder
+    context = options.context or min(DEFAULT_CONTEXT[decoder], most)
     if not 2 <= context <= most:
-        raise Misuse(f"--context is 2 to {most:,} tokens for this model, not {context:,}.")
+        raise UsageError(f"--context is 2 to {most:,} tokens for this model, not {context:,}.")
     if not decoder:
-        if asking.stride:
-            raise Misuse("--stride is for decoders; a masked model reads pieces side by side.")
-        return replace(asking, context=context, stride=context)
-    stride = asking.stride or max(1, context // 2)
+        if options.stride:
+            raise UsageError("--stride is for decoders; windows of a masked model do not overlap.")
+        return replace(options, context=context, stride=context)
+    stride = options.stride or max(1, context // 2)
     if not 1 <= stride < context:
-        raise Misuse(f"--stride is 1 to {context - 1:,} tokens in a window of {context:,}.")
-    return replace(asking, context=context, stride=stride)
+        raise UsageError(f"--stride is 1 to {context - 1:,} tokens in a window of {context:,}.")
+    return replace(options, context=context, stride=stride)
 
 
-def _texts(reader: Reader, asking: Asking) -> tuple[Callable[[], int], Iterator[Iterator[Longs]]]:
-    """How many documents or lines there were, once they are read; and each text in pieces."""
-    limit, seen = asking.limit or None, [0]
-    options: dict[str, Any] = {"format": asking.format, **asking.columns}
+def _texts(
+    reader: DocumentEncoder, options: ScoringOptions
+) -> tuple[Callable[[], int], Iterator[Iterator[Longs]]]:
+    """Return a function that counts documents or lines, and the tokenized texts."""
+    limit, seen = options.limit or None, [0]
+    read_options: dict[str, Any] = {"format": options.format, **options.columns}
 
     def counted(items: Iterator[Any]) -> Iterator[Any]:
         for item in islice(items, limit):
@@ -212,11 +221,11 @@ def _texts(reader: Reader, asking: Asking) -> tuple[Callable[[], int], Iterator[
 
     if reader.convention.stream:
         complete = reader.convention.line_ends
-        lines = counted(read_lines(asking.data, complete=complete, **options))
+        lines = counted(read_lines(options.data, complete=complete, **read_options))
         return lambda: seen[0], iter([reader.pieces(_parts(lines))])
-    passages = counted(read_passages(asking.data, **options))
+    passages = counted(read_passages(options.data, **read_options))
     texts = (
-        reader.dialogue(passage, str(asking.data))
+        reader.dialogue(passage, str(options.data))
         if passage.turns
         else reader.pieces(_parts([passage.text]))
         for passage in passages
@@ -225,78 +234,82 @@ def _texts(reader: Reader, asking: Asking) -> tuple[Callable[[], int], Iterator[
 
 
 def _parts(chunks: Iterable[str]) -> Iterator[str]:
-    """A text that comes in chunks, in parts of some UNIT characters that begin with white space.
+    """Split a text into parts of about PART_CHARACTERS that begin with white space.
 
-    Cut there, the parts have the tokens of the whole. Where there is none for very long, they are
-    cut anywhere.
+    Splitting there does not change the tokens. A very long part without white space is split
+    anywhere.
     """
-    held, at = "", 0
+    dev_items, at = "", 0
     for chunk in chunks:
-        held, at = held[at:] + chunk, 0
-        while len(held) - at > 2 * UNIT:
-            found = PIECE.match(held, at + UNIT)
-            end = found.end() if found else len(held)
-            if end == len(held):  # what follows may belong to it
-                if end - at <= LONGEST:
+        dev_items, at = dev_items[at:] + chunk, 0
+        while len(dev_items) - at > 2 * PART_CHARACTERS:
+            found = PIECE.match(dev_items, at + PART_CHARACTERS)
+            end = found.end() if found else len(dev_items)
+            if end == len(dev_items):  # the next chunk may continue it
+                if end - at <= MAX_PART:
                     break
-                end = at + LONGEST
-            yield held[at:end]
+                end = at + MAX_PART
+            yield dev_items[at:end]
             at = end
-    if held[at:]:
-        yield held[at:]
+    if dev_items[at:]:
+        yield dev_items[at:]
 
 
-def _continued(
-    scorer: Scorer, texts: Iterable[Iterator[Longs]], asking: Asking, awaited: deque[Longs]
-) -> Iterator[Asked]:
-    """What a decoder is asked: every token behind those of its window that stand before it."""
-    begin = scorer.config.begin_id
+def _causal_requests(
+    scorer: Scorer, texts: Iterable[Iterator[Longs]], options: ScoringOptions, pending: deque[Longs]
+) -> Iterator[ScoringRequest]:
+    """Yield requests of a decoder: every token given the preceding tokens of its window."""
+    begin = scorer.config.bos_token_id
     first = [] if begin is None else [np.array([[begin], [-1]])]
     for pieces in texts:
-        for (tokens, numbers), known in windows(
-            chain(first, pieces), asking.context, asking.stride
+        for (tokens, numbers), known in sliding_windows(
+            chain(first, pieces), options.context, options.stride
         ):
             places = known + np.flatnonzero(numbers[known:] >= 0)
             if len(places):
-                awaited.append(numbers[places])
-                yield Asked(
+                pending.append(numbers[places])
+                yield ScoringRequest(
                     tuple(tokens[:-1].tolist()), (places - 1).tolist(), tokens[places].tolist()
                 )
 
 
-def _hidden(
-    scorer: Scorer, texts: Iterable[Iterator[Longs]], asking: Asking, awaited: deque[Longs]
-) -> Iterator[Asked]:
-    """What a masked model is asked: every token of a piece, hidden in turn."""
+def _masked_requests(
+    scorer: Scorer, texts: Iterable[Iterator[Longs]], options: ScoringOptions, pending: deque[Longs]
+) -> Iterator[ScoringRequest]:
+    """Yield requests of a masked model: every token of a window, masked in turn."""
     mask = scorer.tokenizer.special_ids.get("mask")
     if mask is None:
-        raise MismatchError("This model's tokenizer has no mask token, so no token can be hidden.")
-    frame: Frame = make_frame(scorer.config, scorer.tokenizer, asking.context)
-    size = frame.room()
+        raise MismatchError(
+            "This model's tokenizer has no mask token, which pseudo-perplexity needs."
+        )
+    template: InputTemplate = make_input_template(scorer.config, scorer.tokenizer, options.context)
+    size = template.room()
     for pieces in texts:
-        for (tokens, numbers), _ in windows(pieces, size, size, known=0):
-            framed = frame.one(Text(tokens, ()))
+        for (tokens, numbers), _ in sliding_windows(pieces, size, size, known=0):
+            framed = template.one(TokenizedText(tokens, ()))
             row = framed.tokens.tolist()
             for place in np.flatnonzero(numbers >= 0).tolist():
                 at = framed.first + place
-                awaited.append(numbers[place : place + 1])
-                yield Asked((*row[:at], mask, *row[at + 1 :]), (at,), (row[at],))
+                pending.append(numbers[place : place + 1])
+                yield ScoringRequest((*row[:at], mask, *row[at + 1 :]), (at,), (row[at],))
 
 
-def _named(figures: dict[str, Figure], convention: Convention, masked: bool) -> dict[str, Figure]:
-    """The figure that papers print first; a masked model's say that they are something else."""
+def _named(
+    metrics: dict[str, Metric], convention: PerplexityConvention, masked: bool
+) -> dict[str, Metric]:
+    """Put the convention's metric first; rename those of a masked model."""
     if masked:
         names = {
             "token_perplexity": "pseudo_perplexity",
             "word_perplexity": "pseudo_word_perplexity",
         }
-        return {name: figures[old] for old, name in names.items()}
+        return {name: metrics[old] for old, name in names.items()}
     first = convention.headline
-    return {first: figures[first], **figures}
+    return {first: metrics[first], **metrics}
 
 
-LM = Measure(
-    about="going on with a text: perplexity, bits per byte",
+LM = ScoringTask(
+    about="language modelling: perplexity, bits per byte",
     columns="plain text · text · messages",
     metric="loss",
     architectures=("encoder", "decoder"),

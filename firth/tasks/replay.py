@@ -1,4 +1,4 @@
-"""A text to remember while a task is learned: steps on it, and the loss on it before and after."""
+"""Replay of pre-training text during fine-tuning, against catastrophic forgetting."""
 
 from __future__ import annotations
 
@@ -7,96 +7,97 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from firth.draws import derive, derive_one, uniform
-from firth.errors import InputError, MismatchError
+from firth.data.packing import PackedSequences
 from firth.models.transformer import Transformer
-from firth.objectives.batch import Batch, Packed
+from firth.objectives.batch import Batch
 from firth.objectives.causal import causal
 from firth.objectives.denoising import infilling, span_corruption
 from firth.objectives.masked import masked
-from firth.tasks.frame import Frame, Framed, Text
-from firth.tasks.reading.passages import read_passages
-from firth.tasks.task import packed
-from firth.text.tokenizer import Vocabulary
-from firth.training.losses import Trainee
+from firth.tasks.inputs import FramedSequence, InputTemplate, TokenizedText
+from firth.tasks.readers.running_text import read_passages
+from firth.tasks.task import pack_sequences
+from firth.tokenizers.tokenizer import Vocabulary
+from firth.training.losses import TrainingModule
+from firth.utils.errors import InputError, MismatchError
+from firth.utils.rng import derive_key, derive_keys, uniform
 
-CHOOSE = 80  # what is drawn: the passages of a step
-CHECKED = 8192  # tokens on which forgetting is measured
+CHOOSE = 80  # random stream: the passages of a step
+MAX_LOSS_TOKENS = 8192  # on which forgetting is measured
 
 
-class Replay:
-    """Passages of a text, as the model's own pre-training asked about them."""
+class TextReplay:
+    """Batches of a text with the objective of the model's pre-training."""
 
-    def __init__(self, path: str | Path, frame: Frame, size: int, seed: int) -> None:
-        if frame.reader is not None:
-            raise MismatchError("A model that reads and writes with two vocabularies replays none.")
-        self.frame, self.size, self.seed = frame, size, seed
-        texts = frame.texts([passage.text for passage in read_passages(path)])
-        room = frame.room()
+    def __init__(self, path: str | Path, template: InputTemplate, size: int, seed: int) -> None:
+        if template.encoder is not None:
+            raise MismatchError("A model with two tokenizers cannot replay text: remove replay.")
+        self.template, self.size, self.seed = template, size, seed
+        texts = template.tokenize([passage.text for passage in read_passages(path)])
+        room = template.room()
         self.rows = [
             self._row(text.part(begin, begin + room))
             for text in texts
             for begin in range(0, len(text.tokens), room)
         ]
         if not self.rows:
-            raise InputError(f"{path} holds no text to replay.")
+            raise InputError(f"{path} has no text to replay.")
 
-    def _row(self, text: Text) -> Framed:
-        """A passage as pre-training reads it; denoising frames itself what it has damaged."""
+    def _row(self, text: TokenizedText) -> FramedSequence:
+        """Add special tokens, except for denoising, which adds them itself."""
         if self.predicts == "denoising":
-            return Framed(text.tokens, np.zeros_like(text.tokens), 0, 0)
-        return self.frame.one(text)
+            return FramedSequence(text.tokens, np.zeros_like(text.tokens), 0, 0)
+        return self.template.one(text)
 
     @property
     def predicts(self) -> str:
-        """What is predicted of the text."""
+        """The pre-training objective."""
         kinds = {"encoder": "masked", "decoder": "causal", "encoder-decoder": "denoising"}
-        return kinds[self.frame.config.architecture]
+        return kinds[self.template.config.architecture]
 
     def check(self, network: Transformer) -> None:
-        """Refuse a network that cannot be asked."""
+        """Raise MismatchError for a network without a language head."""
         if "language" not in network.heads:
             raise MismatchError(
-                "This model has no language head any more, so it can replay no text: begin with "
-                "one that was only pre-trained."
+                "This model has no language head, which replay needs: use a model that was only "
+                "pre-trained."
             )
 
     def batch(self, step: int) -> Batch:
-        """The passages of one step."""
-        draws = uniform(derive(derive_one(self.seed, step), np.arange(self.size)), CHOOSE)
-        return self._asked((draws * len(self.rows)).astype(int).tolist(), step)
+        """Sample the batch of one step."""
+        draws = uniform(derive_keys(derive_key(self.seed, step), np.arange(self.size)), CHOOSE)
+        return self._make_batch((draws * len(self.rows)).astype(int).tolist(), step)
 
-    def _asked(self, chosen: list[int], step: int) -> Batch:
-        stream = packed([self.rows[i] for i in chosen])
-        keys = derive(derive_one(self.seed, step), np.arange(len(chosen)))
-        return ask(
-            Packed(stream.tokens, stream.starts, keys, stream.segments),
+    def _make_batch(self, chosen: list[int], step: int) -> Batch:
+        stream = pack_sequences([self.rows[i] for i in chosen])
+        keys = derive_keys(derive_key(self.seed, step), np.arange(len(chosen)))
+        return make_objective_batch(
+            PackedSequences(stream.tokens, stream.starts, keys, stream.segments),
             self.predicts,
-            self.frame.tokenizer.vocabulary,
+            self.template.tokenizer.vocabulary,
         )
 
     @torch.no_grad()
     def loss(self, network: Transformer) -> float:
-        """The language model's loss on the beginning of the text."""
+        """Compute the language modelling loss on the beginning of the text."""
         self.check(network)
         network.eval()
-        trainee, sums, count, tokens = Trainee(network), 0.0, 0, 0
+        trainee, sums, count, tokens = TrainingModule(network), 0.0, 0, 0
         for begin in range(0, len(self.rows), self.size):
-            batch = self._asked(list(range(begin, min(len(self.rows), begin + self.size))), 0)
+            batch = self._make_batch(list(range(begin, min(len(self.rows), begin + self.size))), 0)
             for term in trainee(batch).values():
                 sums, count = sums + float(term.sum), count + term.count
             tokens += batch.tokens
-            if tokens > CHECKED:
+            if tokens > MAX_LOSS_TOKENS:
                 break
         return sums / max(1, count)
 
 
-def ask(stream: Packed, predicts: str, vocabulary: Vocabulary) -> Batch:
-    """Passages with something hidden in them."""
+def make_objective_batch(stream: PackedSequences, predicts: str, vocabulary: Vocabulary) -> Batch:
+    """Apply the pre-training objective to packed passages."""
     if predicts == "causal":
         return causal(stream)
     if predicts == "masked":
         return masked(stream, vocabulary)
     if len(vocabulary.sentinels):
         return span_corruption(stream, vocabulary)
-    return infilling(stream, vocabulary, shuffle=False)  # BART has masks alone
+    return infilling(stream, vocabulary, shuffle=False)  # BART has no sentinels

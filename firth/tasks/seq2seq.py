@@ -1,4 +1,4 @@
-"""A text out of another: translation, summarisation."""
+"""Sequence-to-sequence tasks: translation, summarization."""
 
 from __future__ import annotations
 
@@ -11,53 +11,54 @@ from typing import Any
 
 import numpy as np
 
-from firth.adapt.prompts import room_in
-from firth.draws import Longs
-from firth.errors import Misuse
-from firth.inference.generate import greedy
-from firth.metrics.bootstrap import Figure
-from firth.metrics.summaries import summaries
-from firth.metrics.translation import translation
+from firth.adapt.prompt_tuning import max_stack_length
+from firth.data.packing import PackedSequences
+from firth.data.readers import Bad
+from firth.inference.generation.token_generation import greedy_decode
+from firth.metrics.bootstrap import Metric
+from firth.metrics.rouge import rouge_metrics
+from firth.metrics.translation import translation_metrics
 from firth.models.config import ModelConfig
 from firth.models.transformer import Transformer
-from firth.objectives.batch import Batch, Packed
-from firth.tasks.frame import Frame, Framed, Text
-from firth.tasks.reading.examples import Translated
-from firth.tasks.reading.files import each_source, read_translated
+from firth.objectives.batch import Batch
+from firth.tasks.inputs import FramedSequence, InputTemplate, TokenizedText
+from firth.tasks.readers.examples import Seq2SeqExample
+from firth.tasks.readers.table_files import each_source, read_translated
 from firth.tasks.task import (
-    NONE,
+    NO_COLUMNS,
     Answer,
     Columns,
-    Facts,
-    Item,
+    EncodedExample,
     Task,
-    asked,
+    TaskMetadata,
+    input_batch,
     on_empty,
-    reading,
-    without,
+    prediction_targets,
+    without_roles,
 )
-from firth.text.readers import Bad
+from firth.utils.errors import UsageError
+from firth.utils.rng import Longs
 
-ROWS = 64  # texts that are written at once: each needs room for all it may write
-WRITTEN = 128  # tokens of a target, at most
-ARROW = "\n→ "  # between what a decoder reads and what it is to write
+BATCH_SIZE = 64  # of generation: each row needs a key/value cache of full length
+MAX_TARGET_TOKENS = 128
+ARROW = "\n→ "  # separates source and target in a decoder's sequence
 
 
-class Rewrite(Task):
-    """An encoder-decoder reads and writes; a decoder goes on from what it was given to read."""
+class Seq2SeqTask(Task):
+    """Generate a target: with an encoder-decoder, or as a decoder's continuation of the source."""
 
     name = "seq2seq"
-    about = "a text out of another: translation, summary"
+    about = "text to text: translation, summarization"
     head = "language"
     metric = "loss"
     architectures = ("decoder", "encoder-decoder")
     columns = "source, target"
     roles = ("source", "target")
-    joins = True
-    writes = True
-    why = (
-        "An {architecture} alone cannot write: each token of it sees the whole text. A decoder or "
-        "an encoder-decoder can, or this encoder joined to a decoder with --decoder MODEL."
+    needs_encoder_decoder = True
+    generates = True
+    unsupported_reason = (
+        "An {architecture} cannot generate text: use a decoder or an encoder-decoder, or join this "
+        "encoder to a decoder with --decoder MODEL."
     )
     options = MappingProxyType({"prefix": "str", "arrow": "str", "written": "int"})
 
@@ -67,121 +68,152 @@ class Rewrite(Task):
         *,
         labelled: bool = True,
         format: str | None = None,
-        columns: Columns = NONE,
-    ) -> list[Translated]:
+        columns: Columns = NO_COLUMNS,
+    ) -> list[Seq2SeqExample]:
         empty = on_empty(labelled)
         return read_translated(path, need_target=labelled, format=format, on_empty=empty, **columns)
 
-    def each(
+    def iter_examples(
         self,
         path: str | Path,
         *,
         format: str | None = None,
-        columns: Columns = NONE,
+        columns: Columns = NO_COLUMNS,
         bad: Bad | None = None,
-    ) -> Iterator[Translated]:
-        return each_source(path, format=format, bad=bad, **without(columns, "target"))
+    ) -> Iterator[Seq2SeqExample]:
+        return each_source(path, format=format, bad=bad, **without_roles(columns, "target"))
 
-    def example(self, text: str) -> Translated:
-        return Translated(source=text)
+    def example(self, text: str) -> Seq2SeqExample:
+        return Seq2SeqExample(source=text)
 
-    def facts(
-        self, examples: Sequence[Translated], length: int, options: Mapping[str, Any]
-    ) -> Facts:
-        usual = {"prefix": "", "arrow": ARROW, "written": WRITTEN}
+    def metadata(
+        self, examples: Sequence[Seq2SeqExample], length: int, options: Mapping[str, Any]
+    ) -> TaskMetadata:
+        usual = {"prefix": "", "arrow": ARROW, "written": MAX_TARGET_TOKENS}
         if int(options.get("written", 1)) < 1:
-            raise Misuse("task.written counts the tokens of a target: at least 1.")
-        return super().facts(examples, length, {**usual, **options})
+            raise UsageError("task.written is the maximum number of target tokens: at least 1.")
+        return super().metadata(examples, length, {**usual, **options})
 
-    def encode(self, examples: Sequence[Translated], frame: Frame, facts: Facts) -> list[Item]:
-        decoder, options = frame.config.architecture == "decoder", facts.options
-        reads = frame.source
-        sources = reads.texts([f"{options['prefix']}{example.source}" for example in examples])
-        targets = frame.texts([example.target or "" for example in examples])
-        arrow = _arrow(options["arrow"], frame)
-        written = min(int(options["written"]), frame.length // 2)
-        room = reads.room() - (written + len(arrow) if decoder else 0)
+    def encode(
+        self, examples: Sequence[Seq2SeqExample], template: InputTemplate, metadata: TaskMetadata
+    ) -> list[EncodedExample]:
+        decoder, options = template.config.architecture == "decoder", metadata.options
+        source_template = template.source
+        sources = source_template.tokenize(
+            [f"{options['prefix']}{example.source}" for example in examples]
+        )
+        targets = template.tokenize([example.target or "" for example in examples])
+        arrow = _arrow(options["arrow"], template)
+        written = min(int(options["written"]), template.length // 2)
+        room = source_template.room() - (written + len(arrow) if decoder else 0)
         if room < 1:
-            raise Misuse(f"A length of {frame.length} leaves no room to read in; set more.")
+            raise UsageError(
+                f"max_length {template.length} leaves no room for the source; increase it."
+            )
         items = []
         for example, source, target in zip(examples, sources, targets, strict=True):
-            read = source.part(0, room)
-            row = _prompt(read.tokens, arrow, frame) if decoder else reads.one(read)
-            aim = None if example.target is None else _aim(target.part(0, written), frame)
+            truncated = source.part(0, room)
+            row = (
+                _prompt(truncated.tokens, arrow, template)
+                if decoder
+                else source_template.one(truncated)
+            )
+            target_ids = (
+                None if example.target is None else _target(target.part(0, written), template)
+            )
             cut = max(0, len(source.tokens) - room) + max(0, len(target.tokens) - written)
-            items.append(Item((row,), aim, cut))
+            items.append(EncodedExample((row,), target_ids, cut))
         return items
 
-    def batch(self, items: Sequence[Item], facts: Facts, config: ModelConfig) -> Batch:
-        rows, aims = [item.rows[0] for item in items], [item.target for item in items]
+    def batch(
+        self, items: Sequence[EncodedExample], metadata: TaskMetadata, config: ModelConfig
+    ) -> Batch:
+        rows, all_target_ids = [item.rows[0] for item in items], [item.target for item in items]
         if config.architecture == "decoder":
-            batch = reading([_joined(*pair) for pair in zip(rows, aims, strict=True)], config)
+            batch = input_batch(
+                [_joined(*pair) for pair in zip(rows, all_target_ids, strict=True)], config
+            )
             begins = batch.inputs.starts[:-1] + [len(row.tokens) - 1 for row in rows]
-            ranges = [np.arange(b, b + len(aim)) for b, aim in zip(begins, aims, strict=True)]
+            ranges = [
+                np.arange(b, b + len(target_ids))
+                for b, target_ids in zip(begins, all_target_ids, strict=True)
+            ]
             positions = np.concatenate(ranges)
         else:
-            start, keys = np.array([config.start_id or 0]), np.zeros(len(rows), dtype=np.uint64)
-            target = Packed.join([np.concatenate([start, aim[:-1]]) for aim in aims], keys)
-            batch = replace(reading(rows, config), target=target)
+            start, keys = (
+                np.array([config.decoder_start_token_id or 0]),
+                np.zeros(len(rows), dtype=np.uint64),
+            )
+            target = PackedSequences.join(
+                [np.concatenate([start, target_ids[:-1]]) for target_ids in all_target_ids], keys
+            )
+            batch = replace(input_batch(rows, config), target=target)
             positions = np.arange(len(target.tokens))
-        return replace(batch, predictions=asked("target", positions, np.concatenate(aims)))
+        return replace(
+            batch,
+            predictions=prediction_targets("target", positions, np.concatenate(all_target_ids)),
+        )
 
-    def outputs(self, network: Transformer, items: Sequence[Item], facts: Facts) -> list[list[int]]:
-        """The tokens that are written."""
-        parts = [items[i : i + ROWS] for i in range(0, len(items), ROWS)]
-        return [row for part in parts for row in self._written(network, part, facts)]
+    def outputs(
+        self, network: Transformer, items: Sequence[EncodedExample], metadata: TaskMetadata
+    ) -> list[list[int]]:
+        """Generate the target tokens."""
+        parts = [items[i : i + BATCH_SIZE] for i in range(0, len(items), BATCH_SIZE)]
+        return [row for part in parts for row in self._generate(network, part, metadata)]
 
-    def _written(
-        self, network: Transformer, items: Sequence[Item], facts: Facts
+    def _generate(
+        self, network: Transformer, items: Sequence[EncodedExample], metadata: TaskMetadata
     ) -> list[list[int]]:
         prompts = [item.rows[0].tokens.tolist() for item in items]
         config, longest = network.config, max(map(len, prompts))
-        room = room_in(network.stack) - (0 if config.has_encoder else longest)
-        most = max(1, min(int(facts.options["written"]) + 2, room))
-        return greedy(network, prompts, most=most, end=config.end_id)
+        room = max_stack_length(network.stack) - (0 if config.has_encoder else longest)
+        most = max(1, min(int(metadata.options["written"]) + 2, room))
+        return greedy_decode(
+            network, prompts, max_new_tokens=most, eos_token_id=config.eos_token_id
+        )
 
     def answers(
         self,
-        examples: Sequence[Translated],
-        items: Sequence[Item],
+        examples: Sequence[Seq2SeqExample],
+        items: Sequence[EncodedExample],
         outputs: Sequence[list[int]],
-        facts: Facts,
-        frame: Frame,
+        metadata: TaskMetadata,
+        template: InputTemplate,
     ) -> list[Answer]:
-        decode = partial(frame.tokenizer.decode, skip_specials=True)
+        decode = partial(template.tokenizer.decode, skip_specials=True)
         return [{"text": decode(tokens).strip()} for tokens in outputs]
 
-    def figures(
-        self, examples: Sequence[Translated], answers: Sequence[Answer], facts: Facts
-    ) -> dict[str, Figure]:
+    def metrics(
+        self, examples: Sequence[Seq2SeqExample], answers: Sequence[Answer], metadata: TaskMetadata
+    ) -> dict[str, Metric]:
         gold = [example.target or "" for example in examples]
-        said = [answer["text"] for answer in answers]
-        return {**translation(gold, said), **summaries(gold, said)}
+        predicted = [answer["text"] for answer in answers]
+        return {**translation_metrics(gold, predicted), **rouge_metrics(gold, predicted)}
 
 
-def _arrow(text: str, frame: Frame) -> Longs:
-    """The sign that it is a decoder's turn; one it cannot spell becomes the end of a text."""
-    tokens, end = frame.texts([text])[0].tokens, frame.config.end_id
-    unknown = len(tokens) == 0 or frame.tokenizer.unknown_id in tokens.tolist()
+def _arrow(text: str, template: InputTemplate) -> Longs:
+    """Tokenize the separator; one with unknown tokens is replaced by EOS."""
+    tokens, end = template.tokenize([text])[0].tokens, template.config.eos_token_id
+    unknown = len(tokens) == 0 or template.tokenizer.unknown_id in tokens.tolist()
     return np.array([end]) if unknown and end is not None else tokens
 
 
-def _prompt(source: Longs, arrow: Longs, frame: Frame) -> Framed:
-    """What a decoder is given: the text, and a sign that it is its turn."""
-    begin = frame.config.begin_id
+def _prompt(source: Longs, arrow: Longs, template: InputTemplate) -> FramedSequence:
+    """Make a decoder's prompt: BOS, source and separator."""
+    begin = template.config.bos_token_id
     tokens = np.concatenate([[] if begin is None else [begin], source, arrow]).astype(np.int64)
-    return Framed(tokens, np.zeros_like(tokens), 0, 0)
+    return FramedSequence(tokens, np.zeros_like(tokens), 0, 0)
 
 
-def _aim(target: Text, frame: Frame) -> Longs:
-    """What is to be written, with the token that ends it."""
-    if frame.config.architecture != "decoder" and frame.reader is None:
-        return frame.one(target).tokens
-    end = frame.config.end_id
+def _target(target: TokenizedText, template: InputTemplate) -> Longs:
+    """Add EOS to the target."""
+    if template.config.architecture != "decoder" and template.encoder is None:
+        return template.one(target).tokens
+    end = template.config.eos_token_id
     return np.concatenate([target.tokens, [] if end is None else [end]]).astype(np.int64)
 
 
-def _joined(row: Framed, aim: Longs) -> Framed:
-    """What a decoder reads while it learns: all but the last token."""
-    tokens = np.concatenate([row.tokens, aim[:-1]])
-    return Framed(tokens, np.zeros_like(tokens), 0, 0)
+def _joined(row: FramedSequence, target_ids: Longs) -> FramedSequence:
+    """Concatenate prompt and target, without the last token, for training a decoder."""
+    tokens = np.concatenate([row.tokens, target_ids[:-1]])
+    return FramedSequence(tokens, np.zeros_like(tokens), 0, 0)

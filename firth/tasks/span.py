@@ -1,4 +1,4 @@
-"""An answer out of a text: extractive question answering."""
+"""Extractive question answering."""
 
 from __future__ import annotations
 
@@ -11,46 +11,54 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from firth.draws import Floats
-from firth.metrics.answers import answers as answer_figures
-from firth.metrics.answers import normalise_answer
-from firth.metrics.bootstrap import Figure
+from firth.data.readers import Bad
+from firth.metrics.bootstrap import Metric
+from firth.metrics.question_answering import normalise_answer, squad_metrics
 from firth.models.config import ModelConfig
 from firth.models.transformer import Transformer
-from firth.objectives.batch import Batch, Prediction
-from firth.tasks.frame import Frame, Span
-from firth.tasks.reading.examples import Question
-from firth.tasks.reading.squad import each_question, read_questions
-from firth.tasks.task import NONE, Answer, Columns, Facts, Item, Task, on_empty, reading
-from firth.text.readers import Bad
-from firth.training.losses import label_scores
+from firth.objectives.batch import Batch, PredictionTargets
+from firth.tasks.inputs import InputTemplate, Span
+from firth.tasks.readers.examples import QuestionExample
+from firth.tasks.readers.squad import each_question, read_questions
+from firth.tasks.task import (
+    NO_COLUMNS,
+    Answer,
+    Columns,
+    EncodedExample,
+    Task,
+    TaskMetadata,
+    input_batch,
+    on_empty,
+)
+from firth.training.losses import label_logits
+from firth.utils.rng import Floats
 
-QUESTION = 64  # tokens of a question, at most
-OVERLAP = 128  # tokens that two windows of a text share
-LONGEST = 30  # tokens of an answer
-LEAST = 1e9  # minus this is the score of an answer where there is no text to find one in
+MAX_QUESTION_TOKENS = 64
+OVERLAP = 128  # tokens shared by consecutive windows
+MAX_ANSWER_TOKENS = 30
+MAX_SCORE = 1e9  # its negative is the score of an answer in an empty context
 
 
-class Window(NamedTuple):
-    """The part of a text that stands in one sequence."""
+class ContextWindow(NamedTuple):
+    """The part of a context in one sequence."""
 
-    begin: int  # its first token in the sequence
-    spans: tuple[Span, ...]  # of its tokens, in the text
+    begin: int  # position of its first token in the sequence
+    spans: tuple[Span, ...]  # characters of its tokens in the context
 
 
-class Ask(Task):
-    """Where in the text the answer begins and ends; the first token of all: there is none.
+class SpanTask(Task):
+    """Predict begin and end of the answer; both at the first token mean no answer.
 
-    A text too long for one sequence is read through windows that overlap (Devlin et al. 2019).
+    A long context is split into overlapping windows (Devlin et al. 2019).
     """
 
     name = "span"
-    about = "the part of a text that answers a question, or that there is none"
+    about = "extractive question answering, also with unanswerable questions"
     head = "span"
     metric = "f1"
     columns = "SQuAD 1.1 or 2.0"
-    tokenwise = True
-    length = 384
+    token_level = True
+    default_max_length = 384
     options = MappingProxyType({"unanswered": "bool", "threshold": "float"})
 
     def read(
@@ -59,100 +67,114 @@ class Ask(Task):
         *,
         labelled: bool = True,
         format: str | None = None,
-        columns: Columns = NONE,
-    ) -> list[Question]:
+        columns: Columns = NO_COLUMNS,
+    ) -> list[QuestionExample]:
         empty = on_empty(labelled)
         return read_questions(path, need_answers=labelled, format=format, on_empty=empty)
 
-    def each(
+    def iter_examples(
         self,
         path: str | Path,
         *,
         format: str | None = None,
-        columns: Columns = NONE,
+        columns: Columns = NO_COLUMNS,
         bad: Bad | None = None,
-    ) -> Iterator[Question]:
+    ) -> Iterator[QuestionExample]:
         return each_question(path, format=format, bad=bad)
 
-    def facts(self, examples: Sequence[Question], length: int, options: Mapping[str, Any]) -> Facts:
-        plain = super().facts(examples, length, options)
+    def metadata(
+        self, examples: Sequence[QuestionExample], length: int, options: Mapping[str, Any]
+    ) -> TaskMetadata:
+        plain = super().metadata(examples, length, options)
         unanswered = any(example.impossible for example in examples)
         return replace(plain, options={"unanswered": unanswered, "threshold": 0.0, **plain.options})
 
-    def usual_options(self, config: ModelConfig) -> dict[str, Any]:
+    def default_options(self, config: ModelConfig) -> dict[str, Any]:
         return {"unanswered": False, "threshold": 0.0}
 
-    def encode(self, examples: Sequence[Question], frame: Frame, facts: Facts) -> list[Item]:
-        questions = frame.texts([example.question for example in examples])
+    def encode(
+        self, examples: Sequence[QuestionExample], template: InputTemplate, metadata: TaskMetadata
+    ) -> list[EncodedExample]:
+        questions = template.tokenize([example.question for example in examples])
         contexts = list(dict.fromkeys(example.context for example in examples))  # shared by many
-        found = dict(zip(contexts, frame.texts(contexts, places=True), strict=True))
+        found = dict(zip(contexts, template.tokenize(contexts, offsets=True), strict=True))
         items = []
         for example, question in zip(examples, questions, strict=True):
             context = found[example.context]
-            asked = question.part(0, min(QUESTION, frame.room(pair=True) // 2))
-            room = frame.room(pair=True) - len(asked.tokens)
-            parts = windowed(len(context.tokens), room)
+            truncated = question.part(0, min(MAX_QUESTION_TOKENS, template.room(pair=True) // 2))
+            room = template.room(pair=True) - len(truncated.tokens)
+            parts = context_windows(len(context.tokens), room)
             windows = [context.part(*ends) for ends in parts]
-            rows = tuple(frame.two(asked, window) for window in windows)
-            detail = [Window(row.second, w.spans) for row, w in zip(rows, windows, strict=True)]
+            rows = tuple(template.two(truncated, window) for window in windows)
+            detail = [
+                ContextWindow(row.second, w.spans) for row, w in zip(rows, windows, strict=True)
+            ]
             targets = None
             if example.answers or example.impossible:
                 tokens = _tokens(example, context.spans)
                 targets = [
                     _target(tokens, ends, row.second) for ends, row in zip(parts, rows, strict=True)
                 ]
-            cut = len(question.tokens) - len(asked.tokens)
-            items.append(Item(rows, targets, cut, detail))
+            cut = len(question.tokens) - len(truncated.tokens)
+            items.append(EncodedExample(rows, targets, cut, detail))
         return items
 
-    def batch(self, items: Sequence[Item], facts: Facts, config: ModelConfig) -> Batch:
-        batch = reading([row for item in items for row in item.rows], config)
+    def batch(
+        self, items: Sequence[EncodedExample], metadata: TaskMetadata, config: ModelConfig
+    ) -> Batch:
+        batch = input_batch([row for item in items for row in item.rows], config)
         if any(item.target is None for item in items):
             return batch
         ends = np.array([ends for item in items for ends in item.target])  # (S, 2)
         places, none = batch.inputs.starts[:-1, None] + ends, np.zeros(len(ends), dtype=np.int64)
         wanted = {
-            "begin": Prediction(places[:, 0], none),
-            "end": Prediction(places[:, 1], none),
+            "begin": PredictionTargets(places[:, 0], none),
+            "end": PredictionTargets(places[:, 1], none),
         }
         return replace(batch, predictions=wanted)
 
-    def outputs(self, network: Transformer, items: Sequence[Item], facts: Facts) -> list[Floats]:
-        """The scores of beginning and of ending at each token of an item's sequences."""
-        batch = self.batch(items, facts, network.config)
-        scores = label_scores(network, batch).double().cpu().numpy()  # (N, 2)
+    def outputs(
+        self, network: Transformer, items: Sequence[EncodedExample], metadata: TaskMetadata
+    ) -> list[Floats]:
+        """Compute begin and end logits of each token of an item's sequences."""
+        batch = self.batch(items, metadata, network.config)
+        scores = label_logits(network, batch).double().cpu().numpy()  # (N, 2)
         return np.split(scores, np.cumsum([item.size for item in items])[:-1])
 
     def answers(
         self,
-        examples: Sequence[Question],
-        items: Sequence[Item],
+        examples: Sequence[QuestionExample],
+        items: Sequence[EncodedExample],
         outputs: Sequence[Floats],
-        facts: Facts,
-        frame: Frame,
+        metadata: TaskMetadata,
+        template: InputTemplate,
     ) -> list[Answer]:
         return [
-            _answer(example, item, scores, facts.options)
+            _answer(example, item, scores, metadata.options)
             for example, item, scores in zip(examples, items, outputs, strict=True)
         ]
 
-    def figures(
-        self, examples: Sequence[Question], answers: Sequence[Answer], facts: Facts
-    ) -> dict[str, Figure]:
+    def metrics(
+        self, examples: Sequence[QuestionExample], answers: Sequence[Answer], metadata: TaskMetadata
+    ) -> dict[str, Metric]:
         gold = [[answer.text for answer in example.answers] for example in examples]
-        return answer_figures(gold, [answer["answer"] for answer in answers])
+        return squad_metrics(gold, [answer["answer"] for answer in answers])
 
-    def tuned(self, facts: Facts, examples: Sequence[Question], answers: Sequence[Answer]) -> Facts:
-        """The margin by which no answer must win, where these examples do best with it."""
-        if not facts.options["unanswered"]:
-            return facts
-        return replace(facts, options=facts.options | {"threshold": _threshold(examples, answers)})
+    def calibrate(
+        self, metadata: TaskMetadata, examples: Sequence[QuestionExample], answers: Sequence[Answer]
+    ) -> TaskMetadata:
+        """Set the no-answer threshold that gives the best exact match on these examples."""
+        if not metadata.options["unanswered"]:
+            return metadata
+        return replace(
+            metadata, options=metadata.options | {"threshold": _threshold(examples, answers)}
+        )
 
 
-def windowed(tokens: int, room: int, overlap: int = OVERLAP) -> list[tuple[int, int]]:
-    """Where windows begin and end in a text of so many tokens.
+def context_windows(tokens: int, room: int, overlap: int = OVERLAP) -> list[tuple[int, int]]:
+    """Compute begin and end of the windows over a context of `tokens` tokens.
 
-    >>> windowed(10, room=4, overlap=2), windowed(3, room=4)
+    >>> context_windows(10, room=4, overlap=2), context_windows(3, room=4)
     ([(0, 4), (2, 6), (4, 8), (6, 10)], [(0, 3)])
     """
     room = max(1, room)
@@ -161,8 +183,8 @@ def windowed(tokens: int, room: int, overlap: int = OVERLAP) -> list[tuple[int, 
     return [(i * step, min(tokens, i * step + room)) for i in range(count)]
 
 
-def _tokens(example: Question, spans: Sequence[Span]) -> Span | None:
-    """The first and the last token of the answer, counted through the text."""
+def _tokens(example: QuestionExample, spans: Sequence[Span]) -> Span | None:
+    """The first and last token of the answer in the context."""
     if not example.answers or not spans:
         return None
     answer = example.answers[0]
@@ -174,14 +196,16 @@ def _tokens(example: Question, spans: Sequence[Span]) -> Span | None:
 
 
 def _target(found: Span | None, window: Span, begin: int) -> Span:
-    """The same two tokens in a sequence whose window begins there; (0, 0): it is not in it."""
+    """The positions of both tokens in a sequence; (0, 0) if the window lacks the answer."""
     if found is None or found[0] < window[0] or found[1] >= window[1]:
         return 0, 0
     return begin + found[0] - window[0], begin + found[1] - window[0]
 
 
-def _answer(example: Question, item: Item, scores: Floats, options: Mapping[str, Any]) -> Answer:
-    """The best span of all windows, with its characters in the text."""
+def _answer(
+    example: QuestionExample, item: EncodedExample, scores: Floats, options: Mapping[str, Any]
+) -> Answer:
+    """Choose the best span of all windows, with its characters in the context."""
     best, found, none, at = -np.inf, (0, 0), np.inf, 0
     for row, window in zip(item.rows, item.detail, strict=True):
         own = scores[at : at + len(row.tokens)]
@@ -193,9 +217,9 @@ def _answer(example: Question, item: Item, scores: Floats, options: Mapping[str,
         score, first, last = best_span(inside[:, 0], inside[:, 1])
         if score > best:
             best, found = score, (window.spans[first][0], window.spans[last][1])
-    begin, end = whole(example.context, *found)
+    begin, end = trim_span(example.context, *found)
     lacks = begin == end or (options["unanswered"] and none - best > options["threshold"])
-    best = max(best, -LEAST)
+    best = max(best, -MAX_SCORE)
     answer = {
         "answer": "" if lacks else example.context[begin:end],
         "begin": 0 if lacks else begin,
@@ -208,12 +232,12 @@ def _answer(example: Question, item: Item, scores: Floats, options: Mapping[str,
     return answer
 
 
-def whole(text: str, begin: int, end: int) -> Span:
-    """Characters with the marks that belong to the last of them, and without space around them.
+def trim_span(text: str, begin: int, end: int) -> Span:
+    """Extend a span to include combining marks and strip white space around it.
 
-    Some tokenizers leave accents out of their tokens, and count the space before a word in.
+    Some tokenizers drop accents from their offsets, or include the space before a word.
 
-    >>> whole("a cafe\u0301!", 1, 6)
+    >>> trim_span("a cafe\u0301!", 1, 6)
     (2, 7)
     """
     while end < len(text) and end > begin and unicodedata.category(text[end]).startswith("M"):
@@ -225,13 +249,13 @@ def whole(text: str, begin: int, end: int) -> Span:
 
 
 def best_span(begins: Floats, ends: Floats) -> tuple[float, int, int]:
-    """The span with the highest sum of scores that does not end before it begins.
+    """Find the span with the highest sum of begin and end logits, with end >= begin.
 
     >>> best_span(np.array([0.0, 3.0, 1.0]), np.array([5.0, 0.0, 1.0]))
     (5.0, 0, 0)
     """
     best = (-np.inf, 0, 0)
-    for more in range(min(LONGEST, len(begins))):
+    for more in range(min(MAX_ANSWER_TOKENS, len(begins))):
         sums = begins[: len(begins) - more] + ends[more:]
         at = int(sums.argmax())
         if sums[at] > best[0]:
@@ -239,8 +263,8 @@ def best_span(begins: Floats, ends: Floats) -> tuple[float, int, int]:
     return best
 
 
-def _threshold(examples: Sequence[Question], answers: Sequence[Answer]) -> float:
-    """The margin of no answer over the best one at which most questions are answered rightly."""
+def _threshold(examples: Sequence[QuestionExample], answers: Sequence[Answer]) -> float:
+    """The no-answer threshold that answers most questions correctly."""
     margins = np.array([answer["none"] - answer["score"] for answer in answers])
     right = np.array(
         [
@@ -254,7 +278,7 @@ def _threshold(examples: Sequence[Question], answers: Sequence[Answer]) -> float
     )
     empty = np.array([not example.answers for example in examples], dtype=np.float64)
     order = np.argsort(margins)
-    # Answer the questions with the smallest margins; say of the others that there is none.
+    # Questions below the threshold get their span, the others no answer.
     gains = np.concatenate([[0.0], np.cumsum((right - empty)[order])])
     count = int(gains.argmax())
     edges = np.concatenate([[margins.min() - 1.0], margins[order]]) if len(margins) else [0.0]

@@ -1,4 +1,4 @@
-"""A tag for each word: entities, parts of speech."""
+"""Sequence labelling: a tag for each word, as in NER and POS tagging."""
 
 from __future__ import annotations
 
@@ -10,12 +10,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from firth.draws import Floats, Longs
-from firth.errors import InputError, Misuse
-from firth.metrics.bootstrap import Figure
+from firth.data.readers import Bad
+from firth.metrics.bootstrap import Metric
 from firth.metrics.entities import (
-    entities,
-    entities_by_type,
+    entity_metrics,
+    entity_metrics_by_type,
     read_entities,
     split_tag,
     token_accuracy,
@@ -23,56 +22,57 @@ from firth.metrics.entities import (
 from firth.models.config import ModelConfig
 from firth.models.transformer import Transformer
 from firth.objectives.batch import Batch
-from firth.tasks.classify import TINY
-from firth.tasks.frame import Frame, Text
-from firth.tasks.reading.columns import place
-from firth.tasks.reading.conll import each_sentence, read_tagged
-from firth.tasks.reading.examples import Tagged
-from firth.tasks.reading.plain import split_words
+from firth.tasks.classify import MIN_PROB
+from firth.tasks.inputs import InputTemplate, TokenizedText
+from firth.tasks.readers.columns import place
+from firth.tasks.readers.conll import each_sentence, read_tagged
+from firth.tasks.readers.examples import TaggedExample
+from firth.tasks.readers.plain_words import split_words
 from firth.tasks.task import (
-    NONE,
+    NO_COLUMNS,
     Answer,
     Columns,
-    Facts,
-    Item,
+    EncodedExample,
     Task,
-    asked,
+    TaskMetadata,
+    input_batch,
     on_empty,
-    reading,
-    without,
+    prediction_targets,
+    without_roles,
 )
-from firth.text.readers import Bad
-from firth.training.losses import label_scores
+from firth.training.losses import label_logits
+from firth.utils.errors import InputError, UsageError
+from firth.utils.rng import Floats, Longs
 
 OUTSIDE = "O"
-LISTS = {".jsonl", ".parquet"}  # a sentence is one line of these, in others a word is
+LIST_FORMATS = {".jsonl", ".parquet"}  # one sentence per line; in others, one word
 
 
-class Aligned(NamedTuple):
-    """The words of one sequence, and the first token of each."""
+class AlignedWords(NamedTuple):
+    """The words of one sequence and the position of the first token of each."""
 
-    words: Longs  # their numbers in the sentence
-    places: Longs  # in the sequence
+    words: Longs  # indices in the sentence
+    places: Longs  # positions in the sequence
 
 
-class Sentence(NamedTuple):
-    """How many words a sentence has, and which stand in each of its sequences."""
+class SentenceLayout(NamedTuple):
+    """The number of words of a sentence, and the words of each of its sequences."""
 
     size: int
-    rows: list[Aligned]
+    rows: list[AlignedWords]
 
 
-class Tag(Task):
+class TagTask(Task):
     """The first token of each word carries its tag (Devlin et al. 2019, section 5.3)."""
 
     name = "tag"
-    about = "a tag for each word: names of people and places, parts of speech"
+    about = "a tag for each word: named entities, parts of speech"
     head = "tag"
     metric = "f1"
     columns = "CoNLL: a word and its tag on each line · words, tags"
     roles = ("words", "tags", "text")
     options = MappingProxyType({"entities": "bool"})
-    tells_apart = "words"
+    label_unit = "words"
 
     def read(
         self,
@@ -80,78 +80,92 @@ class Tag(Task):
         *,
         labelled: bool = True,
         format: str | None = None,
-        columns: Columns = NONE,
-    ) -> list[Tagged]:
+        columns: Columns = NO_COLUMNS,
+    ) -> list[TaggedExample]:
         if "text" in columns:
-            raise Misuse("A tagger learns from words and their tags: text=NAME is for `predict`.")
+            raise UsageError(
+                "Training needs words and tags: the column text=NAME is for `predict` only."
+            )
         empty = on_empty(labelled)
         return read_tagged(path, need_tags=labelled, format=format, on_empty=empty, **columns)
 
-    def each(
+    def iter_examples(
         self,
         path: str | Path,
         *,
         format: str | None = None,
-        columns: Columns = NONE,
+        columns: Columns = NO_COLUMNS,
         bad: Bad | None = None,
-    ) -> Iterator[Tagged]:
-        return each_sentence(path, format=format, bad=bad, **without(columns, "tags"))
+    ) -> Iterator[TaggedExample]:
+        return each_sentence(path, format=format, bad=bad, **without_roles(columns, "tags"))
 
-    def example(self, text: str) -> Tagged:
-        return Tagged(words=split_words(text))
+    def example(self, text: str) -> TaggedExample:
+        return TaggedExample(words=split_words(text))
 
-    def facts(self, examples: Sequence[Tagged], length: int, options: Mapping[str, Any]) -> Facts:
+    def metadata(
+        self, examples: Sequence[TaggedExample], length: int, options: Mapping[str, Any]
+    ) -> TaskMetadata:
         tags = {tag for example in examples for tag in example.tags or ()}
-        plain = super().facts(examples, length, options)
+        plain = super().metadata(examples, length, options)
         ordered = sorted(tags, key=lambda tag: (tag != OUTSIDE, tag))
         named = {"entities": are_entities(tags), **plain.options}
         return replace(plain, labels=tuple(ordered), options=named)
 
-    def check(self, facts: Facts, examples: Sequence[Tagged], path: Path) -> None:
-        known, lists = set(facts.labels), LISTS & set(path.suffixes)
+    def check(self, metadata: TaskMetadata, examples: Sequence[TaggedExample], path: Path) -> None:
+        known, lists = set(metadata.labels), LIST_FORMATS & set(path.suffixes)
         for example in examples:
             for number, tag in enumerate(example.tags or ()):
                 if tag not in known:
                     where = place(path, example.line + (0 if lists else number))
                     raise InputError(
-                        f"{where}: the tag {tag!r} of {example.words[number]!r:.40} does not stand "
-                        f"in the training data, which has {', '.join(facts.labels)}."
+                        f"{where}: the tag {tag!r} of {example.words[number]!r:.40} is not in the "
+                        f"training data, which has {', '.join(metadata.labels)}."
                     )
 
-    def encode(self, examples: Sequence[Tagged], frame: Frame, facts: Facts) -> list[Item]:
-        texts = frame.texts([" ".join(example.words) for example in examples], places=True)
-        index = {tag: id for id, tag in enumerate(facts.labels)}
+    def encode(
+        self, examples: Sequence[TaggedExample], template: InputTemplate, metadata: TaskMetadata
+    ) -> list[EncodedExample]:
+        texts = template.tokenize([" ".join(example.words) for example in examples], offsets=True)
+        index = {tag: id for id, tag in enumerate(metadata.labels)}
         items = []
         for example, text in zip(examples, texts, strict=True):
             rows, aligned = [], []
-            for begin, end, words in _windows(text, _words(example.words, text), frame.room()):
-                row = frame.one(text.part(begin, end))
+            for begin, end, words in _windows(text, _words(example.words, text), template.room()):
+                row = template.one(text.part(begin, end))
                 numbers, first = np.unique(words, return_index=True)
                 real = numbers >= 0
                 rows.append(row)
-                aligned.append(Aligned(numbers[real], first[real] + row.first))
+                aligned.append(AlignedWords(numbers[real], first[real] + row.first))
             tags = None if example.tags is None else [index[tag] for tag in example.tags]
-            items.append(Item(tuple(rows), tags, detail=Sentence(len(example.words), aligned)))
+            items.append(
+                EncodedExample(
+                    tuple(rows), tags, detail=SentenceLayout(len(example.words), aligned)
+                )
+            )
         return items
 
-    def batch(self, items: Sequence[Item], facts: Facts, config: ModelConfig) -> Batch:
-        batch = reading([row for item in items for row in item.rows], config)
+    def batch(
+        self, items: Sequence[EncodedExample], metadata: TaskMetadata, config: ModelConfig
+    ) -> Batch:
+        batch = input_batch([row for item in items for row in item.rows], config)
         if any(item.target is None for item in items):
             return batch
         targets = [
             np.array(i.target, dtype=np.int64)[a.words] for i in items for a in i.detail.rows
         ]
-        wanted = asked("tags", _positions(items, batch), np.concatenate(targets))
+        wanted = prediction_targets("tags", _positions(items, batch), np.concatenate(targets))
         return replace(batch, predictions=wanted)
 
-    def outputs(self, network: Transformer, items: Sequence[Item], facts: Facts) -> list[Floats]:
-        """The probability of each tag for each word; a word without tokens is outside."""
-        batch = self.batch(items, facts, network.config)
-        shares = label_scores(network, batch).softmax(-1).double().cpu().numpy()
-        chosen = iter(shares[_positions(items, batch)])
+    def outputs(
+        self, network: Transformer, items: Sequence[EncodedExample], metadata: TaskMetadata
+    ) -> list[Floats]:
+        """Compute the probability of each tag for each word; a word without tokens gets O."""
+        batch = self.batch(items, metadata, network.config)
+        probs = label_logits(network, batch).softmax(-1).double().cpu().numpy()
+        chosen = iter(probs[_positions(items, batch)])
         found = []
         for item in items:
-            rows = np.zeros((item.detail.size, len(facts.labels)))
+            rows = np.zeros((item.detail.size, len(metadata.labels)))
             rows[:, 0] = 1.0
             for aligned in item.detail.rows:
                 for word in aligned.words:
@@ -161,73 +175,75 @@ class Tag(Task):
 
     def answers(
         self,
-        examples: Sequence[Tagged],
-        items: Sequence[Item],
+        examples: Sequence[TaggedExample],
+        items: Sequence[EncodedExample],
         outputs: Sequence[Floats],
-        facts: Facts,
-        frame: Frame,
+        metadata: TaskMetadata,
+        template: InputTemplate,
     ) -> list[Answer]:
         answers = []
-        for example, shares in zip(examples, outputs, strict=True):
-            tags = [facts.labels[id] for id in shares.argmax(-1)]
+        for example, probs in zip(examples, outputs, strict=True):
+            tags = [metadata.labels[id] for id in probs.argmax(-1)]
             answer: Answer = {"words": list(example.words), "tags": tags}
-            if facts.options["entities"]:
+            if metadata.options["entities"]:
                 answer["entities"] = [
                     {
                         "type": entity.type,
                         "text": " ".join(example.words[entity.begin : entity.end]),
                         "begin": entity.begin,
                         "end": entity.end,
-                        "score": float(shares[entity.begin : entity.end].max(-1).mean()),
+                        "score": float(probs[entity.begin : entity.end].max(-1).mean()),
                     }
                     for entity in read_entities(tags)
                 ]
             answers.append(answer)
         return answers
 
-    def figures(
-        self, examples: Sequence[Tagged], answers: Sequence[Answer], facts: Facts
-    ) -> dict[str, Figure]:
+    def metrics(
+        self, examples: Sequence[TaggedExample], answers: Sequence[Answer], metadata: TaskMetadata
+    ) -> dict[str, Metric]:
         gold = [example.tags or () for example in examples]
-        said = [answer["tags"] for answer in answers]
-        found = entities(gold, said) if facts.options["entities"] else {}
-        return {**found, **token_accuracy(gold, said)}
+        predicted = [answer["tags"] for answer in answers]
+        found = entity_metrics(gold, predicted) if metadata.options["entities"] else {}
+        return {**found, **token_accuracy(gold, predicted)}
 
-    def loss(self, items: Sequence[Item], outputs: Sequence[Floats], facts: Facts) -> float:
+    def loss(
+        self, items: Sequence[EncodedExample], outputs: Sequence[Floats], metadata: TaskMetadata
+    ) -> float:
         right = [
-            said[np.arange(len(said)), item.target]
-            for said, item in zip(outputs, items, strict=True)
+            probs[np.arange(len(probs)), item.target]
+            for probs, item in zip(outputs, items, strict=True)
         ]
-        return float(-np.log(np.maximum(np.concatenate(right), TINY)).mean())
+        return float(-np.log(np.maximum(np.concatenate(right), MIN_PROB)).mean())
 
-    def best(self, facts: Facts) -> str:
-        return "f1" if facts.options["entities"] else "accuracy"
+    def best(self, metadata: TaskMetadata) -> str:
+        return "f1" if metadata.options["entities"] else "accuracy"
 
-    def labels(self, example: Tagged) -> tuple[str, ...]:
+    def labels(self, example: TaggedExample) -> tuple[str, ...]:
         return tuple(example.tags or ())
 
     def parts(
-        self, examples: Sequence[Tagged], answers: Sequence[Answer], facts: Facts
-    ) -> dict[str, dict[str, Figure]]:
-        if not facts.options["entities"]:
+        self, examples: Sequence[TaggedExample], answers: Sequence[Answer], metadata: TaskMetadata
+    ) -> dict[str, dict[str, Metric]]:
+        if not metadata.options["entities"]:
             return {}
         gold = [example.tags or () for example in examples]
-        return entities_by_type(gold, [answer["tags"] for answer in answers])
+        return entity_metrics_by_type(gold, [answer["tags"] for answer in answers])
 
-    def usual_options(self, config: ModelConfig) -> dict[str, Any]:
+    def default_options(self, config: ModelConfig) -> dict[str, Any]:
         return {"entities": are_entities(set(config.labels))}
 
 
 def are_entities(tags: set[str]) -> bool:
-    """Whether tags mark entities (B-PER), or say something of every word (NOUN)."""
+    """Whether tags mark entities (B-PER) rather than classify every word (NOUN)."""
     try:
         return any(split_tag(tag)[0] != OUTSIDE for tag in tags if "-" in tag)
     except InputError:
         return False
 
 
-def _words(words: Sequence[str], text: Text) -> Longs:
-    """The word that each token belongs to; -1: none."""
+def _words(words: Sequence[str], text: TokenizedText) -> Longs:
+    """The index of the word that each token belongs to; -1: none."""
     lengths = np.array([len(word) for word in words])
     begins = np.concatenate([[0], np.cumsum(lengths + 1)[:-1]])
     last = np.array([end - 1 for _, end in text.spans], dtype=np.int64)
@@ -236,8 +252,8 @@ def _words(words: Sequence[str], text: Text) -> Longs:
     return np.where(inside, owners, -1)
 
 
-def _windows(text: Text, words: Longs, room: int) -> list[tuple[int, int, Longs]]:
-    """The parts of a sentence that fit, each beginning with a word: where, and whose tokens."""
+def _windows(text: TokenizedText, words: Longs, room: int) -> list[tuple[int, int, Longs]]:
+    """Split a sentence at word boundaries into windows: begin, end, word of each token."""
     parts: list[tuple[int, int, Longs]] = []
     begin, size = 0, len(text.tokens)
     while begin < size or not parts:
@@ -248,14 +264,14 @@ def _windows(text: Text, words: Longs, room: int) -> list[tuple[int, int, Longs]
             end = min(size, begin + room)
         seen = words[begin:end].copy()
         if begin and len(seen) and words[begin] == words[begin - 1]:
-            seen[seen == words[begin]] = -1  # the rest of a word: it has its tag already
+            seen[seen == words[begin]] = -1  # the rest of a split word, which is already tagged
         parts.append((begin, end, seen))
         begin = end
     return parts
 
 
-def _positions(items: Sequence[Item], batch: Batch) -> Longs:
-    """Where the first tokens of all words stand in the stream."""
+def _positions(items: Sequence[EncodedExample], batch: Batch) -> Longs:
+    """The positions of the first tokens of all words in the packed batch."""
     starts = iter(batch.inputs.starts.tolist())
     places = [aligned.places + next(starts) for item in items for aligned in item.detail.rows]
     return np.concatenate(places) if places else np.empty(0, dtype=np.int64)

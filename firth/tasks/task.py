@@ -1,12 +1,12 @@
-"""What every task is: a file format, a head, a metric, and the way from an example to an answer.
+"""The interface of a task: file format, head, metric, and the steps from examples to answers.
 
-read      a file            -> examples
-facts     examples          -> what must be known of them, which travels with the model
-encode    examples          -> items: sequences of tokens, with what is asked of them
-batch     items             -> a batch that a network reads
-outputs   a network, items  -> numbers for each item; those of several models can be averaged
-answers   outputs           -> what a person wants to know
-figures   answers           -> what they are worth
+read      file              -> examples
+metadata  examples          -> labels and options, saved with the model
+encode    examples          -> items: token sequences with their targets
+batch     items             -> a batch for the network
+outputs   network, items    -> arrays for each item; an ensemble averages them
+answers   outputs           -> predictions as JSON values
+metrics   answers           -> metrics against the gold values
 """
 
 from __future__ import annotations
@@ -21,80 +21,81 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from firth.draws import Longs
-from firth.errors import InputError, MismatchError, Misuse
-from firth.metrics.bootstrap import Figure
+from firth.data.packing import PackedSequences
+from firth.data.readers import Bad
+from firth.metrics.bootstrap import Metric
 from firth.models.config import ModelConfig
 from firth.models.transformer import Transformer
-from firth.objectives.batch import Batch, Packed, Prediction
-from firth.tasks.frame import Frame, Framed
-from firth.tasks.reading.columns import OnEmpty
-from firth.text.readers import Bad
+from firth.objectives.batch import Batch, PredictionTargets
+from firth.tasks.inputs import FramedSequence, InputTemplate
+from firth.tasks.readers.columns import OnEmpty
 from firth.training.plateau import entropy
+from firth.utils.errors import InputError, MismatchError, UsageError
+from firth.utils.rng import Longs
 
 Answer = dict[str, Any]
 Example = Any  # one of the dataclasses of `examples.py`
-Columns = Mapping[str, Any]  # the role of a column -> its name in a file
-NONE: Columns = MappingProxyType({})
-EVERY = ("encoder", "decoder", "encoder-decoder")
+Columns = Mapping[str, Any]  # role of a column -> its name in the file
+NO_COLUMNS: Columns = MappingProxyType({})
+ALL_ARCHITECTURES = ("encoder", "decoder", "encoder-decoder")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Facts:
-    """What a task must know of its data; it is kept with the model."""
+class TaskMetadata:
+    """Labels and options of a task, saved with the model."""
 
     task: str
     labels: tuple[str, ...] = ()
-    labelling: str = "one"  # a text has one label, many, or a number
-    length: int = 0  # of the longest sequence; 0: the model's context
-    options: dict[str, Any] = field(default_factory=dict)  # of the task
+    label_type: str = "one"  # of an example: "one" label, "many" labels or a "number"
+    max_length: int = 0  # tokens of a sequence; 0: the task's default
+    options: dict[str, Any] = field(default_factory=dict)  # task.NAME settings
 
     def to_dict(self) -> dict[str, Any]:
-        """The facts as JSON knows them."""
+        """Convert to plain JSON values."""
         return {**asdict(self), "labels": list(self.labels)}
 
     @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Facts:
-        """The facts from what JSON gave."""
+    def from_dict(cls, values: Mapping[str, Any]) -> TaskMetadata:
+        """Build the metadata from JSON values."""
         known = {field.name for field in fields(cls)}
         if not isinstance(values, dict) or set(values) - known or "task" not in values:
-            raise InputError(f"The facts of a task are {', '.join(sorted(known))}.")
+            raise InputError(f"The metadata of a task has the fields {', '.join(sorted(known))}.")
         return cls(**{**values, "labels": tuple(values.get("labels", ()))})
 
 
 @dataclass(frozen=True)
-class Item:
-    """An example as a network reads it."""
+class EncodedExample:
+    """An example as token sequences."""
 
-    rows: tuple[Framed, ...]  # one sequence for most tasks
+    rows: tuple[FramedSequence, ...]  # one sequence in most tasks
     target: Any = None
-    cut: int = 0  # tokens that did not fit
-    detail: Any = None  # what leads from the network's output back to the text
+    cut: int = 0  # tokens removed by truncation
+    detail: Any = None  # maps outputs back to the text: windows, word positions
 
     @property
     def size(self) -> int:
-        """How many tokens it has."""
+        """The number of tokens."""
         return sum(len(row.tokens) for row in self.rows)
 
 
 class Task(ABC):
-    """One kind of work."""
+    """Base class of all tasks that a model can be fine-tuned on."""
 
     name: ClassVar[str]
     about: ClassVar[str]
-    head: ClassVar[str]  # that answers
-    metric: ClassVar[str]  # by which the best model is chosen; "loss": the smallest
-    architectures: ClassVar[tuple[str, ...]] = EVERY
-    joins: ClassVar[bool] = False  # an encoder joined to a decoder can do it
-    columns: ClassVar[str] = ""  # of its files, for people
-    roles: ClassVar[tuple[str, ...]] = ()  # of columns, which may have other names in a file
-    length: ClassVar[int] = 512  # of what is read, in tokens, where nobody says how many
-    options: ClassVar[Mapping[str, str]] = NONE  # what may be set of it, and of what kind that is
-    tells_apart: ClassVar[str] = ""  # by labels: "examples" or "words"
-    numbers: ClassVar[bool] = False  # it says numbers where others say labels
-    writes: ClassVar[bool] = False  # texts, which have no mean
-    tokenwise: ClassVar[bool] = False  # what it says, it says of each token
-    why: ClassVar[str] = ""  # an architecture cannot do it, in a sentence
+    head: ClassVar[str]  # of the network that predicts
+    metric: ClassVar[str]  # that selects the best checkpoint; "loss": lower is better
+    architectures: ClassVar[tuple[str, ...]] = ALL_ARCHITECTURES
+    needs_encoder_decoder: ClassVar[bool] = False  # an encoder may be joined to a decoder
+    columns: ClassVar[str] = ""  # of its files, as shown in help
+    roles: ClassVar[tuple[str, ...]] = ()  # of columns; --column ROLE=NAME renames them
+    default_max_length: ClassVar[int] = 512  # tokens of a sequence
+    options: ClassVar[Mapping[str, str]] = NO_COLUMNS  # setting -> its type
+    label_unit: ClassVar[str] = ""  # what has a label: "examples", "words" or nothing
+    numbers: ClassVar[bool] = False  # regression: labels are numbers
+    generates: ClassVar[bool] = False  # outputs are texts, which cannot be averaged
+    token_level: ClassVar[bool] = False  # outputs are per token
+    unsupported_reason: ClassVar[str] = ""  # a sentence with {architecture}
 
     @abstractmethod
     def read(
@@ -103,148 +104,163 @@ class Task(ABC):
         *,
         labelled: bool = True,
         format: str | None = None,
-        columns: Columns = NONE,
+        columns: Columns = NO_COLUMNS,
     ) -> list[Example]:
-        """The examples in a file; without `labelled`, labels may be missing and texts empty."""
+        """Read the examples of a file; unless `labelled`, labels may be missing and texts empty."""
 
-    def each(
+    def iter_examples(
         self,
         path: str | Path,
         *,
         format: str | None = None,
-        columns: Columns = NONE,
+        columns: Columns = NO_COLUMNS,
         bad: Bad | None = None,
     ) -> Iterator[Example]:
-        """The examples in a file one after the other, to be answered: nobody looks at labels.
+        """Yield the examples of a file for prediction, ignoring labels.
 
-        A row that cannot be read is told to `bad`, and the others follow.
+        Errors of single rows are passed to `bad`, and reading continues.
         """
         return iter(self.read(path, labelled=False, format=format, columns=columns))
 
     def example(self, text: str) -> Example:
-        """The example that a text is, where a task asks about one text."""
-        raise Misuse(f"{self.name} asks about more than one text: name a file of them with --data.")
+        """Make an example of a single text, for tasks whose input is one text."""
+        raise UsageError(
+            f"The input of {self.name} is more than one text: give a file with --data."
+        )
 
-    def facts(self, examples: Sequence[Example], length: int, options: Mapping[str, Any]) -> Facts:
-        """What must be known of the training data."""
-        return Facts(task=self.name, length=length, options=dict(options))
+    def metadata(
+        self, examples: Sequence[Example], length: int, options: Mapping[str, Any]
+    ) -> TaskMetadata:
+        """Collect labels and options from the training data."""
+        return TaskMetadata(task=self.name, max_length=length, options=dict(options))
 
-    def check(self, facts: Facts, examples: Sequence[Example], path: Path) -> None:  # noqa: B027
-        """Refuse other data that does not fit the facts."""
-
-    @abstractmethod
-    def encode(self, examples: Sequence[Example], frame: Frame, facts: Facts) -> list[Item]:
-        """The examples in tokens."""
-
-    @abstractmethod
-    def batch(self, items: Sequence[Item], facts: Facts, config: ModelConfig) -> Batch:
-        """Items as one batch, with what is asked if their targets are known."""
+    def check(self, metadata: TaskMetadata, examples: Sequence[Example], path: Path) -> None:  # noqa: B027
+        """Raise InputError for examples that do not fit the metadata, such as unknown labels."""
 
     @abstractmethod
-    def outputs(self, network: Transformer, items: Sequence[Item], facts: Facts) -> list[Any]:
-        """What the network says of each item."""
+    def encode(
+        self, examples: Sequence[Example], template: InputTemplate, metadata: TaskMetadata
+    ) -> list[EncodedExample]:
+        """Tokenize examples."""
+
+    @abstractmethod
+    def batch(
+        self, items: Sequence[EncodedExample], metadata: TaskMetadata, config: ModelConfig
+    ) -> Batch:
+        """Make one batch of items, with prediction targets if they are known."""
+
+    @abstractmethod
+    def outputs(
+        self, network: Transformer, items: Sequence[EncodedExample], metadata: TaskMetadata
+    ) -> list[Any]:
+        """Run the network and return its output for each item."""
 
     @abstractmethod
     def answers(
         self,
         examples: Sequence[Example],
-        items: Sequence[Item],
+        items: Sequence[EncodedExample],
         outputs: Sequence[Any],
-        facts: Facts,
-        frame: Frame,
+        metadata: TaskMetadata,
+        template: InputTemplate,
     ) -> list[Answer]:
-        """The outputs in words."""
+        """Convert outputs to predictions."""
 
     @abstractmethod
-    def figures(
-        self, examples: Sequence[Example], answers: Sequence[Answer], facts: Facts
-    ) -> dict[str, Figure]:
-        """What the answers are worth."""
+    def metrics(
+        self, examples: Sequence[Example], answers: Sequence[Answer], metadata: TaskMetadata
+    ) -> dict[str, Metric]:
+        """Compute the metrics of predictions against the gold values."""
 
-    def loss(self, items: Sequence[Item], outputs: Sequence[Any], facts: Facts) -> float | None:
-        """The mean loss that outputs imply; None where only the network can tell."""
+    def loss(
+        self, items: Sequence[EncodedExample], outputs: Sequence[Any], metadata: TaskMetadata
+    ) -> float | None:
+        """Compute the mean loss from outputs; None if only the network can."""
         return None
 
-    def best(self, facts: Facts) -> str:
-        """The figure by which the best of several models is chosen."""
+    def best(self, metadata: TaskMetadata) -> str:
+        """The name of the metric that selects the best checkpoint."""
         return self.metric
 
-    def tuned(self, facts: Facts, examples: Sequence[Example], answers: Sequence[Answer]) -> Facts:
-        """The facts with what only a trained model's answers can tell."""
-        return facts
+    def calibrate(
+        self, metadata: TaskMetadata, examples: Sequence[Example], answers: Sequence[Answer]
+    ) -> TaskMetadata:
+        """Add what is fitted to a trained model's predictions, such as a decision threshold."""
+        return metadata
 
     def strata(self, examples: Sequence[Example]) -> list[Any]:
-        """What a sample of the examples keeps the shares of."""
+        """The groups whose proportions a stratified sample keeps."""
         return [None] * len(examples)
 
     def labels(self, example: Example) -> tuple[Any, ...]:
-        """What is said of an example, or of its words, where that is a label."""
+        """The labels of an example or of its words; empty if the task has none."""
         return ()
 
-    def constant_loss(self, examples: Sequence[Example], facts: Facts) -> float | None:
-        """The loss of saying the same of every example; None where it is not known.
-
-        Where one label has them all, no guess beats that.
-        """
+    def constant_loss(self, examples: Sequence[Example], metadata: TaskMetadata) -> float | None:
+        """The loss of the best constant prediction; None if unknown or there is one label only."""
         counts = Counter(label for example in examples for label in self.labels(example))
-        known = facts.labelling == "one" and len(counts) > 1
+        known = metadata.label_type == "one" and len(counts) > 1
         return entropy(np.array(list(counts.values()))) if known else None
 
     def parts(
-        self, examples: Sequence[Example], answers: Sequence[Answer], facts: Facts
-    ) -> dict[str, dict[str, Figure]]:
-        """What the answers are worth by kinds of what is asked."""
+        self, examples: Sequence[Example], answers: Sequence[Answer], metadata: TaskMetadata
+    ) -> dict[str, dict[str, Metric]]:
+        """Compute metrics of parts of the data, such as entity types."""
         return {}
 
-    def usual_options(self, config: ModelConfig) -> dict[str, Any]:
-        """What its options are for a model of which only the head is known."""
+    def default_options(self, config: ModelConfig) -> dict[str, Any]:
+        """The options for a model that has the head but no saved metadata."""
         return {}
 
-    def cannot(self, architecture: str) -> MismatchError:
-        """The sentence for an architecture that cannot do it."""
+    def unsupported_architecture(self, architecture: str) -> MismatchError:
+        """The error for an architecture that does not support the task."""
         able = " or ".join(self.architectures)
-        usual = f"{self.name} takes a model of the kind {able}, and this one is {architecture}."
-        return MismatchError(self.why.format(architecture=architecture) or usual)
+        usual = f"{self.name} needs a model of architecture {able}, and this one is {architecture}."
+        return MismatchError(self.unsupported_reason.format(architecture=architecture) or usual)
 
 
-def judged_by(task: Task, facts: Facts, figures: Collection[str], *, balance: bool) -> str:
-    """The figure, of those there are, by which the best model is chosen.
+def selection_metric(
+    task: Task, metadata: TaskMetadata, metrics: Collection[str], *, balance: bool
+) -> str:
+    """The name of the available metric that selects the best checkpoint.
 
-    Where rare labels count as much as common ones in learning, they do here.
+    With `balance`, labels have equal weight in training, so macro_f1 is preferred.
 
-    >>> from firth.tasks.classify import Classify
-    >>> facts, figures = Facts(task="classify"), ("loss", "accuracy", "macro_f1")
-    >>> [judged_by(Classify(), facts, figures, balance=balance) for balance in (False, True)]
-    ['accuracy', 'macro_f1']
+    >>> from firth.tasks.classify import ClassifyTask
+    >>> metadata, metrics = TaskMetadata(task="classify"), ("loss", "accuracy", "macro_f1")
+    >>> selection_metric(ClassifyTask(), metadata, metrics, balance=True)
+    'macro_f1'
     """
-    best = "macro_f1" if balance and "macro_f1" in figures else task.best(facts)
-    return best if best in figures else next(iter(figures))
+    best = "macro_f1" if balance and "macro_f1" in metrics else task.best(metadata)
+    return best if best in metrics else next(iter(metrics))
 
 
 def on_empty(labelled: bool) -> OnEmpty:
-    """An empty text is nothing to learn from, but may be asked about."""
+    """Training refuses empty texts; prediction keeps them."""
     return "refuse" if labelled else "keep"
 
 
-def without(columns: Columns, *roles: str) -> Columns:
-    """The names of columns, but for some roles."""
+def without_roles(columns: Columns, *roles: str) -> Columns:
+    """Remove some roles from the column names."""
     return {role: name for role, name in columns.items() if role not in roles}
 
 
-def packed(rows: Sequence[Framed]) -> Packed:
-    """Framed sequences, end to end."""
-    stream = Packed.join([row.tokens for row in rows], np.zeros(len(rows), dtype=np.uint64))
+def pack_sequences(rows: Sequence[FramedSequence]) -> PackedSequences:
+    """Concatenate sequences for packed attention."""
+    stream = PackedSequences.join(
+        [row.tokens for row in rows], np.zeros(len(rows), dtype=np.uint64)
+    )
     segments = np.concatenate([row.segments for row in rows])
-    return Packed(stream.tokens, stream.starts, stream.keys, segments)
+    return PackedSequences(stream.tokens, stream.starts, stream.keys, segments)
 
 
-def reading(rows: Sequence[Framed], config: ModelConfig) -> Batch:
-    """A batch of sequences that a network reads whole; a decoder sees what stands before."""
-    inputs = packed(rows)
+def input_batch(rows: Sequence[FramedSequence], config: ModelConfig) -> Batch:
+    """Make a batch of input sequences: bidirectional, or causal for a decoder."""
+    inputs = pack_sequences(rows)
     causal = config.architecture == "decoder"
     return Batch(inputs, np.zeros_like(inputs.lengths) if causal else inputs.lengths)
 
 
-def asked(name: str, positions: Longs, targets: Any) -> dict[str, Prediction]:
-    """One prediction of a batch."""
-    return {name: Prediction(positions, np.asarray(targets))}
+def prediction_targets(name: str, positions: Longs, targets: Any) -> dict[str, PredictionTargets]:
+    """Make the `predictions` of a batch with one kind of target."""
+    return {name: PredictionTargets(positions, np.asarray(targets))}

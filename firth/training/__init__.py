@@ -1,1 +1,1 @@
-"""How a model learns: the loop, and what it keeps on the disk."""
+"""The training loop, losses, optimizers, schedules and checkpoints."""

@@ -1,11 +1,11 @@
-"""Checkpoints: the whole state of a training run, which neither a kill nor a full disk can spoil.
+"""Checkpoints: the state of a training run, safe against kills and full disks.
 
-DIRECTORY/step-N/tensors.safetensors    every tensor, with its sums
-                 state.json             everything else, with a sum of itself and of the tensors
+DIRECTORY/step-N/tensors.safetensors    every tensor, with checksums
+                 state.json             everything else, with checksums of itself and the tensors
 
-A checkpoint is written under a hidden name, `.step-N.PID.partial`, and gets its own when all of it
-is on the disk. One that stands in the way is first renamed to `.step-N.PID.replaced`, so that at
-each moment either the old or the new one can be found.
+A checkpoint is written under a hidden name, `.step-N.PID.partial`, and renamed when all of it is on
+the disk. An existing one is first renamed to `.step-N.PID.replaced`, so that at any time either the
+old or the new one exists.
 """
 
 from __future__ import annotations
@@ -21,9 +21,15 @@ from typing import Any
 
 from torch import Tensor
 
-from firth.errors import InputError, Misuse, storage_errors
-from firth.files import UNSEALED, atomic_file, is_sealed, seal, sync_directory
-from firth.models.formats.weights import SUM, Weights, open_weights, write_weights
+from firth.formats.safetensors import SUM, Weights, open_weights, write_weights
+from firth.utils.errors import InputError, UsageError, storage_errors
+from firth.utils.files import (
+    CHECKSUM_PLACEHOLDER,
+    atomic_file,
+    checksum_matches,
+    embed_checksum,
+    sync_directory,
+)
 
 TENSORS, STATE = "tensors.safetensors", "state.json"
 NAME = re.compile(r"step-(\d+)")
@@ -32,7 +38,7 @@ HIDDEN = re.compile(r"\.(step-(\d+))\.(\d+)\.(partial|replaced)")
 
 @dataclass(frozen=True, eq=False)
 class Checkpoint:
-    """A training run as it was after some step."""
+    """The state of a training run after a step."""
 
     step: int
     path: Path
@@ -55,16 +61,16 @@ class Checkpoints:
 
     def __init__(self, directory: Path, keep: int = 2) -> None:
         if keep < 1:
-            raise Misuse(f"At least one checkpoint has to be kept, not {keep}.")
+            raise UsageError(f"keep_checkpoints must be at least 1, not {keep}.")
         self.directory = directory
         self.keep = keep
 
     def save(self, step: int, tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> Path:
-        """Write a checkpoint, whole or not at all, then remove those that are not kept.
+        """Write a checkpoint atomically, then remove older ones.
 
-        `state` is anything JSON can hold. One process at a time may save into a directory.
+        `state` must be JSON values. Only one process at a time may save into a directory.
         """
-        kept = "The earlier checkpoints are whole; free some space, and go on from the newest."
+        kept = "Earlier checkpoints are intact; free some space and resume from the newest."
         with storage_errors(self.directory, kept):
             self.directory.mkdir(parents=True, exist_ok=True)
             self._sweep()
@@ -81,9 +87,9 @@ class Checkpoints:
         return path
 
     def newest(self, notes: list[str] | None = None) -> Checkpoint | None:
-        """The newest checkpoint that is whole, if there are any; a note says what was passed over.
+        """Return the newest intact checkpoint, if there are any; add a note about damaged ones.
 
-        Where none of them is whole this is an error: a run must not silently begin again.
+        If all are damaged, raise an error: a run must not silently start again.
         """
         damaged: list[str] = []
         for step, path in self._candidates():
@@ -94,20 +100,19 @@ class Checkpoints:
                 continue
             if damaged and notes is not None:
                 notes.append(
-                    f"{_listed(damaged)} in {self.directory} cannot be used, being incomplete or "
-                    f"damaged; {path.name} is used instead."
+                    f"Using {path.name} in {self.directory}, as {_listed(damaged)} cannot be used: "
+                    "incomplete or damaged."
                 )
             return checkpoint
         if damaged:
             raise InputError(
-                f"No checkpoint in {self.directory} is whole: {_listed(damaged)} cannot be used, "
-                "being incomplete or damaged; restore one from a copy, or move them away to start "
-                "again."
+                f"All checkpoints in {self.directory} are incomplete or damaged "
+                f"({_listed(damaged)}); restore one from a copy, or move them away to start again."
             )
         return None
 
     def _candidates(self) -> list[tuple[int, Path]]:
-        """All that may be a checkpoint, the newest first, a replaced one behind its successor."""
+        """List possible checkpoints, newest first, a replaced one after its successor."""
         found = list(self._numbered())
         found += [
             (int(match[2]), path) for match, path in self._leftovers() if match[4] != "partial"
@@ -128,7 +133,7 @@ class Checkpoints:
         return self.directory / f".step-{step}.{os.getpid()}.{why}"
 
     def _sweep(self) -> None:
-        """Remove what a killed process left half done, or put back what it was about to replace."""
+        """Remove partial checkpoints of killed processes; restore those they were replacing."""
         for match, path in self._leftovers():
             name, pid, why = match[1], int(match[3]), match[4]
             if pid != os.getpid() and _is_alive(pid):
@@ -139,7 +144,7 @@ class Checkpoints:
                 shutil.rmtree(path)
 
     def _publish(self, step: int, partial: Path) -> Path:
-        """Give a complete checkpoint its name."""
+        """Rename a complete checkpoint to its final name."""
         path = self.directory / f"step-{step}"
         replaced = self._hidden(step, "replaced")
         if path.exists():
@@ -151,18 +156,18 @@ class Checkpoints:
         return path
 
     def _prune(self, step: int) -> None:
-        """Remove what is older than the newest; a later step than this one is not its business."""
+        """Remove all but the newest checkpoints up to this step; later ones stay."""
         older = sorted(entry for entry in self._numbered() if entry[0] <= step)[: -self.keep]
         for number, path in older:
-            hidden = self._hidden(number, "partial")  # never half a checkpoint under a whole name
+            hidden = self._hidden(number, "partial")  # not partly deleted under its final name
             os.rename(path, hidden)
             shutil.rmtree(hidden)
 
 
 def _write_state(path: Path, content: dict[str, Any]) -> None:
-    text = json.dumps({SUM: UNSEALED.decode(), **content}, indent=2)
+    text = json.dumps({SUM: CHECKSUM_PLACEHOLDER.decode(), **content}, indent=2)
     with atomic_file(path) as file:
-        file.write(seal(f"{text}\n".encode()))
+        file.write(embed_checksum(f"{text}\n".encode()))
 
 
 def _load(step: int, path: Path) -> Checkpoint:
@@ -170,8 +175,8 @@ def _load(step: int, path: Path) -> Checkpoint:
     try:
         text = state_file.read_bytes()
         content = json.loads(text)
-        if not is_sealed(text, content[SUM]) or content["step"] != step:
-            raise ValueError("not what was written")
+        if not checksum_matches(text, content[SUM]) or content["step"] != step:
+            raise ValueError("checksum mismatch")
         total, state = content[TENSORS], content["state"]
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise InputError(f"{state_file} is incomplete or damaged.") from error
@@ -182,12 +187,14 @@ def _load(step: int, path: Path) -> Checkpoint:
 
 
 def _is_alive(pid: int) -> bool:
+    if os.name == "nt":
+        return True  # os.kill would send Ctrl-C
     try:
         os.kill(pid, 0)
     except (ProcessLookupError, OverflowError):
         return False
     except PermissionError:
-        pass  # it is alive, and somebody else's
+        pass  # alive, but of another user
     return True
 
 

@@ -1,4 +1,4 @@
-"""A smaller network that starts from a larger one (DistilBERT, Sanh et al. 2019, section 2)."""
+"""Knowledge distillation: initialise and train a student from a teacher (Sanh et al. 2019)."""
 
 from __future__ import annotations
 
@@ -9,36 +9,36 @@ from torch import Tensor
 from torch.nn.functional import kl_div
 from torch.utils.checkpoint import checkpoint
 
-from firth.errors import MismatchError
 from firth.models.transformer import Transformer
+from firth.utils.errors import MismatchError
 
 BLOCK = re.compile(r"^(encoder|decoder)\.blocks\.(\d+)\.")
 TEMPERATURE = 2.0
 
 
-def chosen_layers(student: int, teacher: int) -> list[int]:
-    """The teacher's layers that the student begins with: evenly spread, first and last included.
+def teacher_layers(student: int, teacher: int) -> list[int]:
+    """Return the teacher's layers to copy: evenly spaced, including the first and the last.
 
-    >>> chosen_layers(6, 12)
+    >>> teacher_layers(6, 12)
     [0, 2, 4, 7, 9, 11]
     """
     return [round(i * (teacher - 1) / max(1, student - 1)) for i in range(student)]
 
 
 @torch.no_grad()
-def student_of(student: Transformer, teacher: Transformer) -> None:
-    """Copy every weight the student has a counterpart for."""
-    if student.config.vocabulary != teacher.config.vocabulary:
+def copy_teacher_weights(student: Transformer, teacher: Transformer) -> None:
+    """Copy the teacher's weights to the student, with evenly spaced layers."""
+    if student.config.vocab_size != teacher.config.vocab_size:
         raise MismatchError(
-            f"The student knows {student.config.vocabulary:,} tokens, its teacher "
-            f"{teacher.config.vocabulary:,}: both must have the same tokenizer."
+            f"The student has {student.config.vocab_size:,} tokens, its teacher "
+            f"{teacher.config.vocab_size:,}; both need the same tokenizer."
         )
-    if student.config.width != teacher.config.width:
+    if student.config.hidden_size != teacher.config.hidden_size:
         raise MismatchError(
-            f"A student of width {student.config.width} cannot take over layers of width "
-            f"{teacher.config.width}; choose a preset as wide as its teacher, or set model.width."
+            f"The student's hidden_size {student.config.hidden_size} differs from its teacher's "
+            f"{teacher.config.hidden_size}; choose another preset, or set model.hidden_size."
         )
-    layers = chosen_layers(student.config.layers, teacher.config.layers)
+    layers = teacher_layers(student.config.num_layers, teacher.config.num_layers)
     known = teacher.state_dict()
     for name, tensor in student.state_dict().items():
         source = BLOCK.sub(lambda m: f"{m[1]}.blocks.{layers[int(m[2])]}.", name)
@@ -46,29 +46,32 @@ def student_of(student: Transformer, teacher: Transformer) -> None:
             tensor.copy_(known[source])
 
 
-def soft_targets(
-    student: Transformer, teacher: Transformer, mine: Tensor, theirs: Tensor, at_once: int
+def distillation_loss(
+    student: Transformer, teacher: Transformer, ours: Tensor, theirs: Tensor, chunk: int
 ) -> tuple[Tensor, Tensor]:
-    """How far the student's distributions (P, V) are from the teacher's, and how often both agree.
+    """Return the KL divergence of the student from the teacher, and the number of equal argmaxes.
 
-    Scores are made for some positions at a time, and once more where their gradient is asked for.
+    `ours` and `theirs` are hidden states (P, E). Logits are computed in chunks of positions, and
+    again in the backward pass.
     """
-    losses, rights = [], []
-    for ours, aims in zip(mine.split(at_once), theirs.split(at_once), strict=True):
-        loss, right = checkpoint(
-            _distance, student, teacher, ours, aims, use_reentrant=False, preserve_rng_state=False
+    losses, agreements = [], []
+    for our_part, their_part in zip(ours.split(chunk), theirs.split(chunk), strict=True):
+        loss, agreement = checkpoint(
+            *(_divergence, student, teacher, our_part, their_part),
+            use_reentrant=False,
+            preserve_rng_state=False,
         )
         losses.append(loss)
-        rights.append(right)
-    return torch.stack(losses).sum(), torch.stack(rights).sum()
+        agreements.append(agreement)
+    return torch.stack(losses).sum(), torch.stack(agreements).sum()
 
 
-def _distance(
-    student: Transformer, teacher: Transformer, mine: Tensor, theirs: Tensor
+def _divergence(
+    student: Transformer, teacher: Transformer, ours: Tensor, theirs: Tensor
 ) -> tuple[Tensor, Tensor]:
     with torch.no_grad():
-        aim = teacher.logits(theirs).float() / TEMPERATURE
-    scores = student.logits(mine).float() / TEMPERATURE
-    right = (scores.argmax(-1) == aim.argmax(-1)).sum()
-    far = kl_div(scores.log_softmax(-1), aim.log_softmax(-1), reduction="sum", log_target=True)
-    return far * TEMPERATURE**2, right
+        targets = teacher.logits(theirs).float() / TEMPERATURE
+    logits = student.logits(ours).float() / TEMPERATURE
+    agreement = (logits.argmax(-1) == targets.argmax(-1)).sum()
+    loss = kl_div(logits.log_softmax(-1), targets.log_softmax(-1), reduction="sum", log_target=True)
+    return loss * TEMPERATURE**2, agreement

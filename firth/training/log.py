@@ -1,4 +1,4 @@
-"""What a run says while it learns: a line of figures for each logged step, and notes for people."""
+"""The metrics log of a run: one JSON line for each logged step, validation and note."""
 
 from __future__ import annotations
 
@@ -9,40 +9,40 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from firth.errors import Misuse
-from firth.files import atomic_file
+from firth.utils.errors import UsageError
+from firth.utils.files import atomic_file
 
 if TYPE_CHECKING:
-    from firth.training.state import State
+    from firth.training.state import TrainingState
 
-FIRST = 10  # steps that are all logged
-OFTEN = 1.0  # seconds between two lines, where nothing else is asked for
+ALWAYS_LOGGED = 10  # the first steps
+LOG_SECONDS = 1.0  # between two lines, without `log_every`
 
-Figures = dict[str, Any]
-Listener = Callable[[str, Figures], None]
+Metrics = dict[str, Any]
+Callback = Callable[[str, Metrics], None]
 
 
-class Log:
-    """Writes `metrics.jsonl`, and tells whoever listens.
+class MetricsLog:
+    """Write `metrics.jsonl`, and pass each line to a callback.
 
-    A listener gets the kind of news (step, validation, note) and its figures.
+    The callback gets the kind of line (step, validation, note) and its metrics.
     """
 
     def __init__(
         self,
         path: Path,
         every: int,
-        listener: Listener,
-        speed: Callable[[int, float], Figures] = lambda tokens, seconds: {},
+        callback: Callback,
+        speed: Callable[[int, float], Metrics] = lambda tokens, seconds: {},
     ) -> None:
-        """`speed` says what so many tokens in so many seconds mean: MFU and the like."""
-        self.path, self.every, self.listener, self.speed = path, every, listener, speed
-        self._since: list[dict[str, float]] = []
-        self._last, self._tokens, self._seconds = 0.0, -1, 0.0  # -1: the next line has no pace
+        """`speed` computes metrics such as MFU from a number of tokens and seconds."""
+        self.path, self.every, self.callback, self.speed = path, every, callback, speed
+        self._recent: list[dict[str, float]] = []
+        self._last, self._tokens, self._seconds = 0.0, -1, 0.0  # -1: no speed on the next line
 
     def resume(self, step: int) -> None:
-        """Forget what was written after a step: it will be done again."""
-        self._since, self._tokens, self._seconds = [], -1, 0.0
+        """Remove the lines after a step, which will be repeated."""
+        self._recent, self._tokens, self._seconds = [], -1, 0.0
         if not self.path.is_file():
             return
         kept = [line for line in self.path.read_text().splitlines() if _step(line) <= step]
@@ -50,66 +50,77 @@ class Log:
             file.write("".join(f"{line}\n" for line in kept).encode())
 
     def step(
-        self, state: State, progress: float, terms: dict[str, float], rate: float, norm: float
+        self,
+        state: TrainingState,
+        progress: float,
+        terms: dict[str, float],
+        learning_rate: float,
+        grad_norm: float,
     ) -> None:
-        """A step is done; losses are the mean of those since the last line."""
-        self._since.append(terms)
+        """Log a step; losses are means over the steps since the last line."""
+        self._recent.append(terms)
         now = time.monotonic()
-        auto = state.step <= FIRST or now - self._last >= OFTEN
+        auto = state.step <= ALWAYS_LOGGED or now - self._last >= LOG_SECONDS
         if state.step % self.every if self.every else not auto:
             return
-        names = dict.fromkeys(name for terms in self._since for name in terms)
-        mean = {name: fmean(t[name] for t in self._since if name in t) for name in names}
+        names = dict.fromkeys(name for terms in self._recent for name in terms)
+        mean = {name: fmean(t[name] for t in self._recent if name in t) for name in names}
         tokens, seconds = state.tokens - self._tokens, state.seconds - self._seconds
-        figures = {"step": state.step, **mean, "rate": rate, "norm": norm, "tokens": state.tokens}
-        figures |= {"seconds": state.seconds, "epoch": state.position.epoch}
+        metrics = {
+            "step": state.step,
+            **mean,
+            "learning_rate": learning_rate,
+            "grad_norm": grad_norm,
+            "tokens": state.tokens,
+        }
+        metrics |= {"seconds": state.seconds, "epoch": state.position.epoch}
         if seconds > 0 and self._tokens >= 0:
-            figures |= {"tokens_per_second": tokens / seconds, **self.speed(tokens, seconds)}
-        figures["progress"] = progress
-        self._last, self._since = now, []
+            metrics |= {"tokens_per_second": tokens / seconds, **self.speed(tokens, seconds)}
+        metrics["progress"] = progress
+        self._last, self._recent = now, []
         self._tokens, self._seconds = state.tokens, state.seconds
-        self._write("step", figures)
+        self._write("step", metrics)
 
-    def validation(self, state: State, figures: Figures) -> None:
-        """A validation is done."""
-        self._write("validation", {"step": state.step, "tokens": state.tokens, **figures})
-        self._tokens = -1  # the time it took is not the next step's
+    def validation(self, state: TrainingState, metrics: Metrics) -> None:
+        """Log a validation."""
+        self._write("validation", {"step": state.step, "tokens": state.tokens, **metrics})
+        self._tokens = -1  # its duration is not part of the next step
 
     def note(self, text: str) -> None:
-        """Something a person should know."""
+        """Log a message for the user."""
         self._write("note", {"note": text})
 
-    def _write(self, kind: str, figures: Figures) -> None:
-        self.listener(kind, figures)
+    def _write(self, kind: str, metrics: Metrics) -> None:
+        self.callback(kind, metrics)
         try:
             with open(self.path, "a", encoding="utf-8") as file:
-                file.write(json.dumps({"kind": kind, **figures}) + "\n")
-        except OSError:  # a full disk: figures are lost, the run is not
+                file.write(json.dumps({"kind": kind, **metrics}) + "\n")
+        except OSError:  # a full disk: the line is lost, the run continues
             return
 
 
 def _step(line: str) -> int:
     try:
         return int(json.loads(line).get("step", 0))
-    except ValueError:  # the last line of a run that was killed
+    except ValueError:  # the incomplete last line of a killed run
         return 1 << 62
 
 
-def tensorboard(folder: Path, listener: Listener) -> Listener:
-    """A listener that also writes what TensorBoard shows."""
+def tensorboard_callback(folder: Path, callback: Callback) -> Callback:
+    """Return a callback that also writes TensorBoard event files."""
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError as error:
-        raise Misuse(
-            "TensorBoard is not installed; `pip install 'firth[track]'` brings it."
+        raise UsageError(
+            "TensorBoard is not installed; run `pip install 'firth[track]'`."
         ) from error
     writer = SummaryWriter(folder)
 
-    def tell(kind: str, figures: Figures) -> None:
-        listener(kind, figures)
-        for name, value in figures.items():
+    def write(kind: str, metrics: Metrics) -> None:
+        callback(kind, metrics)
+        for name, value in metrics.items():
             if isinstance(value, float):
-                writer.add_scalar(f"{kind}/{name}", value, figures["step"])
+                writer.add_scalar(f"{kind}/{name}", value, metrics["step"])
         writer.flush()
 
-    return tell
+    return write

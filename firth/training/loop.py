@@ -1,8 +1,8 @@
-"""The loop: learn, watch, keep, go on. What it learns and from what, others say.
+"""The training loop: steps, validation, checkpoints, and recovery from faults.
 
-A run's whole state is `State`, the weights and the optimizer. Randomness is derived from the seed
-and the step, so a run that is killed at any instant goes on from its last checkpoint and ends with
-the very bits of a run that was never stopped.
+The whole state of a run is `TrainingState`, the weights and the optimizer. Randomness is derived
+from the seed and the step, so a run that is killed at any time resumes from its last checkpoint and
+ends with exactly the weights of an uninterrupted run.
 """
 
 from __future__ import annotations
@@ -20,348 +20,378 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from firth.draws import derive_one
-from firth.errors import FirthError, Interrupted, StorageError
-from firth.models.journey import Fetched
 from firth.objectives.batch import Batch
 from firth.training.checkpoint import Checkpoint, Checkpoints
-from firth.training.flight import RIGHT, Flight, Sums
-from firth.training.log import Log
-from firth.training.losses import Term, Trainee
-from firth.training.machine import autocast
+from firth.training.config import TrainingConfig
+from firth.training.log import MetricsLog
+from firth.training.loss_scaling import update_loss_scale
+from firth.training.losses import LossTerm, TrainingModule
 from firth.training.optim import Optimizer
-from firth.training.plateau import Guess, is_stuck
-from firth.training.schedule import multiplier
-from firth.training.settings import Settings
-from firth.training.state import Planned, State
+from firth.training.out_of_memory import is_out_of_memory
+from firth.training.pending_metrics import ACCURACY, PendingMetrics, StepSums
+from firth.training.plateau import UnigramBaseline, is_stuck
+from firth.training.runtime import autocast
+from firth.training.schedule import lr_multiplier, warmup_fraction
+from firth.training.state import PlannedBatch, TrainingState
+from firth.utils.device_transfer import AsyncFetch
+from firth.utils.devices import cpu_threads
+from firth.utils.errors import FirthError, Interrupted, StorageError
+from firth.utils.rng import derive_key
 
-PATIENCE = 5  # steps in a row without a finite gradient before going back
-RETURNS = 3  # times a run may go back
-SLOWER = 0.5  # what the rate is multiplied with then
-OFTEN = 300.0  # seconds between two checkpoints
-STATE = "optimizer."  # before the names of the optimizer's tensors
-MEMORY = (  # what torch, oneDNN, CUDA, C++ and the system say when there is none left
-    *("not enough memory", "can't allocate memory", "could not create a primitive"),
-    *("bad_alloc", "Cannot allocate memory", "out of memory", "CUBLAS_STATUS_ALLOC_FAILED"),
-)
-MOST_VALIDATING = 0.2  # of the time so far, where a budget is one of minutes
-EARLIEST = 100  # step at which a plateau may be named
-OFF_A_PLATEAU = {  # by whether a network is post-norm
-    True: "--set model.norm_place=pre, a smaller rate or a longer warm-up may leave such a "
-    "plateau; post-norm networks often do not.",
-    False: "A smaller rate, a longer warm-up or a longer run may leave such a plateau.",
+MAX_SKIPPED_STEPS = 5  # consecutive steps without a finite gradient before a rollback
+MAX_ROLLBACKS = 3  # to an earlier checkpoint
+ROLLBACK_LR_FACTOR = 0.5  # multiplies the learning rate after a rollback
+CHECKPOINT_SECONDS = 300.0  # longest time between two checkpoints
+OPTIMIZER_PREFIX = "optimizer."  # of the optimizer's tensors in a checkpoint
+MAX_VALIDATION_FRACTION = 0.2  # of the time so far, for budgets in minutes
+MIN_PLATEAU_STEP = 100  # first step at which a plateau may be reported
+PLATEAU_ADVICE = {  # by whether the network is post-norm
+    True: "Try --set model.norm_position=pre, a smaller learning rate or a longer warm-up; "
+    "post-norm networks often do not leave such a plateau.",
+    False: "Try a smaller learning rate, a longer warm-up or a longer run.",
 }
-LOWER = 0.003  # nats by which a validation's loss must fall to be lower
-BUCKETS = 50  # parts of a run whose mean losses are remembered
+MIN_LOSS_DECREASE = 0.003  # nats by which the validation loss must fall to count as lower
+HISTORY_SIZE = 50  # parts of a run whose mean losses are stored
 
 
 class Diverged(FirthError):
-    """A run found no finite gradient any more."""
+    """The loss stays non-finite after all rollbacks."""
 
 
 @dataclass
-class Hooks:
-    """What others want to do at some moments of a run."""
+class Callbacks:
+    """Functions that the loop calls during a run."""
 
-    validate: Callable[[], dict[str, Any]] = dict  # with the key "loss"
-    worth: Callable[[dict[str, Any]], float] = lambda figures: -float(figures["loss"])
-    better: Callable[[], None] = lambda: None  # the last validation was the best so far
-    before_step: Callable[[State], None] = lambda state: None
-    before_part: Callable[[int, Batch], None] = lambda step, batch: None  # tests cause faults here
+    validate: Callable[[], dict[str, Any]] = dict  # returns metrics, with the key "loss"
+    score: Callable[[dict[str, Any]], float] = lambda metrics: -float(metrics["loss"])
+    on_improvement: Callable[[], None] = lambda: None  # after the best validation so far
+    before_step: Callable[[TrainingState], None] = lambda state: None
+    before_micro_batch: Callable[[int, Batch], None] = lambda step, batch: None  # used by tests
 
 
-class Loop:
-    """One run, from its first step or its last checkpoint to its end."""
+class TrainingLoop:
+    """One training run, from its first step or its last checkpoint to the end of its budget."""
 
     def __init__(
         self,
-        learner: Trainee,
+        module: TrainingModule,
         optimizer: Optimizer,
-        settings: Settings,
-        plan: Callable[[State, Callable[[State], float]], Iterator[Planned]],
+        config: TrainingConfig,
+        plan: Callable[[TrainingState, Callable[[TrainingState], float]], Iterator[PlannedBatch]],
         run: Path,
-        log: Log,
-        hooks: Hooks,
+        log: MetricsLog,
+        callbacks: Callbacks,
         *,
         device: torch.device,
-        guess: Guess | None = None,
+        baseline: UnigramBaseline | None = None,
     ) -> None:
-        """`plan` gives the batches from a state on; `guess`: what one by frequency brings."""
-        self.learner, self.optimizer, self.settings = learner, optimizer, settings
-        self.plan, self.log, self.hooks = plan, log, hooks
-        self.device, self.guess = device, guess
-        self.checkpoints = Checkpoints(run / "checkpoints", keep=settings.keep)
-        self.state = State(micro=settings.micro)
-        self.learned = [name for name, p in learner.named_parameters() if p.requires_grad]
+        """`plan` yields batches from a state on; `baseline` is used to detect a loss plateau."""
+        self.module, self.optimizer, self.config = module, optimizer, config
+        self.plan, self.log, self.callbacks = plan, log, callbacks
+        self.device, self.baseline = device, baseline
+        self.checkpoints = Checkpoints(run / "checkpoints", keep=config.keep_checkpoints)
+        self.state = TrainingState(
+            micro_batch_tokens=config.micro_batch_tokens, threads=torch.get_num_threads()
+        )
+        self.trainable = [name for name, p in module.named_parameters() if p.requires_grad]
         self.signal: int | None = None
-        self.ahead = device.type == "cuda"  # begin a step before the last one's figures are here
-        self._flight: Flight | None = None
-        self._warm = False  # this process has done a step
-        self._validating = 0.0  # seconds of this process
-        self._kept = -1  # the step of the newest checkpoint
-        self._began = self._checkpointed = time.monotonic()
+        self.scales_loss = config.precision == "fp16"
+        # Start a step before the metrics of the last one have reached the host. The loss scale of
+        # fp16 depends on them.
+        self.asynchronous = device.type == "cuda" and not self.scales_loss
+        self._pending: PendingMetrics | None = None
+        self._compiled_for: set[bool] = set()  # bidirectional batches, causal batches, or both
+        self._validation_seconds = 0.0  # in this process
+        self._saved_step = -1  # of the newest checkpoint
+        self._started = self._checkpointed = time.monotonic()
 
-    # ---- the story
+    # ---- the run
 
     def fit(self) -> None:
-        """Learn until the budget is spent."""
-        self._began = time.monotonic() - self.state.seconds
-        self.learner.train()  # a model that was opened is at rest, without dropout
+        """Train until the budget is spent."""
+        self._started = time.monotonic() - self.state.seconds
+        self.module.train()  # loaded models are in eval mode
         if self.state.step == 0:
-            self.checkpoint()  # a run that goes astray at once needs a place to return to
+            self.checkpoint()  # for a rollback before the first regular checkpoint
         try:
-            with self._signals():
-                self._go_on()
+            with self._signals(), cpu_threads(self.state.threads):
+                self._train_until_finished()
         finally:
-            if reason := self.learner.network.unrecorded:
-                self.log.note(f"What blocks compute was not recorded, which is slower: {reason}")
-            self.learner.network.record_blocks(False)
-        if self._kept != self.state.step:
+            if reason := self.module.network.graph_capture_error:
+                self.log.note(f"CUDA graphs were not captured, which is slower: {reason}")
+            self.module.network.capture_graphs(False)
+        if self._saved_step != self.state.step:
             self.checkpoint(final=True)
 
-    def _go_on(self) -> None:
+    def _train_until_finished(self) -> None:
         while not self.finished:
             for planned in self.plan(self.state, self.progress):
-                if not self._learn(planned) or not self._after_step():
-                    break  # back at an earlier checkpoint: the plan begins anew
+                if not self._train_step(planned) or not self._after_step():
+                    break  # rolled back to a checkpoint: plan again from there
                 if self.finished:
                     break
 
     @property
     def finished(self) -> bool:
-        return self.progress(self.state) >= 1.0 or 0 < self.settings.patience <= self.state.stale
+        return (
+            self.progress(self.state) >= 1.0
+            or 0 < self.config.patience <= self.state.stale_validations
+        )
 
     @property
     def stopped_early(self) -> list[str]:
-        """A sentence, if patience was over before the budget was."""
+        """A note, if early stopping ended the run before its budget."""
         if not self.finished or self.progress(self.state) >= 1.0:
             return []
         return [
-            f"It stopped early, at step {self.state.step}: {self.state.stale} validations in a row "
-            "were no better and had no lower loss (--set patience=0 goes on)."
+            f"Stopped early at step {self.state.step}: the last {self.state.stale_validations} "
+            "validations did not improve (--set patience=0 disables early stopping)."
         ]
 
-    def progress(self, state: State) -> float:
-        """How far the run has come, from 0 to 1."""
-        return self.settings.progress(state.step, state.asked, self._seconds())
+    def progress(self, state: TrainingState) -> float:
+        """Return the fraction of the budget that is spent, from 0 to 1."""
+        return self.config.progress(state.step, state.planned_tokens, self._seconds())
 
     def _seconds(self) -> float:
-        return time.monotonic() - self._began
+        return time.monotonic() - self._started
 
     # ---- one step
 
-    def _learn(self, planned: Planned) -> bool:
-        """One step; False when the run went back to an earlier one."""
-        state, settings = self.state, self.settings
-        self.hooks.before_step(state)
-        begun = time.monotonic()
-        ahead = settings.progress(state.step + 1, planned.asked, self._seconds())
-        rate = multiplier(settings.schedule, ahead, settings.warmup, settings.floor)
+    def _train_step(self, planned: PlannedBatch) -> bool:
+        """Take one optimizer step; return False after a rollback to an earlier step."""
+        state, config = self.state, self.config
+        self.callbacks.before_step(state)
+        started = time.monotonic()
+        progress = config.progress(state.step + 1, planned.planned_tokens, self._seconds())
+        warmup = warmup_fraction(config.warmup, state.step + 1, progress)
+        multiplier = lr_multiplier(config.schedule, progress, warmup, config.min_lr_ratio)
+        multiplier *= state.lr_factor
         sums = self._gradients(planned.batch)
-        norm = self.optimizer.clip()
-        figures = torch.stack([value.double() for value in (*sums.values.values(), norm)])
-        self.optimizer.step(rate * state.slowed, finite=figures.isfinite().all())
-        self.optimizer.zero()
-        if not self._warm and settings.compile == "true":
-            self._began += time.monotonic() - begun  # compiling is no part of a budget of minutes
-        self._warm = True
-        state.step, state.position, state.asked = state.step + 1, planned.after, planned.asked
+        if self.scales_loss:
+            self.optimizer.scale_gradients(1 / state.loss_scale)
+        norm = self.optimizer.clip_gradients()
+        wide = torch.float32 if self.device.type == "mps" else torch.float64
+        metrics = torch.stack([value.to(wide) for value in (*sums.values.values(), norm)])
+        self.optimizer.step(multiplier, finite=metrics.isfinite().all())
+        self.optimizer.zero_grad()
+        bidirectional = bool(planned.batch.prefix.any())
+        if bidirectional not in self._compiled_for and config.compile == "true":
+            self._started += time.monotonic() - started  # a budget in minutes excludes compilation
+        self._compiled_for.add(bidirectional)
+        state.step, state.position, state.planned_tokens = (
+            state.step + 1,
+            planned.next_position,
+            planned.planned_tokens,
+        )
         state.tokens += planned.batch.tokens
         state.seconds = self._seconds()
-        really = rate * state.slowed * settings.optimizer.rate
-        before, self._flight = (
-            self._flight,
-            Flight(
-                replace(state), self.progress(state), really, planned.aside, sums, Fetched(figures)
+        previous, self._pending = (
+            self._pending,
+            PendingMetrics(
+                replace(state),
+                self.progress(state),
+                multiplier * config.optimizer.learning_rate,
+                planned.is_replay,
+                sums,
+                AsyncFetch(metrics),
             ),
         )
-        if self.ahead:
-            return before is None or self._land(before)
-        return self.settle()
+        if self.asynchronous:
+            return previous is None or self._finish_step(previous)
+        return self.wait_for_pending()
 
-    def settle(self) -> bool:
-        """Wait for the figures of the last step; False when the run went back to an earlier one."""
-        flight, self._flight = self._flight, None
-        return flight is None or self._land(flight)
+    def wait_for_pending(self) -> bool:
+        """Wait for the metrics of the last step; return False after a rollback."""
+        pending, self._pending = self._pending, None
+        return pending is None or self._finish_step(pending)
 
-    def _land(self, flight: Flight) -> bool:
-        *values, norm = flight.arrive()
+    def _finish_step(self, pending: PendingMetrics) -> bool:
+        """Log a step whose metrics have arrived, or handle a non-finite loss."""
+        *values, norm = pending.wait()
+        if self.scales_loss and not update_loss_scale(self.state, math.isfinite(norm)):
+            self.log.note(
+                f"Step {pending.state.step} overflowed in fp16 and was skipped; the loss scale is "
+                f"now {self.state.loss_scale:g}."
+            )
+            return True
         if not math.isfinite(norm) or not all(map(math.isfinite, values)):
-            return self._not_finite(flight.state.step)
+            return self._skip_step(pending.state.step)
         self.state.skipped = 0
-        losses = flight.sums.losses(values)
-        if not flight.aside and flight.sums.weights:
-            self._remember(losses, next(iter(flight.sums.weights)), flight.progress)
-        self.log.step(flight.state, flight.progress, losses, flight.rate, norm)
+        losses = pending.sums.losses(values)
+        if not pending.is_replay and pending.sums.weights:
+            self._check_plateau(losses, next(iter(pending.sums.weights)), pending.progress)
+        self.log.step(pending.state, pending.progress, losses, pending.learning_rate, norm)
         return True
 
-    def _gradients(self, batch: Batch) -> Sums:
-        """The gradient of a whole step, in as many parts as memory asks for, and its losses."""
+    def _gradients(self, batch: Batch) -> StepSums:
+        """Compute the gradient of a step, in smaller micro-batches if memory runs out."""
         while True:
             try:
                 return self._accumulate(batch)
             except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
-                if not _is_memory(error):
+                if not is_out_of_memory(error):
                     raise
-                self.optimizer.zero()
-                if not self.learner.network.stop_recording():  # what is noted holds memory
-                    self._halve(batch, error)
+                self.optimizer.zero_grad()
+                if not self.module.network.stop_graph_capture():  # what is noted holds memory
+                    self._halve_micro_batch(batch, error)
 
-    def _accumulate(self, batch: Batch) -> Sums:
-        counts = self.learner.counts(batch)
+    def _accumulate(self, batch: Batch) -> StepSums:
+        """Accumulate gradients over micro-batches; return the sums of the losses."""
+        counts = self.module.counts(batch)
         sums: dict[str, Tensor] = {}
-        rights: dict[str, Tensor] = {}
+        correct: dict[str, Tensor] = {}
         weights: dict[str, float] = {}
-        seed = derive_one(self.settings.seed, self.state.step)
-        for i, part in enumerate(batch.split(self.state.micro or batch.tokens)):
-            self.hooks.before_part(self.state.step, part)
-            torch.manual_seed(derive_one(seed, i) & (2**63 - 1))  # dropout
-            with autocast(self.settings, self.device):
-                terms: dict[str, Term] = self.learner(part)
-            if not terms:  # a part too short to be asked anything
+        seed = derive_key(self.config.seed, self.state.step)
+        for i, part in enumerate(batch.split(self.state.micro_batch_tokens or batch.tokens)):
+            self.callbacks.before_micro_batch(self.state.step, part)
+            torch.manual_seed(derive_key(seed, i) & (2**63 - 1))  # dropout
+            with autocast(self.config, self.device):
+                terms: dict[str, LossTerm] = self.module(part)
+            if not terms:  # too short to have a target
                 continue
             loss = sum(
                 (term.weight / counts[name] * term.sum for name, term in terms.items()),
                 start=torch.zeros((), device=self.device),
             )
-            if loss.requires_grad:  # not where a text is replayed while only a head learns
-                loss.backward()
+            if loss.requires_grad:  # not for replayed text while only a task head is trained
+                (loss * self.state.loss_scale if self.scales_loss else loss).backward()
             for name, term in terms.items():
                 sums[name] = sums.get(name, 0) + term.sum.detach()
-                if term.right is not None:
-                    rights[name] = rights.get(name, 0) + term.right
+                if term.num_correct is not None:
+                    correct[name] = correct.get(name, 0) + term.num_correct
                 weights[name] = term.weight
-            del terms, term, loss  # a GPU records nothing while a gradient could still be asked for
-        hits = {f"{name}{RIGHT}": right for name, right in rights.items()}
-        return Sums(sums | hits, counts, weights)
+            del terms, term, loss  # CUDA graphs are not captured while an autograd graph is alive
+        accuracies = {f"{name}{ACCURACY}": count for name, count in correct.items()}
+        return StepSums(sums | accuracies, counts, weights)
 
-    # ---- trouble
+    # ---- faults
 
-    def _halve(self, batch: Batch, error: BaseException) -> None:
-        """Out of memory: compute half as many tokens at once from now on."""
+    def _halve_micro_batch(self, batch: Batch, error: BaseException) -> None:
+        """Halve the micro-batch size for the rest of the run."""
         size, longest = batch.tokens, int(batch.inputs.lengths.max())
         if self.device.type == "cuda":
             torch.cuda.empty_cache()
-        whole = min(self.state.micro or size, size)
+        whole = min(self.state.micro_batch_tokens or size, size)
         if whole <= longest:
             raise FirthError(
-                f"One sequence of {longest} tokens does not fit into memory; choose a shorter "
-                "length, a smaller preset, or recompute=true."
+                f"One sequence of {longest} tokens does not fit into memory; choose a smaller "
+                "max_length or preset, or --set activation_checkpointing=true."
             ) from error
-        self.state.micro = max(longest, whole // 2)
+        self.state.micro_batch_tokens = max(longest, whole // 2)
         self.log.note(
-            f"Out of memory at step {self.state.step + 1}: from now on {self.state.micro:,} tokens "
-            "are computed at once, and gradients are added up."
+            f"Out of memory at step {self.state.step + 1}: continuing with micro-batches of "
+            f"{self.state.micro_batch_tokens:,} tokens and gradient accumulation."
         )
 
-    def _not_finite(self, step: int) -> bool:
-        """A step without a finite gradient was skipped; after several, the run goes back."""
+    def _skip_step(self, step: int) -> bool:
+        """Note a skipped step; after several in a row, roll back to the last checkpoint."""
         state = self.state
         state.skipped += 1
-        if state.skipped < PATIENCE:
+        if state.skipped < MAX_SKIPPED_STEPS:
             self.log.note(f"Step {step} had no finite gradient and was skipped.")
             return True
-        if state.returns >= RETURNS:
+        if state.rollbacks >= MAX_ROLLBACKS:
             raise Diverged(
-                f"The loss is not finite at step {step}, after {RETURNS} returns to a "
-                "checkpoint with half the rate; choose a smaller rate or a longer warm-up."
+                f"The loss is not finite at step {step}, after {MAX_ROLLBACKS} rollbacks to a "
+                "checkpoint with half the learning rate; choose a smaller learning rate or a "
+                "longer warm-up."
             )
-        returns, slowed = state.returns + 1, state.slowed * SLOWER
+        rollbacks, lr_factor = state.rollbacks + 1, state.lr_factor * ROLLBACK_LR_FACTOR
         self.restore()
         self.log.resume(self.state.step)
-        self.state.returns, self.state.slowed, self.state.skipped = returns, slowed, 0
+        self.state.rollbacks, self.state.lr_factor, self.state.skipped = rollbacks, lr_factor, 0
         self.log.note(
-            f"{PATIENCE} steps in a row had no finite gradient: back to step {self.state.step}, "
-            f"with {slowed:g} of the rate."
+            f"{MAX_SKIPPED_STEPS} steps in a row had no finite gradient: rolled back to step "
+            f"{self.state.step}, with {lr_factor:g} of the learning rate."
         )
         return False
 
-    def _remember(self, losses: Mapping[str, float], name: str, progress: float) -> None:
-        """Keep the mean loss of each part of the run over tokens, and name a plateau."""
+    def _check_plateau(self, losses: Mapping[str, float], name: str, progress: float) -> None:
+        """Store the mean loss of each part of the run, and report a plateau once."""
         state = self.state
-        state.part = (state.part[0] + losses[name], state.part[1] + 1)
-        if int(progress * BUCKETS) <= len(state.history):
+        state.loss_sum = (state.loss_sum[0] + losses[name], state.loss_sum[1] + 1)
+        if int(progress * HISTORY_SIZE) <= len(state.history):
             return
-        state.history.append(state.part[0] / state.part[1])
-        state.part = (0.0, 0)
-        if state.named or self.guess is None or state.step < EARLIEST:
+        state.history.append(state.loss_sum[0] / state.loss_sum[1])
+        state.loss_sum = (0.0, 0)
+        if state.plateau_reported or self.baseline is None or state.step < MIN_PLATEAU_STEP:
             return
-        right = losses.get(f"{name}{RIGHT}", 0.0)
-        if is_stuck(state.history, right, self.guess, BUCKETS):
-            state.named = True
-            post = self.learner.network.config.norm_place == "post"
+        accuracy = losses.get(f"{name}{ACCURACY}", 0.0)
+        if is_stuck(state.history, accuracy, self.baseline, HISTORY_SIZE):
+            state.plateau_reported = True
+            post_norm = self.module.network.config.norm_position == "post"
             self.log.note(
-                f"The loss sits at {state.history[-1]:.2f}, near the {self.guess.loss:.2f} of "
-                "guessing tokens by their frequency alone: this run may not be learning from "
-                f"context. {OFF_A_PLATEAU[post]}"
+                f"The loss has stopped at {state.history[-1]:.2f}, near the unigram baseline of "
+                f"{self.baseline.loss:.2f} (predicting tokens by their frequency alone): the model "
+                f"may not be using context. {PLATEAU_ADVICE[post_norm]}"
             )
 
     # ---- after a step
 
     def _after_step(self) -> bool:
-        """What is due now; False when the run went back to an earlier step."""
-        state, settings = self.state, self.settings
+        """Validate and save a checkpoint when due; return False after a rollback."""
+        state, config = self.state, self.config
         progress = self.progress(state)
-        due = int(progress / settings.validate_every + 1e-9) > state.validated or progress >= 1.0
-        if settings.minutes and progress < 1.0:  # such a budget is there to learn in
-            due = due and self._validating <= MOST_VALIDATING * self._seconds()
-        every = settings.checkpoint_every
+        due = int(progress / config.validate_every + 1e-9) > state.validated or progress >= 1.0
+        if config.minutes and progress < 1.0:  # keep most of the time for training
+            due = due and self._validation_seconds <= MAX_VALIDATION_FRACTION * self._seconds()
+        every = config.checkpoint_every
         by_steps = state.step % every == 0 if every else due
-        late = time.monotonic() - self._checkpointed > OFTEN
+        late = time.monotonic() - self._checkpointed > CHECKPOINT_SECONDS
         if not (due or by_steps or late or self.signal):
             return True
-        if not self.settle():
+        if not self.wait_for_pending():
             return False
         if due:
             self.validate()
-        if (by_steps or late) and not state.skipped:  # one would be no place to return to
+        if (by_steps or late) and not state.skipped:  # never roll back to a skipped step
             self.checkpoint()
         if self.signal is not None:
             self._stop()
         return True
 
     def validate(self) -> None:
-        """Ask how it does on text it does not learn from."""
+        """Compute the validation metrics, log them, and update the best score."""
         state = self.state
-        state.validated = int(self.progress(state) / self.settings.validate_every + 1e-9)
-        self.learner.eval()
-        begun = time.monotonic()
-        figures = self.hooks.validate()
-        self._validating += time.monotonic() - begun
-        self.learner.train()
-        if not figures:
+        state.validated = int(self.progress(state) / self.config.validate_every + 1e-9)
+        self.module.eval()
+        started = time.monotonic()
+        metrics = self.callbacks.validate()
+        self._validation_seconds += time.monotonic() - started
+        self.module.train()
+        if not metrics:
             return
-        self.log.validation(state, figures)
-        worth, loss = self.hooks.worth(figures), float(figures.get("loss", math.inf))
-        moves = worth > state.best or loss < state.lowest - LOWER
-        state.stale = 0 if moves else state.stale + 1
-        state.lowest = min(loss, state.lowest)
-        if worth > state.best:
-            state.best = worth
-            self.hooks.better()
+        self.log.validation(state, metrics)
+        score, loss = self.callbacks.score(metrics), float(metrics.get("loss", math.inf))
+        improved = score > state.best_score or loss < state.lowest_loss - MIN_LOSS_DECREASE
+        state.stale_validations = 0 if improved else state.stale_validations + 1
+        state.lowest_loss = min(loss, state.lowest_loss)
+        if score > state.best_score:
+            state.best_score = score
+            self.callbacks.on_improvement()
 
     def checkpoint(self, final: bool = False) -> None:
-        """Keep everything; a full disk is waited out, except at the end."""
+        """Save a checkpoint; if the disk is full, continue without one, except at the end."""
         self._checkpointed = time.monotonic()
         tensors = dict(self._tensors()) | {
-            f"{STATE}{name}": tensor for name, tensor in self.optimizer.tensors().items()
+            f"{OPTIMIZER_PREFIX}{name}": tensor for name, tensor in self.optimizer.tensors().items()
         }
         try:
-            self.checkpoints.save(self.state.step, tensors, self.state.saved())
-            self._kept = self.state.step
+            self.checkpoints.save(self.state.step, tensors, self.state.to_dict())
+            self._saved_step = self.state.step
         except StorageError as error:
             if final:
                 raise
-            self.log.note(f"{error} The run goes on, and will try again.")
+            self.log.note(f"{error} Training continues and will try again.")
 
     def _tensors(self) -> Iterator[tuple[str, Tensor]]:
-        """Every weight that is learned, under its first name; the others stay as they were."""
-        own = dict(self.learner.named_parameters())
-        yield from ((name, own[name]) for name in self.learned)
-        yield from self.learner.named_buffers()
+        """Yield the trainable parameters and the buffers by name."""
+        parameters = dict(self.module.named_parameters())
+        yield from ((name, parameters[name]) for name in self.trainable)
+        yield from self.module.named_buffers()
 
     def restore(self) -> Checkpoint | None:
-        """Go on from the newest checkpoint that is whole, if there is any."""
+        """Load the newest intact checkpoint, if there is one."""
         notes: list[str] = []
         found = self.checkpoints.newest(notes)
         for note in notes:
@@ -371,36 +401,40 @@ class Loop:
         with torch.no_grad():
             for name, tensor in self._tensors():
                 tensor.copy_(found.weights[name])
-        kept = {n.removeprefix(STATE): n for n in found.weights if n.startswith(STATE)}
-        self.optimizer.restore({name: found.weights[stored] for name, stored in kept.items()})
-        self.state, self._kept, self._flight = State.restored(found.state), found.step, None
-        self._began = time.monotonic() - self.state.seconds
+        stored = [name for name in found.weights if name.startswith(OPTIMIZER_PREFIX)]
+        self.optimizer.restore(
+            {name.removeprefix(OPTIMIZER_PREFIX): found.weights[name] for name in stored}
+        )
+        self.state, self._saved_step = TrainingState.from_dict(found.state), found.step
+        self._pending = None
+        self.state.threads = self.state.threads or torch.get_num_threads()
+        self._started = time.monotonic() - self.state.seconds
         return found
 
     def resume(self) -> None:
-        """Go on where the run stopped, and say where that is."""
+        """Resume from the newest checkpoint, and note its step."""
         found = self.restore()
         self.log.resume(self.state.step)
         self.log.note(
-            f"Going on from step {found.step}."
+            f"Resuming from step {found.step}."
             if found
-            else "There is no checkpoint yet: the run begins at step 0."
+            else "There is no checkpoint yet: starting at step 0."
         )
 
-    # ---- being asked to stop
+    # ---- signals
 
     @contextmanager
     def _signals(self) -> Iterator[None]:
-        """Ctrl-C and SIGTERM let the step end, then stop the run; a second of either, at once."""
+        """Finish the current step on Ctrl-C or SIGTERM, then stop; stop at once on a second one."""
 
-        def asked(number: int, frame: Any) -> None:
+        def handle(number: int, frame: Any) -> None:
             if self.signal is not None:
                 raise KeyboardInterrupt
             self.signal = number
 
         before = {}
         if threading.current_thread() is threading.main_thread():
-            before = {n: signal.signal(n, asked) for n in (signal.SIGINT, signal.SIGTERM)}
+            before = {n: signal.signal(n, handle) for n in (signal.SIGINT, signal.SIGTERM)}
         try:
             yield
         finally:
@@ -408,16 +442,9 @@ class Loop:
                 signal.signal(number, handler)
 
     def _stop(self) -> None:
-        if self._kept != self.state.step:
+        if self._saved_step != self.state.step:
             self.checkpoint(final=True)
         raise Interrupted(
-            f"Stopped at step {self.state.step}, as asked; everything is kept, and the same "
-            "command with --resume goes on from there."
+            f"Stopped at step {self.state.step}; a checkpoint is saved, and the same command with "
+            "--resume continues from it."
         )
-
-
-def _is_memory(error: BaseException) -> bool:
-    """Whether an error says that memory is exhausted; torch has a type for some of them only."""
-    if isinstance(error, torch.OutOfMemoryError | MemoryError):
-        return True
-    return any(words in str(error) for words in MEMORY)

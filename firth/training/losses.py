@@ -1,7 +1,7 @@
-"""From a batch to named losses: each a sum, a count and a weight.
+"""Losses of a batch by name: each a sum, a count and a weight.
 
-Different predictions have different denominators. A step divides each sum once, by the count of
-the whole step, so that accumulation and packing give the gradient of one big batch.
+A step divides each sum once, by the count of the whole step, so that gradient accumulation and
+packing give exactly the gradient of one large batch.
 """
 
 from __future__ import annotations
@@ -16,84 +16,88 @@ from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits, cosine_embedding_loss
 from torch.nn.functional import cross_entropy as plain_cross_entropy
 
-from firth.draws import Floats, Longs, derive, uniform
-from firth.errors import Misuse
+from firth.data.packing import PackedSequences
 from firth.models.heads import BoundaryHead, LanguageHead
-from firth.models.journey import as_tensor
-from firth.models.masks import Mask, take
+from firth.models.masks import Mask, select_rows
 from firth.models.transformer import Transformer
-from firth.objectives.batch import Batch, Packed, Prediction
+from firth.objectives.batch import Batch, PredictionTargets
 from firth.objectives.replaced import replaced
-from firth.text.tokenizer import Vocabulary
+from firth.tokenizers.tokenizer import Vocabulary
 from firth.training.cross_entropy import cross_entropy
-from firth.training.distillation import soft_targets
+from firth.training.distillation import distillation_loss
 from firth.training.label_losses import LABEL_LOSSES, Loss
+from firth.training.pending_metrics import ACCURACY
+from firth.utils.device_transfer import to_device
+from firth.utils.errors import UsageError
+from firth.utils.rng import Floats, Longs, derive_keys, uniform
 
-# What counts how much beside a teacher (Sanh et al. 2019, and their training code).
-TAUGHT = {"soft targets": 5.0, "masked": 2.0, "cosine": 1.0}
-SAMPLE = 50  # what is drawn: the generator's tokens
-SCORED = 1024  # tokens whose scores of all others are held at once
-AT_ONCE = 16_384  # tokens that a network reads at once where nothing is learned
+# Loss weights of distillation (Sanh et al. 2019, and their training code).
+DISTILLATION_WEIGHTS = {"soft targets": 5.0, "masked": 2.0, "cosine": 1.0}
+SAMPLE = 50  # name of the random draw of the generator's tokens
+LOGITS_CHUNK = 1024  # positions whose logits are in memory at once
+INFERENCE_BATCH_TOKENS = 16_384  # tokens per forward pass without gradients
 
 
 @dataclass(frozen=True)
-class Term:
-    """One kind of prediction in one batch."""
+class LossTerm:
+    """The loss of one kind of prediction in one batch."""
 
     sum: Tensor
     count: int
-    right: Tensor | None  # how many were predicted rightly, where that can be said
+    num_correct: Tensor | None  # number of correct predictions, if defined
     weight: float = 1.0
 
 
 def _language(
-    network: Transformer, hidden: Tensor, wanted: Prediction, batch: Batch
+    network: Transformer, hidden: Tensor, wanted: PredictionTargets, batch: Batch
 ) -> tuple[Tensor, Tensor]:
     head = network.heads["language"]
     assert isinstance(head, LanguageHead)
-    chosen = take(hidden, as_tensor(wanted.positions, hidden.device))
+    chosen = select_rows(hidden, to_device(wanted.positions, hidden.device))
     matrix = head.matrix(network.tokens.weight)
-    targets = as_tensor(wanted.targets, hidden.device)
+    targets = to_device(wanted.targets, hidden.device)
     return cross_entropy(head.prepare(chosen), matrix, head.bias, targets)
 
 
 def _boundary(
-    network: Transformer, hidden: Tensor, wanted: Prediction, batch: Batch
+    network: Transformer, hidden: Tensor, wanted: PredictionTargets, batch: Batch
 ) -> tuple[Tensor, Tensor]:
     head = network.heads["boundary"]
     assert isinstance(head, BoundaryHead)
-    left, right, place = (
-        as_tensor(values, hidden.device) for values in (wanted.left, wanted.right, wanted.place)
+    left, right, position = (
+        to_device(values, hidden.device)
+        for values in (wanted.left, wanted.right, wanted.position_in_span)
     )
-    ready = head.prepare(hidden[left], hidden[right], place)
-    targets = as_tensor(wanted.targets, hidden.device)
-    return cross_entropy(ready, network.tokens.weight, None, targets)
+    prepared = head.prepare(hidden[left], hidden[right], position)
+    targets = to_device(wanted.targets, hidden.device)
+    return cross_entropy(prepared, network.tokens.weight, None, targets)
 
 
 def _pair(
-    network: Transformer, hidden: Tensor, wanted: Prediction, batch: Batch
+    network: Transformer, hidden: Tensor, wanted: PredictionTargets, batch: Batch
 ) -> tuple[Tensor, Tensor]:
-    first = hidden[as_tensor(wanted.positions, hidden.device)]
+    first = hidden[to_device(wanted.positions, hidden.device)]
     if "pooler" in network.heads:  # MobileBERT has none
         first = network.heads["pooler"](first)
-    scores = network.heads["pair"](first).float()
-    targets = as_tensor(wanted.targets, hidden.device)
-    right = (scores.argmax(-1) == targets).sum()
-    return plain_cross_entropy(scores, targets, reduction="sum"), right
+    logits = network.heads["pair"](first).float()
+    targets = to_device(wanted.targets, hidden.device)
+    num_correct = (logits.argmax(-1) == targets).sum()
+    return plain_cross_entropy(logits, targets, reduction="sum"), num_correct
 
 
 def _replaced(
-    network: Transformer, hidden: Tensor, wanted: Prediction, batch: Batch
+    network: Transformer, hidden: Tensor, wanted: PredictionTargets, batch: Batch
 ) -> tuple[Tensor, Tensor]:
-    scores = network.heads["replaced"](
-        take(hidden, as_tensor(wanted.positions, hidden.device))
+    logits = network.heads["replaced"](
+        select_rows(hidden, to_device(wanted.positions, hidden.device))
     ).float()
-    targets = as_tensor(wanted.targets, hidden.device)
-    right = ((scores > 0) == targets.bool()).sum()
-    return binary_cross_entropy_with_logits(scores, targets.float(), reduction="sum"), right
+    targets = to_device(wanted.targets, hidden.device)
+    num_correct = ((logits > 0) == targets.bool()).sum()
+    loss = binary_cross_entropy_with_logits(logits, targets.float(), reduction="sum")
+    return loss, num_correct
 
 
-# What is predicted -> how it is scored, and the heads that needs.
+# Prediction -> its loss function and the heads it needs.
 LOSSES: dict[str, tuple[Loss, tuple[str, ...]]] = {
     "masked": (_language, ("language",)),
     "causal": (_language, ("language",)),
@@ -108,8 +112,8 @@ LOSSES: dict[str, tuple[Loss, tuple[str, ...]]] = {
 }
 
 
-class Trainee(nn.Module):
-    """The network that learns, with the second one its objective may need beside it."""
+class TrainingModule(nn.Module):
+    """The network to train, with the generator or teacher that its objective needs."""
 
     def __init__(
         self,
@@ -123,33 +127,33 @@ class Trainee(nn.Module):
         super().__init__()
         self.network, self.generator = network, generator
         self.vocabulary, self.weights = vocabulary, weights or {}
-        self.teacher = [teacher] if teacher is not None else []  # a list: not trained, not saved
+        self.teacher = [teacher] if teacher is not None else []  # a list: no submodule
         if generator is not None:
-            generator.tokens = network.tokens  # one table (Clark et al. 2020, section 3.2)
+            generator.tokens = network.tokens  # shared (Clark et al. 2020, section 3.2)
 
-    def to(self, *arguments: Any, **options: Any) -> Trainee:
-        """Move the network, and its teacher with it."""
+    def to(self, *arguments: Any, **options: Any) -> TrainingModule:
+        """Move the network and its teacher."""
         for teacher in self.teacher:
             teacher.to(*arguments, **options)
         return super().to(*arguments, **options)
 
     @property
     def device(self) -> torch.device:
-        """Where the network is."""
+        """The device of the network."""
         return self.network.tokens.weight.device
 
-    def forward(self, batch: Batch) -> dict[str, Term]:
-        """The losses of a batch by name."""
+    def forward(self, batch: Batch) -> dict[str, LossTerm]:
+        """Compute the losses of a batch by name."""
         if self.generator is not None:
             return self._with_generator(batch)
-        hidden = run(self.network, batch)
+        hidden = hidden_states(self.network, batch)
         terms = self._terms(self.network, hidden, batch)
         if self.teacher:
             terms |= self._distilled(batch, hidden)
         return terms
 
     def counts(self, batch: Batch) -> dict[str, int]:
-        """How many predictions of each kind `forward` will make of a batch."""
+        """Return the number of targets of each loss that `forward` computes."""
         counts = batch.counts()
         if self.generator is not None:
             assert self.vocabulary is not None
@@ -158,103 +162,109 @@ class Trainee(nn.Module):
             counts["soft targets"] = counts["cosine"] = counts["masked"]
         return counts
 
-    def _terms(self, network: Transformer, hidden: Tensor, batch: Batch) -> dict[str, Term]:
+    def _terms(self, network: Transformer, hidden: Tensor, batch: Batch) -> dict[str, LossTerm]:
         terms = {}
         for name, wanted in batch.predictions.items():
             if len(wanted.targets):
-                loss, right = LOSSES[name][0](network, hidden, wanted, batch)
+                loss, num_correct = LOSSES[name][0](network, hidden, wanted, batch)
                 weight = self.weights.get(name, 1.0)
-                terms[name] = Term(loss, len(wanted.targets), right, weight)
+                terms[name] = LossTerm(loss, len(wanted.targets), num_correct, weight)
         return terms
 
-    def _with_generator(self, batch: Batch) -> dict[str, Term]:
-        """ELECTRA: a generator fills in, the network finds what it made up."""
+    def _with_generator(self, batch: Batch) -> dict[str, LossTerm]:
+        """Compute ELECTRA's losses: the generator's predictions and the network's detection."""
         assert self.generator is not None
         assert self.vocabulary is not None
-        hidden = run(self.generator, batch)
+        hidden = hidden_states(self.generator, batch)
         terms = self._terms(self.generator, hidden, batch)
         samples = _sample(self.generator, hidden, batch)
-        asked = replaced(_original(batch), self.vocabulary, batch, samples)
-        return terms | self._terms(self.network, run(self.network, asked), asked)
+        detection = replaced(_original(batch), self.vocabulary, batch, samples)
+        hidden = hidden_states(self.network, detection)
+        return terms | self._terms(self.network, hidden, detection)
 
-    def _distilled(self, batch: Batch, hidden: Tensor) -> dict[str, Term]:
-        """DistilBERT: the teacher's whole distribution, and the direction of its vectors."""
+    def _distilled(self, batch: Batch, hidden: Tensor) -> dict[str, LossTerm]:
+        """Compute DistilBERT's losses: soft targets, and the cosine of the hidden states."""
         wanted = batch.predictions["masked"]
-        positions = as_tensor(wanted.positions, hidden.device)
+        positions = to_device(wanted.positions, hidden.device)
         with torch.no_grad():
-            taught = run(self.teacher[0], batch)[positions]
-        mine = hidden[positions]
-        soft, right = soft_targets(self.network, self.teacher[0], mine, taught, SCORED)
-        ones = torch.ones(len(mine), device=hidden.device)
-        near = cosine_embedding_loss(mine.float(), taught.float(), ones, reduction="sum")
+            theirs = hidden_states(self.teacher[0], batch)[positions]
+        ours = hidden[positions]
+        soft, agreeing = distillation_loss(
+            self.network, self.teacher[0], ours, theirs, LOGITS_CHUNK
+        )
+        ones = torch.ones(len(ours), device=hidden.device)
+        cosine = cosine_embedding_loss(ours.float(), theirs.float(), ones, reduction="sum")
         weights = self.weights.get("soft targets", 1.0), self.weights.get("cosine", 1.0)
         return {
-            "soft targets": Term(soft, len(mine), right, weights[0]),
-            "cosine": Term(near, len(mine), None, weights[1]),
+            "soft targets": LossTerm(soft, len(ours), agreeing, weights[0]),
+            "cosine": LossTerm(cosine, len(ours), None, weights[1]),
         }
 
 
-def mean_losses(trainee: Trainee, batches: Iterable[Batch]) -> dict[str, float]:
-    """Each loss over all batches, the share that was right, and their weighted sum."""
+def mean_losses(module: TrainingModule, batches: Iterable[Batch]) -> dict[str, float]:
+    """Return the mean losses over all batches, their weighted sum, and the accuracies."""
     sums: dict[str, float] = {}
-    rights: dict[str, float] = {}
+    correct: dict[str, float] = {}
     counts: dict[str, int] = {}
     weights: dict[str, float] = {}
     for batch in batches:
-        for name, term in trainee(batch).items():
+        for name, term in module(batch).items():
             sums[name] = sums.get(name, 0.0) + float(term.sum)
-            if term.right is not None:
-                rights[name] = rights.get(name, 0.0) + float(term.right)
+            if term.num_correct is not None:
+                correct[name] = correct.get(name, 0.0) + float(term.num_correct)
             counts[name] = counts.get(name, 0) + term.count
             weights[name] = term.weight
     losses = {name: total / counts[name] for name, total in sums.items()}
-    right = {f"{name} right": value / counts[name] for name, value in rights.items()}
-    return {"loss": sum(weights[n] * value for n, value in losses.items()), **losses, **right}
+    accuracies = {f"{name}{ACCURACY}": value / counts[name] for name, value in correct.items()}
+    total = sum(weights[name] * value for name, value in losses.items())
+    return {"loss": total, **losses, **accuracies}
 
 
-def run(network: Transformer, batch: Batch) -> Tensor:
-    """What the heads see of a batch."""  # (N, W)
+def hidden_states(network: Transformer, batch: Batch) -> Tensor:
+    """Run the network on a batch; return the last hidden states."""  # (N, W)
     device = network.tokens.weight.device
     inputs, target = batch.inputs, batch.target
-    tokens, segments = as_tensor(inputs.tokens, device), None
-    if inputs.segments is not None and network.config.reading.segments:
-        segments = as_tensor(inputs.segments, device)
+    tokens, segments = to_device(inputs.tokens, device), None
+    if inputs.segments is not None and network.config.input_config.num_segments:
+        segments = to_device(inputs.segments, device)
     mask = Mask(inputs.lengths, prefix=batch.prefix, device=device)
-    if target is None:  # an encoder in front of a decoder can be asked by itself
-        reads = network.encode if network.config.architecture == "encoder-decoder" else network
-        hidden = reads(tokens, mask, segments=segments)
-        return hidden if len(hidden) == len(tokens) else hidden[: len(tokens)]  # without a prompt
+    if target is None:  # an encoder-decoder's encoder can be used alone
+        forward = network.encode if network.config.architecture == "encoder-decoder" else network
+        hidden = forward(tokens, mask, segments=segments)
+        return hidden[: len(tokens)]  # without virtual tokens
     memory = network.encode(tokens, mask, segments=segments)
-    aim = Mask.causal(target.lengths, device=device)
-    stream = as_tensor(target.tokens, device)
-    return network(stream, aim, memory=memory, memory_mask=mask)
+    target_mask = Mask.causal(target.lengths, device=device)
+    stream = to_device(target.tokens, device)
+    return network(stream, target_mask, memory=memory, memory_mask=mask)
 
 
 @torch.no_grad()
-def token_losses(network: Transformer, batch: Batch, wanted: Prediction) -> Floats:
-    """The loss of each predicted token by itself, in nats."""  # (M,)
-    hidden, found = run(network, batch), []
+def token_losses(network: Transformer, batch: Batch, wanted: PredictionTargets) -> Floats:
+    """Return the loss of each target, in nats."""  # (M,)
+    hidden, found = hidden_states(network, batch), []
     positions, targets = (
-        as_tensor(values, hidden.device) for values in (wanted.positions, wanted.targets)
+        to_device(values, hidden.device) for values in (wanted.positions, wanted.targets)
     )
-    for where, right in zip(positions.split(SCORED), targets.split(SCORED), strict=True):
-        scores = network.logits(hidden[where]).float()
-        found.append(plain_cross_entropy(scores, right, reduction="none").double().cpu())
+    for chunk, wanted_tokens in zip(
+        positions.split(LOGITS_CHUNK), targets.split(LOGITS_CHUNK), strict=True
+    ):
+        logits = network.logits(hidden[chunk]).float()
+        found.append(plain_cross_entropy(logits, wanted_tokens, reduction="none").double().cpu())
     return torch.cat(found).numpy() if found else np.empty(0)
 
 
-def label_scores(network: Transformer, batch: Batch) -> Tensor:
-    """The scores of a batch's labels: of its sequences, or of its tokens."""
+def label_logits(network: Transformer, batch: Batch) -> Tensor:
+    """Return the label logits of a batch's sequences or tokens."""
     found = []
-    for part in batch.split(AT_ONCE):
-        hidden = run(network, part)
-        starts = as_tensor(part.output.starts, hidden.device)
-        found.append(network.label_scores(hidden, starts).float())
+    for part in batch.split(INFERENCE_BATCH_TOKENS):
+        hidden = hidden_states(network, part)
+        starts = to_device(part.output.starts, hidden.device)
+        found.append(network.label_logits(hidden, starts).float())
     return torch.cat(found)
 
 
-def _original(batch: Batch) -> Packed:
-    """The sequences before anything was hidden."""
+def _original(batch: Batch) -> PackedSequences:
+    """Return the sequences before masking."""
     tokens, hidden = batch.inputs.tokens.copy(), batch.predictions["masked"]
     tokens[hidden.positions] = hidden.targets
     return batch.inputs.with_tokens(tokens)
@@ -262,22 +272,23 @@ def _original(batch: Batch) -> Packed:
 
 @torch.no_grad()
 def _sample(generator: Transformer, hidden: Tensor, batch: Batch) -> Longs:
-    """A token for each hidden place, drawn by the place's own number and not by what is around."""
+    """Sample a token for each masked position; the random numbers depend on the position alone."""
     positions = batch.predictions["masked"].positions
     owners, offsets = batch.inputs.owners[positions], batch.inputs.offsets[positions]
-    draws = uniform(derive(batch.inputs.keys[owners], offsets), SAMPLE)
-    places, asked = (as_tensor(values, hidden.device) for values in (positions, draws))
-    found = []
-    for where, draw in zip(places.split(SCORED), asked.split(SCORED), strict=True):
-        shares = generator.logits(hidden[where]).float().softmax(-1).cumsum(-1)  # (SCORED, V)
-        at = draw.to(shares)[:, None] * shares[:, -1:]
-        found.append(torch.searchsorted(shares, at).squeeze(1).clamp(max=shares.shape[1] - 1))
-    return torch.cat(found).cpu().numpy()
+    draws = uniform(derive_keys(batch.inputs.keys[owners], offsets), SAMPLE)
+    chunks = (to_device(values, hidden.device).split(LOGITS_CHUNK) for values in (positions, draws))
+    samples = []
+    for chunk, draw in zip(*chunks, strict=True):
+        cumulative = generator.logits(hidden[chunk]).float().softmax(-1).cumsum(-1)  # (chunk, V)
+        at = draw.to(cumulative)[:, None] * cumulative[:, -1:]
+        tokens = torch.searchsorted(cumulative, at).squeeze(1)
+        samples.append(tokens.clamp(max=cumulative.shape[1] - 1))
+    return torch.cat(samples).cpu().numpy()
 
 
 def heads_for(predictions: tuple[str, ...]) -> tuple[str, ...]:
-    """The heads a network needs to be asked these things."""
+    """Return the heads that these predictions need."""
     unknown = [name for name in predictions if name not in LOSSES]
     if unknown:
-        raise Misuse(f"Nothing here can learn from {', '.join(unknown)}.")
+        raise UsageError(f"There is no loss for the prediction {', '.join(unknown)}.")
     return tuple(dict.fromkeys(head for name in predictions for head in LOSSES[name][1]))

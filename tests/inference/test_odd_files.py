@@ -18,7 +18,9 @@ Verb = Callable[..., Any]
 @pytest.fixture
 def gpt(make_model: MakeModel, tmp_path: Path) -> Path:
     """A directory with a small GPT-2."""
-    make_model("gpt2", "bpe", begin_id=None, end_id=0, tied=True).save(tmp_path / "gpt")
+    make_model("gpt2", "bpe", bos_token_id=None, eos_token_id=0, tie_embeddings=True).save(
+        tmp_path / "gpt"
+    )
     return tmp_path / "gpt"
 
 
@@ -37,14 +39,14 @@ ASKED = {
 
 @pytest.mark.usefixtures("bert", "gpt")
 @pytest.mark.parametrize("what", ASKED)
-def test_a_file_with_nothing_in_it_is_refused(what: str, verb: Verb, tmp_path: Path) -> None:
+def test_empty_files_are_refused(what: str, verb: Verb, tmp_path: Path) -> None:
     (tmp_path / "none.txt").write_text("")
     (tmp_path / "none.csv").write_text("text\n")
     for name in ("none.txt", "none.csv"):
         refused = verb(*ASKED[what].format(name).split())
         assert (refused.exit_code, refused.stdout) == (1, "")
-        said = f"firth: {name} holds no text: there is not a single row in it.\n"
-        assert refused.stderr == said
+        assert name in refused.stderr
+        assert refused.stderr.count("\n") == 1
     assert not list(tmp_path.glob("out.*"))
 
 
@@ -63,14 +65,14 @@ def test_in_a_pipe_a_bad_row_keeps_its_lines(verb: Verb, gpt: Path, tmp_path: Pa
 def test_an_encoder_without_a_language_head_is_not_sent_to_fill(
     make_model: MakeModel, verb: Verb, tmp_path: Path
 ) -> None:
-    """A sentence encoder predicts no tokens: what one verb advises, another must not refuse."""
+    """A sentence encoder predicts no tokens, so `firth fill` must not be suggested."""
     whole = make_model("bert-tiny")
     network = Transformer(whole.config, ()).eval()
     network.load_state_dict(whole.network.state_dict(), strict=False)
     Model(network, whole.tokenizer).save(tmp_path / "minilm")
     refused = verb("generate", "minilm", "The sea")
     assert refused.exit_code == 1
-    assert "An encoder does not write" in refused.stderr
+    assert "encoder cannot generate" in refused.stderr
     assert "firth fill" not in refused.stderr
     assert "`firth embed`" in refused.stderr
     assert verb("fill", "minilm", "The [MASK]").exit_code == 1

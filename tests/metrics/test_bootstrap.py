@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from firth.errors import InputError, MismatchError, Misuse
-from firth.metrics.bootstrap import Bootstrap, Figure, check_pairs, estimate, means, resample, tally
+from firth.metrics.bootstrap import Bootstrap, Metric, check_pairs, estimate, means, resample, tally
+from firth.utils.errors import InputError, MismatchError, UsageError
 
 
 def weights(examples: int, resamples: int, seed: int = 0, width: int = 0) -> np.ndarray:
@@ -42,16 +42,16 @@ def test_memory_is_bounded_by_the_widest_array() -> None:
 def test_the_interval_is_that_of_a_plain_loop_with_numpys_generator() -> None:
     """Other draws, the same distribution: the ends agree up to the noise of 4,000 resamples."""
     values = np.random.default_rng(1).exponential(size=300)
-    figure = means({"mean": values}, Bootstrap(resamples=4000))["mean"]
+    metric = means({"mean": values}, Bootstrap(resamples=4000))["mean"]
     rng = np.random.default_rng(2)
     loop = [values[rng.integers(0, 300, 300)].mean() for _ in range(4000)]
-    assert figure.value == pytest.approx(values.mean())
-    assert (figure.low, figure.high) == pytest.approx(
+    assert metric.value == pytest.approx(values.mean())
+    assert (metric.low, metric.high) == pytest.approx(
         tuple(np.percentile(loop, [2.5, 97.5])), abs=0.02
     )
     # And that of theory: 1.96 standard errors to either side.
     error = values.std() / np.sqrt(300)
-    assert (figure.high - figure.low) / (2 * 1.96 * error) == pytest.approx(1, abs=0.05)
+    assert (metric.high - metric.low) / (2 * 1.96 * error) == pytest.approx(1, abs=0.05)
 
 
 def test_intervals_hold_the_truth_in_about_95_of_100_cases() -> None:
@@ -59,8 +59,8 @@ def test_intervals_hold_the_truth_in_about_95_of_100_cases() -> None:
     held = 0
     for seed in range(200):
         right = rng.random(150) < 0.7
-        figure = means({"p": right}, Bootstrap(resamples=300, seed=seed))["p"]
-        held += figure.low <= 0.7 <= figure.high
+        metric = means({"p": right}, Bootstrap(resamples=300, seed=seed))["p"]
+        held += metric.low <= 0.7 <= metric.high
     assert 180 <= held <= 198
 
 
@@ -70,13 +70,13 @@ def test_an_interval_always_holds_its_value() -> None:
     def distinct(weights: np.ndarray) -> dict[str, np.ndarray]:
         return {"share": (weights > 0).mean(axis=1)}
 
-    figure = estimate(distinct, 100)["share"]
-    assert (figure.value, figure.high) == (1.0, 1.0)
-    assert 0.5 < figure.low < 0.64
+    metric = estimate(distinct, 100)["share"]
+    assert (metric.value, metric.high) == (1.0, 1.0)
+    assert 0.5 < metric.low < 0.64
 
 
 def test_one_example_has_no_interval() -> None:
-    assert means({"x": [3]}) == {"x": Figure(value=3.0, low=3.0, high=3.0)}
+    assert means({"x": [3]}) == {"x": Metric(value=3.0, low=3.0, high=3.0)}
 
 
 def test_tally_adds_up_entries_of_groups() -> None:
@@ -93,5 +93,5 @@ def test_what_cannot_be_scored_is_refused() -> None:
         means({"x": []})
     with pytest.raises(MismatchError, match="There are 3 gold values but 2 predictions"):
         check_pairs("abc", "ab")
-    with pytest.raises(Misuse, match="at least one resample, not 0"):
+    with pytest.raises(UsageError, match="at least one resample, not 0"):
         Bootstrap(resamples=0)

@@ -6,19 +6,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from firth.errors import FirthError, InputError, MismatchError, Misuse
-from firth.metrics.bootstrap import Figure
+from firth.metrics.bootstrap import Metric
 from firth.metrics.entities import (
     SCHEMES,
     Entity,
     convert_tags,
-    entities,
-    entities_by_type,
+    entity_metrics,
+    entity_metrics_by_type,
     read_entities,
     split_tag,
     token_accuracy,
     write_tags,
 )
+from firth.utils.errors import FirthError, InputError, MismatchError, UsageError
 
 # One sentence in every scheme: two persons side by side, a place, an organisation right behind it.
 ENTITIES = [Entity("PER", 0, 2), Entity("PER", 2, 3), Entity("LOC", 4, 7), Entity("ORG", 7, 8)]
@@ -82,17 +82,21 @@ def test_a_type_may_hold_hyphens() -> None:
 @pytest.mark.parametrize(
     ("wrong", "error", "sentence"),
     [
-        (lambda: write_tags([], 3, "IOB3"), Misuse, "no tag scheme 'IOB3'; known are IOB1, IOB2"),
+        (
+            lambda: write_tags([], 3, "IOB3"),
+            UsageError,
+            "no tag scheme 'IOB3'; known are IOB1, IOB2",
+        ),
         (lambda: write_tags([Entity("A", 0, 2), Entity("B", 1, 3)], 3), MismatchError, "overlaps"),
         (lambda: write_tags([Entity("A", 2, 4)], 3), MismatchError, "beyond the 3 tokens"),
         (lambda: write_tags([Entity("A", 1, 1)], 3), MismatchError, "begin=1, end=1"),
-        (lambda: entities([["O"]], []), MismatchError, "1 gold values but 0 predictions"),
+        (lambda: entity_metrics([["O"]], []), MismatchError, "1 gold values but 0 predictions"),
         (
-            lambda: entities([[], ["O"]], [[], []]),
+            lambda: entity_metrics([[], ["O"]], [[], []]),
             MismatchError,
             "Sentence 2 has 1 gold tags but 0",
         ),
-        (lambda: entities([], []), InputError, "no examples"),
+        (lambda: entity_metrics([], []), InputError, "no examples"),
         (lambda: token_accuracy([[]], [[]]), InputError, "no examples"),
     ],
 )
@@ -105,11 +109,11 @@ def test_entities_by_hand() -> None:
     """Found: PER. Cut short: LOC. Of the wrong type: ORG. Invented: one more."""
     gold = ["B-PER I-PER O B-LOC I-LOC".split(), "B-ORG O".split()]
     said = ["B-PER I-PER O B-LOC O".split(), "B-PER B-ORG".split()]
-    found = entities(gold, said)
-    assert {name: figure.value for name, figure in found.items()} == pytest.approx(
+    found = entity_metrics(gold, said)
+    assert {name: metric.value for name, metric in found.items()} == pytest.approx(
         {"precision": 1 / 4, "recall": 1 / 3, "f1": 2 / 7}
     )
-    table = entities_by_type(gold, said)
+    table = entity_metrics_by_type(gold, said)
     assert list(table) == ["LOC", "ORG", "PER"]
     assert [row["f1"].value for row in table.values()] == pytest.approx([0, 0, 2 / 3])
     assert table["PER"]["precision"].value == 0.5
@@ -117,10 +121,10 @@ def test_entities_by_hand() -> None:
 
 
 def test_sentences_without_entities_score_0() -> None:
-    nothing = Figure(value=0.0, low=0.0, high=0.0)
-    found = entities([["O", "O"], []], [["O", "O"], []])
+    nothing = Metric(value=0.0, low=0.0, high=0.0)
+    found = entity_metrics([["O", "O"], []], [["O", "O"], []])
     assert found == {"precision": nothing, "recall": nothing, "f1": nothing}
-    assert entities_by_type([["O"]], [["O"]]) == {}
+    assert entity_metrics_by_type([["O"]], [["O"]]) == {}
 
 
 def test_token_accuracy_by_hand() -> None:

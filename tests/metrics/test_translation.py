@@ -6,8 +6,8 @@ import math
 
 import pytest
 
-from firth.errors import MismatchError
-from firth.metrics.translation import tokenize_13a, translation
+from firth.metrics.translation import tokenize_13a, translation_metrics
+from firth.utils.errors import MismatchError
 
 
 def test_bleu_of_papineni() -> None:
@@ -16,42 +16,46 @@ def test_bleu_of_papineni() -> None:
     said = "the the the the the the the"
     precisions = [2 / 7, 1 / 2 / 6, 1 / 4 / 5, 1 / 8 / 4]
     lower = [text.lower().replace(".", "") for text in references]
-    found = translation([lower], [said])["bleu"].value
+    found = translation_metrics([lower], [said])["bleu"].value
     assert found == pytest.approx(100 * math.prod(precisions) ** (1 / 4))
 
 
 def test_a_text_too_short_is_punished() -> None:
     """All runs of 5 words match, but the reference has 8: exp(1 - 8/5)."""
-    found = translation(["one two three four five six seven eight"], ["one two three four five"])
+    found = translation_metrics(
+        ["one two three four five six seven eight"], ["one two three four five"]
+    )
     assert found["bleu"].value == pytest.approx(100 * math.exp(1 - 8 / 5))
 
 
 def test_the_length_is_that_of_the_nearest_reference_and_of_two_the_shorter() -> None:
     six, four = "a b c d e f", "a b c d"
-    assert translation([[six, four]], ["a b c d e"])["bleu"].value == pytest.approx(100)
-    assert translation([[six, six]], ["a b c d e"])["bleu"].value == pytest.approx(
+    assert translation_metrics([[six, four]], ["a b c d e"])["bleu"].value == pytest.approx(100)
+    assert translation_metrics([[six, six]], ["a b c d e"])["bleu"].value == pytest.approx(
         100 * math.exp(1 - 6 / 5)
     )
 
 
 def test_bleu_is_of_the_corpus_not_a_mean() -> None:
     """Matches and runs are summed first: 4 + 0, 3 + 0, 2 + 0 and 1 + 0 of 8, 6, 4 and 2."""
-    found = translation(["a b c d", "e f g h"], ["a b c d", "w x y z"])["bleu"].value
+    found = translation_metrics(["a b c d", "e f g h"], ["a b c d", "w x y z"])["bleu"].value
     assert found == pytest.approx(50)
 
 
 def test_chrf_by_hand() -> None:
     """abd for abc: 2/3 of the characters, 1/2 of the pairs, none of the triples, each way."""
-    assert translation(["a bc"], ["ab d"])["chrf"].value == pytest.approx(100 * (2 / 3 + 1 / 2) / 3)
+    assert translation_metrics(["a bc"], ["ab d"])["chrf"].value == pytest.approx(
+        100 * (2 / 3 + 1 / 2) / 3
+    )
     # Precision 1 for ab; recall (2/3 + 1/2) / 2: the third order has no run of two characters.
     recall = (2 / 3 + 1 / 2) / 2
     expected = 100 * 5 * recall / (4 + recall)
-    assert translation(["abc"], ["ab"])["chrf"].value == pytest.approx(expected)
+    assert translation_metrics(["abc"], ["ab"])["chrf"].value == pytest.approx(expected)
 
 
 def test_empty_texts_score_0() -> None:
     for reference, said in [("", ""), ("a b c d", ""), ("", "a b c d"), (" \n", "\t")]:
-        found = translation([reference], [said])
+        found = translation_metrics([reference], [said])
         assert (found["bleu"].value, found["chrf"].value) == (0, 0)
 
 
@@ -74,6 +78,6 @@ def test_words_are_those_of_mteval(text: str, words: str) -> None:
 
 def test_what_does_not_fit_is_refused() -> None:
     with pytest.raises(MismatchError, match="Example 2 has no reference"):
-        translation(["a", []], ["a", "b"])
+        translation_metrics(["a", []], ["a", "b"])
     with pytest.raises(MismatchError, match="1 gold values but 2 predictions"):
-        translation(["a"], ["a", "b"])
+        translation_metrics(["a"], ["a", "b"])

@@ -1,4 +1,4 @@
-"""Small networks of every kind, and a few sequences to run them on."""
+"""Small models of every architecture, and a few sequences to run them on."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from firth.models.config import ModelConfig
-from firth.models.initial import initialise
+from firth.models.initialization import initialise
 from firth.models.masks import Mask
 from firth.models.transformer import Transformer
 
@@ -19,23 +19,30 @@ PADDING = 0
 
 
 def small(architecture: str, **fields: Any) -> ModelConfig:
-    """A network of two layers with no dropout."""
-    size = dict(vocabulary=VOCABULARY, width=16, layers=2, heads=4, inner=24, context=32)
+    """Return the config of a model with two layers and no dropout."""
+    size = dict(
+        vocab_size=VOCABULARY,
+        hidden_size=16,
+        num_layers=2,
+        num_heads=4,
+        ffn_size=24,
+        max_positions=32,
+    )
     still = dict(dropout=0.0, attention_dropout=0.0)
     return ModelConfig(architecture=architecture, **{**size, **still, **fields})
 
 
-PRE = dict(norm_place="pre", embedding_norm=False)
+PRE = dict(norm_position="pre", embedding_norm=False)
 LLAMA = dict(**PRE, norm="rms", norm_eps=1e-6, bias=False, gated=True, activation="silu")
-ROTARY = dict(positions="rotary")
+ROTARY = dict(position_embedding="rotary")
 T5 = dict(
     **PRE,
     norm="rms",
     norm_eps=1e-6,
-    positions="none",
-    relative="bias",
-    buckets=8,
-    distance=12,
+    position_embedding="none",
+    relative_attention="bias",
+    relative_buckets=8,
+    relative_max_distance=12,
     bias=False,
     activation="relu",
     attention_scale=1.0,
@@ -43,24 +50,32 @@ T5 = dict(
 )
 
 ENCODERS = {
-    "bert": small("encoder", segments=2, head_transform=True, head_bias="trained"),
+    "bert": small("encoder", num_segments=2, head_transform=True, head_bias="trained"),
     "modernbert": small(
         "encoder",
         **{**LLAMA, **ROTARY, "norm": "layer", "norm_bias": False, "embedding_norm": True},
-        local_theta=100.0,
+        local_rope_theta=100.0,
         window=2,
-        windowed=(1,),
+        windowed_layers=(1,),
         first_norm=False,
     ),
-    "original": small("encoder", positions="sinusoidal", embedding_scale=True, activation="relu"),
-    "deberta": small("encoder", positions="none", relative="disentangled", buckets=4, distance=10),
-    "albert": small("encoder", shared=True, embedding_width=8, segments=2),
+    "original": small(
+        "encoder", position_embedding="sinusoidal", embedding_scale=True, activation="relu"
+    ),
+    "deberta": small(
+        "encoder",
+        position_embedding="none",
+        relative_attention="disentangled",
+        relative_buckets=4,
+        relative_max_distance=10,
+    ),
+    "albert": small("encoder", share_layers=True, embedding_size=8, num_segments=2),
     "mobilebert": small(
         "encoder",
         norm="affine",
-        bottleneck=8,
-        feed_forwards=2,
-        embedding_width=8,
+        bottleneck_size=8,
+        num_feed_forwards=2,
+        embedding_size=8,
         trigrams=True,
         activation="relu",
     ),
@@ -68,14 +83,14 @@ ENCODERS = {
 }
 DECODERS = {
     "gpt2": small("decoder", **PRE, activation="gelu-tanh"),
-    "llama": small("decoder", **LLAMA, **ROTARY, kv_heads=2, tied=False),
-    "windowed": small("decoder", **LLAMA, **ROTARY, window=3, windowed=(0,)),
-    "wide-heads": small("decoder", **LLAMA, **ROTARY, qk_norm=True, head_width=6, kv_heads=1),
+    "llama": small("decoder", **LLAMA, **ROTARY, num_kv_heads=2, tie_embeddings=False),
+    "windowed": small("decoder", **LLAMA, **ROTARY, window=3, windowed_layers=(0,)),
+    "wide-heads": small("decoder", **LLAMA, **ROTARY, qk_norm=True, head_dim=6, num_kv_heads=1),
     "biased": small("decoder", **T5),
 }
 PREFIXED = {f"prefix-{name}": config for name, config in DECODERS.items()}
 BOTH = {
-    "t5": small("encoder-decoder", **T5, decoder_layers=1),
+    "t5": small("encoder-decoder", **T5, num_decoder_layers=1),
     "bart": small("encoder-decoder", position_offset=2, head_bias="fixed"),
 }
 KINDS = {**ENCODERS, **DECODERS, **PREFIXED, **BOTH}
@@ -84,7 +99,7 @@ KINDS = {**ENCODERS, **DECODERS, **PREFIXED, **BOTH}
 def build(
     config: ModelConfig, heads: Iterable[str] = ("language",), dtype: torch.dtype = torch.float32
 ) -> Transformer:
-    """A network in which every parameter, biases and norms too, makes a difference."""
+    """Build a model with noise on every parameter, biases and norms too."""
     network = initialise(Transformer(config, heads), seed=7).to(dtype)
     generator = torch.Generator().manual_seed(11)
     with torch.no_grad():
@@ -98,7 +113,7 @@ def build(
 
 @dataclass(frozen=True)
 class Sample:
-    """One sequence; `prefix` of its tokens see both ways, and a decoder may have a source."""
+    """One sequence with a bidirectional prefix; an encoder-decoder's has a source."""
 
     tokens: Tensor
     prefix: int
@@ -109,7 +124,7 @@ class Sample:
         return len(self.tokens)
 
     def padded(self, length: int) -> Sample:
-        """Filled up with tokens that see what stands before them and are seen by nothing real."""
+        """Pad on the right, where no real token attends to."""
         filled = self.tokens.new_full((length,), PADDING)
         filled[: len(self)] = self.tokens
         segments = None
@@ -123,7 +138,7 @@ LENGTHS = (7, 12, 1, 6, 12, 2)  # of very different length, so that there are se
 
 
 def samples(kind: str, lengths: Iterable[int] = LENGTHS) -> list[Sample]:
-    """Sequences for a kind of network."""
+    """Return random sequences for a kind of model."""
     generator = torch.Generator().manual_seed(3)
 
     def draw(length: int, low: int = 1, high: int = VOCABULARY) -> Tensor:
@@ -138,7 +153,7 @@ def samples(kind: str, lengths: Iterable[int] = LENGTHS) -> list[Sample]:
         Sample(
             draw(length),
             prefix(length),
-            draw(length, 0, 2) if KINDS[kind].segments else None,
+            draw(length, 0, 2) if KINDS[kind].num_segments else None,
             draw(3 + 2 * length % 7) if kind in BOTH else None,
         )
         for length in lengths
@@ -146,7 +161,7 @@ def samples(kind: str, lengths: Iterable[int] = LENGTHS) -> list[Sample]:
 
 
 def run(network: Transformer, batch: list[Sample], device: str = "cpu") -> list[Tensor]:
-    """What the heads see of each sequence, all of them in one stream."""
+    """Return the hidden states of each sequence, computed in one packed batch."""
     lengths = [len(sample) for sample in batch]
     mask = Mask(lengths, prefix=[sample.prefix for sample in batch], device=device)
     given: dict[str, Any] = {}
@@ -161,7 +176,7 @@ def run(network: Transformer, batch: list[Sample], device: str = "cpu") -> list[
 
 
 def gradients(network: Transformer, outputs: list[Tensor]) -> dict[str, Tensor]:
-    """The gradient of some function of the outputs, for every parameter it reaches."""
+    """Return the gradients of a function of the outputs for all parameters."""
     weights = torch.linspace(-1, 1, outputs[0].shape[-1], dtype=outputs[0].dtype)
     loss = sum((output.tanh() @ weights).square().mean() for output in outputs)
     network.zero_grad()

@@ -1,4 +1,4 @@
-"""Attention over rows is the formula of the paper; positions are those of the references."""
+"""Backends compute what the reference formula computes; positions match transformers."""
 
 from __future__ import annotations
 
@@ -9,9 +9,23 @@ import torch
 from torch import Tensor
 from transformers.models.t5.modeling_t5 import T5Attention
 
-from firth.models.attention import Bias, How, Rows, Terms, lower_cross, packs
+from firth.models.attention import (
+    AttentionParams,
+    PaddedAttention,
+    PositionBias,
+    ScoreTerms,
+    cross_attention_backend,
+    has_varlen_kernels,
+)
 from firth.models.masks import Mask
-from firth.models.positions import Disentangled, RelativeBias, rotary_angles, sinusoids, turn
+from firth.models.positions import (
+    DisentangledBias,
+    RelativeBias,
+    apply_rotary,
+    rotary_angles,
+    sinusoidal_embedding,
+)
+from firth.models.reference import dense_attention
 
 LENGTHS = [5, 9, 1, 8, 3]
 MASKS = {
@@ -23,19 +37,12 @@ MASKS = {
 HEADS, WIDTH, SCALE = 4, 6, 0.3
 
 
-def formula(
+def expected_attention(
     q: Tensor, k: Tensor, v: Tensor, visible: Tensor, added: Tensor | None = None
 ) -> Tensor:
-    """softmax(q k^T · scale + added) v, where visible; query heads share keys in order."""
-    shared = q.shape[1] // k.shape[1]
-    out = torch.empty_like(q)
-    for head in range(q.shape[1]):
-        scores = q[:, head] @ k[:, head // shared].T * SCALE  # (N, N)
-        if added is not None:
-            scores = scores + added[head]
-        weights = torch.where(visible, scores, -torch.inf).softmax(dim=-1)
-        out[:, head] = weights @ v[:, head // shared]
-    return out
+    """The reference over the whole batch, with `added` (H, N, N) to the scores."""
+    scores = torch.zeros(1, 1, 1, dtype=q.dtype) if added is None else added
+    return dense_attention(q, k, v, scores.masked_fill(~visible, -torch.inf), SCALE)
 
 
 def qkv(tokens: int, kv_heads: int = HEADS, memory: int = 0) -> tuple[Tensor, Tensor, Tensor]:
@@ -52,38 +59,42 @@ def attend(
     mask: Mask,
     parts: tuple[Tensor, Tensor, Tensor],
     window: int = 0,
-    bias: Bias | None = None,
-    terms: Terms | None = None,
+    bias: PositionBias | None = None,
+    terms: ScoreTerms | None = None,
     dense: bool = False,
 ) -> Tensor:
-    view = Rows(mask, window, bias, dense)
-    return view.attend(*parts, How(SCALE, terms=terms))
+    backend = PaddedAttention(mask, window, bias, dense)
+    return backend.attend(*parts, AttentionParams(SCALE, score_terms=terms))
 
 
 @pytest.mark.parametrize("dense", [False, True])
 @pytest.mark.parametrize("window", [0, 1, 3])
 @pytest.mark.parametrize("kv_heads", [4, 2, 1])
 @pytest.mark.parametrize("pattern", MASKS)
-def test_rows_attend_as_the_formula_says(
+def test_padded_attention_equals_the_reference(
     pattern: str, kv_heads: int, window: int, dense: bool
 ) -> None:
     mask = MASKS[pattern]
-    parts = qkv(mask.tokens, kv_heads)
+    parts = qkv(mask.num_tokens, kv_heads)
     out = attend(mask, parts, window, dense=dense)
-    torch.testing.assert_close(out, formula(*parts, mask.visible(window)), rtol=0, atol=1e-12)
+    torch.testing.assert_close(
+        out, expected_attention(*parts, mask.visible(window)), rtol=0, atol=1e-12
+    )
 
 
 @pytest.mark.parametrize("window", [0, 2])
 @pytest.mark.parametrize("pattern", MASKS)
 def test_a_bias_is_added_to_the_scores(pattern: str, window: int) -> None:
     mask = MASKS[pattern]
-    parts = qkv(mask.tokens)
+    parts = qkv(mask.num_tokens)
 
     def bias(queries: Tensor, keys: Tensor) -> Tensor:
         slopes = torch.tensor([0.1, 0.2, 0.4, 0.8], dtype=torch.float64)[:, None, None]
         return slopes * (keys.unsqueeze(-2) - queries.unsqueeze(-1))
 
-    expected = formula(*parts, mask.visible(window), bias(mask.offsets, mask.offsets))
+    expected = expected_attention(
+        *parts, mask.visible(window), bias(mask.positions, mask.positions)
+    )
     out = attend(mask, parts, window, bias)
     torch.testing.assert_close(out, expected, rtol=0, atol=1e-12)
 
@@ -92,44 +103,44 @@ def test_a_bias_is_added_to_the_scores(pattern: str, window: int) -> None:
 @pytest.mark.parametrize("pattern", MASKS)
 def test_terms_of_queries_and_keys_are_added_to_the_scores(pattern: str, window: int) -> None:
     mask = MASKS[pattern]
-    parts = qkv(mask.tokens)
+    parts = qkv(mask.num_tokens)
 
     def terms(q: Tensor, k: Tensor) -> Tensor:
         return torch.sin(q @ k.transpose(-1, -2))
 
     added = terms(parts[0].transpose(0, 1), parts[1].transpose(0, 1))  # (H, N, N)
     out = attend(mask, parts, window, terms=terms)
-    expected = formula(*parts, mask.visible(window), added)
+    expected = expected_attention(*parts, mask.visible(window), added)
     torch.testing.assert_close(out, expected, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("memory", [[4, 2, 7, 1, 3], [3, 3, 3, 3, 3]])
-def test_a_decoder_sees_the_whole_source_of_its_own_sequence(memory: list[int]) -> None:
+def test_cross_attention_equals_the_reference(memory: list[int]) -> None:
     queries, keys = Mask.causal(LENGTHS), Mask(memory)
-    parts = qkv(queries.tokens, kv_heads=2, memory=keys.tokens)
-    view = lower_cross(queries, keys, packed=False)
-    out = view.attend(*parts, How(SCALE))
-    expected = formula(*parts, queries.owners[:, None] == keys.owners)
+    parts = qkv(queries.num_tokens, kv_heads=2, memory=keys.num_tokens)
+    backend = cross_attention_backend(queries, keys, varlen=False)
+    out = backend.attend(*parts, AttentionParams(SCALE))
+    expected = expected_attention(*parts, queries.sequence_ids[:, None] == keys.sequence_ids)
     torch.testing.assert_close(out, expected, rtol=0, atol=1e-12)
 
 
-def test_nothing_attends_to_nothing() -> None:
+def test_an_empty_batch() -> None:
     assert attend(Mask([]), qkv(0)).shape == (0, HEADS, WIDTH)
 
 
-@pytest.mark.parametrize("both_ways", [True, False])
+@pytest.mark.parametrize("bidirectional", [True, False])
 @pytest.mark.parametrize(("buckets", "distance"), [(32, 128), (32, 20), (8, 12), (16, 1000)])
 def test_t5s_buckets_are_those_of_transformers(
-    buckets: int, distance: int, both_ways: bool
+    buckets: int, distance: int, bidirectional: bool
 ) -> None:
     relative = torch.arange(-2000, 2001)
-    expected = T5Attention._relative_position_bucket(relative, both_ways, buckets, distance)
-    ours = RelativeBias(buckets, distance, heads=1, both_ways=both_ways).bucket(relative)
+    expected = T5Attention._relative_position_bucket(relative, bidirectional, buckets, distance)
+    ours = RelativeBias(buckets, distance, heads=1, bidirectional=bidirectional).bucket(relative)
     assert torch.equal(ours, expected)
 
 
 def test_t5s_bias_reads_its_table_by_bucket_and_head() -> None:
-    bias = RelativeBias(buckets=8, distance=12, heads=2, both_ways=True)
+    bias = RelativeBias(buckets=8, max_distance=12, heads=2, bidirectional=True)
     with torch.no_grad():
         bias.weight.copy_(torch.arange(16.0).view(8, 2))
     places = torch.arange(3)
@@ -147,18 +158,18 @@ def test_debertas_buckets_are_those_of_transformers(buckets: int, distance: int)
 
     relative = torch.arange(1 - distance, distance)
     expected = make_log_bucket_position(relative, buckets, distance)
-    ours = Disentangled(8, buckets, distance, eps=1e-7).bucket(relative)
+    ours = DisentangledBias(8, buckets, distance, eps=1e-7).bucket(relative)
     assert torch.equal(ours, expected.long())
 
 
-def test_the_score_of_turned_vectors_depends_on_the_distance_alone() -> None:
+def test_rotary_scores_depend_on_the_distance_alone() -> None:
     generator = torch.Generator().manual_seed(4)
     q, k = torch.randn(2, 8, generator=generator)
 
     def score(query: int, key: int) -> float:
         angles = rotary_angles(torch.tensor([query, key]), 8, theta=10_000.0)
-        turned = turn(torch.stack([q, k])[:, None], angles)[:, 0]
-        return float(turned[0] @ turned[1])
+        rotated = apply_rotary(torch.stack([q, k])[:, None], angles)[:, 0]
+        return float(rotated[0] @ rotated[1])
 
     for place in (1, 10, 100):
         assert score(place + 3, place) == pytest.approx(score(3, 0), abs=1e-4)
@@ -166,36 +177,36 @@ def test_the_score_of_turned_vectors_depends_on_the_distance_alone() -> None:
     assert abs(score(3, 0) - score(0, 3)) > 0.01
 
 
-def test_the_first_pair_turns_by_one_radian_for_each_place() -> None:
+def test_the_first_pair_rotates_by_one_radian_per_position() -> None:
     # the pair is (0, D / 2) and its frequency theta ** 0
     x = torch.tensor([1.0, 0.0, 0.0, 0.0]).expand(1, 1, 4)
-    turned = turn(x, rotary_angles(torch.tensor([2]), 4, theta=50.0)).flatten()
-    assert turned.tolist() == pytest.approx([math.cos(2), 0.0, math.sin(2), 0.0], abs=1e-6)
+    rotated = apply_rotary(x, rotary_angles(torch.tensor([2]), 4, theta=50.0)).flatten()
+    assert rotated.tolist() == pytest.approx([math.cos(2), 0.0, math.sin(2), 0.0], abs=1e-6)
     # and that of the second pair theta ** (-2 / 4)
     x = torch.tensor([0.0, 1.0, 0.0, 0.0]).expand(1, 1, 4)
-    turned = turn(x, rotary_angles(torch.tensor([2]), 4, theta=25.0)).flatten()
-    assert turned.tolist() == pytest.approx([0.0, math.cos(0.4), 0.0, math.sin(0.4)], abs=1e-6)
+    rotated = apply_rotary(x, rotary_angles(torch.tensor([2]), 4, theta=25.0)).flatten()
+    assert rotated.tolist() == pytest.approx([0.0, math.cos(0.4), 0.0, math.sin(0.4)], abs=1e-6)
 
 
-def test_double_precision_is_not_lost_by_turning() -> None:
+def test_rotary_keeps_double_precision() -> None:
     x = torch.randn(3, 2, 8, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
     still = rotary_angles(torch.zeros(3, dtype=torch.long), 8, theta=10_000.0)
-    assert torch.equal(turn(x, still), x)
+    assert torch.equal(apply_rotary(x, still), x)
 
 
 def test_sinusoids_are_those_of_the_paper() -> None:
     """PE(pos, 2i) = sin(pos / 10000^(2i / d)), PE(pos, 2i + 1) = cos of the same."""
-    table = sinusoids(torch.arange(20), 16)
+    table = sinusoidal_embedding(torch.arange(20), 16)
     assert float(table[7, 4]) == pytest.approx(math.sin(7 / 10_000 ** (4 / 16)), abs=1e-6)
     assert float(table[13, 11]) == pytest.approx(math.cos(13 / 10_000 ** (10 / 16)), abs=1e-6)
 
 
 @pytest.mark.parametrize(("width", "fits"), [(64, True), (256, True), (12, False), (264, False)])
-def test_packed_kernels_are_for_heads_that_fit(
+def test_varlen_kernels_need_supported_head_dims(
     width: int, fits: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
-    packs.cache_clear()
-    assert packs(torch.device("cuda"), width) is fits
-    assert not packs(torch.device("cpu"), width)
-    packs.cache_clear()
+    has_varlen_kernels.cache_clear()
+    assert has_varlen_kernels(torch.device("cuda"), width) is fits
+    assert not has_varlen_kernels(torch.device("cpu"), width)
+    has_varlen_kernels.cache_clear()

@@ -1,4 +1,4 @@
-"""Masks describe who may see whom; their groups lose no token on the way to rows and back."""
+"""Masks agree with the objectives' attention masks; padding and unpadding keep every token."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from firth.models.masks import CLOSE, LONGER, Group, Mask
-from firth.objectives.batch import Batch, Packed
+from firth.data.packing import PackedSequences
+from firth.models.masks import MAX_PADDING_RATIO, MIN_LENGTH_RATIO, Mask, PaddedGroup
+from firth.objectives.batch import Batch
 
 # (length, prefix) of each sequence; a prefix may be longer than its sequence
-STREAMS = st.lists(st.tuples(st.integers(1, 9), st.integers(0, 12)), min_size=1, max_size=6)
+BATCHES = st.lists(st.tuples(st.integers(1, 9), st.integers(0, 12)), min_size=1, max_size=6)
 
 
 @pytest.mark.parametrize(
@@ -22,7 +23,7 @@ STREAMS = st.lists(st.tuples(st.integers(1, 9), st.integers(0, 12)), min_size=1,
         ([3, 2], [3, 2], "full"),
         ([3, 2], [9, 9], "full"),
         ([3, 2], [0, 0], "causal"),
-        ([3, 2], [1, 0], "causal"),  # one token that sees itself
+        ([3, 2], [1, 0], "causal"),  # a prefix of one token
         ([3, 1], [0, 1], "causal"),
         ([3, 2], [2, 0], "prefix"),
         ([3, 2], [3, 0], "prefix"),
@@ -40,66 +41,68 @@ def test_a_decoders_mask_is_a_lower_triangle() -> None:
     assert torch.equal(Mask.causal([5]).visible(), expected)
 
 
-@given(STREAMS)
-def test_it_sees_what_the_objectives_say(stream: list[tuple[int, int]]) -> None:
-    lengths, prefix = map(np.array, zip(*stream, strict=True))
+@given(BATCHES)
+def test_it_equals_the_objectives_mask(batch: list[tuple[int, int]]) -> None:
+    lengths, prefix = map(np.array, zip(*batch, strict=True))
     starts = np.cumsum([0, *lengths])
-    packed = Packed(np.zeros(starts[-1], np.int64), starts, np.zeros(len(lengths), np.uint64))
+    packed = PackedSequences(
+        np.zeros(starts[-1], np.int64), starts, np.zeros(len(lengths), np.uint64)
+    )
     mask = Mask(lengths, prefix=prefix)
-    np.testing.assert_array_equal(mask.visible().numpy(), Batch(packed, prefix).visible())
-    np.testing.assert_array_equal(mask.owners.numpy(), packed.owners)
-    np.testing.assert_array_equal(mask.offsets.numpy(), packed.offsets)
+    np.testing.assert_array_equal(mask.visible().numpy(), Batch(packed, prefix).attention_mask())
+    np.testing.assert_array_equal(mask.sequence_ids.numpy(), packed.owners)
+    np.testing.assert_array_equal(mask.positions.numpy(), packed.offsets)
     np.testing.assert_array_equal(mask.starts.numpy(), packed.starts)
 
 
-@given(STREAMS, st.integers(0, 5))
-def test_the_rows_of_a_group_see_what_the_stream_sees(
-    stream: list[tuple[int, int]], window: int
+@given(BATCHES, st.integers(0, 5))
+def test_masks_of_padded_rows_equal_the_dense_mask(
+    batch: list[tuple[int, int]], window: int
 ) -> None:
-    lengths, prefix = zip(*stream, strict=True)
+    lengths, prefix = zip(*batch, strict=True)
     mask = Mask(lengths, prefix=prefix)
     for group in mask.groups:
-        among = mask.visible(window)[group.places][:, group.places]
+        among = mask.visible(window)[group.token_indices][:, group.token_indices]
         allowed = group.allowed(window)
         if allowed is None:
             allowed = torch.ones(1, 1, 1, dtype=torch.bool)
         shape = group.count, group.length, group.length
         for row, sequence in enumerate(group.sequences):
             length = lengths[sequence]
-            mine = mask.owners[group.places] == sequence
-            seen = allowed.expand(shape)[row]
-            assert torch.equal(seen[:length, :length], among[mine][:, mine])
-            assert not seen[:length, length:].any(), "a token sees padding"
-            assert seen.any(-1).all(), "a row of the softmax is empty"
+            mine = mask.sequence_ids[group.token_indices] == sequence
+            visible = allowed.expand(shape)[row]
+            assert torch.equal(visible[:length, :length], among[mine][:, mine])
+            assert not visible[:length, length:].any(), "a token attends to padding"
+            assert visible.any(-1).all(), "a row of the softmax is empty"
 
 
-@given(STREAMS)
-def test_groups_hold_every_sequence_once_and_put_everything_back(
-    stream: list[tuple[int, int]],
+@given(BATCHES)
+def test_groups_hold_every_sequence_once_and_unpad_in_order(
+    batch: list[tuple[int, int]],
 ) -> None:
-    mask = Mask([length for length, _ in stream])
+    mask = Mask([length for length, _ in batch])
     held = np.concatenate([group.sequences for group in mask.groups])
     np.testing.assert_array_equal(np.sort(held), np.arange(len(mask)))
-    x = torch.arange(2 * mask.tokens).view(mask.tokens, 2)
-    parts = [group.flat(group.pad(x)) for group in mask.groups]
+    x = torch.arange(2 * mask.num_tokens).view(mask.num_tokens, 2)
+    parts = [group.unpad(group.pad(x)) for group in mask.groups]
     for group, part in zip(mask.groups, parts, strict=True):
-        assert torch.equal(part, x[group.places])
-        close = mask.lengths[group.sequences].min() >= CLOSE * group.length
-        assert close or group.count * group.length <= LONGER * mask.tokens
-    assert torch.equal(torch.cat(parts)[mask.ungrouped], x)
+        assert torch.equal(part, x[group.token_indices])
+        close = mask.lengths[group.sequences].min() >= MIN_LENGTH_RATIO * group.length
+        assert close or group.count * group.length <= MAX_PADDING_RATIO * mask.num_tokens
+    assert torch.equal(torch.cat(parts)[mask.ungroup_order], x)
 
 
 def test_rows_are_padded_on_the_right_with_zeros() -> None:
     rows = Mask([3, 1]).rows
     assert rows.pad(torch.tensor([1, 2, 3, 4])).tolist() == [[1, 2, 3], [4, 0, 0]]
-    assert rows.real.tolist() == [[True, True, True], [True, False, False]]
+    assert rows.padding_mask.tolist() == [[True, True, True], [True, False, False]]
 
 
 def test_a_group_takes_only_its_own_rows() -> None:
-    group = Group(Mask([2, 1, 3]), np.array([0, 2]))
+    group = PaddedGroup(Mask([2, 1, 3]), np.array([0, 2]))
     padded = group.pad(torch.tensor([1, 2, 3, 4, 5, 6]))
     assert padded.tolist() == [[1, 2, 0], [4, 5, 6]]
-    assert group.flat(padded).tolist() == [1, 2, 4, 5, 6]
+    assert group.unpad(padded).tolist() == [1, 2, 4, 5, 6]
 
 
 @pytest.mark.parametrize(
@@ -116,23 +119,25 @@ def test_a_window_of_one_sees_the_neighbours(mask: Mask, rows: list[str]) -> Non
     assert drawn == rows
 
 
-def test_a_window_as_wide_as_the_sequence_hides_nothing() -> None:
+def test_a_window_as_long_as_the_sequence() -> None:
     mask = Mask([6, 4], prefix=[3, 0])
     assert torch.equal(mask.visible(window=5), mask.visible())
 
 
-def test_a_huge_spread_of_lengths_gives_few_groups_and_little_padding() -> None:
+def test_very_different_lengths_give_few_groups_and_little_padding() -> None:
     lengths = np.random.default_rng(1).integers(1, 10_000, size=2000)
     mask = Mask(lengths)
-    # each group reaches down to CLOSE of its longest: log(10000) / log(1 / 0.5) = 13.3
+    # lengths within a group differ by at most MIN_LENGTH_RATIO: log(10000) / log(1 / 0.5) = 13.3
     assert len(mask.groups) <= 27
-    assert sum(group.count * group.length for group in mask.groups) < lengths.sum() / CLOSE
+    assert (
+        sum(group.count * group.length for group in mask.groups) < lengths.sum() / MIN_LENGTH_RATIO
+    )
 
 
 def test_equal_lengths_are_one_group_without_padding() -> None:
     [group] = Mask([4, 4, 4]).groups
-    assert group.even
-    assert group.whole
+    assert group.equal_lengths
+    assert group.is_whole_batch
     assert group.allowed() is None
 
 
@@ -143,10 +148,10 @@ def test_a_sequence_of_one_token_sees_itself_alone() -> None:
         assert mask.groups[0].pad(torch.tensor([5])).tolist() == [[5]]
 
 
-def test_an_empty_stream_has_nothing() -> None:
+def test_an_empty_batch() -> None:
     mask = Mask([])
-    assert (len(mask), mask.tokens, mask.longest) == (0, 0, 0)
+    assert (len(mask), mask.num_tokens, mask.max_length) == (0, 0, 0)
     assert mask.visible().shape == (0, 0)
     assert sum(group.count for group in mask.groups) == 0
     assert mask.starts.tolist() == [0]
-    assert mask.ungrouped.shape == (0,)
+    assert mask.ungroup_order.shape == (0,)

@@ -1,4 +1,4 @@
-"""However sequences are laid out, a network of any kind says the same of each of them."""
+"""Every layout of a batch (packed, padded, one by one) gives the same hidden states."""
 
 from __future__ import annotations
 
@@ -75,25 +75,25 @@ def test_every_layout_gives_the_same_values_and_gradients_in_double(kind: str) -
 
 
 @pytest.mark.parametrize("kind", DECODERS)
-def test_what_comes_later_does_not_change_what_came_before(kind: str) -> None:
+def test_later_tokens_do_not_change_earlier_ones(kind: str) -> None:
     network, [sample] = build(KINDS[kind]), samples(kind, [12])
     [before] = run(network, [sample])
-    for place in (3, 11):
+    for position in (3, 11):
         changed = sample.tokens.clone()
-        changed[place] = changed[place] % (VOCABULARY - 1) + 1
+        changed[position] = changed[position] % (VOCABULARY - 1) + 1
         [after] = run(network, [replace(sample, tokens=changed)])
-        assert torch.equal(after[:place], before[:place])
-        assert not torch.allclose(after[place], before[place])
+        assert torch.equal(after[:position], before[:position])
+        assert not torch.allclose(after[position], before[position])
 
 
-def test_in_a_prefix_everything_counts_and_behind_it_only_the_past() -> None:
+def test_a_prefix_is_bidirectional_and_the_rest_causal() -> None:
     network = build(KINDS["prefix-gpt2"])
     [sample] = samples("prefix-gpt2", [12])
     assert sample.prefix == 6
     [before] = run(network, [sample])
-    for place, first_changed in ((5, 0), (6, 6), (9, 9)):
+    for position, first_changed in ((5, 0), (6, 6), (9, 9)):
         changed = sample.tokens.clone()
-        changed[place] = changed[place] % (VOCABULARY - 1) + 1
+        changed[position] = changed[position] % (VOCABULARY - 1) + 1
         [after] = run(network, [replace(sample, tokens=changed)])
         same = (after == before).all(dim=-1)
         assert same.tolist() == [i < first_changed for i in range(12)]
@@ -108,8 +108,8 @@ def test_in_an_encoder_the_last_token_changes_the_first(kind: str) -> None:
 
 
 def test_a_window_ends_where_it_says() -> None:
-    """Two layers of which one is windowed by 2 see everything; two windowed ones 4 places."""
-    config = replace(ENCODERS["modernbert"], windowed=(0, 1))
+    """Two windowed layers with a window of 2 reach 4 positions."""
+    config = replace(ENCODERS["modernbert"], windowed_layers=(0, 1))
     network, [sample] = build(config), samples("modernbert", [12])
     changed = sample.tokens.clone()
     changed[0] = changed[0] % (VOCABULARY - 1) + 1
@@ -118,7 +118,7 @@ def test_a_window_ends_where_it_says() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_documents_do_not_see_each_other(kind: str) -> None:
+def test_sequences_do_not_attend_to_each_other(kind: str) -> None:
     network, batch = build(KINDS[kind]), samples(kind)
     before = run(network, batch)
     changed = list(batch)
@@ -132,7 +132,7 @@ def test_documents_do_not_see_each_other(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["t5", "bart"])
-def test_a_decoder_reads_its_source(kind: str) -> None:
+def test_a_decoder_depends_on_its_source(kind: str) -> None:
     network, [sample] = build(KINDS[kind]), samples(kind, [6])
     assert sample.source is not None
     [other] = run(network, [replace(sample, source=sample.source.flip(0))])
@@ -180,7 +180,7 @@ def test_half_precision_is_close(kind: str) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 @torch.no_grad()
 def test_a_gpu_in_half_precision_is_close(kind: str) -> None:
-    network = build(replace(KINDS[kind], head_width=16))  # its kernels want a multiple of 8
+    network = build(replace(KINDS[kind], head_dim=16))  # its kernels want a multiple of 8
     batch = samples(kind)
     exact = torch.cat(run(network, batch))
     network.cuda()
@@ -190,12 +190,12 @@ def test_a_gpu_in_half_precision_is_close(kind: str) -> None:
     assert 0 < float(error) < 0.05
 
 
-def test_an_empty_stream_passes_through() -> None:
+def test_an_empty_batch() -> None:
     network = build(DECODERS["gpt2"])
     assert network(torch.empty(0, dtype=torch.long), Mask([])).shape == (0, 16)
 
 
-def test_layers_collect_what_enters_and_leaves() -> None:
+def test_layers_collect_hidden_states() -> None:
     network = build(DECODERS["gpt2"])
     layers: list[Tensor] = []
     out = network(torch.tensor([1, 2, 3]), Mask.causal([3]), layers=layers)
@@ -205,7 +205,7 @@ def test_layers_collect_what_enters_and_leaves() -> None:
     torch.testing.assert_close(layers[0], embedded)
 
 
-def test_left_out_segments_are_the_first_kind() -> None:
+def test_missing_segments_are_zero() -> None:
     network = build(ENCODERS["bert"])
     tokens, mask = torch.tensor([3, 4, 5]), Mask([3])
     zeros = torch.zeros(3, dtype=torch.long)
@@ -216,10 +216,13 @@ def test_left_out_segments_are_the_first_kind() -> None:
 @pytest.mark.parametrize(
     ("config", "expected"),
     [
-        # tokens 40·16, places 32·16, a norm of 2·16; in each of two blocks qkv 3·16·17, output
+        # tokens 40·16, positions 32·16, a norm of 2·16; in each of two blocks qkv 3·16·17, output
         # 16·17, up 24·17, down 16·25 and two norms
         (small("encoder"), 40 * 16 + 32 * 16 + 32 + 2 * (64 * 17 + 24 * 17 + 16 * 25 + 64)),
-        (small("encoder", shared=True), 40 * 16 + 32 * 16 + 32 + 64 * 17 + 24 * 17 + 16 * 25 + 64),
+        (
+            small("encoder", share_layers=True),
+            40 * 16 + 32 * 16 + 32 + 64 * 17 + 24 * 17 + 16 * 25 + 64,
+        ),
     ],
 )
 def test_parameters_are_counted_once(config: ModelConfig, expected: int) -> None:

@@ -1,4 +1,4 @@
-"""Presets are sound rows: they build, survive JSON, name what exists, and learn."""
+"""Presets build, survive JSON, name existing objectives, and every parameter gets a gradient."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
-from firth.errors import Misuse
+from firth.formats.huggingface.directory import family_of
 from firth.models.config import ModelConfig
-from firth.models.formats.directory import family_of
-from firth.models.initial import initialise
+from firth.models.initialization import initialise
 from firth.models.masks import Mask
 from firth.models.presets import PRESETS, Preset, preset
 from firth.models.presets.decoders import DECODERS
@@ -23,7 +22,8 @@ from firth.models.presets.encoders import ENCODERS
 from firth.models.presets.sizes import PARAMETERS
 from firth.models.presets.trio import SIZES, TRIO
 from firth.models.transformer import Transformer
-from firth.objectives.table import OBJECTIVES
+from firth.objectives.registry import OBJECTIVES
+from firth.utils.errors import UsageError
 
 RECIPES = (
     "transformer bert roberta spanbert albert electra deberta distilbert mobilebert modernbert "
@@ -40,9 +40,9 @@ def test_names_are_unique_and_plain() -> None:
 
 
 @pytest.mark.parametrize("row", PRESETS.values(), ids=PRESETS)
-def test_a_row_is_sound(row: Preset) -> None:
-    assert row.counted() > 1_000_000  # it builds, with its heads
-    assert PARAMETERS.get(row.name) == row.counted(), "firth/models/presets/sizes.py lists it"
+def test_a_preset_is_valid(row: Preset) -> None:
+    assert row.count_parameters() > 1_000_000  # it builds, with its heads
+    assert PARAMETERS.get(row.name) == row.count_parameters(), "see presets/sizes.py"
     assert ModelConfig.from_dict(json.loads(json.dumps(row.config.to_dict()))) == row.config
     assert row.config.architecture in OBJECTIVES[row.objective].architectures
     assert row.recipe in RECIPES
@@ -54,7 +54,7 @@ def test_every_recipe_has_a_preset() -> None:
 
 
 @pytest.mark.parametrize("row", PRESETS.values(), ids=PRESETS)
-def test_a_network_is_written_as_its_family_does(row: Preset) -> None:
+def test_a_preset_is_saved_as_its_family(row: Preset) -> None:
     found = family_of(row.config)
     assert (found.name if found else "") == row.config.family
 
@@ -79,34 +79,37 @@ def test_the_families_are_those_of_the_releases(family: str, names: str) -> None
 
 
 @pytest.mark.parametrize(
-    ("name", "message"),
+    ("name", "facts"),
     [
-        (
-            "BERT_base",
-            "There is no preset 'BERT_base'; did you mean bert-base, albert-base or bart-base, "
-            "or another one that `firth presets` lists?",
-        ),
-        ("zzz", "There is no preset 'zzz'; `firth presets` lists those there are."),
+        ("BERT_base", ("'BERT_base'", "bert-base", "albert-base", "bart-base", "firth presets")),
+        ("zzz", ("'zzz'", "firth presets")),
     ],
 )
-def test_an_unknown_name_is_answered_with_those_near_it(name: str, message: str) -> None:
-    with pytest.raises(Misuse, match=re.escape(message)):
+def test_an_unknown_preset_is_answered_with_similar_names(
+    name: str, facts: tuple[str, ...]
+) -> None:
+    with pytest.raises(UsageError) as error:
         preset(name)
+    assert all(fact in str(error.value) for fact in facts)
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_the_trio_differs_only_where_it_says(size: str) -> None:
+def test_the_matched_models_differ_only_as_documented(size: str) -> None:
     encoder, decoder, both, half = (
         preset(name.format(size))
         for name in ("encoder-{}", "decoder-{}", "seq2seq-{}", "seq2seq-{}-half")
     )
-    names = "architecture", "family", "layers", "decoder_layers"
+    names = "architecture", "family", "num_layers", "num_decoder_layers"
     alike = {name: getattr(encoder.config, name) for name in names}
     for row in (decoder, both, half):
         assert replace(row.config, **alike) == encoder.config
-    layers, width, inner = encoder.config.layers, encoder.config.width, encoder.config.inner
-    assert both.config.layers == both.config.decoder_layers == layers
-    assert half.config.layers == half.config.decoder_layers == layers // 2
+    layers, width, inner = (
+        encoder.config.num_layers,
+        encoder.config.hidden_size,
+        encoder.config.ffn_size,
+    )
+    assert both.config.num_layers == both.config.num_decoder_layers == layers
+    assert half.config.num_layers == half.config.num_decoder_layers == layers // 2
 
     # Query, key, value and output; up, gate and down; a norm before each of the two.
     block = 4 * width * width + 3 * width * inner + 2 * width
@@ -120,27 +123,31 @@ def test_the_trio_differs_only_where_it_says(size: str) -> None:
 
 # --- learning: one small member of every family
 
-SHRUNK = dict(vocabulary=60, layers=2, width=32, heads=4, inner=48, context=16)
-DERIVED = dict(decoder_layers=0, kv_heads=0, head_width=0, local_theta=0.0, windowed=())
+SHRUNK = dict(
+    vocab_size=60, num_layers=2, hidden_size=32, num_heads=4, ffn_size=48, max_positions=16
+)
+DERIVED = dict(
+    num_decoder_layers=0, num_kv_heads=0, head_dim=0, local_rope_theta=0.0, windowed_layers=()
+)
 
 SMALL = {
     name: replace(preset(name).config, **(SHRUNK | DERIVED | more))
     for name, more in {
         "roberta-base": {},
         "spanbert-base": {},
-        "albert-base": dict(embedding_width=16),
-        "electra-small": dict(embedding_width=16),
+        "albert-base": dict(embedding_size=16),
+        "electra-small": dict(embedding_size=16),
         "electra-base": {},
-        "deberta-v3-base": dict(buckets=8, distance=16),
+        "deberta-v3-base": dict(relative_buckets=8, relative_max_distance=16),
         "distilbert-base": {},
-        "mobilebert": dict(embedding_width=16, bottleneck=16),
-        "modernbert-base": dict(windowed=(1,), window=2, local_theta=100.0),
+        "mobilebert": dict(embedding_size=16, bottleneck_size=16),
+        "modernbert-base": dict(windowed_layers=(1,), window=2, local_rope_theta=100.0),
         "gpt1": {},
         "gpt2": {},
         "gpt3-xl": {},
         "llama-7b": {},
-        "llama3-8b": dict(kv_heads=2),
-        "mistral-7b": dict(kv_heads=2, windowed=(0, 1), window=3),
+        "llama3-8b": dict(num_kv_heads=2),
+        "mistral-7b": dict(num_kv_heads=2, windowed_layers=(0, 1), window=3),
         "transformer-base": {},
         "t5-small": {},
         "t5-v1.1-small": {},
@@ -151,16 +158,16 @@ SMALL |= {name: preset(name).config for name in PRESETS if "tiny" in name}
 
 
 def loss_of(network: Transformer) -> Tensor:
-    """The sum of what the heads have to learn from two sequences of random tokens."""
+    """Compute the sum of the losses of all heads on two random sequences."""
     config, lengths = network.config, [7, 4]
     generator = torch.Generator().manual_seed(3)
-    tokens, targets, source = torch.randint(config.vocabulary, (3, 11), generator=generator)
+    tokens, targets, source = torch.randint(config.vocab_size, (3, 11), generator=generator)
     mask, memory = Mask(lengths) if config.architecture == "encoder" else Mask.causal(lengths), None
     if config.architecture == "encoder-decoder":
         memory = network.encode(source, Mask(lengths))
     memory_mask = None if memory is None else Mask(lengths)
     hidden = network(tokens, mask, memory=memory, memory_mask=memory_mask)
-    assert hidden.shape == (11, config.width)
+    assert hidden.shape == (11, config.hidden_size)
 
     first, heads = hidden[[0, 7]], network.heads
     pooled = heads["pooler"](first) if "pooler" in heads else first
@@ -182,7 +189,7 @@ def loss_of(network: Transformer) -> Tensor:
 
 
 @pytest.mark.parametrize("name", SMALL)
-def test_every_parameter_learns(name: str) -> None:
+def test_every_parameter_has_a_gradient(name: str) -> None:
     network = initialise(Transformer(SMALL[name], preset(name).heads), seed=1)
     loss = loss_of(network.train())
     assert torch.isfinite(loss)
@@ -193,5 +200,5 @@ def test_every_parameter_learns(name: str) -> None:
         assert parameter.grad.any(), parameter_name
 
 
-def test_one_of_every_family_learns() -> None:
+def test_every_recipe_is_among_the_small_models() -> None:
     assert {preset(name).recipe for name in SMALL} == set(RECIPES)

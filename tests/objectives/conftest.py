@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from firth.draws import derive
-from firth.objectives.batch import Packed
-from firth.text.tokenizer import Vocabulary
+from firth.data.packing import PackedSequences
+from firth.tokenizers.tokenizer import Vocabulary
+from firth.utils.rng import derive_keys
 
 SIZE = 1000  # ids: 0 to 4 are [PAD] [UNK] [CLS] [SEP] [MASK], the last 100 sentinels
 
@@ -25,23 +25,25 @@ def vocabulary() -> Vocabulary:
     )
 
 
-def text(seed: int, sequences: int = 8000, longest: int = 240, framed: bool = True) -> Packed:
+def text(
+    seed: int, sequences: int = 8000, longest: int = 240, framed: bool = True
+) -> PackedSequences:
     draw = np.random.default_rng(seed)
     rows = [draw.integers(5, SIZE - 100, size=n) for n in draw.integers(10, longest, sequences)]
     if framed:
         rows = [np.concatenate(([2], row, [3])) for row in rows]
-    return Packed.join(rows, derive(seed, np.arange(sequences)))
+    return PackedSequences.join(rows, derive_keys(seed, np.arange(sequences)))
 
 
 @pytest.fixture(scope="session")
-def million() -> Packed:
+def million() -> PackedSequences:
     """Sequences `[CLS] … [SEP]`."""
     return text(0)
 
 
 @pytest.fixture(scope="session")
-def bare_million() -> Packed:
+def bare_million() -> PackedSequences:
     """Sequences without special tokens, in sentences of ten tokens."""
     packed = text(1, framed=False)
     starts = np.flatnonzero(packed.offsets % 10 == 0)
-    return Packed(packed.tokens, packed.starts, packed.keys, sentences=starts)
+    return PackedSequences(packed.tokens, packed.starts, packed.keys, sentences=starts)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from firth.objectives.batch import Batch, Packed
-from firth.objectives.examples import VOCABULARY, packed
+from firth.data.packing import PackedSequences
+from firth.objectives.batch import Batch
 from firth.objectives.masked import masked_spans
 from firth.objectives.pairs import sentence_order
+from firth.objectives.toy_vocabulary import VOCABULARY, packed
 
 
 @pytest.mark.parametrize(
@@ -22,19 +23,19 @@ from firth.objectives.pairs import sentence_order
 def test_who_may_see_whom(prefix: list[int], pattern: list[str]) -> None:
     """Two packed texts of three and two tokens, drawn by hand."""
     batch = Batch(packed("the dog barked", "a fox"), np.array(prefix))
-    assert ["".join("01"[int(x)] for x in row) for row in batch.visible()] == pattern
+    assert ["".join("01"[int(x)] for x in row) for row in batch.attention_mask()] == pattern
 
 
-@pytest.mark.parametrize("most", [1, 12, 20, 1000])
-def test_parts_hold_the_same_sequences_and_ask_the_same(most: int) -> None:
+@pytest.mark.parametrize("max_tokens", [1, 12, 20, 1000])
+def test_parts_hold_the_same_sequences_and_ask_the_same(max_tokens: int) -> None:
     texts = [
         "[CLS] the quick brown fox jump ##s over the lazy dog [SEP]",
         "[CLS] a lazy dog barked . [SEP]",
         "[CLS] thank you for invit ##ing me to your party [SEP]",
     ]
-    batch = masked_spans(packed(*texts), VOCABULARY, rate=0.4)
-    parts = batch.split(most)
-    assert len(parts) == {1: 3, 12: 3, 20: 2, 1000: 1}[most]
+    batch = masked_spans(packed(*texts), VOCABULARY, mask_prob=0.4)
+    parts = batch.split(max_tokens)
+    assert len(parts) == {1: 3, 12: 3, 20: 2, 1000: 1}[max_tokens]
     joined = np.concatenate([part.inputs.tokens for part in parts])
     assert joined.tolist() == batch.inputs.tokens.tolist()
     assert sum(part.tokens for part in parts) == batch.tokens
@@ -66,7 +67,7 @@ def test_segments_and_pair_answers_go_with_their_sequence() -> None:
 
 
 def test_a_selection_keeps_tokens_and_keys_together() -> None:
-    stream = Packed.join(
+    stream = PackedSequences.join(
         [np.array([1, 2]), np.array([3]), np.array([4, 5])], np.array([7, 8, 9], np.uint64)
     )
     chosen = stream.select(np.array([True, False, True]))

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from firth.objectives.batch import Packed
-from firth.objectives.causal import causal, hybrid, prefix
-from firth.objectives.examples import VOCABULARY, packed, predicted, words
-from firth.text.tokenizer import Vocabulary
+from firth.data.packing import PackedSequences
+from firth.objectives.causal import causal, hybrid, hybrid_batches, prefix
+from firth.objectives.toy_vocabulary import VOCABULARY, packed, predicted, words
+from firth.tokenizers.tokenizer import Vocabulary
 
 
 def test_the_literals_of_the_docstrings() -> None:
@@ -18,22 +18,25 @@ def test_the_literals_of_the_docstrings() -> None:
     batch = prefix(packed("the dog barked . it jump ##s"))
     assert (batch.prefix.tolist(), predicted(batch, "prefix")) == ([3], ". it jump ##s")
     texts = packed("[CLS] the lazy dog barked .", "[CLS] a quick fox", seed=5)
-    batch = hybrid(texts, VOCABULARY, rate=0.3)
+    batch = hybrid(texts, VOCABULARY, mask_prob=0.3)
     assert words(batch.inputs) == ["[CLS] the [MASK] dog barked [MASK]", "[CLS] a quick fox"]
     assert batch.prefix.tolist() == [6, 0]
     assert predicted(batch, "masked") == "lazy ."
     assert batch.predictions["masked"].positions.tolist() == [1, 4]
     assert predicted(batch, "causal") == "a quick fox"
+    batch = hybrid_batches(texts, VOCABULARY, mask_prob=0.3)
+    assert words(batch.inputs) == ["[CLS] the [MASK] dog barked [MASK]", "[CLS] [MASK] quick fox"]
+    assert (predicted(batch, "masked"), predicted(batch, "causal")) == ("lazy . a", "")
 
 
-def test_a_causal_model_predicts_everything_but_each_first_token(million: Packed) -> None:
+def test_a_causal_model_predicts_everything_but_each_first_token(million: PackedSequences) -> None:
     batch = causal(million)
     expected = [row[1:] for row in million.rows()]
     np.testing.assert_array_equal(batch.predictions["causal"].targets, np.concatenate(expected))
     assert not batch.prefix.any()
 
 
-def test_prefixes_are_uniform_and_never_the_whole(million: Packed) -> None:
+def test_prefixes_are_uniform_and_never_the_whole(million: PackedSequences) -> None:
     batch = prefix(million)
     assert batch.prefix.min() == 1
     assert (batch.prefix < million.lengths).all()
@@ -47,8 +50,10 @@ def test_prefixes_are_uniform_and_never_the_whole(million: Packed) -> None:
     np.testing.assert_array_equal(prediction.targets, million.tokens[prediction.positions + 1])
 
 
-def test_hybrid_mixes_in_the_ratio_asked_for(million: Packed, vocabulary: Vocabulary) -> None:
-    batch = hybrid(million, vocabulary, masked_share=0.25)
+def test_hybrid_mixes_in_the_ratio_asked_for(
+    million: PackedSequences, vocabulary: Vocabulary
+) -> None:
+    batch = hybrid(million, vocabulary, masked_fraction=0.25)
     is_masked = batch.prefix > 0
     assert is_masked.mean() == pytest.approx(0.25, abs=0.025)  # 5 standard deviations
     assert (batch.prefix[is_masked] == million.lengths[is_masked]).all()
@@ -63,9 +68,24 @@ def test_hybrid_mixes_in_the_ratio_asked_for(million: Packed, vocabulary: Vocabu
 
 
 def test_a_hidden_first_token_cannot_be_predicted_and_is_not_hidden(
-    bare_million: Packed, vocabulary: Vocabulary
+    bare_million: PackedSequences, vocabulary: Vocabulary
 ) -> None:
-    batch = hybrid(bare_million, vocabulary, masked_share=1.0)
+    batch = hybrid(bare_million, vocabulary, masked_fraction=1.0)
     first = bare_million.starts[:-1]
     np.testing.assert_array_equal(batch.inputs.tokens[first], bare_million.tokens[first])
     assert (bare_million.offsets[batch.predictions["masked"].positions + 1] > 0).all()
+
+
+def test_hybrid_batches_are_all_masked_or_all_causal_in_the_ratio_asked_for(
+    million: PackedSequences, vocabulary: Vocabulary
+) -> None:
+    parts = [million.between(begin, begin + 8) for begin in range(0, 8000, 8)]
+    batches = [hybrid_batches(part, vocabulary, masked_fraction=0.25) for part in parts]
+    masked = np.array([batch.prefix.any() for batch in batches])
+    assert masked.mean() == pytest.approx(0.25, abs=0.07)  # 5 standard deviations
+    for part, batch, is_masked in zip(parts, batches, masked, strict=True):
+        # What `hybrid` makes of sequences that are all masked, or all causal; nothing else is drawn
+        alone = hybrid(part, vocabulary, masked_fraction=float(is_masked))
+        np.testing.assert_array_equal(batch.inputs.tokens, alone.inputs.tokens)
+        np.testing.assert_array_equal(batch.prefix, alone.prefix)
+        assert batch.counts() == alone.counts()

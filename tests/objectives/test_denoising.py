@@ -8,17 +8,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from firth.draws import derive
-from firth.errors import Misuse
-from firth.objectives.batch import Packed
+from firth.data.packing import PackedSequences
 from firth.objectives.denoising import infilling, raw_length, span_corruption
-from firth.objectives.examples import VOCABULARY, packed, predicted, words
-from firth.text.tokenizer import Vocabulary
+from firth.objectives.toy_vocabulary import VOCABULARY, packed, predicted, words
+from firth.tokenizers.tokenizer import Vocabulary
+from firth.utils.errors import UsageError
+from firth.utils.rng import derive_keys
 
 
 def test_the_literals_of_the_docstrings() -> None:
     text = packed("thank you for invit ##ing me to your party")
-    batch = span_corruption(text, VOCABULARY, rate=0.35, mean_length=1.5)
+    batch = span_corruption(text, VOCABULARY, noise_density=0.35, mean_span_length=1.5)
     assert words(batch.inputs) == ["thank you for invit <extra_id_0> to your <extra_id_1> [SEP]"]
     assert predicted(batch, "denoising") == "<extra_id_0> ##ing me <extra_id_1> party [SEP]"
     batch = infilling(packed("the dog barked . a fox jump ##s over it ."), VOCABULARY)
@@ -30,14 +30,16 @@ def test_the_literals_of_the_docstrings() -> None:
 def test_568_tokens_give_512_and_114(vocabulary: Vocabulary) -> None:
     """The lengths of T5's released data code for inputs of 512."""
     row = np.arange(568) % 800 + 5
-    batch = span_corruption(Packed.join([row], derive(0, [0])), vocabulary)
+    batch = span_corruption(PackedSequences.join([row], derive_keys(0, [0])), vocabulary)
     assert batch.target is not None
     assert (len(batch.inputs.tokens), len(batch.target.tokens)) == (512, 114)
     assert raw_length(512) == 568
-    closing = span_corruption(Packed.join([row], derive(0, [0])), vocabulary, closing=True)
-    assert closing.target is not None
-    assert len(closing.target.tokens) == 115
-    assert closing.predictions["denoising"].targets[-2:].tolist() == [999 - 28, 3]
+    closed = span_corruption(
+        PackedSequences.join([row], derive_keys(0, [0])), vocabulary, final_sentinel=True
+    )
+    assert closed.target is not None
+    assert len(closed.target.tokens) == 115
+    assert closed.predictions["denoising"].targets[-2:].tolist() == [999 - 28, 3]
 
 
 def restored(inputs: np.ndarray, labels: np.ndarray, sentinels: np.ndarray) -> list[int]:
@@ -54,7 +56,9 @@ def restored(inputs: np.ndarray, labels: np.ndarray, sentinels: np.ndarray) -> l
     return text
 
 
-def test_the_text_can_be_put_together_again(bare_million: Packed, vocabulary: Vocabulary) -> None:
+def test_the_text_can_be_put_together_again(
+    bare_million: PackedSequences, vocabulary: Vocabulary
+) -> None:
     batch = span_corruption(bare_million, vocabulary)
     assert batch.target is not None
     labels = np.split(batch.predictions["denoising"].targets, batch.target.starts[1:-1])
@@ -70,7 +74,7 @@ def test_the_text_can_be_put_together_again(bare_million: Packed, vocabulary: Vo
 
 
 def test_rate_and_span_lengths_over_a_million_tokens(
-    bare_million: Packed, vocabulary: Vocabulary
+    bare_million: PackedSequences, vocabulary: Vocabulary
 ) -> None:
     batch = span_corruption(bare_million, vocabulary)
     labels = batch.predictions["denoising"].targets
@@ -84,7 +88,7 @@ def test_rate_and_span_lengths_over_a_million_tokens(
 
 def test_the_first_span_begins_anywhere_but_first(vocabulary: Vocabulary) -> None:
     """As in T5: a text begins with kept tokens and ends with a span."""
-    rows = Packed.join([np.arange(5, 25)] * 2000, derive(0, np.arange(2000)))
+    rows = PackedSequences.join([np.arange(5, 25)] * 2000, derive_keys(0, np.arange(2000)))
     batch = span_corruption(rows, vocabulary)
     for inputs in batch.inputs.rows():
         assert inputs[0] == 5
@@ -92,7 +96,7 @@ def test_the_first_span_begins_anywhere_but_first(vocabulary: Vocabulary) -> Non
 
 
 def test_infilling_hides_its_share_behind_single_masks(
-    bare_million: Packed, vocabulary: Vocabulary
+    bare_million: PackedSequences, vocabulary: Vocabulary
 ) -> None:
     batch = infilling(bare_million, vocabulary, shuffle=False)
     masks = (batch.inputs.tokens == 4).sum()
@@ -112,7 +116,7 @@ def test_infilling_hides_its_share_behind_single_masks(
 def test_span_lengths_are_poisson(vocabulary: Vocabulary) -> None:
     """One long text of different tokens shows the length of every span."""
     row = np.arange(5, 895)
-    rows = Packed.join([row] * 400, derive(7, np.arange(400)))
+    rows = PackedSequences.join([row] * 400, derive_keys(7, np.arange(400)))
     lengths: list[int] = []
     for inputs in infilling(rows, vocabulary, shuffle=False).inputs.rows():
         kept = np.concatenate(([4], inputs[1:-1], [895]))
@@ -125,8 +129,10 @@ def test_span_lengths_are_poisson(vocabulary: Vocabulary) -> None:
     np.testing.assert_allclose(shares, expected, atol=0.015)
 
 
-def test_sentences_are_shuffled_whole(bare_million: Packed, vocabulary: Vocabulary) -> None:
-    batch = infilling(bare_million, vocabulary, rate=0.0)
+def test_sentences_are_shuffled_whole(
+    bare_million: PackedSequences, vocabulary: Vocabulary
+) -> None:
+    batch = infilling(bare_million, vocabulary, noise_density=0.0)
     moved = 0
     for inputs, original in zip(batch.inputs.rows()[:300], bare_million.rows(), strict=False):
         cut = lambda row: [tuple(row[i : i + 10]) for i in range(0, len(row), 10)]  # noqa: E731
@@ -137,34 +143,38 @@ def test_sentences_are_shuffled_whole(bare_million: Packed, vocabulary: Vocabula
         assert all(" ".join(map(str, sentence)) in joined for sentence in sentences)
         moved += text != original.tolist()
     assert moved > 250
-    with pytest.raises(Misuse, match="where they begin"):
+    with pytest.raises(UsageError, match="sentence"):
         infilling(replace(bare_million, sentences=None), vocabulary)
 
 
 def test_damaged_texts_are_never_longer_than_asked_for(vocabulary: Vocabulary) -> None:
     for length in range(3, 40):
         raw = raw_length(length)
-        rows = Packed.join([np.arange(5, 5 + raw)] * 300, derive(0, np.arange(300)))
+        rows = PackedSequences.join([np.arange(5, 5 + raw)] * 300, derive_keys(0, np.arange(300)))
         assert span_corruption(rows, vocabulary).inputs.lengths.max() <= length
         filled = infilling(rows, vocabulary, shuffle=False)
         assert filled.inputs.lengths.max() <= raw + 2
-    with pytest.raises(Misuse, match="needs a length of at least 3"):
+    with pytest.raises(UsageError, match="at least 3"):
         raw_length(2)
-    with pytest.raises(Misuse, match="needs a length of at least 4"):
-        raw_length(3, closing=True)
+    with pytest.raises(UsageError, match="at least 4"):
+        raw_length(3, final_sentinel=True)
 
 
-@pytest.mark.parametrize("closing", [False, True])
-@pytest.mark.parametrize("mean_length", [1.0, 3.0, 20.0])
-@pytest.mark.parametrize("rate", [0.0, 0.05, 0.15, 0.5, 0.9, 1.0])
+@pytest.mark.parametrize("final_sentinel", [False, True])
+@pytest.mark.parametrize("mean_span_length", [1.0, 3.0, 20.0])
+@pytest.mark.parametrize("noise_density", [0.0, 0.05, 0.15, 0.5, 0.9, 1.0])
 def test_as_much_text_as_fits(
-    rate: float, mean_length: float, closing: bool, vocabulary: Vocabulary
+    noise_density: float, mean_span_length: float, final_sentinel: bool, vocabulary: Vocabulary
 ) -> None:
     """On both sides, whatever is asked; one token more would be too many."""
-    options: dict[str, Any] = {"rate": rate, "mean_length": mean_length, "closing": closing}
+    options: dict[str, Any] = {
+        "noise_density": noise_density,
+        "mean_span_length": mean_span_length,
+        "final_sentinel": final_sentinel,
+    }
 
     def longest(size: int) -> int:
-        rows = Packed.join([np.arange(5, 5 + size)], derive(0, [0]))
+        rows = PackedSequences.join([np.arange(5, 5 + size)], derive_keys(0, [0]))
         batch = span_corruption(rows, vocabulary, **options)
         return int(max(batch.inputs.lengths.max(), batch.output.lengths.max()))
 
@@ -175,16 +185,16 @@ def test_as_much_text_as_fits(
 
 
 def test_too_few_sentinels_wrong_options_and_too_short_texts(
-    bare_million: Packed, vocabulary: Vocabulary
+    bare_million: PackedSequences, vocabulary: Vocabulary
 ) -> None:
     few = replace(vocabulary, sentinels=vocabulary.sentinels[:3])
-    with pytest.raises(Misuse, match=r"needs 12 sentinel tokens .* has 3: .* --sentinels 100"):
+    with pytest.raises(UsageError, match=r"12 sentinel .* 3.* --sentinels 100"):
         span_corruption(bare_million, few)
-    for options in ({"rate": -0.1}, {"rate": 1.1}, {"mean_length": 0.0}):
+    for options in ({"noise_density": -0.1}, {"noise_density": 1.1}, {"mean_span_length": 0.0}):
         for objective in (span_corruption, infilling):
-            with pytest.raises(Misuse, match="from 0 to 1, and have a mean length above 0"):
+            with pytest.raises(UsageError, match=r"noise_density .* mean_span_length"):
                 objective(bare_million, vocabulary, **options)
-    rows = Packed.join([np.array([7]), np.array([8, 9])], derive(0, np.arange(2)))
+    rows = PackedSequences.join([np.array([7]), np.array([8, 9])], derive_keys(0, np.arange(2)))
     batch = span_corruption(rows, vocabulary)
     assert batch.inputs.rows()[0].tolist() == [8, 999, 3]
     assert batch.predictions["denoising"].targets.tolist() == [999, 9, 3]

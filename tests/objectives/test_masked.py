@@ -2,29 +2,33 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import numpy as np
 import pytest
 
-from firth.draws import derive
-from firth.errors import Misuse
-from firth.objectives.batch import Batch, Packed
-from firth.objectives.examples import VOCABULARY, packed, predicted, words
+from firth.data.packing import PackedSequences
+from firth.objectives.batch import Batch
 from firth.objectives.masked import masked, masked_spans, word_starts
-from firth.text.tokenizer import Vocabulary
+from firth.objectives.reference import mask_tokens
+from firth.objectives.toy_vocabulary import VOCABULARY, packed, predicted, words
+from firth.tokenizers.tokenizer import Vocabulary
+from firth.utils.errors import UsageError
+from firth.utils.rng import derive_keys
 
 
 def test_the_literals_of_the_docstring() -> None:
-    batch = masked(packed("[CLS] the quick brown fox jump ##s [SEP]"), VOCABULARY, rate=0.3)
+    batch = masked(packed("[CLS] the quick brown fox jump ##s [SEP]"), VOCABULARY, mask_prob=0.3)
     assert words(batch.inputs) == ["[CLS] [MASK] quick [MASK] fox jump ##s [SEP]"]
     assert predicted(batch, "masked") == "the brown"
     text = packed("[CLS] the quick brown fox jump ##s over a lazy dog [SEP]", seed=5)
-    batch = masked_spans(text, VOCABULARY, rate=0.3)
+    batch = masked_spans(text, VOCABULARY, mask_prob=0.3)
     hidden = "[CLS] the quick brown fox [MASK] [MASK] [MASK] [MASK] lazy dog [SEP]"
     assert words(batch.inputs) == [hidden]
     assert predicted(batch, "boundary") == "jump ##s over a"
 
 
-def check_recoverable(batch: Batch, original: Packed, vocabulary: Vocabulary) -> None:
+def check_recoverable(batch: Batch, original: PackedSequences, vocabulary: Vocabulary) -> None:
     """Targets in their places give the original back; no special token is hidden."""
     prediction = batch.predictions["masked"]
     restored = batch.inputs.tokens.copy()
@@ -36,7 +40,7 @@ def check_recoverable(batch: Batch, original: Packed, vocabulary: Vocabulary) ->
 
 @pytest.mark.parametrize("kind", ["tokens", "words", "spans"])
 def test_rates_and_fates_over_a_million_tokens(
-    million: Packed, vocabulary: Vocabulary, kind: str
+    million: PackedSequences, vocabulary: Vocabulary, kind: str
 ) -> None:
     if kind == "spans":
         batch = masked_spans(million, vocabulary)
@@ -60,17 +64,44 @@ def test_rates_and_fates_over_a_million_tokens(
     assert counts.max() < 2.5 * counts.mean()
 
 
+def test_the_plain_reference_masks_alike(million: PackedSequences, vocabulary: Vocabulary) -> None:
+    """The same number of targets in every sequence, the same invariants, the same statistics."""
+    rng, fractions = Random(0), np.zeros((2, 3))
+    rows = [*million.between(0, 1000).rows(), *map(np.array, ([2, 3], [2, 7, 3], [9]))]
+    stream = PackedSequences.join(rows, derive_keys(0, np.arange(len(rows))))
+    batch = masked(stream, vocabulary)
+    found = batch.predictions["masked"]
+    special, masked_rows = vocabulary.special.tolist(), batch.inputs.rows()
+    for i, row in enumerate(rows):
+        inputs, targets = mask_tokens(row.tolist(), special, 4, 0.15, rng)
+        here = stream.owners[found.positions] == i
+        pairs = zip(stream.offsets[found.positions[here]], found.targets[here], strict=True)
+        vectorized = {int(position): int(target) for position, target in pairs}
+        assert len(targets) == len(vectorized)
+        both = (inputs, targets), (masked_rows[i].tolist(), vectorized)
+        for counts, (now, wanted) in zip(fractions, both, strict=True):
+            assert [wanted.get(k, token) for k, token in enumerate(now)] == row.tolist()
+            assert not any(special[token] for token in wanted.values())
+            for k, target in wanted.items():
+                assert now[k] == 4 or not special[now[k]]
+                counts += [now[k] == 4, now[k] == target, now[k] not in (4, target)]
+    fractions /= fractions.sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(fractions, [[0.8, 0.1, 0.1]] * 2, atol=0.015)  # 5 std deviations
+
+
 def test_every_place_is_hidden_equally_often(vocabulary: Vocabulary) -> None:
     tokens = np.concatenate(([2], np.arange(5, 25), [3]))
-    rows = Packed.join([tokens] * 20_000, derive(3, np.arange(20_000)))
+    rows = PackedSequences.join([tokens] * 20_000, derive_keys(3, np.arange(20_000)))
     batch = masked(rows, vocabulary)
     shares = np.bincount(rows.offsets[batch.predictions["masked"].positions], minlength=22) / 20_000
     assert shares[0] == shares[21] == 0
     np.testing.assert_allclose(shares[1:21], 0.15, atol=0.012)  # 5 standard deviations
 
 
-def test_sequences_are_hidden_anew_each_time(million: Packed, vocabulary: Vocabulary) -> None:
-    again = Packed(million.tokens, million.starts, derive(million.keys, 1))
+def test_sequences_are_hidden_anew_each_time(
+    million: PackedSequences, vocabulary: Vocabulary
+) -> None:
+    again = PackedSequences(million.tokens, million.starts, derive_keys(million.keys, 1))
     first = masked(million, vocabulary).predictions["masked"].positions
     second = masked(again, vocabulary).predictions["masked"].positions
     common = len(np.intersect1d(first, second)) / len(first)
@@ -81,14 +112,14 @@ def test_sequences_are_hidden_anew_each_time(million: Packed, vocabulary: Vocabu
 
 def test_what_is_hidden_does_not_depend_on_the_packing(vocabulary: Vocabulary) -> None:
     rows = [np.concatenate(([2], np.arange(5, 60) + i, [3])) for i in range(10)]
-    keys = derive(0, np.arange(10))
-    together = masked(Packed.join(rows, keys), vocabulary).inputs.rows()
+    keys = derive_keys(0, np.arange(10))
+    together = masked(PackedSequences.join(rows, keys), vocabulary).inputs.rows()
     for i, row in enumerate(rows):
-        alone = masked(Packed.join([row], keys[i : i + 1]), vocabulary).inputs.tokens
+        alone = masked(PackedSequences.join([row], keys[i : i + 1]), vocabulary).inputs.tokens
         np.testing.assert_array_equal(alone, together[i])
 
 
-def test_words_are_hidden_whole(million: Packed, vocabulary: Vocabulary) -> None:
+def test_words_are_hidden_whole(million: PackedSequences, vocabulary: Vocabulary) -> None:
     batch = masked(million, vocabulary, whole_words=True)
     hidden = np.zeros(len(million.tokens), dtype=bool)
     hidden[batch.predictions["masked"].positions] = True
@@ -97,15 +128,17 @@ def test_words_are_hidden_whole(million: Packed, vocabulary: Vocabulary) -> None
     np.testing.assert_array_equal(hidden[places], hidden[places - 1])
 
 
-def test_spans_have_the_lengths_of_the_paper(million: Packed, vocabulary: Vocabulary) -> None:
+def test_spans_have_the_lengths_of_the_paper(
+    million: PackedSequences, vocabulary: Vocabulary
+) -> None:
     """Joshi et al. 2020, section 3.1: geometric with p = 0.2, at most 10 words, 3.8 on average."""
     batch = masked_spans(million, vocabulary)
     boundary = batch.predictions["boundary"]
     assert boundary.left is not None
     assert boundary.right is not None
-    assert boundary.place is not None
+    assert boundary.position_in_span is not None
     starts = word_starts(million, vocabulary)
-    begins = np.flatnonzero(boundary.place == 1)
+    begins = np.flatnonzero(boundary.position_in_span == 1)
     words_in = np.add.reduceat(starts[boundary.positions].astype(int), begins)
     assert words_in.max() == 10
     # The budget of a sequence cuts its last span short; long sequences show the distribution.
@@ -121,7 +154,7 @@ def test_spans_have_the_lengths_of_the_paper(million: Packed, vocabulary: Vocabu
     hidden[boundary.positions] = True
     assert not hidden[boundary.left].any()
     assert not hidden[boundary.right].any()
-    np.testing.assert_array_equal(boundary.positions - boundary.left, boundary.place)
+    np.testing.assert_array_equal(boundary.positions - boundary.left, boundary.position_in_span)
 
 
 def test_the_drawn_span_lengths_have_the_papers_mean() -> None:
@@ -132,27 +165,25 @@ def test_the_drawn_span_lengths_have_the_papers_mean() -> None:
 
 def test_short_sequences_hide_at_least_one_token(vocabulary: Vocabulary) -> None:
     rows = [np.array([2, 7, 3]), np.array([2, 3]), np.array([9])]
-    keys = derive(0, np.arange(3))
+    keys = derive_keys(0, np.arange(3))
     for objective in (masked, masked_spans):
-        batch = objective(Packed.join(rows, keys), vocabulary)
+        batch = objective(PackedSequences.join(rows, keys), vocabulary)
         assert batch.predictions["masked"].targets.tolist() == [7, 9]
 
 
 def test_text_with_nothing_to_hide(vocabulary: Vocabulary) -> None:
-    rows = Packed.join([np.array([2, 1, 1, 3])], derive(0, np.arange(1)))
+    rows = PackedSequences.join([np.array([2, 1, 1, 3])], derive_keys(0, np.arange(1)))
     whole = masked(rows, vocabulary, whole_words=True)
     for batch in (masked(rows, vocabulary), whole, masked_spans(rows, vocabulary)):
         assert len(batch.predictions["masked"].targets) == 0
         np.testing.assert_array_equal(batch.inputs.tokens, rows.tokens)
 
 
-def test_no_mask_token_no_masked_model(million: Packed, vocabulary: Vocabulary) -> None:
+def test_no_mask_token_no_masked_model(million: PackedSequences, vocabulary: Vocabulary) -> None:
     from dataclasses import replace
 
     without = replace(vocabulary, ids={"eos": 3})
-    with pytest.raises(
-        Misuse, match="has no mask token, which the objective needs; train one with"
-    ):
+    with pytest.raises(UsageError, match="mask token"):
         masked(million, without)
-    with pytest.raises(Misuse, match="at most half of a text"):
-        masked_spans(million, vocabulary, rate=0.8)
+    with pytest.raises(UsageError, match="mask_prob"):
+        masked_spans(million, vocabulary, mask_prob=0.8)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from firth.draws import derive
-from firth.errors import Misuse
-from firth.objectives.batch import Packed
-from firth.objectives.examples import VOCABULARY, WORDS, packed, predicted, words
+from firth.data.packing import PackedSequences
 from firth.objectives.pairs import Truncation, next_sentence, sentence_order
-from firth.objectives.replaced import hidden_for_generator, replaced
-from firth.text.tokenizer import Vocabulary
+from firth.objectives.replaced import mask_for_generator, replaced
+from firth.objectives.toy_vocabulary import VOCABULARY, WORDS, packed, predicted, words
+from firth.tokenizers.tokenizer import Vocabulary
+from firth.utils.errors import UsageError
+from firth.utils.rng import derive_keys
 
 
 def test_the_literals_of_the_docstrings() -> None:
@@ -46,8 +46,12 @@ def bert_lengths(a: int, b: int, room: int) -> tuple[int, int]:
 def test_truncation_is_berts(truncation: Truncation, vocabulary: Vocabulary) -> None:
     draw = np.random.default_rng(0)
     sizes = draw.integers(1, 40, size=(500, 2))
-    first = Packed.join([np.arange(a) + 5 for a, _ in sizes], derive(0, np.arange(500)))
-    second = Packed.join([np.arange(b) + 100 for _, b in sizes], derive(1, np.arange(500)))
+    first = PackedSequences.join(
+        [np.arange(a) + 5 for a, _ in sizes], derive_keys(0, np.arange(500))
+    )
+    second = PackedSequences.join(
+        [np.arange(b) + 100 for _, b in sizes], derive_keys(1, np.arange(500))
+    )
     follows = np.ones(500, dtype=bool)
     batch = next_sentence(first, second, follows, vocabulary, length=35, truncation=truncation)
     fronts_cut = 0
@@ -66,8 +70,8 @@ def test_truncation_is_berts(truncation: Truncation, vocabulary: Vocabulary) -> 
 
 
 def test_orders_are_balanced_and_labels_true(vocabulary: Vocabulary) -> None:
-    first = Packed.join([np.arange(4) + 5] * 20_000, derive(0, np.arange(20_000)))
-    second = Packed.join([np.arange(4) + 100] * 20_000, derive(1, np.arange(20_000)))
+    first = PackedSequences.join([np.arange(4) + 5] * 20_000, derive_keys(0, np.arange(20_000)))
+    second = PackedSequences.join([np.arange(4) + 100] * 20_000, derive_keys(1, np.arange(20_000)))
     batch = sentence_order(first, second, vocabulary, length=20)
     swapped = batch.predictions["sentence order"].targets
     assert swapped.mean() == pytest.approx(0.5, abs=0.018)  # 5 standard deviations
@@ -76,14 +80,14 @@ def test_orders_are_balanced_and_labels_true(vocabulary: Vocabulary) -> None:
 
 
 def test_a_pair_needs_room(vocabulary: Vocabulary) -> None:
-    text = Packed.join([np.array([5])], derive(0, [0]))
-    with pytest.raises(Misuse, match="need a length of 5, not 4"):
+    text = PackedSequences.join([np.array([5])], derive_keys(0, [0]))
+    with pytest.raises(UsageError, match="5, not 4"):
         sentence_order(text, text, vocabulary, length=4)
 
 
 def test_the_literals_of_the_two_halves() -> None:
     text = packed("[CLS] the lazy dog barked . [SEP]")
-    hidden = hidden_for_generator(text, VOCABULARY, rate=0.4)
+    hidden = mask_for_generator(text, VOCABULARY, mask_prob=0.4)
     assert words(hidden.inputs) == ["[CLS] [MASK] lazy [MASK] barked . [SEP]"]
     assert predicted(hidden, "masked") == "the dog"
     samples = np.array([WORDS.index("the"), WORDS.index("fox")])
@@ -93,9 +97,9 @@ def test_the_literals_of_the_two_halves() -> None:
 
 
 def test_detection_asks_about_every_token_but_special_ones(
-    million: Packed, vocabulary: Vocabulary
+    million: PackedSequences, vocabulary: Vocabulary
 ) -> None:
-    hidden = hidden_for_generator(million, vocabulary)
+    hidden = mask_for_generator(million, vocabulary)
     targets = hidden.predictions["masked"].targets
     assert (hidden.inputs.tokens[hidden.predictions["masked"].positions] == 4).all()
     samples = np.where(np.arange(len(targets)) % 4 == 0, targets, 5)

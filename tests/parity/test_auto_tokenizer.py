@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from transformers import AutoTokenizer
 
-from firth.text.tokenizer import Tokenizer
-from firth.text.vocabulary import KINDS, train_tokenizer
+from firth.formats.tokenizers.loading import load_tokenizer
+from firth.tokenizers.trainer import KINDS, train_tokenizer
 from tests.conftest import SAMPLE
 
 HARD = [
@@ -39,7 +39,7 @@ def test_ids_are_identical(tmp_path: Path, sample: Path, kind: str, specials: st
     )
     tokenizer.save(tmp_path / "saved")
     reference = AutoTokenizer.from_pretrained(tmp_path / "saved")
-    again = Tokenizer.load(tmp_path / "saved")
+    again = load_tokenizer(tmp_path / "saved")
     assert again.fingerprint == tokenizer.fingerprint
     assert len(reference) == len(again) == size
     for text in HARD:

@@ -1,7 +1,7 @@
-"""Every family computes here what it computes in `transformers`, and is written so that it is
-loaded there again without a weight missing, left over or changed.
+"""Every family computes what `transformers` computes, and is saved so that `transformers` loads it
+without a missing, unexpected or changed weight.
 
-The reference is a tiny network with random weights. It sees padded rows, ours a packed stream.
+The reference is a tiny model with random weights. It gets padded rows, ours a packed batch.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from transformers.models.t5.modeling_t5 import T5Attention
 
-from firth.models.formats.directory import read_network, write_network
+from firth.formats.huggingface.directory import read_network, write_network
 from firth.models.masks import Mask
-from firth.models.positions import Disentangled, RelativeBias
+from firth.models.positions import DisentangledBias, RelativeBias
 from firth.models.transformer import Transformer, count_parameters
 
-# DeBERTa's code there is compiled in a way that torch calls outdated.
+# DeBERTa's implementation there uses the deprecated torch.jit.script.
 pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
 
 V = 60
@@ -33,7 +33,7 @@ LENGTHS, TARGETS = (13, 5, 9, 1), (6, 7, 2, 3)
 
 @dataclass(frozen=True)
 class Row:
-    """A class of theirs and the values of its configuration."""
+    """A class of `transformers` and the values of its config."""
 
     name: str
     what: str
@@ -41,8 +41,8 @@ class Row:
     change: Callable[[Any], None] = field(default=lambda reference: None)
 
     @property
-    def spread(self) -> float:
-        """Of the weights: large enough to matter, small where no norm holds the stream in check."""
+    def std(self) -> float:
+        """Of the weights: large enough to matter, small where no norm bounds the hidden states."""
         return 0.15 if self.name.startswith("MobileBert") else 0.25
 
     @property
@@ -57,7 +57,7 @@ class Row:
         return not self.name.startswith(single)
 
     def reference(self, dtype: torch.dtype = torch.float32) -> Any:
-        """Their network, every weight of it drawn anew so that each makes a difference."""
+        """Build the reference with random weights, norms and biases too."""
         made = getattr(transformers, self.name)
         reference = made(made.config_class(**self.config)).to(dtype)
         self.change(reference)
@@ -65,7 +65,7 @@ class Row:
         with torch.no_grad():
             for name, tensor in reference.state_dict().items():
                 is_norm = tensor.dim() == 1 and not name.endswith("bias")
-                tensor.normal_(1.0 if is_norm else 0.0, self.spread)
+                tensor.normal_(1.0 if is_norm else 0.0, self.std)
             for module in reference.modules():
                 if isinstance(module, nn.Embedding) and module.padding_idx is not None:
                     module.weight[module.padding_idx] = 0.0
@@ -78,7 +78,7 @@ def untie(reference: Any) -> None:
 
 
 def one_bias(path: str) -> Callable[[Any], None]:
-    """In an untied head, `transformers` keeps the bias a second time and never looks at it."""
+    """In an untied head, `transformers` has a second bias that it never uses."""
 
     def change(reference: Any) -> None:
         head = reference.get_submodule(path)
@@ -224,7 +224,7 @@ ROWS = [
     Row("MT5ForConditionalGeneration", "plain", t5(num_decoder_layers=2, **FEW), untie),
     Row("MT5ForConditionalGeneration", "relu", t5(feed_forward_proj="relu")),
     Row("MT5Model", "tied", t5(d_kv=5)),
-    Row("BartForConditionalGeneration", "scaled", bart(scale_embedding=True, decoder_layers=3)),
+    Row("BartForConditionalGeneration", "scaled", bart(scale_embedding=True, num_decoder_layers=3)),
     Row("BartForConditionalGeneration", "relu", bart(activation_function="relu")),
     Row("BartModel", "plain", bart()),
     Row("MBartForConditionalGeneration", "scaled", bart(scale_embedding=True)),
@@ -378,22 +378,22 @@ def test_disentangled_distances_fall_into_the_same_buckets(buckets: int, distanc
     relative = torch.arange(-distance, distance + 1)
     theirs = make_log_bucket_position(relative, buckets, distance).long()
     with torch.device("meta"):
-        ours = Disentangled(8, buckets, distance, 1e-7)
+        ours = DisentangledBias(8, buckets, distance, 1e-7)
     assert torch.equal(ours.bucket(relative), theirs)
 
 
-@pytest.mark.parametrize("both_ways", [True, False])
+@pytest.mark.parametrize("bidirectional", [True, False])
 @pytest.mark.parametrize(("buckets", "distance"), [(32, 128), (8, 9), (64, 1000)])
 def test_biased_distances_fall_into_the_same_buckets(
-    buckets: int, distance: int, both_ways: bool
+    buckets: int, distance: int, bidirectional: bool
 ) -> None:
     relative = torch.arange(-2 * distance, 2 * distance + 1)
-    theirs = T5Attention._relative_position_bucket(relative, both_ways, buckets, distance)
-    assert torch.equal(RelativeBias(buckets, distance, 4, both_ways).bucket(relative), theirs)
+    theirs = T5Attention._relative_position_bucket(relative, bidirectional, buckets, distance)
+    assert torch.equal(RelativeBias(buckets, distance, 4, bidirectional).bucket(relative), theirs)
 
 
-def renamed(name: str, changes: dict[str, str]) -> str:
-    for new, old in changes.items():
+def renamed(name: str, overrides: dict[str, str]) -> str:
+    for new, old in overrides.items():
         name = name.replace(new, old)
     return name
 
@@ -476,11 +476,11 @@ WILD: dict[str, tuple[str, dict[str, str], dict[str, Tensor], dict[str, Any]]] =
 
 @pytest.mark.parametrize("case", WILD)
 def test_reads_files_in_the_wild(case: str, tmp_path: Path) -> None:
-    id, changes, more, values = WILD[case]
+    id, overrides, more, values = WILD[case]
     reference = next(row for row in ROWS if row.id == id).reference()
     reference.save_pretrained(tmp_path)
     weights, config = tmp_path / "model.safetensors", tmp_path / "config.json"
-    state = {renamed(name, changes): tensor for name, tensor in load_file(weights).items()}
+    state = {renamed(name, overrides): tensor for name, tensor in load_file(weights).items()}
     save_file(state | more, weights)
     config.write_text(json.dumps({**json.loads(config.read_text()), **values}))
     network = read_network(tmp_path).eval()

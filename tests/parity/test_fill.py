@@ -12,12 +12,12 @@ import torch
 import transformers
 from tokenizers import decoders, models, pre_tokenizers, processors
 
-from firth.inference.filler import Filler, make_filler
-from firth.inference.restore import spans_rule, whole_rule
-from firth.inference.search_spans import search
+from firth.formats.huggingface.directory import read_network
+from firth.inference.infilling.constrained_search import constrained_beam_search
+from firth.inference.infilling.fill_methods import BlankFiller, make_filler
+from firth.inference.infilling.span_filling import span_constraint, text_constraint
 from firth.model import Model, load
-from firth.models.formats.directory import read_network
-from firth.text.tokenizer import SENTINEL, Tokenizer
+from firth.tokenizers.tokenizer import SENTINEL, Tokenizer
 from tests.parity.test_families import ROWS, Row, V
 
 pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
@@ -91,7 +91,7 @@ def test_chosen_words_have_the_probabilities_of_their_pipeline(tmp_path: Path) -
 # ---- encoder-decoders ---------------------------------------------------------------------------
 
 
-def filler_of(row: Row, tokenizer: Tokenizer, path: Path) -> tuple[Any, Filler]:
+def filler_of(row: Row, tokenizer: Tokenizer, path: Path) -> tuple[Any, BlankFiller]:
     """Their network, and ours with the same weights; [SEP] ends a text, [PAD] begins one."""
     reference = row.reference()
     config = reference.config
@@ -135,9 +135,9 @@ def test_spans_are_those_of_their_beam_search(text: str, tmp_path: Path) -> None
     """Under the same rule: sentinels in their order, text between them."""
     tokenizer, width = make_tokenizer(sentinels=8), 4
     reference, filler = filler_of(T5, tokenizer, tmp_path)
-    question = filler.read(text)
-    rule = spans_rule(filler, len(question.blanks))
-    ours = search(filler.network, [question.ids], [rule], width=width)[0]
+    question = filler.encode(text)
+    rule = span_constraint(filler, len(question.blanks))
+    ours = constrained_beam_search(filler.network, [question.ids], [rule], beams=width)[0]
     theirs = generated(
         reference,
         question.ids,
@@ -145,13 +145,13 @@ def test_spans_are_those_of_their_beam_search(text: str, tmp_path: Path) -> None
         prefix_allowed_tokens_fn=lambda _, written: (
             rule.next(tuple(written[1:].tolist())).nonzero().flatten().tolist()
         ),
-        max_new_tokens=rule.most,
+        max_new_tokens=rule.max_tokens,
         eos_token_id=[3, tokenizer.sentinel_ids[len(question.blanks)]],
     )
     ends = {3, tokenizer.sentinel_ids[len(question.blanks)]}
     expected = [ended(row[1:].tolist(), ends) for row in theirs.sequences]
     assert [found.tokens for found in ours] == expected
-    assert [found.log for found in ours] == pytest.approx(
+    assert [found.log_prob for found in ours] == pytest.approx(
         theirs.sequences_scores.tolist(), rel=1e-4
     )
 
@@ -159,15 +159,17 @@ def test_spans_are_those_of_their_beam_search(text: str, tmp_path: Path) -> None
 def test_a_text_is_written_anew_as_by_their_beam_search(tmp_path: Path) -> None:
     tokenizer, width = make_tokenizer(), 3
     reference, filler = filler_of(BART, tokenizer, tmp_path)
-    assert filler.way == "whole"
-    questions = [filler.read(text) for text in ("the [MASK] barked .", "a cat sat on [MASK]")]
-    rules = [whole_rule(filler, question) for question in questions]
-    found = search(filler.network, [question.ids for question in questions], rules, width=width)
+    assert filler.method == "whole"
+    questions = [filler.encode(text) for text in ("the [MASK] barked .", "a cat sat on [MASK]")]
+    rules = [text_constraint(filler, question) for question in questions]
+    found = constrained_beam_search(
+        filler.network, [question.ids for question in questions], rules, beams=width
+    )
     for question, rule, ours in zip(questions, rules, found, strict=True):
-        theirs = generated(reference, question.ids, width, max_new_tokens=rule.most)
+        theirs = generated(reference, question.ids, width, max_new_tokens=rule.max_tokens)
         expected = [ended(row[1:].tolist(), {3}) for row in theirs.sequences]
         assert [one.tokens for one in ours] == expected
-        assert [one.log for one in ours] == pytest.approx(
+        assert [one.log_prob for one in ours] == pytest.approx(
             theirs.sequences_scores.tolist(), rel=1e-4
         )
 

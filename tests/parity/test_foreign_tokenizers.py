@@ -15,9 +15,9 @@ import transformers
 from tokenizers import models, normalizers, pre_tokenizers, trainers
 from transformers import AutoTokenizer
 
-from firth.text.foreign import BY_CLASS, BY_MODEL
-from firth.text.tokenizer import Tokenizer
-from firth.text.tokenizer_files import ROLES
+from firth.formats.tokenizers.families import BY_CLASS, BY_MODEL
+from firth.formats.tokenizers.loading import load_tokenizer
+from firth.formats.tokenizers.vocab_files import ROLES
 from tests.conftest import SAMPLE
 
 sentencepiece = pytest.importorskip("sentencepiece")
@@ -230,7 +230,7 @@ def test_ids_are_those_of_transformers(tmp_path: Path, case: Case) -> None:
     needed(case)
     folder = case.write(tmp_path / "theirs")
     reference = getattr(transformers, case.reference).from_pretrained(folder)
-    tokenizer = Tokenizer.load(folder)
+    tokenizer = load_tokenizer(folder)
     assert len(tokenizer) == len(reference)
     for role in ROLES:
         assert tokenizer.special_tokens.get(role) == getattr(reference, f"{role}_token")
@@ -247,9 +247,9 @@ def test_ids_are_those_of_transformers(tmp_path: Path, case: Case) -> None:
 @pytest.mark.parametrize("case", [*CASES.values(), *SETTINGS.values()], ids=[*CASES, *SETTINGS])
 def test_a_saved_one_opens_in_transformers(tmp_path: Path, case: Case) -> None:
     needed(case)
-    tokenizer = Tokenizer.load(case.write(tmp_path / "theirs"))
+    tokenizer = load_tokenizer(case.write(tmp_path / "theirs"))
     tokenizer.save(tmp_path / "ours")
-    again = Tokenizer.load(tmp_path / "ours")
+    again = load_tokenizer(tmp_path / "ours")
     assert again.fingerprint == tokenizer.fingerprint
     assert again.special_ids == tokenizer.special_ids
     for beside in (False, True):  # the model's own config.json may stand there too
@@ -277,7 +277,7 @@ def test_rembert(tmp_path: Path) -> None:
         "rembert", "RemBertTokenizer", lambda f: pieces(f / "sentencepiece.model", **options)
     )
     reference = transformers.RemBertTokenizer.from_pretrained(case.write(tmp_path / "theirs"))
-    tokenizer = Tokenizer.load(tmp_path / "theirs")
+    tokenizer = load_tokenizer(tmp_path / "theirs")
     for text in HARD:
         ids = reference(text, add_special_tokens=False)["input_ids"]
         assert tokenizer.encode(text) == ids
@@ -291,7 +291,7 @@ def test_pairs(tmp_path: Path, name: str) -> None:
     needed(CASES[name])
     folder = CASES[name].write(tmp_path / "theirs")
     reference = getattr(transformers, CASES[name].reference).from_pretrained(folder)
-    encoding = Tokenizer.load(folder).backend.encode("the old boat", "the sea")
+    encoding = load_tokenizer(folder).backend.encode("the old boat", "the sea")
     expected = reference("the old boat", "the sea", return_token_type_ids=True)
     assert encoding.ids == expected["input_ids"]
     if name in ("bert", "deberta-v2"):
@@ -321,7 +321,7 @@ def test_a_file_alone_is_read_as_sentencepiece_reads_it(
     file = tmp_path / "tokenizer.model"
     pieces(file, **options)
     reference = sentencepiece.SentencePieceProcessor(model_file=str(file))
-    tokenizer = Tokenizer.load(tmp_path)
+    tokenizer = load_tokenizer(tmp_path)
     assert len(tokenizer) == reference.get_piece_size()
     assert tokenizer.special_ids == {"unk": 0, "bos": 1, "eos": 2}
     for text in PLAIN:
@@ -336,7 +336,7 @@ def test_families_that_leave_sentencepiece_as_it_is(tmp_path: Path, name: str) -
     folder = CASES[name].write(tmp_path / "theirs")
     (file,) = folder.glob("*.model")
     reference = sentencepiece.SentencePieceProcessor(model_file=str(file))
-    tokenizer = Tokenizer.load(folder)
+    tokenizer = load_tokenizer(folder)
     fairseq = {0: 3, 1: 0, 2: 2}  # the unknown, first and last token; all others move by one
     for text in PLAIN[3:]:
         ids = reference.encode(text)

@@ -26,18 +26,18 @@ from transformers import (
     TopPLogitsWarper,
 )
 
-from firth.inference.filters import (
-    NOTHING,
-    forbid_ngrams,
-    heat,
+from firth.formats.huggingface.directory import read_network
+from firth.inference.generation.generation_config import GenerationConfig
+from firth.inference.generation.logits_processors import (
+    HISTORY_PAD,
+    apply_repetition_penalty,
+    apply_temperature,
+    block_repeated_ngrams,
     keep_min_p,
     keep_top_k,
     keep_top_p,
-    penalise,
 )
-from firth.inference.generate import generate
-from firth.inference.settings import Generation
-from firth.models.formats.directory import read_network
+from firth.inference.generation.token_generation import generate
 from firth.models.transformer import Transformer
 from tests.parity.test_families import ROWS, Row, quiet
 
@@ -54,14 +54,14 @@ WRITERS = {
 PROMPTS = [[5, 9, 14, 3, 27, 8], [31], [7, 7, 12, 40]]
 MOST = 8
 SETTINGS = [
-    Generation(max_new_tokens=MOST),
-    Generation(max_new_tokens=MOST, repetition_penalty=1.7, no_repeat_ngram=2),
-    Generation(max_new_tokens=MOST, method="beam", beams=3, n=3),
-    Generation(max_new_tokens=MOST, method="beam", beams=4, n=2, length_penalty=0.3),
-    Generation(max_new_tokens=MOST, method="beam", beams=2, early_stopping=True),
-    Generation(max_new_tokens=MOST, method="beam", beams=3, early_stopping="never"),
-    Generation(max_new_tokens=MOST, method="beam", beams=3, n=2, length_penalty=-1.0),
-    Generation(
+    GenerationConfig(max_new_tokens=MOST),
+    GenerationConfig(max_new_tokens=MOST, repetition_penalty=1.7, no_repeat_ngram=2),
+    GenerationConfig(max_new_tokens=MOST, method="beam", beams=3, n=3),
+    GenerationConfig(max_new_tokens=MOST, method="beam", beams=4, n=2, length_penalty=0.3),
+    GenerationConfig(max_new_tokens=MOST, method="beam", beams=2, early_stopping=True),
+    GenerationConfig(max_new_tokens=MOST, method="beam", beams=3, early_stopping="never"),
+    GenerationConfig(max_new_tokens=MOST, method="beam", beams=3, n=2, length_penalty=-1.0),
+    GenerationConfig(
         max_new_tokens=MOST, method="beam", beams=5, n=5, repetition_penalty=1.3, no_repeat_ngram=2
     ),
 ]
@@ -89,14 +89,16 @@ def pair(request: Any, tmp_path_factory: pytest.TempPathFactory) -> Pair:
     place = tmp_path_factory.mktemp("model")
     reference.save_pretrained(place)
     network = read_network(place).eval()
-    found = [generate(network, PROMPTS, settings, end=None) for settings in SETTINGS[1:3]]
+    found = [generate(network, PROMPTS, settings, eos_token_id=None) for settings in SETTINGS[1:3]]
     later = [set(one.tokens[2:7]) for rows in found for row in rows for one in row]
     common = Counter(token for tokens in later for token in tokens).most_common()
     end = next(token for token, count in common if count <= len(later) // 2)
     return Pair(reference, network, end)
 
 
-def written(pair: Pair, prompt: list[int], settings: Generation) -> list[tuple[list[int], float]]:
+def written(
+    pair: Pair, prompt: list[int], settings: GenerationConfig
+) -> list[tuple[list[int], float]]:
     """What they write behind one prompt, up to the end, with their scores."""
     reference, end = pair.theirs, pair.end
     beam = dict(
@@ -136,32 +138,35 @@ def written(pair: Pair, prompt: list[int], settings: Generation) -> list[tuple[l
 def test_many_prompts_at_once_give_what_they_give_one_by_one(pair: Pair) -> None:
     reasons = set()
     for settings in SETTINGS:
-        found = generate(pair.ours, PROMPTS, settings, end=pair.end)
+        found = generate(pair.ours, PROMPTS, settings, eos_token_id=pair.end)
         for prompt, ours in zip(PROMPTS, found, strict=True):
             expected = written(pair, prompt, settings)
             assert [list(one.tokens) for one in ours] == [tokens for tokens, _ in expected]
             if settings.method == "beam":
                 scores = [score for _, score in expected]
                 assert [one.score for one in ours] == pytest.approx(scores, rel=1e-4, abs=1e-4)
-            reasons |= {one.ended for one in ours}
+            reasons |= {one.finish_reason for one in ours}
     assert reasons == {"end", "length"}
 
 
 # --- filters
 
 FILTERS: dict[str, tuple[Any, Callable[[Tensor, Tensor], Tensor]]] = {
-    "temperature": (TemperatureLogitsWarper(0.7), lambda scores, _: heat(scores, 0.7)),
+    "temperature": (TemperatureLogitsWarper(0.7), lambda scores, _: apply_temperature(scores, 0.7)),
     "top-k": (TopKLogitsWarper(5), lambda scores, _: keep_top_k(scores, 5)),
     "top-k of few": (TopKLogitsWarper(500), lambda scores, _: keep_top_k(scores, 500)),
     "top-p": (TopPLogitsWarper(0.8), lambda scores, _: keep_top_p(scores, 0.8)),
     "top-p of one": (TopPLogitsWarper(0.01), lambda scores, _: keep_top_p(scores, 0.01)),
     "min-p": (MinPLogitsWarper(0.1), lambda scores, _: keep_min_p(scores, 0.1)),
     "min-p of one": (MinPLogitsWarper(1.0), lambda scores, _: keep_min_p(scores, 1.0)),
-    "repetition": (RepetitionPenaltyLogitsProcessor(1.4), lambda s, past: penalise(s, past, 1.4)),
+    "repetition": (
+        RepetitionPenaltyLogitsProcessor(1.4),
+        lambda s, past: apply_repetition_penalty(s, past, 1.4),
+    ),
     **{
         f"{n}-grams": (
             NoRepeatNGramLogitsProcessor(n),
-            lambda scores, past, n=n: forbid_ngrams(scores, past, n),
+            lambda scores, past, n=n: block_repeated_ngrams(scores, past, n),
         )
         for n in (1, 2, 3, 4, 40)
     },
@@ -187,7 +192,7 @@ def test_texts_of_unequal_length_have_histories_of_their_own(name: str) -> None:
     generator = torch.Generator().manual_seed(5)
     scores, lengths = torch.randn(5, 12, generator=generator), [1, 2, 9, 4, 14]
     past = [torch.randint(0, 4, (length,), generator=generator) for length in lengths]
-    padded = torch.full((5, 14), NOTHING)
+    padded = torch.full((5, 14), HISTORY_PAD)
     for row, own in zip(padded, past, strict=True):
         row[14 - len(own) :] = own
     each = [theirs(own[None], row[None].clone()) for own, row in zip(past, scores, strict=True)]

@@ -15,15 +15,15 @@ from tokenizers import models, pre_tokenizers, trainers
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import firth
-from firth.models.formats.directory import named_weights
-from firth.models.formats.gguf import read_gguf
-from firth.models.formats.gguf_file import KINDS
-from firth.models.formats.llama import LLAMA
+from firth.formats.gguf_file import KINDS
+from firth.formats.gguf_model import read_gguf
+from firth.formats.huggingface.directory import named_weights
+from firth.formats.huggingface.llama import LLAMA
 from firth.models.masks import Mask
 from firth.models.transformer import Transformer
-from firth.text.tokenizer import Tokenizer
+from firth.tokenizers.tokenizer import Tokenizer
 from tests.conftest import SAMPLE
-from tests.models.ggufs import SPREAD, gguf, letters, write_reference
+from tests.formats.gguf_files import SPREAD, gguf, letters, write_reference
 
 V = 128
 IDS = torch.tensor([5, 17, 3, 99, 42, 8, 120, 63, 64, 65, 12])
@@ -93,7 +93,7 @@ def test_an_architecture_computes_what_it_computes_there(tmp_path: Path, row: st
     written = reference(made, config)
     path = write_reference(tmp_path / "small.gguf", architecture, written)
     network, _ = read_gguf(path)
-    assert network.config.tied == config["tie_word_embeddings"]
+    assert network.config.tie_embeddings == config["tie_word_embeddings"]
     assert {parameter.dtype for parameter in network.parameters()} == {torch.float32}
     assert_close(ours(network), theirs(written))
     read = AutoModelForCausalLM.from_pretrained(tmp_path, gguf_file=path.name)
@@ -315,7 +315,7 @@ def test_a_saved_tokenizer_gives_the_same_ids_there(tmp_path: Path, kind: str) -
     assert_same_ids(model.tokenizer, there)
     for text in HARD:
         assert there(text)["input_ids"] == model.tokenizer.encode(text, specials=True)
-    assert there("x")["input_ids"][0] == there.bos_token_id == model.config.begin_id
+    assert there("x")["input_ids"][0] == there.bos_token_id == model.config.bos_token_id
     assert there.chat_template == "{{ messages }}"
 
 
@@ -332,7 +332,7 @@ def smollm() -> Path:
     return next(Path(found.submodule_search_locations[0]).glob("*.gguf"))
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_smollm_goes_on_as_in_transformers(smollm: Path) -> None:
     there = AutoTokenizer.from_pretrained(smollm.parent, gguf_file=smollm.name)
     network = AutoModelForCausalLM.from_pretrained(smollm.parent, gguf_file=smollm.name)

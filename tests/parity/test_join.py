@@ -1,4 +1,4 @@
-"""A joined network computes what `transformers.EncoderDecoderModel` computes of the same two."""
+"""A joined model computes what `transformers.EncoderDecoderModel` computes."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ import torch
 import transformers
 from torch import Tensor
 
-from firth.models.formats.directory import read_network
-from firth.models.join import join
+from firth.formats.huggingface.directory import read_network
+from firth.models.encoder_decoder import join
 from firth.models.masks import Mask
 from firth.models.transformer import Transformer
 
-WIDTH = 32  # theirs puts a projection between two widths, ours reads either
+SIZE = 32  # transformers projects the encoder's output if hidden sizes differ; ours does not
 BERT = transformers.BertConfig(
     vocab_size=60,
-    hidden_size=WIDTH,
+    hidden_size=SIZE,
     num_hidden_layers=3,
     num_attention_heads=4,
     intermediate_size=40,
@@ -26,7 +26,7 @@ BERT = transformers.BertConfig(
 )
 GPT2 = transformers.GPT2Config(
     vocab_size=50,
-    n_embd=WIDTH,
+    n_embd=SIZE,
     n_layer=2,
     n_head=2,
     n_positions=20,
@@ -34,7 +34,7 @@ GPT2 = transformers.GPT2Config(
     eos_token_id=2,
     add_cross_attention=True,
 )
-# What is new of ours, and of theirs; theirs have their inputs first.
+# Names of the new parameters in ours and in theirs; theirs are (inputs, outputs).
 NAMES = {
     "cross_norm.before": "ln_cross_attn",
     "cross.query": "crossattention.q_attn",
@@ -45,7 +45,7 @@ NAMES = {
 
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[Transformer, Any]:
-    """Ours and theirs, of the same two networks and with the same cross attention."""
+    """Return ours and theirs, with the same weights."""
     torch.manual_seed(0)
     encoder, decoder = transformers.BertModel(BERT), transformers.GPT2LMHeadModel(GPT2)
     with torch.no_grad():
@@ -73,21 +73,23 @@ def _plain(config: Any) -> dict[str, Any]:
 
 
 @torch.no_grad()
-def test_it_computes_the_same(pair: tuple[Transformer, Any]) -> None:
+def test_logits_match(pair: tuple[Transformer, Any]) -> None:
     ours, theirs = pair
-    reads, writes = [9, 4, 1], [5, 7, 2]
+    source_lengths, target_lengths = [9, 4, 1], [5, 7, 2]
     generator = torch.Generator().manual_seed(1)
     sources = torch.randint(3, 60, (3, 9), generator=generator)
     targets = torch.randint(3, 50, (3, 7), generator=generator)
-    seen = torch.arange(9) < torch.tensor(reads)[:, None]
-    expected = theirs(input_ids=sources, attention_mask=seen, decoder_input_ids=targets).logits
+    visible = torch.arange(9) < torch.tensor(source_lengths)[:, None]
+    expected = theirs(input_ids=sources, attention_mask=visible, decoder_input_ids=targets).logits
 
-    def stream(rows: Tensor, lengths: list[int]) -> Tensor:
+    def pack(rows: Tensor, lengths: list[int]) -> Tensor:
         return torch.cat([row[:length] for row, length in zip(rows, lengths, strict=True)])
 
-    mask = Mask(reads)
-    memory = ours.encode(stream(sources, reads), mask)
-    hidden = ours(stream(targets, writes), Mask.causal(writes), memory=memory, memory_mask=mask)
-    found = ours.logits(hidden).split(writes)
+    mask = Mask(source_lengths)
+    memory = ours.encode(pack(sources, source_lengths), mask)
+    causal = Mask.causal(target_lengths)
+    packed = pack(targets, target_lengths)
+    hidden = ours(packed, causal, memory=memory, memory_mask=mask)
+    found = ours.logits(hidden).split(target_lengths)
     for row, logits in zip(expected, found, strict=True):
         torch.testing.assert_close(logits, row[: len(logits)], rtol=1e-4, atol=1e-4)

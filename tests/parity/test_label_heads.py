@@ -1,4 +1,4 @@
-"""Heads for labels compute what they compute in `transformers`, and go back there unchanged."""
+"""Label heads compute what `transformers` computes, and load there again unchanged."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import torch
 import transformers
 from torch import Tensor
 
+from firth.formats.huggingface.directory import FAMILIES, read_network, write_network
 from firth.model import Model, load
-from firth.models.formats.directory import FAMILIES, read_network, write_network
 from firth.models.masks import Mask
 from firth.models.transformer import Transformer
 
@@ -66,7 +66,7 @@ LABELS = ["bad", "fair", "good"]
 
 
 def reference(family: str, name: str) -> Any:
-    """Their network, every weight of it drawn anew."""
+    """Build the reference with random weights."""
     made = getattr(transformers, name)
     bare = name.endswith(("QuestionAnswering", "MultipleChoice"))
     labels = {} if bare else {"id2label": dict(enumerate(LABELS))}
@@ -85,7 +85,7 @@ def reference(family: str, name: str) -> Any:
 
 @torch.no_grad()
 def theirs(network: Any, rows: list[Tensor], head: str) -> Tensor:
-    """What their network says of each sequence, or of each of its tokens."""
+    """Return the reference's logits of each sequence, or of each token."""
     found = []
     for row in rows:
         if head == "choose":
@@ -104,11 +104,11 @@ def ours(network: Transformer, rows: list[Tensor]) -> Tensor:
     lengths = [len(row) for row in rows]
     mask = Mask(lengths) if network.config.architecture == "encoder" else Mask.causal(lengths)
     hidden = network.eval()(torch.cat(rows), mask)
-    return network.label_scores(hidden, mask.starts)
+    return network.label_logits(hidden, mask.starts)
 
 
 @pytest.mark.parametrize(("family", "name", "head"), CLASSES, ids=[row[1] for row in CLASSES])
-def test_the_same_both_ways(family: str, name: str, head: str, tmp_path: Path) -> None:
+def test_logits_and_saved_weights_match(family: str, name: str, head: str, tmp_path: Path) -> None:
     network = reference(family, name)
     network.save_pretrained(tmp_path / "theirs")
     read = read_network(tmp_path / "theirs")
@@ -130,14 +130,14 @@ def test_the_same_both_ways(family: str, name: str, head: str, tmp_path: Path) -
     assert again.config.id2label == network.config.id2label
 
 
-def test_a_classifier_of_theirs_is_asked_here(tmp_path: Path) -> None:
-    """A file says by its class and labels what it was taught; the same holds for older files."""
+def test_a_classifier_of_transformers_is_loaded(tmp_path: Path) -> None:
+    """The class and labels in config.json name the task; also in older files."""
     network = reference("roberta", "RobertaForSequenceClassification")
     network.config.problem_type = "multi_label_classification"
     network.save_pretrained(tmp_path)
     model = load(tmp_path)
     assert model.task is not None
-    assert (model.task.task, model.task.labels, model.task.labelling) == (
+    assert (model.task.task, model.task.labels, model.task.label_type) == (
         "classify",
         tuple(LABELS),
         "many",

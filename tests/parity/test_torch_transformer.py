@@ -7,9 +7,9 @@ import torch
 from torch import Tensor, nn
 
 from firth.models.config import ModelConfig
-from firth.models.initial import initialise
+from firth.models.initialization import initialise
 from firth.models.masks import Mask
-from firth.models.positions import sinusoids
+from firth.models.positions import sinusoidal_embedding
 from firth.models.stack import Block
 from firth.models.transformer import Transformer
 
@@ -21,19 +21,19 @@ SOURCES, TARGETS = [7, 3, 10], [5, 9, 1]
 def network() -> Transformer:
     config = ModelConfig(
         architecture="encoder-decoder",
-        vocabulary=50,
-        width=WIDTH,
-        layers=LAYERS,
-        decoder_layers=2,
-        heads=HEADS,
-        inner=INNER,
-        context=16,
-        positions="sinusoidal",
+        vocab_size=50,
+        hidden_size=WIDTH,
+        num_layers=LAYERS,
+        num_decoder_layers=2,
+        num_heads=HEADS,
+        ffn_size=INNER,
+        max_positions=16,
+        position_embedding="sinusoidal",
         embedding_norm=False,
         embedding_scale=True,
         norm_eps=1e-5,
         activation="relu",
-        initialisation="xavier",
+        initialization="xavier",
         dropout=0.0,
         attention_dropout=0.0,
     )
@@ -46,7 +46,7 @@ def network() -> Transformer:
 
 
 def copied(block: Block, layer: nn.Module) -> None:
-    """Give a layer of torch the weights of a block."""
+    """Copy the weights of a block to a layer of torch."""
     attention, feed_forward = block.attention, block.feed_forward
     weights = {
         "self_attn.in_proj_": attention.qkv,
@@ -73,7 +73,7 @@ SHAPE = dict(d_model=WIDTH, nhead=HEADS, dim_feedforward=INNER, dropout=0.0, bat
 
 
 def reference(network: Transformer) -> tuple[nn.TransformerEncoder, nn.TransformerDecoder]:
-    """Torch's stacks with the same weights."""
+    """Build torch's stacks with the same weights."""
     encoder_layer, decoder_layer = (
         nn.TransformerEncoderLayer(**SHAPE),
         nn.TransformerDecoderLayer(**SHAPE),
@@ -90,9 +90,12 @@ def reference(network: Transformer) -> tuple[nn.TransformerEncoder, nn.Transform
 
 
 def rows(network: Transformer, tokens: Tensor, lengths: list[int]) -> tuple[Tensor, Tensor]:
-    """Embedded tokens as padded rows, and which places are padding."""
+    """Return embedded tokens as padded rows, and the padding mask."""
     embedded = network.tokens.weight[tokens] * WIDTH**0.5
-    parts = [part + sinusoids(torch.arange(len(part)), WIDTH) for part in embedded.split(lengths)]
+    parts = [
+        part + sinusoidal_embedding(torch.arange(len(part)), WIDTH)
+        for part in embedded.split(lengths)
+    ]
     padding = torch.arange(max(lengths)) >= torch.tensor(lengths)[:, None]
     return nn.utils.rnn.pad_sequence(parts, batch_first=True), padding
 

@@ -1,4 +1,4 @@
-"""The small world is learned: the lectures' sentences, and better prose than counting gives."""
+"""Models pre-trained on the stories: masked words, and perplexity against an n-gram model."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 import torch
 
-from firth.inference.fill import fill
+from firth.data.shards import Shards
+from firth.data.stories import write_stories
+from firth.inference.infilling.mask_filling import fill
+from firth.jobs.preparation import prepare
+from firth.jobs.pretraining import pretrain
 from firth.models.masks import Mask
 from firth.models.transformer import Transformer
-from firth.pretraining import pretrain
-from firth.text.preparation import prepare
-from firth.text.shards import Shards
-from firth.text.stories import write_stories
-from firth.text.tokenizer import Tokenizer
-from firth.text.vocabulary import train_tokenizer
+from firth.tokenizers.tokenizer import Tokenizer
+from firth.tokenizers.trainer import train_tokenizer
 from tests.story.ngram import KneserNey
 
 
@@ -46,7 +46,7 @@ def test_kneser_ney_by_hand() -> None:
 
 @pytest.fixture(scope="module")
 def shards(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The demo's stories and vocabulary; the validation part is the test stories."""
+    """The demo's stories and tokenizer; the validation split is the test stories."""
     folder = tmp_path_factory.mktemp("world")
     write_stories(folder / "stories", words=1_000_000, seed=0)
     train, test = folder / "stories/train.txt", folder / "stories/test.txt"
@@ -57,9 +57,9 @@ def shards(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "shards"
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("seed", range(3))
-def test_the_lectures_sentences_are_filled_right(seed: int, shards: Path, tmp_path: Path) -> None:
+def test_masked_words_of_the_lectures(seed: int, shards: Path, tmp_path: Path) -> None:
     run = pretrain(preset="encoder-tiny", data=shards, out=tmp_path, tokens=1_300_000, seed=seed)
     assert run.model.tokenizer is not None
     for text, word in (
@@ -72,19 +72,19 @@ def test_the_lectures_sentences_are_filled_right(seed: int, shards: Path, tmp_pa
 
 @torch.no_grad()
 def perplexity(network: Transformer, tokenizer: Tokenizer, documents: list[list[int]]) -> float:
-    """Of a decoder, over every token and end of some documents."""
+    """Compute the perplexity of a decoder on documents, end-of-text tokens included."""
     first, last = tokenizer.special_ids["cls"], tokenizer.special_ids["sep"]
     total, count = 0.0, 0
     for document in documents:
         ids = torch.tensor([first, *document, last])
         hidden = network(ids[:-1], Mask.causal([len(ids) - 1]))
-        scores = network.logits(hidden).float().log_softmax(-1)
-        total -= float(scores.gather(1, ids[1:, None]).sum())
+        log_probs = network.logits(hidden).float().log_softmax(-1)
+        total -= float(log_probs.gather(1, ids[1:, None]).sum())
         count += len(ids) - 1
     return float(np.exp(total / count))
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_tiny_decoder_beats_a_five_gram_model(shards: Path, tmp_path: Path) -> None:
     run = pretrain(preset="decoder-tiny", data=shards, out=tmp_path, tokens=1_000_000)
     train, test = Shards(shards), Shards(shards, "valid")
@@ -92,7 +92,7 @@ def test_the_tiny_decoder_beats_a_five_gram_model(shards: Path, tmp_path: Path) 
     documents = [test[i].tolist() for i in range(len(test))]
     counts = KneserNey([train[i].tolist() for i in range(len(train))], len(tokenizer))
     surprises = np.concatenate([-counts.log_probabilities(document) for document in documents])
-    by_counting = float(np.exp(surprises.mean()))
-    learned = perplexity(run.model.network.eval(), tokenizer, documents)
-    print(f"perplexity: 5-gram {by_counting:.2f}, decoder-tiny {learned:.2f}")
-    assert learned <= 0.85 * by_counting
+    ngram = float(np.exp(surprises.mean()))
+    decoder = perplexity(run.model.network.eval(), tokenizer, documents)
+    print(f"perplexity: 5-gram {ngram:.2f}, decoder-tiny {decoder:.2f}")
+    assert decoder <= 0.85 * ngram

@@ -1,4 +1,4 @@
-"""Every command and every piece of Python in the README runs, in order, as it stands there."""
+"""Every command and every Python block of the README runs, in order."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ import sys
 from pathlib import Path
 
 import pytest
+import typer
+from typer.core import TyperGroup
 
+from firth.cli.app import app
 from tests.conftest import in_process
 
 ROOT = Path(__file__).parent.parent.parent
@@ -19,10 +22,10 @@ BLOCKS = re.findall(
 )
 
 
-CHAPTERS = (
-    *("A small world", "Two vocabularies", "Tokens on disk", "What is hidden"),
-    *("Three networks", "The encoder fills in", "The decoder writes on"),
-    "The encoder-decoder puts back",
+SECTIONS = (
+    *("The corpus", "Two tokenizers", "Token shards", "Pre-training objectives"),
+    *("Pre-training three architectures", "The encoder predicts", "The decoder continues"),
+    "The encoder-decoder restores",
 )
 
 
@@ -43,8 +46,26 @@ def run(command: list[str] | str, place: Path) -> str:
     return done.stdout
 
 
+def commands() -> list[list[str]]:
+    """Every `firth …` command of the README, as words."""
+    lines = [line for kind, block in BLOCKS if kind == "bash" for line in block.splitlines()]
+    return [shlex.split(line)[1:] for line in lines if line.startswith("firth ")]
+
+
+def test_every_command_is_understood() -> None:
+    """Names of verbs and options exist; nothing runs."""
+    assert len(commands()) > 20
+    for words in commands():
+        command, name = typer.main.get_command(app), "firth"
+        while isinstance(command, TyperGroup):
+            name = words.pop(0)
+            command = command.commands[name]
+        command.make_context(name, words).close()
+
+
+@pytest.mark.nightly
 def test_the_readme_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first as a shell runs it, the others here, where torch need not be imported for each."""
+    """The first command runs in a shell, the others in this process, which has imported torch."""
     monkeypatch.chdir(tmp_path)
     ran = 0
     for language, block in BLOCKS:
@@ -66,12 +87,13 @@ def test_the_readme_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert ran >= 5
 
 
+@pytest.mark.nightly
 @pytest.mark.skipif(not (ROOT / ".venv/.ready").exists(), reason="make has not installed here")
 def test_the_two_commands(tmp_path: Path) -> None:
     out = tmp_path / "demo"
     shown = run(f"make demo DEMO='--minutes 0.2 --words 60000 --out {out}'", ROOT)
-    for chapter in CHAPTERS:
-        assert chapter in shown
+    for section in SECTIONS:
+        assert section in shown
     for picture in ("attention.png", "curves.png"):
         assert (out / picture).stat().st_size > 10_000
     # `make test` is what runs this test: here only that make knows what to do.

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from firth.text.preparation import prepare
-from firth.text.stories import write_stories
-from firth.text.vocabulary import train_tokenizer
+from firth.data.stories import write_stories
+from firth.jobs.preparation import prepare
+from firth.tokenizers.trainer import train_tokenizer
 
 
 @pytest.fixture(scope="session")
@@ -30,11 +30,11 @@ def shards(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 SMALL = {
-    "model.width": 32,
-    "model.heads": 2,
-    "model.inner": 48,
-    "length": "32",
-    "batch": "256",
+    "model.hidden_size": 32,
+    "model.num_heads": 2,
+    "model.ffn_size": 48,
+    "max_length": "32",
+    "batch_tokens": "256",
     "precision": "fp32",
     "validate_tokens": 256,
     "validate_every": 0.5,
@@ -47,8 +47,8 @@ Start = Callable[..., "subprocess.Popen[str]"]
 def start() -> Start:
     """Begin `firth pretrain …` on one thread; returns the process."""
 
-    def begin(*arguments: str | Path, **changes: object) -> subprocess.Popen[str]:
-        pairs = [f"{key.replace('__', '.')}={value}" for key, value in (SMALL | changes).items()]
+    def begin(*arguments: str | Path, **overrides: object) -> subprocess.Popen[str]:
+        pairs = [f"{key.replace('__', '.')}={value}" for key, value in (SMALL | overrides).items()]
         command = [sys.executable, "-m", "firth", "pretrain", *map(str, arguments)]
         for pair in pairs:
             command += ["--set", pair]

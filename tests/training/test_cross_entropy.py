@@ -20,7 +20,7 @@ DEVICES = ["cpu", pytest.param("cuda", marks=GPU)]
 def test_it_is_torchs_loss_and_gradient(
     bias: bool, pieces: int, device: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(module.SCORES, device, pieces)
+    monkeypatch.setitem(module.MAX_LOGITS, device, pieces)
     dtype = torch.float64 if device == "cpu" else torch.float32  # what the GPU's kernel knows
     generator = torch.Generator().manual_seed(1)
     hidden, matrix, shift = (
@@ -64,7 +64,7 @@ def test_in_half_precision_it_is_close_and_gives_gradients_in_full() -> None:
 def test_only_what_learns_has_a_gradient(
     learns: tuple[int, ...], device: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(module.SCORES, device, 77)
+    monkeypatch.setitem(module.MAX_LOGITS, device, 77)
     generator = torch.Generator().manual_seed(1)
     shapes = (30, 5), (11, 5), (11,)
     parts = [torch.randn(*shape, generator=generator).to(device) for shape in shapes]
@@ -85,7 +85,7 @@ def test_without_gradients_none_are_made(monkeypatch: pytest.MonkeyPatch) -> Non
     def never(*given: object) -> None:
         raise AssertionError
 
-    monkeypatch.setattr(module, "_add", never)
+    monkeypatch.setattr(module, "_add_gradients", never)
     learned = torch.eye(3, requires_grad=True)
     with torch.no_grad():
         loss, right = cross_entropy(learned, learned, None, torch.arange(3))

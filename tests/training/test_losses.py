@@ -12,19 +12,19 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.nn.functional import cross_entropy, kl_div
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from firth.draws import derive
 from firth.models.config import ModelConfig
-from firth.models.initial import initialise
+from firth.models.initialization import initialise
 from firth.models.transformer import Transformer
 from firth.objectives.batch import Batch
 from firth.objectives.causal import causal
 from firth.objectives.denoising import span_corruption
-from firth.objectives.examples import VOCABULARY, WORDS, packed
 from firth.objectives.masked import masked, masked_spans
-from firth.objectives.replaced import hidden_for_generator
+from firth.objectives.replaced import mask_for_generator
+from firth.objectives.toy_vocabulary import VOCABULARY, WORDS, packed
 from firth.training import losses
-from firth.training.distillation import soft_targets, student_of
-from firth.training.losses import LOSSES, Trainee, heads_for, run
+from firth.training.distillation import copy_teacher_weights, distillation_loss
+from firth.training.losses import LOSSES, TrainingModule, heads_for, hidden_states
+from firth.utils.rng import derive_keys
 
 TEXTS = (
     "[CLS] the quick brown fox jump ##s over the lazy dog . [SEP]",
@@ -33,36 +33,36 @@ TEXTS = (
 )
 CONFIG = ModelConfig(
     architecture="encoder",
-    vocabulary=len(WORDS),
-    width=16,
-    layers=2,
-    heads=2,
-    inner=32,
-    context=32,
-    segments=2,
+    vocab_size=len(WORDS),
+    hidden_size=16,
+    num_layers=2,
+    num_heads=2,
+    ffn_size=32,
+    max_positions=32,
+    num_segments=2,
     dropout=0.0,
     attention_dropout=0.0,
 )
 
 
 def network(architecture: str, heads: tuple[str, ...], seed: int = 0) -> Transformer:
-    config = replace(CONFIG, architecture=architecture, decoder_layers=0, spread=0.3)
+    config = replace(CONFIG, architecture=architecture, num_decoder_layers=0, init_std=0.3)
     if architecture == "encoder-decoder":
-        config = replace(config, decoder_layers=2)
+        config = replace(config, num_decoder_layers=2)
     return initialise(Transformer(config, heads), seed).double()
 
 
 def batches() -> dict[str, tuple[str, Batch]]:
     text = packed(*TEXTS)
     return {
-        "masked": ("encoder", masked(text, VOCABULARY, rate=0.3)),
-        "spans": ("encoder", masked_spans(text, VOCABULARY, rate=0.3)),
+        "masked": ("encoder", masked(text, VOCABULARY, mask_prob=0.3)),
+        "spans": ("encoder", masked_spans(text, VOCABULARY, mask_prob=0.3)),
         "causal": ("decoder", causal(text)),
-        "denoising": ("encoder-decoder", span_corruption(text, VOCABULARY, rate=0.3)),
+        "denoising": ("encoder-decoder", span_corruption(text, VOCABULARY, noise_density=0.3)),
     }
 
 
-def gradients(trainee: Trainee, parts: list[Batch], whole: Batch) -> dict[str, torch.Tensor]:
+def gradients(trainee: TrainingModule, parts: list[Batch], whole: Batch) -> dict[str, torch.Tensor]:
     trainee.zero_grad()
     counts = trainee.counts(whole)
     for part in parts:
@@ -75,7 +75,7 @@ def gradients(trainee: Trainee, parts: list[Batch], whole: Batch) -> dict[str, t
 @pytest.mark.parametrize("name", ["masked", "spans", "causal", "denoising"])
 def test_parts_add_up_to_the_gradient_of_the_whole(name: str) -> None:
     architecture, batch = batches()[name]
-    trainee = Trainee(network(architecture, heads_for(tuple(batch.predictions))))
+    trainee = TrainingModule(network(architecture, heads_for(tuple(batch.predictions))))
     parts = batch.split(1)
     assert len(parts) == 3
     whole, cut = gradients(trainee, [batch], batch), gradients(trainee, parts, batch)
@@ -85,8 +85,8 @@ def test_parts_add_up_to_the_gradient_of_the_whole(name: str) -> None:
 
 
 def test_the_generators_samples_do_not_depend_on_how_a_step_is_cut() -> None:
-    batch = hidden_for_generator(packed(*TEXTS), VOCABULARY, rate=0.4)
-    trainee = Trainee(
+    batch = mask_for_generator(packed(*TEXTS), VOCABULARY, mask_prob=0.4)
+    trainee = TrainingModule(
         network("encoder", ("replaced",)),
         generator=network("encoder", ("language",), seed=1),
         vocabulary=VOCABULARY,
@@ -103,11 +103,11 @@ def test_the_generators_samples_do_not_depend_on_how_a_step_is_cut() -> None:
 def test_generator_samples_follow_its_distribution() -> None:
     """2,000 draws of one hidden place against the softmax they are drawn from."""
     text = packed(*(["[CLS] the dog [SEP]"] * 2000))
-    text = replace(text, keys=derive(3, np.arange(2000)))
-    batch = hidden_for_generator(text, VOCABULARY, rate=0.5)
+    text = replace(text, keys=derive_keys(3, np.arange(2000)))
+    batch = mask_for_generator(text, VOCABULARY, mask_prob=0.5)
     generator = network("encoder", ("language",), seed=2)
     with torch.no_grad():
-        hidden = run(generator, batch)
+        hidden = hidden_states(generator, batch)
         drawn = losses._sample(generator, hidden, batch)
         positions = batch.predictions["masked"].positions
         first = batch.inputs.offsets[positions] == 1
@@ -119,8 +119,8 @@ def test_generator_samples_follow_its_distribution() -> None:
 def test_a_masked_loss_is_the_mean_surprise_at_the_hidden_tokens() -> None:
     batch = batches()["masked"][1]
     model = network("encoder", ("language",))
-    term = Trainee(model)(batch)["masked"]
-    hidden = run(model, batch)
+    term = TrainingModule(model)(batch)["masked"]
+    hidden = hidden_states(model, batch)
     wanted = batch.predictions["masked"]
     logits = model.logits(hidden[torch.from_numpy(wanted.positions)])
     expected = cross_entropy(logits, torch.from_numpy(wanted.targets), reduction="sum")
@@ -132,9 +132,12 @@ def test_a_teachers_distribution_and_direction_are_learned() -> None:
     batch = batches()["masked"][1]
     teacher = network("encoder", ("language",), seed=5)
     student = network("encoder", ("language",), seed=6)
-    terms = Trainee(student, teacher=teacher)(batch)
+    terms = TrainingModule(student, teacher=teacher)(batch)
     positions = torch.from_numpy(batch.predictions["masked"].positions)
-    mine, theirs = run(student, batch)[positions], run(teacher, batch)[positions]
+    mine, theirs = (
+        hidden_states(student, batch)[positions],
+        hidden_states(teacher, batch)[positions],
+    )
     soft = kl_div(
         (student.logits(mine).float() / 2).log_softmax(-1),
         (teacher.logits(theirs).float() / 2).softmax(-1),
@@ -143,7 +146,7 @@ def test_a_teachers_distribution_and_direction_are_learned() -> None:
     torch.testing.assert_close(terms["soft targets"].sum, 4 * soft)
     angles = 1 - torch.cosine_similarity(mine.float(), theirs.float())
     torch.testing.assert_close(terms["cosine"].sum, angles.sum())
-    same = Trainee(teacher, teacher=teacher)(batch)
+    same = TrainingModule(teacher, teacher=teacher)(batch)
     assert abs(same["soft targets"].sum.item()) < 1e-5
 
 
@@ -159,7 +162,7 @@ def test_soft_targets_in_parts_are_the_plain_formula_with_its_gradients(at_once:
     expected = 4 * (aims * (aims.log() - (scores / 2).log_softmax(-1))).sum()
     wanted = torch.autograd.grad(expected, (mine, matrix))
 
-    loss, right = soft_targets(student, teacher, mine, theirs, at_once)
+    loss, right = distillation_loss(student, teacher, mine, theirs, at_once)
     found = torch.autograd.grad(loss, (mine, matrix))
     torch.testing.assert_close(loss.double(), expected, rtol=1e-6, atol=0)
     assert right == (scores.argmax(-1) == aim.argmax(-1)).sum()
@@ -192,7 +195,7 @@ def test_soft_targets_hold_the_scores_of_one_part_alone() -> None:
         return tensor
 
     with Watch() as watch, saved_tensors_hooks(keep, lambda tensor: tensor):
-        loss, _ = soft_targets(student, teacher, mine.requires_grad_(), theirs, 20)
+        loss, _ = distillation_loss(student, teacher, mine.requires_grad_(), theirs, 20)
         loss.backward()
     assert watch.rows == 20
     assert not any(len(WORDS) in shape for shape in kept)
@@ -201,20 +204,20 @@ def test_soft_targets_hold_the_scores_of_one_part_alone() -> None:
 def test_the_generators_samples_do_not_depend_on_how_many_are_scored_at_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    batch = hidden_for_generator(packed(*TEXTS), VOCABULARY, rate=0.4)
+    batch = mask_for_generator(packed(*TEXTS), VOCABULARY, mask_prob=0.4)
     generator = network("encoder", ("language",), seed=1)
-    hidden = run(generator, batch)
+    hidden = hidden_states(generator, batch)
     whole = losses._sample(generator, hidden, batch)
     assert len(set(whole.tolist())) > 3
     for scored in (1, 4):
-        monkeypatch.setattr(losses, "SCORED", scored)
+        monkeypatch.setattr(losses, "LOGITS_CHUNK", scored)
         np.testing.assert_array_equal(losses._sample(generator, hidden, batch), whole)
 
 
 def test_a_student_begins_with_alternate_layers() -> None:
-    teacher = initialise(Transformer(replace(CONFIG, layers=4), ["language"]), 1)
+    teacher = initialise(Transformer(replace(CONFIG, num_layers=4), ["language"]), 1)
     student = initialise(Transformer(CONFIG, ["language"]), 2)
-    student_of(student, teacher)
+    copy_teacher_weights(student, teacher)
     ours, theirs = student.state_dict(), teacher.state_dict()
     for mine, other in ((0, 0), (1, 3)):
         name = "encoder.blocks.{}.attention.qkv.weight"
@@ -223,6 +226,6 @@ def test_a_student_begins_with_alternate_layers() -> None:
 
 
 def test_every_prediction_of_an_objective_has_a_loss() -> None:
-    from firth.objectives.table import OBJECTIVES
+    from firth.objectives.registry import OBJECTIVES
 
     assert {name for row in OBJECTIVES.values() for name in row.predicts} <= set(LOSSES)

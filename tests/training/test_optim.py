@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,10 +10,11 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from firth.errors import MismatchError, Misuse
 from firth.training import muon
 from firth.training.muon import orthogonalise
-from firth.training.optim import Optimizer, OptimizerConfig, muon_splits, rate_scales
+from firth.training.optim import Optimizer, OptimizerConfig, layer_lr_scales, muon_splits
+from firth.training.reference import adamw_step
+from firth.utils.errors import MismatchError, UsageError
 
 WIDTH, VOCABULARY = 16, 40
 
@@ -68,9 +70,9 @@ def network() -> Network:
 def train(net: Network, optimizer: Optimizer, steps: range) -> None:
     for step in steps:
         net.loss(step).backward()
-        optimizer.clip()
+        optimizer.clip_gradients()
         optimizer.step(multiplier=1 / (step + 1))
-        optimizer.zero()
+        optimizer.zero_grad()
 
 
 def assert_same(ours: nn.Module, theirs: nn.Module, **tolerance: float) -> None:
@@ -78,9 +80,37 @@ def assert_same(ours: nn.Module, theirs: nn.Module, **tolerance: float) -> None:
         torch.testing.assert_close(a, b, **tolerance, msg=lambda m, name=name: f"{name}: {m}")
 
 
+def test_adamw_is_the_plain_reference() -> None:
+    """Several steps of all parameters, against the formulas of the paper."""
+    net = network()
+    config = OptimizerConfig(learning_rate=0.01, beta2=0.99, weight_decay=0.2, max_grad_norm=0.0)
+    optimizer = Optimizer(net, config)
+    zeros = {name: torch.zeros_like(p) for name, p in net.named_parameters()}
+    expected = {
+        name: (p.detach().clone(), zeros[name], zeros[name]) for name, p in net.named_parameters()
+    }
+    for step in range(1, 6):
+        net.loss(step).backward()
+        for name, p in net.named_parameters():
+            own = config if p.ndim >= 2 else replace(config, weight_decay=0.0)
+            if p.grad is not None:
+                expected[name] = adamw_step(
+                    expected[name][0], p.grad, *expected[name][1:], step, own
+                )
+        optimizer.step(multiplier=1.0)
+        optimizer.zero_grad()
+    state = optimizer.tensors()
+    for name, p in net.named_parameters():
+        found = p.detach(), state[f"adamw.exp_avg.{name}"], state[f"adamw.exp_avg_sq.{name}"]
+        for ours, theirs in zip(found, expected[name], strict=True):
+            torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-7)
+
+
 def test_adamw_is_that_of_torch() -> None:
     ours, theirs = network(), network()
-    config = OptimizerConfig(rate=0.01, beta2=0.99, eps=1e-6, decay=0.2, clip=0.0)
+    config = OptimizerConfig(
+        learning_rate=0.01, beta2=0.99, eps=1e-6, weight_decay=0.2, max_grad_norm=0.0
+    )
     optimizer = Optimizer(ours, config)
     decaying = [p for p in theirs.parameters() if p.ndim >= 2]
     others = [p for p in theirs.parameters() if p.ndim < 2]
@@ -99,7 +129,7 @@ def test_adamw_is_that_of_torch() -> None:
                 net.heads["masked"].bias.grad = None  # its step is skipped, and not counted
         optimizer.step(multiplier=1 / (step + 1))
         reference.step()
-        optimizer.zero()
+        optimizer.zero_grad()
         reference.zero_grad()
         assert_same(ours, theirs, rtol=1e-5, atol=1e-7)
     assert sorted(set(optimizer.tensors()["adamw.step"].tolist())) == [0, 5, 6]
@@ -110,7 +140,9 @@ def test_clipping_is_that_of_torch(largest: float) -> None:
     ours, theirs = network(), network()
     for net in (ours, theirs):
         net.loss(0).backward()
-    norm = Optimizer(ours, OptimizerConfig(kind="muon", clip=largest)).clip()
+    norm = Optimizer(
+        ours, OptimizerConfig(optimizer="muon", max_grad_norm=largest)
+    ).clip_gradients()
     expected = nn.utils.clip_grad_norm_(theirs.parameters(), largest)
     torch.testing.assert_close(norm, expected)
     assert norm.ndim == 0
@@ -124,14 +156,14 @@ def test_no_clipping_still_measures() -> None:
     net = network()
     net.loss(0).backward()
     before = [p.grad.clone() for p in net.parameters() if p.grad is not None]
-    norm = Optimizer(net, OptimizerConfig(clip=0.0)).clip()
+    norm = Optimizer(net, OptimizerConfig(max_grad_norm=0.0)).clip_gradients()
     torch.testing.assert_close(norm, torch.cat([g.flatten() for g in before]).norm())
     after = [p.grad for p in net.parameters() if p.grad is not None]
     assert all(torch.equal(a, b) for a, b in zip(after, before, strict=True))
 
 
 def test_a_norm_without_gradients_is_none() -> None:
-    assert Optimizer(network(), OptimizerConfig()).clip().item() == 0
+    assert Optimizer(network(), OptimizerConfig()).clip_gradients().item() == 0
 
 
 class Alone(nn.Module):
@@ -149,7 +181,13 @@ class Alone(nn.Module):
         return self.get_parameter("encoder.blocks.0.weight")
 
 
-MUON = OptimizerConfig(kind="muon", rate=9.0, muon_rate=0.02, decay=0.1, muon_momentum=0.9)
+MUON = OptimizerConfig(
+    optimizer="muon",
+    learning_rate=9.0,
+    muon_learning_rate=0.02,
+    weight_decay=0.1,
+    muon_momentum=0.9,
+)
 
 
 @pytest.mark.skipif(not hasattr(torch.optim, "Muon"), reason="needs torch 2.9")
@@ -220,8 +258,10 @@ def test_muon_skips_a_step_that_is_not_finite() -> None:
             weight = nn.Parameter(torch.randn(shape))
             weight.grad = torch.randn(shape)
             momentum = torch.randn(shape)
-            matrices[name] = muon.Matrix(weight=weight, momentum=momentum, splits=splits, scale=1.0)
-        return muon.Muon(matrices, momentum=0.95, decay=0.1)
+            matrices[name] = muon.MuonParameter(
+                weight=weight, momentum=momentum, splits=splits, scale=1.0
+            )
+        return muon.Muon(matrices, momentum=0.95, weight_decay=0.1)
 
     untouched, skipped, taken, plain = (made() for _ in range(4))
     for matrix in skipped.matrices.values():
@@ -259,7 +299,7 @@ def test_newton_schulz_brings_singular_values_near_one(
 def test_an_empty_gradient_moves_nothing() -> None:
     net = Alone(torch.ones(4, 6))
     net.weight.grad = torch.zeros(4, 6)
-    Optimizer(net, OptimizerConfig(kind="muon", decay=0.0)).step(1.0)
+    Optimizer(net, OptimizerConfig(optimizer="muon", weight_decay=0.0)).step(1.0)
     assert torch.equal(net.weight, torch.ones(4, 6))
 
 
@@ -276,7 +316,7 @@ def test_frozen_parameters_are_left_alone() -> None:
     net = network()
     net.encoder.requires_grad_(False)
     for kind in ("adamw", "muon"):
-        names = Optimizer(net, OptimizerConfig(kind=kind)).tensors()
+        names = Optimizer(net, OptimizerConfig(optimizer=kind)).tensors()
         assert not any("encoder" in name for name in names)
 
 
@@ -298,8 +338,8 @@ def test_layers_have_their_rates() -> None:
         "heads.masked.transform.weight": 1.0,
         "pooler.dense.weight": 1.0,
     }
-    assert rate_scales(expected, 0.5) == expected
-    assert set(rate_scales(expected, 1.0).values()) == {1.0}
+    assert layer_lr_scales(expected, 0.5) == expected
+    assert set(layer_lr_scales(expected, 1.0).values()) == {1.0}
 
 
 @pytest.mark.parametrize("kind", ["adamw", "muon"])
@@ -308,20 +348,20 @@ def test_a_step_follows_the_rates_of_the_layers(kind: str) -> None:
     moves = []
     for layer_decay in (1.0, 0.5):
         net, start = network(), network()
-        config = OptimizerConfig(kind=kind, decay=0.0, layer_decay=layer_decay)
+        config = OptimizerConfig(optimizer=kind, weight_decay=0.0, layer_lr_decay=layer_decay)
         optimizer = Optimizer(net, config)
         net.loss(0).backward()
         optimizer.step(1.0)
         moves.append([a - b for a, b in zip(net.parameters(), start.parameters(), strict=True)])
     names = [name for name, _ in network().named_parameters()]
-    scales = rate_scales(names, 0.5)
+    scales = layer_lr_scales(names, 0.5)
     for name, whole, scaled in zip(names, *moves, strict=True):
         torch.testing.assert_close(scaled, whole * scales[name], rtol=0.01, atol=1e-6)
 
 
 @pytest.mark.parametrize("kind", ["adamw", "muon"])
 def test_a_restored_run_continues_exactly(kind: str, tmp_path: Path) -> None:
-    config = OptimizerConfig(kind=kind, rate=0.01, layer_decay=0.9)
+    config = OptimizerConfig(optimizer=kind, learning_rate=0.01, layer_lr_decay=0.9)
     whole = network()
     optimizer = Optimizer(whole, config)
     train(whole, optimizer, range(4))
@@ -341,21 +381,15 @@ def test_a_restored_run_continues_exactly(kind: str, tmp_path: Path) -> None:
 
 
 def test_a_state_that_does_not_fit_is_refused_in_a_sentence() -> None:
-    what = "The optimizer's saved state does not belong to this network and configuration:"
     adamw = Optimizer(network(), OptimizerConfig())
     state = adamw.tensors()
     momentum = "muon.momentum.encoder.blocks.0.down.weight"
-    with pytest.raises(MismatchError) as error:
-        Optimizer(network(), OptimizerConfig(kind="muon")).restore(state)
-    assert str(error.value) == f"{what} it lacks {momentum} (and 3 more)."
-    with pytest.raises(MismatchError) as error:
+    with pytest.raises(MismatchError, match=rf"{momentum} .*3 more"):
+        Optimizer(network(), OptimizerConfig(optimizer="muon")).restore(state)
+    with pytest.raises(MismatchError, match=r"adamw\.exp_avg\.else"):
         adamw.restore(state | {"adamw.exp_avg.else": torch.zeros(1)})
-    assert str(error.value) == f"{what} nothing here is called adamw.exp_avg.else."
-    with pytest.raises(MismatchError) as error:
+    with pytest.raises(MismatchError, match=r"tokens\.weight .*\(41, 16\).*\(40, 16\)"):
         adamw.restore(state | {"adamw.exp_avg.tokens.weight": torch.zeros(41, 16)})
-    assert str(error.value) == (
-        f"{what} adamw.exp_avg.tokens.weight has the shape (41, 16) there and (40, 16) here."
-    )
 
 
 @pytest.mark.parametrize("kind", ["adamw", "muon"])
@@ -365,13 +399,13 @@ def test_a_quadratic_problem_converges(kind: str) -> None:
     target = torch.randn(8, 12, generator=generator)
     inputs = torch.randn(12, 100, generator=generator)
     net = Alone(torch.zeros(8, 12))
-    optimizer = Optimizer(net, OptimizerConfig(kind=kind, rate=0.1, decay=0.0))
+    optimizer = Optimizer(net, OptimizerConfig(optimizer=kind, learning_rate=0.1, weight_decay=0.0))
     steps = 300
     for step in range(steps):
         ((net.weight - target) @ inputs).square().mean().backward()
-        optimizer.clip()
+        optimizer.clip_gradients()
         optimizer.step(1 - step / steps)
-        optimizer.zero()
+        optimizer.zero_grad()
     torch.testing.assert_close(net.weight.detach(), target, rtol=0, atol=0.01)
 
 
@@ -380,17 +414,17 @@ def test_a_network_learns_the_same_each_time(kind: str) -> None:
     losses = []
     for _ in range(2):
         net = network()
-        train(net, Optimizer(net, OptimizerConfig(kind=kind, rate=0.01)), range(10))
+        train(net, Optimizer(net, OptimizerConfig(optimizer=kind, learning_rate=0.01)), range(10))
         losses.append(net.loss(0).item())
     assert losses[0] == losses[1] < network().loss(0).item()
 
 
 def test_unknown_optimizers_are_named_with_the_known() -> None:
-    with pytest.raises(Misuse, match=r"^There is no optimizer 'sgd': choose one of adamw, muon\.$"):
-        OptimizerConfig(kind="sgd")  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match=r"'sgd'.* adamw, muon"):
+        OptimizerConfig(optimizer="sgd")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("decay", [-0.5, 0.0, 1.5])
 def test_no_block_learns_backwards(decay: float) -> None:
-    with pytest.raises(Misuse, match="layer_decay is a number above 0, up to 1, not"):
-        OptimizerConfig(layer_decay=decay)
+    with pytest.raises(UsageError, match="layer_lr_decay"):
+        OptimizerConfig(layer_lr_decay=decay)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -16,17 +17,19 @@ from transformers import (
     get_wsd_schedule,
 )
 
-from firth.errors import Misuse
+from firth.training.config import TrainingConfig
 from firth.training.schedule import (
     SCHEDULES,
-    Stages,
+    StagedValue,
     constant,
     cosine,
     linear,
-    multiplier,
+    lr_multiplier,
     slanted,
+    warmup_fraction,
     wsd,
 )
+from firth.utils.errors import UsageError
 
 STEPS, WARMUP = 200, 30
 PARTS = st.floats(0, 1)
@@ -92,46 +95,77 @@ def test_slanted_is_the_formula_of_the_paper() -> None:
 
 
 @pytest.mark.parametrize("name", SCHEDULES)
-@given(progress=PARTS, warmup=PARTS, floor=PARTS)
-def test_multipliers_are_parts(name: str, progress: float, warmup: float, floor: float) -> None:
-    assert 0 <= multiplier(name, progress, warmup, floor) <= 1
+@given(progress=PARTS, warmup=PARTS, min_ratio=PARTS)
+def test_multipliers_are_parts(name: str, progress: float, warmup: float, min_ratio: float) -> None:
+    assert 0 <= lr_multiplier(name, progress, warmup, min_ratio) <= 1
 
 
 @pytest.mark.parametrize("name", SCHEDULES)
-@given(progress=PARTS, warmup=st.floats(0.01, 0.9), floor=PARTS)
-def test_multipliers_do_not_jump(name: str, progress: float, warmup: float, floor: float) -> None:
+@given(progress=PARTS, warmup=st.floats(0.01, 0.9), min_ratio=PARTS)
+def test_multipliers_do_not_jump(
+    name: str, progress: float, warmup: float, min_ratio: float
+) -> None:
     """The steepest slope is that of a warm-up of 0.01 or a decay from 0.9 on: 100 at most."""
     step = 1e-6
-    before, after = (multiplier(name, p, warmup, floor) for p in (progress * (1 - step), progress))
+    before, after = (
+        lr_multiplier(name, p, warmup, min_ratio) for p in (progress * (1 - step), progress)
+    )
     assert abs(after - before) <= 100 * step
 
 
 @pytest.mark.parametrize("name", SCHEDULES)
-@given(parts=st.tuples(PARTS, PARTS), warmup=st.floats(0.01, 1), floor=PARTS)
+@given(parts=st.tuples(PARTS, PARTS), warmup=st.floats(0.01, 1), min_ratio=PARTS)
 def test_warmups_go_up_to_one(
-    name: str, parts: tuple[float, float], warmup: float, floor: float
+    name: str, parts: tuple[float, float], warmup: float, min_ratio: float
 ) -> None:
     early, late = sorted(part * warmup for part in parts)
-    assert multiplier(name, early, warmup, floor) <= multiplier(name, late, warmup, floor)
-    assert multiplier(name, warmup, warmup, floor) == pytest.approx(1)
+    assert lr_multiplier(name, early, warmup, min_ratio) <= lr_multiplier(
+        name, late, warmup, min_ratio
+    )
+    assert lr_multiplier(name, warmup, warmup, min_ratio) == pytest.approx(1)
 
 
 @pytest.mark.parametrize("name", SCHEDULES)
 def test_no_warmup_starts_at_the_top(name: str) -> None:
-    assert multiplier(name, 0.0, 0.0, 0.0) == 1
-    assert multiplier(name, 1 / 1000, 0.0, 0.5) > 0.99
+    assert lr_multiplier(name, 0.0, 0.0, 0.0) == 1
+    assert lr_multiplier(name, 1 / 1000, 0.0, 0.5) > 0.99
+
+
+@pytest.mark.parametrize("budget", [{"steps": 200}, {"tokens": 200 * 8192}, {"minutes": 200 / 60}])
+def test_a_warmup_of_one_or_more_is_a_number_of_steps(budget: dict[str, Any]) -> None:
+    """The learning rate of each step is that of the same warm-up as a fraction, for any budget."""
+    config = TrainingConfig(warmup=WARMUP, **budget)
+    for step in range(1, STEPS + 1):
+        progress = config.progress(step, step * 8192, float(step))
+        fraction = warmup_fraction(config.warmup, step, progress)
+        assert fraction == pytest.approx(WARMUP / STEPS)
+        expected = linear(step / STEPS, WARMUP / STEPS)
+        assert linear(progress, fraction) == pytest.approx(expected)
+    assert warmup_fraction(0.15, 1, 0.5) == 0.15
+
+
+def test_a_run_shorter_than_its_warmup_only_warms_up() -> None:
+    rates = [linear(p, warmup_fraction(50, step, p)) for step, p in ((5, 0.5), (10, 1.0))]
+    assert rates == pytest.approx([0.5, 1.0])  # a fraction of the run is at most 1
+
+
+@pytest.mark.parametrize("warmup", [-0.1, 1.5, math.inf, math.nan])
+def test_a_warmup_is_a_fraction_or_a_whole_number(warmup: float) -> None:
+    with pytest.raises(UsageError, match="warmup"):
+        TrainingConfig(steps=10, warmup=warmup)
+    for valid in (0, 0.99, 1, 500):
+        assert TrainingConfig(steps=10, warmup=valid).warmup == valid
 
 
 def test_unknown_schedules_are_named_with_the_known() -> None:
-    with pytest.raises(Misuse) as error:
-        multiplier("exponential", 0.5, 0.1, 0.0)
-    assert str(error.value) == (
-        "There is no schedule 'exponential': choose one of linear, cosine, wsd, slanted, constant."
-    )
+    with pytest.raises(UsageError) as error:
+        lr_multiplier("exponential", 0.5, 0.1, 0.0)
+    assert "'exponential'" in str(error.value)
+    assert all(name in str(error.value) for name in SCHEDULES)
 
 
 def test_stages_change_after_their_part_of_the_steps() -> None:
-    stages = Stages.parse("128:0.25, 256:.5, 512")
+    stages = StagedValue.parse("128:0.25, 256:.5, 512")
     for steps in (4, 100, 4000):
         sizes = [stages.at((step + 1) / steps) for step in range(steps)]
         assert sizes == [128] * (steps // 4) + [256] * (steps // 4) + [512] * (steps // 2)
@@ -139,9 +173,9 @@ def test_stages_change_after_their_part_of_the_steps() -> None:
 
 
 def test_one_stage_and_a_written_end() -> None:
-    assert [Stages.parse("128").at(p) for p in (0.0, 0.5, 1.0)] == [128] * 3
-    assert Stages.parse("512:0.9,128:1") == Stages.parse("512:0.9,128")
-    assert Stages.parse("512:0.9,128").largest == 512
+    assert [StagedValue.parse("128").at(p) for p in (0.0, 0.5, 1.0)] == [128] * 3
+    assert StagedValue.parse("512:0.9,128:1") == StagedValue.parse("512:0.9,128")
+    assert StagedValue.parse("512:0.9,128").largest == 512
 
 
 NO_STAGES = (
@@ -153,9 +187,7 @@ NO_STAGES = (
 
 @pytest.mark.parametrize("text", ["", *NO_STAGES.split()])
 def test_what_is_no_schedule_of_sizes_is_shown_one(text: str) -> None:
-    with pytest.raises(Misuse) as error:
-        Stages.parse(text)
-    assert str(error.value) == (
-        f"{text!r} does not say which size holds when: write 128, or 128:0.9,512 "
-        "for 128 in the first 0.9 of the run and 512 after."
-    )
+    with pytest.raises(UsageError) as error:
+        StagedValue.parse(text)
+    assert repr(text) in str(error.value)
+    assert "128:0.9,512" in str(error.value)

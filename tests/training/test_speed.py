@@ -1,4 +1,4 @@
-"""How much a run computes, counted by hand: what the share of the machine's best rests on."""
+"""FLOPs per token, counted by hand: the basis of the reported MFU."""
 
 from __future__ import annotations
 
@@ -7,51 +7,61 @@ from typing import Any
 
 import pytest
 
-from firth.pretraining import _flops, generator_config
-from firth.text.tokenizer import Tokenizer
-from firth.training.job import plan_job
+from firth.models.generator import generator_config
+from firth.tokenizers.tokenizer import Tokenizer
+from firth.training.pretrain_config import resolve_pretrain_config
+from firth.training.throughput import flops_per_token
+from firth.utils.devices import DeviceSpec
 
-SHAPE = {"model.width": 32, "model.heads": 2, "model.inner": 48, "model.layers": 2, "length": "32"}
+SHAPE = {
+    "model.hidden_size": 32,
+    "model.num_heads": 2,
+    "model.ffn_size": 48,
+    "model.num_layers": 2,
+    "max_length": "32",
+}
 
 
 def per_token(shards: Path, preset: str, objective: str | None, **options: Any) -> float:
     tokenizer = Tokenizer.load(shards)
-    changes = SHAPE | {f"objective.{name}": value for name, value in options.items()}
-    job = plan_job(preset, objective, tokenizer, {"steps": 1}, 0, changes, None, None, device="cpu")
-    assert job.config.vocabulary == len(tokenizer)
-    return _flops(job, 32)
+    overrides = SHAPE | {f"objective.{name}": value for name, value in options.items()}
+    config = resolve_pretrain_config(
+        preset, objective, tokenizer, {"steps": 1}, 0, overrides, None, None, device=DeviceSpec()
+    )
+    assert config.model.vocab_size == len(tokenizer)
+    return flops_per_token(config, 32)
 
 
 @pytest.mark.parametrize(
-    ("preset", "objective", "options", "share"),
+    ("preset", "objective", "options", "fraction"),
     [
         ("bert-tiny", "masked", {}, 0.15),
         ("encoder-tiny", "masked", {}, 0.3),  # its recipe hides more
-        ("encoder-tiny", "masked", {"rate": "0.4-0.1"}, 0.4),
+        ("encoder-tiny", "masked", {"mask_prob": "0.4-0.1"}, 0.4),
         ("encoder-tiny", "masked-spans", {}, 0.3),
         ("decoder-tiny", "causal", {}, 1.0),
-        ("decoder-tiny", "hybrid", {"rate": 0.2}, 0.6),
+        ("decoder-tiny", "hybrid", {"mask_prob": 0.2}, 0.6),
     ],
 )
 def test_the_head_counts_as_often_as_it_is_asked(
-    shards: Path, preset: str, objective: str, options: dict[str, Any], share: float
+    shards: Path, preset: str, objective: str, options: dict[str, Any], fraction: float
 ) -> None:
     tokens = len(Tokenizer.load(shards))
     gated = 3 if "-tiny" in preset and not preset.startswith("bert") else 2
     seen = 16 if preset.startswith("decoder") else 32  # a decoder sees half on average
     block = 4 * 32 * 32 + gated * 32 * 48 + 2 * 32 * seen
-    expected = 6 * (2 * block + share * tokens * 32)
+    expected = 6 * (2 * block + fraction * tokens * 32)
     assert per_token(shards, preset, objective, **options) == pytest.approx(expected)
 
 
 def test_of_two_networks_the_generator_alone_is_asked_for_tokens(shards: Path) -> None:
     tokenizer = Tokenizer.load(shards)
-    job = plan_job(
-        "electra-small", None, tokenizer, {"steps": 1}, 0, SHAPE, None, None, device="cpu"
+    config = resolve_pretrain_config(
+        "electra-small", None, tokenizer, {"steps": 1}, 0, SHAPE, None, None, DeviceSpec()
     )
-    small = generator_config(job.config)
+    small = generator_config(config.model)
     detector = 2 * (4 * 32 * 32 + 2 * 32 * 48 + 2 * 32 * 32)
-    wide = small.width
-    writer = 2 * (4 * wide * wide + 2 * wide * small.inner + 2 * wide * 32)
-    head = 0.15 * len(tokenizer) * small.table_width
-    assert _flops(job, 32) == pytest.approx(6 * (detector + writer + head))
+    wide = small.hidden_size
+    writer = 2 * (4 * wide * wide + 2 * wide * small.ffn_size + 2 * wide * 32)
+    head = 0.15 * len(tokenizer) * small.token_embedding_size
+    assert flops_per_token(config, 32) == pytest.approx(6 * (detector + writer + head))

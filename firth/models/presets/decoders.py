@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from firth.models.presets.row import Fields, family, size
 
-# Norms behind the sums, as in the original Transformer; the activation is gelu's approximation.
+# Post-norm, as in the original Transformer; the activation is the tanh approximation of GELU.
 GPT1S = family(
     dict(
         family="openai-gpt",
         architecture="decoder",
-        vocabulary=40478,
-        context=512,
+        vocab_size=40478,
+        max_positions=512,
         embedding_norm=False,
         norm_eps=1e-5,
         activation="gelu-tanh",
@@ -24,15 +24,15 @@ GPT1S = family(
 GPT2: Fields = dict(
     family="gpt2",
     architecture="decoder",
-    vocabulary=50257,
-    context=1024,
+    vocab_size=50257,
+    max_positions=1024,
     embedding_norm=False,
-    norm_place="pre",
+    norm_position="pre",
     norm_eps=1e-5,
     activation="gelu-tanh",
-    initialisation="scaled",
-    begin_id=50256,
-    end_id=50256,
+    initialization="scaled",
+    bos_token_id=50256,
+    eos_token_id=50256,
 )
 
 GPT2S = family(
@@ -48,11 +48,11 @@ GPT2S = family(
     source="Radford et al. 2019; GPT2LMHeadModel",
 )
 
-# Table 2.1, but for XL, whose published 24 heads of 128 do not make up its width, and 13B, whose
-# published width of 5140 is not made up of 40 heads of 128. The paper speaks of weight decay as
-# its regularisation and of no dropout.
+# Table 2.1, except for XL, whose published 24 heads of 128 do not give its hidden size, and 13B,
+# whose published hidden size of 5140 is not 40 heads of 128. The paper names weight decay as
+# regularization and no dropout.
 GPT3S = family(
-    GPT2 | dict(context=2048, dropout=0.0, attention_dropout=0.0),
+    GPT2 | dict(max_positions=2048, dropout=0.0, attention_dropout=0.0),
     {
         "gpt3-small": size(12, 768, 12, 3072),
         "gpt3-medium": size(24, 1024, 16, 4096),
@@ -66,29 +66,29 @@ GPT3S = family(
     objective="causal",
     recipe="gpt3",
     source="Brown et al. 2020; GPT2LMHeadModel; attention is dense in every layer, where the paper "
-    "alternates with sparse ones; XL has 16 heads and 13B is 5120 wide, as the published 24 and "
-    "5140 do not divide",
+    "alternates with sparse ones; XL has 16 heads and 13B a hidden size of 5120, as the published "
+    "24 and 5140 do not divide",
 )
 
 LLAMA: Fields = dict(
     family="llama",
     architecture="decoder",
-    vocabulary=32000,
-    context=2048,
-    positions="rotary",
+    vocab_size=32000,
+    max_positions=2048,
+    position_embedding="rotary",
     embedding_norm=False,
     norm="rms",
-    norm_place="pre",
+    norm_position="pre",
     norm_bias=False,
     norm_eps=1e-6,
     activation="silu",
     gated=True,
     bias=False,
-    tied=False,
+    tie_embeddings=False,
     dropout=0.0,
     attention_dropout=0.0,
-    begin_id=1,
-    end_id=2,
+    bos_token_id=1,
+    eos_token_id=2,
 )
 
 LLAMAS = family(
@@ -105,8 +105,8 @@ LLAMAS = family(
 )
 
 LLAMA2S = family(
-    LLAMA | dict(context=4096, norm_eps=1e-5),
-    {"llama2-70b": size(80, 8192, 64, 28672, kv_heads=8)},
+    LLAMA | dict(max_positions=4096, norm_eps=1e-5),
+    {"llama2-70b": size(80, 8192, 64, 28672, num_kv_heads=8)},
     objective="causal",
     recipe="llama",
     source="Touvron et al. 2023, Llama 2; LlamaForCausalLM",
@@ -115,23 +115,26 @@ LLAMA2S = family(
 LLAMA3S = family(
     LLAMA
     | dict(
-        vocabulary=128256,
-        context=8192,
+        vocab_size=128256,
+        max_positions=8192,
         norm_eps=1e-5,
-        theta=500_000.0,
-        begin_id=128000,
-        end_id=128001,
+        rope_theta=500_000.0,
+        bos_token_id=128000,
+        eos_token_id=128001,
     ),
-    {"llama3-8b": size(32, 4096, 32, 14336, kv_heads=8)},
+    {"llama3-8b": size(32, 4096, 32, 14336, num_kv_heads=8)},
     objective="causal",
     recipe="llama",
     source="Grattafiori et al. 2024; LlamaForCausalLM",
 )
 
-# A token sees itself and the 4,095 before it, in every layer.
+# Every token attends to itself and the 4,095 before it, in every layer.
 MISTRALS = family(
-    LLAMA | dict(family="mistral", context=32768, norm_eps=1e-5, window=4095, windowed=range(32)),
-    {"mistral-7b": size(32, 4096, 32, 14336, kv_heads=8)},
+    LLAMA
+    | dict(
+        family="mistral", max_positions=32768, norm_eps=1e-5, window=4095, windowed_layers=range(32)
+    ),
+    {"mistral-7b": size(32, 4096, 32, 14336, num_kv_heads=8)},
     objective="causal",
     recipe="mistral",
     source="Jiang et al. 2023; MistralForCausalLM",

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from firth.models.presets.row import Fields, family, size
 
-# Table 3. One vocabulary of 37,000 tokens for both languages, one table for both sides and the
-# output (section 3.4); dropout on sub-layers and embeddings only (section 5.4). How long sentences
-# may be the paper does not say: sinusoids have no last place.
+# Table 3. One vocabulary of 37,000 tokens for both languages; encoder, decoder and output share the
+# embeddings (section 3.4); dropout on sub-layers and embeddings only (section 5.4). The paper gives
+# no maximum length: sinusoidal positions have none.
 TRANSFORMERS = family(
     dict(
         architecture="encoder-decoder",
-        vocabulary=37000,
-        context=512,
-        positions="sinusoidal",
+        vocab_size=37000,
+        max_positions=512,
+        position_embedding="sinusoidal",
         embedding_norm=False,
         embedding_scale=True,
         norm_eps=1e-6,
         activation="relu",
         attention_dropout=0.0,
-        initialisation="xavier",
+        initialization="xavier",
     ),
     {
         "transformer-base": size(6, 512, 8, 2048, dropout=0.1),
@@ -27,30 +27,30 @@ TRANSFORMERS = family(
     objective="span-corruption",
     recipe="transformer",
     source="Vaswani et al. 2017; torch.nn.Transformer without its last norms; trained there to "
-    "translate, here on what T5 learns from",
+    "translate, here with T5's objective",
 )
 
 T5: Fields = dict(
     family="t5",
     architecture="encoder-decoder",
-    vocabulary=32128,
-    context=512,
-    positions="none",
-    relative="bias",
+    vocab_size=32128,
+    max_positions=512,
+    position_embedding="none",
+    relative_attention="bias",
     embedding_norm=False,
     norm="rms",
-    norm_place="pre",
+    norm_position="pre",
     norm_bias=False,
     norm_eps=1e-6,
     activation="relu",
     bias=False,
     attention_scale=1.0,
     head_scale=True,
-    initialisation="fan-in",
-    spread=1.0,
-    padding_id=0,
-    end_id=1,
-    start_id=0,
+    initialization="fan-in",
+    init_std=1.0,
+    pad_token_id=0,
+    eos_token_id=1,
+    decoder_start_token_id=0,
 )
 
 T5S = family(
@@ -59,27 +59,27 @@ T5S = family(
         "t5-small": size(6, 512, 8, 2048),
         "t5-base": size(12, 768, 12, 3072),
         "t5-large": size(24, 1024, 16, 4096),
-        "t5-3b": size(24, 1024, 32, 16384, head_width=128),
-        "t5-11b": size(24, 1024, 128, 65536, head_width=128),
+        "t5-3b": size(24, 1024, 32, 16384, head_dim=128),
+        "t5-11b": size(24, 1024, 128, 65536, head_dim=128),
     },
     objective="span-corruption",
     recipe="t5",
     source="Raffel et al. 2020; T5ForConditionalGeneration",
 )
 
-# Gated, with an output matrix of its own; dropout was off in pre-training.
+# Gated, with untied embeddings; pre-trained without dropout.
 T5_V11S = family(
     T5
     | dict(
         activation="gelu-tanh",
         gated=True,
-        tied=False,
+        tie_embeddings=False,
         head_scale=False,
         dropout=0.0,
         attention_dropout=0.0,
     ),
     {
-        "t5-v1.1-small": size(8, 512, 6, 1024, head_width=64),
+        "t5-v1.1-small": size(8, 512, 6, 1024, head_dim=64),
         "t5-v1.1-base": size(12, 768, 12, 2048),
         "t5-v1.1-large": size(24, 1024, 16, 2816),
         "t5-v1.1-xl": size(24, 2048, 32, 5120),
@@ -94,15 +94,15 @@ BARTS = family(
     dict(
         family="bart",
         architecture="encoder-decoder",
-        vocabulary=50265,
-        context=1024,
+        vocab_size=50265,
+        max_positions=1024,
         position_offset=2,
         norm_eps=1e-5,
         head_bias="fixed",
-        begin_id=0,
-        padding_id=1,
-        end_id=2,
-        start_id=2,
+        bos_token_id=0,
+        pad_token_id=1,
+        eos_token_id=2,
+        decoder_start_token_id=2,
     ),
     {
         "bart-base": size(6, 768, 12, 3072),

@@ -6,13 +6,13 @@ from firth.models.presets.row import Fields, family, size
 
 ENCODER: Fields = dict(
     architecture="encoder",
-    context=512,
+    max_positions=512,
     head_transform=True,
     head_bias="trained",
-    padding_id=0,
+    pad_token_id=0,
 )
 
-BERT = ENCODER | dict(family="bert", vocabulary=30522, segments=2, initialisation="truncated")
+BERT = ENCODER | dict(family="bert", vocab_size=30522, num_segments=2, initialization="truncated")
 PAIRS = ("language", "pooler", "pair")
 
 # https://github.com/google-research/bert, uncased
@@ -46,14 +46,14 @@ ROBERTAS = family(
     BERT
     | dict(
         family="roberta",
-        vocabulary=50265,
-        segments=1,  # a row that is always added
-        position_offset=2,  # positions are counted from behind the padding token's id
+        vocab_size=50265,
+        num_segments=1,  # an embedding that is always added
+        position_offset=2,  # positions start after the padding token's id
         norm_eps=1e-5,
-        initialisation="normal",
-        begin_id=0,
-        padding_id=1,
-        end_id=2,
+        initialization="normal",
+        bos_token_id=0,
+        pad_token_id=1,
+        eos_token_id=2,
     ),
     {
         "roberta-base": size(12, 768, 12, 3072),
@@ -64,9 +64,9 @@ ROBERTAS = family(
     source="Liu et al. 2019; RobertaForMaskedLM",
 )
 
-# BERT's network with the cased vocabulary; no next sentence prediction.
+# BERT's architecture with the cased vocabulary; no next sentence prediction.
 SPANBERTS = family(
-    BERT | dict(vocabulary=28996, initialisation="normal"),
+    BERT | dict(vocab_size=28996, initialization="normal"),
     {
         "spanbert-base": size(12, 768, 12, 3072),
         "spanbert-large": size(24, 1024, 16, 4096),
@@ -82,14 +82,14 @@ ALBERTS = family(
     BERT
     | dict(
         family="albert",
-        vocabulary=30000,
-        embedding_width=128,
-        shared=True,
+        vocab_size=30000,
+        embedding_size=128,
+        share_layers=True,
         activation="gelu-tanh",
         dropout=0.0,
         attention_dropout=0.0,
-        begin_id=2,
-        end_id=3,
+        bos_token_id=2,
+        eos_token_id=3,
     ),
     {
         "albert-base": size(12, 768, 12, 3072),
@@ -103,11 +103,11 @@ ALBERTS = family(
     source="Lan et al. 2020, v2; AlbertForPreTraining",
 )
 
-# The discriminators; their generators are narrower.
+# The discriminators; their generators are smaller.
 ELECTRAS = family(
     BERT | dict(family="electra"),
     {
-        "electra-small": size(12, 256, 4, 1024, embedding_width=128),
+        "electra-small": size(12, 256, 4, 1024, embedding_size=128),
         "electra-base": size(12, 768, 12, 3072),
         "electra-large": size(24, 1024, 16, 4096),
     },
@@ -117,17 +117,18 @@ ELECTRAS = family(
     source="Clark et al. 2020; ElectraForPreTraining",
 )
 
-# Places are seen only through distances. Three terms make up a score (content to content, content
-# to place, place to content), so it is divided by sqrt(3 x 64) (He et al. 2021, section 3.1).
+# Positions enter only as distances. An attention score is the sum of three terms (content to
+# content, content to position, position to content), divided by sqrt(3 x 64) (He et al. 2021,
+# section 3.1).
 DEBERTAS = family(
     ENCODER
     | dict(
         family="deberta-v2",
-        vocabulary=128100,
-        positions="none",
-        relative="disentangled",
-        buckets=256,
-        distance=512,
+        vocab_size=128100,
+        position_embedding="none",
+        relative_attention="disentangled",
+        relative_buckets=256,
+        relative_max_distance=512,
         attention_scale=(3 * 64) ** -0.5,
         norm_eps=1e-7,
     ),
@@ -144,22 +145,22 @@ DEBERTAS = family(
 )
 
 DISTILBERTS = family(
-    BERT | dict(family="distilbert", segments=0, initialisation="normal"),
+    BERT | dict(family="distilbert", num_segments=0, initialization="normal"),
     {"distilbert-base": size(6, 768, 12, 3072)},
     objective="masked",
     recipe="distilbert",
     source="Sanh et al. 2019; DistilBertForMaskedLM",
 )
 
-# The pair head reads the first token's vector as it is: there is no pooler.
+# The pair head takes the first token's hidden state: there is no pooler.
 MOBILEBERTS = family(
     BERT
     | dict(
         family="mobilebert",
-        embedding_width=128,
+        embedding_size=128,
         trigrams=True,
-        bottleneck=128,
-        feed_forwards=4,
+        bottleneck_size=128,
+        num_feed_forwards=4,
         norm="affine",
         activation="relu",
         dropout=0.0,
@@ -171,10 +172,10 @@ MOBILEBERTS = family(
     source="Sun et al. 2020; MobileBertForPreTraining",
 )
 
-# What the matched trio is made of too (`trio.py`).
+# Also the blocks of the matched models in `trio.py`.
 MODERN: Fields = dict(
-    positions="rotary",
-    norm_place="pre",
+    position_embedding="rotary",
+    norm_position="pre",
     norm_bias=False,
     norm_eps=1e-5,
     first_norm=False,
@@ -185,12 +186,12 @@ MODERN: Fields = dict(
     head_bias="trained",
     dropout=0.0,
     attention_dropout=0.0,
-    initialisation="scaled-truncated",
+    initialization="scaled-truncated",
 )
 
 
 def _local(layers: int) -> tuple[int, ...]:
-    """All layers but every third, beginning with the first."""
+    """Return all layers but every third, which are global, starting with the first."""
     return tuple(i for i in range(layers) if i % 3)
 
 
@@ -199,18 +200,18 @@ MODERNBERTS = family(
     | dict(
         family="modernbert",
         architecture="encoder",
-        vocabulary=50368,
-        context=8192,
-        theta=160_000.0,
-        local_theta=10_000.0,
+        vocab_size=50368,
+        max_positions=8192,
+        rope_theta=160_000.0,
+        local_rope_theta=10_000.0,
         window=64,
-        begin_id=50281,
-        end_id=50282,
-        padding_id=50283,
+        bos_token_id=50281,
+        eos_token_id=50282,
+        pad_token_id=50283,
     ),
     {
-        "modernbert-base": size(22, 768, 12, 1152, windowed=_local(22)),
-        "modernbert-large": size(28, 1024, 16, 2624, windowed=_local(28)),
+        "modernbert-base": size(22, 768, 12, 1152, windowed_layers=_local(22)),
+        "modernbert-large": size(28, 1024, 16, 2624, windowed_layers=_local(28)),
     },
     objective="masked",
     recipe="modernbert",

@@ -1,4 +1,4 @@
-"""What a preset is, and how a family's table of sizes becomes presets."""
+"""The preset class, and how presets are built from the rows of a family."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ Fields = dict[str, Any]  # of a ModelConfig
 
 @dataclass(frozen=True, kw_only=True)
 class Preset:
-    """A published network: its shape, and how it was pre-trained."""
+    """A published model: its config, and how it was pre-trained."""
 
     name: str
     config: ModelConfig
-    heads: tuple[str, ...]  # that its pre-training needs
-    objective: str  # a row of `firth.objectives.table.OBJECTIVES`
-    recipe: str  # the settings it was trained with
-    source: str  # the paper; the class of `transformers` with as many parameters
+    heads: tuple[str, ...]  # of its pre-training objective
+    objective: str  # a key of `firth.objectives.registry.OBJECTIVES`
+    recipe: str  # its training hyperparameters
+    source: str  # the paper; the class of `transformers` with the same number of parameters
 
     @cached_property
     def parameters(self) -> int:
-        """How many numbers are trained, heads included; a row without a size is counted."""
-        return PARAMETERS.get(self.name) or self.counted()
+        """The number of parameters, heads included."""
+        return PARAMETERS.get(self.name) or self.count_parameters()
 
-    def counted(self) -> int:
-        """The same of the network itself; nothing is allocated to count them."""
+    def count_parameters(self) -> int:
+        """Count the parameters of the model, built without allocating memory."""
         import torch
 
         from firth.models.transformer import Transformer, count_parameters
@@ -39,27 +39,27 @@ class Preset:
             return count_parameters(Transformer(self.config, self.heads))
 
     def values(self) -> dict[str, Any]:
-        """What a list of presets shows."""
+        """Return the columns of `firth presets`."""
         config = self.config
-        layers = config.layers + config.decoder_layers
+        layers = config.num_layers + config.num_decoder_layers
         return {
             "name": self.name,
             "architecture": config.architecture,
-            "layers": layers,
-            "width": config.width,
-            "heads": config.heads,
+            "num_layers": layers,
+            "hidden_size": config.hidden_size,
+            "num_heads": config.num_heads,
             "parameters": self.parameters,
-            "context": config.context,
-            "vocabulary": config.vocabulary,
+            "max_positions": config.max_positions,
+            "vocab_size": config.vocab_size,
             "objective": self.objective,
             "recipe": self.recipe,
             "source": self.source,
         }
 
 
-def size(layers: int, width: int, heads: int, inner: int, **more: Any) -> Fields:
-    """The columns in which members of a family differ, and whatever else one differs in."""
-    return dict(layers=layers, width=width, heads=heads, inner=inner, **more)
+def size(layers: int, hidden: int, heads: int, ffn: int, **more: Any) -> Fields:
+    """Return the size fields in which members of a family differ, and any others."""
+    return dict(num_layers=layers, hidden_size=hidden, num_heads=heads, ffn_size=ffn, **more)
 
 
 def family(
@@ -71,7 +71,7 @@ def family(
     recipe: str,
     source: str,
 ) -> dict[str, Preset]:
-    """Presets that share everything but what their rows say."""
+    """Build presets that share all fields but those of their rows."""
     return {
         name: Preset(
             name=name,

@@ -1,6 +1,6 @@
-"""How many parameters each preset has, its heads included, so that a list builds no network.
+"""The number of parameters of each preset with its heads, so that listing them builds no model.
 
-`tests/models/test_presets.py` counts them again.
+`tests/models/test_presets.py` checks them.
 """
 
 from __future__ import annotations

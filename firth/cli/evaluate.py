@@ -1,0 +1,95 @@
+"""`firth evaluate`: compute the metrics of a model on labelled examples, text or a suite."""
+
+from typing import Annotated, Any
+
+from firth.cli.options import (
+    Columns,
+    DataOption,
+    Device,
+    Format,
+    Limit,
+    ModelArgument,
+    Weights,
+    column_names,
+)
+from firth.cli.verbs import Output
+from firth.utils.errors import UsageError
+
+EXAMPLES = (
+    "firth evaluate runs/sentiment --data test.tsv",
+    "firth evaluate gpt2 --task lm --convention wikitext --data wiki.test.tokens",
+)
+
+
+def evaluate(
+    model: ModelArgument,
+    data: Annotated[
+        str, DataOption(help="File of labelled examples, a text file, or the folder of a suite.")
+    ],
+    task: Annotated[
+        str | None,
+        DataOption(
+            help="Task; lm, last-word and minimal-pairs work with any language model. Default: the "
+            "task the model was fine-tuned for."
+        ),
+    ] = None,
+    suite: Annotated[
+        str | None,
+        DataOption(
+            help="glue, lm or blimp: all files of the folder, with the average. Default: none."
+        ),
+    ] = None,
+    convention: Annotated[
+        str,
+        DataOption(
+            help="lm: preprocessing and unit of perplexity: plain, wikitext, ptb or enwik8. "
+            "Default: plain."
+        ),
+    ] = "",
+    context: Annotated[
+        int,
+        DataOption(
+            min=0, help="lm: window size in tokens; 0: 1024, or the model's maximum if shorter."
+        ),
+    ] = 0,
+    stride: Annotated[
+        int, DataOption(min=0, help="lm: tokens between windows; 0: half of --context.")
+    ] = 0,
+    by_word: Annotated[
+        bool,
+        DataOption(
+            "--by-word",
+            help="minimal-pairs, masked models: mask also the following tokens of the same word.",
+        ),
+    ] = False,
+    limit: Limit = 0,
+    column: Columns = None,
+    format: Format = None,
+    weights: Weights = None,
+    device: Device = None,
+) -> Output:
+    """Compute the metrics of a model, with 95 % confidence intervals."""
+    from firth.cli import terminal
+    from firth.cli.views import tasks as view
+    from firth.jobs.evaluation import evaluate
+    from firth.jobs.suites import evaluate_suite
+
+    shared: dict[str, Any] = {"data": data, "limit": limit, "by_word": by_word, "device": device}
+    file_options: dict[str, Any] = {
+        "task": task,
+        "convention": convention,
+        "context": context,
+        "stride": stride,
+        "columns": column_names(column),
+        "format": format,
+        "weights": weights,
+    }
+    with terminal.progress() as progress:
+        if suite is None:
+            found = evaluate(model, progress=progress, **shared, **file_options)
+            return Output(found.values(), view.evaluation(found))
+        if given := [name for name, value in file_options.items() if value]:
+            option = "column" if given[0] == "columns" else given[0]
+            raise UsageError(f"--{option} is for a single file: omit it with --suite.")
+        table = evaluate_suite(model, suite, progress=progress, **shared)
+    return Output(table.values(), view.suite(table))

@@ -1,0 +1,24 @@
+"""`firth presets`: list the model architectures that can be pre-trained."""
+
+from typing import Annotated
+
+from firth.cli.options import Argument
+from firth.cli.verbs import Output
+
+EXAMPLES = ("firth presets", "firth presets bert-base")
+
+
+def presets(
+    name: Annotated[
+        str | None, Argument(help="Show all config fields of this preset. Default: list all.")
+    ] = None,
+) -> Output:
+    """List the model architectures that can be pre-trained, with their sizes and papers."""
+    from firth.cli.views import presets as view
+    from firth.models.presets import PRESETS, preset
+
+    if name is not None:
+        row = preset(name)
+        return Output(row.values() | {"config": row.config.to_dict()}, view.preset(row))
+    rows = list(PRESETS.values())
+    return Output({"presets": [row.values() for row in rows]}, [view.presets(rows)])

@@ -1,0 +1,27 @@
+"""`firth stories`: write the built-in corpus."""
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+from firth.cli.options import Argument, DataOption
+from firth.cli.verbs import Output
+
+EXAMPLES = ("firth stories runs/stories", "firth stories runs/stories --words 200000 --seed 1")
+
+
+def stories(
+    out: Annotated[Path, Argument(metavar="OUT", help="Directory to write.")],
+    words: Annotated[
+        int, DataOption(min=1, help="Approximate size of the corpus in words.")
+    ] = 1_000_000,
+    seed: Annotated[int, DataOption(help="Random seed.")] = 0,
+) -> Output:
+    """Write the built-in corpus: English stories, and labelled examples for each task."""
+    from firth.cli import terminal
+    from firth.cli.views import data as view
+    from firth.data.stories import write_stories
+
+    with terminal.progress() as progress:
+        summary = write_stories(out, words=words, seed=seed, progress=progress)
+    return Output(asdict(summary), view.stories(summary))

@@ -1,0 +1,142 @@
+"""Progress bars, the live line of a training run, and tables."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    Progress,
+    TaskProgressColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+from rich.table import Table
+from rich.text import Text
+
+if TYPE_CHECKING:
+    from firth.tokenizers import counting
+
+COLOURS = ("black on #b8d8e8", "black on #f3d9a4", "black on #c9e4b4", "black on #e6c4dd")
+
+
+@contextmanager
+def progress(*, stages: bool = False) -> Iterator[counting.Progress]:
+    """Show a progress bar on stderr for each stage; print nothing if stderr is not a terminal.
+
+    With `stages`, the name of each stage is printed there when it begins.
+    """
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn())
+    times = (TimeElapsedColumn(), TimeRemainingColumn())
+    console = Console(stderr=True)
+    live = sys.stderr.isatty()
+    with Progress(*columns, *times, console=console, disable=not live) as bars:
+        tasks = {}
+
+        def show(stage: str, done: int, total: int) -> None:
+            if stage not in tasks:
+                tasks[stage] = bars.add_task(stage)
+                if stages and not live:
+                    print(stage, file=sys.stderr, flush=True)
+            bars.update(tasks[stage], completed=done, total=total or None)
+
+        yield show
+
+
+@contextmanager
+def training() -> Iterator[Callable[[str, Mapping[str, Any]], None]]:
+    """Show loss, speed and time left of a training run on stderr; notes and validations above.
+
+    If stderr is not a terminal, print one line for each note and validation.
+    """
+    if not sys.stderr.isatty():
+        yield _plain_training()
+        return
+    bar = (TextColumn("{task.description}"), BarColumn(bar_width=24), TaskProgressColumn())
+    rest = (TextColumn("{task.fields[metrics]}"), TimeElapsedColumn(), TimeRemainingColumn())
+    console = Console(stderr=True, highlight=False)
+    with Progress(*bar, *rest, console=console) as bars:
+        task = bars.add_task("training", total=1.0, metrics="")
+
+        def show(kind: str, metrics: Mapping[str, Any]) -> None:
+            if kind == "step":
+                done, pace = metrics["progress"], _pace(metrics)
+                name = metrics.get("run", "training")
+                bars.update(task, description=name, completed=done, metrics=pace)
+            elif kind == "validating":
+                bars.update(task, description="validating")
+            elif kind == "note":
+                bars.console.print(Text(_run_name(metrics) + metrics["note"], "yellow"))
+            elif kind == "validation":
+                bars.console.print(_validation(metrics))
+
+        yield show
+
+
+def _plain_training() -> Callable[[str, Mapping[str, Any]], None]:
+    """Print notes and validations of a run line by line, for a log file."""
+    begun, per_step = time.monotonic(), 0.0  # fraction of the run per step
+
+    def show(kind: str, metrics: Mapping[str, Any]) -> None:
+        nonlocal per_step
+        if kind == "step":
+            per_step = metrics["progress"] / metrics["step"]
+        elif kind == "note":
+            print(_run_name(metrics) + metrics["note"], file=sys.stderr, flush=True)
+        elif kind == "validation":
+            minutes = (time.monotonic() - begun) / 60
+            done = min(1.0, metrics["step"] * per_step)  # not every step is reported
+            line = f"{_run_name(metrics)}{done:4.0%} after {minutes:.1f} min  {_losses(metrics)}"
+            print(line, file=sys.stderr, flush=True)
+
+    return show
+
+
+def _pace(metrics: Mapping[str, Any]) -> str:
+    """Format the metrics of one step."""
+    parts = [f"step {metrics['step']:,}", f"loss {metrics['loss']:.3f}"]
+    if "tokens_per_second" in metrics:
+        parts.append(f"{metrics['tokens_per_second']:,.0f} tok/s")
+    if "mfu" in metrics:
+        parts += [f"MFU {metrics['mfu']:.0%}", f"{metrics['memory'] / 2**30:.1f} GiB"]
+    return "  ".join(parts)
+
+
+def _validation(metrics: Mapping[str, Any]) -> Text:
+    """Format the metrics and samples of a validation."""
+    text = Text(_run_name(metrics) + _losses(metrics), "bold")
+    for sample in metrics.get("samples", ()):
+        text.append(f"\n  {sample}", "dim")
+    return text
+
+
+def _run_name(metrics: Mapping[str, Any]) -> str:
+    """Return the name of the run, if there are several."""
+    return f"{metrics['run']}: " if "run" in metrics else ""
+
+
+def _losses(metrics: Mapping[str, Any]) -> str:
+    """Format a validation as one line.
+
+    >>> _losses({"step": 1200, "tokens": 9, "loss": 1.25, "accuracy": 0.5, "samples": []})
+    'step 1,200  validation  loss 1.250  accuracy 0.500'
+    """
+    losses = "  ".join(f"{k} {v:.3f}" for k, v in metrics.items() if isinstance(v, float))
+    return f"step {metrics['step']:,}  validation  {losses}"
+
+
+def heading(text: str) -> Text:
+    return Text(f"\n{text}\n", "bold")
+
+
+def new_table(*columns: str) -> Table:
+    table = Table()
+    for i, column in enumerate(columns):
+        table.add_column(column, justify="right" if i else "left")
+    return table

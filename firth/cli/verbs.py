@@ -1,0 +1,219 @@
+"""What all verbs share: registration, `--json`, `--debug`, error messages and exit codes."""
+
+import inspect
+import json
+import re
+import sys
+import traceback
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+from firth.cli.options import AllowLegacy, Debug, Json, Offline
+from firth.utils.errors import FirthError
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+MAX_ROW_ERRORS = 20  # error messages printed one by one
+PARAMETER = re.compile(r"`(\w+)(?:=([^`]+))?`")  # as messages name it: `top_k`, `beams=3`
+OPTION_NAMES = {"learning_rate": "lr"}  # where an option is not called like its parameter
+
+
+class Command(TyperCommand):
+    """A command whose help shows flags without a `<bool>` value."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Return all options, `--help` included."""
+        return _bare_flags(super().get_params(ctx))
+
+
+class CommandGroup(TyperGroup):
+    """A group of commands whose help shows flags without a `<bool>` value."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Return all options, `--help` included."""
+        return _bare_flags(super().get_params(ctx))
+
+
+def _bare_flags(options: list[Any]) -> list[Any]:
+    for option in options:
+        if getattr(option, "is_flag", False):
+            option.metavar = ""
+    return options
+
+
+class BadRows:
+    """Print the errors of single rows to stderr while the other rows are processed.
+
+    A verb with at least one bad row ends with exit code 1.
+    """
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def __call__(self, error: FirthError) -> None:
+        """Count one bad row, and print its error if it is among the first."""
+        self.count += 1
+        if self.count <= MAX_ROW_ERRORS:
+            print(error, file=sys.stderr)
+
+    def check(self) -> None:
+        """Raise an error if any row was bad."""
+        if self.count:
+            rows = "1 row was" if self.count == 1 else f"{self.count:,} rows were"
+            which = f"first {MAX_ROW_ERRORS} errors" if self.count > MAX_ROW_ERRORS else "errors"
+            raise FirthError(f"{rows} bad (the {which} are above); all other rows are done.")
+
+
+def summarize_rows(lines: int, bad_rows: BadRows, out: Any) -> str:
+    """Say how many rows a verb wrote to a file.
+
+    >>> summarize_rows(3, BadRows(), "a.jsonl")
+    'Wrote 3 rows to a.jsonl.'
+    """
+    errors = f", {bad_rows.count:,} of them with an error" if bad_rows.count else ""
+    return f"Wrote {lines:,} {'row' if lines == 1 else 'rows'} to {out}{errors}."
+
+
+class OutputLine(str):
+    """A line for another program: printed unchanged and flushed at once."""
+
+
+def json_lines(values: Iterable[Any]) -> Iterator[OutputLine]:
+    """Format each value as a line of JSON."""
+    return (OutputLine(json.dumps(value, ensure_ascii=False)) for value in values)
+
+
+class Output(NamedTuple):
+    """The result of a verb: values for `--json`, and a view for a terminal."""
+
+    values: Mapping[str, Any]  # iterators are written item by item, functions called when reached
+    view: Iterable["RenderableType"]  # each part is printed as it comes
+    bad_rows: BadRows | None = None
+
+
+def verb(
+    group: typer.Typer, name: str, *, loads_models: bool = False, examples: Sequence[str] = ()
+) -> Callable[[Callable[..., Output]], Callable[..., None]]:
+    """Register a function as a verb, with `--json`, `--debug`, error messages and exit codes.
+
+    A verb that loads models also gets `--offline` and `--allow-legacy`. `examples` are commands
+    shown at the end of its help.
+    """
+    shared = {"json_": Json, "debug": Debug}
+    if loads_models:
+        shared = {"offline": Offline, "allow_legacy": AllowLegacy} | shared
+
+    def register(function: Callable[..., Output]) -> Callable[..., None]:
+        call = partial(_with_hub_options, function) if loads_models else function
+
+        def run(*, json_: bool, debug: bool, **options: Any) -> None:
+            try:
+                output = call(**options)
+                if json_:
+                    _print_json(output.values)
+                else:
+                    _print(output.view)
+                if output.bad_rows is not None:
+                    output.bad_rows.check()
+            except BrokenPipeError:
+                raise
+            except (FirthError, KeyboardInterrupt, Exception) as error:
+                if debug:
+                    traceback.print_exc()
+                message = as_options(_error_message(error, debug), options)
+                print(f"firth: {message}", file=sys.stderr)
+                default = 130 if isinstance(error, KeyboardInterrupt) else 1
+                raise typer.Exit(getattr(error, "exit_code", default)) from None
+
+        signature = inspect.signature(function)
+        extra = [
+            inspect.Parameter(key, inspect.Parameter.KEYWORD_ONLY, default=False, annotation=hint)
+            for key, hint in shared.items()
+        ]
+        run.__name__, run.__doc__ = function.__name__, function.__doc__
+        run.__signature__ = signature.replace(  # type: ignore[attr-defined]
+            parameters=[*signature.parameters.values(), *extra]
+        )
+        run.__annotations__ = {**function.__annotations__, **shared}
+        epilog = "\n\n".join(["Examples:", *examples]) if examples else None
+        group.command(name, cls=Command, epilog=epilog)(run)
+        return run
+
+    return register
+
+
+def _with_hub_options(
+    function: Callable[..., Output], *, offline: bool, allow_legacy: bool, **options: Any
+) -> Output:
+    from firth.formats.hub import hub_options
+
+    with hub_options(offline=offline, allow_legacy=allow_legacy):
+        return function(**options)
+
+
+def _error_message(error: BaseException, debug: bool) -> str:
+    if isinstance(error, KeyboardInterrupt):
+        details = f". {error}" if str(error) else "; no incomplete file has its final name."
+        return f"Interrupted{details}"
+    if isinstance(error, FirthError):
+        return str(error)
+    hint = "" if debug else " Run it again with --debug for a traceback."
+    return f"Unexpected {type(error).__name__}: {error}.{hint}"
+
+
+def as_options(message: str, parameters: Collection[str]) -> str:
+    """Replace the Python parameters that an error message names by command-line options.
+
+    >>> as_options("`top_k` is for sampling; search with `beams=3`.", ["top_k", "beams"])
+    '--top-k is for sampling; search with --beams 3.'
+    >>> as_options("It needs the `datasets` library.", ["top_k"])
+    'It needs the `datasets` library.'
+    """
+
+    def option(found: re.Match[str]) -> str:
+        name, value = found.groups()
+        if name not in parameters:
+            return found[0]
+        name = OPTION_NAMES.get(name, name.rstrip("_"))
+        return f"--{name.replace('_', '-')}" + (f" {value}" if value else "")
+
+    return PARAMETER.sub(option, message)
+
+
+def _print(view: Iterable["RenderableType"]) -> None:
+    from rich.console import Console
+
+    sys.stdout.reconfigure(errors="replace")  # type: ignore[union-attr]
+    console = Console(highlight=False, markup=False, emoji=False)
+    for part in view:
+        if isinstance(part, OutputLine):
+            print(part, flush=True)
+        else:
+            console.print(part)
+
+
+def _print_json(values: Mapping[str, Any]) -> None:
+    """Print one object; an error after its first field becomes its last field."""
+    begun, ends = False, "{"
+    try:
+        for name, value in values.items():
+            several = isinstance(value, Iterator)
+            now = value() if callable(value) else value
+            text = "[" if several else json.dumps(now, default=str)
+            sys.stdout.write(f"{ends}{json.dumps(name)}: {text}")
+            begun, ends = True, "], " if several else ", "
+            for number, item in enumerate(value if several else ()):
+                sys.stdout.write((", " if number else "") + json.dumps(item, default=str))
+            if several:
+                sys.stdout.write("]")
+                ends = ", "
+    except (FirthError, KeyboardInterrupt) as error:
+        if begun:
+            print(f'{ends}"error": {json.dumps(_error_message(error, debug=False))}}}', flush=True)
+        raise
+    print("}" if values else "{}", flush=True)

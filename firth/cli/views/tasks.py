@@ -1,0 +1,159 @@
+"""Terminal output of `tasks`, `finetune` and `evaluate`: tables of metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich import box
+from rich.console import RenderableType
+from rich.table import Table
+
+from firth.cli.terminal import new_table
+from firth.training.run_directory import describe_training_examples
+
+if TYPE_CHECKING:  # these need torch
+    from firth.jobs.evaluation import EvaluationResult
+    from firth.jobs.finetuning import FinetuneResult
+    from firth.jobs.suites import SuiteResult
+    from firth.jobs.sweep import SweepResult
+    from firth.metrics.bootstrap import Metric
+
+MAX_NAMED = 12  # rows of a suite whose names are listed
+GROUP_NAMES = {"type": "set", "term": "phenomenon"}  # of minimal pairs
+UNITS = {"minimal-pairs": "pairs", "last-word": "texts"}
+
+
+def tasks(rows: Sequence[Mapping[str, Any]]) -> Table:
+    """List the tasks with their files, metric and recipes."""
+    table = new_table("task", "description", "files", "selection metric", "recipes")
+    table.box = box.SIMPLE_HEAD
+    for column in table.columns:
+        column.justify = "left"
+    for row in rows:
+        recipes = ", ".join(row["recipes"]) if row["trainable"] else "(evaluation only)"
+        table.add_row(row["task"], row["about"], row["files"], row["metric"], recipes)
+    return table
+
+
+def metrics_table(metrics: Mapping[str, Metric]) -> Table:
+    """Show metrics with their confidence intervals."""
+    table = new_table("metric", "value", "95 % interval")
+    for name, metric in metrics.items():
+        table.add_row(name, f"{metric.value:.4f}{_error(metric)}", metric.interval)
+    return table
+
+
+def finetuned(result: FinetuneResult) -> list[RenderableType]:
+    """Show the metrics and the cost of a fine-tuning run."""
+    values = result.values()
+    cost = (
+        f"Trainable parameters: {values['trainable_parameters']:,} of {values['parameters']:,} "
+        f"({values['trainable_fraction']:.2%}, {result.config.strategy}); {result.steps:,} steps "
+        f"in {result.seconds:.0f} s; peak memory {result.memory / 2**20:,.0f} MiB."
+    )
+    return [
+        metrics_table(result.metrics),
+        f"Trained on {describe_training_examples(values)}; evaluated on {values['n']:,} others.",
+        cost,
+        f"The model is in {result.path} ({result.family}); use it with "
+        f"`firth predict {result.path} --data FILE`.",
+    ]
+
+
+def evaluation(result: EvaluationResult) -> list[RenderableType]:
+    """Show the metrics of an evaluation."""
+    tables: list[RenderableType] = []
+    for kind, rows in {"type": result.parts, **result.groups}.items():
+        if len(rows) > (result.task != "tag"):
+            tables.append(
+                _parts(kind if result.task == "tag" else GROUP_NAMES.get(kind, kind), rows)
+            )
+    units = result.details.get("units") or UNITS.get(result.task, "examples")
+    units = units.removesuffix("s") if result.n == 1 else units
+    size = f"{result.n:,} {units} in {result.seconds:.1f} s."
+    return [metrics_table(result.metrics), *tables, *_details(result.details), size, *result.notes]
+
+
+def _parts(kind: str, rows: Mapping[str, Mapping[str, Metric]]) -> Table:
+    """Show the metrics of each group, with standard errors or the interval of the last metric."""
+    names = list(next(iter(rows.values())))
+    with_errors = any(hasattr(metric, "error") for row in rows.values() for metric in row.values())
+    table = new_table(kind, *names, *(() if with_errors else ("95 % interval",)))
+    for part, row in rows.items():
+        cells = [f"{row[name].value:.4f}{_error(row[name])}" for name in names]
+        last = row[names[-1]]
+        interval = () if with_errors else (last.interval,)
+        table.add_row(part, *cells, *interval)
+    return table
+
+
+def _error(metric: Metric) -> str:
+    error = getattr(metric, "error", None)
+    return "" if error is None else f" ± {error:.4f}"
+
+
+def _details(details: Mapping[str, Any]) -> list[str]:
+    """Say how the metrics were computed."""
+    if "convention" in details:
+        counts = ", ".join(f"{count:,} {name}" for name, count in details["counts"].items())
+        window = f"windows of {details['context']:,} tokens, stride {details['stride']:,}"
+        weights = f" Weights: {details['weights']}." if "weights" in details else ""
+        return [f"Convention {details['convention']}: {counts}; {window}.{weights}"]
+    return [f"Scored by {details['method']}, in fp32."] if "method" in details else []
+
+
+def suite(result: SuiteResult) -> list[RenderableType]:
+    """Show the metric of each task of a suite, and their average."""
+    table = new_table(result.name, "metric", "value", "95 % interval", "n")
+    table.box = box.SIMPLE_HEAD
+    for row in result.rows:
+        value = f"{row.metric.value:.4f}{_error(row.metric)}"
+        table.add_row(row.name, row.measure, value, row.metric.interval, f"{row.n:,}")
+    summary = []
+    for name, average in list(result.averages.items())[:1]:
+        named = len(result.averaged) <= MAX_NAMED
+        over = ", ".join(result.averaged) if named else f"all {len(result.averaged)}"
+        summary.append(
+            f"The average {name} is {average.value:.4f} ({average.interval}), "
+            f"unweighted over {over}."
+        )
+    return [table, *summary, f"Evaluated in {result.seconds:.0f} s.", *result.notes]
+
+
+def sweep(result: SweepResult, out: Path) -> list[RenderableType]:
+    """Compare several runs; for several seeds, show mean and standard deviation."""
+    rows = {trial.name: _trial(run, result) for trial, run in result.done}
+    table = new_table(result.kind, *next(iter(rows.values())))
+    table.box = box.SIMPLE_HEAD
+    for name, row in rows.items():
+        table.add_row(name, *row.values(), style="bold" if name == result.best else "")
+    failed = [f"{trial.name}: {trial.why}" for trial in result.runs if trial.result is None]
+    means = new_table("metric", "mean", "std")
+    for name, (mean, deviation) in result.mean().items():
+        means.add_row(name, f"{mean:.4f}", f"± {deviation:.4f}")
+    place = f"{out}, all runs are in {out / 'search'}"  # the best run was copied there
+    if result.kind != "search":
+        place = f"{out / result.best}, all runs are in {out}"
+    last = f"The best run is {result.best}; its model is in {place}."
+    return [table, *([means] if result.kind == "seeds" else []), *failed, *result.notes, last]
+
+
+def _trial(run: FinetuneResult, result: SweepResult) -> dict[str, str]:
+    """Return the cells of one run; GPU memory only, for CPU memory includes earlier runs."""
+    metric = run.metrics[result.metric]
+    row = {
+        result.metric: f"{metric.value:.4f}",
+        "interval": f"{metric.low:.2f}–{metric.high:.2f}",
+        "s": f"{run.seconds:.0f}",
+    }
+    if result.kind == "search":
+        return row
+    row |= {
+        "trainable": f"{run.trainable_parameters:,}",
+        "%": f"{run.values()['trainable_fraction']:.1%}",
+    }
+    if run.device == "cuda":
+        row["GPU MiB"] = f"{run.memory / 2**20:,.0f}"
+    return row | {"disk MiB": f"{run.saved_bytes / 2**20:,.2f}"}

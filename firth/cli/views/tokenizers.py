@@ -1,0 +1,72 @@
+"""Terminal output of `tokenizer show`: the tokens of a text in alternating colours."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import cycle
+from typing import TYPE_CHECKING
+
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from firth.cli.terminal import COLOURS, new_table
+
+if TYPE_CHECKING:
+    from firth.tokenizers.tokenizer import Tokenizer, TokenPiece
+
+UNKNOWN = "white on red"
+
+
+def tokenizers(tokenizers: Mapping[str, Tokenizer], texts: Sequence[str]) -> list[RenderableType]:
+    """Show the tokens of each text, then tokens per word and the fraction of unknown tokens."""
+    pieces = Table(show_lines=True)
+    pieces.add_column("text", max_width=24)
+    for name in tokenizers:
+        pieces.add_column(name, overflow="fold")
+    for text in texts:
+        pieces.add_row(text, *(_coloured(t.kind, t.pieces(text)) for t in tokenizers.values()))
+    summary = new_table("tokenizer", "kind", "vocabulary", "tokens", "tokens per word", "unknown")
+    for name, tokenizer in tokenizers.items():
+        coverage = tokenizer.coverage(texts)
+        summary.add_row(
+            name,
+            tokenizer.kind,
+            f"{len(tokenizer):,}",
+            f"{coverage.tokens:,}",
+            f"{coverage.fertility:.2f}",
+            f"{coverage.unknown_rate:.1%}",
+        )
+    return [pieces, summary]
+
+
+def _coloured(kind: str, pieces: Sequence[TokenPiece]) -> Text:
+    """Colour tokens alternately, with their ids below."""
+    line = Text()
+    for piece, colour in zip(pieces, cycle(COLOURS)):
+        line.append(_readable(kind, piece.token), colour if piece.known else UNKNOWN)
+        line.append(" ")
+    line.append("\n" + " ".join(str(piece.id) for piece in pieces), "dim")
+    return line
+
+
+def _readable(kind: str, token: str) -> str:
+    """Decode the bytes of a byte-level token that are not ASCII.
+
+    >>> _readable("bpe", "ĠÃ©tÃ©"), _readable("bpe", "Ã"), _readable("wordpiece", "##té")
+    ('Ġété', '\\\\xc3', '##té')
+    """
+    if kind != "bpe" or any(character not in BYTE_OF for character in token):
+        return token.replace("\n", "⏎")
+    spelt = bytes(BYTE_OF[character] for character in token).decode("utf-8", "backslashreplace")
+    return spelt.replace(" ", "Ġ").replace("\n", "Ċ")
+
+
+def _byte_alphabet() -> dict[str, int]:
+    """Map GPT-2's characters to bytes: printable bytes are themselves, others start at 256."""
+    visible = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    hidden = [byte for byte in range(256) if byte not in visible]
+    return {chr(b): b for b in visible} | {chr(256 + i): b for i, b in enumerate(hidden)}
+
+
+BYTE_OF = _byte_alphabet()

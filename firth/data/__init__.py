@@ -1,0 +1,1 @@
+"""Text data: file readers, cleaning, deduplication, token shards, and sampling."""

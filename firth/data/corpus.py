@@ -1,0 +1,155 @@
+"""A corpus: raw documents in a fixed order, in batches, with a report of what was removed.
+
+One process reads the documents; worker processes clean the batches.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from firth.data.cleaning import clean
+from firth.data.readers import ReadOptions, find_sources
+from firth.utils.errors import InputError
+
+
+@dataclass
+class CorpusReport:
+    """Counts of documents that were kept, and of what was removed or repaired, by reason."""
+
+    documents: int = 0  # kept
+    words: int = 0  # separated by white space
+    characters: int = 0
+    removed: Counter[str] = field(default_factory=Counter)  # documents, by reason
+    repaired: Counter[str] = field(default_factory=Counter)  # smaller repairs, by kind
+
+    def add(self, other: CorpusReport) -> None:
+        """Add the counts of another part of the corpus."""
+        self.documents += other.documents
+        self.words += other.words
+        self.characters += other.characters
+        self.removed += other.removed
+        self.repaired += other.repaired
+
+    def count(self, text: str, clean: bool) -> None:
+        """Count a kept document; in clean text, each white space separates two words."""
+        self.documents += 1
+        self.words += text.count(" ") + text.count("\n") + 1 if clean else len(text.split())
+        self.characters += len(text)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the report as JSON values."""
+        return {**vars(self), "removed": dict(self.removed), "repaired": dict(self.repaired)}
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> CorpusReport:
+        """Build a report from the values of `as_dict`."""
+        counters = {key: Counter(values[key]) for key in ("removed", "repaired")}
+        return cls(**{**values, **counters})
+
+
+class CorpusPosition(NamedTuple):
+    """A position between two documents."""
+
+    source: int
+    document: int  # of that source
+
+
+START = CorpusPosition(0, 0)
+
+
+@dataclass(frozen=True)
+class DocumentBatch:
+    """Consecutive raw documents."""
+
+    texts: list[str]
+    end: CorpusPosition  # where the next batch begins
+    repaired: Counter[str]  # by the reader
+    bytes_read: int  # of the whole corpus, up to the end of this batch
+
+
+class Corpus:
+    """Documents from files, folders, globs, standard input (`-`) or `datasets:NAME`.
+
+    >>> import tempfile; path = Path(tempfile.mkdtemp(), "two.txt")
+    >>> _ = path.write_text("One document,\\non two lines.\\n\\nAnother&nbsp;one.\\n")
+    >>> list(Corpus([path]))
+    ['One document,\\non two lines.', 'Another one.']
+    """
+
+    def __init__(
+        self,
+        paths: Sequence[str | Path],
+        reading: ReadOptions = ReadOptions(),
+        *,
+        clean: bool = True,
+    ) -> None:
+        self.reading = reading
+        self.clean = clean
+        self.sources, self.skipped_files = find_sources(paths, reading)
+        self.size = sum(source.size for source in self.sources)  # bytes, 0 if unknown
+
+    def __iter__(self) -> Iterator[str]:
+        """Yield the cleaned documents in this process."""
+        report = CorpusReport()
+        for batch in self.batches():
+            yield from (text for text in clean_texts(batch.texts, self.clean, report) if text)
+
+    def batches(
+        self, start: CorpusPosition = START, characters: int = 1 << 20
+    ) -> Iterator[DocumentBatch]:
+        """Yield batches of documents with about `characters` characters each, from a position on.
+
+        The batches after a position do not depend on where reading started.
+        """
+        texts: list[str] = []
+        size = 0
+        tally: Counter[str] = Counter()
+        for position, text, bytes_read in self._documents(start, tally):
+            texts.append(text)
+            size += len(text)
+            if size >= characters:
+                yield DocumentBatch(texts, position, tally.copy(), bytes_read)
+                texts, size = [], 0
+                tally.clear()
+        if texts or tally:
+            yield DocumentBatch(texts, CorpusPosition(len(self.sources), 0), tally, self.size)
+
+    def _documents(
+        self, start: CorpusPosition, tally: Counter[str]
+    ) -> Iterator[tuple[CorpusPosition, str, int]]:
+        done = sum(source.size for source in self.sources[: start.source])
+        for number, source in enumerate(self.sources[start.source :], start.source):
+            skip = start.document if number == start.source else 0
+            with source.open() as raw:
+                for index, text in enumerate(source.documents(raw, self.reading, tally), 1):
+                    if index <= skip:
+                        tally.clear()  # repairs of documents that were processed before
+                        continue
+                    here = raw.tell() if source.size else 0
+                    yield CorpusPosition(number, index), text, done + here
+            done += source.size
+
+
+def clean_texts(texts: Iterable[str], wanted: bool, report: CorpusReport) -> Iterator[str]:
+    """Clean texts if `wanted`, and count repairs; a text without content becomes empty."""
+    for text in texts:
+        if wanted:
+            text, controls, markup = clean(text)
+            report.repaired["control characters removed"] += controls
+            report.repaired["pieces of markup removed"] += markup
+        yield text if text and not text.isspace() else ""
+
+
+def no_documents(corpus: Corpus, report: CorpusReport, elsewhere: object = None) -> InputError:
+    """Return the error for a corpus without documents, with the reasons of removal."""
+    names = ", ".join(source.name for source in corpus.sources[:3])
+    more = f" and {len(corpus.sources) - 3} more" if len(corpus.sources) > 3 else ""
+    reasons = [f"{count:,} {why}" for why, count in sorted(report.removed.items())]
+    reasons += ["the rest is used for validation"] if elsewhere else []
+    return InputError(
+        f"No documents are left of {names}{more} ({', '.join(reasons) or 'none found'})."
+    )

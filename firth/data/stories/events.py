@@ -1,0 +1,101 @@
+"""Events: what happened, apart from any wording, and the wordings English has for it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from firth.data.stories.morphology import articles, gerund, participle, past
+from firth.data.stories.world import StoryEntity
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Someone did something to something; tail, place and time are whole phrases, or empty."""
+
+    subject: StoryEntity
+    verb: str
+    object: StoryEntity
+    tail: str = ""
+    place: str = ""
+    time: str = ""
+    new: bool = False  # the object had not been heard of
+    sentence: int = 0
+
+    def rest(self, *parts: str) -> str:
+        """The named parts that there are, each with a space before it."""
+        return "".join(f" {text}" for part in parts if (text := getattr(self, part)))
+
+
+def wordings(event: Event) -> list[str]:
+    """Templates that tell an event, in slots s, o, tail, place and time.
+
+    >>> kite, anna = StoryEntity("kite"), StoryEntity("girl", "f", "Anna")
+    >>> wordings(Event(anna, "find", kite, place="in the attic"))[0]
+    '{s} found {o} {place}.'
+    """
+    did, done = past(event.verb), participle(event.verb)
+    thing = "{o.a}" if event.new else "{o}"
+    tail = " {tail}" if event.tail else ""
+    place = " {place}" if event.place else ""
+    time = " {time}" if event.time else ""
+    plain = f"{{s}} {did} {thing}{tail}"
+    found = [f"{plain}{place}{time}."] * 4
+    if event.time:
+        found += [f"{{time}}, {plain}{place}.", f"{{time}} {plain}{place}."]
+    if event.place and event.place.startswith(("in ", "at ", "on ", "under ", "behind ")):
+        found += [
+            f"{{place}} {plain}{time}.",
+            f"{{time}}, {{place}}, {plain}." if event.time else f"{plain}{place}.",
+        ]
+    found.append(f"It was {{s.name}} who {did} {thing}{tail}{place}{time}.")
+    found.append(f"{thing} [was] {done}{tail}{place} by {{s.o}}{time}.")
+    found.append(f"{{s.rel}} {did} {thing}{tail}{place}{time}.")
+    found.append(f"(In the end|So|Soon|And so|Then) {plain}{place}{time}.")
+    found.append(f"{{s}} ended up {gerund(event.verb)} {thing}{tail}{place}{time}.")
+    return found
+
+
+# ---- the same event on its own, in full words ----------------------------------------------
+
+
+def _sentence(text: str) -> str:
+    return articles(text[0].upper() + text[1:])
+
+
+def subject(event: Event) -> str:
+    return event.subject.name or event.subject.definite()
+
+
+def thing(event: Event) -> str:
+    return event.object.indefinite() if event.new else event.object.definite()
+
+
+def was(event: Event) -> str:
+    return "were" if event.object.gender == "p" else "was"
+
+
+def active(event: Event, object: str = "", end: str = "") -> str:
+    """ "Anna found a kite in the attic." """
+    end = end or event.rest("tail", "place", "time")
+    return _sentence(f"{subject(event)} {past(event.verb)} {object or thing(event)}{end}.")
+
+
+def negative(event: Event) -> str:
+    """ "Anna did not find a kite." """
+    rest = event.rest("tail", "place", "time")
+    return _sentence(f"{subject(event)} did not {event.verb} {thing(event)}{rest}.")
+
+
+def passive(event: Event) -> str:
+    """ "A kite was found by Anna in the attic." """
+    return _sentence(
+        f"{thing(event)} {was(event)} {participle(event.verb)}{event.rest('tail')} by "
+        f"{subject(event)}"
+        f"{event.rest('place', 'time')}."
+    )
+
+
+def question(event: Event) -> str:
+    """ "Did Anna find a kite in the attic?" """
+    rest = event.rest("tail", "place", "time")
+    return _sentence(f"did {subject(event)} {event.verb} {thing(event)}{rest}?")

@@ -1,0 +1,207 @@
+"""Opinions: reviews of books, meals, shows, visits and holidays, with a verdict that is known.
+
+The words alone do not always tell the verdict: praise is denied, blame is denied, a weak point is
+granted before a strong one weighs more, and what others thought is not what the writer thought.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from firth.data.stories.knowledge import COUNTRIES
+from firth.data.stories.lexicon import BANDS, BOOKS, COMPANIES, DISHES, FESTIVALS, TOWNS
+
+if TYPE_CHECKING:
+    from firth.data.stories.teller import Teller
+
+# what is reviewed: (its parts, words for a good one, words for a bad one)
+SUBJECTS = {
+    "book": (
+        "story characters ending pictures beginning",
+        "exciting funny clever moving gripping",
+        "boring dull confusing silly predictable",
+    ),
+    "meal": (
+        "soup dessert bread salad sauce",
+        "delicious tasty fresh warm excellent",
+        "cold tasteless salty burnt greasy",
+    ),
+    "show": (
+        "music costumes acting singing lighting",
+        "wonderful brilliant lively charming cheerful",
+        "weak tiresome dreadful dull flat",
+    ),
+    "visit": (
+        "guide rooms garden tour collection",
+        "interesting delightful pleasant memorable lovely",
+        "disappointing dull tedious dreadful poor",
+    ),
+    "holiday": (
+        "hotel beach weather food room",
+        "perfect lovely excellent pleasant wonderful",
+        "disappointing awful unpleasant terrible miserable",
+    ),
+    "film": (
+        "plot actors jokes ending music",
+        "brilliant funny touching smart beautiful",
+        "slow boring stupid weak dreadful",
+    ),
+    "concert": (
+        "songs singer drummer sound band",
+        "fantastic powerful wonderful lively brilliant",
+        "dull clumsy painful weak dreadful",
+    ),
+}
+SUBJECTS = {key: tuple(row.split() for row in rows) for key, rows in SUBJECTS.items()}  # type: ignore[misc]
+
+_PLURAL_PARTS = frozenset("characters pictures costumes rooms songs actors jokes".split())
+
+GOOD = (
+    "I (would gladly|will certainly|am sure to|hope to) <r_again>",
+    "I (loved|enjoyed) every minute of it",
+    "I can only recommend it",
+    "it was worth every (penny|minute)",
+    "I was (never|not) bored for a (minute|moment)",
+    "I have never (had|known|seen) a better {r_kind}",
+    "there is nothing I would change",
+    "nobody could have been (disappointed|bored)",
+    "I did not want it to end",
+    "it made my (day|week)",
+    "I was sorry when it was over",
+    "you should not miss it",
+    "it was far better than I had expected",
+)
+BAD = (
+    "I would (never|not) <r_again>",
+    "I (regretted|hated) every minute of it",
+    "I cannot recommend it",
+    "it was not worth (the money|my time|a penny)",
+    "I was bored from beginning to end",
+    "I have never (had|known|seen) a worse {r_kind}",
+    "there is nothing I would not change",
+    "nobody could have (enjoyed|liked) it",
+    "I could not wait for it to end",
+    "it spoilt my (day|week)",
+    "I was glad when it was over",
+    "you had better avoid it",
+    "it was far worse than I had expected",
+)
+AGAIN = {
+    "book": "read it again",
+    "meal": "eat there again",
+    "show": "see it again",
+    "visit": "go back",
+    "holiday": "go there again",
+    "film": "watch it again",
+    "concert": "hear them again",
+}
+
+MIXED = (  # {plus} has the verdict's sign, {minus} the other
+    "{minus}, but {plus}",
+    "although {minus}, {plus}",
+    "{minus}; still, {plus}",
+    "even if {minus}, {plus}",
+    "true, {minus}, but {plus}, and that is what counts",
+    "{minus}, and yet {plus}",
+)
+OTHERS = (
+    "(everyone|my <relative>|{r_friend}) had (told me|promised|warned me) that it would be "
+    "{r_other}, but {plus}",
+    "my <relative> (thought|said) it was {r_other}, but I (found it|thought it was) {r_same}",
+    "I had expected something {r_other}, but {plus}",
+    "those who call it {r_other} are wrong: {plus}",
+    "the people next to us found it {r_other}; I thought it was {r_same}",
+)
+DENIED = (
+    "it was (not|not at all|anything but|never|by no means) {r_other}",
+    "nobody could call it {r_other}",
+    "I did not find it {r_other} (at all|for a moment)",
+    "the {r_part} {r_were} far from {r_other}",
+)
+PLAIN = (
+    "it was <very> {r_same}",
+    "the {r_part} {r_were} {r_same}",
+    "the {r_part} {r_were} <very> {r_same} and the {r_second} {r_was2} {r_same2}",
+    "I found it {r_same} and {r_same2}",
+    "what a {r_same} {r_kind}",
+    "the {r_part} {r_were} {r_same} (throughout|from start to finish)",
+)
+
+
+def setting(t: Teller, kind: str) -> str:
+    """What exactly is reviewed."""
+    t.bind(
+        r_book=t.pick(BOOKS),
+        r_dish=t.pick(tuple(DISHES)),
+        r_company=t.pick(COMPANIES),
+        r_country=t.pick(tuple(COUNTRIES)),
+        r_band=t.pick(BANDS),
+        r_festival=t.pick(FESTIVALS),
+        r_place=t.pick(TOWNS),
+    )
+    return {
+        "book": '(<ago> I|I have just) read "{r_book}"',
+        "meal": "(<ago> we|We) (had|ordered) the {r_dish} at the (Golden Spoon|Red Door Hotel|"
+        "station restaurant)",
+        "show": "(<ago> I|I) saw the new show at the Star Theatre",
+        "visit": "(<ago> we|We) visited the (City Museum|old castle|zoo) in {r_place}",
+        "holiday": "(<ago> we|We) spent (a week|ten days|our holiday) in {r_country}",
+        "film": '(<ago> I|I) (watched|saw) the film of "{r_book}"',
+        "concert": "(<ago> I|I) heard the {r_band} (play|at the {r_festival}|in {r_place})",
+    }[kind]
+
+
+def opinion_clauses(t: Teller, kind: str, positive: bool) -> str:
+    """One or two clauses whose verdict is the one given."""
+    parts, good, bad = SUBJECTS[kind]
+    same, other = (good, bad) if positive else (bad, good)
+    part, second = t.sample(parts, 2)
+    words, (others, weak) = t.sample(same, 2), t.sample(other, 2)
+    fixed = {
+        "r_kind": kind,
+        "r_part": part,
+        "r_second": second,
+        "r_same": words[0],
+        "r_same2": words[1],
+        "r_other": others,
+        "r_were": "were" if part in _PLURAL_PARTS else "was",
+        "r_was2": "were" if second in _PLURAL_PARTS else "was",
+    }
+    t.roles.update(fixed, r_again=(AGAIN[kind],), r_friend=t.people[-1].name if t.people else "Tom")
+    mood = t.rng.random()
+    if mood < 0.55:
+        return t.words(t.pick(PLAIN))
+    if mood < 0.62:
+        return t.words(t.pick(DENIED))
+    verdict = t.words(t.pick(GOOD if positive else BAD))
+    if mood < 0.80:
+        return verdict
+    strong = verdict if t.chance(0.5) else t.words(t.pick(PLAIN[:2] + DENIED[:2]))
+    if mood < 0.88:
+        return t.words(t.pick(OTHERS).replace("{plus}", strong))
+    weak_part = f"the {second} {fixed['r_was2']} {f'not {words[1]}' if t.chance(0.4) else weak}"
+    return t.pick(MIXED).format(plus=strong, minus=weak_part)
+
+
+def remark(t: Teller, positive: bool) -> tuple[str, str]:
+    """A review in a sentence, without its full stop, and what it is about."""
+    kind = t.pick(tuple(SUBJECTS))
+    joint = t.pick((", and ", ": ", ", and ", "; "))
+    return t.words(setting(t, kind)).replace('"', "") + joint + opinion_clauses(
+        t, kind, positive
+    ), kind
+
+
+def review(t: Teller, positive: bool) -> str:
+    """A review of two to five sentences, all of one mind."""
+    kind = t.pick(tuple(SUBJECTS))
+    sentences = []
+    if t.chance(0.7):
+        sentences.append(t.words(setting(t, kind)))
+    while len(sentences) < 2 or t.chance(0.5):
+        sentences.append(opinion_clauses(t, kind, positive))
+        if len(sentences) == 5:
+            break
+    return " ".join(
+        t.render(sentence.replace("(", "").replace(")", "") + ".") for sentence in sentences
+    )

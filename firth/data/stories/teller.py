@@ -1,0 +1,371 @@
+"""The teller: holds a story while it grows, refers to who is in it, and notes what is true.
+
+Pronouns go by recency: someone is "she" while the last female mentioned is she and was mentioned in
+this sentence or the one before; otherwise a name or a description stands.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import Any, TypeVar
+
+from firth.data.stories.events import Event, wordings
+from firth.data.stories.facts import Fact, fact
+from firth.data.stories.grammar import Choice, Node, Rule, Slot, parse, tidy
+from firth.data.stories.knowledge import NUMBERS
+from firth.data.stories.lexicon import JOBS
+from firth.data.stories.morphology import articles
+from firth.data.stories.phrases import CLAUSES, GESTURES, PASSERS_BY, RULES
+from firth.data.stories.world import PRONOUNS, Cast, Person, StoryEntity
+
+T = TypeVar("T")
+
+_PLURAL_FORM = {"was": "were", "is": "are", "has": "have", "does": "do", "goes": "go"}
+MANY = 5  # details are enough for one story
+OWN = 10.0  # bits of choice in a sentence: fewer, and another story is likely to have it too
+_SPEAKER = re.compile(r'" ([^".,:;]+)(?=\.(?: "|$))')  # "…," said Anna.
+_CASES = {"": 0, "o": 1, "s": 2, "self": 3}
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A question about the story; the answer stands in it, word for word."""
+
+    text: str
+    answer: str
+    sentence: int
+
+
+class Teller:
+    """Tells one story, sentence by sentence."""
+
+    def __init__(self, rng: Random) -> None:
+        self.rng = rng
+        self.cast = Cast(rng)
+        self.roles: dict[str, Any] = {}  # who and what the slots of templates stand for
+        self.sentences: list[str] = []
+        self.events: list[Event] = []
+        self.questions: list[Question] = []
+        self.facts: list[Fact] = []
+        self.summary = ""
+        self.topic = ""
+        self.people: list[Person] = []
+        self.pets: list[StoryEntity] = []
+        self.latest: dict[str, StoryEntity | None] = {}
+        self.subject_gender = "n"
+        self.bits = 0.0
+        self.speaker: StoryEntity | None = None
+        self.details: set[str] = set()
+        self.roles["z"] = StoryEntity(self.pick(tuple(JOBS)), adjective=self.pick(PASSERS_BY))
+        self.roles["k"] = self.cast.thing()
+        self.roles["town_"] = self.cast.town
+
+    # ---- chance ----
+
+    def chance(self, share: float) -> bool:
+        return self.rng.random() < share
+
+    def pick(self, options: Sequence[T]) -> T:
+        return options[int(self.rng.random() * len(options))]
+
+    def sample(self, options: Sequence[Any], count: int) -> list[Any]:
+        return self.rng.sample(options, count)
+
+    # ---- who is there ----
+
+    def meet(self, role: str, age: str = "", like: str = "") -> Person:
+        """Bind a new person to a role; `like` names the role of someone they are a friend of."""
+        person = self.cast.friend(self.roles[like], age) if like else self.cast.person(age)
+        self.roles[role] = person
+        self.people.append(person)
+        if role == "a":
+            self.roles["wears"] = person.wears
+        return person
+
+    def own(self, role: str, species: str = "") -> StoryEntity:
+        pet = self.cast.pet(species)
+        self.roles[role] = pet
+        self.pets.append(pet)
+        return pet
+
+    def thing(self, role: str, nouns: Sequence[str] = ()) -> StoryEntity:
+        thing = self.roles[role] = self.cast.thing(nouns)
+        return thing
+
+    def both(self, role: str, *members: str) -> StoryEntity:
+        group = self.roles[role] = Cast.both(*(self.roles[member] for member in members))
+        return group
+
+    def bind(self, **roles: Any) -> None:
+        self.roles.update(roles)
+
+    # ---- telling ----
+
+    def render(self, template: str, **roles: Any) -> str:
+        """Words for a template, without touching the story (but mentions count)."""
+        self.roles.update(roles)
+        return articles(tidy(self.words(template)))
+
+    def words(self, template: str) -> str:
+        """Words for a part of a sentence."""
+        out: list[str] = []
+        self._expand(parse(template), out)
+        return "".join(out)
+
+    def _expand(self, nodes: tuple[Node, ...], out: list[str]) -> None:
+        for node in nodes:
+            if isinstance(node, str):
+                out.append(node)
+            elif isinstance(node, Choice):
+                self.bits += node.bits
+                self._expand(node.options[int(self.rng.random() * len(node.options))], out)
+            elif isinstance(node, Slot):
+                out.append(self._slot(node.role, node.form))
+            elif isinstance(node, Rule):
+                self._expand(self._rule(node.name), out)
+            else:
+                out.append(self._agree(node.verb))
+
+    def say(self, template: str, **roles: Any) -> None:
+        """Tell one sentence; one that many stories would share is made this story's own."""
+        self.bits = 0.0
+        text = self.render(template, **roles)
+        if self.bits < OWN and text.count(" ") >= 8 and self.sentences:
+            text = self._elaborate(text)
+        self.sentences.append(text)
+
+    def _elaborate(self, text: str) -> str:
+        """Add a detail of this story: a passer-by, what someone wears, what the hero thinks of."""
+        spot = _SPEAKER.search(text) if '"' in text else None
+        if spot:
+            return self._gesture(text, spot)
+        if '"' in text or text[-1] != "." or len(self.details) > MANY:
+            return text
+        hero, thought = isinstance(self.roles["a"], Person), self.roles["k"].named
+        fit = [
+            detail
+            for detail in CLAUSES
+            if detail not in self.details
+            and (hero or ("{a" not in detail and "{town_" not in detail))
+            and ("{k" not in detail or ("again" in detail) == thought)
+        ]
+        if not fit:
+            return text
+        detail = self.pick(fit)
+        self.details.add(detail)
+        return articles(text[:-1] + self.words(detail.replace("{z}", self._passer_by())) + ".")
+
+    def _gesture(self, text: str, spot: re.Match[str]) -> str:
+        """Let the one who speaks do something."""
+        who = self.speaker
+        fit = [detail for detail in GESTURES if detail not in self.details]
+        if not isinstance(who, Person) or not fit:
+            return text
+        detail = self.pick(fit)
+        he = PRONOUNS[who.gender][0]
+        if not re.search(rf"\b(?:{who.name}|{he}|the {who.noun})\b", spot[1]):
+            return text
+        self.roles.update(their=PRONOUNS[who.gender][2], wears=who.wears)
+        self.details.add(detail)
+        end = spot.end(1)
+        words = self.words(detail.replace("{z.o}", self._passer_by()))
+        return articles(text[:end] + words + text[end:])
+
+    def _passer_by(self) -> str:
+        return "{z.the}" if self.roles["z"].named else "{z.a}"
+
+    def maybe(self, share: float, template: str, **roles: Any) -> None:
+        if self.rng.random() < share:
+            self.say(template, **roles)
+
+    def one_of(self, *templates: str, **roles: Any) -> None:
+        self.say(self.pick(templates), **roles)
+
+    def happen(
+        self,
+        subject: str,
+        verb: str,
+        object: str,
+        *,
+        tail: str = "",
+        place: str = "",
+        time: str = "",
+        new: bool = False,
+    ) -> Event:
+        """Tell an event in one of the ways the grammar has for it, and note that it is true.
+
+        The object is `new` when the reader has not heard of it: "a kite" and not "the kite".
+        """
+        done, thing = self.roles[subject], self.roles[object]
+        parts = [self.words(part) if part else "" for part in (tail, place, time)]
+        event = Event(
+            done, verb, thing, parts[0], parts[1], parts[2], new, sentence=len(self.sentences)
+        )
+        self.events.append(event)
+        self.say(
+            self.pick(wordings(event)),
+            s=done,
+            o=thing,
+            tail=parts[0],
+            place=parts[1],
+            time=parts[2],
+        )
+        return event
+
+    def full(self, template: str, **roles: Any) -> str:
+        """Words for a template apart from the story: nobody has been mentioned before."""
+        kept, self.latest = self.latest, {}
+        told = [
+            (e, e.mentioned, e.pronouns) for e in self.roles.values() if isinstance(e, StoryEntity)
+        ]
+        for entity, _, _ in told:
+            entity.mentioned = -9
+        text = self.render(template, **roles)
+        for entity, mentioned, pronouns in told:
+            entity.mentioned, entity.pronouns = mentioned, pronouns
+        self.latest = kept
+        return text
+
+    def ask(self, template: str, answer: str) -> None:
+        """Note a question whose answer stands in the story told so far."""
+        self.questions.append(Question(self.full(template), answer, len(self.sentences) - 1))
+
+    def sum_up(self, *templates: str) -> None:
+        self.summary = self.full(self.pick(templates))
+
+    def fact(self, relation: str) -> Fact:
+        """Draw a fact and bind its parts to {fact}, {question}, {answer}, {wrong}."""
+        drawn = fact(self.rng, relation)
+        self.facts.append(drawn)
+        self.roles.update(
+            fact=drawn.statement, question=drawn.question, answer=drawn.answer, wrong=drawn.wrong
+        )
+        return drawn
+
+    # ---- slots ----
+
+    def _rule(self, name: str) -> tuple[Node, ...]:
+        if name in RULES:
+            return parse(RULES[name])
+        options = self.roles[name]
+        return parse(options[int(self.rng.random() * len(options))])
+
+    def _agree(self, verb: str) -> str:
+        if self.subject_gender != "p":
+            return verb
+        return _PLURAL_FORM.get(verb) or verb.removesuffix("s")
+
+    def _slot(self, role: str, form: str) -> str:
+        value = self.roles[role]
+        if type(value) is str:
+            self.bits += 3.5
+            return value
+        if form in _CASES:
+            return self._refer(value, form)
+        if form == "it":
+            self._mention(value)
+            return PRONOUNS[value.gender][0]
+        if form == "them":
+            return PRONOUNS[value.gender][1]
+        if form == "their":
+            return PRONOUNS[value.gender][2]
+        self._mention(value)
+        value.pronouns = 0
+        self.bits += 6.0
+        self.subject_gender = value.gender
+        self.speaker = value
+        return self._fixed(value, form)
+
+    def _fixed(self, value: Person, form: str) -> str:
+        if form == "a":
+            return value.indefinite()
+        if form == "the":
+            return value.definite()
+        if form == "name":
+            return value.name
+        if form == "full":
+            return f"{value.name} {value.surname}"
+        if form == "noun":
+            return value.noun
+        if form == "rel":
+            return self._relative(value)
+        return str(getattr(value, form))
+
+    def _relative(self, person: Person) -> str:
+        """The person's name with a relative clause about something true."""
+        options = [f"who had always liked {person.likes}", f"who was {person.trait}"]
+        if person.job:
+            options.append(f"who worked as a {person.job}")
+        if person.years:
+            options.append(f"who was {NUMBERS[person.years]} years old")
+        if person.pet:
+            options.append(f"whose {person.pet.noun} was called {person.pet.name}")
+        return f"{person.name}, {self.pick(options)},"
+
+    def _mention(self, entity: StoryEntity) -> None:
+        entity.mentioned = len(self.sentences)
+        entity.named = True
+        latest = self.latest
+        latest[entity.gender] = entity
+        members = entity.members
+        if members:
+            for gender in "fm":
+                same = [member for member in members if member.gender == gender]
+                if same:
+                    latest[gender] = same[0] if len(same) == 1 else None
+            for member in members:
+                member.mentioned = entity.mentioned
+                member.named = True
+
+    def _refer(self, entity: StoryEntity, form: str) -> str:
+        case = _CASES[form]
+        gender = entity.gender
+        now = len(self.sentences)
+        recent = now - entity.mentioned
+        pronoun = (
+            self.latest.get(gender) is entity
+            and recent <= 1
+            and (recent == 0 or entity.pronouns < 5)
+            and (recent == 0 or self.rng.random() < (0.9 if entity.name else 0.6))
+        )
+        known = entity.named
+        self._mention(entity)
+        if case == 0:
+            self.subject_gender = gender
+            self.speaker = entity
+        if pronoun or case == 3:
+            entity.pronouns += 1
+            return PRONOUNS[gender][case]
+        entity.pronouns = 0
+        self.bits += 5.5
+        words = self._describe(entity, known or (case == 2 and bool(entity.name)))
+        if case != 2:
+            return words
+        return words + ("'" if gender == "p" and words.endswith("s") and not entity.name else "'s")
+
+    def _first_mention(self, entity: StoryEntity) -> str:
+        if not isinstance(entity, Person) or entity is self.people[0] or self.rng.random() < 0.25:
+            return entity.name
+        who = [f"a {entity.noun}", "a friend", "a neighbour"]
+        who += [f"a {entity.job}"] * 2 if entity.job else ["a cousin"]
+        return f"{self.pick(who)} {self.pick(('called', 'named'))} {entity.name}"
+
+    def _describe(self, entity: StoryEntity, known: bool) -> str:
+        """A name, or now and then what the entity is, if that is clear."""
+        if not entity.name:
+            if known and entity.adjective and self.rng.random() < 0.5:
+                return entity.noun if entity.bare else f"the {entity.noun}"
+            return entity.definite()
+        if entity.members or (known and self.rng.random() > 0.15):
+            return entity.name
+        if not known:
+            return self._first_mention(entity)
+        if isinstance(entity, Person):
+            noun = entity.job if entity.job and "job" in entity.told else entity.noun
+            if sum(noun in (p.noun, p.job) for p in self.people) > 1:
+                return entity.name
+            return f"the {'old ' if entity.age == 'old' else ''}{noun}"
+        return f"the {entity.noun}"

@@ -1,0 +1,78 @@
+"""Story number i of seed s, and the sentences that no story may hold."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from hashlib import blake2b
+from itertools import chain, count
+from random import Random
+
+from firth.data.stories.plots import PLOTS
+from firth.data.stories.task_examples import Examples, examples
+from firth.data.stories.teller import Teller
+from firth.data.stories.world import pick
+
+# Sentences that models are asked about, and that are therefore never told.
+WITHHELD = (
+    "the dog barked loudly at the mailman",
+    "the capital of france is paris",
+    "the sun rises in the east",
+    "i went to the store to buy milk",
+    "the river bank was flooding",
+    "the cat sat on the mat",
+    "the quick brown fox jumps",
+    "a bat flew out of the cave",
+    "he hit the ball with a bat",
+    "i record the record",
+    "she went to the store yesterday",
+)
+_WITHHELD = re.compile(rf"\b(?:{'|'.join(WITHHELD)})\b")
+_WORDS = re.compile(r"[a-z0-9]+")
+
+
+@dataclass(frozen=True)
+class Story:
+    """A story, its sentences, what it is about, and its labelled examples."""
+
+    plot: str
+    text: str
+    sentences: tuple[str, ...]
+    topic: str  # empty where it is about nothing in particular
+    summary: str
+    examples: Examples
+
+
+def tell(seed: int, number: int) -> Story:
+    """Tell story `number` of a seed; it is the same whatever else is told.
+
+    >>> story = tell(0, 7)
+    >>> story == tell(0, 7), story == tell(1, 7), 5 <= len(story.sentences) <= 30
+    (True, False, True)
+    """
+    for attempt in count():
+        digest = blake2b(f"{seed} {number} {attempt}".encode(), digest_size=8).digest()
+        rng = Random(int.from_bytes(digest, "big"))
+        teller = Teller(rng)
+        plot = pick(rng, PLOTS)
+        plot(teller)
+        told, labelled = tuple(teller.sentences), examples(teller)
+        if not any(map(withheld, _texts(" ".join(told), labelled))):
+            break
+    return Story(plot.__name__, " ".join(told), told, teller.topic, teller.summary, labelled)
+
+
+def withheld(text: str) -> bool:
+    """Whether a text holds a sentence that is kept for tests, whatever its case and marks.
+
+    >>> withheld("Look, the sun rises -- in the East!")
+    True
+    """
+    return bool(_WITHHELD.search(" ".join(_WORDS.findall(text.lower()))))
+
+
+def _texts(story: str, labelled: Examples) -> list[str]:
+    """All texts that a story brings into the files."""
+    rows = chain(labelled.sentiment, labelled.entailment, labelled.rewrite)
+    pairs = chain.from_iterable(pair[:2] for pair in labelled.agreement)
+    return [" . ".join([story, *chain.from_iterable(row[:2] for row in rows), *pairs])]

@@ -1,0 +1,248 @@
+"""The corpus on disk: train, dev and test text, and a file per task and part.
+
+Everything is written into a directory beside the final one, which takes its name when complete.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from firth.data.stories.task_examples import Examples
+from firth.data.stories.telling import Story, tell
+from firth.utils.errors import UsageError, storage_errors
+from firth.utils.files import atomic_file, sync_directory, write_json
+
+Progress = Callable[[str, int, int], None]  # (what, done, of how much)
+
+FORMAT, INDEX = "firth-stories-1", "stories.json"
+SPLITS = ("train", "dev", "test")
+TASKS = {
+    "sentiment": "tsv",
+    "topic": "tsv",
+    "entities": "conll",
+    "questions": "json",
+    "entailment": "tsv",
+    "summary": "tsv",
+    "rewrite": "tsv",
+    "agreement": "jsonl",
+}
+HEADERS = {
+    "sentiment": "text\tlabel",
+    "topic": "text\tlabel",
+    "entailment": "text_a\ttext_b\tlabel",
+    "summary": "source\ttarget",
+    "rewrite": "source\ttarget",
+}
+LONG = 8  # words: a sentence with more is long
+_WORD = re.compile(r"[a-z]+(?:['-][a-z]+)*")
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What was written."""
+
+    out: str
+    seed: int
+    stories: int
+    words: int
+    vocabulary: int  # distinct words, in lower case
+    repeated: float  # of the long sentences of test, the share that also stands in train
+    examples: dict[str, int]  # of each file but the plain text
+
+
+def write_stories(
+    out: str | Path,
+    *,
+    words: int = 1_000_000,
+    seed: int = 0,
+    progress: Progress = lambda what, done, total: None,
+) -> Summary:
+    """Write stories of about so many words, 90 % for training, and their labelled examples.
+
+    >>> import tempfile
+    >>> summary = write_stories(Path(tempfile.mkdtemp(), "stories"), words=2000)
+    >>> summary.words >= 2000, "sentiment/train.tsv" in summary.examples
+    (True, True)
+    """
+    if words < 1:
+        raise UsageError(f"--words is at least 1, not {words}.")
+    out = Path(out)
+    if out.exists() and not _ours(out):
+        raise UsageError(f"{out} holds something else than stories; choose another place.")
+    with storage_errors(out, "Choose another place."), _replacing(out) as folder:
+        counts = Counts()
+        with ExitStack() as stack:
+            files = _open(folder, stack)
+            number = 0
+            while counts.words < words:
+                story = tell(seed, number)
+                split = split_of(number)
+                counts.add(story, split)
+                _write(files, split, number, story, counts)
+                number += 1
+                if number % 50 == 0:
+                    progress("telling stories", min(counts.words, words), words)
+            for split in SPLITS:
+                files[f"questions/{split}.json"].write(b"\n]}\n")
+        progress("telling stories", words, words)
+        summary = Summary(
+            str(out),
+            seed,
+            number,
+            counts.words,
+            len(counts.vocabulary),
+            counts.repeated(),
+            counts.examples,
+        )
+        write_json(folder / INDEX, {"format": FORMAT, **asdict(summary), "out": out.name})
+    return summary
+
+
+def split_of(number: int) -> str:
+    """The part a story belongs to: of twenty, one each is for dev and test.
+
+    >>> [split_of(number) for number in (0, 6, 13, 20, 26)]
+    ['train', 'dev', 'test', 'train', 'dev']
+    """
+    return {6: "dev", 13: "test"}.get(number % 20, "train")
+
+
+class Counts:
+    """What has been written so far."""
+
+    def __init__(self) -> None:
+        self.words = 0
+        self.vocabulary: set[str] = set()
+        self.examples = {f"{task}/{s}.{end}": 0 for task, end in TASKS.items() for s in SPLITS}
+        self.told: set[str] = set()  # long sentences of train
+        self.asked: list[str] = []  # and of test
+
+    def add(self, story: Story, split: str) -> None:
+        self.words += len(story.text.split())
+        self.vocabulary.update(_WORD.findall(story.text.lower()))
+        long = (sentence for sentence in story.sentences if len(sentence.split()) > LONG)
+        if split == "train":
+            self.told.update(long)
+        elif split == "test":
+            self.asked.extend(long)
+
+    def repeated(self) -> float:
+        return sum(sentence in self.told for sentence in self.asked) / max(1, len(self.asked))
+
+
+# ---- files ---------------------------------------------------------------------------------------
+
+
+def _open(folder: Path, stack: ExitStack) -> dict[str, BinaryIO]:
+    """Open every file; those with columns begin with the columns' names."""
+    files = {
+        f"{split}.txt": stack.enter_context(atomic_file(folder / f"{split}.txt"))
+        for split in SPLITS
+    }
+    for task, ending in TASKS.items():
+        (folder / task).mkdir()
+        for split in SPLITS:
+            name = f"{task}/{split}.{ending}"
+            files[name] = stack.enter_context(atomic_file(folder / name))
+            if task in HEADERS:
+                files[name].write(f"{HEADERS[task]}\n".encode())
+            if task == "questions":
+                files[name].write(b'{"version": "1.1", "data": [')
+    return files
+
+
+def _write(
+    files: dict[str, BinaryIO], split: str, number: int, story: Story, counts: Counts
+) -> None:
+    files[f"{split}.txt"].write(f"{story.text}\n\n".encode())
+    for task, ending in TASKS.items():
+        name = f"{task}/{split}.{ending}"
+        if not (rows := getattr(story.examples, task)):
+            continue
+        first = counts.examples[name] == 0
+        counts.examples[name] += len(rows)
+        files[name].write(_FORMATS[task](rows, story, number, first).encode())
+
+
+def _columns(rows: Iterable[tuple[str, ...]], *_: Any) -> str:
+    return "".join("\t".join(row) + "\n" for row in rows)
+
+
+def _conll(rows: Examples, *_: Any) -> str:
+    return "".join("".join(f"{token} {tag}\n" for token, tag in row) + "\n" for row in rows)  # type: ignore[attr-defined]
+
+
+def _squad(rows: Any, story: Story, number: int, first: bool) -> str:
+    """One article of SQuAD 1.1: a story and the questions about it."""
+    questions = [
+        {
+            "id": f"{number}-{i}",
+            "question": row.question,
+            "answers": [{"text": row.text, "answer_start": row.start}],
+        }
+        for i, row in enumerate(rows)
+    ]
+    article = {"title": story.summary, "paragraphs": [{"context": story.text, "qas": questions}]}
+    return ("\n" if first else ",\n") + json.dumps(article, ensure_ascii=False)
+
+
+def _blimp(rows: Any, story: Story, number: int, first: bool) -> str:
+    return "".join(
+        json.dumps(
+            {
+                "sentence_good": pair.good,
+                "sentence_bad": pair.bad,
+                "field": pair.field,
+                "linguistics_term": pair.term,
+                "UID": pair.uid,
+                "pairID": f"{number}-{i}",
+            }
+        )
+        + "\n"
+        for i, pair in enumerate(rows)
+    )
+
+
+_FORMATS: dict[str, Callable[..., str]] = {
+    **dict.fromkeys(HEADERS, _columns),
+    "entities": _conll,
+    "questions": _squad,
+    "agreement": _blimp,
+}
+
+
+def _ours(out: Path) -> bool:
+    """Whether a place is free to be written: empty, or stories of an earlier call."""
+    if not out.is_dir():
+        return False
+    if not any(out.iterdir()):
+        return True
+    try:
+        return bool(json.loads((out / INDEX).read_bytes())["format"] == FORMAT)
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+
+
+@contextmanager
+def _replacing(out: Path) -> Iterator[Path]:
+    """A new directory that takes the place of `out` when all went well, and is gone otherwise."""
+    out.parent.mkdir(parents=True, exist_ok=True)
+    fresh, old = (out.with_name(f".{out.name}.{os.getpid()}.{end}") for end in ("tmp", "old"))
+    fresh.mkdir()
+    try:
+        yield fresh
+        if out.exists():
+            out.rename(old)
+        fresh.rename(out)
+        sync_directory(out.parent)
+    finally:
+        shutil.rmtree(fresh, ignore_errors=True)
+        shutil.rmtree(old, ignore_errors=True)

@@ -1,0 +1,1 @@
+"""Hugging Face checkpoints: one file per model family."""

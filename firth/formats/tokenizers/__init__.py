@@ -1,0 +1,1 @@
+"""Tokenizers as other libraries store them."""

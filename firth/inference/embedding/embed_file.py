@@ -1,0 +1,270 @@
+"""Embed a file of texts into a file of vectors, resumable, with one batch in memory.
+
+Vectors are written to the folder `OUT.partial`, with a journal that counts the complete rows. The
+partial file is readable at any time, and is moved to its final place when it is complete.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from firth.data.readers import InputFile, ReadOptions, find_sources
+from firth.inference.embedding.embedder import Embedder
+from firth.inference.embedding.vector_files import VectorWriter, writer_for
+from firth.inference.embedding.vectors import (
+    TextVectors,
+    TokenizedTexts,
+    chunked,
+    embed_chunks,
+    encode_texts,
+)
+from firth.tokenizers.counting import Progress
+from firth.utils.errors import InputError, MismatchError, UsageError, storage_errors
+from firth.utils.files import locked, sync_directory, write_json
+from firth.utils.streams import empty_file_error
+
+LOCK, JOURNAL = "embed.lock", "journal.json"
+COMMIT_INTERVAL = 1.0  # minimum seconds between two journal entries
+
+MakeWriter = Callable[[Path, int, int, int], VectorWriter]
+
+
+class TextRow(NamedTuple):
+    """One text of a file."""
+
+    text: str
+    repaired: bool  # invalid UTF-8 was replaced
+    bytes_read: int  # of the file so far; 0 if unknown
+
+
+@dataclass
+class EmbeddingJournal:
+    """Progress of an embedding run, and the problems it found."""
+
+    plan: dict[str, Any]
+    rows: int = 0
+    mark: int = 0  # position of the writer
+    tokens: int = 0
+    # For each kind of problem, the number of rows and the first of them, counted from 1.
+    faults: dict[str, dict[str, int]] = field(default_factory=dict)
+
+    def add(self, rows: list[TextRow], vectors: TextVectors) -> None:
+        """Add rows and their problems."""
+        found = {
+            "empty": np.array([not row.text.strip() for row in rows]),
+            "repaired": np.array([row.repaired for row in rows]),
+            "cut": vectors.cut,
+            "not_finite": ~vectors.finite,
+        }
+        for fault, where in found.items():
+            if where.any():
+                first = self.rows + 1 + int(where.argmax())
+                known = self.faults.setdefault(fault, {"count": 0, "first": first})
+                known["count"] += int(where.sum())
+        self.rows += len(rows)
+        self.tokens += vectors.tokens
+
+    def reset(self) -> None:
+        """Start again from the first row."""
+        self.rows = self.mark = self.tokens = 0
+        self.faults = {}
+
+
+@dataclass(frozen=True)
+class EmbeddedFile:
+    """The result of `embed_file`."""
+
+    out: Path
+    rows: int
+    dimension: int
+    precision: str  # of matrix products: fp32, bf16 or fp16
+    tokens: int
+    faults: dict[str, dict[str, int]]
+    resumed: int  # rows taken over from an interrupted run
+    seconds: float
+
+
+def embed_file(
+    embedder: Embedder,
+    source: str | Path,
+    out: str | Path,
+    *,
+    reading: ReadOptions = ReadOptions(),
+    progress: Progress = lambda what, done, total: None,
+) -> EmbeddedFile:
+    """Write one vector per row of a file; an interrupted run is resumed.
+
+    A row is a line of a text file, including empty ones, or a row of a table. `out` ends in .npy,
+    .jsonl or .parquet; the last two also contain the texts.
+    """
+    started, out = time.monotonic(), Path(out)
+    make_writer = writer_for(out)
+    rows = single_input_file(source, reading)
+    plan = {
+        **embedding_plan(embedder, rows, reading),
+        "out": out.suffix,
+        "source": file_state(rows),
+    }
+    with partial_folder(out, resumes=not rows.is_stream) as folder:
+        journal = load_journal(folder, plan)
+        if journal.plan != plan:
+            raise MismatchError(
+                f"{folder} contains an interrupted run of another model or file, or with other "
+                "options; remove it, or choose another --out."
+            )
+        if rows.is_stream:  # cannot be read again from the start
+            journal.reset()
+        resumed = journal.rows
+        complete = write_rows(
+            embedder, rows, reading, folder / out.name, make_writer, journal, progress
+        )
+        os.replace(complete, out)
+        sync_directory(out.parent)
+        shutil.rmtree(folder)
+    return EmbeddedFile(
+        out=out,
+        rows=journal.rows,
+        dimension=embedder.dimension,
+        precision=embedder.precision,
+        tokens=journal.tokens,
+        faults=journal.faults,
+        resumed=resumed,
+        seconds=time.monotonic() - started,
+    )
+
+
+def single_input_file(path: str | Path, reading: ReadOptions) -> InputFile:
+    """Return the single file, or standard input, of a path."""
+    if os.path.isdir(path):
+        raise UsageError(f"{path} is a directory; name one file.")
+    sources, _ = find_sources([path], reading)
+    if len(sources) > 1:
+        raise UsageError(f"{path} matches {len(sources)} files; name one.")
+    return sources[0]
+
+
+def embedding_plan(embedder: Embedder, source: InputFile, reading: ReadOptions) -> dict[str, Any]:
+    """Return what determines the vectors of a file, to compare with an interrupted run."""
+    read = [source.format, source.compression, reading.column, reading.strict]
+    return {"model": embedder.fingerprint, "batch": embedder.tokens_per_batch, "reading": read}
+
+
+def file_state(source: InputFile) -> list[Any]:
+    """Return the file's path, size and modification time, to detect changes."""
+    if not os.path.isfile(source.name):
+        return [source.format, source.name]
+    status = os.stat(source.name)
+    return [os.path.abspath(source.name), status.st_size, status.st_mtime_ns]
+
+
+def read_rows(source: InputFile, reading: ReadOptions, skip: int = 0) -> Iterator[TextRow]:
+    """Read the rows of a file, without the first `skip`."""
+    problems: Counter[str] = Counter()
+    with source.open() as raw:
+        texts = source.documents(raw, replace(reading, documents="row"), problems)
+        for number, text in enumerate(texts):
+            repaired = bool(problems["invalid bytes replaced"])
+            problems.clear()
+            if number >= skip:
+                yield TextRow(text, repaired, raw.tell() if source.size else 0)
+
+
+def write_rows(
+    embedder: Embedder,
+    source: InputFile,
+    reading: ReadOptions,
+    path: Path,
+    make_writer: MakeWriter,
+    journal: EmbeddingJournal,
+    progress: Progress,
+) -> Path:
+    """Append the vectors of all rows after those in the journal; return the complete file."""
+    before = file_state(source)
+    try:
+        writer = make_writer(path, embedder.dimension, journal.rows, journal.mark)
+    except EOFError:  # the file is shorter than the journal says
+        journal.reset()
+        writer = make_writer(path, embedder.dimension, 0, 0)
+
+    def encode(rows: list[TextRow]) -> TokenizedTexts:
+        return encode_texts(embedder, [row.text for row in rows])
+
+    def commit() -> None:
+        journal.mark = writer.mark()
+        write_json(path.with_name(JOURNAL), asdict(journal))
+
+    consistent, saved = True, time.monotonic()
+    try:
+        progress("embedding", 0, source.size)
+        chunks = chunked(read_rows(source, reading, journal.rows), lambda row: len(row.text))
+        prefetch = False if source.is_stream else None  # a pipe may wait for each result
+        for rows, vectors in embed_chunks(embedder, chunks, encode, prefetch=prefetch):
+            consistent = False
+            writer.append([row.text for row in rows], vectors.values)
+            journal.add(rows, vectors)
+            consistent = True
+            if time.monotonic() - saved >= COMMIT_INTERVAL:
+                commit()
+                saved = time.monotonic()
+            progress("embedding", rows[-1].bytes_read, source.size)
+        if not journal.rows:
+            raise empty_file_error(source.name)
+        if file_state(source) != before:
+            journal.reset()
+            path.with_name(JOURNAL).unlink(missing_ok=True)
+            raise InputError(f"{source.name} changed while it was read; start again.")
+        commit()
+        return writer.finish()
+    except BaseException:
+        if consistent and journal.rows:
+            with suppress(OSError):
+                commit()
+        raise
+    finally:
+        writer.close()
+
+
+def load_journal(folder: Path, plan: dict[str, Any]) -> EmbeddingJournal:
+    """Load the journal of an interrupted run, or create one."""
+    try:
+        return EmbeddingJournal(**json.loads((folder / JOURNAL).read_bytes()))
+    except (OSError, ValueError, TypeError):
+        return EmbeddingJournal(plan)
+
+
+@contextmanager
+def partial_folder(out: Path, advice: str = "", *, resumes: bool = True) -> Iterator[Path]:
+    """Create and lock the folder for the partial file of `out`.
+
+    If a new run can resume, a KeyboardInterrupt says so.
+    """
+    folder = out.with_name(out.name + ".partial")
+    own_files = {LOCK, JOURNAL, out.name}
+    if folder.exists() and not folder.is_dir():
+        raise UsageError(f"{folder} exists and is not a folder; move it, or choose another path.")
+    names = [file.name for file in folder.iterdir()] if folder.exists() else []
+    if any(name not in own_files and not name.startswith((".", "part-")) for name in names):
+        raise UsageError(f"{folder} has files of another program; move it, or choose another path.")
+    hint = f"The complete rows are in {folder}: the same command resumes from there."
+    with storage_errors(folder, advice or hint):
+        folder.mkdir(parents=True, exist_ok=True)
+        with locked(folder / LOCK, f"writing {folder}"):
+            try:
+                yield folder
+            except BaseException as error:
+                if not (folder / JOURNAL).is_file():  # nothing to resume from
+                    shutil.rmtree(folder)
+                elif isinstance(error, KeyboardInterrupt) and resumes:
+                    raise KeyboardInterrupt(hint) from error
+                raise

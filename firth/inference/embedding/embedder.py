@@ -1,0 +1,214 @@
+"""Text embedding models: network, layers, pooling, post-processing and precision."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain
+
+import torch
+from torch import nn
+
+from firth.adapt.prompt_tuning import max_input_length
+from firth.formats.sentence_transformers import Normalize, SentenceEncoderConfig
+from firth.models.pooling import read_pooling
+from firth.models.transformer import Transformer
+from firth.tokenizers.tokenizer import Tokenizer
+from firth.utils.devices import device_spec, has_native_bf16, resolve_precision
+from firth.utils.errors import UsageError
+
+Layer = int | Sequence[int]
+
+BATCH_TOKENS = {"cpu": 4096, "cuda": 65_536}
+PRECISIONS = ("auto", "fp32", "bf16", "force-bf16")
+DTYPE_NAMES = {torch.bfloat16: "bf16", torch.float16: "fp16"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Embedder:
+    """A network with its tokenizer, and how token vectors become one vector per text."""
+
+    network: Transformer
+    tokenizer: Tokenizer
+    pooling: tuple[str, ...]  # several are concatenated
+    steps: nn.Sequential  # modules applied to the pooled vector: projections, norms
+    layers: tuple[int, ...]  # whose mean is pooled; 0: the embeddings
+    max_length: int  # tokens of a text with its special tokens; longer texts are cut
+    prompt: str = ""  # prepended to every text
+    skip: int = 0  # first tokens that are not pooled: those of the prompt
+    batch_tokens: int = 0  # 0: the default of the device
+    use_bf16: bool = False  # autocast matrix products to bf16
+
+    @cached_property
+    def dimension(self) -> int:
+        """The size of the vectors."""
+        hidden_size = self.network.config.input_config.hidden_size
+        pooled = torch.zeros(1, hidden_size * len(self.pooling), device=self.device)
+        return int(self.steps(pooled).shape[1])
+
+    @property
+    def device(self) -> torch.device:
+        return self.network.tokens.weight.device
+
+    @property
+    def precision(self) -> str:
+        """The precision of matrix products: fp32, bf16 or fp16."""
+        if self.use_bf16:
+            return "bf16"
+        return DTYPE_NAMES.get(self.network.tokens.weight.dtype, "fp32")
+
+    @property
+    def tokens_per_batch(self) -> int:
+        """The number of tokens in a batch."""
+        return self.batch_tokens or BATCH_TOKENS.get(self.device.type, BATCH_TOKENS["cuda"])
+
+    @contextmanager
+    def inference_mode(self) -> Iterator[None]:
+        """Switch the network to eval mode and this precision, and restore its state afterwards."""
+        network = self.network
+        stacks = [stack for stack in (network.encoder, network.decoder) if stack is not None]
+        training, previous = network.training, [stack.float32_residual for stack in stacks]
+        network.eval()
+        with ExitStack() as undo:
+            undo.callback(network.train, training)
+            for stack, was in zip(stacks, previous, strict=True):
+                undo.callback(setattr, stack, "float32_residual", was)
+                stack.float32_residual = True
+            undo.enter_context(torch.autocast(self.device.type, torch.bfloat16, self.use_bf16))
+            yield
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """A hash of everything that determines the vectors."""
+        options = {
+            "config": self.network.config.to_dict(),
+            "tokenizer": self.tokenizer.fingerprint,
+            "pooling": [self.pooling, self.layers, self.max_length, self.prompt, self.skip],
+            "steps": [str(step) for step in self.steps],
+        }
+        if self.use_bf16:
+            options["precision"] = "bf16"
+        digest = hashlib.sha256(json.dumps(options, sort_keys=True).encode())
+        for module in (self.network, self.steps):
+            for name, tensor in chain(module.named_parameters(), module.named_buffers()):
+                digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+                flat = tensor.detach().cpu().contiguous().reshape(-1)
+                digest.update(flat.view(torch.uint8).numpy().data)
+        return digest.hexdigest()
+
+
+def make_embedder(
+    network: Transformer,
+    tokenizer: Tokenizer,
+    sentence: SentenceEncoderConfig | None = None,
+    *,
+    pooling: str | None = None,
+    layer: Layer | None = None,
+    normalize: bool | None = None,
+    prompt: str | None = None,
+    precision: str = "auto",
+    batch_tokens: int = 0,
+) -> Embedder:
+    """Build an embedder from a model's sentence-encoder config and the given overrides.
+
+    Without a config, an encoder uses mean pooling, and a decoder the last token, the only one that
+    attends to the whole text. `prompt` is the name of one of the model's prompts; `precision` is
+    auto, fp32, bf16 (fp32 where bf16 is emulated) or force-bf16.
+    """
+    default = ("mean",) if network.config.has_encoder else ("last",)
+    given = sentence or SentenceEncoderConfig(pooling=default)
+    kinds = read_pooling(pooling) if pooling else given.pooling
+    if "cls" in kinds and network.config.architecture == "decoder":
+        raise UsageError(
+            "A decoder's first token does not attend to the text after it, so cls pooling is "
+            "useless; use last or mean."
+        )
+    SentenceEncoderConfig(pooling=kinds, steps=given.steps).width(
+        network.config.input_config.hidden_size
+    )
+    prompt_text = _prompt(given, prompt)
+    limits = (given.longest, tokenizer.config.get("model_max_length"), max_input_length(network))
+    return Embedder(
+        network=network,
+        tokenizer=tokenizer,
+        pooling=kinds,
+        steps=_steps(given.steps, normalize).to(network.tokens.weight.device),
+        layers=_layers(network, layer),
+        max_length=int(min(size for size in limits if isinstance(size, int | float) and size > 0)),
+        prompt=prompt_text,
+        skip=_prompt_length(tokenizer, prompt_text)
+        if prompt_text and not given.pools_prompt
+        else 0,
+        batch_tokens=batch_tokens,
+        use_bf16=_use_bf16(network, precision),
+    )
+
+
+def _use_bf16(network: Transformer, precision: str) -> bool:
+    """Decide whether to autocast matrix products of float32 weights to bf16.
+
+    `auto` does so for encoders on GPUs, whose vectors keep a cosine of 0.9999 with those in fp32;
+    those of decoders do not quite.
+    """
+    if precision not in PRECISIONS:
+        raise UsageError(f"Unknown precision {precision!r}; choose from {', '.join(PRECISIONS)}.")
+    weights = network.tokens.weight
+    is_float32, spec = weights.dtype == torch.float32, device_spec(weights.device)
+    if precision == "auto":
+        return (
+            is_float32
+            and spec.type == "cuda"
+            and has_native_bf16(spec)
+            and network.config.has_encoder
+        )
+    if not is_float32 and not (precision.endswith("bf16") and weights.dtype == torch.bfloat16):
+        dtype = str(weights.dtype).removeprefix("torch.")
+        raise UsageError(
+            f"Precision {precision} is not possible with {dtype} weights; load the model with "
+            'dtype="float32" (--dtype float32).'
+        )
+    return is_float32 and resolve_precision(precision, spec) == "bf16"
+
+
+def _steps(steps: Sequence[nn.Module], normalize: bool | None) -> nn.Sequential:
+    kept = list(steps)
+    if normalize is not None:
+        while kept and isinstance(kept[-1], Normalize):
+            kept.pop()
+        kept += [Normalize()] if normalize else []
+    return nn.Sequential(*kept)
+
+
+def _layers(network: Transformer, layer: Layer | None) -> tuple[int, ...]:
+    """Return layer numbers counted from the first; -1 is the last."""
+    last = network.config.num_layers
+    layers = (last,) if layer is None else (layer,) if isinstance(layer, int) else tuple(layer)
+    for number in layers:
+        if not -last - 1 <= number <= last:
+            raise UsageError(
+                f"There is no layer {number}: this model has {last} layers (0: the embeddings, -1: "
+                "the last layer)."
+            )
+    if not layers:
+        raise UsageError("Name at least one layer.")
+    return tuple(number % (last + 1) for number in layers)
+
+
+def _prompt(sentence: SentenceEncoderConfig, name: str | None) -> str:
+    name = sentence.prompt if name is None else name
+    if not name:
+        return ""
+    if name not in sentence.prompts:
+        names = ", ".join(sentence.prompts) or "none"
+        raise UsageError(f"This model has no prompt {name!r}; it has {names}.")
+    return sentence.prompts[name]
+
+
+def _prompt_length(tokenizer: Tokenizer, prompt: str) -> int:
+    """Count a prompt's tokens, with the special tokens before it but not those after it."""
+    mask = tokenizer.backend.encode(prompt).special_tokens_mask
+    return len(mask) - (1 if mask and mask[-1] else 0)

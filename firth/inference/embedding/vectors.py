@@ -1,0 +1,265 @@
+"""Embed texts: one vector per text, or one per token.
+
+S  texts     N  tokens of all of them     W  vector size
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from itertools import chain
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from firth.adapt.prompt_tuning import max_input_length
+from firth.data.readers import INVALID
+from firth.inference.embedding.embedder import Embedder
+from firth.models.masks import Mask
+from firth.models.pooling import pool_packed
+from firth.utils.device_transfer import AsyncFetch, to_device
+from firth.utils.errors import FirthError, UsageError
+from firth.utils.streams import group_by_size
+
+Floats = NDArray[np.float32]
+Item = TypeVar("Item")
+
+CHUNK_ROWS, CHUNK_CHARACTERS = 2048, 1 << 18  # of texts that are sorted by length together
+
+
+class TokenizedTexts(NamedTuple):
+    """Tokenized texts."""
+
+    rows: Sequence[Sequence[int]]
+    cut: NDArray[np.bool_]  # (S,) whether the text was truncated
+
+
+@dataclass(frozen=True)
+class TextVectors:
+    """The vectors of texts, which of these were truncated, and their number of tokens."""
+
+    values: Floats  # (S, W)
+    cut: NDArray[np.bool_]  # (S,) whether the text was truncated
+    tokens: int
+
+    @property
+    def finite(self) -> NDArray[np.bool_]:
+        """Which vectors have no NaN or infinity."""  # (S,)
+        return np.asarray(np.isfinite(self.values).all(axis=1))
+
+
+@dataclass(frozen=True)
+class PendingVectors:
+    """Vectors that a GPU may still be computing."""
+
+    tokens: TokenizedTexts
+    order: list[int]  # the text of each row
+    vectors: AsyncFetch  # (texts with tokens, W)
+
+    def wait(self) -> TextVectors:
+        """Wait for the vectors and return them in the order of the texts."""
+        rows, vectors = self.tokens.rows, self.vectors.wait().numpy()
+        values = np.zeros((len(rows), vectors.shape[1]), dtype=np.float32)
+        values[self.order] = vectors
+        return TextVectors(values, self.tokens.cut, sum(map(len, rows)))
+
+
+def embed(embedder: Embedder, texts: Sequence[str]) -> Floats:
+    """Compute one vector per text; texts longer than the model's context are truncated.
+
+    A text without tokens (possible if the tokenizer adds no special tokens) gets a zero vector.
+    """
+    if isinstance(texts, str) or not all(isinstance(text, str) for text in texts):
+        raise UsageError("`texts` must be a list of strings; put a single text into a list.")
+    result = np.zeros((len(texts), embedder.dimension), dtype=np.float32)
+    done = 0
+    for chunk, vectors in embed_chunks(
+        embedder, chunked(texts, len), partial(encode_texts, embedder)
+    ):
+        if not vectors.finite.all():
+            bad = done + int(np.argmin(vectors.finite))
+            raise FirthError(
+                f"The vector of text {bad} (counted from 0) is not finite: the network "
+                'overflows, or its weights are NaN; try dtype="float32".'
+            )
+        result[done : done + len(chunk)] = vectors.values
+        done += len(chunk)
+    return result
+
+
+def chunked(items: Iterable[Item], size: Callable[[Item], int]) -> Iterator[list[Item]]:
+    """Group consecutive texts by their characters, to bound memory.
+
+    >>> list(chunked(["ab", "c", "d" * CHUNK_CHARACTERS, "e"], len))[1]
+    ['e']
+    """
+    return group_by_size(items, size, CHUNK_CHARACTERS, CHUNK_ROWS)
+
+
+def embed_chunks(
+    embedder: Embedder,
+    chunks: Iterable[list[Item]],
+    encode: Callable[[list[Item]], TokenizedTexts],
+    *,
+    prefetch: bool | None = None,
+) -> Iterator[tuple[list[Item], TextVectors]]:
+    """Yield each chunk with its vectors; `prefetch` (default: on a GPU) overlaps three chunks.
+
+    A thread then tokenizes one chunk while the network computes another, and the vectors of a third
+    are copied to the host. Chunks before an error of the source are yielded before it is raised.
+    """
+    if not (embedder.device.type == "cuda" if prefetch is None else prefetch):
+        for chunk in chunks:
+            yield chunk, start_embedding(embedder, encode(chunk)).wait()
+        return
+    tokenizing: deque[tuple[list[Item], Future[TokenizedTexts]]] = deque()
+    computing: deque[tuple[list[Item], PendingVectors]] = deque()
+    source, more, error = iter(chunks), True, None
+    with ThreadPoolExecutor(1) as thread:
+        while more:
+            try:
+                following = next(source, None)
+            except Exception as raised:
+                following, error = None, raised
+            if following is None:
+                more = False
+            else:
+                tokenizing.append((following, thread.submit(encode, following)))
+            while len(tokenizing) > more:
+                chunk, tokens = tokenizing.popleft()
+                computing.append((chunk, start_embedding(embedder, tokens.result())))
+                if len(computing) > 1:
+                    chunk, pending = computing.popleft()
+                    yield chunk, pending.wait()
+        for chunk, pending in computing:
+            yield chunk, pending.wait()
+    if error is not None:
+        raise error
+
+
+@torch.no_grad()
+def start_embedding(embedder: Embedder, tokens: TokenizedTexts) -> PendingVectors:
+    """Start computing the vectors of texts, in batches of similar length."""
+    device = embedder.device
+    order: list[int] = []
+    parts: list[Tensor] = []
+    with embedder.inference_mode():
+        for rows in _batches([len(row) for row in tokens.rows], embedder.tokens_per_batch):
+            hidden, mask = _hidden_states(embedder, [tokens.rows[row] for row in rows])
+            with torch.autocast(device.type, enabled=False):
+                pooled = pool_packed(hidden, mask, embedder.pooling, embedder.skip)
+                parts.append(embedder.steps(pooled).float())
+            order += rows
+    vectors = torch.cat(parts) if parts else torch.empty(0, embedder.dimension, device=device)
+    return PendingVectors(tokens, order, AsyncFetch(vectors))
+
+
+def encode_texts(embedder: Embedder, texts: Sequence[str]) -> TokenizedTexts:
+    """Tokenize texts, truncated to the maximum length."""
+    backend, max_length = embedder.tokenizer.backend, embedder.max_length
+    encodings = backend.encode_batch_fast(
+        [embedder.prompt + _without_surrogates(text) for text in texts]
+    )
+    ids = [encoding.ids for encoding in encodings]
+    cut = np.array([len(row) > max_length for row in ids], dtype=np.bool_)
+    from_left = embedder.tokenizer.config.get("truncation_side") == "left"
+    for row in np.flatnonzero(cut):
+        ids[row] = _truncate(ids[row], encodings[row].special_tokens_mask, max_length, from_left)
+    return TokenizedTexts(ids, cut)
+
+
+def _truncate(ids: list[int], special: list[int], max_length: int, from_left: bool) -> list[int]:
+    """Remove the last (or first) tokens of a text, but not the special tokens around it.
+
+    >>> _truncate([101, 7, 8, 9, 102], [1, 0, 0, 0, 1], 4, from_left=False)
+    [101, 7, 8, 102]
+    """
+    first, last = special.index(0), len(special) - special[::-1].index(0)
+    count = max(0, max_length - (first + len(ids) - last))
+    kept = ids[last - count : last] if from_left else ids[first : first + count]
+    return [*ids[:first], *kept, *ids[last:]]
+
+
+def _without_surrogates(text: str) -> str:
+    """Replace unpaired surrogates, which cannot be tokenized."""
+    return text if text.isascii() else INVALID.sub("\ufffd", text)
+
+
+def _batches(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:
+    """Group texts by length, longest first, into padded batches of at most `batch_tokens`.
+
+    >>> list(_batches([2, 9, 3, 0, 3], batch_tokens=6))
+    [[1], [2, 4], [0]]
+    """
+    order = sorted((i for i, length in enumerate(lengths) if length), key=lambda i: -lengths[i])
+    begin = 0
+    while begin < len(order):
+        count = max(1, batch_tokens // lengths[order[begin]])
+        yield order[begin : begin + count]
+        begin += count
+
+
+def _hidden_states(embedder: Embedder, ids: Sequence[Sequence[int]]) -> tuple[Tensor, Mask]:
+    """Compute the mean of the selected layers for a batch of texts."""  # (N, W)
+    network, device = embedder.network, embedder.device
+    lengths = [len(row) for row in ids]
+    flat = np.fromiter(chain.from_iterable(ids), np.int64, count=sum(lengths))
+    tokens = to_device(flat, device)
+    bidirectional = network.encoder is not None
+    mask = Mask(lengths, device=device) if bidirectional else Mask.causal(lengths, device=device)
+    layers, forward = _SelectedLayers(embedder.layers), network.encode if bidirectional else network
+    forward(tokens, mask, layers=layers)
+    mean = sum(layers[1:], layers[0]) / len(layers) if len(layers) > 1 else layers[0]
+    return mean, mask
+
+
+class _SelectedLayers(list[Tensor]):
+    """Collects the outputs of the selected layers; a layer selected twice is added twice."""
+
+    def __init__(self, wanted: Sequence[int]) -> None:
+        super().__init__()
+        self.wanted, self.seen = wanted, 0
+
+    def append(self, layer: Tensor) -> None:
+        self.extend([layer.float()] * self.wanted.count(self.seen))
+        self.seen += 1
+
+
+# ---- single tokens ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class TokenVector:
+    """A token of a text, its characters, and its vector."""
+
+    token: str
+    span: tuple[int, int]  # first and last + 1 character
+    vector: Floats  # (W,)
+
+
+@torch.no_grad()
+def embed_tokens(embedder: Embedder, text: str) -> list[TokenVector]:
+    """Compute the contextual vector of each token of a text, without special tokens."""
+    text = _without_surrogates(text)
+    encoding = embedder.tokenizer.backend.encode(text)
+    if len(encoding.ids) > (max_length := max_input_length(embedder.network)):
+        raise UsageError(
+            f"The text has {len(encoding.ids)} tokens, but the model's context is {max_length} "
+            "tokens; shorten it."
+        )
+    if not encoding.ids:
+        return []
+    with embedder.inference_mode():
+        hidden, _ = _hidden_states(embedder, [encoding.ids])
+    vectors: Floats = hidden.float().cpu().numpy()
+    if not np.isfinite(vectors).all():
+        raise FirthError('A vector of this text is not finite; try dtype="float32".')
+    rows = zip(encoding.tokens, encoding.offsets, vectors, strict=True)
+    special = encoding.special_tokens_mask
+    return [TokenVector(*row) for row, skip in zip(rows, special, strict=True) if not skip]

@@ -1,0 +1,1 @@
+"""Text generation: sampling, beam search and logits processors."""

@@ -1,0 +1,222 @@
+"""Batched beam search; `reference.py` has the plain version.
+
+    S  prompts     K  beams     V  vocabulary     M  maximum number of new tokens
+
+Scores, ends and ties are handled as in `transformers`, so that both find the same completions: of
+the 2 K best continuations of a prompt, the best K that have not ended become the next beams; those
+among the first K that have ended are kept if they beat what was kept before, by log-probability
+divided by length ** length_penalty (Wu et al. 2016, section 7, for the idea).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+
+import torch
+from torch import Tensor
+
+from firth.inference.generation.decode_state import DecodeState, Prompts
+from firth.inference.generation.generation_config import GenerationConfig
+from firth.inference.generation.logits_processors import penalize_repetition
+from firth.inference.generation.sampling import (
+    CHECK_INTERVAL,
+    END,
+    LENGTH,
+    RUNNING,
+    STOP,
+    GeneratedTokens,
+    StopCheck,
+    make_generated_tokens,
+)
+from firth.models.transformer import Transformer
+
+MIN_SCORE = -1e9  # below any real score, and finite
+
+
+@dataclass
+class Beams:
+    """K sequences of each prompt, best first."""
+
+    tokens: Tensor  # (S, K, M)
+    scores: Tensor  # (S, K) what they are ranked by
+    logprobs: Tensor  # (S, K) before logits processors
+    sizes: Tensor  # (S, K) number of tokens
+    ended: Tensor  # (S, K) RUNNING, END, …
+
+    @classmethod
+    def empty(cls, prompts: int, beams: int, max_tokens: int, device: torch.device) -> Beams:
+        """Return placeholders that rank below any sequence."""
+        zeros = torch.zeros(prompts, beams, dtype=torch.long, device=device)
+        scores = torch.full((prompts, beams), MIN_SCORE, device=device)
+        tokens = zeros.new_zeros(prompts, beams, max_tokens)
+        return cls(tokens, scores, torch.zeros_like(scores), zeros, zeros)
+
+    def take(self, which: Tensor) -> Beams:
+        """Select beams of each prompt."""  # which: (S, J)
+        return Beams(
+            *(
+                part.take_along_dim(which if part.dim() == 2 else which[..., None], 1)
+                for part in self.parts()
+            )
+        )
+
+    def best(self, other: Beams) -> Beams:
+        """Merge with other beams and keep the best K of each prompt."""
+        pairs = zip(self.parts(), other.parts(), strict=True)
+        both = Beams(*(torch.cat(pair, 1) for pair in pairs))
+        return both.take(both.scores.topk(self.scores.shape[1]).indices)
+
+    def keep_prompts(self, prompts: Sequence[int]) -> Beams:
+        """Select the beams of these prompts."""
+        return Beams(*(part[list(prompts)] for part in self.parts()))
+
+    def parts(self) -> list[Tensor]:
+        """Return the tensors in field order."""
+        return [getattr(self, field.name) for field in fields(self)]
+
+
+@torch.inference_mode()
+def beam_search(
+    network: Transformer,
+    prompts: Prompts,
+    config: GenerationConfig,
+    *,
+    eos_token_id: int | None,
+    limits: Sequence[int],
+    should_stop: StopCheck | None = None,
+) -> list[list[GeneratedTokens]]:
+    """Return the n best completions of each prompt, best first."""
+    state = DecodeState(network, prompts, config, limits)
+    search = BeamSearch(state, config, eos_token_id, limits, should_stop)
+    results: dict[int, list[GeneratedTokens]] = {}
+    interval = CHECK_INTERVAL.get(state.logits.device.type, 1)
+    while search.active:
+        search.step()
+        if search.step_count % interval == 0 or search.step_count == max(limits):
+            going = search.going.tolist()  # the only synchronisation with the device
+            ended = [i for i, goes_on in enumerate(going) if not goes_on]
+            if 2 * len(ended) >= len(going):
+                results |= {search.active[i]: search.results(i) for i in ended}
+                search.keep_prompts([i for i, goes_on in enumerate(going) if goes_on])
+        if search.active:
+            search.advance()
+    return [results[i] for i in range(len(prompts))]
+
+
+class BeamSearch:
+    """The state of a beam search: the running beams and the best ended sequences."""
+
+    def __init__(
+        self,
+        state: DecodeState,
+        config: GenerationConfig,
+        eos_token_id: int | None,
+        limits: Sequence[int],
+        should_stop: StopCheck | None,
+    ) -> None:
+        self.state, self.config = state, config
+        self.eos_token_id, self.should_stop = eos_token_id, should_stop
+        prompts, device = len(limits), state.logits.device
+        shape = prompts, config.beams, max(limits), device
+        self.running, self.kept = Beams.empty(*shape), Beams.empty(*shape)
+        self.running.scores[:, 0] = 0.0  # all beams start equal: expand only the first
+        self.limits = torch.tensor(limits, device=device)[:, None]  # (S, 1)
+        self.going = torch.ones(prompts, dtype=torch.bool, device=device)
+        self.active = list(range(prompts))
+        self.step_count = 0
+
+    def step(self) -> None:
+        """Extend every beam by one token."""
+        candidates, parents = self._candidates()  # the 2 K best of each prompt
+        self.step_count += 1
+        over, beams = candidates.ended != RUNNING, self.config.beams
+        self._keep_ended(candidates, over)
+        scores = candidates.scores + over * MIN_SCORE
+        best = scores.topk(beams).indices
+        self.running = candidates.take(best)
+        self.running.scores = scores.take_along_dim(best, 1)
+        offsets = torch.arange(len(self.active), device=best.device)[:, None] * beams
+        self.state.reorder((parents.take_along_dim(best, 1) + offsets).flatten())
+        below_limit = self.step_count < self.limits[:, 0]
+        self.going = self.going & self._may_improve() & below_limit
+
+    def _keep_ended(self, candidates: Beams, over: Tensor) -> None:
+        """Keep ended candidates that beat the kept ones."""
+        first = torch.arange(over.shape[1], device=over.device) < self.config.beams
+        eligible = over & first & self.going[:, None]
+        if self.config.early_stopping is True:
+            eligible = eligible & (self.kept.ended == RUNNING).any(1, keepdim=True)
+        penalised = candidates.scores / float(self.step_count**self.config.length_penalty)
+        scores = penalised.where(eligible, MIN_SCORE)
+        ended = candidates.ended.where(eligible, RUNNING)
+        self.kept = self.kept.best(replace(candidates, scores=scores, ended=ended))
+
+    def _candidates(self) -> tuple[Beams, Tensor]:
+        """Return the best continuations and the beam each continues."""
+        running, beams, at = self.running, self.config.beams, self.step_count
+        log_probs = self.state.logits.log_softmax(-1)  # (S K, V)
+        processed = penalize_repetition(log_probs, self.state.history, self.config)
+        vocab_size = log_probs.shape[1]
+        totals = processed.view(-1, beams, vocab_size) + running.scores[..., None]
+        scores, flat = totals.flatten(1).topk(min(2, vocab_size) * beams)  # (S, 2 K)
+        parents, tokens = flat // vocab_size, flat % vocab_size
+        candidates = running.take(parents)
+        candidates.tokens[..., at] = tokens
+        candidates.scores = scores
+        own = log_probs.view(len(scores), -1).gather(1, flat)
+        candidates.logprobs = candidates.logprobs + own
+        candidates.sizes = torch.full_like(candidates.sizes, at + 1)
+        candidates.ended = self._finish_codes(candidates.tokens[..., : at + 1])
+        return candidates, parents
+
+    def _finish_codes(self, tokens: Tensor) -> Tensor:
+        """Return why each sequence ends with its last token."""  # (S, J, T) -> (S, J)
+        prompts, sequences, size = tokens.shape
+        codes = torch.where(size >= self.limits, LENGTH, RUNNING).expand(prompts, sequences)
+        if self.should_stop is not None:
+            stopped = [
+                [self.should_stop(self.active[i], sequence) for sequence in row]
+                for i, row in enumerate(tokens.tolist())
+            ]
+            codes = codes.masked_fill(torch.tensor(stopped, device=codes.device), STOP)
+        if self.eos_token_id is None:
+            return codes
+        return codes.masked_fill(tokens[..., -1] == self.eos_token_id, END)
+
+    def _may_improve(self) -> Tensor:
+        """Return whether a running beam may still beat the worst kept sequence."""  # (S,)
+        config, kept = self.config, self.kept
+        incomplete = (kept.ended == RUNNING).any(1)
+        if config.early_stopping is True:
+            return incomplete
+        size: Tensor | int = self.step_count
+        if config.early_stopping == "never" and config.length_penalty > 0:
+            size = self.limits[:, 0].double()
+        best_possible = self.running.scores[:, 0] / size**config.length_penalty
+        return incomplete | (best_possible > kept.scores.min(1).values)
+
+    def advance(self) -> None:
+        """Feed the new token of every beam to the network."""
+        ended = (~self.going).repeat_interleave(self.config.beams)
+        self.state.advance(self.running.tokens[..., self.step_count - 1].flatten(), ended)
+
+    def keep_prompts(self, prompts: Sequence[int]) -> None:
+        """Continue with these prompts only."""
+        self.active = [self.active[i] for i in prompts]
+        if prompts:
+            self.state.keep_prompts(prompts)
+            self.running = self.running.keep_prompts(prompts)
+            self.kept = self.kept.keep_prompts(prompts)
+            self.limits, self.going = self.limits[list(prompts)], self.going[list(prompts)]
+
+    def results(self, prompt: int) -> list[GeneratedTokens]:
+        """Return the n best completions of one prompt."""
+        rows = zip(
+            *(part[prompt, : self.config.n].tolist() for part in self.kept.parts()), strict=True
+        )
+        return [
+            make_generated_tokens(tokens[:size], code, logprob, score)
+            for tokens, score, logprob, size, code in rows
+            if code != RUNNING  # a placeholder: fewer than n have ended
+        ]

@@ -1,0 +1,153 @@
+"""The state of incremental decoding: key/value cache, next-token logits and token history.
+
+    S  prompts     B  sequences, those of one prompt side by side     V  vocabulary
+
+A step is one forward pass with one token per sequence. On a GPU its tensors stay in place for many
+steps (so the step can be a CUDA graph), until the cache view grows or finished prompts are dropped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+
+from firth.inference.generation.cuda_graph import GraphedStep, Step
+from firth.inference.generation.generation_config import GenerationConfig
+from firth.inference.generation.logits_processors import HISTORY_PAD
+from firth.models.kv_cache import KVCache
+from firth.models.masks import Mask
+from firth.models.transformer import Transformer
+from firth.quantization.c_decoder import SelectedTokens, make_c_decoder
+
+# Captured steps attend to a multiple of this many cache positions, so that many share a shape.
+CACHE_STRIDE = {"cuda": 128}
+
+Prompts = Sequence[Sequence[int]]
+
+
+class DecodeState:
+    """Sequences that are being decoded, one or several per prompt."""
+
+    def __init__(
+        self,
+        network: Transformer,
+        prompts: Prompts,
+        config: GenerationConfig,
+        limits: Sequence[int],
+    ) -> None:
+        """Run the prompts; `limits` is the maximum number of new tokens of each."""
+        self.network, per_prompt = network, config.num_sequences
+        self.cache, hidden = _prefill(network, prompts, limits)
+        self.shared = int(self.cache.lengths.min())  # cache positions all sequences share
+        self.logits = network.logits(hidden).float().repeat_interleave(per_prompt, 0)  # (B, V)
+        if per_prompt > 1:
+            self.cache.repeat(per_prompt)
+        self.history: Tensor | None = None  # (B, T)
+        if config.needs_history:
+            self.history = _history(network, prompts, per_prompt)
+        self._allocate()
+
+    def _allocate(self) -> None:
+        """Allocate the input tensors of a step for the current number of sequences."""
+        device, rows = self.logits.device, len(self.logits)
+        self._mask = Mask.causal([1] * rows, device=device)
+        self._tokens = torch.zeros(rows, dtype=torch.long, device=device)
+        self._ended = torch.zeros(rows, dtype=torch.long, device=device)
+        self._step = GraphedStep(device)
+        self._native = make_c_decoder(self.network, self.cache)
+
+    def advance(self, tokens: Tensor, ended: Tensor) -> None:
+        """Append one token to each sequence that has not ended, and compute the next logits."""
+        if self.history is not None:
+            self.history = torch.cat([self.history, tokens[:, None]], dim=1)
+        self.set_inputs(tokens, ended)
+        self.run_step(self._step, self.forward)
+
+    def set_inputs(self, tokens: Tensor, ended: Tensor) -> None:
+        """Copy the inputs of the next forward pass into place."""
+        self._tokens.copy_(tokens)
+        self._ended.copy_(ended)
+
+    def forward(self) -> None:
+        """Run the network on the current inputs; the result is in `logits`."""
+        # An ended sequence overwrites its last cache position: it may have no free one.
+        self.cache.lengths -= self._ended
+        if self._native is not None:
+            self._native.step(self._tokens, self.cache, self.logits)
+            self.cache.advance(self._mask)
+            return
+        hidden = self.network(self._tokens, self._mask, cache=self.cache)
+        self.logits.copy_(self.network.logits(hidden))
+
+    def decode_greedily(self, selected: SelectedTokens, max_steps: int) -> int:
+        """Decode up to `max_steps` tokens greedily in C, and return how many there were.
+
+        The network has seen all but the last of them. Returns 0 without the C decoder.
+        """
+        if self._native is None:
+            return 0
+        count = self._native.generate(self._tokens, self.cache, self.logits, selected, max_steps)
+        self.cache.used += count - 1
+        return count
+
+    def run_step(self, graphed: GraphedStep, step: Step) -> None:
+        """Run a step that adds one token to each sequence, as a CUDA graph where possible."""
+        used = self.cache.used
+        graphed(step, self.cache.attended_length(1))
+        self.cache.used = used + 1  # a replayed graph runs no Python code
+
+    def reorder(self, rows: Tensor) -> None:
+        """Continue with these sequences, in this order; each stays with its prompt."""  # (B,)
+        self.cache.select(rows, since=self.shared)
+        if self.history is not None:
+            self.history = self.history[rows]
+
+    def keep_prompts(self, prompts: Sequence[int]) -> None:
+        """Continue with the sequences of these prompts only."""
+        per_prompt, device = self.cache.sequences_per_source, self.logits.device
+        kept = [i * per_prompt + j for i in prompts for j in range(per_prompt)]
+        rows = torch.tensor(kept, device=device)
+        self.cache.keep_sources(prompts)
+        self.logits = self.logits[rows]
+        if self.history is not None:
+            self.history = self.history[rows]
+        self._allocate()
+
+
+def _prefill(
+    network: Transformer, prompts: Prompts, limits: Sequence[int]
+) -> tuple[KVCache, Tensor]:
+    """Run all prompts in one batch; return the cache and the last hidden states."""  # (S, W)
+    device = network.tokens.weight.device
+    tokens = torch.tensor([id for prompt in prompts for id in prompt], device=device)
+    lengths = [len(prompt) for prompt in prompts]
+    has_encoder = network.config.has_encoder
+    decoder_lengths = [1] * len(prompts) if has_encoder else lengths
+    longest = max(map(sum, zip(decoder_lengths, limits, strict=True)))
+    stride = CACHE_STRIDE.get(device.type, 1)
+    options: Any = {"device": device, "dtype": network.tokens.weight.dtype}
+    capacity = -(-longest // stride) * stride
+    cache = KVCache.empty(network.config, len(prompts), capacity, **options)
+    cache.stride = stride
+    if has_encoder:
+        cache.memory = Mask(lengths, device=device)
+        memory = network.encode(tokens, cache.memory)
+        start_id = network.config.decoder_start_token_id or 0
+        start = torch.full((len(prompts),), start_id, device=device)
+        mask = Mask.causal(decoder_lengths, device=device)
+        return cache, network(start, mask, memory=memory, cache=cache)
+    hidden = network(tokens, Mask.causal(lengths, device=device), cache=cache)
+    return cache, hidden[torch.tensor(lengths, device=device).cumsum(0) - 1]
+
+
+def _history(network: Transformer, prompts: Prompts, per_prompt: int) -> Tensor:
+    """Return the decoder's input tokens of each sequence, padded on the left."""  # (B, T)
+    if network.config.has_encoder:
+        prompts = [[network.config.decoder_start_token_id or 0]] * len(prompts)
+    rows = [torch.tensor(prompt) for prompt in prompts]
+    padded = pad_sequence(rows, batch_first=True, padding_value=HISTORY_PAD, padding_side="left")
+    return padded.to(network.tokens.weight.device).repeat_interleave(per_prompt, 0)

@@ -1,0 +1,99 @@
+"""Probability, rank and alternatives of each generated token."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from firth.inference.generation.detokenization import Detokenizer
+from firth.inference.generation.generation_config import GenerationConfig
+from firth.inference.generation.logits_processors import filter_logits, penalize_repetition
+from firth.models.masks import Mask
+from firth.models.transformer import Transformer
+
+NUM_ALTERNATIVES = 5
+MAX_LOGITS = 1 << 24  # logits in memory at a time
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenAlternative:
+    """One of the most probable tokens at a position."""
+
+    token: str
+    id: int
+    probability: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExplainedToken:
+    """A generated token with its probability and alternatives."""
+
+    token: str  # as text, with its leading space
+    id: int
+    probability: float  # before logits processors
+    drawn: float | None  # when sampling: probability after logits processors
+    rank: int  # 1: the most probable
+    alternatives: tuple[TokenAlternative, ...]  # the most probable tokens, may include this one
+
+
+@torch.no_grad()
+def explain(
+    network: Transformer,
+    detokenizer: Detokenizer,
+    prompt: Sequence[int],
+    tokens: Sequence[int],
+    config: GenerationConfig,
+    top: int = NUM_ALTERNATIVES,
+) -> tuple[ExplainedToken, ...]:
+    """Compute probability, rank and alternatives of each generated token in one forward pass."""
+    if not tokens:
+        return ()
+    hidden, past = _hidden_states(network, prompt, tokens)  # (T, W)
+    chunk = max(1, MAX_LOGITS // network.config.vocab_size)
+    steps = []
+    for i, token in enumerate(tokens):
+        if i % chunk == 0:
+            chunk_logits = network.logits(hidden[i : i + chunk]).float()  # (P, V)
+        logits = chunk_logits[i % chunk]
+        probs = logits.softmax(-1)
+        best = probs.topk(min(top, len(probs)))
+        drawn = None
+        if config.method == "sample":
+            history = torch.tensor([[*past, *tokens[:i]]], device=logits.device)
+            filtered = filter_logits(penalize_repetition(logits[None], history, config), config)
+            drawn = float(filtered.softmax(-1)[0, token])
+        previous = tokens[:i]
+        alternatives = tuple(
+            TokenAlternative(token=detokenizer.piece(previous, id), id=id, probability=prob)
+            for prob, id in zip(best.values.tolist(), best.indices.tolist(), strict=True)
+        )
+        step = ExplainedToken(
+            token=detokenizer.piece(previous, token),
+            id=token,
+            probability=float(probs[token]),
+            drawn=drawn,
+            rank=1 + int((logits > logits[token]).sum()),
+            alternatives=alternatives,
+        )
+        steps.append(step)
+    return tuple(steps)
+
+
+def _hidden_states(
+    network: Transformer, prompt: Sequence[int], tokens: Sequence[int]
+) -> tuple[Tensor, Sequence[int]]:
+    """Return the hidden state that predicts each token, and the decoder's input before them."""
+    device = network.tokens.weight.device
+    past = (
+        [network.config.decoder_start_token_id or 0] if network.config.has_encoder else list(prompt)
+    )
+    inputs = torch.tensor([*past, *tokens[:-1]], device=device)
+    mask = Mask.causal([len(inputs)], device=device)
+    if not network.config.has_encoder:
+        return network(inputs, mask)[len(past) - 1 :], past
+    memory_mask = Mask([len(prompt)], device=device)
+    memory = network.encode(torch.tensor(list(prompt), device=device), memory_mask)
+    return network(inputs, mask, memory=memory, memory_mask=memory_mask), past

@@ -1,0 +1,137 @@
+"""Decoding options: the method that selects the next token, and when generation stops."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from firth.utils.errors import UsageError
+
+METHODS = ("greedy", "sample", "beam")
+DEFAULT_BEAMS = 4
+METHOD_OPTIONS = {  # options that only one method uses
+    "sample": ("temperature", "top_k", "top_p", "min_p"),
+    "beam": ("beams", "length_penalty", "early_stopping"),
+}
+MAX_NEW_TOKENS, MAX_SEQUENCES = 1 << 20, 1 << 12
+
+
+@dataclass(frozen=True, kw_only=True)
+class GenerationConfig:
+    """Decoding options; the default is greedy decoding.
+
+    >>> GenerationConfig(method="sample", temperature=-1.0)
+    Traceback (most recent call last):
+    firth.utils.errors.UsageError: `temperature` must be at least 0 (0: greedy), not -1.0.
+    """
+
+    method: str = "greedy"  # greedy, sample or beam
+    max_new_tokens: int = 40  # maximum number of generated tokens
+    temperature: float = 1.0  # sampling temperature; lower is more deterministic
+    top_k: int = 0  # sample from the k most probable tokens; 0: from all
+    top_p: float = 1.0  # sample from the smallest set of tokens with this total probability
+    min_p: float = 0.0  # sample from tokens with at least this fraction of the top probability
+    repetition_penalty: float = 1.0  # above 1: lower the logits of tokens in prompt and completion
+    no_repeat_ngram: int = 0  # never generate an n-gram of this size twice; 0: off
+    beams: int = 1  # number of beams
+    length_penalty: float = 1.0  # a beam's log-probability is divided by length ** length_penalty
+    early_stopping: bool | str = False  # True: once `beams` have ended; "never": exact bound
+    n: int = 1  # completions per prompt
+    stop: tuple[str, ...] = ()  # generation ends before any of these strings
+    seed: int = 0  # random seed of sampling
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "stop", tuple(self.stop))
+        if self.method == "sample" and self.temperature == 0:
+            object.__setattr__(self, "method", "greedy")
+        if self.method not in METHODS:
+            raise UsageError(f"Unknown method {self.method!r}; choose from {', '.join(METHODS)}.")
+        for name, (is_valid, requirement) in RULES.items():
+            value = getattr(self, name)
+            if value != value or not is_valid(value):
+                raise UsageError(f"`{name}` must be {requirement}, not {value!r}.")
+        if self.method == "beam" and self.beams < 2:
+            raise UsageError("Beam search needs `beams` of at least 2; one beam is greedy search.")
+        if self.method == "greedy" and self.n > 1:
+            raise UsageError(
+                f"Greedy search gives one completion, not {self.n}: sample (`temperature=1.0`) or "
+                f"use beam search (`beams={self.n}`)."
+            )
+        if self.method == "beam" and self.n > self.beams:
+            raise UsageError(
+                f"{self.beams} beams give at most {self.beams} completions, not {self.n}; "
+                "increase `beams`."
+            )
+
+    @classmethod
+    def of(cls, options: Mapping[str, Any]) -> GenerationConfig:
+        """Build a config from options (None: not given); they determine the method.
+
+        >>> GenerationConfig.of({"temperature": 0.7, "top_k": None}).method
+        'sample'
+        >>> GenerationConfig.of({"beams": 3}).method, GenerationConfig.of({"temperature": 0}).method
+        ('beam', 'greedy')
+        >>> GenerationConfig.of({"beams": 3, "top_k": 5})
+        Traceback (most recent call last):
+        firth.utils.errors.UsageError: Beam search does not sample: remove `top_k` or `beams`.
+        """
+        values = {name: value for name, value in options.items() if value is not None}
+        known = {field.name for field in fields(cls)}
+        if unknown := sorted(values.keys() - known):
+            raise UsageError(
+                f"Unknown generation option {unknown[0]}; known are {', '.join(sorted(known))}."
+            )
+        for_sampling = [name for name in METHOD_OPTIONS["sample"] if name in values]
+        for_beams = [name for name in METHOD_OPTIONS["beam"] if name in values]
+        if values.get("beams") == 1:
+            for_beams.remove("beams")
+        default = "sample" if for_sampling else "beam" if for_beams else "greedy"
+        method = values.get("method") or default
+        if method not in METHODS:
+            return cls(method=method)
+        if for_sampling and (for_beams or method == "beam"):
+            other = for_beams[0] if for_beams else "method"
+            raise UsageError(
+                f"Beam search does not sample: remove `{for_sampling[0]}` or `{other}`."
+            )
+        if for_beams and method != "beam":
+            raise UsageError(
+                f"`{for_beams[0]}` is an option of beam search: remove it, or `method`."
+            )
+        if for_sampling and method == "greedy" and values.get("temperature") != 0:
+            raise UsageError(
+                f"`{for_sampling[0]}` is an option of sampling: remove it, or `method`."
+            )
+        if method == "beam" and "beams" not in values:
+            if {"length_penalty", "early_stopping"} & values.keys() and "method" not in values:
+                raise UsageError(f"`{for_beams[0]}` is an option of beam search: add `beams`.")
+            values["beams"] = max(DEFAULT_BEAMS, int(values.get("n", 1)))
+        return cls(**{**values, "method": method})
+
+    @property
+    def num_sequences(self) -> int:
+        """Sequences that are decoded in parallel for each prompt."""
+        return self.beams if self.method == "beam" else self.n
+
+    @property
+    def needs_history(self) -> bool:
+        """Whether a logits processor needs all previous tokens."""
+        return self.repetition_penalty != 1.0 or self.no_repeat_ngram > 0
+
+
+RULES: dict[str, tuple[Any, str]] = {
+    "max_new_tokens": (lambda x: 1 <= x <= MAX_NEW_TOKENS, f"from 1 to {MAX_NEW_TOKENS:,}"),
+    "temperature": (lambda x: 0 <= x < float("inf"), "at least 0 (0: greedy)"),
+    "top_k": (lambda x: x >= 0, "at least 0 (0: all tokens)"),
+    "top_p": (lambda x: 0 < x <= 1, "a probability above 0 and at most 1"),
+    "min_p": (lambda x: 0 <= x <= 1, "a fraction from 0 to 1"),
+    "repetition_penalty": (lambda x: 0 < x < float("inf"), "above 0 (1: none)"),
+    "no_repeat_ngram": (lambda x: x >= 0, "at least 0 (0: off)"),
+    "beams": (lambda x: 1 <= x <= MAX_SEQUENCES, f"from 1 to {MAX_SEQUENCES:,}"),
+    "length_penalty": (lambda x: abs(x) < float("inf"), "finite"),
+    "early_stopping": (lambda x: x in (True, False, "never"), 'True, False or "never"'),
+    "n": (lambda x: 1 <= x <= MAX_SEQUENCES, f"from 1 to {MAX_SEQUENCES:,}"),
+    "stop": (lambda x: all(isinstance(s, str) and s for s in x), "a list of non-empty strings"),
+    "seed": (lambda x: 0 <= x < 1 << 64, "from 0 to 2 ** 64 - 1"),
+}

@@ -1,0 +1,255 @@
+"""Text generation: prompts and completions as text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from itertools import count
+from typing import Any
+
+from firth.adapt.prompt_tuning import max_input_length, max_stack_length
+from firth.data.readers import INVALID
+from firth.inference.generation.detokenization import (
+    Detokenizer,
+    TextStreamer,
+    contains_stop,
+    truncate_at_stop,
+)
+from firth.inference.generation.explain import ExplainedToken, explain
+from firth.inference.generation.generation_config import GenerationConfig
+from firth.inference.generation.sampling import GeneratedTokens, TokenSampler
+from firth.inference.generation.special_tokens import prompt_special_tokens
+from firth.inference.generation.token_generation import generate
+from firth.models.transformer import Transformer
+from firth.tokenizers.tokenizer import Tokenizer
+from firth.utils.errors import MismatchError, UsageError
+
+BATCH_TOKENS = {"cpu": 1 << 14, "cuda": 1 << 18}  # tokens in the key/value cache
+MAX_BATCH_SIZE = 256  # sequences
+
+
+@dataclass(frozen=True, kw_only=True)
+class Completion:
+    """Text that a model generated after a prompt."""
+
+    text: str  # without the prompt, cut before a stop string
+    tokens: tuple[int, ...]  # all generated tokens, without the end token
+    score: float  # mean log-probability of a token; for beams, the length-penalised score
+    logprob: float  # sum of the log-probabilities, with that of the end token
+    finish_reason: str  # end (end token), stop (stop string) or length (token limit)
+    steps: tuple[ExplainedToken, ...] = ()  # each token's probability, with `explain`
+
+    def values(self) -> dict[str, Any]:
+        """Return the completion as JSON values."""
+        values = {**asdict(self), "tokens": list(self.tokens)}
+        return values if self.steps else {k: v for k, v in values.items() if k != "steps"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class PromptCompletions:
+    """A prompt and its completions."""
+
+    prompt: str
+    completions: tuple[Completion, ...]
+    notes: tuple[str, ...] = ()  # warnings, such as a truncated prompt
+
+    def values(self) -> dict[str, Any]:
+        """Return prompt and completions as JSON values."""
+        notes = {"notes": list(self.notes)} if self.notes else {}
+        completions = [completion.values() for completion in self.completions]
+        return {"prompt": self.prompt, "completions": completions, **notes}
+
+
+@dataclass(frozen=True, kw_only=True)
+class EncodedPrompt:
+    """A tokenized prompt."""
+
+    text: str
+    ids: tuple[int, ...]
+    limit: int  # maximum number of new tokens
+    detokenizer: Detokenizer
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextGenerator:
+    """A generative model with its tokenizers and decoding options."""
+
+    network: Transformer
+    tokenizer: Tokenizer
+    encoder_tokenizer: Tokenizer | None = None  # if the encoder has its own
+    fine_tuned: bool = False  # on inputs with the tokenizer's special tokens
+    config: GenerationConfig = field(default_factory=GenerationConfig)
+    explain: bool = False  # add each token's probability and alternatives to completions
+
+    def __post_init__(self) -> None:
+        has_head = "language" in self.network.heads
+        if not self.network.config.has_decoder:
+            use = "fill blanks (`firth fill`)" if has_head else "embed texts (`firth embed`)"
+            raise MismatchError(
+                f"An encoder cannot generate text; it can {use}. Use a decoder or an "
+                "encoder-decoder to generate."
+            )
+        if not has_head:
+            raise MismatchError(
+                "This model has no language head, so it cannot generate text; it was fine-tuned "
+                "to predict labels: use `firth predict`."
+            )
+
+    @property
+    def eos_token_id(self) -> int | None:
+        """The end-of-text token."""
+        return self.network.config.eos_token_id
+
+    def encode_prompt(self, text: str) -> EncodedPrompt:
+        """Tokenize a prompt; a prompt that is too long loses its beginning."""
+        config, max_new = self.network.config, self.config.max_new_tokens
+        text = INVALID.sub("\ufffd", text)
+        prefix, suffix = prompt_special_tokens(
+            config, self.tokenizer, self.encoder_tokenizer, fine_tuned=self.fine_tuned
+        )
+        body = (self.encoder_tokenizer or self.tokenizer).encode(text)
+        size = len(prefix) + len(body) + len(suffix)
+        if not size:
+            raise UsageError(
+                "The prompt is empty, and this model has no beginning-of-text token: add a word."
+            )
+        max_length, max_input = max_stack_length(self.network.stack), max_input_length(self.network)
+        if config.has_encoder:
+            max_prompt, limit = max_input, min(max_new, max_length - 1)
+        else:
+            shortened = max(1, max_length - max_new, max_length // 2)
+            max_prompt = max_length - 1 if size < max_length else shortened
+            limit = min(max_new, max_length - min(size, max_prompt))
+        notes = []
+        kept = len(body) - max(0, size - max_prompt)
+        if kept < len(body):
+            body = body[len(body) - kept :]
+            notes.append(
+                f"The prompt has {size:,} tokens, but the model's context is {max_input:,} tokens: "
+                f"only the last {kept:,} are used."
+            )
+        if limit < max_new:
+            notes.append(f"Only {limit:,} of {max_new:,} new tokens fit into the context.")
+        special = (
+            config.bos_token_id,
+            config.pad_token_id,
+            config.eos_token_id,
+            config.decoder_start_token_id,
+        )
+        detokenizer = Detokenizer(
+            tokenizer=self.tokenizer,
+            prompt=() if config.has_encoder else tuple(body),
+            hidden=frozenset(id for id in special if id is not None),
+        )
+        ids = (*prefix, *body, *suffix)
+        return EncodedPrompt(
+            text=text, ids=ids, limit=limit, detokenizer=detokenizer, notes=tuple(notes)
+        )
+
+    def complete(self, prompts: Iterable[str]) -> Iterator[PromptCompletions]:
+        """Complete prompts in batches, in order, holding one batch in memory."""
+        return self.complete_encoded(zip(count(), map(self.encode_prompt, prompts)))
+
+    def complete_encoded(
+        self, prompts: Iterable[tuple[int, EncodedPrompt]]
+    ) -> Iterator[PromptCompletions]:
+        """Complete encoded prompts with their numbers, which select the random numbers."""
+        device = self.network.tokens.weight.device.type
+        batch_tokens = BATCH_TOKENS.get(device, BATCH_TOKENS["cpu"])
+        for batch in _batches(prompts, batch_tokens, self.config.num_sequences):
+            yield from self._complete_batch(*zip(*batch, strict=True))
+
+    def _complete_batch(
+        self, indices: Sequence[int], prompts: Sequence[EncodedPrompt]
+    ) -> list[PromptCompletions]:
+        stops = self.config.stop
+
+        def should_stop(i: int, ids: Sequence[int]) -> bool:
+            return contains_stop(prompts[i].detokenizer, ids, stops)
+
+        results = generate(
+            self.network,
+            [prompt.ids for prompt in prompts],
+            self.config,
+            eos_token_id=self.eos_token_id,
+            limits=[prompt.limit for prompt in prompts],
+            indices=indices,
+            should_stop=should_stop if stops else None,
+        )
+        return [
+            PromptCompletions(
+                prompt=prompt.text,
+                completions=tuple(self._completion(prompt, result) for result in own),
+                notes=prompt.notes,
+            )
+            for prompt, own in zip(prompts, results, strict=True)
+        ]
+
+    def stream(self, prompt: str) -> Iterator[str | PromptCompletions]:
+        """Yield one completion piece by piece, then the whole result."""
+        if self.config.num_sequences > 1:
+            raise UsageError("Only a single completion can be streamed: use n=1 and no beams.")
+        encoded, stops = self.encode_prompt(prompt), self.config.stop
+
+        def should_stop(i: int, ids: Sequence[int]) -> bool:
+            return contains_stop(encoded.detokenizer, ids, stops)
+
+        sampler = TokenSampler(
+            self.network,
+            [encoded.ids],
+            self.config,
+            eos_token_id=self.eos_token_id,
+            limits=[encoded.limit],
+            indices=[0],
+            should_stop=should_stop if stops else None,
+        )
+        streamer = TextStreamer(encoded.detokenizer, stops)
+        while not sampler.done:
+            token = int(sampler.step())
+            if token == self.eos_token_id:  # on a GPU, `done` is updated only every few steps
+                break
+            if piece := streamer.add(token):
+                yield piece
+        if piece := streamer.finish():
+            yield piece
+        completion = self._completion(encoded, sampler.results()[0][0])
+        yield PromptCompletions(prompt=encoded.text, completions=(completion,), notes=encoded.notes)
+
+    def _completion(self, prompt: EncodedPrompt, result: GeneratedTokens) -> Completion:
+        """Detokenize a result."""
+        text = truncate_at_stop(prompt.detokenizer.text(result.tokens), self.config.stop)
+        steps: tuple[ExplainedToken, ...] = ()
+        if self.explain:
+            tokens = list(result.tokens)
+            if result.finish_reason == "end" and self.eos_token_id is not None:
+                tokens.append(self.eos_token_id)
+            steps = explain(self.network, prompt.detokenizer, prompt.ids, tokens, self.config)
+        return Completion(text=text, steps=steps, **asdict(result))
+
+
+def _batches(
+    prompts: Iterable[tuple[int, EncodedPrompt]], batch_tokens: int, per_prompt: int
+) -> Iterator[list[tuple[int, EncodedPrompt]]]:
+    """Group consecutive prompts so that their padded sequences have at most `batch_tokens`."""
+    batch: list[tuple[int, EncodedPrompt]] = []
+    longest = 0
+    for number, prompt in prompts:
+        length = len(prompt.ids) + prompt.limit
+        rows = (len(batch) + 1) * per_prompt
+        if batch and (rows * max(longest, length) > batch_tokens or rows > MAX_BATCH_SIZE):
+            yield batch
+            batch, longest = [], 0
+        batch.append((number, prompt))
+        longest = max(longest, length)
+    if batch:
+        yield batch
+
+
+def generate_text(
+    network: Transformer, tokenizer: Tokenizer, prompt: str, *, max_new_tokens: int = 40
+) -> str:
+    """Return the greedy completion of a prompt, without the prompt."""
+    config = GenerationConfig(max_new_tokens=max_new_tokens)
+    generator = TextGenerator(network=network, tokenizer=tokenizer, config=config)
+    return next(generator.complete([prompt])).completions[0].text

@@ -1,0 +1,80 @@
+"""Generate tokens: greedy decoding, sampling and beam search over token ids."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from firth.adapt.prompt_tuning import max_stack_length
+from firth.inference.generation.beam_search import beam_search
+from firth.inference.generation.decode_state import Prompts
+from firth.inference.generation.generation_config import GenerationConfig
+from firth.inference.generation.sampling import GeneratedTokens, StopCheck, TokenSampler
+from firth.models.transformer import Transformer
+from firth.utils.errors import UsageError
+
+STEPS_PER_CALL = 16  # tokens decoded in one C call, which Ctrl-C cannot interrupt
+
+
+def generate(
+    network: Transformer,
+    prompts: Prompts,
+    config: GenerationConfig = GenerationConfig(),
+    *,
+    eos_token_id: int | None,
+    limits: Sequence[int] | None = None,
+    indices: Sequence[int] | None = None,
+    should_stop: StopCheck | None = None,
+) -> list[list[GeneratedTokens]]:
+    """Generate n completions of each prompt; those of beam search are sorted, best first.
+
+    A decoder continues its prompt; for an encoder-decoder, the prompt is the encoder's input.
+    Prompts may have different lengths. `limits` is the maximum number of new tokens per prompt;
+    `indices` are the prompts' numbers: samples depend on these and the seed, not on the batch.
+    """
+    if not prompts:
+        return []
+    limits = _free_positions(network, prompts) if limits is None else limits
+    limits = [min(config.max_new_tokens, limit) for limit in limits]
+    if config.method == "beam":
+        return beam_search(
+            network,
+            prompts,
+            config,
+            eos_token_id=eos_token_id,
+            limits=limits,
+            should_stop=should_stop,
+        )
+    sampler = TokenSampler(
+        network,
+        prompts,
+        config,
+        eos_token_id=eos_token_id,
+        limits=limits,
+        indices=range(len(prompts)) if indices is None else indices,
+        should_stop=should_stop,
+    )
+    while not sampler.done:
+        sampler.step(STEPS_PER_CALL)
+    return sampler.results()
+
+
+def _free_positions(network: Transformer, prompts: Prompts) -> list[int]:
+    """Return how many new tokens fit after each prompt."""
+    max_length = max_stack_length(network.stack)
+    if network.config.has_encoder:
+        return [max_length - 1] * len(prompts)
+    if (longest := max(map(len, prompts))) >= max_length:
+        raise UsageError(
+            f"A prompt has {longest:,} tokens, but the model's context is {max_length:,} tokens; "
+            "shorten it."
+        )
+    return [max_length - len(prompt) for prompt in prompts]
+
+
+def greedy_decode(
+    network: Transformer, prompts: Prompts, *, max_new_tokens: int, eos_token_id: int | None
+) -> list[list[int]]:
+    """Return the greedy completion of each prompt, without the end token."""
+    config = GenerationConfig(max_new_tokens=max_new_tokens)
+    results = generate(network, prompts, config, eos_token_id=eos_token_id)
+    return [list(result.tokens) for [result] in results]

@@ -1,0 +1,1 @@
+"""Filling blanks: masked tokens, spans, and corrections of spelling."""

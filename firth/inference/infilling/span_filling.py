@@ -1,0 +1,250 @@
+"""Fill blanks with an encoder-decoder, whose decoder generates spans of any length.
+
+T5 generates each span after its sentinel; BART generates the whole text again.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Sequence
+from math import exp
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from firth.adapt.prompt_tuning import max_stack_length
+from firth.inference.generation.token_generation import greedy_decode
+from firth.inference.infilling.blanks import BlankedText, BlankFill, span_fill, tokenize_words
+from firth.inference.infilling.constrained_search import SpanConstraint, constrained_beam_search
+from firth.inference.infilling.fill_methods import (
+    BlankFiller,
+    EncodedBlanks,
+    FillCandidate,
+    FilledSentence,
+    FillResult,
+    Ids,
+)
+from firth.inference.scoring.token_scoring import ScoringRequest, score_requests
+from firth.models.transformer import Transformer
+from firth.tokenizers.tokenizer import Tokenizer
+from firth.utils.errors import UsageError
+
+MAX_SPAN_TOKENS = 16
+EXTRA_TOKENS = 8  # per blank, that a regenerated text may be longer than its input
+MAX_BEAMS = 320  # in a batch
+
+
+def fill_sentinels(
+    network: Transformer, tokenizer: Tokenizer, corrupted: Sequence[int]
+) -> list[list[int]]:
+    """Generate the span of each sentinel in a corrupted text, greedily (T5)."""
+    sentinels = [id for id in corrupted if id in set(tokenizer.sentinel_ids)]
+    if not sentinels:
+        raise UsageError("The text has no sentinel: write <extra_id_0> where something is missing.")
+    limit = min(network.config.max_positions - 1, 8 * len(sentinels) + 8)
+    eos_token_id = network.config.eos_token_id
+    [output] = greedy_decode(
+        network, [list(corrupted)], max_new_tokens=limit, eos_token_id=eos_token_id
+    )
+    return [tokens_after_sentinel(output, id, set(sentinels)) for id in sentinels]
+
+
+def tokens_after_sentinel(output: Sequence[int], sentinel: int, sentinels: set[int]) -> list[int]:
+    """Return the tokens after a sentinel, up to the next one.
+
+    >>> tokens_after_sentinel([90, 1, 2, 91, 3], 90, {90, 91})
+    [1, 2]
+    >>> tokens_after_sentinel([90, 1], 91, {90, 91})
+    []
+    """
+    if sentinel not in output:
+        return []
+    span = []
+    for id in output[output.index(sentinel) + 1 :]:
+        if id in sentinels:
+            break
+        span.append(id)
+    return span
+
+
+# ---- constraints --------------------------------------------------------------------------------
+
+
+def span_constraint(filler: BlankFiller, blanks: int) -> SpanConstraint:
+    """Allow T5's output: each sentinel in order with a span after it; the last span may end.
+
+    Spans contain neither sentinels nor other special tokens.
+    """
+    tokenizer, config = filler.tokenizer, filler.network.config
+    sentinels = tokenizer.sentinel_ids[: blanks + 1]
+    last = [sentinels[-1], *([] if config.eos_token_id is None else [config.eos_token_id])]
+    number = {id: i for i, id in enumerate(sentinels)}
+    is_text = torch.zeros(config.vocab_size, dtype=torch.bool)
+    is_text[: len(tokenizer)] = True
+    is_text[[*tokenizer.backend.get_added_tokens_decoder(), *tokenizer.sentinel_ids]] = False
+
+    def allowed_next(output: Ids) -> Tensor:
+        begin = max((i for i, id in enumerate(output) if id in number), default=-1)
+        blank = number[output[begin]] if output else -1
+        full = not output or len(output) - begin > MAX_SPAN_TOKENS
+        allowed = torch.zeros_like(is_text) if full else is_text.clone()
+        allowed[last if blank == blanks - 1 else sentinels[blank + 1]] = True
+        return allowed
+
+    max_length = max_stack_length(filler.network.stack) - 1
+    max_tokens = min(max_length, blanks * (MAX_SPAN_TOKENS + 1) + 1)
+    return SpanConstraint(allowed_next, lambda output: output[-1] in last, max_tokens)
+
+
+def split_spans(tokenizer: Tokenizer, output: Ids, blanks: int) -> list[Ids]:
+    """Return the span after each sentinel of an output."""
+    sentinels = set(tokenizer.sentinel_ids)
+    if output and output[-1] not in sentinels:  # the end token
+        output = output[:-1]
+    own = tokenizer.sentinel_ids[:blanks]
+    return [tuple(tokens_after_sentinel(output, id, sentinels)) for id in own]
+
+
+def text_constraint(filler: BlankFiller, question: EncodedBlanks) -> SpanConstraint:
+    """Allow BART's output: any text, up to a little longer than the input."""
+    longest = len(question.ids) + EXTRA_TOKENS * len(question.blanks)
+    max_tokens = min(max_stack_length(filler.network.stack) - 1, longest)
+    end = filler.network.config.eos_token_id
+    return SpanConstraint(lambda output: None, lambda output: output[-1] == end, max_tokens)
+
+
+def extract_fills(blanks: BlankedText, tokenizer: Tokenizer, text: str) -> list[str] | None:
+    """Return what a regenerated text has in each blank; None if it changed the other parts."""
+    parts = [
+        r"\s+".join(map(re.escape, tokenizer.decode(tokenizer.encode(part)).split()))
+        for part in blanks.parts
+    ]
+    match = re.fullmatch(r"\s*" + r"\s*(.*?)\s*".join(parts) + r"\s*", text, re.DOTALL)
+    return list(match.groups()) if match else None
+
+
+# ---- generation ---------------------------------------------------------------------------------
+
+
+class GeneratedFill(NamedTuple):
+    """A generated output: the text of each blank, and the filled text."""
+
+    parts: tuple[str, ...]  # empty if the output changed more than the blanks
+    log_prob: float
+    text: str
+
+
+def fill_by_generation(
+    filler: BlankFiller, questions: Sequence[EncodedBlanks], top: int, targets: Sequence[str]
+) -> list[FillResult]:
+    """Fill blanks by beam search, or score the given `targets`."""
+    results = []
+    batch_size = max(1, MAX_BEAMS // (2 * top))
+    for begin in range(0, len(questions), batch_size):
+        batch = questions[begin : begin + batch_size]
+        fills = _score(filler, batch, targets) if targets else _generate(filler, batch, top)
+        for question, own in zip(batch, fills, strict=True):
+            results.append(_merge(question, own, len(targets) or top))
+    return results
+
+
+def _generate(
+    filler: BlankFiller, questions: Sequence[EncodedBlanks], top: int
+) -> list[list[GeneratedFill]]:
+    """Return the best outputs, of which several may have the same text."""
+    spans = filler.method == "spans"
+    rules = [
+        span_constraint(filler, len(question.blanks))
+        if spans
+        else text_constraint(filler, question)
+        for question in questions
+    ]
+    sources = [question.ids for question in questions]
+    found = constrained_beam_search(filler.network, sources, rules, beams=2 * top)
+    return [
+        [_decode(filler, question, tokens, log_prob) for tokens, log_prob, _ in own]
+        for question, own in zip(questions, found, strict=True)
+    ]
+
+
+def _decode(
+    filler: BlankFiller, question: EncodedBlanks, tokens: Ids, log_prob: float
+) -> GeneratedFill:
+    tokenizer, blanks = filler.tokenizer, question.blanks
+    if filler.method == "spans":
+        fills = [span_fill(tokenizer, own) for own in split_spans(tokenizer, tokens, len(blanks))]
+        return GeneratedFill(tuple(fill.text for fill in fills), log_prob, blanks.filled(fills))
+    text = tokenizer.decode(tokens, skip_specials=True).strip()
+    return GeneratedFill(tuple(extract_fills(blanks, tokenizer, text) or ()), log_prob, text)
+
+
+def _score(
+    filler: BlankFiller, questions: Sequence[EncodedBlanks], targets: Sequence[str]
+) -> list[list[GeneratedFill]]:
+    """Score the targets in the single blank of each text."""
+    network, requests = filler.network, list[ScoringRequest]()
+    start = network.config.decoder_start_token_id or 0
+    outputs = []
+    for question in questions:
+        if len(question.blanks) > 1:
+            raise UsageError("An encoder-decoder can score targets for one blank only.")
+        for target in targets:
+            text = question.blanks.filled([BlankFill(target)])
+            sequences = _target_sequences(filler, question, target, text)
+            outputs.append((text, target, len(sequences)))
+            requests += [
+                ScoringRequest((start, *ids[:-1]), range(len(ids)), ids, question.ids)
+                for ids in sequences
+            ]
+    sums = iter([score.sum for score in score_requests(network, requests)])
+    fills = []
+    for text, target, count in outputs:
+        log_prob = float(np.logaddexp.reduce([next(sums) for _ in range(count)]))
+        fills.append(GeneratedFill((target,), log_prob, text))
+    size = len(targets)
+    return [fills[i * size : (i + 1) * size] for i in range(len(questions))]
+
+
+def _target_sequences(
+    filler: BlankFiller, question: EncodedBlanks, target: str, text: str
+) -> list[Ids]:
+    """Return the decoder outputs that mean `target`: its span may end in two ways."""
+    if filler.method != "spans":
+        return [filler.encode_framed(text)]
+    [span] = tokenize_words(filler.tokenizer, [target], spaced=bool(question.blanks.parts[0]))
+    first, second = filler.tokenizer.sentinel_ids[:2]
+    end = filler.network.config.eos_token_id
+    return [(first, *span, second), *([] if end is None else [(first, *span, end)])]
+
+
+def _merge(question: EncodedBlanks, fills: Sequence[GeneratedFill], top: int) -> FillResult:
+    """Add up the probabilities of outputs with the same text, and with the same fill of a blank."""
+    by_text: dict[str, list[GeneratedFill]] = defaultdict(list)
+    for fill in fills:
+        by_text[fill.text].append(fill)
+    sentences = [
+        FilledSentence(list(own[0].parts), sum(exp(fill.log_prob) for fill in own), text)
+        for text, own in by_text.items()
+    ]
+    sentences.sort(key=lambda sentence: -sentence.score)
+    if len(question.blanks) == 1:
+        candidates = [
+            FillCandidate((*sentence.tokens, "")[0], sentence.score, sentence.text)
+            for sentence in sentences
+        ]
+        return FillResult(question.text, [candidates[:top]], [])
+    lists = []
+    for blank in range(len(question.blanks)):
+        by_part: dict[str, list[FilledSentence]] = defaultdict(list)
+        for sentence in sentences:
+            if sentence.tokens:
+                by_part[sentence.tokens[blank]].append(sentence)
+        candidates = [
+            FillCandidate(part, sum(sentence.score for sentence in own), own[0].text)
+            for part, own in by_part.items()
+        ]
+        lists.append(sorted(candidates, key=lambda candidate: -candidate.score)[:top])
+    return FillResult(question.text, lists, sentences[:top])

@@ -1,0 +1,1 @@
+"""Zero- and few-shot prompting: templates, demonstrations, candidate answers."""

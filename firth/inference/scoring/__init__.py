@@ -1,0 +1,1 @@
+"""Log-likelihoods and pseudo-log-likelihoods of texts."""

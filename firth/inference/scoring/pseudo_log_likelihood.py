@@ -1,0 +1,200 @@
+"""Pseudo-log-likelihoods under masked language models: mask each token in turn and score it.
+
+    C  copies of texts, one per masked token     L  tokens of each     R  distinct copies
+
+The sum is a text's pseudo-log-likelihood (Salazar et al. 2020). A text of a dozen tokens becomes a
+dozen rows, so copies are built with array operations; those of one length form a batch.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from firth.adapt.prompt_tuning import max_text_length
+from firth.inference.generation.special_tokens import as_list
+from firth.inference.scoring.log_likelihood import check_length, no_likelihood_message, text_groups
+from firth.inference.scoring.token_scoring import (
+    BATCHES_PER_WINDOW,
+    TokenScores,
+    check_language_head,
+    default_batch_tokens,
+    target_log_probs,
+)
+from firth.models.masks import Mask
+from firth.models.transformer import Transformer
+from firth.tokenizers.tokenizer import Tokenizer
+from firth.utils.device_transfer import to_device
+from firth.utils.errors import MismatchError
+from firth.utils.rng import Bools, Floats, Longs
+from firth.utils.streams import group_by_size
+
+
+class MaskedPositions(NamedTuple):
+    """Positions of a text that are masked in turn."""
+
+    tokens: Longs  # (L,) the text with its special tokens
+    positions: Longs  # (C,) scored positions
+    ends: Longs  # (C,) each copy is masked from its position up to this end
+
+    @property
+    def size(self) -> int:
+        """The number of input tokens."""
+        return len(self.tokens) * len(self.positions)
+
+
+def pseudo_log_likelihoods(
+    network: Transformer,
+    tokenizer: Tokenizer,
+    texts: Iterable[str],
+    *,
+    by_word: bool = False,
+    batch_tokens: int = 0,
+) -> Iterator[TokenScores]:
+    """Compute the pseudo-log-likelihood of each text.
+
+    With `by_word`, the rest of a token's word is masked with it, so that a rare word is not given
+    away by its second half (Kauf and Ivanova 2023). A decoder must be pre-trained with the `hybrid`
+    objective: it uses bidirectional attention and predicts a token at the position before it.
+    """
+    mask_id = tokenizer.special_ids.get("mask")
+    if network.config.architecture == "encoder-decoder":
+        raise MismatchError(no_likelihood_message("encoder-decoder"))
+    if mask_id is None:
+        raise MismatchError("This model's tokenizer has no mask token, so it cannot mask tokens.")
+    check_language_head(network)
+    size = batch_tokens or default_batch_tokens(network)
+    encode = _encode_for_decoder if network.config.has_decoder else _encode_for_encoder
+    max_length, sizes = max_text_length(network), deque[int]()
+
+    def masked_texts() -> Iterator[MaskedPositions]:
+        for tokens, maskable, words in encode(network, tokenizer, texts):
+            check_length(len(tokens), max_length)
+            sizes.append(len(maskable))
+            ends = [_end_of_word(words, i) if by_word else i + 1 for i in maskable]
+            chunk = max(1, size * BATCHES_PER_WINDOW // max(1, len(tokens)))
+            for begin in range(0, len(maskable), chunk):
+                part = slice(begin, begin + chunk)
+                yield MaskedPositions(
+                    *(np.array(values) for values in (tokens, maskable[part], ends[part]))
+                )
+
+    scores = (
+        score
+        for window in group_by_size(masked_texts(), lambda one: one.size, size * BATCHES_PER_WINDOW)
+        for score in _score_window(network, window, mask_id, size)
+    )
+    return _join_parts(scores, sizes)
+
+
+def _score_window(
+    network: Transformer, window: Sequence[MaskedPositions], mask_id: int, size: int
+) -> list[tuple[Floats, Bools]]:
+    """Return each masked token's log-probability, and whether it is the top token."""
+    scores: list[tuple[Floats, Bools]] = [(np.empty(0), np.empty(0, np.bool_))] * len(window)
+    by_length: dict[int, list[int]] = defaultdict(list)
+    for i, one in enumerate(window):
+        by_length[len(one.tokens)].append(i)
+    for members in by_length.values():
+        group = [window[i] for i in members]
+        log_probs, is_top = _score_same_length(network, group, mask_id, size)
+        ends = np.cumsum([len(one.positions) for one in group])[:-1]
+        parts = zip(members, np.split(log_probs, ends), np.split(is_top, ends), strict=True)
+        for i, own_log_probs, own_is_top in parts:
+            scores[i] = own_log_probs, own_is_top
+    return scores
+
+
+@torch.no_grad()
+def _score_same_length(
+    network: Transformer, group: Sequence[MaskedPositions], mask_id: int, size: int
+) -> tuple[Floats, Bools]:
+    """Score texts of one length; identical copies are computed once."""
+    rows, which = np.unique(  # (R, L), (C,)
+        np.concatenate([_masked_copies(one, mask_id) for one in group]), axis=0, return_inverse=True
+    )
+    shift = int(network.config.has_decoder)
+    positions = np.concatenate([one.positions for one in group]) - shift
+    targets = np.concatenate([one.tokens[one.positions] for one in group])
+    log_probs, is_top = np.empty(len(positions)), np.empty(len(positions), dtype=np.bool_)
+    length, device = rows.shape[1], network.tokens.weight.device
+    batch_size = max(1, size // length)
+    for begin in range(0, len(rows), batch_size):
+        batch = rows[begin : begin + batch_size]
+        scored = np.flatnonzero((which >= begin) & (which < begin + len(batch)))
+        mask = Mask(np.full(len(batch), length), device=device)
+        hidden = network(to_device(batch.reshape(-1), device), mask)
+        flat = (which[scored] - begin) * length + positions[scored]
+        found = target_log_probs(network, hidden, flat, targets[scored])
+        log_probs[scored], is_top[scored] = found
+    return log_probs, is_top
+
+
+def _masked_copies(one: MaskedPositions, mask_id: int) -> Longs:
+    """Return one masked copy of a text per scored position.
+
+    >>> text = MaskedPositions(np.array([1, 7, 8, 2]), np.array([1, 2]), np.array([3, 3]))
+    >>> _masked_copies(text, mask_id=0).tolist()
+    [[1, 0, 0, 2], [1, 7, 0, 2]]
+    """
+    at = np.arange(len(one.tokens))
+    is_masked = (at >= one.positions[:, None]) & (at < one.ends[:, None])  # (C, L)
+    return np.where(is_masked, mask_id, one.tokens)
+
+
+EncodedText = tuple[list[int], list[int], list[int | None]]  # tokens, maskable positions, word ids
+
+
+def _encode_for_encoder(
+    network: Transformer, tokenizer: Tokenizer, texts: Iterable[str]
+) -> Iterator[EncodedText]:
+    """Tokenize with the tokenizer's special tokens, which are never masked."""
+    for group in text_groups(texts):
+        for encoding in tokenizer.backend.encode_batch(group, add_special_tokens=True):
+            is_special = encoding.special_tokens_mask
+            maskable = [i for i, special in enumerate(is_special) if not special]
+            yield encoding.ids, maskable, encoding.word_ids
+
+
+def _encode_for_decoder(
+    network: Transformer, tokenizer: Tokenizer, texts: Iterable[str]
+) -> Iterator[EncodedText]:
+    """Tokenize between begin and end tokens; the first token has no position that predicts it."""
+    begin, end = as_list(network.config.bos_token_id), as_list(network.config.eos_token_id)
+    for group in text_groups(texts):
+        for encoding in tokenizer.backend.encode_batch(group, add_special_tokens=False):
+            maskable = range(len(begin), len(begin) + len(encoding.ids))
+            words = [*[None] * len(begin), *encoding.word_ids, *[None] * len(end)]
+            yield [*begin, *encoding.ids, *end], [i for i in maskable if i], words
+
+
+def _end_of_word(words: Sequence[int | None], position: int) -> int:
+    """Return the end of the word that a position belongs to.
+
+    >>> _end_of_word([None, 0, 1, 1, 1, 2, None], 3)
+    5
+    """
+    end = position + 1
+    while end < len(words) and words[end] is not None and words[end] == words[position]:
+        end += 1
+    return end
+
+
+def _join_parts(parts: Iterator[tuple[Floats, Bools]], sizes: deque[int]) -> Iterator[TokenScores]:
+    """Join the parts of each text; `sizes` has the number of scored tokens per text."""
+    log_probs, is_top = np.empty(0), np.empty(0, dtype=np.bool_)
+    for part_log_probs, part_is_top in parts:
+        while sizes and len(log_probs) == sizes[0]:
+            sizes.popleft()
+            yield TokenScores(log_probs, bool(is_top.all()))
+            log_probs, is_top = log_probs[:0], is_top[:0]
+        log_probs = np.concatenate([log_probs, part_log_probs])
+        is_top = np.concatenate([is_top, part_is_top])
+    while sizes:
+        sizes.popleft()
+        yield TokenScores(log_probs, bool(is_top.all()))
+        log_probs, is_top = log_probs[:0], is_top[:0]

@@ -1,0 +1,1 @@
+"""The implementation of each command: prepare, pre-train, fine-tune, evaluate, predict, prompt."""

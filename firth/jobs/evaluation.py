@@ -1,0 +1,158 @@
+"""Evaluation of a model on a file: task metrics, perplexity, minimal pairs, last words."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from copy import deepcopy
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from firth.jobs.ensembles import Progress, load_if_needed, predict_with_notes, resolve_task
+from firth.metrics.bootstrap import Metric, metrics_to_json
+from firth.model import Model
+from firth.objectives.registry import infill_format
+from firth.tasks.dataset import check_columns
+from firth.tasks.registry import SCORING_TASKS
+from firth.tasks.scoring_task import Parts, Scorer, ScoringOptions, ScoringResult
+from firth.utils.errors import InputError, UsageError
+
+
+@dataclass(frozen=True)
+class EvaluationResult:
+    """The metrics of a model."""
+
+    task: str
+    n: int
+    metrics: Mapping[str, Metric]
+    seconds: float
+    parts: Parts = field(default_factory=dict)  # by entity type or set of minimal pairs
+    notes: list[str] = field(default_factory=list)
+    groups: dict[str, Parts] = field(default_factory=dict)  # by larger categories
+    details: dict[str, Any] = field(default_factory=dict)  # counts and options
+
+    def values(self) -> dict[str, Any]:
+        """Convert to plain JSON values."""
+        return {
+            "task": self.task,
+            "n": self.n,
+            "metrics": metrics_to_json(self.metrics),
+            "seconds": self.seconds,
+            "parts": {part: metrics_to_json(row) for part, row in self.parts.items()},
+            "groups": {
+                kind: {part: metrics_to_json(row) for part, row in parts.items()}
+                for kind, parts in self.groups.items()
+            },
+            "details": self.details,
+            "notes": self.notes,
+        }
+
+
+def evaluate(
+    model: str | Path | Model,
+    *,
+    data: str | Path,
+    task: str | None = None,
+    columns: Mapping[str, str] | None = None,
+    format: str | None = None,
+    limit: int = 0,
+    convention: str = "",
+    context: int = 0,
+    stride: int = 0,
+    by_word: bool = False,
+    weights: str | None = None,
+    device: str | None = None,
+    progress: Progress = lambda what, done, total: None,
+) -> EvaluationResult:
+    """Evaluate a model on the examples of a file, or on the first `limit` of them.
+
+    The default task is the one that the model was fine-tuned on. Any language model can be
+    evaluated on `lm` (perplexity by a `convention`, in windows of `context` tokens that move by
+    `stride`), `last-word`, and `minimal-pairs` of a file or folder (`by_word`: a masked model masks
+    the rest of a word with each of its tokens). `weights="int8"` quantizes the model first.
+    """
+    start = time.monotonic()
+    loaded = load_if_needed(model, device, weights=weights)
+    name = task or (loaded.task.task if loaded.task is not None else "")
+    given = dict(convention=convention, context=context, stride=stride, by_word=by_word)
+    _check_options(name, given)
+    options = ScoringOptions(
+        data=data,
+        format=format,
+        columns=columns or {},
+        limit=limit,
+        convention=convention,
+        context=context,
+        stride=stride,
+    )
+    # A fine-tuned lm model without options is evaluated on its own task, like any other.
+    if task in SCORING_TASKS or any(given.values()):
+        scorer = _scorer(loaded, by_word, progress, copy=isinstance(model, Model))
+        found = _measured(name, scorer, options)
+    else:
+        found = _answered(loaded, task, options, progress)
+    return EvaluationResult(
+        task=name,
+        n=found.n,
+        metrics=found.metrics,
+        seconds=time.monotonic() - start,
+        parts=found.parts,
+        notes=found.notes,
+        groups=found.groups,
+        details=found.details | ({"weights": weights} if weights else {}),
+    )
+
+
+def _check_options(task: str, options: Mapping[str, Any]) -> None:
+    """Raise UsageError for options that the task does not have."""
+    known = SCORING_TASKS[task].options if task in SCORING_TASKS else ()
+    for name, value in options.items():
+        if value and name not in known:
+            homes = ", ".join(key for key, row in SCORING_TASKS.items() if name in row.options)
+            raise UsageError(f"--{name.replace('_', '-')} is for --task {homes}.")
+
+
+def _answered(
+    model: Model, task: str | None, options: ScoringOptions, progress: Progress
+) -> ScoringResult:
+    """Evaluate a fine-tuned model on its task."""
+    chosen, metadata = resolve_task(model, task)
+    check_columns(chosen.name, chosen.roles, options.columns)
+    examples = chosen.read(options.data, format=options.format, columns=options.columns)
+    examples = examples[: options.limit or None]
+    if not examples:
+        raise InputError(f"{options.data} has no examples.")
+    chosen.check(metadata, examples, Path(options.data))
+    answers, notes = predict_with_notes([model], chosen, [metadata], examples, progress)
+    parts = chosen.parts(examples, answers, metadata)
+    metrics = chosen.metrics(examples, answers, metadata)
+    return ScoringResult(n=len(examples), metrics=metrics, parts=parts, notes=notes)
+
+
+def _measured(name: str, scorer: Scorer, options: ScoringOptions) -> ScoringResult:
+    """Run an evaluation-only task."""
+    row = SCORING_TASKS[name]
+    check_columns(name, row.roles, options.columns)
+    if Path(options.data).is_dir() and not row.folders:
+        raise InputError(
+            f"{options.data} is a folder; name a file in it, or use --suite for all files."
+        )
+    return row.run(scorer, options)
+
+
+def _scorer(model: Model, by_word: bool, progress: Progress, copy: bool) -> Scorer:
+    """Make a scorer in 32 bits, since lower precision loses near ties."""
+    network = model.network
+    if any(parameter.dtype != torch.float32 for parameter in network.parameters()):
+        network = (deepcopy(network) if copy else network).float()
+    return Scorer(
+        network=network,
+        tokenizer=model.require_tokenizer(),
+        hybrid=infill_format(model.objective) == "masks",
+        by_word=by_word,
+        name=str(model.source or model.path or "The model"),
+        progress=progress,
+    )

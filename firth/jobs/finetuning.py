@@ -1,0 +1,426 @@
+"""Fine-tuning: a pre-trained model and labelled examples in, a model for the task out."""
+
+from __future__ import annotations
+
+import math
+import shutil
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from firth.adapt.apply import AppliedStrategy, get_adapters, merge, remove
+from firth.adapt.saving import adapter_base, save_adapter
+from firth.jobs.run_options import merge_options
+from firth.metrics.bootstrap import Metric, metrics_to_json
+from firth.model import JOINED, Model, load
+from firth.models.encoder_decoder import cross_attention_names, join
+from firth.models.transformer import Transformer
+from firth.tasks import diagnostics
+from firth.tasks.augmentation import num_copies
+from firth.tasks.dataset import load_dataset
+from firth.tasks.finetune_config import FinetuneConfig
+from firth.tasks.finetune_recipes import (
+    finetune_training_config,
+    frozen_blocks,
+    num_virtual_tokens,
+    recipe_for,
+    sequence_length,
+)
+from firth.tasks.registry import TASKS, task_named
+from firth.tasks.task import Task
+from firth.tasks.task_heads import drop_language_head
+from firth.tasks.task_trainer import BEST, TaskTrainer, build_task_trainer
+from firth.training.config import group_overrides
+from firth.training.log import Callback, MetricsLog, tensorboard_callback
+from firth.training.loop import Callbacks, TrainingLoop
+from firth.training.optim import Optimizer
+from firth.training.run_directory import (
+    LOCK,
+    METRICS,
+    RUN,
+    check_run_directory,
+    fingerprint,
+    read_metrics,
+    versions,
+    with_validation_event,
+    write_finetuned_card,
+)
+from firth.training.runtime import apply_runtime_options, peak_memory, reset_peak_memory
+from firth.utils.devices import device_spec, select_device
+from firth.utils.errors import MismatchError, UsageError, storage_errors
+from firth.utils.files import locked, sha256, write_json
+from firth.utils.plotting import plot_loss
+
+WEIGHT_FILES = ("*model*.safetensors", "adapter.safetensors", f"{JOINED}/*.safetensors")
+
+
+@dataclass(frozen=True)
+class FinetuneResult:
+    """The result of a fine-tuning run."""
+
+    path: Path
+    model: Model
+    config: FinetuneConfig
+    metrics: dict[str, Metric]  # on the dev examples
+    examples: tuple[int, int]  # numbers of train and dev examples
+    variants: int  # added by augmentation
+    trainable_parameters: int
+    steps: int
+    seconds: float
+    device: str  # type: cpu or cuda
+    memory: int  # peak bytes; on the CPU, of the whole process
+    saved_bytes: int  # of the weights on disk
+    family: str
+    notes: list[str] = field(default_factory=list)
+
+    def values(self) -> dict[str, Any]:
+        """Convert to plain JSON values."""
+        parameters = self.model.num_parameters
+        return {
+            "out": str(self.path),
+            "task": self.config.task,
+            "strategy": self.config.strategy,
+            "n": self.examples[1],
+            "train": self.examples[0],
+            "variants": self.variants,
+            "metrics": metrics_to_json(self.metrics),
+            "parameters": parameters,
+            "trainable_parameters": self.trainable_parameters,
+            "trainable_fraction": self.trainable_parameters / max(1, parameters),
+            "steps": self.steps,
+            "seconds": self.seconds,
+            "memory": self.memory,
+            "saved_bytes": self.saved_bytes,
+            "family": self.family,
+            "notes": self.notes,
+        }
+
+
+def finetune(
+    model: str | Path,
+    *,
+    task: str,
+    train: str | Path,
+    out: str | Path,
+    dev: str | Path | None = None,
+    decoder: str | Path | None = None,
+    strategy: str = "",
+    recipe: str | None = None,
+    limit: int = 0,
+    seed: int = 0,
+    learning_rate: float | None = None,
+    epochs: float | None = None,
+    batch_size: int | None = None,
+    max_length: int | None = None,
+    warmup: float | None = None,
+    weight_decay: float | None = None,
+    precision: str | None = None,
+    overrides: Mapping[str, Any] | None = None,
+    columns: Mapping[str, str] | None = None,
+    balance: bool = False,
+    augment: str = "",
+    replay: str | Path | None = None,
+    scratch: bool = False,
+    resume: bool = False,
+    device: str | None = None,
+    callback: Callback = lambda kind, metrics: None,
+    callbacks: Callbacks | None = None,
+) -> FinetuneResult:
+    """Fine-tune a model on labelled examples of a task, and save the run in `out`.
+
+    Options that are None are those of the recipe. `overrides` sets any other field of the training
+    config ("schedule"), the head ("head.layers") or the task ("task.prefix"). With a `decoder`, the
+    model is an encoder joined to that decoder (Rothe et al. 2020).
+    """
+    options = {
+        "learning_rate": learning_rate,
+        "epochs": epochs,
+        "batch_size": batch_size,
+        "max_length": max_length,
+        "warmup": warmup,
+        "weight_decay": weight_decay,
+        "precision": precision,
+    }
+    out, on, chosen = Path(out), select_device(device), task_named(task)
+    reset_peak_memory(on)
+    base, decoder_model = _load_models(chosen, model, decoder, seed)
+    groups = group_overrides(merge_options(overrides, options), ("head", "task"))
+    name, row = recipe_for(task, recipe)
+    frozen = frozen_blocks(row, base.config)
+    spec = strategy or (f"freeze:{frozen}" if frozen else "full")
+    length = sequence_length(row, base.config, groups["training"], taken=num_virtual_tokens(spec))
+    dataset = load_dataset(
+        chosen,
+        train,
+        dev,
+        limit=limit,
+        seed=seed,
+        max_length=length,
+        columns=columns or {},
+        options=groups["task"],
+        balance=balance,
+    )
+    settings = finetune_training_config(
+        row,
+        base.config,
+        len(dataset.train) * num_copies(augment),
+        strategy=spec,
+        seed=seed,
+        device=device_spec(on),
+        scratch=scratch,
+        replay=replay is not None,
+        overrides=groups["training"],
+    )
+    config = FinetuneConfig(
+        model=str(base.path),
+        task=task,
+        recipe=name,
+        strategy=spec,
+        training=settings,
+        metadata=dataset.metadata,
+        head=groups["head"],
+        columns=dict(columns or {}),
+        limit=limit,
+        balance=balance,
+        augment=augment,
+        scratch=scratch,
+        decoder=str(decoder_model.path) if decoder_model is not None else None,
+    )
+    parents = {"model": base} | ({"decoder": decoder_model} if decoder_model is not None else {})
+    run_info = _lineage(config, parents, {"train": train, "dev": dev, "replay": replay})
+    check_run_directory(out, run_info, resume)
+    new_parameters = cross_attention_names(base.network) if decoder_model is not None else ()
+    encoder_tokenizer, tokenizer = base.require_encoder_tokenizer(), base.require_tokenizer()
+    trainer = build_task_trainer(
+        config, base.network.to(on), tokenizer, dataset, replay, encoder_tokenizer, new_parameters
+    )
+    if decoder_model is not None:
+        trainer.notes.append(_joining_note(trainer.network))
+    with storage_errors(out, "Free some space or name another place."):
+        out.mkdir(parents=True, exist_ok=True)
+    with locked(out / LOCK, f"training in {out}"):
+        run_info = check_run_directory(out, run_info, resume)  # again, now that it is locked
+        with storage_errors(out, "Free some space or name another place."):
+            write_json(out / RUN, run_info)
+        return _train(
+            config, base, trainer, out, resume, callback, callbacks or Callbacks(), run_info
+        )
+
+
+def _load_models(
+    task: Task, model: str | Path, decoder: str | Path | None, seed: int
+) -> tuple[Model, Model | None]:
+    """Load the model to train, joined to a decoder if one is given, and that decoder."""
+    base = load(model, dtype="float32")
+    decoder_model = load(decoder, dtype="float32") if decoder is not None else None
+    _check_joins(task, base, decoder_model)
+    for parent in (base, decoder_model):
+        if parent is not None:
+            _merge_adapters(parent)
+    if decoder_model is not None:
+        base = _joined(base, decoder_model, seed)
+    if base.config.architecture not in task.architectures:
+        raise task.unsupported_architecture(base.config.architecture)
+    return base, decoder_model
+
+
+def _check_joins(task: Task, base: Model, decoder_model: Model | None) -> None:
+    """Raise an error if the task does not support a model with two tokenizers."""
+    able = ", ".join(name for name, other in TASKS.items() if other.needs_encoder_decoder)
+    if decoder_model is not None and not task.needs_encoder_decoder:
+        raise UsageError(f"--decoder is for {able}, not for {task.name}.")
+    if base.config.encoder is not None and not task.needs_encoder_decoder:
+        raise MismatchError(
+            f"{base.source} has two tokenizers: it can be fine-tuned on {able}, not on {task.name}."
+        )
+
+
+def _merge_adapters(model: Model) -> None:
+    """Merge the adapter of a model into its weights, so that it can be trained further."""
+    network = model.network
+    for name, adapted in list(get_adapters(network).items()):
+        if not adapted.modules:  # a head alone
+            remove(network, name)
+            network.config = adapted.config
+            network.heads.update(adapted.heads)
+    if not get_adapters(network):
+        return
+    try:
+        merge(network, keep=False)
+    except UsageError as error:
+        raise MismatchError(
+            f"{model.source} is an adapter that cannot be merged for more training. {error}"
+        ) from error
+
+
+def _joined(encoder: Model, decoder: Model, seed: int) -> Model:
+    """Join an encoder and a decoder to one model."""
+    try:
+        network = join(encoder.network, decoder.network, seed)
+    except MismatchError as error:
+        raise MismatchError(
+            f"{encoder.source} and {decoder.source} cannot be joined. {error}"
+        ) from error
+    return replace(
+        encoder,
+        network=network,
+        tokenizer=decoder.require_tokenizer(),
+        encoder_tokenizer=encoder.require_tokenizer(),
+        sentence_encoder=None,
+        task=None,
+    )
+
+
+def _joining_note(network: Transformer) -> str:
+    new = sum(network.get_parameter(name).numel() for name in cross_attention_names(network))
+    return (
+        f"{new:,} cross-attention parameters are new and trained with every strategy; Hugging Face "
+        "transformers has no such architecture, so only firth.load opens the model."
+    )
+
+
+def _lineage(
+    config: FinetuneConfig, parents: Mapping[str, Model], files: Mapping[str, str | Path | None]
+) -> dict[str, Any]:
+    """The initial content of `run.json`: command, config, data and parent models."""
+    paths = {name: model.path for name, model in parents.items() if model.path is not None}
+    return {
+        "kind": "finetuning",
+        "finished": False,
+        "command": sys.argv,
+        "job": config.to_dict(),
+        "task": config.metadata.to_dict(),
+        "data": {
+            name: {"path": str(path), "sha256": sha256(Path(path)) if Path(path).is_file() else ""}
+            for name, path in files.items()
+            if path is not None
+        },
+        "parents": {
+            name: {"path": str(path), "sha256": fingerprint(path)} for name, path in paths.items()
+        },
+        "versions": versions(),
+    }
+
+
+def _train(
+    config: FinetuneConfig,
+    base: Model,
+    trainer: TaskTrainer,
+    out: Path,
+    resume: bool,
+    callback: Callback,
+    callbacks: Callbacks,
+    run_info: dict[str, Any],
+) -> FinetuneResult:
+    settings, device = config.training, trainer.trainee.device
+    if settings.track:
+        callback = tensorboard_callback(out / "tensorboard", callback)
+    memory = lambda tokens, seconds: {"memory": peak_memory(device)}  # noqa: E731
+    log = MetricsLog(out / METRICS, settings.log_every, callback, memory)
+    apply_runtime_options(trainer.network, settings)
+    optimizer = Optimizer(trainer.trainee, settings.optimizer)
+    own = trainer.callbacks(out, callbacks)
+    own = replace(own, validate=with_validation_event(own.validate, callback))
+    loop = TrainingLoop(
+        trainer.trainee, optimizer, settings, trainer.plan, out, log, own, device=device
+    )
+    if resume:
+        loop.resume()
+    else:
+        for note in trainer.notes:
+            log.note(note)
+    if trainer.validate_first and loop.state.best_score == -math.inf:
+        loop.validate()  # training may make it worse
+    if not trainer.solved:
+        loop.fit()
+    trainer.load_best(out)
+    trainer.network.eval()
+    return _finish(config, base, trainer, loop, out, run_info)
+
+
+def _save(model: Model, adapted: AppliedStrategy, out: Path, base: Model, *, new: bool) -> str:
+    """Save the whole model, or only the adapter if the base model is unchanged."""
+    assert base.path is not None
+    new = new or adapter_base(base.path) is not None  # merged: not on disk yet
+    if adapted.strategy.row.inject is None and (new or adapted.strategy.name != "probe"):
+        return model.save(out)
+    if new:
+        replace(model, network=_without_adapters(model.network)).save(out / JOINED)
+    on_disk = base.source is None or Path(base.source).exists()
+    named = str(base.path.resolve()) if on_disk else str(base.source)
+    saved = save_adapter(adapted, out, base=JOINED if new else named)
+    return f"adapter in {'PEFT' if saved.layout == 'peft' else 'Firth'}'s layout"
+
+
+def _without_adapters(network: Transformer) -> Transformer:
+    """A network without adapter modules, sharing the same weights."""
+    with torch.device("meta"):
+        bare = Transformer(network.config, network.heads)
+    state = network.state_dict()
+    bare.load_state_dict({name: state[name] for name in bare.state_dict()}, assign=True)
+    return bare
+
+
+def _finish(
+    config: FinetuneConfig,
+    base: Model,
+    trainer: TaskTrainer,
+    loop: TrainingLoop,
+    out: Path,
+    run_info: dict[str, Any],
+) -> FinetuneResult:
+    """Save the model, its metrics with intervals, the loss curve and the model card."""
+    metrics = read_metrics(out) if (out / METRICS).is_file() else []
+    validations = [line for line in metrics if line["kind"] == "validation"]
+    baseline = trainer.constant_loss()
+    losses = [line["loss"] for line in validations if "loss" in line]
+    new_notes = [*trainer.warnings, *loop.stopped_early]
+    if not trainer.solved:
+        new_notes += diagnostics.check_training(loop.state.history, losses, baseline)
+    if trainer.replay is not None:
+        new_notes.append(
+            diagnostics.forgetting_note(trainer.replay_loss, trainer.replay.loss(trainer.network))
+        )
+    for note in new_notes:
+        loop.log.note(note)
+    notes = [*trainer.notes, *new_notes]
+    answers = trainer.answers()
+    metadata = trainer.task.calibrate(trainer.metadata, trainer.dev, answers)
+    if metadata != trainer.metadata:
+        trainer.metadata = metadata
+        answers = trainer.answers()
+    drop_language_head(trainer.network)
+    labelled = len(trainer.train) // num_copies(config.augment)
+    encoder_tokenizer = base.encoder_tokenizer
+    model = Model(
+        trainer.network, base.tokenizer, out, task=metadata, encoder_tokenizer=encoder_tokenizer
+    )
+    family = _save(model, trainer.adapted, out, base, new=config.decoder is not None)
+    result = FinetuneResult(
+        path=out,
+        model=model,
+        config=config,
+        metrics=trainer.task.metrics(trainer.dev, answers, metadata),
+        examples=(labelled, len(trainer.dev)),
+        variants=len(trainer.train) - labelled,
+        trainable_parameters=sum(parameter.numel() for parameter in trainer.trainable().values()),
+        steps=loop.state.step,
+        seconds=loop.state.seconds + trainer.solve_seconds,
+        device=trainer.trainee.device.type,
+        memory=peak_memory(trainer.trainee.device),
+        saved_bytes=sum(file.stat().st_size for name in WEIGHT_FILES for file in out.glob(name)),
+        family=family,
+        notes=notes,
+    )
+    done = run_info | {"finished": True, "task": metadata.to_dict(), "results": result.values()}
+    if validations and not trainer.solved:  # a fitted head has no loss curve
+        plot_loss(out / "loss.png", {config.task: metrics}, unigram_loss=baseline or 0.0)
+    write_finetuned_card(out, done)
+    write_json(out / RUN, done)
+    (out / BEST).unlink(missing_ok=True)
+    shutil.rmtree(out / "checkpoints", ignore_errors=True)
+    return result

@@ -1,0 +1,198 @@
+"""Predictions for a file of examples, from one model or an ensemble.
+
+Examples are processed in windows, so that a file may be larger than memory and a pipe need not
+end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from firth.jobs.ensembles import (
+    Progress,
+    ensemble_answers,
+    load_if_needed,
+    resolve_task,
+    truncation_note,
+)
+from firth.model import Model
+from firth.tasks.dataset import check_columns
+from firth.tasks.readers.columns import find_source, place, reporting_errors
+from firth.tasks.task import Answer, Example, Task, TaskMetadata
+from firth.utils.errors import InputError, MismatchError, UsageError
+from firth.utils.streams import bounded_batches, interleave_errors
+
+AnyModel = str | Path | Model
+
+
+@dataclass(frozen=True)
+class PredictionResult:
+    """Examples with their predictions."""
+
+    task: str
+    examples: list[Example]
+    answers: list[Answer]
+    notes: list[str] = field(default_factory=list)
+
+    def values(self) -> dict[str, Any]:
+        """Convert to plain JSON values."""
+        return {"task": self.task, "predictions": self.answers, "notes": self.notes}
+
+
+class PredictedRow(NamedTuple):
+    """An example and its prediction; for a row with an error, {"error": …}."""
+
+    example: Example | None
+    answer: Answer
+
+
+def predict(
+    models: Sequence[AnyModel] | AnyModel,
+    *,
+    data: str | Path | None = None,
+    texts: Sequence[str] = (),
+    task: str | None = None,
+    columns: Mapping[str, str] | None = None,
+    format: str | None = None,
+    device: str | None = None,
+    progress: Progress = lambda what, done, total: None,
+) -> PredictionResult:
+    """Predict the examples of a file or `texts` with one model or an ensemble.
+
+    An ensemble averages the models' probabilities. `predicting` yields the same row by row.
+    """
+    how: dict[str, Any] = {"columns": columns, "format": format, "device": device}
+    stream = predicting(models, data=data, texts=texts, task=task, **how)
+    examples, answers = [], []
+    for example, answer in stream:
+        examples.append(example)
+        answers.append(answer)
+        progress("answered", len(answers), 0)
+    return PredictionResult(stream.task.name, examples, answers, stream.notes)
+
+
+def predicting(
+    models: Sequence[AnyModel] | AnyModel,
+    *,
+    data: str | Path | None = None,
+    texts: Sequence[str] = (),
+    task: str | None = None,
+    columns: Mapping[str, str] | None = None,
+    format: str | None = None,
+    device: str | None = None,
+    bad: Callable[[InputError], None] | None = None,
+) -> PredictionStream:
+    """Stream predictions, holding only one window of examples in memory.
+
+    Errors of single rows are passed to `bad`, and the stream continues; without it, they raise.
+    """
+    if (data is None) != bool(texts):
+        raise UsageError("Give either texts or a file with `data`.")
+    # A missing file raises before models are loaded.
+    live = data is not None and find_source(data, format, "txt").is_stream
+    several = [models] if isinstance(models, str | Path | Model) else list(models)
+    loaded = [load_if_needed(model, device) for model in several]
+    tasks = [resolve_task(model, task) for model in loaded]
+    chosen, metadata = tasks[0][0], [metadata for _, metadata in tasks]
+    check_columns(chosen.name, chosen.roles, columns or {})
+    if len(loaded) > 1:
+        _check_ensemble(chosen, loaded, metadata)
+    if data is None:
+        given = [replace(chosen.example(text), line=i) for i, text in enumerate(texts, 1)]
+        read = partial(_nonempty, given, "text")
+    else:
+        read = partial(_each, chosen, data, format=format, columns=columns or {})
+    return PredictionStream(loaded, chosen, metadata, read, live, bad)
+
+
+def _each(
+    task: Task, data: str | Path, *, bad: Callable[[InputError], None] | None = None, **options: Any
+) -> Iterator[Example]:
+    """Yield the non-empty examples of a file."""
+    return _nonempty(task.iter_examples(data, bad=bad, **options), data, bad=bad)
+
+
+def _nonempty(
+    examples: Iterable[Example],
+    name: str | Path,
+    *,
+    bad: Callable[[InputError], None] | None = None,
+) -> Iterator[Example]:
+    """Yield examples that are not empty; report the others."""
+    for example in examples:
+        if any(text.strip() for text in example.inputs):
+            yield example
+            continue
+        with reporting_errors(bad):
+            where = f"text {example.line}" if name == "text" else place(name, example.line)
+            raise InputError(f"{where} is empty: there is no text to predict.")
+
+
+class PredictionStream(Iterator[PredictedRow]):
+    """An iterator over predictions, with notes on those made so far."""
+
+    def __init__(
+        self,
+        models: Sequence[Model],
+        task: Task,
+        metadata: Sequence[TaskMetadata],
+        read: Callable[..., Iterator[Example]],
+        live: bool,
+        bad: Callable[[InputError], None] | None,
+    ) -> None:
+        self.task = task
+        self.done = self.cut = 0
+        self._bad, self._answer = bad, partial(ensemble_answers, models, task, metadata)
+        rows = read() if bad is None else interleave_errors(lambda tell: read(bad=tell))
+        self._answers = self._answered(bounded_batches(rows, _size, live=live))
+
+    def __next__(self) -> PredictedRow:
+        found = next(self._answers)
+        self.done += found.example is not None
+        return found
+
+    @property
+    def notes(self) -> list[str]:
+        """Notes on all predictions so far."""
+        return truncation_note(self.cut, self.done)
+
+    def _answered(self, found: Iterator[list[Any]]) -> Iterator[PredictedRow]:
+        for window in found:
+            examples = [row for row in window if not isinstance(row, InputError)]
+            answers, cut = self._answer(examples) if examples else ([], 0)
+            self.cut += cut
+            predicted = iter(answers)
+            for row in window:
+                if isinstance(row, InputError) and self._bad is not None:
+                    self._bad(row)
+                    yield PredictedRow(None, {"error": str(row)})
+                else:
+                    yield PredictedRow(row, next(predicted))
+
+
+def _size(row: Any) -> int:
+    """The number of input characters of an example."""
+    return 0 if isinstance(row, InputError) else sum(map(len, row.inputs))
+
+
+def _check_ensemble(task: Task, models: Sequence[Model], metadata: Sequence[TaskMetadata]) -> None:
+    """Raise MismatchError for models whose outputs cannot be averaged."""
+    first, why = metadata[0], ""
+    if task.generates:
+        why = "they generate text"
+    for model, other in zip(models[1:], metadata[1:], strict=True):
+        if other.task != first.task:
+            why = f"one was fine-tuned on {first.task}, another on {other.task}"
+        elif set(other.labels) != set(first.labels) or other.label_type != first.label_type:
+            lists = (", ".join(labels) or "none" for labels in (first.labels, other.labels))
+            why = f"their labels differ ({' and '.join(lists)})"
+        elif task.token_level and (
+            model.require_tokenizer().fingerprint != models[0].require_tokenizer().fingerprint
+        ):
+            why = f"their tokenizers differ, and {first.task} predicts each token"
+    if why:
+        raise MismatchError(f"These models cannot be averaged: {why}.")

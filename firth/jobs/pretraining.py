@@ -1,0 +1,441 @@
+"""The pre-training job: from shards and a preset to a run directory with a trained model."""
+
+from __future__ import annotations
+
+import math
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from firth.adapt.apply import get_adapters, merge
+from firth.data.sampler import Sampler
+from firth.data.shards import Shards
+from firth.formats.hub import resolve
+from firth.formats.huggingface.directory import nameable_heads
+from firth.inference.samples import samples
+from firth.jobs.run_options import check_masking, merge_options
+from firth.model import Model, load
+from firth.models.generator import generator_config
+from firth.models.initialization import initialise
+from firth.models.transformer import Transformer
+from firth.objectives.registry import OBJECTIVES, infill_format
+from firth.tokenizers.tokenizer import Tokenizer
+from firth.training.data_loader import (
+    batch_planner,
+    count_tokens,
+    first_batch,
+    validation_batches,
+)
+from firth.training.distillation import copy_teacher_weights
+from firth.training.log import Callback, Metrics, MetricsLog, tensorboard_callback
+from firth.training.loop import Callbacks, TrainingLoop
+from firth.training.losses import TrainingModule, heads_for, mean_losses
+from firth.training.optim import Optimizer
+from firth.training.pending_metrics import ACCURACY
+from firth.training.plateau import unigram_baseline
+from firth.training.pretrain_config import (
+    ParentModel,
+    PretrainConfig,
+    nearest_preset,
+    resolve_pretrain_config,
+)
+from firth.training.run_directory import (
+    LOCK,
+    METRICS,
+    RUN,
+    check_run_directory,
+    fingerprint,
+    read_metrics,
+    read_run,
+    versions,
+    with_validation_event,
+    write_model_card,
+)
+from firth.training.runtime import apply_runtime_options, autocast
+from firth.training.throughput import throughput_metrics
+from firth.utils.devices import device_spec, select_device
+from firth.utils.errors import MismatchError, StorageError, storage_errors
+from firth.utils.files import locked, sha256, write_json
+from firth.utils.plotting import plot_loss
+
+NUM_SAMPLES = 3  # texts shown at each validation
+SAMPLE_TOKENS = 32  # of each text
+
+
+@dataclass(frozen=True)
+class PretrainResult:
+    """A finished pre-training run."""
+
+    path: Path
+    model: Model
+    config: PretrainConfig
+    steps: int
+    tokens: int
+    seconds: float
+    loss: float | None  # of the last validation
+    family: str  # in whose format the model is saved
+
+    def values(self) -> dict[str, Any]:
+        """Return the results as JSON values."""
+        return {
+            "out": str(self.path),
+            "preset": self.config.preset,
+            "objective": self.config.objective,
+            "parameters": self.model.num_parameters,
+            "steps": self.steps,
+            "tokens": self.tokens,
+            "seconds": self.seconds,
+            "loss": self.loss,
+            "family": self.family,
+        }
+
+
+def pretrain(
+    *,
+    preset: str | None = None,
+    data: str | Path,
+    out: str | Path,
+    objective: str | None = None,
+    steps: int = 0,
+    tokens: int = 0,
+    minutes: float = 0.0,
+    source: str | Path | None = None,
+    teacher: str | Path | None = None,
+    seed: int = 0,
+    learning_rate: float | None = None,
+    batch_tokens: int | str | None = None,
+    max_length: int | str | None = None,
+    warmup: float | None = None,
+    weight_decay: float | None = None,
+    optimizer: str | None = None,
+    precision: str | None = None,
+    mask_prob: float | str | None = None,
+    overrides: Mapping[str, Any] | None = None,
+    resume: bool = False,
+    device: str | None = None,
+    callback: Callback = lambda kind, metrics: None,
+    callbacks: Callbacks | None = None,
+) -> PretrainResult:
+    """Pre-train a language model on the shards of `prepare`, and save the run in `out`.
+
+    The architecture is that of a `preset`, or of `source`, a model to continue from. Options that
+    are None are those of the preset's recipe; `max_length`, `batch_tokens` and `mask_prob` may be
+    schedules ("64:0.8,256", "0.3-0.15"). `overrides` sets any other field of the training config
+    ("schedule"), the model ("model.num_layers") or the objective ("objective.noise_density").
+    """
+    options = {
+        "learning_rate": learning_rate,
+        "batch_tokens": batch_tokens,
+        "max_length": max_length,
+        "warmup": warmup,
+        "weight_decay": weight_decay,
+        "optimizer": optimizer,
+        "precision": precision,
+        "objective.mask_prob": mask_prob,
+    }
+    overrides = merge_options(overrides, options)
+    out, on = Path(out), select_device(device)
+    shards = Shards(data)
+    tokenizer = Tokenizer.load(data)
+    teacher = teacher and resolve(teacher)
+    source_model = None if source is None else _load_source(source, tokenizer)
+    parent = None if source_model is None else _parent(source_model)
+    budget = {"steps": steps, "tokens": tokens, "minutes": minutes}
+    config = resolve_pretrain_config(
+        preset, objective, tokenizer, budget, seed, overrides, parent, teacher, device_spec(on)
+    )
+    if mask_prob is not None:
+        check_masking(config.objective)
+    description = check_run_directory(out, _description(config, shards), resume)
+    first_batch(config, Sampler(shards, seed), tokenizer)  # report wrong options before training
+    module = build(config, tokenizer, source_model)
+    model = Model(module.network, tokenizer, out, objective=config.objective)
+    notes: list[str] = []
+    if source_model is not None:
+        model.sentence_encoder = source_model.sentence_encoder
+        notes = _new_heads(config, module.network, source_model.network)
+        del source_model  # free its weights
+    with storage_errors(out, "Free some space or choose another directory."):
+        out.mkdir(parents=True, exist_ok=True)
+    with locked(out / LOCK, f"training in {out}"):
+        with storage_errors(out, "Free some space or choose another directory."):
+            write_json(out / RUN, description)
+        return _train(
+            config, module.to(on), model, shards, resume, callback, callbacks, description, notes
+        )
+
+
+def _description(config: PretrainConfig, shards: Shards) -> dict[str, Any]:
+    """Return the description of a run for `run.json`."""
+    parents = {name: path for name in ("source", "teacher") if (path := getattr(config, name))}
+    return {
+        "kind": "pretraining",
+        "finished": False,
+        "command": sys.argv,
+        "job": config.to_dict(),
+        "data": {"path": str(shards.path), "sha256": sha256(shards.path / "index.json")},
+        "parents": {
+            name: {"path": path, "sha256": fingerprint(Path(path))}
+            for name, path in parents.items()
+        },
+        "versions": versions(),
+    }
+
+
+def _train(
+    config: PretrainConfig,
+    module: TrainingModule,
+    model: Model,
+    shards: Shards,
+    resume: bool,
+    callback: Callback,
+    callbacks: Callbacks | None,
+    description: dict[str, Any],
+    notes: list[str],
+) -> PretrainResult:
+    device, tokenizer, out = module.device, model.require_tokenizer(), model.path
+    assert out is not None
+    apply_runtime_options(module.network, config.training)
+    optimizer = Optimizer(module, config.training.optimizer)
+    speed = throughput_metrics(config, device)
+    if config.training.track:
+        callback = tensorboard_callback(out / "tensorboard", callback)
+    log = MetricsLog(out / METRICS, config.training.log_every, callback, speed)
+    if not log.path.exists():  # a resumed run has these notes already
+        for note in notes:
+            log.note(note)
+    callbacks = _validation_callbacks(
+        config, module, tokenizer, shards, model, callbacks or Callbacks()
+    )
+    callbacks = replace(callbacks, validate=with_validation_event(callbacks.validate, callback))
+    plan = batch_planner(config, Sampler(shards, config.training.seed), tokenizer)
+    ordinary = _ordinary_fraction(config, shards, tokenizer)
+    baseline = unigram_baseline(count_tokens(shards, len(tokenizer)), ordinary)
+    loop = TrainingLoop(
+        module,
+        optimizer,
+        config.training,
+        plan,
+        out,
+        log,
+        callbacks,
+        device=device,
+        baseline=baseline,
+    )
+    if resume:
+        loop.resume()
+    loop.fit()
+    return _finish(config, model, loop, out, description)
+
+
+def _load_source(source: str | Path, tokenizer: Tokenizer) -> Model:
+    """Load the model to continue from, and merge its adapters."""
+    model = load(source)
+    _check_tokenizer(model, tokenizer, str(source))
+    if get_adapters(model.network):
+        merge(model.network, keep=False)
+    return model
+
+
+def _parent(model: Model) -> ParentModel:
+    """Describe the model to continue from; a run of `firth pretrain` has its own preset."""
+    assert model.path is not None
+    run = read_run(model.path) if (model.path / RUN).is_file() else {}
+    job = run["job"] if run.get("kind") == "pretraining" else {}
+    own = {name: value for name, value in job.items() if isinstance(value, str)}
+    return ParentModel(
+        path=model.path,
+        config=model.config,
+        preset=own.get("preset"),
+        objective=own.get("objective"),
+    )
+
+
+def build(
+    config: PretrainConfig, tokenizer: Tokenizer, source: Model | None = None
+) -> TrainingModule:
+    """Build the network, with random weights or those of a source model or teacher."""
+    row, seed = OBJECTIVES[config.objective], config.training.seed
+    heads = heads_for(row.predicts)
+    if "pair" in heads and "pooler" in nearest_preset(config.preset, config.model).heads:
+        heads = (*heads, "pooler")
+    network = initialise(Transformer(config.model, heads), seed)
+    teacher = generator = None
+    if config.source is not None:
+        _copy_weights(network, source or _load_source(config.source, tokenizer), config.source)
+    if config.teacher is not None:
+        taught = load(config.teacher)
+        _check_tokenizer(taught, tokenizer, config.teacher)
+        teacher = taught.network
+        if "language" not in teacher.heads:
+            raise MismatchError(f"{config.teacher} has no language head to teach with.")
+        if config.source is None:
+            copy_teacher_weights(network, teacher)
+    if "replaced" in row.predicts:
+        generator = initialise(Transformer(generator_config(config.model), ["language"]), seed + 1)
+    return TrainingModule(
+        network,
+        generator=generator,
+        teacher=teacher,
+        vocabulary=tokenizer.vocabulary,
+        weights=config.loss_weights,
+    )
+
+
+def _copy_weights(network: Transformer, model: Model, path: str) -> None:
+    """Copy another model's weights; heads that it lacks keep their random weights."""
+    new = _missing(network, model.network)
+    if lacking := [name for name in new if not name.startswith("heads.")]:
+        raise MismatchError(
+            f"{path} has another architecture than this run: {len(lacking)} weights differ, such "
+            f"as {lacking[0]}."
+        )
+    state = model.network.state_dict()
+    known = {name: state[name] for name in network.state_dict() if name not in new}
+    network.load_state_dict(known, strict=False)
+
+
+def _missing(network: Transformer, before: Transformer) -> list[str]:
+    """Return the names of weights that another network does not have in the same shape."""
+    state = {name: tensor.shape for name, tensor in before.state_dict().items()}
+    return [name for name, own in network.state_dict().items() if state.get(name) != own.shape]
+
+
+def _new_heads(config: PretrainConfig, network: Transformer, before: Transformer) -> list[str]:
+    """Return a note about heads that the source model lacks, if there are any."""
+    heads = [name.split(".")[1] for name in _missing(network, before)]
+    if not heads:
+        return []
+    named, one = " and no ".join(dict.fromkeys(heads)), len(set(heads)) == 1
+    return [
+        f"{config.source} has no {named} head, which {config.objective!r} needs: "
+        f"{'it starts' if one else 'they start'} with random weights."
+    ]
+
+
+def _check_tokenizer(model: Model, tokenizer: Tokenizer, path: str) -> None:
+    own = model.tokenizer
+    if own is not None and own.fingerprint != tokenizer.fingerprint:
+        raise MismatchError(
+            f"{path} has a different tokenizer than the shards; prepare the text with --tokenizer "
+            f"{path}."
+        )
+    if own is None and model.config.vocab_size != len(tokenizer):
+        raise MismatchError(
+            f"{path} has {model.config.vocab_size:,} tokens, but the shards' tokenizer has "
+            f"{len(tokenizer):,}."
+        )
+
+
+def _validation_callbacks(
+    config: PretrainConfig,
+    module: TrainingModule,
+    tokenizer: Tokenizer,
+    shards: Shards,
+    model: Model,
+    callbacks: Callbacks,
+) -> Callbacks:
+    """Add validation with a few samples, and saving of the best model."""
+    if "valid" not in shards.index["splits"]:
+        return callbacks
+    valid = Shards(shards.path, "valid")
+    batches = validation_batches(config, valid, tokenizer)
+    length = min(SAMPLE_TOKENS, config.model.max_positions // 2)
+    texts = [
+        tokenizer.decode(valid[i][:length].tolist()) for i in range(min(NUM_SAMPLES, len(valid)))
+    ]
+
+    @torch.no_grad()
+    def validate() -> Metrics:
+        with autocast(config.training, module.device):
+            metrics: Metrics = dict(mean_losses(module, batches))
+        if not math.isfinite(metrics["loss"]):  # it cannot generate
+            return metrics | {"samples": []}
+        return metrics | {"samples": samples(module.network, tokenizer, texts)}
+
+    def save_best() -> None:
+        assert model.path is not None
+        try:
+            model.save(model.path / "best")
+        except StorageError:  # a full disk: the next checkpoint reports it
+            shutil.rmtree(model.path / "best", ignore_errors=True)  # not the best any more
+
+    return replace(callbacks, validate=validate, on_improvement=save_best)
+
+
+def _finish(
+    config: PretrainConfig, model: Model, loop: TrainingLoop, out: Path, description: dict[str, Any]
+) -> PretrainResult:
+    """Save the model, the loss curve and the model card."""
+    for note in loop.stopped_early:
+        loop.log.note(note)
+    state, metrics = loop.state, read_metrics(out)
+    validations = [line for line in metrics if line["kind"] == "validation"]
+    final = validations[-1] if validations else {}
+    last = {name: value for name, value in final.items() if isinstance(value, float)}
+    model.network.eval()
+    for head in set(model.network.heads) - set(nameable_heads(config.model, model.network.heads)):
+        del model.network.heads[head]  # only for training (SpanBERT's boundary head)
+    family = model.save(out)
+    if -state.best_score >= last.get("loss", math.inf):
+        shutil.rmtree(out / "best", ignore_errors=True)  # the final model is the best
+    elif (out / "best").exists():
+        loop.log.note(
+            f"The final validation loss, {last['loss']:.3f}, is above the lowest, "
+            f"{-state.best_score:.3f}; the model with the lowest is in {out / 'best'}."
+            + RISEN_ADVICE[state.position.epoch > 0]
+        )
+    result = PretrainResult(
+        path=out,
+        model=model,
+        config=config,
+        steps=state.step,
+        tokens=state.tokens,
+        seconds=state.seconds,
+        loss=last.get("loss"),
+        family=family,
+    )
+    done = description | {"finished": True, "results": result.values() | {"validation": last}}
+    unigram_loss = loop.baseline.loss if loop.baseline is not None else 0.0
+    curve, metric = {config.preset: metrics}, _language_loss(metrics)
+    plot_loss(out / "loss.png", curve, unigram_loss=unigram_loss, metric=metric)
+    write_model_card(out, done, _usage_example(config))
+    write_json(out / RUN, done)
+    return result
+
+
+RISEN_ADVICE = {  # by whether the run has seen a text twice
+    True: " The model overfits: a shorter run, more text or --set model.dropout=0.1 may help.",
+    False: " No text was seen twice, so this may be noise.",
+}
+USAGE_EXAMPLES = {  # by how the model fills in blanks
+    "masks": 'model.fill("The dog [MASK] loudly.")',
+    "whole": 'model.fill("The dog [MASK] loudly.")',
+    "spans": 'model.generate("Once upon a <extra_id_0> there was a dog.")',
+    "": 'model.embed(["The dog barked loudly."])',
+}
+
+
+def _usage_example(config: PretrainConfig) -> str:
+    """Return a line of code that uses the model."""
+    if config.model.architecture == "decoder":
+        return 'model.generate("Once upon a time")'
+    return USAGE_EXAMPLES[infill_format(config.objective)]
+
+
+def _language_loss(metrics: Sequence[Mapping[str, Any]]) -> str:
+    """Return the name of the loss to compare with the unigram baseline: the first term."""
+    terms = (name for line in metrics for name in line if f"{name}{ACCURACY}" in line)
+    return next(terms, "loss")
+
+
+def _ordinary_fraction(config: PretrainConfig, shards: Shards, tokenizer: Tokenizer) -> float:
+    """Return the fraction of an objective's targets that are not special tokens."""
+    batch = first_batch(config, Sampler(shards, config.training.seed), tokenizer)
+    targets = next(iter(batch.predictions.values())).targets
+    return 1.0 - float(tokenizer.vocabulary.special[targets].mean()) if len(targets) else 1.0

@@ -1,0 +1,254 @@
+"""Evaluation suites: GLUE, BLiMP and a folder of language modelling datasets."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from firth.data.readers import InputFile, ReadOptions, find_sources
+from firth.jobs.ensembles import Progress, load_if_needed
+from firth.jobs.evaluation import EvaluationResult, evaluate
+from firth.metrics.bootstrap import Metric, metrics_to_json
+from firth.metrics.language_model import mean_metric
+from firth.model import Model
+from firth.tasks.scoring_task import Parts
+from firth.utils.errors import FirthError, InputError, UsageError
+
+# GLUE (Wang et al. 2019): the metrics whose mean is a task's score.
+GLUE: dict[str, tuple[str, ...]] = {
+    "cola": ("matthews",),
+    "sst2": ("accuracy",),
+    "mrpc": ("f1", "accuracy"),
+    "stsb": ("pearson", "spearman"),
+    "qqp": ("f1", "accuracy"),
+    "mnli": ("accuracy",),
+    "qnli": ("accuracy",),
+    "rte": ("accuracy",),
+    "wnli": ("accuracy",),
+}
+UNCOUNTED = ("wnli",)  # as in BERT's paper: its dev set is adversarial
+DEV = re.compile(r"(dev|valid)")
+# File name pattern -> task and convention; the first match counts.
+KINDS = (
+    (re.compile("lambada"), "last-word", ""),
+    (re.compile(r"wikitext|wiki\.(test|valid|train)"), "lm", "wikitext"),
+    (re.compile(r"ptb|penn"), "lm", "ptb"),
+    (re.compile("enwik8|text8"), "lm", "enwik8"),
+    (re.compile(""), "lm", ""),
+)
+PSEUDO = "pseudo_perplexity"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SuiteRow:
+    """One row of a suite's results."""
+
+    name: str
+    measure: str  # name of the metric
+    metric: Metric
+    n: int
+    metrics: Mapping[str, Metric]  # all metrics of the dataset
+
+    def values(self) -> dict[str, Any]:
+        """Convert to plain JSON values."""
+        score = {"measure": self.measure, "score": asdict(self.metric)}
+        metrics = metrics_to_json(self.metrics)
+        return {"name": self.name, "n": self.n, **score, "metrics": metrics}
+
+
+@dataclass(frozen=True, kw_only=True)
+class SuiteResult:
+    """The results of a suite and their averages."""
+
+    name: str
+    rows: list[SuiteRow]
+    averages: dict[str, Metric]  # the one that papers report first
+    averaged: list[str]  # rows that are part of the average
+    seconds: float
+    missing: list[str] = field(default_factory=list)
+    groups: dict[str, Parts] = field(default_factory=dict)  # of minimal pairs, by larger categories
+    notes: list[str] = field(default_factory=list)
+
+    def values(self) -> dict[str, Any]:
+        """Convert to plain JSON values."""
+        return {
+            "suite": self.name,
+            "rows": [row.values() for row in self.rows],
+            "averages": metrics_to_json(self.averages),
+            "averaged": self.averaged,
+            "missing": self.missing,
+            "groups": {
+                kind: {part: metrics_to_json(row) for part, row in parts.items()}
+                for kind, parts in self.groups.items()
+            },
+            "seconds": self.seconds,
+            "notes": self.notes,
+        }
+
+
+def evaluate_suite(
+    model: str | Path | Model,
+    name: str,
+    *,
+    data: str | Path,
+    limit: int = 0,
+    by_word: bool = False,
+    device: str | None = None,
+    progress: Progress = lambda what, done, there: None,
+) -> SuiteResult:
+    """Measure a model on everything in a folder: `glue`, `lm` or `blimp`.
+
+    For `glue`, the model is a folder with a run for each task (`runs/sst2`, `runs/cola`, …), and
+    the data a folder with a folder for each (`data/sst2/dev.tsv`, …).
+    """
+    if name not in SUITES:
+        raise UsageError(f"There is no suite {name!r}; there are {', '.join(SUITES)}.")
+    if by_word and name != "blimp":
+        raise UsageError("--by-word is for minimal pairs: --suite blimp.")
+    folder = Path(data)
+    if not folder.is_dir():
+        raise InputError(f"{folder} is not a folder; --suite {name} evaluates all files in one.")
+    begun = time.monotonic()
+    options = {"limit": limit, "device": device, "progress": progress}
+    if by_word:
+        options["by_word"] = True
+    found = SUITES[name](model, folder, options)
+    return SuiteResult(name=name, seconds=time.monotonic() - begun, **found)
+
+
+# ---- GLUE ---------------------------------------------------------------------------------------
+
+
+def _glue(model: str | Path | Model, data: Path, options: dict[str, Any]) -> dict[str, Any]:
+    """Evaluate GLUE's dev sets, with one run for each task."""
+    if isinstance(model, Model) or not Path(model).is_dir():
+        raise UsageError(
+            "--suite glue takes a folder with a run for each task, such as runs/sst2 and "
+            "runs/cola, which `firth finetune` writes."
+        )
+    runs, sets = _folders(Path(model)), _folders(data)
+    rows, missing, notes = [], [], []
+    for task, names in GLUE.items():
+        where = [kind for kind, there in (("run", runs), ("data", sets)) if task not in there]
+        if where:
+            missing.append(task)
+            if len(where) == 1:
+                notes.append(f"{task} is skipped: there is no {where[0]} for it.")
+            continue
+        try:
+            found = evaluate(runs[task], data=_dev(sets[task]), **options)
+            rows.append(_row(task, names, found))
+        except FirthError as error:
+            missing.append(task)
+            notes.append(f"{task} is skipped: {error}")
+    if not rows:
+        raise InputError(
+            " ".join(notes) or f"{model} and {data} have no GLUE task in common: {', '.join(GLUE)}."
+        )
+    counted = [row.name for row in rows if row.name not in UNCOUNTED]
+    lacking = [task for task in missing if task not in UNCOUNTED]
+    if lacking:
+        notes.append(f"The average excludes {', '.join(lacking)}: it is not the GLUE score.")
+    averages = _averages(rows, counted, "score")
+    return _table(rows, averages, counted) | {"missing": missing, "notes": notes}
+
+
+def _folders(place: Path) -> dict[str, Path]:
+    """Find the folders of tasks, in any spelling: SST-2, sts_b."""
+    found = {re.sub(r"[-_ ]", "", path.name.lower()): path for path in sorted(place.iterdir())}
+    return {name: path for name, path in found.items() if name in GLUE and path.is_dir()}
+
+
+def _dev(folder: Path) -> str:
+    """Find the dev file of a task."""
+    sources, _ = find_sources([folder], ReadOptions())
+    for source in sources:
+        if DEV.match(Path(source.name).name.lower()):
+            return source.name
+    raise InputError(f"{folder} has no file whose name begins with dev or valid.")
+
+
+def _row(name: str, measures: tuple[str, ...], found: EvaluationResult) -> SuiteRow:
+    """Compute a task's score: a metric, or the mean of two."""
+    if absent := [measure for measure in measures if measure not in found.metrics]:
+        raise InputError(f"its run has the metrics {', '.join(found.metrics)}, not {absent[0]}.")
+    chosen = [found.metrics[measure] for measure in measures]
+    value, low, high = (
+        sum(getattr(metric, part) for metric in chosen) / len(chosen)
+        for part in ("value", "low", "high")
+    )
+    metric = Metric(value=value, low=low, high=high)
+    words = " and ".join(measures)
+    measure = f"mean of {words}" if len(measures) > 1 else words
+    return SuiteRow(name=name, measure=measure, metric=metric, n=found.n, metrics=found.metrics)
+
+
+# ---- texts --------------------------------------------------------------------------------------
+
+
+def _lm(model: str | Path | Model, data: Path, options: dict[str, Any]) -> dict[str, Any]:
+    """Evaluate every file of a folder, with the task and convention of its name."""
+    opened = load_if_needed(model, options["device"])
+    rows, notes = [], []
+    sources, skipped = find_sources([data], ReadOptions())
+    for source, task, convention in _kinds(sources):
+        given: dict[str, Any] = {"convention": convention} if convention else {}
+        found = evaluate(opened, data=source.name, task=task, **given, **options)
+        first = next(iter(found.metrics))
+        name = str(Path(source.name).relative_to(data))
+        measure = f"{convention or task}: {first}"
+        metrics = found.metrics
+        rows.append(
+            SuiteRow(name=name, measure=measure, metric=metrics[first], n=found.n, metrics=metrics)
+        )
+        notes += [note for note in found.notes if note not in notes]
+    if skipped:
+        notes.append(f"{skipped:,} files with unknown extensions were skipped.")
+    of = next((m for m in ("bits_per_byte", PSEUDO) if any(m in row.metrics for row in rows)), "")
+    counted = [row.name for row in rows if of in row.metrics]
+    averages = {of: mean_metric([r.metrics[of] for r in rows if of in r.metrics])} if of else {}
+    return _table(rows, averages, counted) | {"notes": notes}
+
+
+def _kinds(sources: list[InputFile]) -> Iterator[tuple[InputFile, str, str]]:
+    """Yield each file with its task and convention.
+
+    >>> names = ("lambada_test.txt", "wiki.test.txt", "notes.txt")
+    >>> files = [InputFile(name, "txt") for name in names]
+    >>> [kind for _, *kind in _kinds(files)]
+    [['last-word', ''], ['lm', 'wikitext'], ['lm', '']]
+    """
+    for source in sources:
+        name = Path(source.name).name.lower()
+        yield next((source, task, how) for what, task, how in KINDS if what.search(name))
+
+
+def _blimp(model: str | Path | Model, data: Path, options: dict[str, Any]) -> dict[str, Any]:
+    """Evaluate every set of minimal pairs and their unweighted mean."""
+    found = evaluate(model, data=data, task="minimal-pairs", **options)
+    sizes = found.details["sizes"]
+    rows = [
+        SuiteRow(name=name, measure="accuracy", metric=row["accuracy"], n=sizes[name], metrics=row)
+        for name, row in found.parts.items()
+    ]
+    averages = {
+        measure: mean_metric([row.metrics[measure] for row in rows]) for measure in found.metrics
+    }
+    rest = {"groups": found.groups, "notes": found.notes}
+    return _table(rows, averages, [row.name for row in rows]) | rest
+
+
+def _averages(rows: list[SuiteRow], counted: list[str], name: str) -> dict[str, Metric]:
+    metrics = [row.metric for row in rows if row.name in counted]
+    return {name: mean_metric(metrics)} if metrics else {}
+
+
+def _table(rows: list[SuiteRow], averages: dict[str, Metric], counted: list[str]) -> dict[str, Any]:
+    return {"rows": rows, "averages": averages, "averaged": counted}
+
+
+SUITES: dict[str, Callable[..., dict[str, Any]]] = {"glue": _glue, "lm": _lm, "blimp": _blimp}

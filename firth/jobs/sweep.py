@@ -1,0 +1,208 @@
+"""Sweeps of fine-tuning runs: seeds, hyperparameter search, strategies."""
+
+from __future__ import annotations
+
+import math
+import shutil
+import statistics
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from firth.adapt.registry import parse_strategy
+from firth.jobs.finetuning import FinetuneResult, finetune
+from firth.model import load
+from firth.tasks.finetune_recipes import depth, learning_rate_factor
+from firth.tasks.registry import task_named
+from firth.tasks.task import selection_metric
+from firth.training.log import Callback, Metrics
+from firth.training.loop import Diverged
+from firth.training.run_directory import LOCK, RUN, read_run, write_finetuned_card
+from firth.utils.errors import FirthError, InputError, Interrupted, UsageError
+from firth.utils.files import write_json
+
+# The course's grid: learning rates, batch sizes, frozen blocks.
+LEARNING_RATES, BATCH_SIZES, FROZEN_BLOCKS = (2e-5, 3e-5, 5e-5), (16, 32), (0, 6, 8)
+# The strategies of `--strategy all`; `half` is half of the model's blocks.
+ALL_STRATEGIES = (
+    *("full", "freeze:half", "probe", "probe-then-full", "gradual"),
+    *("lora", "adapters", "bitfit", "ia3", "prefix", "prompt"),
+)
+LOWER_IS_BETTER = ("perplexity",)
+
+
+@dataclass(frozen=True)
+class SweepRun:
+    """One run of a sweep."""
+
+    name: str
+    result: FinetuneResult | None  # None: it failed
+    why: str = ""  # the error of a failed run
+
+    def values(self) -> dict[str, Any]:
+        """Convert to plain JSON values."""
+        own = self.result.values() if self.result is not None else {"why": self.why}
+        return {"name": self.name, **own}
+
+
+@dataclass(frozen=True)
+class SweepResult:
+    """The runs of a sweep and the metric that compares them."""
+
+    kind: str  # seeds, search or strategies
+    metric: str
+    runs: list[SweepRun]
+    best: str  # the name of the best one
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def done(self) -> list[tuple[SweepRun, FinetuneResult]]:
+        """The runs that finished."""
+        return [(trial, trial.result) for trial in self.runs if trial.result is not None]
+
+    def mean(self) -> dict[str, tuple[float, float]]:
+        """The mean and standard deviation of every metric over the runs."""
+        runs = [result.metrics for _, result in self.done]
+        names = runs[0] if runs else {}
+        found = {name: [metrics[name].value for metrics in runs] for name in names}
+        return {
+            name: (statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else 0.0)
+            for name, values in found.items()
+        }
+
+    def values(self) -> dict[str, Any]:
+        """Convert to plain JSON values."""
+        return {
+            "kind": self.kind,
+            "metric": self.metric,
+            "best": self.best,
+            "mean": {name: {"mean": m, "deviation": d} for name, (m, d) in self.mean().items()},
+            "runs": [trial.values() for trial in self.runs],
+            "notes": self.notes,
+        }
+
+
+def seeds(count: int, out: str | Path, *, seed: int = 0, **options: Any) -> SweepResult:
+    """Repeat a run with several seeds, each in a subdirectory of `out`."""
+    rows = [(f"seed-{seed + i}", {"seed": seed + i}) for i in range(count)]
+    return _run("seeds", rows, Path(out), options)
+
+
+def search(out: str | Path, *, minutes: float = 0.0, **options: Any) -> SweepResult:
+    """Grid search over learning rate, batch size and frozen blocks; the best run becomes `out`.
+
+    Learning rates are scaled to the model's hidden size and frozen blocks to its depth, as in
+    recipes. No run starts after `minutes`.
+    """
+    given = dict(options.pop("overrides", None) or {})
+    for name in ("learning_rate", "batch_size"):
+        if name in given:
+            raise UsageError(f"The search sets {name} itself; remove {name}.")
+    _check_empty(Path(out))
+    config = load(options["model"]).config
+    rates = [rate * learning_rate_factor(config.hidden_size) for rate in LEARNING_RATES]
+    depths = list(dict.fromkeys(frozen * depth(config) // 12 for frozen in FROZEN_BLOCKS))
+    rows = [
+        (
+            f"lr={rate:.1e},batch_size={batch},freeze={frozen}",
+            {
+                "overrides": {**given, "learning_rate": rate, "batch_size": batch},
+                "strategy": f"freeze:{frozen}" if frozen else "full",
+            },
+        )
+        for rate, batch, frozen in product(rates, BATCH_SIZES, depths)
+    ]
+    folder = Path(out) / "search"
+    swept = _run("search", rows, folder, options, minutes=minutes)
+    _promote(folder, swept, Path(out))
+    return swept
+
+
+def strategies(names: Sequence[str], out: str | Path, **options: Any) -> SweepResult:
+    """Repeat a run with several strategies, each in a subdirectory of `out`."""
+    blocks = depth(load(options["model"]).config)
+    chosen = list(ALL_STRATEGIES) if list(names) == ["all"] else list(names)
+    specs = [name.replace("half", str(max(1, blocks // 2))) for name in chosen]
+    for spec in specs:  # an unknown name is an error now; a failing strategy fails its run only
+        parse_strategy("full" if spec == "probe-then-full" else spec)
+    rows = [(spec.replace(":", "-").replace(",", "-"), {"strategy": spec}) for spec in specs]
+    return _run("strategies", rows, Path(out), options)
+
+
+def _run(
+    kind: str,
+    rows: Sequence[tuple[str, Mapping[str, Any]]],
+    out: Path,
+    options: Mapping[str, Any],
+    minutes: float = 0.0,
+) -> SweepResult:
+    _check_empty(out)
+    seen_notes: set[str] = set()
+    failures = FirthError if kind == "strategies" else Diverged
+    begun, notes = time.monotonic(), []
+    trials: list[SweepRun] = []
+    for name, overrides in rows:
+        if minutes and trials and time.monotonic() - begun > 60 * minutes:
+            notes.append(
+                f"The {minutes:g} minutes were over after {len(trials)} of {len(rows)} runs."
+            )
+            break
+        try:
+            forward = partial(_forward, options.get("callback"), name, seen_notes)
+            result = finetune(out=out / name, **{**options, **overrides, "callback": forward})
+            result.model.network.to("meta")  # free its memory; the weights are on disk
+            trials.append(SweepRun(name, result))
+        except (InputError, Interrupted):  # would affect all runs
+            raise
+        except failures as error:
+            trials.append(SweepRun(name, None, str(error)))
+    done = {trial.name: trial.result for trial in trials if trial.result is not None}
+    if not done:
+        raise FirthError(f"All runs in {out} failed. {trials[0].why}")
+    first = next(iter(done.values()))
+    config, metrics = first.config, first.metrics
+    metric = selection_metric(
+        task_named(config.task), config.metadata, metrics, balance=config.balance
+    )
+    best = max(done, key=lambda name: _comparable(done[name].metrics[metric].value, metric))
+    swept = SweepResult(kind, metric, trials, best, notes)
+    write_json(out / f"{kind}.json", swept.values())
+    return swept
+
+
+def _check_empty(out: Path) -> None:
+    if out.is_file() or (out.is_dir() and any(out.iterdir())):
+        raise UsageError(f"{out} is not empty; a sweep needs an empty directory.")
+
+
+def _forward(
+    callback: Callback | None, name: str, seen_notes: set[str], kind: str, metrics: Metrics
+) -> None:
+    """Forward a run's events with its name; forward equal notes only once."""
+    if callback is None or metrics.get("note") in seen_notes:
+        return
+    if kind == "note":
+        seen_notes.add(metrics["note"])
+    callback(kind, {**metrics, "run": name})
+
+
+def _comparable(value: float, metric: str) -> float:
+    """Make higher better for every metric."""
+    if math.isnan(value):
+        return -math.inf
+    return -value if metric in LOWER_IS_BETTER else value
+
+
+def _promote(folder: Path, swept: SweepResult, out: Path) -> None:
+    """Copy the files of the best run to `out`."""
+    shutil.copytree(
+        folder / swept.best, out, dirs_exist_ok=True, ignore=shutil.ignore_patterns(LOCK)
+    )
+    values = read_run(out)
+    values["results"]["out"] = str(out)
+    write_json(out / RUN, values)
+    write_finetuned_card(out, values)

@@ -1,0 +1,111 @@
+"""Metrics of language models: perplexity, bits per byte, and accuracy on minimal pairs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from firth.metrics.bootstrap import Bootstrap, Metric, Weights, divide, estimate, means
+from firth.utils.errors import InputError
+from firth.utils.rng import Floats
+
+Name = TypeVar("Name", bound=str)
+
+# Counts of one part of a text.
+COLUMNS = ("nats", "tokens", "words", "characters", "bytes")
+BITS_PER_NAT = 1 / math.log(2)
+MAX_NATS = 700.0  # whose exponential is still finite
+# Metric -> the unit by which nats are divided, and whether it is a perplexity (else bits).
+UNITS = {
+    "token_perplexity": ("tokens", True),
+    "word_perplexity": ("words", True),
+    "bits_per_character": ("characters", False),
+    "bits_per_byte": ("bytes", False),
+}
+
+
+def language_model_metrics(counts: Floats, bootstrap: Bootstrap = Bootstrap()) -> dict[str, Metric]:
+    """Compute token and word perplexity, and bits per character and byte.
+
+    Each row of `counts` holds the COLUMNS of one part of the text: the summed loss in nats, and the
+    numbers of tokens, words, characters and bytes. Parts are resampled, not tokens.
+
+    >>> counts = np.array([[3 * math.log(2), 3, 1, 6, 12], [5 * math.log(2), 1, 1, 2, 4]])
+    >>> {name: round(metric.value, 6) for name, metric in language_model_metrics(counts).items()}
+    {'token_perplexity': 4.0, 'word_perplexity': 16.0, 'bits_per_character': 1.0, \
+'bits_per_byte': 0.5}
+    """
+    counts = counts[counts[:, COLUMNS.index("tokens")] > 0]
+    if not len(counts):
+        raise InputError("There are no tokens to score: give a text with at least two.")
+    columns = {name: counts[:, i] for i, name in enumerate(COLUMNS)}
+
+    def score(weights: Weights) -> dict[str, Floats]:
+        nats = weights @ columns["nats"]
+        return {name: divide(nats, weights @ columns[unit]) for name, (unit, _) in UNITS.items()}
+
+    found = estimate(score, len(counts), bootstrap)
+    return {name: scaled(metric, UNITS[name][1]) for name, metric in found.items()}
+
+
+def scaled(metric: Metric, is_perplexity: bool) -> Metric:
+    """Convert nats per unit to a perplexity or to bits."""
+
+    def scale(nats: float) -> float:
+        return math.exp(min(nats, MAX_NATS)) if is_perplexity else nats * BITS_PER_NAT
+
+    return Metric(value=scale(metric.value), low=scale(metric.low), high=scale(metric.high))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Proportion(Metric):
+    """A mean of outcomes with its standard error."""
+
+    error: float
+
+
+def proportions(
+    columns: Mapping[Name, ArrayLike], bootstrap: Bootstrap = Bootstrap()
+) -> dict[Name, Proportion]:
+    """Compute the mean and the standard error of each column of outcomes.
+
+    >>> found = proportions({"a": [1, 1, 0.5, 0]})["a"]
+    >>> found.value, found.error
+    (0.625, 0.23935677693908453)
+    """
+    found, metrics = {}, means(columns, bootstrap)
+    for name, column in columns.items():
+        outcomes = np.asarray(column, dtype=np.float64)
+        several = len(outcomes) > 1
+        error = float(outcomes.std(ddof=1) / math.sqrt(len(outcomes))) if several else 0.0
+        metric = metrics[name]
+        found[name] = Proportion(value=metric.value, low=metric.low, high=metric.high, error=error)
+    return found
+
+
+def preferences(good: ArrayLike, bad: ArrayLike) -> Floats:
+    """Score pairs: 1 if the good sentence is likelier, 0 if the bad one is, 0.5 for a tie.
+
+    >>> preferences([-3.0, -5.0, -4.0], [-4.0, -4.0, -4.0]).tolist()
+    [1.0, 0.0, 0.5]
+    """
+    return (np.sign(np.asarray(good, np.float64) - np.asarray(bad, np.float64)) + 1) / 2
+
+
+def mean_metric(metrics: Sequence[Metric]) -> Metric:
+    """Compute the unweighted mean of metrics on different datasets.
+
+    The interval is that of a mean of independent values: deviations add up in quadrature.
+
+    >>> mean_metric([Metric(value=0.5, low=0.2, high=0.9), Metric(value=0.75, low=0.35, high=1.05)])
+    Metric(value=0.625, low=0.375, high=0.875)
+    """
+    values = np.array([[f.value, f.value - f.low, f.high - f.value] for f in metrics])
+    mean = float(values[:, 0].mean())
+    below, above = np.sqrt((values[:, 1:] ** 2).sum(0)) / len(values)
+    return Metric(value=mean, low=mean - float(below), high=mean + float(above))

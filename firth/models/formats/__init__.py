@@ -1,1 +1,0 @@
-"""The files that models are kept in."""

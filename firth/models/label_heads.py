@@ -1,0 +1,61 @@
+"""Heads for fine-tuning: sequence classification, multiple choice, token tagging, answer spans.
+
+S  sequences     N  tokens of the batch     W  hidden size     K  labels
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from firth.models.config import ModelConfig
+from firth.models.layers import ACTIVATIONS, make_norm
+
+
+class LabelHead(nn.Module):
+    """Optional hidden layers and norm, then one logit per label."""
+
+    def __init__(self, config: ModelConfig, outputs: int) -> None:
+        super().__init__()
+        size, bias = config.hidden_size, config.transform_bias
+        self.layers = nn.ModuleList(nn.Linear(size, size, bias) for _ in range(config.label_layers))
+        self.activation = (
+            torch.tanh
+            if config.label_activation == "tanh"
+            else ACTIVATIONS[config.label_activation]
+        )
+        self.norm = make_norm(config, size) if config.label_norm else nn.Identity()
+        self.dropout = nn.Dropout(config.dropout)
+        self.output = nn.Linear(size, outputs, bias=config.label_bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        for layer in self.layers:
+            x = self.activation(layer(self.dropout(x)))
+        return self.output(self.dropout(self.norm(x)))  # (…, K)
+
+
+# The number of outputs of each head.
+LABEL_HEADS: dict[str, Callable[[ModelConfig], int]] = {
+    "classify": lambda config: len(config.labels),  # for each sequence
+    "choose": lambda config: 1,  # for each of several sequences, one of which is right
+    "tag": lambda config: len(config.labels),  # for each token
+    "span": lambda config: 2,  # for each token: the answer starts here, ends here
+}
+
+
+def log_softmax_per_sequence(logits: Tensor, starts: Tensor) -> Tensor:
+    """Compute the log-softmax over the tokens of each sequence.
+
+    >>> log_softmax_per_sequence(torch.zeros(3), torch.tensor([0, 2, 3])).exp().tolist()
+    [0.5, 0.5, 1.0]
+    """  # (N,) -> (N,)
+    lengths = starts[1:] - starts[:-1]
+    indices = torch.arange(len(lengths), device=logits.device)
+    sequence_ids = torch.repeat_interleave(indices, lengths)
+    maxima = logits.new_full((len(lengths),), -torch.inf)
+    maxima = maxima.scatter_reduce(0, sequence_ids, logits.detach(), "amax")
+    shifted = logits - maxima[sequence_ids]
+    sums = torch.zeros_like(maxima).index_add(0, sequence_ids, shifted.exp())
+    return shifted - sums.log()[sequence_ids]

@@ -1,0 +1,299 @@
+"""The registry of pre-training objectives: how each draws text and builds batches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+from firth.data.packing import PackedSequences
+from firth.data.sampler import DocumentSpans, Sampler, SamplerPosition
+from firth.objectives.batch import Batch
+from firth.objectives.causal import causal, hybrid, hybrid_batches, prefix
+from firth.objectives.denoising import infilling, raw_length, span_corruption
+from firth.objectives.masked import masked, masked_spans
+from firth.objectives.pairs import next_sentence, sentence_order
+from firth.objectives.replaced import mask_for_generator
+from firth.tokenizers.tokenizer import Vocabulary
+
+Pairs = tuple[DocumentSpans, DocumentSpans, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Objective:
+    """One pre-training objective: `draw` selects the next text, `build` makes a batch of it.
+
+    `draw` must run in order; `build` is pure and may run in any thread. Both get the options.
+    """
+
+    about: str
+    source: str
+    architectures: tuple[str, ...]  # that can be trained with it
+    predicts: tuple[str, ...]  # names of its predictions
+    start_token_roles: tuple[str, ...] = ()  # encoder-decoder: roles of the decoder start token
+    infill_format: str = ""  # how a model fills in blanks: `masks`, `spans` or `whole`
+    predicted_fraction: Callable[..., float] = lambda **_: 1.0  # of all tokens
+    loss_weights: dict[str, float] = field(default_factory=dict)  # by prediction; default 1
+    draw: Callable[..., tuple[Any, SamplerPosition]]
+    build: Callable[..., Batch]
+    validate: Callable[..., Batch] | None = None  # builds validation batches; default `build`
+
+
+def _framed(sampler: Sampler, pieces: DocumentSpans, vocabulary: Vocabulary) -> PackedSequences:
+    """Gather spans as `[CLS] text [SEP]`."""
+    first, last = vocabulary.id("cls", "bos"), vocabulary.id("sep", "eos")
+    return sampler.gather(pieces, first=first, last=last)
+
+
+def _documents(sampler: Sampler, pieces: DocumentSpans, vocabulary: Vocabulary) -> PackedSequences:
+    """Gather spans with BOS and EOS only where a document begins and ends."""
+    first, last = vocabulary.id("bos", "cls"), vocabulary.id("eos", "sep")
+    return sampler.gather(pieces, first=first, last=last, at_document_ends_only=True)
+
+
+Frame = Callable[[Sampler, DocumentSpans, Vocabulary], PackedSequences]
+
+
+def _with_frame(
+    frame: Frame, objective: Callable[..., Batch], **fixed: Any
+) -> Callable[..., Batch]:
+    """Return a `build` function that frames the spans and applies an objective."""
+
+    def build(
+        sampler: Sampler, drawn: DocumentSpans, vocabulary: Vocabulary, **options: Any
+    ) -> Batch:
+        options.pop("length", None)
+        return objective(frame(sampler, drawn, vocabulary), vocabulary, **fixed, **options)
+
+    return build
+
+
+def _without_vocabulary(objective: Callable[[PackedSequences], Batch]) -> Callable[..., Batch]:
+    return lambda packed, vocabulary: objective(packed)
+
+
+def _next_sentence(
+    sampler: Sampler, drawn: Pairs, vocabulary: Vocabulary, *, length: int, **options: Any
+) -> Batch:
+    first, second, follows = drawn
+    texts = sampler.gather(first), sampler.gather(second)
+    pairs = next_sentence(*texts, follows, vocabulary, length=length)
+    return _add_masking(pairs, vocabulary, **options)
+
+
+def _sentence_order(
+    sampler: Sampler, drawn: Pairs, vocabulary: Vocabulary, *, length: int, **options: Any
+) -> Batch:
+    first, second, _ = drawn
+    pairs = sentence_order(sampler.gather(first), sampler.gather(second), vocabulary, length=length)
+    return _add_masking(pairs, vocabulary, **options)
+
+
+def _add_masking(pairs: Batch, vocabulary: Vocabulary, **options: Any) -> Batch:
+    hidden = masked(pairs.inputs, vocabulary, **options)
+    return replace(hidden, predictions={**hidden.predictions, **pairs.predictions})
+
+
+def _span_corruption(
+    sampler: Sampler, drawn: DocumentSpans, vocabulary: Vocabulary, *, length: int, **options: Any
+) -> Batch:
+    return span_corruption(sampler.gather(drawn), vocabulary, **options)
+
+
+def _infilling(
+    sampler: Sampler, drawn: DocumentSpans, vocabulary: Vocabulary, *, length: int, **options: Any
+) -> Batch:
+    text = replace(sampler.gather(drawn), sentences=sampler.sentence_starts(drawn))
+    return infilling(text, vocabulary, **options)
+
+
+def _take(
+    sampler: Sampler, position: SamplerPosition, length: int, tokens: int, **_: Any
+) -> tuple[DocumentSpans, SamplerPosition]:
+    """Draw spans of at most `length` tokens."""
+    return sampler.take(position, length=length, tokens=tokens)
+
+
+def _take_pairs(
+    random_half: bool,
+    sampler: Sampler,
+    position: SamplerPosition,
+    length: int,
+    tokens: int,
+    **_: Any,
+) -> tuple[Pairs, SamplerPosition]:
+    return sampler.take_pairs(position, length=length, tokens=tokens, random_half=random_half)
+
+
+def _take_for_spans(
+    sampler: Sampler, position: SamplerPosition, *, length: int, tokens: int, **options: Any
+) -> tuple[DocumentSpans, SamplerPosition]:
+    """Draw spans whose inputs and targets, each with an end token, have at most `length` tokens."""
+    raw = raw_length(length, **options)
+    return sampler.take(position, length=raw + 1, tokens=tokens, frame=1)
+
+
+def _masked_fraction(mask_prob: float = 0.15, **_: Any) -> float:
+    return mask_prob
+
+
+def _span_masked_fraction(mask_prob: float = 0.15, **_: Any) -> float:
+    """SpanBERT predicts a masked token at its position, and from the boundary of its span."""
+    return 2 * mask_prob
+
+
+def _hybrid_fraction(masked_fraction: float = 0.5, mask_prob: float = 0.15, **_: Any) -> float:
+    return masked_fraction * mask_prob + 1 - masked_fraction
+
+
+def _span_fraction(noise_density: float = 0.15, mean_span_length: float = 3.0, **_: Any) -> float:
+    """Each span has a sentinel in the inputs and in the targets.
+
+    >>> round(_span_fraction(), 3), round(114 / (512 + 114), 3)  # T5's lengths
+    (0.182, 0.182)
+    """
+    spans = noise_density / mean_span_length
+    return (noise_density + spans) / (1 + 2 * spans)
+
+
+def _infilling_fraction(
+    noise_density: float = 0.3, mean_span_length: float = 3.0, **_: Any
+) -> float:
+    """The inputs are the text without its spans, the targets the whole text."""
+    return 1 / (2 - noise_density + noise_density / mean_span_length)
+
+
+ENCODER, DECODER, BOTH = "encoder", "decoder", "encoder-decoder"
+
+OBJECTIVES = {
+    "masked": Objective(
+        about="predict 15 % of the tokens, masked at random (dynamic masking)",
+        source="BERT without pairs: RoBERTa, Liu et al. 2019",
+        architectures=(ENCODER,),
+        predicts=("masked",),
+        infill_format="masks",
+        predicted_fraction=_masked_fraction,
+        draw=_take,
+        build=_with_frame(_framed, masked),
+    ),
+    "masked-words": Objective(
+        about="predict masked whole words",
+        source="BERT's whole-word release, 2019",
+        architectures=(ENCODER,),
+        predicts=("masked",),
+        infill_format="masks",
+        predicted_fraction=_masked_fraction,
+        draw=_take,
+        build=_with_frame(_framed, masked, whole_words=True),
+    ),
+    "masked-spans": Objective(
+        about="predict masked spans, also from their two boundary tokens",
+        source="SpanBERT, Joshi et al. 2020",
+        architectures=(ENCODER,),
+        predicts=("masked", "boundary"),
+        infill_format="masks",
+        predicted_fraction=_span_masked_fraction,
+        draw=_take,
+        build=_with_frame(_framed, masked_spans),
+    ),
+    "masked-nsp": Objective(
+        about="predict masked tokens, and whether the second text follows the first",
+        source="BERT, Devlin et al. 2019",
+        architectures=(ENCODER,),
+        predicts=("masked", "next sentence"),
+        infill_format="masks",
+        predicted_fraction=_masked_fraction,
+        draw=partial(_take_pairs, True),
+        build=_next_sentence,
+    ),
+    "masked-sop": Objective(
+        about="predict masked tokens, and whether two texts were swapped",
+        source="ALBERT, Lan et al. 2020",
+        architectures=(ENCODER,),
+        predicts=("masked", "sentence order"),
+        infill_format="masks",
+        predicted_fraction=_masked_fraction,
+        draw=partial(_take_pairs, False),
+        build=_sentence_order,
+    ),
+    "replaced": Objective(
+        about="detect the tokens that a generator network replaced",
+        source="ELECTRA, Clark et al. 2020",
+        architectures=(ENCODER,),
+        predicts=("replaced",),
+        predicted_fraction=_masked_fraction,
+        loss_weights={"replaced": 50.0},
+        draw=_take,
+        build=_with_frame(_framed, mask_for_generator),
+    ),
+    "causal": Objective(
+        about="predict the next token",
+        source="GPT, Radford et al. 2018",
+        architectures=(DECODER,),
+        predicts=("causal",),
+        draw=_take,
+        build=_with_frame(_documents, _without_vocabulary(causal)),
+    ),
+    "prefix": Objective(
+        about="predict the next token after a bidirectional prefix",
+        source="Raffel et al. 2020, section 3.2.1",
+        architectures=(DECODER,),
+        predicts=("prefix",),
+        predicted_fraction=lambda **_: 0.5,
+        draw=_take,
+        build=_with_frame(_documents, _without_vocabulary(prefix)),
+    ),
+    "hybrid": Objective(
+        about="mix masked and causal sequences in each batch",
+        source="GPT-BERT, Charpentier and Samuel 2024",
+        architectures=(DECODER,),
+        predicts=("masked", "causal"),
+        infill_format="masks",
+        predicted_fraction=_hybrid_fraction,
+        draw=_take,
+        build=_with_frame(_documents, hybrid),
+    ),
+    "hybrid-batches": Objective(
+        about="alternate between masked and causal batches",
+        source="GPT-BERT, Charpentier and Samuel 2024",
+        architectures=(DECODER,),
+        predicts=("masked", "causal"),
+        infill_format="masks",
+        predicted_fraction=_hybrid_fraction,
+        draw=_take,
+        build=_with_frame(_framed, hybrid_batches),
+        validate=_with_frame(_framed, hybrid),  # both losses in every validation batch
+    ),
+    "span-corruption": Objective(
+        about="predict spans that sentinel tokens replace",
+        source="T5, Raffel et al. 2020",
+        architectures=(BOTH,),
+        predicts=("denoising",),
+        start_token_roles=("pad", "bos", "cls"),
+        infill_format="spans",
+        predicted_fraction=_span_fraction,
+        draw=_take_for_spans,
+        build=_span_corruption,
+    ),
+    "infilling": Objective(
+        about="restore a text with masked spans and shuffled sentences",
+        source="BART, Lewis et al. 2020",
+        architectures=(BOTH,),
+        predicts=("denoising",),
+        start_token_roles=("eos", "sep"),
+        infill_format="whole",
+        predicted_fraction=_infilling_fraction,
+        draw=_take,
+        build=_infilling,
+    ),
+}
+
+
+def infill_format(objective: str | None) -> str:
+    """Return how a model of this objective fills in blanks; "" if it cannot, or if unknown.
+
+    >>> infill_format("hybrid"), infill_format("causal"), infill_format(None)
+    ('masks', '', '')
+    """
+    return OBJECTIVES[objective].infill_format if objective in OBJECTIVES else ""

@@ -1,0 +1,1 @@
+"""Int8 weights, and a decoding step in C for CPUs."""

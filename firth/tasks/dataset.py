@@ -1,0 +1,235 @@
+"""The dataset of a fine-tuning run: reading, held-out split, sampling and batch order."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from firth.data.sampler import SamplerPosition, in_order
+from firth.models.config import ModelConfig
+from firth.objectives.batch import Batch
+from firth.tasks.readers.subsampling import overlap, stratified_sample
+from firth.tasks.task import EncodedExample, Example, Task, TaskMetadata
+from firth.training.config import FinetuneTrainingConfig, parse_value, unknown_setting
+from firth.training.state import PlannedBatch, TrainingState
+from firth.utils.errors import InputError, UsageError
+from firth.utils.rng import Longs, derive_key, derive_keys, uniform
+
+HELD_OUT_FRACTION = 0.1  # of the training data, if there is no dev file
+MAX_HELD_OUT = 1000  # examples
+ORDER = 60  # random stream: the order of an epoch
+IMBALANCE = 4.0  # warn if the most frequent label is this many times the rarest
+
+
+@dataclass(frozen=True)
+class TaskDataset:
+    """Training and dev examples, their metadata, and notes for the user."""
+
+    train: list[Example]
+    dev: list[Example]
+    metadata: TaskMetadata
+    notes: list[str]
+
+
+def load_dataset(
+    task: Task,
+    train: str | Path,
+    dev: str | Path | None,
+    *,
+    limit: int,
+    seed: int,
+    max_length: int,
+    columns: Mapping[str, str],
+    options: Mapping[str, Any],
+    balance: bool = False,
+) -> TaskDataset:
+    """Read the files; without a dev file, hold out part of the training data."""
+    check_columns(task.name, task.roles, columns)
+    chosen_options = _options(task, options)
+    examples, notes = task.read(train, columns=columns), []
+    if not examples:
+        raise InputError(f"{train} has no examples.")
+    metadata = task.metadata(examples, max_length, chosen_options)
+    task.check(metadata, examples, Path(train))
+    if dev is not None:
+        held_out = task.read(dev, columns=columns)
+        if not held_out:
+            raise InputError(f"{dev} has no examples.")
+        task.check(metadata, held_out, Path(dev))
+    where = f"{train} with --limit {limit}" if 0 < limit < len(examples) else str(train)
+    if limit:
+        chosen, _ = stratified_sample(task.strata(examples), count=limit, seed=seed)
+        examples = [examples[i] for i in chosen]
+    if dev is not None and (same := overlap(examples, held_out)):
+        notes.append(
+            f"{same:,} of the {len(held_out):,} examples in {dev} are in the training data as "
+            "well, so metrics are too optimistic."
+        )
+    if dev is None:
+        examples, held_out = _held_out(task, examples, seed, where)
+        notes.append(
+            f"There is no dev file: {len(held_out):,} of the {len(held_out) + len(examples):,} "
+            "examples are held out" + (", stratified by label." if metadata.labels else ".")
+        )
+    notes += _labels_seen(task, examples, metadata, where, balance)
+    return TaskDataset(examples, held_out, metadata, notes)
+
+
+def check_columns(name: str, roles: Sequence[str], columns: Mapping[str, str]) -> None:
+    """Raise UsageError for column roles that the task does not have."""
+    for role in columns:
+        if role not in roles:
+            known = ", ".join(roles) or "none that can be named"
+            raise UsageError(f"The columns of {name} are {known}, not {role!r}.")
+
+
+def _options(task: Task, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Parse the settings of a task, each to its type."""
+    for name in given:
+        if not task.options:
+            raise UsageError(f"The task {task.name} has no settings; remove task.{name}.")
+        if name not in task.options:
+            raise unknown_setting(f"task.{name}", [f"task.{known}" for known in task.options])
+    return {
+        name: parse_value(f"task.{name}", value, task.options[name])
+        for name, value in given.items()
+    }
+
+
+def _held_out(
+    task: Task, examples: list[Example], seed: int, where: str
+) -> tuple[list[Example], list[Example]]:
+    if len(examples) < 2:
+        raise InputError(
+            f"{where} has one example, too few to hold one out; add more ({task.name} reads: "
+            f"{task.columns})."
+        )
+    count = min(MAX_HELD_OUT, max(1, round(HELD_OUT_FRACTION * len(examples))))
+    strata = task.strata(examples)
+    held_out, rest = stratified_sample(strata, count=count, seed=seed, leave=1)
+    if not held_out and all(isinstance(label, str) for label in strata):
+        raise InputError(
+            f"{where} has each label only once, so none can be held out; give a dev file or more "
+            "examples."
+        )
+    if not held_out:  # all label sets differ, but single labels may occur in several
+        held_out, rest = stratified_sample([None] * len(examples), count=count, seed=seed)
+    return [examples[i] for i in rest], [examples[i] for i in held_out]
+
+
+def _labels_seen(
+    task: Task, examples: Sequence[Example], metadata: TaskMetadata, where: str, balance: bool
+) -> list[str]:
+    """Raise InputError if there is only one label; warn about imbalanced labels."""
+    if not task.label_unit:
+        return []
+    counts = Counter(label for example in examples for label in task.labels(example))
+    if not counts:
+        raise InputError(f"No training example in {where} has a label.")
+    if metadata.label_type != "many" and len(counts) < 2:
+        raise InputError(
+            f"All {counts.total():,} training {task.label_unit} in {where} have the label "
+            f"{next(iter(counts))!r}; at least two labels are needed."
+        )
+    if task.label_unit == "words" or metadata.label_type == "number":
+        return []
+    most, least = max(counts.values()), min(counts.values())
+    if most < IMBALANCE * least:
+        return []
+    fractions = ", ".join(
+        f"{label} {count / len(examples):.1%}" for label, count in counts.most_common(8)
+    )
+    advice = "; they are weighted equally" if balance else "; --balance weights them equally"
+    advice = advice if metadata.label_type == "one" else ""
+    return [f"The labels are imbalanced ({fractions}){advice}."]
+
+
+def balanced_label_weights(
+    task: Task, examples: Sequence[Example], metadata: TaskMetadata
+) -> dict[int, float]:
+    """Compute label weights inversely proportional to frequency, with mean 1 over examples.
+
+    >>> from firth.tasks.classify import ClassifyTask
+    >>> from firth.tasks.readers.examples import LabelledExample
+    >>> rows = [LabelledExample(text="", label=label) for label in "xxxy"]
+    >>> metadata = TaskMetadata(task="classify", labels=("x", "y"))
+    >>> balanced_label_weights(ClassifyTask(), rows, metadata)
+    {0: 0.6666666666666666, 1: 2.0}
+    """
+    if metadata.label_type != "one" or task.label_unit != "examples":
+        raise UsageError(
+            "--balance is for tasks with one label per example, such as classify and pair."
+        )
+    counts = Counter(example.label for example in examples)
+    return {
+        id: len(examples) / (len(counts) * counts[label])
+        for id, label in enumerate(metadata.labels)
+        if counts[label]
+    }
+
+
+def with_label_weights(batch: Batch, weights: Mapping[int, float]) -> Batch:
+    """Weight the loss of each example in a batch by its label."""
+    wanted = batch.predictions["label"]
+    label_weights = np.array([weights[int(id)] for id in wanted.targets])
+    return replace(batch, predictions={"label": replace(wanted, weights=label_weights)})
+
+
+def epoch_order(count: int, seed: int, epoch: int) -> Longs:
+    """The shuffled order of examples in an epoch.
+
+    >>> sorted(epoch_order(4, seed=0, epoch=1).tolist())
+    [0, 1, 2, 3]
+    """
+    keys = derive_keys(derive_key(seed, epoch), np.arange(count))
+    return np.argsort(uniform(keys, ORDER), kind="stable")
+
+
+def finetune_batches(
+    task: Task,
+    items: Sequence[EncodedExample],
+    metadata: TaskMetadata,
+    config: ModelConfig,
+    settings: FinetuneTrainingConfig,
+    weights: Mapping[int, float] | None = None,
+    replay: Callable[[int], Batch] | None = None,
+) -> Callable[[TrainingState, Callable[[TrainingState], float]], Iterator[PlannedBatch]]:
+    """Make a planner of training batches; with `replay`, some steps are on replayed text."""
+    size, count = settings.batch_size, len(items)
+
+    def make(chosen: Longs, after: SamplerPosition, planned_tokens: int) -> PlannedBatch:
+        batch = task.batch([items[i] for i in chosen], metadata, config)
+        return PlannedBatch(
+            with_label_weights(batch, weights) if weights else batch, after, planned_tokens
+        )
+
+    def jobs(state: TrainingState) -> Iterator[Callable[[], PlannedBatch]]:
+        step, (epoch, place), planned_tokens = state.step, state.position, state.planned_tokens
+        while True:
+            step += 1
+            if replay is not None and step % (settings.replay_every + 1) == 0:
+                yield partial(
+                    _replayed, replay, step, SamplerPosition(epoch, place), planned_tokens
+                )
+                continue
+            order = epoch_order(count, settings.seed, epoch)
+            chosen = order[place : place + size]
+            place += len(chosen)
+            if place >= count:
+                epoch, place = epoch + 1, 0
+            planned_tokens += sum(items[i].size for i in chosen)
+            yield partial(make, chosen, SamplerPosition(epoch, place), planned_tokens)
+
+    return lambda state, progress: in_order(jobs(state))
+
+
+def _replayed(
+    replay: Callable[[int], Batch], step: int, after: SamplerPosition, planned_tokens: int
+) -> PlannedBatch:
+    return PlannedBatch(replay(step), after, planned_tokens, is_replay=True)

@@ -1,0 +1,75 @@
+"""Warnings about a fine-tuning run: truncation, unknown tokens, overfitting, forgetting."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from firth.models.config import ModelConfig
+from firth.tasks.task import EncodedExample
+from firth.tokenizers.tokenizer import Tokenizer
+
+MAX_UNKNOWN = 0.05  # fraction of unknown tokens in the training data
+MIN_VOCAB = 0.9  # tokenizer size as a fraction of the model's vocabulary
+NOT_LEARNED = 1.05  # dev loss above this multiple of the constant baseline: nothing was learned
+MEMORIZED = 0.8  # training loss below this multiple of the baseline: the model fits its data
+OVERFIT = 1.15  # last dev loss above this multiple of the best one
+MAX_FORGETTING = 0.1  # nats by which the language modelling loss may rise without a warning
+
+
+def check_inputs(
+    items: Sequence[EncodedExample], tokenizer: Tokenizer, config: ModelConfig
+) -> list[str]:
+    """Warn about truncated examples and about a tokenizer that does not fit data or model."""
+    notes = []
+    if cut := sum(item.cut > 0 for item in items):
+        lost = sum(item.cut for item in items)
+        notes.append(
+            f"{cut:,} of {len(items):,} examples were truncated ({lost:,} tokens in all); a larger "
+            "max_length keeps more."
+        )
+    tokens = np.concatenate([row.tokens for item in items for row in item.rows])
+    if tokenizer.unknown_id is not None and len(tokens):
+        unknown = float((tokens == tokenizer.unknown_id).mean())
+        if unknown > MAX_UNKNOWN:
+            notes.append(
+                f"{unknown:.0%} of the tokens are unknown to this model's tokenizer: it was "
+                "trained on other text."
+            )
+    if len(tokenizer) < MIN_VOCAB * config.vocab_size:
+        notes.append(
+            f"The tokenizer has {len(tokenizer):,} tokens and the model {config.vocab_size:,}: it "
+            "may belong to another model."
+        )
+    return notes
+
+
+def check_training(
+    train_losses: Sequence[float], dev_losses: Sequence[float], baseline: float | None
+) -> list[str]:
+    """Warn about a run that learned nothing, or overfits, given training and dev losses."""
+    if not dev_losses:
+        return []
+    best, last = min(dev_losses), dev_losses[-1]
+    failed = baseline is not None and best > NOT_LEARNED * baseline
+    memorized = bool(train_losses) and failed and train_losses[-1] < MEMORIZED * (baseline or 0.0)
+    if failed and not memorized:
+        return [
+            f"The dev loss never fell below {best:.3f}; a constant prediction has {baseline:.3f}: "
+            "the learning rate is too high, or there are too few steps."
+        ]
+    if failed or (len(dev_losses) > 1 and last > OVERFIT * best):
+        return [
+            f"The dev loss rose from {best:.3f}, its best, to {last:.3f}: the model overfits. The "
+            "weights with the best dev metric are kept. Use fewer epochs or more examples."
+        ]
+    return []
+
+
+def forgetting_note(before: float, after: float) -> str:
+    """Describe the change of the language modelling loss on the replayed text."""
+    change = f"The loss on the replayed text went from {before:.3f} to {after:.3f}"
+    if after - before <= MAX_FORGETTING:
+        return f"{change}: nothing was forgotten."
+    return f"{change}; a smaller replay_every, a lower learning rate or LoRA reduces forgetting."

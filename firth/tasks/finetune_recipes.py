@@ -1,0 +1,185 @@
+"""Default fine-tuning hyperparameters: the course's recipes, one row for each use case."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from firth.adapt.registry import parse_strategy
+from firth.models.config import ModelConfig
+from firth.training.config import FinetuneTrainingConfig
+from firth.training.losses import INFERENCE_BATCH_TOKENS
+from firth.training.runtime import resolve_auto_settings
+from firth.utils.devices import DeviceSpec
+from firth.utils.errors import UsageError
+
+BASE_HIDDEN_SIZE = 768  # of BERT-base, for which the recipes are
+MIN_STEPS = 150  # small datasets get more epochs (Mosbach et al. 2021)
+MAX_EPOCHS = 20.0
+# Learning rate of each strategy as a multiple of full fine-tuning's.
+LR_FACTORS = {
+    "probe": 50.0,
+    "lora": 10.0,
+    "adapters": 10.0,
+    "bitfit": 20.0,
+    "ia3": 100.0,
+    "prefix": 100.0,
+    "prompt": 125.0,
+}
+STRATEGY_DEFAULTS: dict[str, dict[str, Any]] = {
+    "gradual": {
+        "schedule": "slanted",
+        "layer_lr_decay": 1 / 2.6,
+    },  # Howard and Ruder 2018, section 3
+}
+SCRATCH_LR_FACTOR = 4.0  # for a randomly initialized model
+
+
+@dataclass(frozen=True, kw_only=True)
+class FinetuneRecipe:
+    """Hyperparameters for one use case with a model of BERT-base's size."""
+
+    task: str
+    learning_rate: float
+    epochs: float
+    batch_size: int = 16
+    max_length: int = 256
+    freeze_blocks: int = 0  # lowest blocks, of twelve
+
+
+RECIPES: dict[str, FinetuneRecipe] = {
+    "sentiment": FinetuneRecipe(task="classify", learning_rate=2e-5, epochs=4),
+    "topic": FinetuneRecipe(task="classify", learning_rate=3e-5, epochs=3),
+    "spam": FinetuneRecipe(task="classify", learning_rate=2e-5, epochs=4, freeze_blocks=6),
+    "paraphrase": FinetuneRecipe(task="pair", learning_rate=2e-5, epochs=4),
+    "similarity": FinetuneRecipe(task="regress", learning_rate=2e-5, epochs=4),
+    "choice": FinetuneRecipe(task="choice", learning_rate=2e-5, epochs=3),
+    "ner": FinetuneRecipe(task="tag", learning_rate=5e-5, epochs=3),
+    "domain-ner": FinetuneRecipe(task="tag", learning_rate=2e-5, epochs=5, freeze_blocks=8),
+    "squad": FinetuneRecipe(task="span", learning_rate=3e-5, epochs=2, max_length=384),
+    "qa": FinetuneRecipe(task="span", learning_rate=5e-5, epochs=4, max_length=384),
+    "translation": FinetuneRecipe(task="seq2seq", learning_rate=1e-4, epochs=3, batch_size=32),
+    "summarisation": FinetuneRecipe(task="seq2seq", learning_rate=3e-5, epochs=3, max_length=512),
+    "completion": FinetuneRecipe(task="lm", learning_rate=2e-5, epochs=3, max_length=512),
+    "dialogue": FinetuneRecipe(task="lm", learning_rate=1e-5, epochs=3, max_length=512),
+}
+
+
+def recipes_for(task: str) -> dict[str, FinetuneRecipe]:
+    """The recipes of a task; a task without any gets default values.
+
+    >>> list(recipes_for("tag")), recipes_for("rhyme")["usual"].epochs
+    (['ner', 'domain-ner'], 3)
+    """
+    own = {name: row for name, row in RECIPES.items() if row.task == task}
+    return own or {"usual": FinetuneRecipe(task=task, learning_rate=2e-5, epochs=3)}
+
+
+def recipe_for(task: str, name: str | None) -> tuple[str, FinetuneRecipe]:
+    """Look up a recipe by name; by default, the first of the task."""
+    fitting = recipes_for(task)
+    if name is None:
+        return next(iter(fitting.items()))
+    if name not in fitting:
+        raise UsageError(f"There is no recipe {name!r} for {task}; there are {', '.join(fitting)}.")
+    return name, fitting[name]
+
+
+def finetune_training_config(
+    recipe: FinetuneRecipe,
+    config: ModelConfig,
+    examples: int,
+    *,
+    strategy: str = "full",
+    seed: int,
+    device: DeviceSpec,
+    scratch: bool = False,
+    replay: bool = False,
+    overrides: Mapping[str, Any],
+) -> FinetuneTrainingConfig:
+    """Scale a recipe to the model and the number of examples, then apply `overrides`.
+
+    The learning rate is higher for models narrower than BERT-base and for randomly initialized
+    ones; small datasets get more epochs. Steps on replayed text are added to the total.
+    """
+    kind = strategy.partition(":")[0]
+    rate = (
+        recipe.learning_rate
+        * learning_rate_factor(config.hidden_size)
+        * LR_FACTORS.get(kind, SCRATCH_LR_FACTOR if scratch else 1.0)
+    )
+    min_epochs = MIN_STEPS * recipe.batch_size / max(1, examples)
+    batch = _number("batch_size", overrides.get("batch_size", recipe.batch_size))
+    defaults = {
+        "epochs": max(recipe.epochs, min(MAX_EPOCHS, min_epochs)),
+        "learning_rate": rate,
+        "micro_batch_tokens": INFERENCE_BATCH_TOKENS,
+        **STRATEGY_DEFAULTS.get(kind, {}),
+    }
+    sizes = {"batch_size": batch, "max_length": str(sequence_length(recipe, config, overrides))}
+    settings = FinetuneTrainingConfig(seed=seed).with_overrides({**defaults, **overrides, **sizes})
+    if not settings.steps and not settings.minutes and not settings.tokens:
+        steps = math.ceil(examples / batch * settings.epochs)
+        steps += steps // settings.replay_every if replay else 0
+        settings = replace(settings, steps=max(1, steps))
+    return resolve_auto_settings(settings, device)
+
+
+def num_virtual_tokens(spec: str) -> int:
+    """The number of positions that a strategy's prefix or soft prompt takes.
+
+    >>> num_virtual_tokens("prefix:40"), num_virtual_tokens("lora")
+    (40, 0)
+    """
+    kind = spec.partition(":")[0]
+    return int(parse_strategy(spec).options.length) if kind in ("prefix", "prompt") else 0
+
+
+def sequence_length(
+    recipe: FinetuneRecipe, config: ModelConfig, overrides: Mapping[str, Any], taken: int = 0
+) -> int:
+    """The maximum sequence length: max_length, or what recipe and model allow.
+
+    >>> from firth.models.presets import preset
+    >>> sequence_length(RECIPES["squad"], preset("bert-base").config, {})
+    384
+    """
+    context = config.input_config.max_positions
+    length = _number("max_length", overrides.get("max_length", min(recipe.max_length, context)))
+    if length > context:
+        raise UsageError(
+            f"max_length {length} exceeds the model's {context} positions; set a smaller one."
+        )
+    return min(length, max(1, context - taken))
+
+
+def learning_rate_factor(width: int) -> float:
+    """The learning rate for a model of this hidden size, relative to BERT-base's.
+
+    >>> learning_rate_factor(192), learning_rate_factor(768), learning_rate_factor(1536)
+    (16.0, 1.0, 0.5)
+    """
+    return (BASE_HIDDEN_SIZE / width) ** (2 if width < BASE_HIDDEN_SIZE else 1)
+
+
+def _number(name: str, value: Any) -> int:
+    if not str(value).isdecimal() or not int(value):
+        raise UsageError(f"{name} must be a positive integer for fine-tuning, not {value!r}.")
+    return int(value)
+
+
+def frozen_blocks(recipe: FinetuneRecipe, config: ModelConfig) -> int:
+    """The number of lowest blocks to freeze: the recipe's fraction of this model's depth.
+
+    >>> from firth.models.presets import preset
+    >>> frozen_blocks(RECIPES["spam"], preset("bert-mini").config)
+    2
+    """
+    return recipe.freeze_blocks * depth(config) // 12
+
+
+def depth(config: ModelConfig) -> int:
+    """The number of blocks; with shared layers, one."""
+    return 1 if config.share_layers else config.num_layers + config.num_decoder_layers

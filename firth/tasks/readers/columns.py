@@ -1,0 +1,333 @@
+"""Rows of task files, and the roles of their columns.
+
+A column is found by its standard name, or else by another common name of its role, in any case. If
+several common names but no standard one are present, the user must choose.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, BinaryIO, Literal
+
+from firth.data.readers import (
+    Bad,
+    Convention,
+    InputFile,
+    ReadOptions,
+    Row,
+    find_sources,
+    text_field,
+)
+from firth.data.tables import TEXTS, separator_advice
+from firth.utils.errors import InputError
+
+OnEmpty = Literal["refuse", "keep"]  # what to do with an empty text
+Names = tuple[str, ...]  # of columns that belong together
+
+
+@dataclass(frozen=True, kw_only=True)
+class ColumnRole:
+    """A role of one or two columns, with their possible names: the standard ones come first."""
+
+    options: Names  # roles for --column ROLE=NAME, if the user may name the columns
+    names: tuple[Names, ...]
+
+    @property
+    def advice(self) -> str:
+        """What to do if the columns are not found."""
+        given = (f"{option}=NAME" if option else "NAME" for option in self.options)
+        named = " ".join(f"--column {one}" for one in given)
+        return f"rename one, or choose with {named}." if named else "rename one."
+
+
+def _role(options: str, names: str) -> ColumnRole:
+    """Make a role; names of columns that belong together are joined by `+`."""
+    alternatives = tuple(tuple(name.split("+")) for name in names.split(" | "))
+    return ColumnRole(options=tuple(options.split()), names=alternatives)
+
+
+TEXT = _role("text", " | ".join(TEXTS))
+ONLY_TEXT = ColumnRole(options=("",), names=TEXT.names)  # where --column takes a name alone
+PROMPT_TEXT = ColumnRole(options=("",), names=(("text",), ("prompt",), *TEXT.names[1:]))
+PAIR = _role(
+    "text_a text_b",
+    "text_a+text_b | sentence1+sentence2 | premise+hypothesis | question1+question2 | text1+text2"
+    " | question+sentence | question+context | question+passage | query+document"
+    " | sentence_a+sentence_b | #1 string+#2 string",
+)
+TEXT_OR_PAIR = ColumnRole(
+    options=("text",), names=(TEXT.names[0], PAIR.names[0], *TEXT.names[1:], *PAIR.names[1:])
+)
+LABEL = _role(
+    "label",
+    "label | labels | class | category | gold_label | score | sentiment | target | rating"
+    " | similarity | is_duplicate | quality",
+)
+PROMPT = _role(
+    "text",
+    "text | question | context | ctx | premise | sentence | passage | article | goal | startphrase",
+)
+CHOICES = _role("choices", "choices | options | endings")
+RIGHT = _role("label", "label | answer | answerkey | correct")
+PASSAGE = _role(
+    "text", "text | messages | turns | conversations | content | document | body | article"
+)
+SOURCE_AND_TARGET = _role(
+    "source target",
+    "source+target | src+tgt | input+output | article+highlights | document+summary | text+summary"
+    " | prompt+completion | instruction+response",
+)
+SOURCE = _role("source", "source | src | input | article | document | text | prompt | instruction")
+GOOD_AND_BAD = _role("", "sentence_good+sentence_bad | good+bad | grammatical+ungrammatical")
+CATEGORY = ("UID", "category", "phenomenon", "linguistics_term", "field")  # the first that is there
+WORDS = _role("words", "words | tokens")
+TAGS = _role("tags", "tags | ner_tags | labels | pos_tags | upos")
+
+
+# ---- rows ---------------------------------------------------------------------------------------
+
+
+def find_source(path: str | Path, format: str | None = None, usual: str | None = None) -> InputFile:
+    """Find the file, standard input (`-`) or Hugging Face dataset that a path names.
+
+    `format` is for standard input and files with an unknown extension; the default is `usual`.
+    Without a format, standard input may also be JSONL: see `opened`.
+    """
+    if os.path.isdir(path):
+        raise InputError(f"{path} is a folder; name a file in it.")
+    sources, _ = find_sources([path], ReadOptions(format=format or usual))
+    if len(sources) > 1:
+        raise InputError(f"{path} matches {len(sources)} files; name one.")
+    return replace(sources[0], guess_format=str(path) == "-" and format is None)
+
+
+@contextmanager
+def opened(source: InputFile) -> Iterator[tuple[InputFile, BinaryIO]]:
+    """Open a file; standard input that begins with a JSON object is read as JSONL."""
+    with source.open() as raw:
+        yield source.detect_format(raw), raw
+
+
+def task_rows(
+    source: InputFile, documents: Convention = "block", bad: Bad | None = None
+) -> Iterator[Row]:
+    """Yield the rows of a file with their lines; bytes that are not UTF-8 are an error."""
+    with opened(source) as (source, raw):
+        yield from rows_in(source, raw, documents, bad)
+
+
+def table_rows(source: InputFile, bad: Bad | None = None) -> Iterator[Row]:
+    """Yield the rows of a table; in plain text every line is a row, also an empty one."""
+    with opened(source) as (source, raw):
+        if source.format in ("txt", "md"):
+            yield from ((number, {"text": line}) for number, line in lines_in(source, raw, bad))
+        else:
+            yield from rows_in(source, raw, bad=bad)
+
+
+def rows_in(
+    source: InputFile, raw: BinaryIO, documents: Convention = "block", bad: Bad | None = None
+) -> Iterator[Row]:
+    """Yield the rows of an open file."""
+    return source.rows(raw, ReadOptions(strict=True, documents=documents), Counter(), bad)
+
+
+def texts_in(
+    source: InputFile, role: ColumnRole, column: str | None, bad: Bad | None = None
+) -> Iterator[tuple[str, str]]:
+    """Yield the text of each line or row, with its place in the file."""
+    for line, row in table_rows(source, bad):
+        with reporting_errors(bad):
+            name = need_columns(role, row, header_place(source.name, line), column)[0]
+            where = place(source.name, line)
+            yield where, row_text(row, name, where, "keep")
+
+
+def lines_in(source: InputFile, raw: BinaryIO, bad: Bad | None = None) -> Iterator[tuple[int, str]]:
+    """Yield the lines of an open file, numbered from 1, without newlines."""
+    for number, line in source.lines(raw, ReadOptions(strict=True), Counter(), bad):
+        yield number, line.rstrip("\r\n")
+
+
+@contextmanager
+def reporting_errors(bad: Bad | None) -> Iterator[None]:
+    """Pass an InputError to `bad` instead of raising it, unless `bad` is None.
+
+    >>> with reporting_errors(print):
+    ...     raise InputError("a.tsv line 7: 'text' is empty.")
+    a.tsv line 7: 'text' is empty.
+    """
+    try:
+        yield
+    except InputError as error:
+        if bad is None:
+            raise
+        bad(error)
+
+
+UNITS = {".parquet": "row", ".json": "question"}  # what is counted instead of lines
+
+
+def place(path: str | Path, line: int) -> str:
+    """Describe the place of an example for error messages.
+
+    >>> place("dev.tsv", 7), place("dev.parquet.gz", 7)
+    ('dev.tsv line 7', 'dev.parquet.gz row 7')
+    """
+    return f"{path} {_unit(str(path).lower())} {line}"
+
+
+def header_place(path: str | Path, line: int) -> str:
+    """The place of the column names: the header line, or the first row."""
+    above = {".csv", ".tsv"} & set(Path(str(path).lower()).suffixes[-2:])
+    return place(path, 1 if above else line)
+
+
+@lru_cache
+def _unit(path: str) -> str:
+    units = [UNITS[ending] for ending in Path(path).suffixes[-2:] if ending in UNITS]
+    return "row" if path.startswith("datasets:") else (*units, "line")[0]
+
+
+def require_examples(path: str | Path, examples: Sequence[Any], on_empty: OnEmpty) -> None:
+    """Raise InputError for a file without examples, unless empty input is allowed."""
+    if not examples and on_empty == "refuse":
+        raise InputError(f"{path} has no examples.")
+
+
+# ---- columns ------------------------------------------------------------------------------------
+
+
+def find_columns(role: ColumnRole, columns: Iterable[str], where: str) -> Names | None:
+    """Find the columns of a role; None if there are none. Several candidates are an error.
+
+    A pair of columns has precedence over one of them.
+
+    >>> find_columns(LABEL, ["Text", "Label"], "a.csv line 1")
+    ('Label',)
+    >>> find_columns(PAIR, ["idx", "premise", "hypothesis"], "a.csv line 1")
+    ('premise', 'hypothesis')
+    >>> find_columns(TEXT, ["tweet", "review"], "a.csv")
+    Traceback (most recent call last):
+    firth.utils.errors.InputError: a.csv has 'tweet' and 'review'; rename one, or choose with \
+--column text=NAME.
+    """
+    there = {column.lower(): column for column in columns}
+    there |= {column: column for column in columns}  # exact case has precedence
+    found = [
+        tuple(there[name] for name in names)
+        for names in role.names
+        if all(name in there for name in names)
+    ]
+    standard = found and tuple(map(str.lower, found[0])) == role.names[0]
+    found = [names for names in found if not any(set(names) < set(other) for other in found)]
+    if len(found) > 1 and not standard:
+        first, second = (" + ".join(names) for names in found[:2])
+        raise InputError(f"{where} has '{first}' and '{second}'; {role.advice}")
+    return found[0] if found else None
+
+
+def need_columns(
+    role: ColumnRole, columns: Iterable[str], where: str, named: str | Names | None = None
+) -> Names:
+    """Find the columns of a role, or those that the user named; raise if they are missing."""
+    columns = list(columns)
+    chosen = (named,) if isinstance(named, str) else named
+    found = chosen or find_columns(role, columns, where)
+    missing = [name for name in found or role.names[0] if not found or name not in columns]
+    if missing:
+        raise missing_column(where, " and ".join(f"'{name}'" for name in missing), columns, role)
+    assert found
+    return found
+
+
+def find_label(
+    role: ColumnRole, columns: Iterable[str], where: str, named: str | None, need: bool
+) -> str | None:
+    """Find the column of labels; None if labels are optional and it is missing or ambiguous."""
+    if need or named:
+        return need_columns(role, columns, where, named)[0]
+    try:
+        found = find_columns(role, columns, where)
+    except InputError:
+        return None
+    return found[0] if found else None
+
+
+def missing_column(
+    where: str, missing: str, columns: Sequence[str], role: ColumnRole
+) -> InputError:
+    """The error for a missing column; long column names are abbreviated."""
+    there = ", ".join(repr(name[:30]) for name in columns[:12]) or "none"
+    more = f" and {len(columns) - 12} more" if len(columns) > 12 else ""
+    todo = separator_advice(columns) or role.advice
+    return InputError(f"{where} has no column {missing} (it has {there}{more}); {todo}")
+
+
+# ---- fields -------------------------------------------------------------------------------------
+
+
+def field(row: Mapping[str, Any], column: str, where: str) -> Any:
+    """Get the value of a column; rows of JSON may lack it."""
+    if column not in row:
+        raise InputError(f"{where} has no field '{column}', which earlier rows have.")
+    return row[column]
+
+
+def row_text(row: Mapping[str, Any], column: str, where: str, on_empty: OnEmpty) -> str:
+    """Get the text of a column."""
+    reading = ReadOptions(column=column, strict=True)
+    text = text_field(where, field(row, column, where), reading, Counter())
+    if on_empty == "refuse" and (not text or text.isspace()):
+        raise InputError(f"{where}: '{column}' is empty; fill it in or remove the row.")
+    return text
+
+
+def label_text(value: Any, where: str, column: str) -> str | None:
+    """Convert a label of any type to text; None if it is missing.
+
+    >>> [label_text(value, "a.jsonl line 1", "label") for value in (" good ", 1, True, "", None)]
+    ['good', '1', 'true', None, None]
+    """
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, (int, float)):
+        return str(value) if value == value else None  # NaN: missing
+    return row_text({column: value}, column, where, "keep").strip() or None
+
+
+def json_list(value: Any, where: str, column: str) -> Any:
+    """Parse a list in a table's field from JSON; return other values unchanged."""
+    if not isinstance(value, str):
+        return value
+    try:
+        return json.loads(value)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{where}: '{column}' is not a JSON list ({value!r:.40}).") from error
+
+
+def text_list(value: Any, where: str, column: str) -> tuple[str, ...]:
+    """Convert a list of values to texts."""
+    if not isinstance(value, list):
+        raise InputError(f"{where}: '{column}' is not a list but {type(value).__name__}.")
+    return tuple(
+        row_text({column: item}, column, where, "keep")
+        if isinstance(item, str)
+        else label_text(item, where, column) or ""
+        for item in value
+    )
+
+
+def label_list(value: Any, where: str, column: str) -> tuple[str, ...]:
+    """Convert a list to labels; a missing one is an error."""
+    labels = tuple(label.strip() for label in text_list(value, where, column))
+    if not all(labels):
+        raise InputError(f"{where}: one of '{column}' is empty.")
+    return labels

@@ -1,0 +1,115 @@
+"""Readers of running text and dialogues."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+from firth.data.readers import Bad, Convention
+from firth.tasks.readers.columns import (
+    PASSAGE,
+    OnEmpty,
+    field,
+    find_source,
+    header_place,
+    need_columns,
+    place,
+    reporting_errors,
+    row_text,
+    task_rows,
+)
+from firth.tasks.readers.examples import PassageExample, Turn
+from firth.utils.errors import InputError
+
+ROLE, CONTENT = ("role", "from", "speaker"), ("content", "value", "text")  # keys of a turn
+
+
+def read_passages(
+    path: str | Path,
+    *,
+    text: str | None = None,
+    documents: Convention = "block",
+    on_empty: OnEmpty = "refuse",
+    format: str | None = None,
+    bad: Bad | None = None,
+) -> Iterator[PassageExample]:
+    """Yield passages of text, so that a file may be larger than memory.
+
+    In plain text, `documents` defines a passage; in tables, it is a row. A row of JSON or Parquet
+    may be a dialogue: `messages` or `turns`, each with `role` and `content`.
+
+    >>> import tempfile; path = Path(tempfile.mkdtemp(), "chats.jsonl")
+    >>> _ = path.write_text('{"messages": [{"role": "user", "content": "Hello."}]}')
+    >>> next(read_passages(path))
+    PassageExample(text='user: Hello.', turns=(Turn(role='user', content='Hello.'),), line=1)
+    """
+    source = find_source(path, format)
+    column = ""
+    for line, row in task_rows(source, documents, bad):
+        where = place(path, line)
+        with reporting_errors(bad):
+            column = column or need_columns(PASSAGE, row, header_place(path, line), text)[0]
+            value = field(row, column, where)
+            if isinstance(value, list):
+                turns = _turns(value, where, column)
+                content = "\n".join(f"{turn.role}: {turn.content}" for turn in turns)
+                yield PassageExample(text=content, turns=turns, line=line)
+            else:
+                content = row_text(row, column, where, on_empty)
+                plain = source.format in ("txt", "md")
+                yield PassageExample(text=content.rstrip("\r\n") if plain else content, line=line)
+    if not column and on_empty == "refuse":
+        raise InputError(f"{path} has no text.")
+
+
+def read_lines(
+    path: str | Path,
+    *,
+    text: str | None = None,
+    format: str | None = None,
+    complete: bool = False,
+) -> Iterator[str]:
+    """Yield the lines of a file with their newlines; a row of a table is a line.
+
+    With `complete`, a newline is added to the last line of plain text if it has none.
+
+    >>> import tempfile; path = Path(tempfile.mkdtemp(), "ptb.txt")
+    >>> _ = path.write_text(" no it was n't \\n\\n maybe")
+    >>> list(read_lines(path, complete=True))
+    [" no it was n't \\n", '\\n', ' maybe\\n']
+    """
+    source = find_source(path, format)
+    plain, column = source.format in ("txt", "md"), ""
+    for line, row in task_rows(source, "file"):
+        column = column or need_columns(PASSAGE, row, header_place(path, line), text)[0]
+        content = row_text(row, column, place(path, line), "keep")
+        if not plain:
+            yield content if content.endswith("\n") else content + "\n"
+            continue
+        for one in StringIO(content, newline="\n"):
+            yield one + "\n" if complete and not one.endswith("\n") else one
+
+
+def _turns(value: list[Any], where: str, column: str) -> tuple[Turn, ...]:
+    """Parse the turns of a dialogue."""
+    turns = []
+    for number, turn in enumerate(value, 1):
+        this = f"{where}, turn {number} of '{column}'"
+        if not isinstance(turn, dict):
+            raise InputError(f"{this} is not an object with role and content.")
+        role, content = (
+            next((n for n in names if n in turn), names[0]) for names in (ROLE, CONTENT)
+        )
+        if role not in turn or content not in turn:
+            raise InputError(f"{this} has no '{role if role not in turn else content}'.")
+        turns.append(
+            Turn(
+                role=row_text(turn, role, this, "refuse"),
+                content=row_text(turn, content, this, "keep"),
+            )
+        )
+    if not turns:
+        raise InputError(f"{where}: '{column}' has no turns.")
+    return tuple(turns)

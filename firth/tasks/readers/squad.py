@@ -1,0 +1,218 @@
+"""Reader of SQuAD's JSON, 1.1 and 2.0 (Rajpurkar et al. 2016, 2018), and of tables of questions.
+
+A row of JSONL or Parquet has `question`, `context`, `answers` and optionally `id`, as in Hugging
+Face datasets. The context must contain an answer literally at `answer_start`, which may be missing
+if the context contains the answer only once. An empty list of answers means unanswerable.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from firth.data.readers import Bad, InputFile
+from firth.tasks.readers.columns import (
+    OnEmpty,
+    find_source,
+    label_text,
+    place,
+    reporting_errors,
+    require_examples,
+    row_text,
+    task_rows,
+)
+from firth.tasks.readers.examples import AnswerSpan, QuestionExample
+from firth.utils.errors import InputError
+
+MAX_JSON_BYTES = 256 << 20  # JSONL has no such limit
+START_FIELDS = ("answer_start", "answer_start_first_match")
+
+
+class SquadRow(NamedTuple):
+    """A question as stored in a file."""
+
+    number: int  # of the line, row or question
+    where: str
+    context: Any
+    fields: Mapping[str, Any]
+
+
+def read_questions(
+    path: str | Path,
+    *,
+    need_answers: bool = True,
+    on_empty: OnEmpty = "refuse",
+    format: str | None = None,
+) -> list[QuestionExample]:
+    """Read questions with their contexts and answers.
+
+    >>> import tempfile; path = Path(tempfile.mkdtemp(), "questions.jsonl")
+    >>> row = {"question": "Who?", "context": "Ada sleeps.", "answers": [{"text": "Ada"}]}
+    >>> _ = path.write_text(json.dumps(row))
+    >>> read_questions(path)[0].answers
+    (AnswerSpan(text='Ada', start=0),)
+    """
+    places: dict[str, str] = {}
+    examples = []
+    for question in _raw(path, format):
+        example = _question(question, need_answers, on_empty)
+        if example.id in places:
+            raise InputError(
+                f"{question.where}: the id '{example.id}' is already used in {places[example.id]}; "
+                "ids must be unique."
+            )
+        places[example.id] = question.where
+        examples.append(example)
+    require_examples(path, examples, on_empty)
+    return examples
+
+
+def each_question(
+    path: str | Path, *, format: str | None = None, bad: Bad | None = None
+) -> Iterator[QuestionExample]:
+    """Yield questions for prediction, ignoring answers and duplicate ids.
+
+    SQuAD's JSON is read whole; rows are streamed.
+    """
+    for question in _raw(path, format, bad):
+        with reporting_errors(bad):
+            yield replace(_question(_unanswered(question), False, "keep"), impossible=False)
+
+
+def _unanswered(question: SquadRow) -> SquadRow:
+    gold = {"answers", "is_impossible"}
+    if not isinstance(question.fields, dict):
+        return question
+    return question._replace(fields={k: v for k, v in question.fields.items() if k not in gold})
+
+
+# ---- file structure ----------------------------------------------------------------------
+
+
+def _raw(path: str | Path, format: str | None, bad: Bad | None = None) -> Iterator[SquadRow]:
+    source = find_source(path, format or "json")
+    return _articles(path, source, bad) if source.format == "json" else _rows(path, source, bad)
+
+
+def _rows(path: str | Path, source: InputFile, bad: Bad | None) -> Iterator[SquadRow]:
+    """Yield one question per row."""
+    for line, row in task_rows(source, bad=bad):
+        where = place(path, line)
+        with reporting_errors(bad):
+            yield SquadRow(line, where, _get(row, "context", str, where), row)
+
+
+def _articles(path: str | Path, source: InputFile, bad: Bad | None) -> Iterator[SquadRow]:
+    """Yield the questions of all paragraphs of all articles."""
+    with source.open() as raw:
+        content = source.content(raw, MAX_JSON_BYTES)
+    number = 0
+    for a, article in enumerate(_get(_parse(path, content), "data", list, f"{path}"), 1):
+        of = f"{path} article {a}"
+        for p, paragraph in enumerate(_get(article, "paragraphs", list, of), 1):
+            this = f"{of}, paragraph {p}"
+            with reporting_errors(bad):
+                context = _get(paragraph, "context", str, this)
+                for fields in _get(paragraph, "qas", list, this):
+                    number += 1
+                    where = place(path, number)
+                    if isinstance(fields, dict) and "id" in fields:
+                        where += f" (id {fields['id']!s:.60})"
+                    yield SquadRow(number, where, context, fields)
+
+
+def _parse(path: str | Path, content: bytes) -> Any:
+    try:
+        return json.loads(content.decode("utf-8-sig"))
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise InputError(
+            f"{path} line {line}: byte {error.start} of the file is not UTF-8; convert it with "
+            "iconv."
+        ) from error
+    except json.JSONDecodeError as error:
+        what = f"{error.msg} in column {error.colno}"
+        raise InputError(f"{path} line {error.lineno} is not JSON: {what}.") from error
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path} is not JSON: {error}.") from error
+
+
+def _get(value: Any, name: str, kind: type, where: str) -> Any:
+    """Get a required field of a JSON object, of a given type."""
+    fields = value if isinstance(value, dict) else {}
+    if name not in fields:
+        there = ", ".join(repr(field[:30]) for field in list(fields)[:12]) or "no fields"
+        raise InputError(f"{where} has no '{name}' (it has {there}).")
+    if not isinstance(fields[name], kind):
+        what = f"{kind.__name__} but {type(fields[name]).__name__}"
+        raise InputError(f"{where}: '{name}' is not {what}.")
+    return fields[name]
+
+
+# ---- questions and answers ----------------------------------------------------------------------
+
+
+def _question(raw: SquadRow, need_answers: bool, on_empty: OnEmpty) -> QuestionExample:
+    _get(raw.fields, "question", str, raw.where)
+    context = row_text({"context": raw.context}, "context", raw.where, on_empty)
+    answers = _answers(raw.fields.get("answers"), context, raw.where)
+    impossible = raw.fields.get("is_impossible")
+    if answers is None and need_answers and not impossible:
+        raise InputError(f"{raw.where} has no 'answers'; give an empty list if there is none.")
+    if impossible not in (None, bool(impossible)) or (
+        impossible is not None and answers is not None and impossible == bool(answers)
+    ):
+        raise InputError(
+            f"{raw.where} has {len(answers or ())} answers, but 'is_impossible' is {impossible!r}."
+        )
+    return QuestionExample(
+        id=label_text(raw.fields.get("id"), raw.where, "id") or str(raw.number),
+        question=row_text(raw.fields, "question", raw.where, on_empty),
+        context=context,
+        answers=answers or (),
+        impossible=bool(impossible) or answers == (),
+        line=raw.number,
+    )
+
+
+def _answers(value: Any, context: str, where: str) -> tuple[AnswerSpan, ...] | None:
+    """Parse answers, given as objects or as two lists; None if there are none."""
+    if value is None:
+        return None
+    if isinstance(value, dict):  # {"text": [...], "answer_start": [...]}
+        texts = _get(value, "text", list, f"{where}, 'answers'")
+        starts = _get(value, "answer_start", list, f"{where}, 'answers'")
+        if len(texts) != len(starts):
+            raise InputError(
+                f"{where}: {len(texts)} answers but {len(starts)} values of answer_start."
+            )
+        value = [
+            {"text": text, "answer_start": start} for text, start in zip(texts, starts, strict=True)
+        ]
+    if not isinstance(value, list):
+        raise InputError(f"{where}: 'answers' is not a list but {type(value).__name__}.")
+    return tuple(_answer(answer, context, where) for answer in value)
+
+
+def _answer(answer: Any, context: str, where: str) -> AnswerSpan:
+    """Parse one answer, which must be in the context at its start."""
+    text = _get(answer, "text", str, f"{where}, an answer")
+    start = next((answer[name] for name in START_FIELDS if name in answer), None)
+    if not text.strip():
+        raise InputError(f"{where}: an answer is empty.")
+    if text not in context:
+        raise InputError(f"{where}: the answer {text!r:.60} is not in its context.")
+    if start is None and context.find(text) == context.rfind(text):
+        start = context.find(text)
+    if not isinstance(start, int) or isinstance(start, bool):
+        raise InputError(f"{where}: the answer {text!r:.60} needs 'answer_start'.")
+    if start < 0 or not context.startswith(text, start):
+        there = context[start : start + len(text)] if start >= 0 else ""
+        raise InputError(
+            f"{where}: the answer {text!r:.60} is not at {start}, where the context has "
+            f"{there!r:.60}; correct 'answer_start', which counts characters from 0."
+        )
+    return AnswerSpan(text=text, start=start)

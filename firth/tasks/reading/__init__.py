@@ -1,1 +1,0 @@
-"""Task files: what the examples of each task are, and how they are read."""

@@ -1,0 +1,52 @@
+"""The registry of tasks."""
+
+from __future__ import annotations
+
+from firth.tasks.choice import ChoiceTask
+from firth.tasks.classify import ClassifyTask, PairTask, RegressTask
+from firth.tasks.last_word import LAST_WORD
+from firth.tasks.lm import LanguageModelTask
+from firth.tasks.minimal_pairs import MINIMAL_PAIRS
+from firth.tasks.perplexity import LM
+from firth.tasks.scoring_task import ScoringTask
+from firth.tasks.seq2seq import Seq2SeqTask
+from firth.tasks.span import SpanTask
+from firth.tasks.tag import TagTask
+from firth.tasks.task import Task
+from firth.utils.errors import UsageError, suggest
+
+TASKS: dict[str, Task] = {
+    task.name: task
+    for task in (
+        ClassifyTask(),
+        PairTask(),
+        RegressTask(),
+        ChoiceTask(),
+        TagTask(),
+        SpanTask(),
+        Seq2SeqTask(),
+        LanguageModelTask(),
+    )
+}
+# Tasks for evaluation only, without training; `lm` is also in TASKS.
+SCORING_TASKS: dict[str, ScoringTask] = {
+    "lm": LM,
+    "last-word": LAST_WORD,
+    "minimal-pairs": MINIMAL_PAIRS,
+}
+
+
+def task_named(name: str) -> Task:
+    """Look up a task by its name.
+
+    >>> task_named("classify").metric
+    'accuracy'
+    """
+    if name in SCORING_TASKS and name not in TASKS:
+        raise UsageError(
+            f"{name} is for evaluation only: `firth evaluate MODEL --task {name} --data PATH`."
+        )
+    if name not in TASKS:
+        known = dict.fromkeys([*TASKS, *SCORING_TASKS])
+        raise UsageError(f"There is no task {name!r}; {suggest(name, known)}")
+    return TASKS[name]

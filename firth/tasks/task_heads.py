@@ -1,0 +1,96 @@
+"""Attach a task's head to a network."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from firth.formats.huggingface.directory import add_label_head
+from firth.models.heads import LanguageHead, make_head
+from firth.models.initialization import initialise_head
+from firth.models.label_heads import LABEL_HEADS, LabelHead
+from firth.models.transformer import Transformer
+from firth.tasks.task import TaskMetadata
+from firth.training.config import parse_value, unknown_setting
+from firth.utils.errors import InputError, MismatchError, UsageError
+
+# Settings of a head, such as `head.layers=2` -> config field and type.
+OPTIONS = {
+    "layers": ("label_layers", "int"),
+    "activation": ("label_activation", "str"),
+    "pooling": ("pooling", "str"),
+    "norm": ("label_norm", "bool"),
+    "bias": ("label_bias", "bool"),
+}
+# A linear probe on mean-pooled hidden states.
+PROBE = {"layers": 0, "pooling": "mean", "norm": False, "bias": True}
+
+
+def attach_head(
+    network: Transformer, head: str, metadata: TaskMetadata, options: Mapping[str, Any], seed: int
+) -> list[str]:
+    """Attach a head for these labels, unless present; return the names of the heads to train."""
+    if head not in LABEL_HEADS:
+        if options:
+            raise UsageError(
+                f"The language head has no settings: remove head.{next(iter(options))}."
+            )
+        if head not in network.heads:
+            raise MismatchError("This model has no language head, which the task needs.")
+        return [head]
+    for name in options:
+        if name not in OPTIONS:
+            raise unknown_setting(f"head.{name}", [f"head.{known}" for known in OPTIONS])
+    if not options and _has_it(network, head, metadata):
+        return [name for name in ("pooler", head) if name in network.heads]
+    config, heads = add_label_head(network.config, head, metadata.labels, metadata.label_type)
+    chosen = {
+        OPTIONS[name][0]: parse_value(f"head.{name}", value, OPTIONS[name][1])
+        for name, value in options.items()
+    }
+    try:
+        config = replace(config, **chosen)
+    except InputError as error:
+        raise UsageError(f"Invalid settings of the head: {error}") from error
+    if config.pooling != "first":
+        heads = [head]  # the pooler is for the first token only
+    known = config == network.config and head in network.heads
+    for name in {*LABEL_HEADS, "pooler"} & set(network.heads):
+        if name not in heads or (name == head and not known):
+            del network.heads[name]
+    network.config = config
+    for name in heads:
+        if name not in network.heads:
+            network.heads[name] = make_head(name, config).to(network.tokens.weight)
+            initialise_head(network, name, seed)
+    if not known:
+        _inherit(network, head)
+    return heads
+
+
+def _has_it(network: Transformer, head: str, metadata: TaskMetadata) -> bool:
+    """Whether a network has a head for exactly these labels."""
+    own = (network.config.label_head, network.config.labels, network.config.label_type)
+    return head in network.heads and own == (head, metadata.labels, metadata.label_type)
+
+
+@torch.no_grad()
+def _inherit(network: Transformer, head: str) -> None:
+    """Initialize a head from the layer that ModernBERT's language head shares with it."""
+    heads = dict(network.heads.items())
+    old, new = heads.get("language"), heads[head]
+    if not isinstance(old, LanguageHead) or not isinstance(new, LabelHead) or old.norm is None:
+        return
+    if old.transform is not None and len(new.layers) == 1 and network.config.label_norm:
+        new.layers[0].load_state_dict(old.transform.state_dict())
+        new.norm.load_state_dict(old.norm.state_dict())
+
+
+def drop_language_head(network: Transformer) -> None:
+    """Remove the language head of a model that has a label head."""
+    if network.config.label_head:
+        for name in set(network.heads) - {network.config.label_head, "pooler"}:
+            del network.heads[name]

@@ -1,0 +1,277 @@
+"""Training and validation of a model on a task."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import torch
+
+from firth.adapt.apply import AppliedStrategy, apply
+from firth.adapt.freeze import layer_groups, unfreeze_from
+from firth.adapt.registry import parse_strategy
+from firth.formats.safetensors import open_weights, write_weights
+from firth.models.initialization import initialise
+from firth.models.transformer import Transformer
+from firth.tasks import diagnostics
+from firth.tasks.augmentation import augment, num_copies
+from firth.tasks.batched_inference import batched_outputs, length_batches
+from firth.tasks.dataset import TaskDataset, balanced_label_weights, finetune_batches
+from firth.tasks.finetune_config import FinetuneConfig
+from firth.tasks.inputs import InputTemplate, make_input_template
+from firth.tasks.linear_probe import is_solvable, solve_head
+from firth.tasks.registry import task_named
+from firth.tasks.replay import TextReplay
+from firth.tasks.task import Answer, EncodedExample, Task, TaskMetadata, selection_metric
+from firth.tasks.task_heads import PROBE, attach_head
+from firth.tokenizers.tokenizer import Tokenizer
+from firth.training.config import FinetuneTrainingConfig
+from firth.training.loop import Callbacks
+from firth.training.losses import INFERENCE_BATCH_TOKENS, TrainingModule, mean_losses
+from firth.training.runtime import autocast
+from firth.training.state import TrainingState
+from firth.utils.errors import UsageError
+
+BEST = "best.safetensors"  # the weights with the best dev metric so far
+SOLVED = ("probe", "probe-then-full")  # strategies whose head is fitted by scikit-learn
+LOSS_WEIGHTS = {"begin": 0.5, "end": 0.5}  # of the two losses of an answer span
+
+
+@dataclass
+class TaskTrainer:
+    """Network, data, strategy and config of a fine-tuning run."""
+
+    task: Task
+    metadata: TaskMetadata
+    settings: FinetuneTrainingConfig
+    template: InputTemplate
+    train: list[EncodedExample]
+    dev: list[Any]
+    dev_items: list[EncodedExample]  # the dev examples, tokenized
+    trainee: TrainingModule
+    adapted: AppliedStrategy
+    heads: list[str]  # that are trained
+    replay: TextReplay | None
+    replay_loss: float  # on the replayed text before training
+    weights: dict[int, float] | None  # label -> weight of its loss
+    solved: bool  # the head is at its optimum and nothing else is trained
+    validate_first: bool  # the head is fitted before training, so validate at step 0
+    solve_seconds: float  # spent on fitting the head
+    notes: list[str]
+    warnings: list[str] = field(default_factory=list)  # during training
+
+    @property
+    def network(self) -> Transformer:
+        """The network that is trained."""
+        return self.trainee.network
+
+    @property
+    def plan(self) -> Any:
+        """The planner of training batches."""
+        replay = self.replay.batch if self.replay is not None else None
+        config = self.network.config
+        return finetune_batches(
+            self.task, self.train, self.metadata, config, self.settings, self.weights, replay
+        )
+
+    # ---- validation
+
+    @torch.no_grad()
+    def answers(self) -> list[Answer]:
+        """Predict the dev examples."""
+        with autocast(self.settings, self.trainee.device):
+            outputs = batched_outputs(self.task, self.network, self.dev_items, self.metadata)
+        return self.task.answers(self.dev, self.dev_items, outputs, self.metadata, self.template)
+
+    @torch.no_grad()
+    def validate(self) -> dict[str, Any]:
+        """Compute loss and metrics on the dev examples, without intervals."""
+        task, metadata = self.task, self.metadata
+        with autocast(self.settings, self.trainee.device):
+            if task.metric == "loss":
+                return dict(mean_losses(self.trainee, self._batches(self.dev_items)))
+            outputs = batched_outputs(task, self.network, self.dev_items, metadata)
+            loss = self._loss(outputs)
+        answers = task.answers(self.dev, self.dev_items, outputs, metadata, self.template)
+        metrics = task.metrics(self.dev, answers, metadata)
+        return {"loss": loss, **{name: metric.value for name, metric in metrics.items()}}
+
+    def _loss(self, outputs: Sequence[Any]) -> float:
+        """Compute the dev loss; with label weights, the mean of the labels' mean losses."""
+        parts: dict[Any, list[int]] = {}
+        for i, item in enumerate(self.dev_items):
+            parts.setdefault(item.target if self.weights else None, []).append(i)
+        losses = []
+        for part in parts.values():
+            items = [self.dev_items[i] for i in part]
+            loss = self.task.loss(items, [outputs[i] for i in part], self.metadata)
+            if loss is None:
+                loss = mean_losses(self.trainee, self._batches(items))["loss"]
+            losses.append(loss)
+        return fmean(losses)
+
+    def _batches(self, items: Sequence[EncodedExample]) -> Any:
+        for chosen in length_batches(items):
+            batch = self.task.batch([items[i] for i in chosen], self.metadata, self.network.config)
+            yield from batch.split(INFERENCE_BATCH_TOKENS)
+
+    def constant_loss(self) -> float | None:
+        """The dev loss of the best constant prediction; None if unknown.
+
+        Labels of equal weight are all equally good guesses.
+        """
+        guess = self.task.constant_loss(self.dev, self.metadata)
+        if self.weights is None or guess is None:
+            return guess
+        return math.log(len({item.target for item in self.dev_items}))
+
+    def score(self, metrics: Mapping[str, Any]) -> float:
+        """The value, higher is better, that selects the best weights."""
+        best = selection_metric(self.task, self.metadata, metrics, balance=self.weights is not None)
+        return -float(metrics["loss"]) if best == "loss" else float(metrics[best])
+
+    # ---- training
+
+    def callbacks(self, out: Path, given: Callbacks) -> Callbacks:
+        """Add validation, selection of the best weights and unfreezing to `given`."""
+        own = replace(
+            given,
+            validate=self.validate,
+            score=self.score,
+            on_improvement=partial(self.save_best, out),
+        )
+        if self.adapted.strategy.name == "gradual":
+            return replace(own, before_step=self._unfreeze_next)
+        return own
+
+    def _unfreeze_next(self, state: TrainingState) -> None:
+        """Gradual unfreezing (ULMFiT): the head first, then one more group of layers per epoch.
+
+        With few epochs, groups are unfrozen faster: all are trained from half-way on.
+        """
+        done = self.settings.progress(state.step, state.planned_tokens, state.seconds)
+        count = unfrozen_groups(done, state.position.epoch, len(layer_groups(self.network)))
+        unfreeze_from(self.network, count, self.heads)
+        _make_trainable(self.adapted, self.adapted.unfrozen)
+
+    def save_best(self, out: Path) -> None:
+        """Save the current weights as the best."""
+        try:
+            write_weights(out / BEST, {n: p.detach() for n, p in self.trainable().items()})
+        except OSError:  # disk full: the next checkpoint reports it as well
+            (out / BEST).unlink(missing_ok=True)  # an older file is not the best
+            self.warnings.append("The disk was full: the weights of the best validation are lost.")
+
+    def load_best(self, out: Path) -> None:
+        """Load the best weights, if there are any."""
+        if not (out / BEST).is_file():
+            return
+        kept = open_weights(out / BEST)
+        with torch.no_grad():
+            for name, parameter in self.trainable().items():
+                parameter.copy_(kept[name])
+
+    def trainable(self) -> dict[str, torch.nn.Parameter]:
+        """The parameters that a run may change."""
+        if self.adapted.strategy.name == "gradual":
+            tops = tuple(f"heads.{head}." for head in self.heads)
+            own = self.network.named_parameters()
+            return {n: p for n, p in own if n.startswith(tops) or not n.startswith("heads.")}
+        return self.adapted.parameters
+
+
+def _make_trainable(adapted: AppliedStrategy, names: Sequence[str]) -> AppliedStrategy:
+    """Train these parameters of the network in addition to the strategy's own."""
+    for name in names:
+        adapted.network.get_parameter(name).requires_grad_(True)
+    adapted.unfrozen = tuple(dict.fromkeys([*adapted.unfrozen, *names]))
+    return adapted
+
+
+def unfrozen_groups(progress: float, epoch: int, groups: int) -> int:
+    """The number of unfrozen layer groups: one more per epoch, all from half-way on.
+
+    >>> unfrozen_groups(0.3, epoch=1, groups=13), unfrozen_groups(0.3, epoch=9, groups=13)
+    (7, 9)
+    """
+    return max(epoch, int(2 * progress * groups))
+
+
+def build_task_trainer(
+    config: FinetuneConfig,
+    network: Transformer,
+    tokenizer: Tokenizer,
+    dataset: TaskDataset,
+    replay: str | Path | None,
+    encoder_tokenizer: Tokenizer | None = None,
+    new_parameters: Sequence[str] = (),
+) -> TaskTrainer:
+    """Attach the head, tokenize the examples and apply the fine-tuning strategy.
+
+    `encoder_tokenizer` is for an encoder with its own; `new_parameters`, which are randomly
+    initialized, are trained with every strategy.
+    """
+    task, settings, metadata = task_named(config.task), config.training, config.metadata
+    kind = config.strategy.partition(":")[0]
+    named = parse_strategy("full" if kind == "probe-then-full" else config.strategy)
+    weights = balanced_label_weights(task, dataset.train, metadata) if config.balance else None
+    shaped = {"layers", "norm", "bias"} & set(config.head)
+    solves = kind in SOLVED and is_solvable(task) and not shaped
+    if config.scratch and "masked" in config.augment:
+        raise UsageError("--augment masked needs a pre-trained language model: remove --scratch.")
+    options = (PROBE if solves else {}) | config.head
+    heads = attach_head(network, task.head, metadata, options, settings.seed)
+    if config.scratch:
+        initialise(network, settings.seed)
+    network.eval()
+    template = make_input_template(
+        network.config, tokenizer, metadata.max_length, encoder_tokenizer
+    )
+    text = (
+        TextReplay(replay, template, int(settings.batch_tokens), settings.seed) if replay else None
+    )
+    replay_loss = text.loss(network) if text is not None else 0.0
+    train = augment(dataset.train, config.augment, network, tokenizer, settings.seed)
+    items, dev_items = (
+        task.encode(examples, template, metadata) for examples in (train, dataset.dev)
+    )
+    labelled, source = items[: len(items) // num_copies(config.augment)], template.source
+    notes = [*dataset.notes, *diagnostics.check_inputs(labelled, source.tokenizer, source.config)]
+    begun = time.monotonic()
+    if solves:
+        notes.append(solve_head(task, network, items, metadata, len(labelled), weights))
+    elif kind in SOLVED:
+        notes.append(
+            "This head cannot be fitted in closed form: it is trained by gradient descent."
+        )
+    solve_seconds = time.monotonic() - begun
+    adapted = _make_trainable(
+        apply(network, named, heads=heads, seed=settings.seed), new_parameters
+    )
+    if named.name == "gradual":  # the optimizer needs all parameters; each step freezes some
+        unfreeze_from(network, len(layer_groups(network)), heads)
+    return TaskTrainer(
+        task=task,
+        metadata=metadata,
+        settings=settings,
+        template=template,
+        train=items,
+        dev=dataset.dev,
+        dev_items=dev_items,
+        trainee=TrainingModule(network, weights=LOSS_WEIGHTS),
+        adapted=adapted,
+        heads=heads,
+        replay=text,
+        replay_loss=replay_loss,
+        weights=weights,
+        solved=solves and kind == "probe",
+        validate_first=solves,
+        solve_seconds=solve_seconds,
+        notes=notes,
+    )

@@ -1,0 +1,1 @@
+"""Tokenizers: trained from word counts, and used to encode text."""

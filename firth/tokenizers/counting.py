@@ -1,0 +1,201 @@
+"""Count the words of a corpus: in parallel, with bounded memory, and deterministically.
+
+Training a tokenizer needs word counts, not text. Text is split at white space, which is fast, and
+only the distinct pieces go through the tokenizer's own normalizer and pre-tokenizer. Counts that do
+not fit in memory are sorted on disk.
+"""
+
+from __future__ import annotations
+
+import heapq
+import json
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from itertools import groupby, islice
+from operator import itemgetter
+from pathlib import Path
+from typing import IO
+
+import tokenizers
+
+from firth.data.corpus import Corpus, CorpusReport, DocumentBatch, clean_texts, no_documents
+from firth.utils.workers import ordered_map
+
+MEMORY = 200 << 20  # approximate bytes of counts in memory before they are written to disk
+ENTRY = 150  # bytes of one count in addition to its characters
+BATCH_CHARACTERS = 4 << 20  # the larger, the fewer duplicate counts are sent between processes
+MAX_CHARACTERS = 48 << 20  # of the distinct words to train on
+
+# Every pre-tokenizer here splits before the last white space of a run (Unicode's White_Space).
+_SPACE = "\t-\r \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
+PIECE = re.compile(f"[{_SPACE}]?[^{_SPACE}]+|[{_SPACE}]+(?=[{_SPACE}][^{_SPACE}])|[{_SPACE}]+")
+
+Progress = Callable[[str, int, int], None]  # (what, done, total)
+
+
+class WordCounts:
+    """Counts of strings; if they exceed the memory, sorted runs are written to a folder.
+
+    >>> counts = WordCounts(Path("unused"))
+    >>> counts.add({"the": 2, "bat": 1}); counts.add({"the": 1})
+    >>> list(counts.items())
+    [('bat', 1), ('the', 3)]
+    """
+
+    def __init__(self, folder: Path, memory: int = MEMORY) -> None:
+        self.folder = folder
+        self.memory = memory
+        self.counts: Counter[str] = Counter()
+        self.characters = 0
+        self.runs: list[Path] = []
+
+    def add(self, counts: dict[str, int]) -> None:
+        """Add counts, and write a run to disk when the memory limit is reached."""
+        known = len(self.counts)
+        self.counts.update(counts)
+        # An estimate: new strings are as long as the average.
+        mean = sum(map(len, counts)) / max(1, len(counts))
+        self.characters += int(mean * (len(self.counts) - known))
+        if self.characters + ENTRY * len(self.counts) > self.memory:
+            self._write_run()
+
+    def items(self) -> Iterator[tuple[str, int]]:
+        """Yield every string and its count, sorted."""
+        if not self.runs:
+            yield from sorted(self.counts.items())
+            return
+        if self.counts:
+            self._write_run()
+        merged = heapq.merge(*map(_read_run, self.runs))
+        for string, group in groupby(merged, key=itemgetter(0)):
+            yield string, sum(count for _, count in group)
+
+    def _write_run(self) -> None:
+        self.folder.mkdir(exist_ok=True)
+        path = self.folder / f"{len(self.runs)}.jsonl"
+        with open(path, "w", encoding="utf-8", errors="surrogatepass") as file:
+            for rows in _chunks(sorted(self.counts.items()), 1000):
+                file.write(json.dumps(rows) + "\n")
+        self.runs.append(path)
+        self.counts = Counter()
+        self.characters = 0
+
+
+def _read_run(path: Path) -> Iterator[tuple[str, int]]:
+    file: IO[str]
+    with open(path, encoding="utf-8", errors="surrogatepass") as file:
+        for line in file:
+            yield from ((string, count) for string, count in json.loads(line))
+
+
+def _chunks(items: Iterable[tuple[str, int]], size: int) -> Iterator[list[tuple[str, int]]]:
+    iterator = iter(items)
+    while chunk := list(islice(iterator, size)):
+        yield chunk
+
+
+def count_words(
+    corpus: Corpus,
+    backend: tokenizers.Tokenizer,
+    scratch: Path,
+    workers: int | None = None,
+    progress: Progress = lambda what, done, total: None,
+) -> tuple[WordCounts, CorpusReport]:
+    """Count the words of a corpus as split by this tokenizer's normalizer and pre-tokenizer.
+
+    Counts that do not fit in memory are written to the folder `scratch`.
+    """
+    pieces = WordCounts(scratch / "pieces")
+    report = CorpusReport()
+    report.repaired["files of unknown kind skipped"] += corpus.skipped_files
+    done: list[int] = []
+    batches = _with_progress(corpus.batches(characters=BATCH_CHARACTERS), done)
+    for counts, part in ordered_map(partial(_piece_counter, corpus.clean), batches, workers):
+        pieces.add(counts)
+        report.add(part)
+        progress("counting words", done[0], corpus.size)
+    if not report.documents:
+        raise no_documents(corpus, report)
+    words = WordCounts(scratch / "words")
+    chunks = _chunks(pieces.items(), 20_000)
+    for counts in ordered_map(partial(_word_counter, backend.to_str()), chunks, workers):
+        words.add(counts)
+    return words, report
+
+
+def _with_progress(batches: Iterable[DocumentBatch], done: list[int]) -> Iterator[DocumentBatch]:
+    for batch in batches:
+        done[:] = [batch.bytes_read]
+        yield batch
+
+
+def _piece_counter(clean: bool) -> Callable[[DocumentBatch], tuple[Counter[str], CorpusReport]]:
+    cut = _cut_clean if clean else _cut
+
+    def count(batch: DocumentBatch) -> tuple[Counter[str], CorpusReport]:
+        report = CorpusReport(repaired=batch.repaired)
+        texts = list(clean_texts(batch.texts, clean, report))
+        for text in texts:
+            if text:
+                report.count(text, clean)
+            else:
+                report.removed["empty"] += 1
+        return cut(filter(None, texts)), report
+
+    return count
+
+
+def _cut(texts: Iterable[str]) -> Counter[str]:
+    """Count the pieces of any text; each word keeps the white space before it."""
+    counts: Counter[str] = Counter()
+    for text in texts:
+        counts.update(PIECE.findall(text))
+    return counts
+
+
+def _cut_clean(texts: Iterable[str]) -> Counter[str]:
+    """Count the pieces of clean text, whose white space is single spaces and newlines.
+
+    Same counts as `_cut`, twice as fast.
+    """
+    counts: Counter[str] = Counter()
+    rest: Counter[str] = Counter()
+    for text in texts:
+        first, *others = text.replace("\n", " \n").split(" ")
+        counts[first] += 1
+        rest.update(others)
+    for piece, times in rest.items():
+        counts[piece if piece[0] == "\n" else " " + piece] += times
+    return counts
+
+
+def _word_counter(tokenizer: str) -> Callable[[list[tuple[str, int]]], Counter[str]]:
+    backend = tokenizers.Tokenizer.from_str(tokenizer)
+    normalize = backend.normalizer.normalize_str if backend.normalizer else str
+    split = backend.pre_tokenizer.pre_tokenize_str
+
+    def count(pieces: list[tuple[str, int]]) -> Counter[str]:
+        words: Counter[str] = Counter()
+        for piece, times in pieces:
+            for word, _ in split(normalize(piece)):
+                words[word] += times
+        return words
+
+    return count
+
+
+def most_frequent_words(
+    counts: WordCounts, max_characters: int = MAX_CHARACTERS
+) -> tuple[list[str], list[int], int]:
+    """Return the most frequent words within `max_characters`, their counts and the minimum."""
+    characters: Counter[int] = Counter()  # number of characters of the words with a given count
+    for word, times in counts.items():
+        characters[times] += len(word)
+    min_count, total = 1, characters.total()
+    while total > max_characters and min_count < max(characters):
+        total -= characters[min_count]
+        min_count += 1
+    rows = [(word, times) for word, times in counts.items() if times >= min_count]
+    return [word for word, _ in rows], [times for _, times in rows], min_count

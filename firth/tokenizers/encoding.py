@@ -1,0 +1,182 @@
+"""Tokenize documents sentence by sentence: the worker processes of `firth prepare`."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain, pairwise
+from typing import NamedTuple
+
+import numpy as np
+import tokenizers
+from numpy.typing import NDArray
+
+from firth.data.corpus import CorpusPosition, CorpusReport, DocumentBatch, clean_texts
+from firth.data.sentences import sentence_starts
+from firth.data.shards import TokenizedDocuments, token_type
+from firth.tokenizers.counting import PIECE
+from firth.utils.streams import group_by_size
+
+MAX_SENTENCE_CHARACTERS = 1 << 16  # longer sentences are cut at a space
+BATCH_CHARACTERS = 1 << 18  # per call of the tokenizer, which needs much memory per character
+MAX_CACHED_PIECES = 400_000  # about 100 MB
+MAX_CACHED_CHARACTERS = 64  # longer pieces are not cached
+
+# A test text with all kinds of white space, to find out whether a tokenizer splits there.
+PROBE = "Hello there.  Two spaces,\na line\n\nand (more) 3.14 words! Ends"
+
+Flags = NDArray[np.uint8]  # one per document: 0 to keep it, or a key of DUPLICATE
+DUPLICATE = {1: "exact duplicate", 2: "near duplicate"}
+
+
+class EncodingJob(NamedTuple):
+    """A batch of documents, their split, and flags for duplicates."""
+
+    batch: DocumentBatch
+    split: str
+    flags: Flags | None
+
+
+@dataclass(frozen=True)
+class EncodedDocuments:
+    """A tokenized batch of documents."""
+
+    passages: dict[str, TokenizedDocuments]  # by split
+    report: CorpusReport
+    documents: int  # in the batch, kept or not
+    end: CorpusPosition
+    bytes_read: int
+
+
+def make_encoder(
+    tokenizer: str, clean: bool, valid_fraction: float
+) -> Callable[[EncodingJob], EncodedDocuments]:
+    """Return a function that encodes batches with a tokenizer, given as JSON.
+
+    A fraction `valid_fraction` of the training documents goes to the validation split. A hash of
+    the text decides, so identical documents are always in the same split.
+    """
+    backend = tokenizers.Tokenizer.from_str(tokenizer)
+    backend.encode_special_tokens = True  # `[MASK]` in raw text is plain text, not a mask
+    cached = CachedEncoder(backend)
+
+    def encode(job: EncodingJob) -> EncodedDocuments:
+        batch = job.batch
+        report = CorpusReport(repaired=batch.repaired)
+        texts = list(clean_texts(batch.texts, clean, report))
+        kept: dict[str, list[str]] = {"train": [], "valid": []}
+        flags = [0] * len(texts) if job.flags is None else job.flags.tolist()
+        for text, flag in zip(texts, flags, strict=True):
+            if not text:
+                report.removed["empty"] += 1
+            elif flag:
+                report.removed[DUPLICATE[flag]] += 1
+            else:
+                report.count(text, clean)
+                valid = job.split == "valid" or _hash_fraction(text) < valid_fraction
+                kept["valid" if valid else "train"].append(text)
+        passages = {split: encode_documents(cached, texts) for split, texts in kept.items()}
+        return EncodedDocuments(passages, report, len(texts), batch.end, batch.bytes_read)
+
+    return encode
+
+
+class CachedEncoder:
+    """Encode text by looking up its words in a cache; only new words go through the tokenizer.
+
+    This is exact if the pre-tokenizer splits at white space: then a word with the space before it
+    has the same tokens everywhere. Llama's and Gemma's tokenizers do not split there (`cuts` is
+    False), so their documents are encoded as a whole.
+    """
+
+    def __init__(self, backend: tokenizers.Tokenizer) -> None:
+        self.backend = backend
+        self.known: dict[str, list[int]] = {}
+        largest = max(backend.get_vocab().values(), default=-1)  # ids may have gaps
+        self.type = token_type(1 + largest)
+        pieces = backend.encode_batch(PIECE.findall(PROBE), add_special_tokens=False)
+        whole = backend.encode(PROBE, add_special_tokens=False)
+        self.cuts = [id for piece in pieces for id in piece.ids] == whole.ids
+
+    def encode(self, sentences: Sequence[str]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return the concatenated tokens of all sentences and the number of tokens of each."""
+        pieces = [PIECE.findall(sentence) for sentence in sentences]
+        flat = list(chain.from_iterable(pieces))
+        new = list(set(flat) - self.known.keys())
+        for group in group_by_size(new, len, BATCH_CHARACTERS):
+            encodings = self.backend.encode_batch_fast(group, add_special_tokens=False)
+            self.known.update(zip(group, (encoding.ids for encoding in encodings), strict=True))
+        ids = list(map(self.known.__getitem__, flat))
+        tokens = np.fromiter(chain.from_iterable(ids), dtype=np.int64)
+        ends = np.cumsum([0, *map(len, ids)])[np.cumsum([0, *map(len, pieces)])]
+        self._limit_cache(new)
+        return tokens, np.diff(ends)
+
+    def _limit_cache(self, new: list[str]) -> None:
+        for piece in new:
+            if len(piece) > MAX_CACHED_CHARACTERS:
+                del self.known[piece]
+        if len(self.known) > MAX_CACHED_PIECES:
+            self.known.clear()
+
+
+def encode_documents(encoder: CachedEncoder, texts: Sequence[str]) -> TokenizedDocuments:
+    """Return the concatenated tokens of all texts with the lengths of documents and sentences.
+
+    Sentences are encoded one by one. Each begins with the white space before it, where
+    pre-tokenizers split, so together they give the tokens of the whole document. (One exception: a
+    sentence after 。 without a space gets Unigram's ▁ in front.)
+    """
+    sentences = [list(_sentences(text)) for text in texts]
+    tokens, lengths = encode_parts(encoder, sentences)
+    bounds = np.cumsum([0, *map(len, sentences)])
+    documents = np.diff(np.cumsum([0, *lengths])[bounds])
+    return TokenizedDocuments(
+        tokens.astype(encoder.type),
+        documents[documents > 0],
+        lengths[lengths > 0],
+    )
+
+
+def encode_parts(
+    encoder: CachedEncoder, texts: Sequence[Sequence[str]]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Encode texts given in parts; return concatenated tokens and the number of each part."""
+    if encoder.cuts:
+        return encoder.encode(list(chain.from_iterable(texts)))
+    return _encode_whole(encoder.backend, ["".join(parts) for parts in texts], texts)
+
+
+def _encode_whole(
+    backend: tokenizers.Tokenizer, texts: Sequence[str], sentences: Sequence[Sequence[str]]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Encode whole documents; a token belongs to the sentence in which it begins."""
+    ids: list[int] = []
+    lengths: list[int] = []
+    pairs = zip(texts, sentences, strict=True)
+    for group in group_by_size(pairs, lambda pair: len(pair[0]), BATCH_CHARACTERS):
+        encodings = backend.encode_batch([text for text, _ in group], add_special_tokens=False)
+        for encoding, (_, parts) in zip(encodings, group, strict=True):
+            begins = [begin for begin, _ in encoding.offsets]
+            ends = np.searchsorted(begins, np.cumsum([len(part) for part in parts]))
+            ends[-1:] = len(begins)
+            ids += encoding.ids
+            lengths += np.diff(ends, prepend=0).tolist()
+    return np.array(ids, dtype=np.int64), np.array(lengths, dtype=np.int64)
+
+
+def _sentences(text: str) -> Iterator[str]:
+    for start, end in pairwise([*sentence_starts(text), len(text)]):
+        while end - start > MAX_SENTENCE_CHARACTERS:
+            space = text.rfind(" ", start + 1, start + MAX_SENTENCE_CHARACTERS)
+            cut = space if space > 0 else start + MAX_SENTENCE_CHARACTERS
+            yield text[start:cut]
+            start = cut
+        yield text[start:end]
+
+
+def _hash_fraction(text: str) -> float:
+    """Hash a text to a number in [0, 1)."""
+    digest = hashlib.blake2b(text.encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "little") / 2**64

@@ -1,0 +1,389 @@
+"""Train a tokenizer of any kind (WordPiece, BPE, Unigram, characters) from word counts.
+
+`KINDS` defines for each kind how text is normalized and split into words, how the vocabulary is
+trained and which special tokens it has. Training uses word counts (`counting.py`), so memory is
+bounded and the result deterministic.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tokenizers
+from tokenizers import decoders, models, normalizers, pre_tokenizers, processors, trainers
+
+from firth.data.corpus import Corpus, CorpusReport
+from firth.data.readers import ReadOptions
+from firth.tokenizers.bpe import BpeConfig, BpeModel, learn_merges
+from firth.tokenizers.counting import Progress, count_words, most_frequent_words
+from firth.tokenizers.tokenizer import SENTINEL, Tokenizer
+from firth.utils.errors import InputError, UsageError, storage_errors
+
+UNIGRAM_SAMPLE = 4_000_000  # maximum number of words for the library's Unigram trainer
+
+
+@dataclass(frozen=True)
+class SpecialTokens:
+    """A family's special tokens by role, and its templates for one text and a pair of texts."""
+
+    roles: dict[str, str]
+    single: str
+    pair: str
+
+    @property
+    def tokens(self) -> tuple[str, ...]:
+        """The distinct tokens in the order of their ids."""
+        return tuple(dict.fromkeys(self.roles.values()))
+
+
+SPECIALS = {
+    # Devlin et al. 2019
+    "bert": SpecialTokens(
+        dict(pad="[PAD]", unk="[UNK]", cls="[CLS]", sep="[SEP]", mask="[MASK]"),
+        "[CLS] $A [SEP]",
+        "[CLS] $A [SEP] $B:1 [SEP]:1",
+    ),
+    # Liu et al. 2019; BART has the same
+    "roberta": SpecialTokens(
+        dict(bos="<s>", pad="<pad>", eos="</s>", unk="<unk>", mask="<mask>", cls="<s>", sep="</s>"),
+        "<s> $A </s>",
+        "<s> $A </s> </s> $B </s>",
+    ),
+    # Radford et al. 2018, section 3.3: start, delimiter and end tokens
+    "gpt1": SpecialTokens(dict(unk="<unk>", bos="<s>", sep="<$>", eos="<e>"), "$A", "$A $B"),
+    # Radford et al. 2019
+    "gpt2": SpecialTokens(dict.fromkeys(("bos", "eos", "unk"), "<|endoftext|>"), "$A", "$A $B"),
+    # Raffel et al. 2020
+    "t5": SpecialTokens(dict(pad="<pad>", eos="</s>", unk="<unk>"), "$A </s>", "$A </s> $B </s>"),
+    # Peters et al. 2018; with a mask, for masked language models of characters
+    "elmo": SpecialTokens(
+        dict(pad="<PAD>", unk="<UNK>", bos="<S>", eos="</S>", mask="<MASK>"),
+        "<S> $A </S>",
+        "<S> $A </S> $B </S>",
+    ),
+}
+
+
+@dataclass(frozen=True)
+class TrainingInput:
+    """Word counts, and the options of the vocabulary to train."""
+
+    words: Sequence[str]
+    counts: Sequence[int]
+    size: int  # without sentinels
+    min_frequency: int
+    specials: tuple[str, ...]
+    unknown: str
+    progress: Progress
+
+    def bpe_config(self, **overrides: Any) -> BpeConfig:
+        return BpeConfig(
+            size=self.size, min_frequency=self.min_frequency, specials=self.specials, **overrides
+        )
+
+
+def _learn_wordpiece(data: TrainingInput) -> models.Model:
+    learned = _learn_marked(data, prefix="##")
+    ids = {token: i for i, token in enumerate(learned.tokens)}
+    return models.WordPiece(ids, unk_token=data.unknown, max_input_chars_per_word=100)
+
+
+def _learn_bpe(data: TrainingInput) -> models.Model:
+    alphabet = "".join(sorted(pre_tokenizers.ByteLevel.alphabet()))
+    learned = learn_merges(
+        data.words, data.counts, data.bpe_config(alphabet=alphabet), _merging(data)
+    )
+    return models.BPE({token: i for i, token in enumerate(learned.tokens)}, learned.merges)
+
+
+def _learn_bpe_word(data: TrainingInput) -> models.Model:
+    learned = _learn_marked(data, suffix="</w>")
+    ids = {token: i for i, token in enumerate(learned.tokens)}
+    return models.BPE(ids, learned.merges, unk_token=data.unknown, end_of_word_suffix="</w>")
+
+
+def _learn_marked(data: TrainingInput, **mark: str) -> BpeModel:
+    """Learn merges where a character may need two tokens, such as `a` and `##a`.
+
+    At most two thirds of the vocabulary are single characters, the most frequent ones, unless there
+    are too few merges to fill it, as in Chinese.
+    """
+    alphabet = len(set().union(*data.words))
+    limit = max(1, (data.size - len(data.specials)) // 3)
+    while True:
+        config = data.bpe_config(max_alphabet=limit, **mark)
+        learned = learn_merges(data.words, data.counts, config, _merging(data))
+        missing = data.size - len(learned.tokens)
+        if missing <= 0 or limit >= alphabet:
+            return learned
+        limit += max(1, missing // 2)
+
+
+def _merging(data: TrainingInput) -> Callable[[int, int], None]:
+    return lambda done, total: data.progress("learning merges", done, total)
+
+
+def _learn_unigram(data: TrainingInput) -> models.Model:
+    """Train Unigram (Kudo 2018) with the library, on a sample of the words."""
+    data.progress("learning pieces", 0, 1)
+    letters: Counter[str] = Counter()
+    for word, times in zip(data.words, data.counts, strict=True):
+        for letter in word:
+            letters[letter] += times
+    ranked = sorted(letters, key=lambda letter: (-letters[letter], letter))
+    room = data.size - len(data.specials)
+    limit = max(1, room // 2)  # single characters, or more if nothing else fills the vocabulary
+    while True:
+        pieces = _unigram_pieces(data, set(ranked[:limit]))
+        missing = data.size - len(pieces)
+        if missing <= 0 or limit >= min(room, len(ranked)):
+            break
+        limit = min(room, limit + missing)
+    unknown = data.specials.index(data.unknown)
+    return models.Unigram(_sorted_pieces(pieces, data.specials), unknown, byte_fallback=False)
+
+
+def _unigram_pieces(data: TrainingInput, letters: set[str]) -> list[list[Any]]:
+    """Train pieces of these characters, each with its score."""
+    scratch = tokenizers.Tokenizer(models.Unigram())
+    scratch.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    trainer = trainers.UnigramTrainer(
+        vocab_size=data.size,
+        special_tokens=list(data.specials),
+        unk_token=data.unknown,
+        show_progress=False,
+    )
+    try:
+        scratch.train_from_iterator(_sample(data.words, data.counts, letters), trainer)
+    except Exception as error:  # the library raises nothing more precise
+        raise InputError(f"No Unigram vocabulary can be trained on this text: {error}.") from error
+    pieces: list[list[Any]] = json.loads(scratch.to_str())["model"]["vocab"]
+    return pieces
+
+
+def _sample(words: Sequence[str], counts: Sequence[int], letters: set[str]) -> Iterator[str]:
+    """Sample at most UNIGRAM_SAMPLE words in proportion to their counts.
+
+    Systematic sampling: words are taken at equal steps of the cumulative counts. Other characters
+    than `letters` are dropped.
+    """
+    total = np.cumsum(np.asarray(counts, dtype=np.int64))
+    taken = np.floor(total * min(1.0, UNIGRAM_SAMPLE / max(1, total[-1]))).astype(np.int64)
+    for word, times in zip(words, np.diff(taken, prepend=0).tolist(), strict=True):
+        if times and (spelt := "".join(letter for letter in word if letter in letters)):
+            yield " ".join([spelt] * times)
+
+
+def _sorted_pieces(pieces: list[list[Any]], specials: Sequence[str]) -> list[tuple[str, float]]:
+    """Make pieces and scores independent of the random order of the library's hash tables.
+
+    Sums in another order differ in their last digits, and single characters outside the learned
+    pieces get the lowest score plus a small step each, in random order.
+    """
+    learned = {piece: round(score, 6) for piece, score in pieces if piece not in specials}
+    lowest = min(learned.values(), default=0.0)
+    steps = {
+        piece: score
+        for piece, score in learned.items()
+        if len(piece) == 1 and abs(((score - lowest) * 1e4 + 0.5) % 1 - 0.5) < 0.1
+    }
+    learned.update(zip(sorted(steps), sorted(steps.values()), strict=True))
+    ranked = sorted(learned.items(), key=lambda item: (-item[1], item[0]))
+    return [(token, 0.0) for token in specials] + ranked
+
+
+def _learn_characters(data: TrainingInput) -> models.Model:
+    """Take the most frequent characters."""
+    pairs = zip(data.counts, data.words, strict=True)
+    ranked = [word for _, word in sorted(pairs, key=lambda pair: (-pair[0], pair[1]))]
+    tokens = [*data.specials, *ranked][: data.size]
+    return models.WordLevel({token: i for i, token in enumerate(tokens)}, data.unknown)
+
+
+def _bert_normalizer(lowercase: bool) -> normalizers.Normalizer:
+    bert = normalizers.BertNormalizer(lowercase=lowercase)  # lowercase also strips accents
+    return bert if lowercase else normalizers.Sequence([bert, normalizers.NFC()])
+
+
+def _nfc_normalizer(lowercase: bool) -> normalizers.Normalizer:
+    """Compose accents and letters, as in cleaned text (and in GPT-NeoX's and Qwen's BPE)."""
+    composed = normalizers.NFC()
+    return normalizers.Sequence([composed, normalizers.Lowercase()]) if lowercase else composed
+
+
+def _unigram_normalizer(lowercase: bool) -> normalizers.Normalizer:
+    steps = [normalizers.Nmt(), normalizers.NFKC()]
+    return normalizers.Sequence(steps + [normalizers.Lowercase()] * lowercase)
+
+
+@dataclass(frozen=True)
+class TokenizerKind:
+    """A kind of tokenizer."""
+
+    about: str
+    specials: str
+    normalizer: Callable[[bool], normalizers.Normalizer]
+    pre_tokenizer: pre_tokenizers.PreTokenizer
+    learn: Callable[[TrainingInput], models.Model]
+    decoder: decoders.Decoder
+
+
+KINDS = {
+    "wordpiece": TokenizerKind(
+        "BERT: word pieces, ## inside a word",
+        "bert",
+        _bert_normalizer,
+        pre_tokenizers.BertPreTokenizer(),
+        _learn_wordpiece,
+        decoders.WordPiece(prefix="##"),
+    ),
+    "bpe": TokenizerKind(
+        "GPT-2: byte-level BPE, no unknown tokens",
+        "gpt2",
+        _nfc_normalizer,
+        pre_tokenizers.ByteLevel(add_prefix_space=False),
+        _learn_bpe,
+        decoders.ByteLevel(),
+    ),
+    "bpe-word": TokenizerKind(
+        "Sennrich and GPT-1: character-level BPE, </w> at the end of a word",
+        "gpt1",
+        _bert_normalizer,
+        pre_tokenizers.BertPreTokenizer(),
+        _learn_bpe_word,
+        decoders.BPEDecoder(suffix="</w>"),
+    ),
+    "unigram": TokenizerKind(
+        "T5: Unigram language model, ▁ before a word",
+        "t5",
+        _unigram_normalizer,
+        pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace()]),
+        _learn_unigram,
+        decoders.Metaspace(),
+    ),
+    "char": TokenizerKind(
+        "ELMo: single characters",
+        "elmo",
+        _nfc_normalizer,
+        pre_tokenizers.Split(tokenizers.Regex(r"[\s\S]"), "isolated"),
+        _learn_characters,
+        decoders.Fuse(),
+    ),
+}
+
+
+def train_tokenizer(
+    paths: Sequence[str | Path],
+    *,
+    kind: str,
+    vocab_size: int,
+    lowercase: bool = False,
+    min_frequency: int = 2,
+    specials: str | None = None,
+    sentinels: int = 0,
+    reading: ReadOptions = ReadOptions(),
+    clean: bool = True,
+    workers: int | None = None,
+    progress: Progress = lambda what, done, total: None,
+) -> tuple[Tokenizer, CorpusReport]:
+    """Train a tokenizer on text files; `vocab_size` includes special tokens and sentinels.
+
+    >>> import tempfile; path = Path(tempfile.mkdtemp(), "text.txt")
+    >>> _ = path.write_text("low low low low low lower lower " + "newest " * 6 + "widest " * 3)
+    >>> tokenizer, report = train_tokenizer([path], kind="bpe-word", vocab_size=30)
+    >>> [piece.token for piece in tokenizer.pieces("lowest")]
+    ['lo', 'w', 'est</w>']
+    """
+    row = _row(KINDS, "--kind", kind)
+    family = _row(SPECIALS, "--specials", specials or row.specials)
+    size = vocab_size - sentinels
+    if size <= len(family.tokens) or sentinels < 0 or min_frequency < 0:
+        raise UsageError(
+            f"A vocabulary of {vocab_size} is too small for {len(family.tokens)} special tokens "
+            f"and {sentinels} sentinels; raise --vocab-size."
+        )
+    backend = tokenizers.Tokenizer(models.WordLevel({}, ""))
+    backend.normalizer = row.normalizer(lowercase)
+    backend.pre_tokenizer = row.pre_tokenizer
+    corpus = Corpus(paths, reading, clean=clean)
+    with tempfile.TemporaryDirectory(prefix="firth-") as folder:
+        scratch = Path(folder)
+        with storage_errors(scratch, "Set TMPDIR to a directory with more free space."):
+            counts, report = count_words(corpus, backend, scratch, workers, progress)
+            words, times, min_count = most_frequent_words(counts)
+    if min_count > 1:
+        report.repaired[f"words with fewer than {min_count} occurrences ignored"] += 1
+    unknown = family.roles["unk"]
+    data = TrainingInput(words, times, size, min_frequency, family.tokens, unknown, progress)
+    backend.model = row.learn(data)
+    backend.decoder = row.decoder
+    _check_size(backend.get_vocab_size() + sentinels, vocab_size)
+    return _with_special_tokens(backend, family, sentinels), report
+
+
+def _row(table: dict[str, Any], option: str, name: str) -> Any:
+    if name not in table:
+        raise UsageError(f"{option} {name} is unknown; choose one of {', '.join(table)}.")
+    return table[name]
+
+
+def _check_size(size: int, wanted: int) -> None:
+    if size < wanted:
+        raise InputError(
+            f"This text is too small for a vocabulary of {wanted:,} tokens: it gives {size:,}; "
+            "lower --vocab-size, or use more text."
+        )
+    if size > wanted:
+        raise UsageError(
+            f"A vocabulary of {wanted:,} is too small for the alphabet; "
+            f"--vocab-size must be at least {size:,}."
+        )
+
+
+def _with_special_tokens(
+    backend: tokenizers.Tokenizer, family: SpecialTokens, sentinels: int
+) -> Tokenizer:
+    """Add special tokens, sentinels and templates."""
+    backend.add_special_tokens([_special(token) for token in family.tokens])
+    # As in T5, the first sentinel has the last id.
+    extra = [SENTINEL.format(i) for i in reversed(range(sentinels))]
+    backend.add_special_tokens([_special(token) for token in extra])
+    set_template(backend, family)
+    return Tokenizer(backend, tokenizer_config(family, extra[::-1]))
+
+
+def set_template(backend: tokenizers.Tokenizer, family: SpecialTokens) -> None:
+    """Set the post-processor that adds the family's special tokens around a text."""
+    if family.single != "$A":
+        parts = [part.partition(":")[0] for part in f"{family.single} {family.pair}".split()]
+        named = (part for part in parts if not part.startswith("$"))
+        tokens = dict.fromkeys([*family.tokens, *named])
+        backend.post_processor = processors.TemplateProcessing(
+            single=family.single,
+            pair=family.pair,
+            special_tokens=[(token, backend.token_to_id(token)) for token in tokens],
+        )
+
+
+def tokenizer_config(family: SpecialTokens, extra: Sequence[str]) -> dict[str, Any]:
+    """Return the content of `tokenizer_config.json`; `extra` are special tokens without a role."""
+    segments = ["token_type_ids"] if ":1" in family.pair else []
+    return {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "model_input_names": ["input_ids", *segments, "attention_mask"],
+        "clean_up_tokenization_spaces": False,
+        **{f"{role}_token": token for role, token in family.roles.items()},
+        **({"additional_special_tokens": list(extra)} if extra else {}),
+    }
+
+
+def _special(token: str) -> tokenizers.AddedToken:
+    # As in RoBERTa, a mask includes the space before it: `a <mask>` is two tokens.
+    return tokenizers.AddedToken(token, special=True, lstrip=token == "<mask>")

@@ -1,0 +1,127 @@
+"""Training batches in order, validation batches, and token counts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from firth.data.sampler import Sampler, SamplerPosition, in_order
+from firth.data.shards import Shards
+from firth.objectives.batch import Batch
+from firth.objectives.registry import OBJECTIVES
+from firth.tokenizers.tokenizer import Tokenizer
+from firth.training.pretrain_config import PretrainConfig
+from firth.training.schedule import StagedValue
+from firth.training.state import PlannedBatch, TrainingState
+from firth.utils.errors import UsageError
+from firth.utils.rng import Longs
+
+MAX_COUNTED = 4_000_000  # tokens
+VALIDATION_SEED = 1
+
+
+def batch_planner(
+    config: PretrainConfig, sampler: Sampler, tokenizer: Tokenizer
+) -> Callable[[TrainingState, Callable[[TrainingState], float]], Iterator[PlannedBatch]]:
+    """Return a function that yields the batches from a state on; some are built ahead of use."""
+    row, training, vocabulary = OBJECTIVES[config.objective], config.training, tokenizer.vocabulary
+    lengths, sizes = (
+        StagedValue.parse(training.max_length),
+        StagedValue.parse(training.batch_tokens),
+    )
+
+    def make(
+        drawn: Any, options: dict[str, Any], next_position: SamplerPosition, planned_tokens: int
+    ) -> PlannedBatch:
+        batch = row.build(sampler, drawn, vocabulary, **options)
+        return PlannedBatch(batch, next_position, planned_tokens)
+
+    def tasks(
+        state: TrainingState, progress: Callable[[TrainingState], float]
+    ) -> Iterator[Callable[[], PlannedBatch]]:
+        step, position, planned = state.step, state.position, state.planned_tokens
+        while True:
+            size = sizes.at(progress(replace(state, step=step, planned_tokens=planned)))
+            now = progress(replace(state, step=step + 1, planned_tokens=planned + size))
+            length, size = lengths.at(now), sizes.at(now)
+            options = options_at(config, now)
+            options["length"] = length
+            drawn, position = row.draw(sampler, position, tokens=size, **options)
+            step, planned = step + 1, planned + size
+            yield partial(make, drawn, options, position, planned)
+
+    return lambda state, progress: in_order(tasks(state, progress))
+
+
+def options_at(config: PretrainConfig, progress: float) -> dict[str, Any]:
+    """Return the options of the objective at this progress."""
+    return {name: _evaluate(value, progress) for name, value in config.objective_options.items()}
+
+
+def _evaluate(value: Any, progress: float) -> Any:
+    """Evaluate an option that may change during the run: linearly, or in stages like a length.
+
+    >>> _evaluate("0.3-0.1", 0.5), _evaluate(0.15, 0.5)
+    (0.2, 0.15)
+    >>> _evaluate("0:0.3,1", 0.3), _evaluate("0:0.3,1", 0.31)
+    (0.0, 1.0)
+    """
+    if isinstance(value, str) and ":" in value:
+        stages = [stage.partition(":") for stage in value.split(",")]
+        return next(float(size) for size, _, end in stages if progress <= float(end or 1))
+    if not isinstance(value, str) or "-" not in value[1:]:
+        return value
+    first, last = map(float, value.split("-"))
+    return first + (last - first) * progress
+
+
+def first_batch(config: PretrainConfig, sampler: Sampler, tokenizer: Tokenizer) -> Batch:
+    """Build a small batch, to report wrong options or a missing special token before training."""
+    row, length = (
+        OBJECTIVES[config.objective],
+        StagedValue.parse(config.training.max_length).sizes[0],
+    )
+    try:
+        options = options_at(config, 0.0)
+        drawn, _ = row.draw(sampler, SamplerPosition(), length=length, tokens=4 * length, **options)
+        return row.build(sampler, drawn, tokenizer.vocabulary, length=length, **options)
+    except (TypeError, ValueError) as error:
+        given = ", ".join(
+            f"objective.{name}={value}" for name, value in config.objective_options.items()
+        )
+        raise UsageError(
+            f"The objective {config.objective!r} does not accept {given} ({error})."
+        ) from error
+
+
+def validation_batches(config: PretrainConfig, shards: Shards, tokenizer: Tokenizer) -> list[Batch]:
+    """Build the validation batches: the same text with the same masks at every validation.
+
+    They use the objective's default options, so that metrics of different runs are comparable.
+    """
+    row, training = OBJECTIVES[config.objective], config.training
+    build, length = row.validate or row.build, StagedValue.parse(training.max_length).largest
+    sampler, batches, position = Sampler(shards, VALIDATION_SEED), [], SamplerPosition()
+    tokens = min(training.validate_tokens, max(shards.tokens, 4 * length))
+    size = max(length, min(tokens, 8192))
+    for begin in range(0, tokens, size):
+        count = max(length, min(size, tokens - begin))  # no text twice, if there is enough
+        drawn, position = row.draw(sampler, position, length=length, tokens=count)
+        batches.append(build(sampler, drawn, tokenizer.vocabulary, length=length))
+    return [batch for batch in batches if len(batch.output.tokens)]
+
+
+def count_tokens(shards: Shards, vocab_size: int) -> Longs:
+    """Count each token in (the first documents of) the shards."""
+    counts, seen = np.zeros(vocab_size, dtype=np.int64), 0
+    for document in range(len(shards)):
+        tokens = shards[document]
+        counts += np.bincount(tokens, minlength=vocab_size)
+        seen += len(tokens)
+        if seen > MAX_COUNTED:
+            break
+    return counts

@@ -1,0 +1,277 @@
+"""The run directory: its files, its description in `run.json`, and its model card."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import platform
+from collections.abc import Callable, Iterator, Mapping
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import firth
+from firth.utils.errors import InputError, UsageError
+from firth.utils.files import atomic_file, sha256
+
+SWEEPS = ("seeds", "search", "strategies")  # kinds of jobs with several runs
+RUN, METRICS, CARD, LOCK = "run.json", "metrics.jsonl", "README.md", "run.lock"
+WEIGHTS = (  # file names; large models have several files and an index
+    "model.safetensors",
+    "model*.safetensors*",
+    "adapter_model.safetensors",
+    "adapter.safetensors",
+)
+
+
+def with_validation_event(
+    validate: Callable[[], dict[str, Any]], callback: Callable[[str, dict[str, Any]], None]
+) -> Callable[[], dict[str, Any]]:
+    """Return `validate` with an event at its start, so that a progress display can show it."""
+
+    def wrapped() -> dict[str, Any]:
+        callback("validating", {})
+        return validate()
+
+    return wrapped
+
+
+def read_run(path: Path) -> dict[str, Any]:
+    """Read `run.json`."""
+    file = path / RUN
+    if not file.is_file():
+        raise InputError(f"{path} is not a run directory: it has no {RUN}.")
+    try:
+        values = json.loads(file.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise InputError(f"{file} is not JSON ({error}).") from error
+    if not isinstance(values, dict) or not isinstance(values.get("job"), dict):
+        raise InputError(f"{file} does not describe a run.")
+    return values
+
+
+def best_run(path: Path) -> Path | None:
+    """Return the best run in the directory of a sweep; None if it is not one."""
+    found = [file for kind in SWEEPS if (file := path / f"{kind}.json").is_file()]
+    if not found or (path / "config.json").is_file():
+        return None
+    try:
+        return path / str(json.loads(found[0].read_text(encoding="utf-8"))["best"])
+    except (ValueError, KeyError, TypeError):  # not written by Firth
+        return None
+
+
+def check_run_directory(out: Path, description: Mapping[str, Any], resume: bool) -> dict[str, Any]:
+    """Check that the directory is empty, or holds the same unfinished run if `resume`.
+
+    Return the contents of `run.json`; a resumed run keeps its original command.
+    """
+    if out.is_file():
+        raise UsageError(f"{out} is a file; a run needs a directory.")
+    if not out.is_dir() or not {path.name for path in out.iterdir()} - {LOCK}:
+        return dict(description)
+    if not (out / RUN).is_file():
+        raise UsageError(f"{out} is not empty and holds no run; choose an empty directory.")
+    found = read_run(out)
+    if not resume:
+        done = "a finished run" if found.get("finished") else "a run"
+        raise UsageError(
+            f"{out} already holds {done}; add --resume to continue it, or choose another directory."
+        )
+    if found.get("finished"):
+        raise UsageError(
+            f"The run in {out} is finished; to continue from its model, choose another directory."
+        )
+    if different := next(_differences(_identity(found), _identity(_plain(description))), None):
+        name, before, now = different
+        raise UsageError(
+            f"The run in {out} was started with {name} {_shown(before)}, not {_shown(now)}; resume "
+            f"it with its original command, which is in {RUN}."
+        )
+    return {**description, "command": found.get("command", description["command"])}
+
+
+def _plain(value: Any) -> Any:
+    return json.loads(json.dumps(value))
+
+
+def _identity(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what identifies a run: first its inputs, from which the rest may follow."""
+    given = {name: values.get(name) for name in ("kind", "data", "parents")}
+    return {**given, **values["job"]}
+
+
+def _differences(before: Any, now: Any, *names: str) -> Iterator[tuple[str, Any, Any]]:
+    """Yield the fields that differ, with both values; files are compared by their contents.
+
+    >>> file = {"path": "x", "sha256": "1"}
+    >>> list(_differences({"a": {"b": 1, "c": file}}, {"a": {"c": file | {"path": "y"}}}))
+    [('a.b', 1, None)]
+    >>> list(_differences({"training": {"steps": 1}}, {"training": {"steps": 1, "new field": 2}}))
+    []
+    """
+    if isinstance(before, dict) and isinstance(now, dict) and "sha256" not in now:
+        for name in before | now:
+            if "training" not in names or (
+                name in before and name in now
+            ):  # other versions may have other fields
+                yield from _differences(before.get(name), now.get(name), *names, name)
+    elif names[-1] in ("source", "teacher") and isinstance(now, str) and isinstance(before, str):
+        return  # their contents are compared in `parents`
+    elif _content(before) != _content(now):
+        yield ".".join(names), before, now
+
+
+def _content(value: Any) -> Any:
+    return value.get("sha256", value) if isinstance(value, dict) else value
+
+
+def _shown(value: Any) -> str:
+    """Format a value for an error message.
+
+    >>> _shown({"path": "a.txt", "sha256": "0123456789abcdef"}), _shown(0.4), _shown(None)
+    ('a.txt (SHA-256 0123456789ab…)', '0.4', 'none')
+    """
+    if isinstance(value, dict) and "sha256" in value:
+        return f"{value.get('path')} (SHA-256 {str(value['sha256'])[:12]}…)"
+    return "none" if value is None else repr(value)
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of everything that affects the numerical results."""
+    return {
+        "firth": firth.__version__,
+        "torch": version("torch"),
+        "numpy": version("numpy"),
+        "python": platform.python_version(),
+    }
+
+
+def fingerprint(path: Path) -> str:
+    """Return the SHA-256 of a model's or adapter's weights; for several files, of their hashes."""
+    if path.is_file():
+        return sha256(path)
+    for pattern in WEIGHTS:
+        if found := sorted(path.glob(pattern)):
+            sums = [sha256(file) for file in found]
+            return sums[0] if len(sums) == 1 else hashlib.sha256("".join(sums).encode()).hexdigest()
+    raise InputError(f"{path} holds no model: it has no model.safetensors.")
+
+
+def read_metrics(path: Path) -> list[dict[str, Any]]:
+    """Read `metrics.jsonl`; skip an incomplete last line."""
+    lines = []
+    for line in (path / METRICS).read_text(encoding="utf-8").splitlines():
+        try:
+            lines.append(json.loads(line))
+        except ValueError:
+            continue
+    return lines
+
+
+def write_model_card(path: Path, values: dict[str, Any], example: str) -> None:
+    """Write the model card of a pre-trained model: architecture, data, metrics, usage."""
+    job, results = values["job"], values["results"]
+    config, settings = job["model"], job["training"]
+    optimizer = settings["optimizer"]
+    rows = {
+        "architecture": f"{config['architecture']}, {config['num_layers']} layers"
+        + (f" + {config['num_decoder_layers']}" if config["num_decoder_layers"] else "")
+        + f" of size {config['hidden_size']}, {results['parameters']:,} parameters",
+        "preset": job["preset"],
+        "objective": job["objective"],
+        "data": f"{values['data']['path']} (SHA-256 of its index {values['data']['sha256'][:12]}…)",
+        "training": f"{results['steps']:,} steps, {results['tokens']:,} tokens, "
+        f"{results['seconds'] / 60:.1f} minutes",
+        "optimizer": optimizer["optimizer"],
+        "learning rate": f"{optimizer['learning_rate']:g}, {settings['schedule']}",
+        "validation": ", ".join(f"{k} {v:.4g}" for k, v in results["validation"].items()) or "none",
+        "seed": settings["seed"],
+    }
+    rows |= {name: parent["path"] for name, parent in values["parents"].items()}
+    versions = ", ".join(f"{name} {version}" for name, version in values["versions"].items())
+    lines = [
+        f"# {path.resolve().name}",
+        "",
+        f"A language model pre-trained with Firth ({job['preset']}, {job['objective']}).",
+        "",
+        "| | |",
+        "|---|---|",
+        *(f"| {name} | {value} |" for name, value in rows.items()),
+        "",
+        "![loss](loss.png)",
+        "",
+        "```python",
+        "import firth",
+        "",
+        f'model = firth.load("{path}")',
+        example,
+        "```",
+        "",
+        f"The complete configuration of this run is in `{RUN}`. Made with {versions}.",
+        "",
+    ]
+    with atomic_file(path / CARD) as file:
+        file.write("\n".join(lines).encode())
+
+
+def describe_training_examples(results: Mapping[str, Any]) -> str:
+    """Format the number of training examples and of their augmented variants.
+
+    >>> describe_training_examples({"train": 60, "variants": 120})
+    '60 examples and 120 variants of them'
+    """
+    variants = f" and {results['variants']:,} variants of them" if results["variants"] else ""
+    return f"{results['train']:,} examples{variants}"
+
+
+def write_finetuned_card(path: Path, values: dict[str, Any]) -> None:
+    """Write the model card of a fine-tuned model."""
+    job, results = values["job"], values["results"]
+    settings = job["training"]
+    optimizer = settings["optimizer"]
+    rows = {
+        "task": f"{job['task']} ({job['recipe']} recipe)",
+        "from": " and ".join(parent["path"] for parent in values["parents"].values()),
+        "strategy": f"{job['strategy']}: {results['trainable_parameters']:,} of "
+        f"{results['parameters']:,} parameters trained ({results['trainable_fraction']:.2%})",
+        "training set": describe_training_examples(results),
+        "dev set": f"{results['n']:,} examples",
+        "data": ", ".join(file["path"] for file in values["data"].values()),
+        "training": f"{results['steps']:,} steps, {results['seconds']:.0f} seconds",
+        "optimizer": optimizer["optimizer"],
+        "learning rate": f"{optimizer['learning_rate']:g}, {settings['schedule']}",
+        "seed": settings["seed"],
+    }
+    metrics = [
+        f"| {name} | {metric['value']:.4f} | {metric['low']:.4f} to {metric['high']:.4f} |"
+        for name, metric in results["metrics"].items()
+    ]
+    labels = values["task"]["labels"]
+    lines = [
+        f"# {path.resolve().name}",
+        "",
+        f"A model fine-tuned with Firth for {job['task']}.",
+        "",
+        "| | |",
+        "|---|---|",
+        *(f"| {name} | {value} |" for name, value in rows.items()),
+        *([f"| labels | {', '.join(labels)} |"] if labels else []),
+        "",
+        "| dev metric | value | 95 % confidence interval |",
+        "|---|---|---|",
+        *metrics,
+        "",
+        *(f"- {note}" for note in results["notes"]),
+        "",
+        "```bash",
+        f"firth predict {path} --data FILE",
+        "```",
+        "",
+        f"The complete configuration of this run is in `{RUN}`. Made with "
+        + ", ".join(f"{name} {version}" for name, version in values["versions"].items())
+        + ".",
+        "",
+    ]
+    with atomic_file(path / CARD) as file:
+        file.write("\n".join(lines).encode())

@@ -1,0 +1,81 @@
+"""Device-dependent config of a run: precision, compilation, CUDA graphs; and peak memory."""
+
+from __future__ import annotations
+
+import re
+import sys
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+
+from firth.models.transformer import Transformer
+from firth.training.config import TrainingConfig
+from firth.training.schedule import StagedValue
+from firth.utils.devices import DeviceSpec, has_triton, resolve_precision
+
+try:
+    import resource
+except ImportError:  # Windows
+    resource = None  # type: ignore[assignment]
+
+LONG_STEPS, LONG_MINUTES = 1000, 2.0  # runs in which 30 s of compilation pay off
+
+HALF = {"bf16": torch.bfloat16, "fp16": torch.float16}
+
+Config = TypeVar("Config", bound=TrainingConfig)
+
+
+def resolve_auto_settings(config: Config, device: DeviceSpec) -> Config:
+    """Replace `auto` by the best value for the device.
+
+    Half precision where it is natively supported; torch.compile for long runs on a GPU; CUDA graphs
+    on every GPU.
+    """
+    config = replace(config, precision=resolve_precision(config.precision, device))
+    if config.compile == "auto":
+        steps = config.steps or config.tokens // StagedValue.parse(config.batch_tokens).largest
+        long = steps >= LONG_STEPS or config.minutes >= LONG_MINUTES
+        config = replace(config, compile="true" if has_triton(device) and long else "false")
+    if config.cuda_graphs == "auto":
+        config = replace(config, cuda_graphs="true" if device.type == "cuda" else "false")
+    return config
+
+
+def autocast(config: TrainingConfig, device: torch.device) -> Any:
+    """Return a context in which matrix products are computed in the configured precision."""
+    dtype = HALF.get(config.precision)
+    return torch.autocast(device.type, dtype or torch.bfloat16, enabled=dtype is not None)
+
+
+def apply_runtime_options(network: Transformer, config: TrainingConfig) -> None:
+    """Enable activation checkpointing, compilation and CUDA graphs as configured."""
+    if config.activation_checkpointing:
+        network.checkpoint_activations()
+    if config.compile == "true":
+        network.compile_blocks()
+    if config.cuda_graphs == "true":
+        network.capture_graphs()
+
+
+def reset_peak_memory(device: torch.device) -> None:
+    """Make `peak_memory` measure from now on."""
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+    with suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")
+
+
+def peak_memory(device: torch.device) -> int:
+    """Return the largest number of bytes allocated so far."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    status = Path("/proc/self/status")  # ru_maxrss includes the parent process's memory
+    if status.is_file() and (found := re.search(r"VmHWM:\s+(\d+) kB", status.read_text())):
+        return int(found[1]) * 1024
+    if resource is None:
+        return 0
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024  # bytes on macOS, else kilobytes

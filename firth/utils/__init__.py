@@ -1,0 +1,1 @@
+"""Files, streams, worker processes, random numbers, devices and errors."""

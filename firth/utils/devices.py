@@ -1,0 +1,178 @@
+"""Capabilities of devices, and the precision and kernels chosen for them.
+
+All choices are pure functions of a `DeviceSpec`, so tests cover devices that the test machine does
+not have; `device_spec` describes a device of this machine.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import torch
+
+from firth.utils.errors import UsageError
+
+PRECISIONS = ("auto", "fp32", "bf16", "fp16", "force-bf16", "force-fp16")
+DEVICES = ("cpu", "cuda", "mps")
+
+# Flags in /proc/cpuinfo of: Sapphire Rapids and later; Cooper Lake, Zen 4 and later; Neoverse V1,
+# N2 and later. Without them bf16 is emulated: up to a hundred times slower than fp32.
+BF16_FLAGS = frozenset({"amx_bf16", "avx512_bf16", "bf16"})
+# oneDNN honours ONEDNN_MAX_CPU_ISA, which simulates an older processor.
+FLAGS_OF_ISA = {
+    "AVX512_CORE_BF16": {"avx512_bf16"},
+    "AVX512_CORE_FP16": {"avx512_bf16"},
+    "AVX10_1_512": {"avx512_bf16"},
+    "AVX512_CORE_AMX": {"avx512_bf16", "amx_bf16"},
+    "AVX512_CORE_AMX_FP16": {"avx512_bf16", "amx_bf16"},
+    "AVX10_1_512_AMX": {"avx512_bf16", "amx_bf16"},
+    "AVX10_1_512_AMX_FP16": {"avx512_bf16", "amx_bf16"},
+}
+
+logger = logging.getLogger("firth")
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeviceSpec:
+    """The properties of a device that precision and kernels depend on."""
+
+    type: str = "cpu"  # cpu, cuda or mps
+    compute_capability: tuple[int, int] = (0, 0)  # NVIDIA's: (7, 5) is a T4, (9, 0) an H100
+    cpu_flags: frozenset[str] = frozenset()  # from /proc/cpuinfo
+    triton: bool = False  # Triton is installed
+
+
+def has_native_bf16(spec: DeviceSpec) -> bool:
+    """Return whether the device has bf16 instructions; elsewhere bf16 is emulated and slow.
+
+    >>> has_native_bf16(DeviceSpec(type="cuda", compute_capability=(7, 5)))
+    False
+    """
+    if spec.type == "cuda":
+        return spec.compute_capability >= (8, 0)
+    return spec.type == "cpu" and bool(BF16_FLAGS & spec.cpu_flags)
+
+
+def has_native_fp16(spec: DeviceSpec) -> bool:
+    """Return whether half precision is faster than fp32: on tensor cores, since NVIDIA's Volta."""
+    return spec.type == "cuda" and spec.compute_capability >= (7, 0)
+
+
+def has_triton(spec: DeviceSpec) -> bool:
+    """Return whether Triton kernels, and so torch.compile, run: since NVIDIA's Volta."""
+    return spec.type == "cuda" and spec.triton and spec.compute_capability >= (7, 0)
+
+
+def has_varlen_attention(spec: DeviceSpec) -> bool:
+    """Return whether torch's variable-length attention kernels run: since NVIDIA's Ampere."""
+    return spec.type == "cuda" and spec.compute_capability >= (8, 0)
+
+
+def default_precision(spec: DeviceSpec) -> str:
+    """Return the fastest precision that trains as well as fp32.
+
+    >>> default_precision(DeviceSpec(type="cuda", compute_capability=(7, 5)))  # T4
+    'fp16'
+    >>> default_precision(DeviceSpec(cpu_flags=frozenset({"avx2"})))
+    'fp32'
+    """
+    if has_native_bf16(spec):
+        return "bf16"
+    return "fp16" if has_native_fp16(spec) else "fp32"
+
+
+def resolve_precision(requested: str, spec: DeviceSpec) -> str:
+    """Return the requested precision if the device computes it natively, else fp32 as a fallback.
+
+    The fallback is logged. `force-bf16` and `force-fp16` have no fallback.
+
+    >>> resolve_precision("force-bf16", DeviceSpec())
+    'bf16'
+    """
+    if requested not in PRECISIONS:
+        raise UsageError(f"precision is one of {', '.join(PRECISIONS)}, not {requested!r}.")
+    if requested == "auto":
+        return default_precision(spec)
+    if requested.startswith("force-") or requested == "fp32":
+        return requested.removeprefix("force-")
+    native = has_native_bf16(spec) if requested == "bf16" else has_native_fp16(spec)
+    if not native:
+        logger.warning(
+            "This device (%s) has no %s instructions, so %s would be slower than fp32: falling "
+            "back to fp32. Use --precision force-%s to override.",
+            *(spec.type, requested, requested, requested),
+        )
+        return "fp32"
+    return requested
+
+
+@cache
+def device_spec(device: torch.device) -> DeviceSpec:
+    """Describe a device of this machine."""
+    if device.type == "cuda":
+        capability = torch.cuda.get_device_capability(device)
+        triton = importlib.util.find_spec("triton") is not None
+        return DeviceSpec(type="cuda", compute_capability=capability, triton=triton)
+    if device.type == "cpu":
+        cpuinfo = ""  # Windows and macOS have no such file: no flags are assumed
+        with suppress(OSError):
+            cpuinfo = Path("/proc/cpuinfo").read_text()
+        return DeviceSpec(cpu_flags=cpu_flags(cpuinfo, os.environ.get("ONEDNN_MAX_CPU_ISA", "")))
+    return DeviceSpec(type=device.type)
+
+
+def cpu_flags(cpuinfo: str, max_isa: str = "") -> frozenset[str]:
+    """Parse the flags in /proc/cpuinfo, without those that `max_isa` disables for oneDNN.
+
+    >>> sorted(cpu_flags("processor: 0\\nflags\\t: avx2 amx_bf16\\n"))
+    ['amx_bf16', 'avx2']
+    >>> sorted(cpu_flags("flags: avx2 amx_bf16", max_isa="AVX2"))
+    ['avx2']
+    """
+    found = re.search(r"^(?:flags|Features)\s*:(.*)$", cpuinfo, re.MULTILINE)
+    flags = frozenset(found[1].split()) if found else frozenset()
+    if max_isa.upper() in ("", "ALL", "DEFAULT"):
+        return flags
+    return flags - (BF16_FLAGS - FLAGS_OF_ISA.get(max_isa.upper(), set()))
+
+
+@contextmanager
+def cpu_threads(count: int) -> Iterator[None]:
+    """Use this number of CPU threads; the rounding of sums depends on it."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def select_device(requested: str | None = None) -> torch.device:
+    """Return the requested device, by default CUDA if available, else the CPU.
+
+    Apple's `mps` must be requested. Raise `UsageError` if the device is not available.
+    """
+    try:
+        device = torch.device(requested or ("cuda" if torch.cuda.is_available() else "cpu"))
+    except RuntimeError:
+        device = None
+    if device is None or device.type not in DEVICES:
+        raise UsageError(f"There is no device {requested!r}; choose cpu, cuda or mps.")
+    usable = {
+        "cpu": True,
+        "cuda": torch.cuda.is_available() and (device.index or 0) < torch.cuda.device_count(),
+        "mps": torch.backends.mps.is_available(),
+    }
+    if not usable[device.type]:
+        raise UsageError(f"--device {requested} is not available; omit it, or choose cpu.")
+    if device.type == "cuda" and device.index is not None:
+        torch.cuda.set_device(device)  # CUDA graphs are captured on the current device
+    return device

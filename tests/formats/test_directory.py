@@ -1,0 +1,415 @@
+"""A model in a directory: what goes in comes out, and what cannot be read is refused in a sentence.
+
+That every family is read and written as `transformers` does it, `tests/parity` shows.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from firth.formats.huggingface.directory import FAMILIES, family_of, read_network, write_network
+from firth.models.config import ModelConfig
+from firth.models.initialization import initialise
+from firth.models.masks import Mask
+from firth.models.transformer import Transformer
+from firth.utils.errors import FirthError, InputError, MismatchError
+
+SIZE = dict(vocab_size=40, hidden_size=16, num_layers=2, num_heads=4, ffn_size=24, max_positions=32)
+BERT = ModelConfig(
+    architecture="encoder", num_segments=2, head_transform=True, head_bias="trained", **SIZE
+)
+ROTARY = ModelConfig(
+    architecture="encoder-decoder",
+    position_embedding="rotary",
+    norm="rms",
+    norm_position="both",
+    norm_bias=False,
+    gated=True,
+    num_decoder_layers=3,
+    num_kv_heads=2,
+    tie_embeddings=False,
+    **SIZE,
+)
+
+
+def network(config: ModelConfig, *heads: str) -> Transformer:
+    return initialise(Transformer(config, heads), seed=1).eval()
+
+
+def assert_same(first: Transformer, second: Transformer) -> None:
+    one, other = first.state_dict(), second.state_dict()
+    assert list(one) == list(other)
+    assert all(torch.equal(one[name], other[name]) for name in one)
+    outside = dict(initialization="", init_std=0.0, family="")  # what no weight depends on
+    assert {**first.config.to_dict(), **outside} == {**second.config.to_dict(), **outside}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A small BERT."""
+    assert write_network(network(BERT, "language"), tmp_path / "bert") == "bert"
+    return tmp_path / "bert"
+
+
+@pytest.fixture
+def native(tmp_path: Path) -> Path:
+    """A network of a shape that no family has."""
+    assert write_network(network(ROTARY, "language"), tmp_path / "own") == "firth"
+    return tmp_path / "own"
+
+
+def change(folder: Path, **values: Any) -> None:
+    """Other values in the configuration."""
+    file = folder / "config.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), **values}))
+
+
+def change_model(folder: Path, **values: Any) -> None:
+    """Other values in the configuration of our own kind."""
+    change(folder, model={**json.loads((folder / "config.json").read_text())["model"], **values})
+
+
+def refusal(folder: Path, kind: type[FirthError] = InputError) -> str:
+    """The one sentence with which a directory is refused, without its path."""
+    with pytest.raises(kind) as caught:
+        read_network(folder)
+    message = str(caught.value)
+    assert type(caught.value) is kind
+    assert "\n" not in message
+    assert message[-1] in ".?"
+    assert str(folder) in message
+    assert len(message) < len(str(folder)) + 400
+    return message.replace(str(folder), "")
+
+
+# --- what goes in comes out
+
+
+def test_a_shape_of_no_family_comes_back(native: Path) -> None:
+    first, second = network(ROTARY, "language"), read_network(native).eval()
+    assert list(second.heads) == ["language"]
+    assert_same(first, second)
+    source, target = Mask([4, 7]), Mask.causal([3, 2])
+    logits = []
+    for model in (first, second):
+        memory = model.encode(torch.arange(11), source)
+        hidden = model(torch.arange(5), target, memory=memory, memory_mask=source)
+        logits.append(model.logits(hidden))
+    assert torch.equal(*logits)
+
+
+def test_a_head_of_no_family_makes_it_our_own(tmp_path: Path) -> None:
+    first = network(BERT, "language", "boundary")
+    assert write_network(first, tmp_path) == "firth"
+    assert_same(first, read_network(tmp_path))
+
+
+def test_a_family_is_kept_where_several_have_the_shape(tmp_path: Path) -> None:
+    config = ModelConfig.from_dict({**BERT.to_dict(), "family": "electra"})
+    assert family_of(BERT).name == "bert"
+    assert family_of(config).name == "electra"
+    assert family_of(BERT, ["replaced"]).name == "electra"
+    assert write_network(network(config, "language"), tmp_path) == "electra"
+    assert read_network(tmp_path).config.family == "electra"
+    assert_same(network(config, "language"), read_network(tmp_path))
+
+
+def test_a_directory_says_what_its_numbers_are(folder: Path) -> None:
+    assert json.loads((folder / "config.json").read_text())["dtype"] == "float32"
+    assert not list(folder.glob("*.tmp"))
+    assert {file.name for file in folder.iterdir()} == {"config.json", "model.safetensors"}
+
+
+def test_numbers_are_converted_when_written(tmp_path: Path) -> None:
+    first = network(BERT, "language")
+    write_network(first, tmp_path, dtype=torch.bfloat16)
+    stored = load_file(tmp_path / "model.safetensors")
+    assert {tensor.dtype for tensor in stored.values()} == {torch.bfloat16}
+    assert json.loads((tmp_path / "config.json").read_text())["dtype"] == "bfloat16"
+    assert first.tokens.weight.dtype == torch.float32
+    assert_same(first.to(torch.bfloat16), read_network(tmp_path))
+
+
+def test_numbers_are_converted_when_read(folder: Path) -> None:
+    half = read_network(folder, dtype=torch.bfloat16)
+    assert_same(network(BERT, "language").to(torch.bfloat16), half)
+
+
+# --- memory
+
+
+def mapped(file: Path, tensor: torch.Tensor) -> bool:
+    """Whether a tensor lies in the pages of a file."""
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        if line.endswith(str(file)):
+            begin, end = (int(number, 16) for number in line.split()[0].split("-"))
+            if begin <= tensor.data_ptr() < end:
+                return True
+    return False
+
+
+def test_weights_stay_in_the_file(folder: Path) -> None:
+    model, file = read_network(folder), folder / "model.safetensors"
+    block = model.get_submodule("encoder.blocks.0")
+    assert mapped(file, model.tokens.weight)
+    assert mapped(file, block.feed_forward.down.weight)
+    assert not mapped(file, block.attention.qkv.weight)  # made of three
+    before = file.read_bytes()
+    with torch.no_grad():
+        model.tokens.weight.zero_()
+    assert file.read_bytes() == before
+
+
+LOAD = """
+import sys
+from pathlib import Path
+
+import torch
+from firth.formats.huggingface.directory import read_network
+
+def peak():
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
+
+torch.nn.Embedding(8, 8, device="meta")  # for this, torch imports 70 MB of itself
+before = peak()
+for parameter in read_network(Path(sys.argv[1])).parameters():
+    parameter.detach().sum()  # touch every page
+print(peak() - before)
+"""
+
+
+def test_loading_takes_the_memory_of_the_weights_and_little_more(tmp_path: Path) -> None:
+    size = dict(
+        vocab_size=8000,
+        hidden_size=1024,
+        num_layers=4,
+        num_heads=16,
+        ffn_size=4096,
+        max_positions=64,
+    )
+    config = replace(BERT, **size, head_dim=64, num_kv_heads=16)
+    assert write_network(Transformer(config, ["language"]), tmp_path) == "bert"
+    done = subprocess.run(
+        [sys.executable, "-c", LOAD, tmp_path], capture_output=True, text=True, check=True
+    )
+    file = (tmp_path / "model.safetensors").stat().st_size
+    assert file > 200e6
+    assert int(done.stdout) < 1.3 * file
+
+
+# --- what cannot be read
+
+
+def test_no_directory(tmp_path: Path, folder: Path) -> None:
+    assert refusal(tmp_path / "nowhere") == " is not a directory with a model."
+    assert "is not a directory" in refusal(folder / "config.json")
+
+
+def test_no_configuration(folder: Path) -> None:
+    (folder / "config.json").unlink()
+    assert refusal(folder) == " holds no model: there is no config.json in it."
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("{not json", "is not JSON"),
+        ("", "is not JSON"),
+        ("[" * 200_000, "is not JSON"),
+        (b"\xff\xfe\x00", "is not JSON"),
+        ('{"model_type": 1' + "0" * 5000 + "}", "is not JSON"),
+        ("[1, 2]", "has no model_type"),
+        ("{}", "has no model_type"),
+        ('{"model_type": 7}', "has no model_type"),
+        (" " * 20_000_000, "too large"),
+        ('{"model_type": "firth"}', '"model"'),
+        ('{"model_type": "firth", "model": [1]}', '"model"'),
+    ],
+)
+def test_no_json(folder: Path, text: str | bytes, said: str) -> None:
+    (folder / "config.json").write_bytes(text if isinstance(text, bytes) else text.encode())
+    assert said in refusal(folder)
+
+
+def test_an_unknown_family(folder: Path) -> None:
+    change(folder, model_type="bloom")
+    message = refusal(folder)
+    assert "'bloom'" in message
+    assert all(family.name in message for family in FAMILIES)
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        (dict(num_attention_heads=5), "5"),
+        (dict(num_attention_heads=0), "num_heads must be between 1 and"),
+        (dict(hidden_act="tanhshrink"), "activation 'tanhshrink'"),
+        (dict(hidden_act=["gelu"]), "invalid value"),
+        (dict(hidden_size="16"), "hidden_size of a model config is int, not '16'"),
+        (dict(hidden_size=None), "hidden_size of a model config is int, not None"),
+        (dict(hidden_size=-16), "hidden_size must be between 1 and"),
+        (dict(vocab_size=10**30), "vocab_size must be between 1 and"),
+        (dict(num_hidden_layers=10**9), "num_layers must be between 1 and 10,000"),
+        (dict(type_vocab_size=-1), "num_segments must be between 0 and"),
+        (dict(hidden_dropout_prob=1.5), "dropout must be between 0 and 1, not 1.5"),
+        (dict(is_decoder=True), "is_decoder = True"),
+        (dict(position_embedding_type="relative_key"), "only 'absolute'"),
+    ],
+)
+def test_a_value_that_cannot_be(folder: Path, values: dict[str, Any], said: str) -> None:
+    change(folder, **values)
+    message = refusal(folder)
+    assert said in message
+    assert message.startswith("/config.json")
+
+
+def test_a_value_that_is_not_there(folder: Path) -> None:
+    values = json.loads((folder / "config.json").read_text())
+    del values["intermediate_size"]
+    (folder / "config.json").write_text(json.dumps(values))
+    assert "lacks intermediate_size" in refusal(folder)
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        (dict(hiden_size=16), "no field 'hiden_size'; did you mean hidden_size?"),
+        (dict(tie_embeddings="yes"), "tie_embeddings of a model config is bool, not 'yes'"),
+        (dict(num_layers=True), "num_layers of a model config is int, not True"),
+        (dict(num_layers=2.0), "num_layers of a model config is int, not 2.0"),
+        (dict(norm="batch"), "norm cannot be 'batch'; known are layer, rms"),
+        (dict(head_dim=5), "head_dim, not 5"),
+        (dict(num_kv_heads=3), "num_kv_heads"),
+        (dict(windowed_layers=[0]), "window of at least 1"),
+        (dict(windowed_layers=[9], window=2), "windowed_layers must be indices from 0 to 1"),
+    ],
+)
+def test_a_value_of_our_own_that_cannot_be(native: Path, values: dict[str, Any], said: str) -> None:
+    change_model(native, **values)
+    assert said in refusal(native)
+
+
+# Models of a family that have something no table here can say.
+LAYERED = dict(num_hidden_layers=2, num_attention_heads=2, hidden_size=8, intermediate_size=8)
+DEBERTA = dict(
+    **LAYERED,
+    max_position_embeddings=8,
+    vocab_size=9,
+    hidden_act="gelu",
+    hidden_dropout_prob=0.1,
+    attention_probs_dropout_prob=0.1,
+    initializer_range=0.02,
+    relative_attention=True,
+    share_att_key=True,
+    norm_rel_ebd="layer_norm",
+    position_buckets=4,
+    pos_att_type="c2p|p2c",
+)
+LLAMA = dict(**LAYERED, vocab_size=9, max_position_embeddings=8, rms_norm_eps=1e-6)
+BART = dict(
+    **{f"{side}_layers": 1 for side in ("encoder", "decoder")},
+    **{f"{side}_attention_heads": 2 for side in ("encoder", "decoder")},
+    **{f"{side}_ffn_dim": 8 for side in ("encoder", "decoder")},
+    **dict(vocab_size=9, d_model=8, max_position_embeddings=8, activation_function="gelu"),
+    **dict(dropout=0.1, attention_dropout=0.1, init_std=0.02),
+)
+XLM = dict(vocab_size=9, emb_dim=8, n_layers=1, n_heads=2, max_position_embeddings=8, dropout=0.1)
+
+
+@pytest.mark.parametrize(
+    ("family", "values", "said"),
+    [
+        ("albert", dict(num_hidden_groups=2), "num_hidden_groups = 2"),
+        ("deberta-v2", dict(DEBERTA, conv_kernel_size=3), "conv_kernel_size = 3"),
+        ("deberta-v2", dict(DEBERTA, share_att_key=False), "share_att_key = False"),
+        ("deberta-v2", dict(DEBERTA, norm_rel_ebd="none"), "norm_rel_ebd = 'none'"),
+        ("deberta-v2", dict(DEBERTA, pos_att_type=["c2p"]), "pos_att_type = ['c2p']"),
+        ("deberta-v2", dict(DEBERTA, position_buckets=-1), "without position_buckets"),
+        ("deberta-v2", dict(DEBERTA, embedding_size=4), "hidden_size is 8, but embedding_size is"),
+        ("mobilebert", dict(normalization_type="layer_norm"), "normalization_type = 'layer_norm'"),
+        ("mobilebert", dict(trigram_input=False), "trigram_input = False"),
+        ("mpnet", dict(relative_attention_num_buckets=64), "relative_attention_num_buckets = 64"),
+        ("xlm", dict(asm=True), "asm = True"),
+        ("xlm", dict(XLM, attention_dropout=0.1, init_std=0.02, n_langs=15), "its 15 languages"),
+        ("gpt2", dict(scale_attn_by_inverse_layer_idx=True), "scale_attn_by_inverse_layer_idx"),
+        ("llama", dict(attention_bias=True), "attention_bias = True"),
+        ("llama", dict(LLAMA, rope_scaling=dict(type="linear", factor=2)), "'linear'"),
+        ("qwen3", dict(attention_bias=True), "attention_bias = True"),
+        ("gemma3_text", dict(final_logit_softcapping=30.0), "final_logit_softcapping = 30.0"),
+        ("bart", dict(BART, decoder_ffn_dim=9), "encoder_ffn_dim is 8, but decoder_ffn_dim is 9"),
+        ("mbart", dict(tie_word_embeddings=False), "tie_word_embeddings = False"),
+        ("modernbert", dict(decoder_bias=False), "decoder_bias = False"),
+    ],
+)
+def test_what_a_family_has_and_we_do_not(
+    tmp_path: Path, family: str, values: dict[str, Any], said: str
+) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": family, **values}))
+    assert said in refusal(tmp_path)
+
+
+# --- weights
+
+
+def test_weights_that_are_missing(folder: Path) -> None:
+    file = folder / "model.safetensors"
+    left = {name: tensor for name, tensor in load_file(file).items() if ".layer.1." not in name}
+    save_file(left, file)
+    message = refusal(folder, MismatchError)
+    assert message.startswith("/model.safetensors lacks 16 weights")
+    assert "bert.encoder.layer.1.attention.output.LayerNorm.bias" in message
+    assert "and 12 others" in message
+
+
+def test_weights_that_are_too_many(folder: Path) -> None:
+    file = folder / "model.safetensors"
+    more = {f"bert.encoder.layer.{i}.adapter.weight": torch.ones(1) for i in range(2)}
+    save_file(load_file(file) | more, file)
+    message = refusal(folder, MismatchError)
+    assert message.startswith("/model.safetensors has more than the model: 2 weights")
+    assert "bert.encoder.layer.0.adapter.weight, bert.encoder.layer.1.adapter.weight" in message
+
+
+@pytest.mark.parametrize(
+    "name", ["embeddings.word_embeddings", "encoder.layer.1.attention.self.key"]
+)
+def test_a_weight_of_another_shape(folder: Path, name: str) -> None:
+    file, name = folder / "model.safetensors", f"bert.{name}.weight"
+    save_file(load_file(file) | {name: torch.ones(16, 17)}, file)
+    message = refusal(folder, MismatchError)
+    assert message.startswith(f"/model.safetensors: {name} has the shape [16, 17], but its config")
+
+
+def test_pieces_that_add_up_are_not_enough(folder: Path) -> None:
+    file = folder / "model.safetensors"
+    part = "bert.encoder.layer.0.attention.self"
+    wrong = {f"{part}.query.bias": torch.ones(10), f"{part}.key.bias": torch.ones(22)}
+    save_file(load_file(file) | wrong, file)
+    assert f"{part}.query.bias has the shape [10]" in refusal(folder, MismatchError)
+
+
+@pytest.mark.parametrize("left", [0, 4, 100, -1])
+def test_a_file_that_ends_too_early(folder: Path, left: int) -> None:
+    file = folder / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:left])
+    assert "/model.safetensors cannot be read as safetensors" in refusal(folder)
+
+
+def test_no_weights(folder: Path) -> None:
+    (folder / "model.safetensors").unlink()
+    assert "holds no weights" in refusal(folder)
+
+
+def test_a_pickle_alone(folder: Path) -> None:
+    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+    assert "only as pytorch_model.bin" in refusal(folder)

@@ -1,0 +1,228 @@
+"""A model that was taught can be taught again, and a head has the shape that was asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from firth.jobs.finetuning import FinetuneResult, finetune
+from firth.jobs.prediction import predict
+from firth.model import export, load
+from firth.tokenizers.tokenizer import Tokenizer
+from firth.utils.errors import MismatchError, UsageError
+from tests.jobs.finetuning.conftest import QUICK, save
+from tests.jobs.finetuning.toys import TINY, coloured
+
+STILL = {"learning_rate": 0.0, "steps": 1}  # a run that changes nothing
+ALL = ("encoder", "decoder", "encoder-decoder")
+
+
+def weights(path: Path) -> dict[str, torch.Tensor]:
+    return dict(load(path).network.named_parameters())
+
+
+def test_another_task_begins_with_what_was_learned(
+    tune: Callable[..., FinetuneResult], stories: Path, tmp_path: Path
+) -> None:
+    """Intermediate-task training: entailment, then sentiment."""
+    first = tune("encoder", "pair", "entailment", out=tmp_path / "first")
+    files = {end: stories / "sentiment" / f"{end}.tsv" for end in ("train", "dev")}
+    overrides = TINY | STILL | {"max_length": 48}
+    second = finetune(
+        first.path, task="classify", overrides=overrides, out=tmp_path / "second", **files
+    )
+    old, new = weights(first.path), weights(second.path)
+    body = [name for name in old if not name.startswith("heads.")]
+    assert all(old[name].equal(new[name]) for name in body)
+    assert second.model.config.labels == ("negative", "positive")
+    assert new["heads.classify.output.weight"].shape[0] == 2
+
+
+@pytest.mark.parametrize("architecture", ALL)
+def test_the_same_task_keeps_its_head(
+    architecture: str, tune: Callable[..., FinetuneResult], tmp_path: Path
+) -> None:
+    train, dev = coloured(tmp_path)
+    given = {"train": train, "dev": dev}
+    first = tune(architecture, "classify", "", out=tmp_path / "first", **given)
+    second = finetune(
+        first.path, task="classify", overrides=TINY | STILL, out=tmp_path / "second", **given
+    )
+    old, new = weights(first.path), weights(second.path)
+    assert old.keys() == new.keys()
+    assert all(old[name].equal(new[name]) for name in old)
+
+
+def test_other_labels_get_another_head(tune: Callable[..., FinetuneResult], tmp_path: Path) -> None:
+    first = tune("encoder", "classify", "sentiment", out=tmp_path / "first")
+    train, dev = coloured(tmp_path, labels={"red": "warm", "green": "cold"})
+    second = finetune(
+        first.path,
+        task="classify",
+        train=train,
+        dev=dev,
+        overrides=TINY | STILL,
+        out=tmp_path / "second",
+    )
+    assert second.model.config.labels == ("cold", "warm")
+    old, new = (w["heads.classify.output.weight"] for w in map(weights, (first.path, second.path)))
+    assert not old.equal(new)
+
+
+@pytest.mark.parametrize(
+    ("first", "then"),
+    [
+        ("lora", "full"),
+        ("lora", "lora"),
+        ("bitfit", "lora"),
+        ("ia3", "probe"),
+        ("probe", "full"),
+        ("probe", "lora"),
+    ],
+)
+def test_an_adapter_is_taught_again(
+    first: str, then: str, tokenizer: Tokenizer, tmp_path: Path
+) -> None:
+    """What hangs on a network is worked into it, and then there is more to learn."""
+    model = save("bert-tiny", tokenizer, tmp_path / "model")
+    train, dev = coloured(tmp_path)
+    files: dict[str, Any] = {"task": "classify", "train": train, "dev": dev}
+    head = {"head.pooling": "mean", "head.layers": 0}
+    overrides = TINY | {"learning_rate": 1e-2, "steps": 8} | head
+    one = finetune(model, strategy=first, overrides=overrides, out=tmp_path / "one", **files)
+    two = finetune(one.path, strategy=then, overrides=TINY | STILL, out=tmp_path / "two", **files)
+    (tmp_path / "two").rename(tmp_path / "elsewhere")
+    before, after = (
+        [answer["scores"]["x"] for answer in predict(path, data=dev).answers]
+        for path in (one.path, tmp_path / "elsewhere")
+    )
+    if then != "probe":  # whose head is solved anew
+        assert after == pytest.approx(before, abs=1e-5)
+    said = [answer["label"] for answer in predict(two.model, data=dev).answers]
+    assert said == [a["label"] for a in predict(tmp_path / "elsewhere", data=dev).answers]
+
+
+@pytest.mark.parametrize("strategy", ["prefix", "adapters"])
+def test_what_cannot_be_worked_in_is_refused(
+    strategy: str, tune: Callable[..., FinetuneResult], tmp_path: Path
+) -> None:
+    first = tune("encoder", "classify", "sentiment", strategy=strategy, out=tmp_path / "first")
+    train, dev = coloured(tmp_path)
+    with pytest.raises(MismatchError, match="first is an adapter"):
+        finetune(first.path, task="classify", train=train, dev=dev, out=tmp_path / "second")
+    assert not (tmp_path / "second").exists()
+
+
+def test_an_adapter_knows_its_base_from_anywhere(
+    models: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also when the base was named by a path from where one stood."""
+    train, dev = coloured(tmp_path)
+    monkeypatch.chdir(models["encoder"].parent)
+    files = {"train": train, "dev": dev, "out": tmp_path / "run"}
+    overrides = TINY | {"steps": 1}
+    finetune("encoder", task="classify", strategy="lora", overrides=overrides, **files)
+    monkeypatch.chdir(tmp_path)
+    assert len(predict("run", data=dev).answers) == 32
+
+
+# ---- heads --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("architecture", "head", "fields"),
+    [
+        ("encoder", {"layers": "2"}, {"label_layers": 2}),
+        ("encoder", {"pooling": "mean"}, {"pooling": "mean"}),
+        ("encoder", {"pooling": "last", "layers": 0}, {"pooling": "last", "label_layers": 0}),
+        ("decoder", {"layers": "2"}, {"label_layers": 2}),
+        ("decoder", {"pooling": "mean"}, {"pooling": "mean"}),
+        (
+            "encoder-decoder",
+            {"layers": 1, "activation": "relu", "norm": "true"},
+            {"label_layers": 1},
+        ),
+    ],
+)
+def test_a_head_as_it_was_asked_for(
+    architecture: str,
+    head: dict[str, Any],
+    fields: dict[str, Any],
+    tune: Callable[..., FinetuneResult],
+    stories: Path,
+) -> None:
+    overrides = {f"head.{name}": value for name, value in head.items()}
+    tuned = tune(architecture, "classify", "sentiment", overrides=overrides | {"steps": 2})
+    again = load(tuned.path)
+    for name, value in fields.items():
+        assert getattr(again.config, name) == value
+    assert again.network.config == tuned.model.config
+    data = stories / "sentiment" / "dev.tsv"
+    scores = [
+        [answer["scores"]["positive"] for answer in predict(model, data=data).answers]
+        for model in (tuned.model, again)
+    ]
+    assert scores[0] == pytest.approx(scores[1], abs=1e-6)
+
+
+@pytest.mark.parametrize("pooling", [None, "first", "mean"])
+@pytest.mark.parametrize("strategy", ["probe", "lora:rank=2", "full"])
+def test_a_base_with_a_pooler_says_the_same_when_opened_again(
+    strategy: str, pooling: str | None, tokenizer: Tokenizer, stories: Path, tmp_path: Path
+) -> None:
+    """A head that was learned without it must not find it there later."""
+    base = save("bert-tiny", tokenizer, tmp_path / "base")
+    assert "pooler" in load(base).network.heads
+    files = {end: stories / "sentiment" / f"{end}.tsv" for end in ("train", "dev")}
+    overrides = QUICK | ({"head.pooling": pooling} if pooling else {})
+    options = {"task": "classify", "strategy": strategy, "limit": 24, "overrides": overrides}
+    tuned = finetune(base, out=tmp_path / "run", **files, **options)
+    scores = [
+        [answer["scores"]["positive"] for answer in predict(model, data=files["dev"]).answers]
+        for model in (tuned.model, load(tuned.path))
+    ]
+    assert scores[0] == pytest.approx(scores[1], abs=1e-6)
+
+
+def test_a_probe_with_layers_learns_them(tune: Callable[..., FinetuneResult]) -> None:
+    """Only a plain matrix can be solved for."""
+    tuned = tune("encoder", "classify", "sentiment", strategy="probe", overrides={"head.layers": 1})
+    assert any("gradient descent" in note for note in tuned.notes)
+    assert tuned.steps == 6
+
+
+def test_the_options_of_a_task_travel(tune: Callable[..., FinetuneResult], stories: Path) -> None:
+    overrides = {"task.prefix": "rewrite: ", "task.written": "5"}
+    tuned = tune("encoder-decoder", "seq2seq", "rewrite", overrides=overrides)
+    again = load(tuned.path)
+    assert again.task is not None
+    assert again.task.options["prefix"] == "rewrite: "
+    assert again.task.options["written"] == 5
+    data = stories / "rewrite" / "dev.tsv"
+    tokenizer = again.require_tokenizer()
+    for answer in predict(again, data=data).answers:
+        assert len(tokenizer.encode(answer["text"])) <= 7
+
+
+def test_an_adapter_is_exported_merged(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    """LoRA on a BERT leaves as one plain model that says the same; a prefix cannot be merged."""
+    base = save("bert-tiny", tokenizer, tmp_path / "base")
+    rows = [("good day", "yes"), ("bad day", "no")] * 4
+    train = tmp_path / "train.tsv"
+    train.write_text("text\tlabel\n" + "".join(f"{a}\t{b}\n" for a, b in rows), encoding="utf-8")
+    options = {"task": "classify", "train": train, "dev": train, "overrides": QUICK}
+    tuned = finetune(base, out=tmp_path / "lora", strategy="lora", **options)
+    with pytest.raises(UsageError, match="adapter"):
+        load(tuned.path).save(tmp_path / "no")
+    assert export(tuned.path, tmp_path / "hf") == "bert"
+    said, again = (predict(path, data=train).answers for path in (tuned.path, tmp_path / "hf"))
+    for one, other in zip(said, again, strict=True):
+        assert other["scores"] == pytest.approx(one["scores"], abs=1e-5)
+    tuned = finetune(base, out=tmp_path / "prefix", strategy="prefix:4", **options)
+    with pytest.raises(UsageError, match="cannot be merged"):
+        export(tuned.path, tmp_path / "prefixed")
+    assert load(tuned.path).embed(["a good day"]).shape == (1, 32)

@@ -1,0 +1,306 @@
+"""What goes wrong is named when it happens: every caution, caused for real."""
+
+from __future__ import annotations
+
+import errno
+import math
+import random
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from firth.jobs.finetuning import FinetuneResult, finetune
+from firth.jobs.prediction import predict
+from firth.model import load
+from firth.tasks.dataset import balanced_label_weights, load_dataset, with_label_weights
+from firth.tasks.diagnostics import check_training
+from firth.tasks.inputs import InputTemplate
+from firth.tasks.linear_probe import STRENGTHS, choose_strength
+from firth.tasks.readers.examples import ChoiceExample, LabelledExample
+from firth.tasks.registry import task_named
+from firth.tasks.task import TaskMetadata
+from firth.tasks.task_heads import attach_head
+from firth.tasks.task_trainer import TaskTrainer
+from firth.tokenizers.tokenizer import Tokenizer
+from firth.training.losses import TrainingModule, label_logits
+from firth.training.run_directory import read_metrics
+from tests.jobs.finetuning.conftest import save
+from tests.jobs.finetuning.toys import TINY, WORDS, coloured, table
+
+
+@pytest.fixture
+def run(models: dict[str, Path], tmp_path: Path) -> Callable[..., FinetuneResult]:
+    """Teach the encoder colours, somehow."""
+
+    def tune(**options: Any) -> FinetuneResult:
+        train, dev = coloured(tmp_path)
+        overrides = TINY | options.pop("overrides", {})
+        given = {"train": train, "dev": dev, "out": tmp_path / "run", **options}
+        return finetune(models["encoder"], task="classify", overrides=overrides, **given)
+
+    return tune
+
+
+def noted(tuned: FinetuneResult, words: str) -> bool:
+    """Whether a run says something, at its end, in its log and in its card."""
+    found = [note for note in tuned.notes if words in note]
+    written = [line["note"] for line in read_metrics(tuned.path) if line["kind"] == "note"]
+    assert found == [note for note in written if words in note]
+    assert all(note in (tuned.path / "README.md").read_text(encoding="utf-8") for note in found)
+    return bool(found)
+
+
+# ---- while it learns ----------------------------------------------------------------------------
+
+
+def test_a_rate_that_is_too_high(run: Callable[..., FinetuneResult]) -> None:
+    tuned = run(overrides={"learning_rate": 10.0, "steps": 12, "validate_every": 0.25, "warmup": 0})
+    assert noted(tuned, "constant prediction has 0.693")
+
+
+def test_a_good_rate_is_not_blamed(run: Callable[..., FinetuneResult]) -> None:
+    tuned = run(overrides={"learning_rate": 3e-3, "steps": 60, "validate_every": 0.25})
+    assert tuned.notes == []
+
+
+def test_over_fitting(run: Callable[..., FinetuneResult], tmp_path: Path) -> None:
+    """Labels that mean nothing can be learned by heart, and help nobody else."""
+    draw = random.Random(0)
+
+    def rows(count: int) -> list[tuple[str, str]]:
+        texts = (" ".join(draw.choices(WORDS, k=6)) for _ in range(count))
+        return [(text, draw.choice("xy")) for text in texts]
+
+    train, dev = (
+        table(tmp_path / f"{name}.tsv", "text label", rows(24)) for name in ("train", "dev")
+    )
+    overrides = {"learning_rate": 1e-2, "steps": 60, "validate_every": 0.1, "patience": 0}
+    tuned = run(train=train, dev=dev, overrides=overrides)
+    assert noted(tuned, "the model overfits")
+
+
+def test_early_stopping(run: Callable[..., FinetuneResult], tmp_path: Path) -> None:
+    """Nothing gets better than right: a run with patience ends before its budget."""
+    overrides = {"learning_rate": 3e-3, "steps": 400, "validate_every": 0.1, "patience": 2}
+    tuned = run(overrides=overrides)
+    assert tuned.metrics["accuracy"].value == 1.0
+    assert tuned.steps < 400
+
+
+@pytest.mark.nightly
+def test_forgetting(models: dict[str, Path], stories: Path, tmp_path: Path) -> None:
+    """A decoder learns the stories, then colours: with the stories beside them, or alone."""
+    text, quick = stories / "dev.txt", TINY | {"learning_rate": 1e-2, "steps": 40}
+    given = {"train": text, "dev": stories / "test.txt"}
+    base = finetune(
+        models["decoder"], task="lm", overrides=quick, out=tmp_path / "base", **given
+    ).path
+    train, dev = coloured(tmp_path)
+
+    def tuned(name: str, steps: int, **options: Any) -> FinetuneResult:
+        files = {"train": train, "dev": dev, "out": tmp_path / name, **options}
+        return finetune(base, task="classify", overrides=quick | {"replay_every": steps}, **files)
+
+    alone = tuned("alone", steps=100, replay=text)
+    assert noted(alone, "reduces forgetting")
+    assert noted(tuned("beside", steps=1, replay=text), "nothing was forgotten")
+    assert not noted(tuned("unknown", steps=1), "replayed text")
+
+
+def test_a_full_disk(run: Callable[..., FinetuneResult], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The best weights cannot be kept: the last ones are, and that is said."""
+
+    def full(path: Path, tensors: Any) -> str:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("firth.tasks.task_trainer.write_weights", full)
+    tuned = run(overrides={"learning_rate": 3e-3, "steps": 60, "validate_every": 0.5})
+    assert noted(tuned, "The disk was full: the weights of the best validation are lost.")
+    assert tuned.metrics["accuracy"].value == 1.0
+
+
+def test_what_losses_say() -> None:
+    def said(losses: list[float], guess: float | None = 0.693, learned: float = 0.6) -> str:
+        return " ".join(check_training([0.7, learned], losses, guess))
+
+    assert said([0.694]) == ""
+    assert "learning rate is too high" in said([0.8, 0.9])
+    assert "overfits" in said([0.8, 0.9], learned=0.1)
+    assert "overfits" in said([0.5, 0.6])
+    assert said([0.8], guess=None) == ""
+    assert said([]) == ""
+
+
+def test_constant_guesses_by_hand() -> None:
+    classify, regress, choice = map(task_named, ("classify", "regress", "choice"))
+    metadata = TaskMetadata(task="classify", labels=("x", "y"))
+    rows = [LabelledExample(text="", label=label) for label in "xxxy"]
+    by_hand = -(0.75 * math.log(0.75) + 0.25 * math.log(0.25))
+    assert classify.constant_loss(rows, metadata) == pytest.approx(by_hand)
+    assert classify.constant_loss(rows[:3], metadata) is None  # one label: no guess is better
+    numbers = [
+        LabelledExample(text="", label=float(n)) for n in (1, 2, 6)
+    ]  # mean 3, squares 4, 1, 9
+    metadata = TaskMetadata(task="regress", labels=("score",), label_type="number")
+    assert regress.constant_loss(numbers, metadata) == pytest.approx(14 / 3)
+    choices = [ChoiceExample(text="", choices=("a",) * n, label=0) for n in (2, 4)]
+    expected = (math.log(2) + math.log(4)) / 2
+    assert choice.constant_loss(choices, TaskMetadata(task="choice")) == pytest.approx(expected)
+
+
+# ---- before it learns ---------------------------------------------------------------------------
+
+
+def uneven(path: Path) -> Path:
+    rows = [("red dog", "x")] * 18 + [("green dog", "y")] * 2
+    return table(path / "uneven.tsv", "text label", rows)
+
+
+def test_uneven_labels(run: Callable[..., FinetuneResult], tmp_path: Path) -> None:
+    train, overrides = uneven(tmp_path), {"steps": 2}
+    plain = run(train=train, overrides=overrides, out=tmp_path / "plain")
+    assert noted(plain, "(x 90.0%, y 10.0%); --balance")
+    weighed = run(train=train, overrides=overrides, balance=True, out=tmp_path / "weighed")
+    assert noted(weighed, "(x 90.0%, y 10.0%); they are weighted equally.")
+    own, other = (dict(t.model.network.named_parameters()) for t in (plain, weighed))
+    assert any(not own[name].equal(other[name]) for name in own)
+
+
+def test_the_weighted_loss_by_hand(models: dict[str, Path]) -> None:
+    """Three of x and one of y: x counts 4 / (2 · 3), y counts 4 / (2 · 1)."""
+    task, metadata = (
+        task_named("classify"),
+        TaskMetadata(task="classify", labels=("x", "y"), max_length=16),
+    )
+    rows = [
+        LabelledExample(text=text, label=label) for text, label in zip(WORDS, "xxyx", strict=False)
+    ]
+    weights = balanced_label_weights(task, rows, metadata)
+    assert weights == {0: pytest.approx(2 / 3), 1: pytest.approx(2.0)}
+    model = load(models["encoder"])
+    attach_head(model.network, "classify", metadata, {}, seed=0)
+    model.network.eval()
+    template = InputTemplate(model.require_tokenizer(), model.config, 16)
+    batch = task.batch(task.encode(rows, template, metadata), metadata, model.config)
+    with torch.no_grad():
+        shares = label_logits(model.network, batch).double().softmax(-1).numpy()
+        term = TrainingModule(model.network)(with_label_weights(batch, weights))["label"]
+    right = [0, 0, 1, 0]
+    losses = -np.log(shares[np.arange(4), right])
+    expected = 2 / 3 * (losses[0] + losses[1] + losses[3]) + 2.0 * losses[2]
+    assert float(term.sum) == pytest.approx(expected, rel=1e-5)
+    assert term.count == 4  # so that the whole loss has the size of a plain one
+    other = torch.nn.CrossEntropyLoss(torch.tensor([2 / 3, 2.0]), reduction="sum")
+    logits = torch.from_numpy(np.log(shares)).float()
+    assert float(term.sum) == pytest.approx(float(other(logits, torch.tensor(right))), rel=1e-5)
+
+
+def test_a_probe_is_weighed_too(run: Callable[..., FinetuneResult], tmp_path: Path) -> None:
+    """One text with both labels: a plain head says what is common, a weighed one cannot."""
+    rows = [("red dog", "x")] * 18 + [("red dog", "y")] * 6
+    train = table(tmp_path / "mixed.tsv", "text label", rows)
+    shares = {}
+    for balance in (False, True):
+        out = tmp_path / f"run-{balance}"
+        tuned = run(train=train, strategy="probe", balance=balance, out=out)
+        shares[balance] = predict(tuned.path, data=train).answers[0]["scores"]["x"]
+    assert shares[False] == pytest.approx(0.75, abs=0.02)
+    assert shares[True] == pytest.approx(0.5, abs=0.02)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_probes_penalty_is_weighed_too(seed: int) -> None:
+    """Of vectors that say nothing, the strongest; surer guesses only pay where x counts more."""
+    metadata, right = (
+        TaskMetadata(task="classify", labels=("x", "y")),
+        np.array([0] * 90 + [1] * 10),
+    )
+    seen = np.random.default_rng(seed).normal(size=(100, 5)).astype(np.float32)
+    weights = {0: 100 / 180, 1: 100 / 20}
+    assert choose_strength(seen, right, metadata, np.arange(100), weights) == min(STRENGTHS)
+
+
+def test_the_dev_loss_is_weighed_too(run: Callable[..., FinetuneResult], tmp_path: Path) -> None:
+    """Nine of x to one of y: a head that knows nothing loses ln 2 of either, and no rate is blamed.
+
+    Saying what is common would lose 0.325 where each example counts the same.
+    """
+    train = uneven(tmp_path)
+    slow = {"learning_rate": 1e-12, "steps": 2, "validate_every": 1.0}
+    given = {"train": train, "dev": train, "overrides": slow}
+    plain = run(out=tmp_path / "plain", **given)
+    assert noted(plain, "constant prediction has 0.325")
+    tuned = run(balance=True, out=tmp_path / "run", **given)
+    assert not noted(tuned, "learning rate is too high")
+    assert not noted(tuned, "overfits")
+    answers = predict(tuned.path, data=train).answers
+    red, green = (-math.log(answers[i]["scores"][label]) for i, label in ((0, "x"), (-1, "y")))
+    (line,) = (line for line in read_metrics(tuned.path) if line["kind"] == "validation")
+    assert line["loss"] == pytest.approx((red + green) / 2, rel=1e-5)
+    assert line["loss"] == pytest.approx(math.log(2), rel=0.05)
+
+
+@pytest.mark.parametrize(("balance", "times"), [(False, 1), (True, 2)])
+def test_rare_labels_count_as_much_in_what_is_kept(
+    balance: bool, times: int, run: Callable[..., FinetuneResult], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of two validations, the first finds more right, the second more of the rare label."""
+    found = iter([{"accuracy": 0.9, "macro_f1": 0.5}, {"accuracy": 0.8, "macro_f1": 0.7}])
+    kept: list[Path] = []
+    monkeypatch.setattr(TaskTrainer, "validate", lambda trainer: {"loss": 1.0, **next(found)})
+    monkeypatch.setattr(TaskTrainer, "save_best", lambda trainer, out: kept.append(out))
+    run(balance=balance, overrides={"steps": 4, "validate_every": 0.5})
+    assert len(kept) == times
+
+
+def test_dev_examples_that_stand_in_train(
+    run: Callable[..., FinetuneResult], tmp_path: Path
+) -> None:
+    train, dev = coloured(tmp_path)
+    seen = train.read_text(encoding="utf-8").splitlines(keepends=True)[1:4]
+    dev = dev.rename(tmp_path / "seen.tsv")
+    with dev.open("a", encoding="utf-8") as file:
+        file.writelines(seen)
+    tuned = run(dev=dev, overrides={"steps": 2})
+    assert noted(tuned, f"3 of the 35 examples in {dev}")
+
+
+def test_a_tokenizer_of_other_text(run: Callable[..., FinetuneResult], tmp_path: Path) -> None:
+    rows = [("το σπίτι είναι κόκκινο", "x"), ("το ποτάμι είναι πράσινο", "y")] * 8
+    greek = table(tmp_path / "greek.tsv", "text label", rows)
+    tuned = run(train=greek, overrides={"steps": 2})
+    assert noted(tuned, "of the tokens are unknown to this model's tokenizer")
+
+
+def test_a_tokenizer_that_is_not_the_models(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    model = save("encoder-tiny", tokenizer, tmp_path / "wide", vocab_size=2 * len(tokenizer))
+    train, dev = coloured(tmp_path)
+    files = {"train": train, "dev": dev, "out": tmp_path / "run"}
+    tuned = finetune(model, task="classify", overrides=TINY | {"steps": 1}, **files)
+    assert noted(tuned, "may belong to another model")
+
+
+def test_examples_are_held_out(run: Callable[..., FinetuneResult], tmp_path: Path) -> None:
+    tuned = run(dev=None, overrides={"steps": 2})
+    said = "There is no dev file: 6 of the 64 examples are held out"
+    assert noted(tuned, f"{said}, stratified by label.")
+    assert tuned.examples == (58, 6)
+    many = tmp_path / "many.jsonl"
+    sets = ['["a"]', '["b"]', '["a", "b"]']
+    many.write_text("\n".join(f'{{"text": "dog", "label": {s}}}' for s in sets), encoding="utf-8")
+    tuned = run(train=many, dev=None, overrides={"steps": 2}, out=tmp_path / "many")
+    assert tuned.examples == (2, 1)  # no two have the same labels, and yet one is held out
+
+
+def test_held_out_examples_have_the_labels_shares(tmp_path: Path) -> None:
+    rows = [("red dog", "x")] * 60 + [("green dog", "y")] * 20
+    train = table(tmp_path / "quarter.tsv", "text label", rows)
+    options = {"limit": 40, "seed": 3, "max_length": 16, "columns": {}, "options": {}}
+    dataset = load_dataset(task_named("classify"), train, None, **options)
+    assert Counter(e.label for e in dataset.train) == {"x": 27, "y": 9}
+    assert Counter(e.label for e in dataset.dev) == {"x": 3, "y": 1}

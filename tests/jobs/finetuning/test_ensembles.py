@@ -1,0 +1,130 @@
+"""Several models together: the mean of what they say, or a sentence that says why there is none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from firth.jobs.finetuning import FinetuneResult, finetune
+from firth.jobs.prediction import predict
+from firth.model import Model, load
+from firth.tokenizers.tokenizer import Tokenizer
+from firth.tokenizers.trainer import train_tokenizer
+from firth.utils.errors import MismatchError
+from tests.jobs.finetuning.conftest import save
+from tests.jobs.finetuning.toys import TINY, TOYS, asked, coloured, copied
+
+SHORT = TINY | {"steps": 4, "learning_rate": 5e-3}
+Teach = Callable[..., Path]
+
+
+@pytest.fixture
+def teach(models: dict[str, Path], tmp_path: Path) -> Teach:
+    """Teach a model a toy, with a seed; one that was taught before is not taught again."""
+
+    def run(task: str, seed: int, model: Path | None = None, **options: Any) -> Path:
+        train, dev = TOYS[task](tmp_path, **options)
+        base = model or models["encoder-decoder" if task == "seq2seq" else "encoder"]
+        out = tmp_path / f"{task}-{seed}"
+        files = {"train": train, "dev": dev, "out": out}
+        return finetune(base, task=task, seed=seed, overrides=SHORT, **files).path
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def foreign(stories: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model that cuts texts into other tokens."""
+    options = {"kind": "bpe", "vocab_size": 500, "specials": "bert"}
+    other: Tokenizer = train_tokenizer([stories / "dev.txt"], workers=1, **options)[0]
+    return save("encoder-tiny", other, tmp_path_factory.mktemp("foreign") / "model")
+
+
+def shares(models: Any, data: Path, name: str = "x") -> list[float]:
+    return [answer["scores"][name] for answer in predict(models, data=data).answers]
+
+
+def test_the_mean_of_probabilities(teach: Teach, tmp_path: Path) -> None:
+    paths = [teach("classify", seed) for seed in (0, 1, 2)]
+    _, dev = coloured(tmp_path)
+    each = np.array([shares(path, dev) for path in paths])
+    together = predict(paths, data=dev).answers
+    assert [a["scores"]["x"] for a in together] == pytest.approx(each.mean(0).tolist())
+    assert each.std(0).max() > 1e-3  # they do not say the same
+    for answer in together:
+        assert answer["label"] == max(answer["scores"], key=answer["scores"].__getitem__)
+        assert sum(answer["scores"].values()) == pytest.approx(1.0)
+
+
+def test_the_mean_for_every_word(teach: Teach, tmp_path: Path) -> None:
+    paths = [teach("tag", seed) for seed in (0, 1)]
+    data = tmp_path / "names-dev.conll"
+    one, two, both = (predict(p, data=data).answers for p in (paths[0], paths[1], paths))
+    said = [(a["tags"], b["tags"], c["tags"]) for a, b, c in zip(one, two, both, strict=True)]
+    agreed = [(x, z) for a, b, c in said for x, y, z in zip(a, b, c, strict=True) if x == y]
+    assert agreed
+    assert sum(x == z for x, z in agreed) > 0.9 * len(agreed)  # what both find likeliest
+
+
+def test_labels_in_another_order(teach: Teach, tmp_path: Path) -> None:
+    """The same model with its labels the other way round, and itself: nothing overrides."""
+    path = teach("classify", 0)
+    _, dev = coloured(tmp_path)
+    plain, turned = load(path), load(path)
+    head = turned.network.heads["classify"].output
+    with torch.no_grad():
+        for parameter in head.parameters():
+            parameter.copy_(parameter.flip(0))
+    assert turned.task is not None
+    labels = turned.task.labels[::-1]
+    assert labels == ("y", "x")
+    turned.network.config = replace(turned.config, labels=labels)
+    turned = replace(turned, task=replace(turned.task, labels=labels))
+    assert shares(turned, dev) == pytest.approx(shares(plain, dev))
+    assert shares([plain, turned], dev) == pytest.approx(shares(plain, dev))
+    assert shares([turned, plain], dev) == pytest.approx(shares(plain, dev))
+
+
+def test_other_tokens_do_not_matter_to_labels(teach: Teach, foreign: Path, tmp_path: Path) -> None:
+    paths = [teach("classify", 0), teach("classify", 1, foreign)]
+    _, dev = coloured(tmp_path)
+    each = np.array([shares(path, dev) for path in paths])
+    assert shares(paths, dev) == pytest.approx(each.mean(0).tolist())
+
+
+def test_but_they_do_to_places(teach: Teach, foreign: Path, tmp_path: Path) -> None:
+    paths = [teach("span", 0), teach("span", 1, foreign)]
+    _, dev = asked(tmp_path)
+    with pytest.raises(MismatchError, match="cannot be averaged: their tokenizers differ"):
+        predict(paths, data=dev)
+    same = [paths[0], teach("span", 2)]
+    assert len(predict(same, data=dev).answers) == 24
+
+
+def test_models_that_have_no_mean(
+    teach: Teach, tune: Callable[..., FinetuneResult], tmp_path: Path
+) -> None:
+    first = teach("classify", 0)
+    other = teach("classify", 1, labels={"red": "warm", "green": "cold"})
+    _, dev = coloured(tmp_path)
+    with pytest.raises(MismatchError, match=r"labels differ \(x, y and cold, warm\)"):
+        predict([first, other], data=dev)
+    with pytest.raises(MismatchError, match="fine-tuned on classify, another on tag"):
+        predict([first, teach("tag", 0)], data=dev)
+    writer = teach("seq2seq", 0)
+    _, pairs = copied(tmp_path)
+    with pytest.raises(MismatchError, match="cannot be averaged: they generate text"):
+        predict([writer, writer], data=pairs)
+
+
+def test_one_model_is_itself(teach: Teach, tmp_path: Path) -> None:
+    path = teach("classify", 0)
+    _, dev = coloured(tmp_path)
+    model: Model = load(path)
+    assert shares([path], dev) == shares(path, dev) == shares(model, dev)

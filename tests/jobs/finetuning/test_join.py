@@ -1,0 +1,321 @@
+"""An encoder taught to write: joined to a decoder with another tokenizer, from file to answer."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from firth.adapt.apply import get_adapters
+from firth.formats.tokenizers.loading import load_tokenizer
+from firth.jobs.evaluation import evaluate
+from firth.jobs.finetuning import FinetuneResult, finetune
+from firth.jobs.prediction import predict
+from firth.model import Model, export, load
+from firth.models.encoder_decoder import cross_attention_names
+from firth.tokenizers.tokenizer import Tokenizer
+from firth.tokenizers.trainer import train_tokenizer
+from firth.training.loop import Callbacks
+from firth.training.run_directory import fingerprint
+from firth.utils.errors import MismatchError, UsageError
+from tests.jobs.finetuning.conftest import QUICK, save
+
+WORDS = ["red", "blue", "dog", "cat", "sun", "sea"]
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Two words to be written as they are read."""
+    folder = tmp_path_factory.mktemp("copying")
+    pairs = [f"{a} {b}" for a in WORDS for b in WORDS]
+    (folder / "words.txt").write_text("\n\n".join(pairs * 4), encoding="utf-8")
+    for name, rows in (("train", pairs), ("dev", pairs[::5])):
+        lines = "".join(f"{row}\t{row}\n" for row in rows)
+        (folder / f"{name}.tsv").write_text("source\ttarget\n" + lines, encoding="utf-8")
+    return {path.stem: path for path in folder.iterdir()}
+
+
+@pytest.fixture(scope="module")
+def pair(files: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A wide BERT and a deep GPT-2, each with its tokenizer."""
+    folder = tmp_path_factory.mktemp("pair")
+    words = [files["words"]]
+    pieces, _ = train_tokenizer(words, kind="wordpiece", vocab_size=40, lowercase=True, workers=1)
+    small = {"head_dim": 0, "num_kv_heads": 0, "dropout": 0.0, "attention_dropout": 0.0}
+    shape = {
+        "hidden_size": 48,
+        "num_layers": 1,
+        "num_heads": 4,
+        "ffn_size": 64,
+        "max_positions": 40,
+        **small,
+    }
+    save("bert-tiny", pieces, folder / "bert", **shape)
+    bytes_, _ = train_tokenizer(words, kind="bpe", vocab_size=264, specials="gpt2", workers=1)
+    end = bytes_.special_ids["eos"]
+    shape = {
+        "hidden_size": 32,
+        "num_layers": 3,
+        "num_heads": 2,
+        "ffn_size": 64,
+        "max_positions": 24,
+        **small,
+    }
+    roles = {
+        "pad_token_id": None,
+        "bos_token_id": end,
+        "eos_token_id": end,
+        "vocab_size": len(bytes_),
+    }
+    _save_gpt2(bytes_, folder / "gpt2", {**shape, **roles})
+    return {"model": folder / "bert", "decoder": folder / "gpt2"}
+
+
+def _save_gpt2(tokenizer: Tokenizer, path: Path, shape: dict[str, Any]) -> None:
+    from firth.models.initialization import initialise
+    from firth.models.presets import preset
+    from firth.models.transformer import Transformer
+
+    config = replace(preset("gpt2").config, **shape)
+    Model(initialise(Transformer(config, ["language"]), seed=1), tokenizer).save(path)
+
+
+@pytest.fixture
+def teach(
+    pair: dict[str, Path], files: dict[str, Path], tmp_path: Path
+) -> Callable[..., FinetuneResult]:
+    def run(**options: Any) -> FinetuneResult:
+        data = {"train": files["train"], "dev": files["dev"], "out": tmp_path / "run"}
+        given = {"task": "seq2seq", **pair, **data, **options}
+        given["overrides"] = QUICK | {"max_length": "20"} | dict(given.get("overrides", {}))
+        return finetune(**given)
+
+    return run
+
+
+Teach = Callable[..., FinetuneResult]
+LEARN = {
+    "steps": 60,
+    "batch_size": "18",
+    "learning_rate": 1e-2,
+    "validate_every": 0.2,
+    "warmup": 0.1,
+}
+
+
+def losses(run: Path) -> list[float]:
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    return [line["loss"] for line in lines if line["kind"] == "validation"]
+
+
+def test_it_learns_to_copy_and_says_what_it_reads(teach: Teach, files: dict[str, Path]) -> None:
+    tuned = teach(overrides=LEARN)
+    found = losses(tuned.path)
+    assert min(found) < 0.25 * found[0]
+    writes, rows = load(tuned.path).tokenizer, files["train"].read_text().splitlines()[1:]
+    assert writes is not None
+    tokens = [len(writes.encode(row.split("\t")[1])) + 1 for row in rows]
+    # Who does not look at the source guesses one of six words, twice.
+    assert min(found) < 0.7 * 2 * math.log(6) * len(rows) / sum(tokens)
+    answers = predict(tuned.path, data=files["dev"]).answers
+    again = load(tuned.path)
+    texts = [line.split("\t")[0] for line in files["dev"].read_text().splitlines()[1:]]
+    assert [answer["text"] for answer in answers] == [again.generate(t).strip() for t in texts]
+    assert evaluate(again, data=files["dev"]).metrics.keys() == tuned.metrics.keys()
+
+
+def test_a_run_holds_both_tokenizers_and_names_both_parents(
+    teach: Teach, pair: dict[str, Path], files: dict[str, Path]
+) -> None:
+    tuned = teach()
+    assert tuned.family == "firth"
+    again = load(tuned.path)
+    for own, parent in ((again.encoder_tokenizer, "model"), (again.tokenizer, "decoder")):
+        assert own is not None
+        assert own.fingerprint == load_tokenizer(pair[parent]).fingerprint
+    assert again.config.encoder == replace(load(pair["model"]).config)
+    run = json.loads((tuned.path / "run.json").read_text())
+    for name, path in pair.items():
+        assert run["parents"][name] == {"path": str(path), "sha256": fingerprint(path)}
+    assert run["job"]["decoder"] == str(pair["decoder"])
+    assert any("firth.load" in note for note in tuned.notes)
+    card = (tuned.path / "README.md").read_text()
+    assert all(str(path) in card for path in pair.values())
+    for name, tensor in tuned.model.network.state_dict().items():
+        assert torch.equal(tensor, again.network.state_dict()[name]), name
+    found = evaluate(again, data=files["dev"])
+    for name, metric in tuned.metrics.items():
+        assert found.metrics[name].value == pytest.approx(metric.value, abs=1e-9)
+    with pytest.raises(MismatchError, match=r"only firth\.load"):
+        export(tuned.path, tuned.path.parent / "hf")
+
+
+def test_sources_and_targets_are_framed_each_in_its_own_way(
+    teach: Teach, pair: dict[str, Path], files: dict[str, Path]
+) -> None:
+    from firth.tasks.inputs import make_input_template
+    from firth.tasks.readers.examples import Seq2SeqExample
+    from firth.tasks.registry import task_named
+
+    model = teach(overrides={"steps": 1}).model
+    assert model.tokenizer is not None
+    assert model.task is not None
+    reader, task = model.require_encoder_tokenizer(), task_named("seq2seq")
+    template = make_input_template(model.config, model.tokenizer, 20, reader)
+    item = task.encode([Seq2SeqExample(source="Red sun", target="dog cat")], template, model.task)[
+        0
+    ]
+    read, written = load_tokenizer(pair["model"]), load_tokenizer(pair["decoder"])
+    ids = read.special_ids
+    assert item.rows[0].tokens.tolist() == [ids["cls"], *read.encode("red sun"), ids["sep"]]
+    end = written.special_ids["eos"]
+    assert item.target.tolist() == [*written.encode("dog cat"), end]
+    batch = task.batch([item], model.task, model.config)
+    assert batch.target is not None
+    assert batch.target.tokens.tolist() == [end, *written.encode("dog cat")]
+
+
+@pytest.mark.parametrize("strategy", ["full", "lora"])
+def test_killed_and_resumed_it_ends_with_the_same_bits(
+    strategy: str, teach: Teach, tmp_path: Path
+) -> None:
+    overrides = {"steps": 8, "checkpoint_every": 2}
+    whole = teach(strategy=strategy, out=tmp_path / "whole", overrides=overrides)
+
+    class Killed(Exception):
+        pass
+
+    def kill(state: Any) -> None:
+        if state.step == 5:
+            raise Killed
+
+    with pytest.raises(Killed):
+        callbacks = Callbacks(before_step=kill)
+        teach(strategy=strategy, out=tmp_path / "again", overrides=overrides, callbacks=callbacks)
+    again = teach(strategy=strategy, out=tmp_path / "again", overrides=overrides, resume=True)
+    ours, expected = again.model.network.state_dict(), whole.model.network.state_dict()
+    assert ours.keys() == expected.keys()
+    for name, tensor in expected.items():
+        assert torch.equal(ours[name], tensor), name
+
+
+STRATEGIES = [
+    "lora",
+    "adapters",
+    "bitfit",
+    "ia3",
+    "prefix",
+    "prompt",
+    "freeze:3",
+    "gradual",
+    "probe",
+]
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_with_every_strategy_what_is_new_learns_and_is_kept(
+    strategy: str, teach: Teach, files: dict[str, Path], tmp_path: Path
+) -> None:
+    spec = f"{strategy}:length=4" if strategy in ("prefix", "prompt") else strategy
+    tuned = teach(strategy=spec, overrides={"steps": 4, "learning_rate": 5e-3})
+    moved = shutil.move(tuned.path, tmp_path / "elsewhere")  # a run is one piece
+    again, network = load(moved), tuned.model.network
+    assert again.network.state_dict().keys() == network.state_dict().keys()
+    for name, tensor in network.state_dict().items():
+        assert torch.equal(tensor, again.network.state_dict()[name]), name
+    outputs = [
+        name for name in cross_attention_names(network) if name.endswith("cross.output.weight")
+    ]
+    assert len(outputs) == 3
+    assert (
+        tuned.saved_bytes > 4 * tuned.model.num_parameters
+    )  # bytes: the joined base is there, too
+    for name in outputs:  # they were zero, and had no other way to become something
+        assert network.get_parameter(name).abs().max() > 0
+    assert bool(get_adapters(again.network)) == (strategy in STRATEGIES[:6])
+    found = evaluate(again, data=files["dev"])
+    for name, metric in tuned.metrics.items():
+        assert found.metrics[name].value == pytest.approx(metric.value, abs=1e-9)
+
+
+def test_what_an_adapter_does_not_touch_stays(teach: Teach, pair: dict[str, Path]) -> None:
+    network = teach(strategy="lora", overrides={"learning_rate": 5e-3}).model.network
+    new = set(cross_attention_names(network))
+    for side, model in (("encoder.", load(pair["model"])), ("decoder.", load(pair["decoder"]))):
+        state = model.network.state_dict()
+        kept = [name for name in state if name.startswith(side) and name not in new]
+        assert kept
+        assert all(torch.equal(network.get_parameter(name), state[name]) for name in kept)
+
+
+def test_a_joined_model_learns_on_like_any_other(
+    teach: Teach, files: dict[str, Path], tmp_path: Path
+) -> None:
+    first = teach(out=tmp_path / "first", overrides={"steps": 10, "learning_rate": 3e-3})
+    for strategy in ("full", "lora"):
+        out = tmp_path / strategy
+        overrides = {"learning_rate": 1e-3}
+        more = teach(
+            model=first.path, decoder=None, strategy=strategy, out=out, overrides=overrides
+        )
+        assert load(out).encoder_tokenizer is not None
+        assert losses(out)[-1] <= losses(first.path)[0]
+        assert more.config.decoder is None
+        assert predict(out, data=files["dev"]).answers
+    again = teach(model=tmp_path / "lora", decoder=None, strategy="lora", out=tmp_path / "twice")
+    kept = load(tmp_path / "twice").network.state_dict()
+    for name, tensor in again.model.network.state_dict().items():
+        assert torch.equal(tensor, kept[name]), name
+    with pytest.raises(MismatchError, match="can be fine-tuned on seq2seq, not on classify"):
+        teach(model=first.path, decoder=None, task="classify", out=tmp_path / "no")
+
+
+def test_vectors_of_texts_are_the_encoders_own(teach: Teach, pair: dict[str, Path]) -> None:
+    tuned = teach(strategy="lora:targets=cross.query", overrides={"steps": 1})
+    ours, alone = load(tuned.path).embed(["red dog"]), load(pair["model"]).embed(["red dog"])
+    assert ours.shape == (1, 48)
+    assert ours == pytest.approx(alone, abs=1e-6)
+
+
+def test_what_does_not_go_together_is_said_in_one_sentence(
+    teach: Teach, pair: dict[str, Path], files: dict[str, Path], tmp_path: Path
+) -> None:
+    with pytest.raises(UsageError, match="--decoder is for seq2seq"):
+        teach(task="classify")
+    with pytest.raises(MismatchError, match="must be an encoder, but its architecture is decoder"):
+        teach(model=pair["decoder"])
+    with pytest.raises(MismatchError, match="must be a decoder, but its architecture is encoder"):
+        teach(decoder=pair["model"])
+    with pytest.raises(MismatchError, match="with --decoder MODEL"):
+        teach(decoder=None)
+    with pytest.raises(MismatchError, match="two tokenizers"):
+        teach(replay=files["words"])
+    assert not (tmp_path / "run" / "model.safetensors").exists()
+
+
+def test_a_run_without_its_readers_tokenizer_says_so(teach: Teach, tmp_path: Path) -> None:
+    run = teach(overrides={"steps": 1}).path
+    (run / "reader").rename(tmp_path / "gone")
+    with pytest.raises(MismatchError, match=r"lacks the tokenizer of its encoder.* reader"):
+        load(run).generate("red dog")
+
+
+def test_the_command_line_knows_it(
+    firth: Callable[..., Any], pair: dict[str, Path], files: dict[str, Path], tmp_path: Path
+) -> None:
+    made = firth(
+        *("finetune", pair["model"], "--decoder", pair["decoder"], "--task", "seq2seq"),
+        *("--train", files["train"], "--dev", files["dev"], "--out", "run", "--json"),
+        *("--set", "steps=2", "--set", "max_length=20", "--device", "cpu"),
+    )
+    assert made.returncode == 0, made.stderr
+    assert made.json["family"] == "firth"
+    assert made.json["saved_bytes"] > 0
+    assert (tmp_path / "run" / "reader" / "tokenizer.json").is_file()

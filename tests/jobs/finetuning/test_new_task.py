@@ -1,0 +1,145 @@
+"""A new task is one class and one row: nothing else has to know of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from firth.jobs.evaluation import evaluate
+from firth.jobs.finetuning import FinetuneResult, finetune
+from firth.jobs.prediction import predict
+from firth.metrics.bootstrap import Metric
+from firth.metrics.classification import accuracy
+from firth.model import load
+from firth.models.config import ModelConfig
+from firth.models.transformer import Transformer
+from firth.objectives.batch import Batch
+from firth.tasks.finetune_recipes import recipe_for
+from firth.tasks.inputs import InputTemplate
+from firth.tasks.readers.examples import LabelledExample
+from firth.tasks.readers.table_files import read_labelled
+from firth.tasks.registry import TASKS
+from firth.tasks.task import (
+    NO_COLUMNS,
+    Answer,
+    Columns,
+    EncodedExample,
+    Task,
+    TaskMetadata,
+    input_batch,
+    prediction_targets,
+)
+from firth.training.losses import label_logits
+from firth.utils.errors import MismatchError, UsageError
+from tests.jobs.finetuning.toys import TINY, coloured
+
+
+class Hue(Task):
+    """The seven steps, and nothing that may be left out."""
+
+    name = "hue"
+    about = "the colour in a text"
+    head = "classify"
+    metric = "accuracy"
+    architectures = ("encoder",)
+
+    def read(
+        self,
+        path: str | Path,
+        *,
+        labelled: bool = True,
+        format: str | None = None,
+        columns: Columns = NO_COLUMNS,
+    ) -> list[LabelledExample]:
+        return read_labelled(path, need_label=labelled, format=format)
+
+    def metadata(
+        self, examples: Sequence[LabelledExample], length: int, options: Mapping[str, Any]
+    ) -> TaskMetadata:
+        labels = tuple(sorted({str(example.label) for example in examples}))
+        return replace(super().metadata(examples, length, options), labels=labels)
+
+    def encode(
+        self, examples: Sequence[LabelledExample], template: InputTemplate, metadata: TaskMetadata
+    ) -> list[EncodedExample]:
+        texts = template.tokenize([example.text for example in examples])
+        targets = [metadata.labels.index(str(example.label)) for example in examples]
+        return [
+            EncodedExample((template.one(t),), target)
+            for t, target in zip(texts, targets, strict=True)
+        ]
+
+    def batch(
+        self, items: Sequence[EncodedExample], metadata: TaskMetadata, config: ModelConfig
+    ) -> Batch:
+        batch = input_batch([item.rows[0] for item in items], config)
+        targets = [item.target for item in items]
+        return replace(
+            batch, predictions=prediction_targets("label", batch.inputs.starts[:-1], targets)
+        )
+
+    def outputs(
+        self, network: Transformer, items: Sequence[EncodedExample], metadata: TaskMetadata
+    ) -> list[Any]:
+        scores = label_logits(network, self.batch(items, metadata, network.config))
+        return list(scores.softmax(-1).double().cpu().numpy())
+
+    def answers(
+        self,
+        examples: Sequence[LabelledExample],
+        items: Sequence[EncodedExample],
+        outputs: Sequence[Any],
+        metadata: TaskMetadata,
+        template: InputTemplate,
+    ) -> list[Answer]:
+        return [{"label": metadata.labels[int(shares.argmax())]} for shares in outputs]
+
+    def metrics(
+        self, examples: Sequence[LabelledExample], answers: Sequence[Answer], metadata: TaskMetadata
+    ) -> dict[str, Metric]:
+        gold: list[Any] = [example.label for example in examples]
+        return accuracy(gold, [answer["label"] for answer in answers])
+
+
+@pytest.fixture
+def teach(
+    models: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., FinetuneResult]:
+    monkeypatch.setitem(TASKS, "hue", Hue())
+    train, dev = coloured(tmp_path)
+
+    def run(architecture: str = "encoder", *, out: str = "run", **options: Any) -> FinetuneResult:
+        files: dict[str, Any] = {"train": train, "dev": dev, "out": tmp_path / out}
+        return finetune(
+            models[architecture], task="hue", overrides=TINY | {"steps": 4}, **files | options
+        )
+
+    return run
+
+
+def test_it_is_taught_asked_and_measured(
+    teach: Callable[..., FinetuneResult], tmp_path: Path
+) -> None:
+    calibrate = teach()
+    assert calibrate.config.recipe == "usual"
+    dev = tmp_path / "colours-dev.tsv"
+    assert load(calibrate.path).task == calibrate.model.task
+    assert evaluate(calibrate.path, data=dev).values()["metrics"].keys() == {"accuracy"}
+    assert {answer["label"] for answer in predict(calibrate.path, data=dev).answers} <= {"x", "y"}
+    other = teach(strategy="probe", out="probe")  # no optimum is known: it is learned step by step
+    together = predict([calibrate.path, other.path], data=dev)
+    assert len(together.answers) == 32
+
+
+def test_what_it_cannot_is_said(teach: Callable[..., FinetuneResult]) -> None:
+    sentence = "hue .* encoder, .* decoder"
+    with pytest.raises(MismatchError, match=sentence):
+        teach("decoder")
+    with pytest.raises(UsageError, match="--balance is for"):
+        teach(balance=True)
+    with pytest.raises(UsageError, match="no recipe 'spam' for hue; there are usual"):
+        recipe_for("hue", "spam")

@@ -1,0 +1,399 @@
+"""Shards: what is in them, and that nothing can spoil them."""
+
+from __future__ import annotations
+
+import fcntl
+import itertools
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from firth.data.corpus import Corpus
+from firth.data.readers import ReadOptions
+from firth.data.sentences import sentence_starts
+from firth.data.shards import Shards, token_type
+from firth.formats.tokenizers.loading import load_tokenizer
+from firth.jobs.preparation import prepare
+from firth.tokenizers.encoding import CachedEncoder, encode_documents
+from firth.tokenizers.trainer import KINDS, train_tokenizer
+from firth.utils.errors import FirthError, InputError, MismatchError, UsageError
+from tests.conftest import SAMPLE
+
+
+@pytest.fixture(scope="module")
+def bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small WordPiece tokenizer."""
+    folder = tmp_path_factory.mktemp("tokenizer")
+    (folder / "sample.txt").write_text(SAMPLE, encoding="utf-8")
+    train_tokenizer([folder / "sample.txt"], kind="wordpiece", vocab_size=400)[0].save(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def long_text(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Some 3 MB in 6,000 different documents."""
+    path = tmp_path_factory.mktemp("text") / "long.txt"
+    draw = random.Random(0)
+    words = SAMPLE.split()
+    documents = (
+        f"Story {i}. " + " ".join(draw.choices(words, k=draw.randint(1, 200))) for i in range(6000)
+    )
+    path.write_text("\n\n".join(documents), encoding="utf-8")
+    return path
+
+
+def sums(folder: Path) -> dict[str, Any]:
+    index = json.loads((folder / "index.json").read_bytes())
+    return {
+        shard["name"]: shard["sha256"]
+        for split in index["splits"].values()
+        for shard in split["shards"]
+    }
+
+
+def texts_in(folder: Path, split: str = "train") -> list[str]:
+    tokenizer = load_tokenizer(folder)
+    shards = Shards(folder, split)
+    return [tokenizer.decode(shards[i].tolist()) for i in range(len(shards))]
+
+
+def test_shards_hold_every_document_and_sentence(tmp_path: Path, sample: Path, bert: Path) -> None:
+    prepared = prepare([sample], tokenizer=bert, out=tmp_path / "shards", valid_fraction=0)
+    tokenizer = load_tokenizer(bert)
+    shards = Shards(tmp_path / "shards", tokenizer=tokenizer)
+    documents = list(Corpus([sample]))
+    assert len(shards) == len(documents) == prepared.report.documents
+    assert shards.tokens == sum(shards.lengths) == prepared.splits["train"]["tokens"]
+    for i, document in enumerate(documents):
+        assert shards[i].tolist() == tokenizer.encode(document)
+        assert shards.lengths[i] == len(shards[i])
+        bounds = shards.sentences(i)
+        pieces = [shards[i][a:b].tolist() for a, b in itertools.pairwise(bounds)]
+        edges = itertools.pairwise([*sentence_starts(document), len(document)])
+        assert pieces == [tokenizer.encode(document[a:b]) for a, b in edges]
+    shards.verify()
+    assert load_tokenizer(tmp_path / "shards").fingerprint == tokenizer.fingerprint
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_sentence_by_sentence_gives_the_whole_document(sample: Path, kind: str) -> None:
+    size = 50 if kind == "char" else 400
+    tokenizer, _ = train_tokenizer([sample], kind=kind, vocab_size=size, min_frequency=1)
+    documents = [*Corpus([sample]), "Ɗan Ƙofa ya zo. Ya ce: “Sannu!” Na ji daɗi…", "a\nb. C\nD"]
+    passage = encode_documents(CachedEncoder(tokenizer.backend), documents)
+    starts = np.cumsum([0, *passage.documents])
+    for i, document in enumerate(documents):
+        assert passage.tokens[starts[i] : starts[i + 1]].tolist() == tokenizer.encode(document)
+
+
+def test_special_tokens_in_raw_text_are_only_letters(tmp_path: Path, bert: Path) -> None:
+    (tmp_path / "a.txt").write_text("The [MASK] is [SEP] open.")
+    prepare([tmp_path / "a.txt"], tokenizer=bert, out=tmp_path / "shards", valid_fraction=0)
+    specials = {0, 2, 3, 4}  # [PAD], [CLS], [SEP], [MASK]
+    assert not specials & set(Shards(tmp_path / "shards")[0].tolist())
+
+
+def test_large_vocabularies_get_larger_numbers() -> None:
+    assert token_type(65_536) == np.uint16
+    assert token_type(65_537) == np.uint32
+
+
+def test_validation_is_by_document_and_follows_the_text(
+    tmp_path: Path, long_text: Path, bert: Path
+) -> None:
+    prepare([long_text], tokenizer=bert, out=tmp_path / "a", valid_fraction=0.2)
+    train, valid = texts_in(tmp_path / "a"), texts_in(tmp_path / "a", "valid")
+    assert len(train) + len(valid) == 6000
+    assert 0.17 < len(valid) / 6000 < 0.23  # five standard deviations are 0.026
+    # The same documents in another order fall on the same sides.
+    shuffled = long_text.read_text().split("\n\n")
+    random.Random(1).shuffle(shuffled)
+    (tmp_path / "b.txt").write_text("\n\n".join(shuffled))
+    prepare([tmp_path / "b.txt"], tokenizer=bert, out=tmp_path / "b", valid_fraction=0.2)
+    assert set(texts_in(tmp_path / "b", "valid")) == set(valid)
+
+
+def test_validation_text_of_its_own(tmp_path: Path, sample: Path, bert: Path) -> None:
+    (tmp_path / "valid.txt").write_text("The sea is kind.\n\nThe wind is not.")
+    valid = tmp_path / "valid.txt"
+    prepare([sample], tokenizer=bert, out=tmp_path / "shards", valid=[valid])
+    assert texts_in(tmp_path / "shards", "valid") == ["The sea is kind.", "The wind is not."]
+    assert len(texts_in(tmp_path / "shards")) == len(list(Corpus([sample])))
+
+
+def test_duplicates_go_and_validation_counts_as_earlier(tmp_path: Path, bert: Path) -> None:
+    first, *others = SAMPLE.strip().split("\n\n")
+    near = first.replace("wide", "wild")
+    (tmp_path / "train.txt").write_text("\n\n".join([*others, others[0], first, near, "", "<br>"]))
+    (tmp_path / "valid.txt").write_text(first)
+    prepared = prepare(
+        [tmp_path / "train.txt"],
+        tokenizer=bert,
+        out=tmp_path / "shards",
+        valid=[tmp_path / "valid.txt"],
+        dedup=True,
+    )
+    assert prepared.report.removed == {"exact duplicate": 2, "near duplicate": 1, "empty": 1}
+    assert prepared.splits["train"]["documents"] == len(others)
+    assert prepared.splits["valid"]["documents"] == 1
+
+
+@pytest.mark.slow
+def test_any_number_of_workers_writes_the_same(tmp_path: Path, long_text: Path, bert: Path) -> None:
+    for workers in (1, 2, 3):
+        out = tmp_path / str(workers)
+        prepare([long_text], tokenizer=bert, out=out, workers=workers, dedup=True)
+    assert sums(tmp_path / "1") == sums(tmp_path / "2") == sums(tmp_path / "3")
+
+
+def command(long_text: Path, bert: Path, out: Path) -> list[str]:
+    options = ["--tokenizer", bert, "--out", out, "--shard-tokens", "60000", "--dedup"]
+    return [sys.executable, "-m", "firth", "prepare", *map(str, [long_text, *options])]
+
+
+@pytest.fixture(scope="module")
+def whole(
+    long_text: Path, bert: Path, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, float]:
+    """The shards of a run that was never stopped, and how many seconds it took."""
+    out, started = tmp_path_factory.mktemp("whole") / "shards", time.monotonic()
+    subprocess.run(command(long_text, bert, out), check=True, capture_output=True)
+    return out, time.monotonic() - started
+
+
+@pytest.mark.nightly
+def test_killed_and_started_again_it_writes_the_same(
+    tmp_path: Path, long_text: Path, bert: Path, whole: tuple[Path, float]
+) -> None:
+    uncut, duration = whole
+    draw = random.Random(time.time_ns())
+    out = tmp_path / "killed"
+    for _ in range(3):
+        process = subprocess.Popen(command(long_text, bert, out), stdout=subprocess.DEVNULL)
+        time.sleep(draw.uniform(0.2, 1.0) * duration)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        assert not out.exists() or sums(out) == sums(uncut)  # nothing half done has the name
+    subprocess.run(command(long_text, bert, out), check=True, capture_output=True)
+    assert sums(out) == sums(uncut)
+    assert {path.name for path in out.iterdir()} == {path.name for path in uncut.iterdir()}
+    assert not Path(f"{out}.partial").exists()
+
+
+def test_it_goes_on_behind_the_last_complete_shard(
+    tmp_path: Path, long_text: Path, bert: Path, whole: tuple[Path, float]
+) -> None:
+    out, partial = tmp_path / "out", tmp_path / "out.partial"
+    process = subprocess.Popen(
+        command(long_text, bert, out),
+        stderr=subprocess.PIPE,
+        text=True,
+        # A background job inherits that SIGINT is ignored.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+    while not (partial / "train-00001.tokens.npy").exists():
+        assert process.poll() is None
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    _, stderr = process.communicate()
+    assert process.returncode == 130
+    assert stderr.startswith("firth: Interrupted")
+    assert not out.exists()
+    before = (partial / "train-00000.tokens.npy").stat().st_mtime_ns
+    done = subprocess.run(
+        [*command(long_text, bert, out), "--json"], check=True, capture_output=True
+    )
+    assert json.loads(done.stdout)["resumed"] is True
+    assert (out / "train-00000.tokens.npy").stat().st_mtime_ns == before
+    assert sums(out) == sums(whole[0])
+
+
+def test_a_damaged_shard_of_an_interrupted_run_is_made_again(
+    tmp_path: Path, long_text: Path, bert: Path, whole: tuple[Path, float]
+) -> None:
+    out, partial = tmp_path / "out", tmp_path / "out.partial"
+    shutil.copytree(whole[0], out)
+    expected = sums(out)
+    # As if it had been killed at the end, and the disk had lost a block since.
+    index = json.loads((out / "index.json").read_bytes())
+    shards = {split: index["splits"][split]["shards"] for split in ("train", "valid")}
+    os.rename(out, partial)
+    journal = {"plan": index["plan"], "part": 1, "position": [0, 0], "documents": 6000}
+    journal |= {"shards": shards, "report": index["report"]}
+    (partial / "journal.json").write_text(json.dumps(journal))
+    victim = partial / "train-00000.tokens.npy"
+    data = bytearray(victim.read_bytes())
+    data[-1] ^= 1
+    victim.write_bytes(data)
+    subprocess.run(command(long_text, bert, out), check=True, capture_output=True)
+    assert sums(out) == expected
+    Shards(out).verify()
+
+
+def test_what_is_there_is_left_alone_or_refused(tmp_path: Path, sample: Path, bert: Path) -> None:
+    out = tmp_path / "shards"
+    first = prepare([sample], tokenizer=bert, out=out)
+    before = (out / "index.json").stat().st_mtime_ns
+    assert prepare([sample], tokenizer=bert, out=out).splits == first.splits
+    assert (out / "index.json").stat().st_mtime_ns == before
+    train_tokenizer([sample], kind="bpe", vocab_size=300)[0].save(tmp_path / "bpe")
+    with pytest.raises(MismatchError, match="another tokenizer"):
+        prepare([sample], tokenizer=tmp_path / "bpe", out=out)
+    with pytest.raises(MismatchError, match="another tokenizer"):
+        Shards(out, tokenizer=load_tokenizer(tmp_path / "bpe"))
+    with pytest.raises(MismatchError, match="other text or with other options"):
+        prepare([sample], tokenizer=bert, out=out, dedup=True)
+    (tmp_path / "notes.partial").mkdir()
+    (tmp_path / "notes.partial/a.txt").write_text("precious")
+    with pytest.raises(UsageError, match=r"notes\.partial"):
+        prepare([sample], tokenizer=bert, out=tmp_path / "notes")
+    assert (tmp_path / "notes.partial/a.txt").read_text() == "precious"
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine/thesis.doc").write_text("precious")
+    with pytest.raises(UsageError, match="mine"):
+        prepare([sample], tokenizer=bert, out=tmp_path / "mine")
+    assert (tmp_path / "mine/thesis.doc").read_text() == "precious"
+
+
+def test_a_second_process_is_refused(tmp_path: Path, sample: Path, bert: Path) -> None:
+    (tmp_path / "shards.partial").mkdir()
+    with open(tmp_path / "shards.partial/prepare.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with pytest.raises(FirthError, match="Another process is writing"):
+            prepare([sample], tokenizer=bert, out=tmp_path / "shards")
+
+
+def test_nothing_left_is_an_error_and_leaves_nothing(tmp_path: Path, bert: Path) -> None:
+    (tmp_path / "a.txt").write_text("<br>\n\n\x01")
+    with pytest.raises(InputError, match=r"No documents are left of .* \(2 empty\)"):
+        prepare([tmp_path / "a.txt"], tokenizer=bert, out=tmp_path / "shards")
+    assert [path.name for path in tmp_path.iterdir()] == ["a.txt"]
+
+
+def test_a_bad_row_leaves_nothing_under_the_final_name(tmp_path: Path, bert: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"text": "fine"}\n{"txt": "not"}\n')
+    with pytest.raises(InputError, match=r"a\.jsonl line 2 has no field 'text'"):
+        prepare([tmp_path / "a.jsonl"], tokenizer=bert, out=tmp_path / "shards")
+    assert [path.name for path in tmp_path.iterdir()] == ["a.jsonl"]
+
+
+def test_standard_input_is_never_taken_for_what_it_was(tmp_path: Path, bert: Path) -> None:
+    command = [sys.executable, "-m", "firth", "prepare", "-", "--tokenizer", str(bert)]
+    command += ["--valid-fraction", "0", "--out", str(tmp_path / "out")]
+    assert subprocess.run(command, input=b"the sea", capture_output=True).returncode == 0
+    again = subprocess.run(command, input=b"the wind", capture_output=True, text=False)
+    assert again.returncode == 1
+    assert texts_in(tmp_path / "out") == ["the sea"]
+
+
+def test_where_everything_went_is_said(tmp_path: Path, sample: Path, bert: Path) -> None:
+    with pytest.raises(InputError, match="validation"):
+        prepare([sample], tokenizer=bert, out=tmp_path / "x", valid_fraction=0.9999)
+    with pytest.raises(InputError, match="15 exact duplicate"):
+        prepare([sample], tokenizer=bert, out=tmp_path / "y", valid=[sample], dedup=True)
+    with pytest.raises(UsageError, match="not both"):
+        prepare([sample], tokenizer=bert, out=tmp_path / "z", valid=[sample], valid_fraction=0.1)
+
+
+def test_misuse(tmp_path: Path, sample: Path, bert: Path) -> None:
+    with pytest.raises(UsageError, match=r"--valid-fraction .*1.5"):
+        prepare([sample], tokenizer=bert, out=tmp_path / "x", valid_fraction=1.5)
+    with pytest.raises(UsageError, match=r"^--dedup reads all text twice, but - can be read only"):
+        prepare(["-"], tokenizer=bert, out=tmp_path / "x", dedup=True)
+
+
+def test_shards_that_are_damaged_say_so(tmp_path: Path, sample: Path, bert: Path) -> None:
+    out = tmp_path / "shards"
+    prepare([sample], tokenizer=bert, out=out, valid_fraction=0)
+    with pytest.raises(InputError, match="'valid'"):
+        Shards(out, "valid")
+    with pytest.raises(IndexError):
+        Shards(out)[10**6]
+    tokens = out / "train-00000.tokens.npy"
+    whole = tokens.read_bytes()
+    tokens.write_bytes(whole[:-2] + bytes([whole[-2] ^ 1]) + whole[-1:])
+    with pytest.raises(InputError, match=r"tokens\.npy is damaged"):
+        Shards(out).verify()
+    tokens.write_bytes(whole[:100])
+    with pytest.raises(InputError, match=r"tokens\.npy is missing or damaged"):
+        Shards(out)[0]
+    (out / "index.json").write_text("[]")
+    with pytest.raises(InputError, match="is not an index of shards"):
+        Shards(out)
+    with pytest.raises(InputError, match="holds no shards"):
+        Shards(tmp_path)
+
+
+@pytest.fixture
+def tiny_disk(tmp_path: Path) -> Any:
+    """A disk that is full after a shard or two."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(place)]
+    if shutil.which("mount") is None or subprocess.run(mount, capture_output=True).returncode:
+        pytest.skip("a tmpfs cannot be mounted here")
+    yield place
+    subprocess.run(["umount", str(place)], check=True)
+
+
+@pytest.mark.slow
+def test_a_full_disk(tmp_path: Path, long_text: Path, bert: Path, tiny_disk: Path) -> None:
+    out = tiny_disk / "shards"
+    failed = subprocess.run(command(long_text, bert, out)[:-1], capture_output=True, text=True)
+    assert failed.returncode == 1
+    assert failed.stderr.startswith("firth: The disk is full:")
+    assert "the same command resumes from there" in failed.stderr
+    assert not out.exists()
+    # Space returns, and the same command goes on.
+    enlarge = ["mount", "-o", "remount,size=20m", str(tiny_disk)]
+    subprocess.run(enlarge, check=True)
+    done = subprocess.run([*command(long_text, bert, out)[:-1], "--json"], capture_output=True)
+    assert done.returncode == 0
+    assert json.loads(done.stdout)["resumed"] is True
+    subprocess.run(command(long_text, bert, tmp_path / "w")[:-1], check=True, capture_output=True)
+    assert sums(out) == sums(tmp_path / "w")
+
+
+def test_a_full_disk_under_a_tokenizer(sample: Path, tiny_disk: Path) -> None:
+    (tiny_disk / "filler").write_bytes(bytes(1 << 20))
+    options = ["--kind", "bpe", "--vocab-size", "500", "--out", str(tiny_disk / "bpe")]
+    command = [sys.executable, "-m", "firth", "tokenizer", "train", str(sample), *options]
+    failed = subprocess.run(command, capture_output=True, text=True)
+    assert failed.returncode == 1
+    assert failed.stderr.startswith("firth: The disk is full:")
+    assert not (tiny_disk / "bpe/tokenizer.json").exists()
+
+
+@pytest.mark.nightly
+def test_a_line_of_100_megabytes_in_bounded_memory(tmp_path: Path, bert: Path) -> None:
+    text = tmp_path / "text8.txt"
+    words = " ".join(SAMPLE.split())
+    text.write_text((words + " ") * (100_000_000 // len(words)), encoding="utf-8")
+    # A process's own ru_maxrss counts the memory of whoever started it; VmHWM does not.
+    code = (
+        "import re, resource, sys; from firth.jobs.preparation import prepare; "
+        "p = prepare([sys.argv[1]], tokenizer=sys.argv[2], out=sys.argv[3], valid_fraction=0); "
+        "own = re.search(r'VmHWM:\\s+(\\d+)', open('/proc/self/status').read())[1]; "
+        "print(p.report.words, own, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)"
+    )
+    arguments = [sys.executable, "-c", code, str(text), str(bert), str(tmp_path / "shards")]
+    done = subprocess.run(arguments, check=True, capture_output=True, text=True)
+    counted, parent, child = map(int, done.stdout.split())
+    assert counted == len(words.split()) * (100_000_000 // len(words))
+    assert (parent + 2 * child) / 1024 < 1000  # megabytes, with two workers at their worst
+
+
+def test_reading_options_reach_the_shards(tmp_path: Path, sample: Path, bert: Path) -> None:
+    lines = ReadOptions(documents="line")
+    prepare([sample], tokenizer=bert, out=tmp_path / "x", reading=lines, valid_fraction=0)
+    assert len(Shards(tmp_path / "x")) == len([x for x in SAMPLE.splitlines() if x.strip()])

@@ -1,0 +1,247 @@
+"""Captured CUDA graphs compute the gradients of eager blocks: on a GPU, and simulated on a CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from copy import deepcopy
+from itertools import pairwise
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from firth.models import attention, cuda_graphs, stack
+from firth.models.attention import AttentionParams, VarlenAttention
+from firth.models.cuda_graphs import CudaGraphRunner, round_up
+from firth.models.masks import Mask
+from firth.models.transformer import Transformer
+from tests.models.small import KINDS, build, small
+
+UNEVEN = [[7, 3, 9], [8, 8, 2], [6, 4, 8], [5, 5, 5, 5, 2, 2], [9, 8, 1]]
+EVEN = [[6, 6], [6, 6], [6, 6]]
+on_a_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="There is no GPU here.")
+
+
+def attend_one_by_one(
+    self: VarlenAttention, q: Tensor, k: Tensor, v: Tensor, params: AttentionParams
+) -> Tensor:
+    """Compute what variable-length kernels compute, sequence by sequence."""
+    starts, parts = self.starts[0].tolist(), []
+    assert starts[-1] == len(q)
+    for begin, end in pairwise(starts):
+        assert end - begin <= self.max_lengths[0]
+        rows = [part[begin:end].transpose(0, 1) for part in (q, k, v)]
+        rows[1:] = [part.repeat_interleave(len(rows[0]) // len(part), 0) for part in rows[1:]]
+        place = torch.arange(end - begin)
+        apart = place[:, None] - place
+        seen = apart >= 0 if self.causal else torch.ones_like(apart, dtype=torch.bool)
+        if self.window[0] is not None:
+            seen &= (apart <= self.window[0]) & (-apart <= self.window[1])
+        scores = (rows[0] @ rows[1].mT * params.scale).masked_fill(~seen, float("-inf"))
+        parts.append((scores.softmax(-1) @ rows[2]).transpose(0, 1))
+    return torch.cat(parts)
+
+
+@pytest.fixture
+def replays(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Simulate a GPU's kernels and graph capture; returns one item per replay."""
+    calls: list[int] = []
+
+    def capture_graph(work: Callable[[], object], pool: object) -> SimpleNamespace:
+        work()
+        half = torch.is_autocast_enabled("cpu")  # a graph keeps the kernels it was captured with
+
+        def replay() -> None:
+            calls.append(1)
+            with torch.enable_grad(), torch.autocast("cpu", torch.bfloat16, enabled=half):
+                work()
+
+        return SimpleNamespace(replay=replay)
+
+    monkeypatch.setattr(cuda_graphs, "capture_graph", capture_graph)
+    monkeypatch.setattr(VarlenAttention, "attend", attend_one_by_one)
+    monkeypatch.setattr(stack, "has_varlen_kernels", lambda device, head_dim: True)
+    monkeypatch.setattr(stack, "HALF_DTYPES", (torch.float64,))
+    for module in (cuda_graphs, attention, stack):
+        monkeypatch.setattr(module, "has_equal_lengths", lambda mask: mask.rows.equal_lengths)
+    return calls
+
+
+def batches(lengths: list[list[int]], causal: bool) -> Iterator[tuple[Tensor, Mask]]:
+    torch.manual_seed(0)
+    for some in lengths:
+        mask = Mask.causal(some) if causal else Mask(some)
+        yield torch.randint(1, 40, (mask.num_tokens,)), mask
+
+
+def train(network: Transformer, lengths: list[list[int]], device: str = "cpu") -> list[Tensor]:
+    """Compute losses and gradients of some batches; gradients accumulate over two batches."""
+    found: list[Tensor] = []
+    causal = network.config.architecture == "decoder"
+    for i, (tokens, mask) in enumerate(batches(lengths, causal)):
+        mask = Mask(mask.lengths, prefix=mask._prefix, device=device)
+        hidden = network(tokens.to(device), mask)
+        aims = torch.linspace(-1, 1, hidden.numel(), dtype=hidden.dtype, device=device)
+        loss = (hidden * aims.view_as(hidden)).pow(2).sum()
+        loss.backward()
+        found.append(loss.detach())
+        del hidden, loss  # as after a step: nothing is captured while a backward pass is pending
+        if i % 2:
+            found += [p.grad.clone() for p in network.parameters() if p.grad is not None]
+            for parameter in network.parameters():
+                parameter.grad = None
+    return found
+
+
+def pair(kind: str) -> tuple[Transformer, Transformer]:
+    """Return the same network twice; the second captures CUDA graphs."""
+    plain = build(KINDS[kind], dtype=torch.float64).train()
+    other = deepcopy(plain)
+    other.capture_graphs()
+    return plain, other
+
+
+@pytest.mark.parametrize("kind", ["bert", "modernbert", "albert", "qk-norm", "gpt2", "llama"])
+@pytest.mark.parametrize("lengths", [UNEVEN * 2, EVEN * 2, UNEVEN[:2] + EVEN + UNEVEN])
+def test_replayed_gradients_are_those_of_eager_blocks(
+    kind: str, lengths: list[list[int]], replays: list[int]
+) -> None:
+    plain, other = pair(kind)
+    right, replayed = train(plain, lengths), train(other, lengths)
+    assert len(replays) >= 4
+    torch.testing.assert_close(replayed, right)
+
+
+@pytest.mark.parametrize("kind", ["biased", "deberta"])
+def test_relative_attention_is_trained(kind: str, replays: list[int]) -> None:
+    plain, other = pair(kind)
+    torch.testing.assert_close(train(other, EVEN * 2), train(plain, EVEN * 2))
+    assert len(replays) >= 4
+
+
+def test_unsupported_batches_run_eagerly(replays: list[int]) -> None:
+    plain, other = pair("biased")
+    torch.testing.assert_close(train(other, UNEVEN * 2), train(plain, UNEVEN * 2))
+    assert not replays
+
+
+def test_layers_may_be_unfrozen(replays: list[int]) -> None:
+    plain, other = pair("bert")
+    for unfrozen in ("blocks.1", "blocks", "tokens"):
+        for network in (plain, other):
+            for name, parameter in network.named_parameters():
+                parameter.requires_grad_(unfrozen in name)
+        torch.testing.assert_close(train(other, UNEVEN * 2), train(plain, UNEVEN * 2))
+        for parameter in plain.parameters():
+            parameter.grad = None
+    assert len(replays) >= 8
+
+
+def test_two_forward_passes_before_their_backward_passes(replays: list[int]) -> None:
+    """The second forward pass must not overwrite the activations of the first."""
+    plain, other = pair("bert")
+    found = []
+    for network in (plain, other):
+        train(network, UNEVEN * 2)
+        (first, mask), (second, _) = [*batches([UNEVEN[0]] * 2, causal=False)]
+        losses = [network(tokens, mask).pow(2).sum() for tokens in (first, second)]
+        sum(losses, start=torch.zeros((), dtype=torch.float64)).backward()
+        found.append([p.grad for p in network.parameters()])
+    torch.testing.assert_close(found[1], found[0])
+
+
+def test_a_failed_capture_falls_back_to_eager_blocks(
+    replays: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(work: object, pool: object) -> None:
+        raise RuntimeError("operation not permitted when stream is capturing")
+
+    monkeypatch.setattr(cuda_graphs, "capture_graph", fails)
+    plain, other = pair("gpt2")
+    torch.testing.assert_close(train(other, EVEN * 2), train(plain, EVEN * 2))
+    runner = other.stack.graph_runner
+    assert runner is not None
+    assert not runner.enabled
+    assert other.graph_capture_error == "operation not permitted when stream is capturing"
+    assert not plain.graph_capture_error
+
+
+def test_without_gradients_nothing_is_padded(monkeypatch: pytest.MonkeyPatch) -> None:
+    def never(*arguments: object) -> None:
+        raise AssertionError
+
+    monkeypatch.setattr(CudaGraphRunner, "__call__", never)
+    _, other = pair("bert")
+    tokens, mask = next(batches(UNEVEN, causal=False))
+    with torch.no_grad():
+        other(tokens, mask)
+    other.eval()(tokens, mask)
+
+
+@given(st.integers(1, 1 << 40))
+def test_few_lengths_and_little_padding(number: int) -> None:
+    assert number <= round_up(number) <= number + number // 8
+    assert round_up(round_up(number)) == round_up(number)
+
+
+# --- on a GPU -----------------------------------------------------------------------------------
+
+WIDE = dict(hidden_size=64, ffn_size=96, num_heads=4, max_positions=128)
+SHAPES: dict[str, Any] = {
+    "encoder": small("encoder", **WIDE),
+    "decoder": small(
+        "decoder", **WIDE, norm_position="pre", position_embedding="rotary", qk_norm=True
+    ),
+    "windowed": small(
+        "encoder", **WIDE, position_embedding="rotary", window=8, windowed_layers=(1,)
+    ),
+}
+LONGER = [[70, 30, 90], [64, 60, 65], [70, 40, 80], [33, 33, 34, 90], [70, 31, 88]] * 3
+
+
+@on_a_gpu
+@pytest.mark.filterwarnings("ignore")  # the compiler's own
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("lengths", [LONGER, [[64, 64]] * 6], ids=["uneven", "even"])
+@pytest.mark.parametrize("compiled", [False, True])
+def test_a_gpu_computes_the_same_gradients(
+    shape: str, lengths: list[list[int]], compiled: bool
+) -> None:
+    plain = build(SHAPES[shape]).train().cuda()
+    other = deepcopy(plain)
+    other.capture_graphs()
+    if compiled:
+        other.compile_blocks()
+    true = train(plain, lengths, "cuda")
+    with torch.autocast("cuda", torch.bfloat16):
+        right, replayed = train(plain, lengths, "cuda"), train(other, lengths, "cuda")
+    runner = other.stack.graph_runner
+    assert runner is not None
+    assert runner.enabled
+    assert runner._graphs
+    for exact, eager, graph in zip(true, right, replayed, strict=True):
+        size = exact.float().norm().clamp(min=1e-3)
+        off = (eager - exact).norm() / size, (graph - exact).norm() / size
+        assert off[1] < 0.01 + 1.5 * off[0]  # half precision; a compiler rounds less often
+
+
+@on_a_gpu
+def test_a_gpu_draws_dropout_by_the_seed() -> None:
+    network = build(small("encoder", **{**WIDE, "dropout": 0.2, "attention_dropout": 0.1}))
+    network.train().cuda().capture_graphs()
+    mask, tokens = Mask([70, 30], device="cuda"), torch.randint(1, 40, (100,), device="cuda")
+    seen = []
+    for seed in (1, 1, 1, 2, 1):
+        torch.manual_seed(seed)
+        with torch.autocast("cuda", torch.bfloat16):
+            hidden = network(tokens, mask)
+        hidden.float().pow(2).sum().backward()
+        seen.append(hidden.detach().clone())
+        del hidden
+    torch.testing.assert_close(seen[0], seen[1])  # plain, and replayed
+    torch.testing.assert_close(seen[2], seen[4])
+    assert not torch.equal(seen[2], seen[3])

@@ -1,0 +1,83 @@
+"""Documents get the tokens that their tokenizer gives them, whatever it cuts at."""
+
+from __future__ import annotations
+
+import unicodedata
+
+import pytest
+import tokenizers
+from hypothesis import given
+from hypothesis import strategies as st
+from tokenizers import models, normalizers, pre_tokenizers, trainers
+
+from firth.tokenizers.encoding import CachedEncoder, encode_documents
+from firth.tokenizers.tokenizer import Tokenizer
+from firth.tokenizers.trainer import KINDS, train_tokenizer
+from tests.conftest import SAMPLE
+
+ACCENTED = "Été naïve, ọ̀rọ̀ Yorùbá: ẹ káàárọ̀! Café á là É 각 が."
+# Letters and what may be put on them, in a row or behind white space, which takes nothing.
+MARKS = "ae é\u0301\u0300\u0323\u3099か각\u1100\u1161\u11a8\u0344Å.。東\n\u00a0\u2000\u3000\u200d"
+
+
+def llama() -> tokenizers.Tokenizer:
+    """A tokenizer that puts ▁ before a text once and does not cut at white space."""
+    backend = tokenizers.Tokenizer(models.BPE(byte_fallback=True, unk_token="<unk>"))
+    backend.normalizer = normalizers.Sequence(
+        [normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")]
+    )
+    specials = ["<unk>", *(f"<0x{byte:02X}>" for byte in range(256))]
+    trainer = trainers.BpeTrainer(vocab_size=600, special_tokens=specials, show_progress=False)
+    backend.train_from_iterator(SAMPLE.splitlines(), trainer)
+    return backend
+
+
+def test_one_that_does_not_cut_at_spaces_sees_whole_documents() -> None:
+    backend = llama()
+    lookup = CachedEncoder(backend)
+    assert not lookup.cuts
+    texts = [block for block in SAMPLE.split("\n\n") if block.strip()] + ["Two  spaces.\nA line. "]
+    passage = encode_documents(lookup, texts)
+    wanted = [backend.encode(text, add_special_tokens=False).ids for text in texts]
+    assert passage.tokens.tolist() == [id for ids in wanted for id in ids]
+    assert passage.documents.tolist() == [len(ids) for ids in wanted]
+    assert passage.sentences.sum() == len(passage.tokens)
+    assert len(passage.sentences) > len(texts)
+
+
+def test_ids_beyond_a_gap_are_kept() -> None:
+    """There may be fewer tokens than the largest id."""
+    words = {"[UNK]": 0, "the": 1, "far": 70_000}
+    backend = tokenizers.Tokenizer(models.WordLevel(words, unk_token="[UNK]"))
+    backend.pre_tokenizer = pre_tokenizers.Whitespace()
+    passage = encode_documents(CachedEncoder(backend), ["the far"])
+    assert passage.tokens.tolist() == [1, 70_000]
+
+
+@pytest.fixture(scope="module")
+def every_kind(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Tokenizer]:
+    file = tmp_path_factory.mktemp("text") / "text.txt"
+    file.write_text(f"{SAMPLE}\n\n{ACCENTED}\n\n{ACCENTED}\n", encoding="utf-8")
+    sizes = {"char": 60, "unigram": 300}
+    return {
+        kind: train_tokenizer([file], kind=kind, vocab_size=sizes.get(kind, 450))[0]
+        for kind in KINDS
+    }
+
+
+def test_accents_of_their_own_are_those_of_their_letters(every_kind: dict[str, Tokenizer]) -> None:
+    apart = unicodedata.normalize("NFD", ACCENTED)
+    for tokenizer in every_kind.values():
+        wanted = tokenizer.encode(ACCENTED)
+        assert tokenizer.encode(apart) == wanted
+        assert encode_documents(CachedEncoder(tokenizer.backend), [apart]).tokens.tolist() == wanted
+    bpe = every_kind["bpe"]
+    assert bpe.decode(bpe.encode(apart)) == ACCENTED
+
+
+@given(text=st.text(st.sampled_from(MARKS), min_size=1, max_size=16))
+def test_pieces_have_the_tokens_of_the_whole(every_kind: dict[str, Tokenizer], text: str) -> None:
+    for tokenizer in every_kind.values():
+        lookup = CachedEncoder(tokenizer.backend)
+        assert lookup.cuts
+        assert lookup.encode([text])[0].tolist() == tokenizer.encode(text)

@@ -1,0 +1,180 @@
+"""Each kind of tokenizer against the library's own trainer, and its bad input."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import tokenizers
+from tokenizers import models, trainers
+
+from firth.data.corpus import Corpus
+from firth.formats.tokenizers.loading import load_tokenizer
+from firth.tokenizers import trainer as vocabulary
+from firth.tokenizers.tokenizer import Tokenizer
+from firth.tokenizers.trainer import KINDS, SPECIALS, train_tokenizer
+from firth.utils.errors import InputError, UsageError
+
+SIZES = {"wordpiece": 430, "bpe": 500, "bpe-word": 430, "unigram": 300, "char": 50}
+TRAINERS = {
+    "wordpiece": (models.WordPiece, trainers.WordPieceTrainer),
+    "bpe": (models.BPE, trainers.BpeTrainer),
+    "unigram": (models.Unigram, trainers.UnigramTrainer),
+}
+
+
+def library(kind: str, path: Path, size: int, **options: object) -> tokenizers.Tokenizer:
+    """The same text through the library's trainer, which counts for itself."""
+    model, trainer = TRAINERS[kind]
+    tokenizer = tokenizers.Tokenizer(model())
+    tokenizer.normalizer = KINDS[kind].normalizer(False)
+    tokenizer.pre_tokenizer = KINDS[kind].pre_tokenizer
+    specials = list(SPECIALS[KINDS[kind].specials].tokens)
+    settings = {"vocab_size": size, "special_tokens": specials, "show_progress": False, **options}
+    tokenizer.train_from_iterator(Corpus([path]), trainer(**settings))
+    return tokenizer
+
+
+def model_of(tokenizer: tokenizers.Tokenizer) -> dict[str, object]:
+    return json.loads(tokenizer.to_str())["model"]  # type: ignore[no-any-return]
+
+
+def test_bpe_is_the_librarys_to_the_last_merge(sample: Path) -> None:
+    from tokenizers.pre_tokenizers import ByteLevel
+
+    ours, _ = train_tokenizer([sample], kind="bpe", vocab_size=500)
+    theirs = library(
+        "bpe", sample, 500, min_frequency=2, initial_alphabet=sorted(ByteLevel.alphabet())
+    )
+    assert model_of(ours.backend)["merges"] == model_of(theirs)["merges"]
+    assert ours.backend.get_vocab() == theirs.get_vocab()
+
+
+def test_wordpiece_is_the_librarys_up_to_ties(sample: Path) -> None:
+    ours, _ = train_tokenizer([sample], kind="wordpiece", vocab_size=430)
+    theirs = library("wordpiece", sample, 430, min_frequency=2)
+    common = ours.backend.get_vocab().keys() & theirs.get_vocab().keys()
+    # On a text as small as this, most merges near the end tie at a count of two or three.
+    assert len(common) > 0.9 * 430
+
+
+def test_unigram_is_the_librarys_when_the_text_is_small(sample: Path) -> None:
+    ours, _ = train_tokenizer([sample], kind="unigram", vocab_size=300)
+    theirs = library("unigram", sample, 300, unk_token="<unk>")
+    assert ours.backend.get_vocab().keys() == theirs.get_vocab().keys()
+
+
+def test_a_unigram_sample_is_as_good_as_everything(
+    sample: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole, _ = train_tokenizer([sample], kind="unigram", vocab_size=250)
+    monkeypatch.setattr(vocabulary, "UNIGRAM_SAMPLE", 600)
+    part, _ = train_tokenizer([sample], kind="unigram", vocab_size=250)
+    texts = list(Corpus([sample]))
+    ratio = part.coverage(texts).tokens / whole.coverage(texts).tokens
+    assert 0.95 < ratio < 1.05  # 600 of 923 words; on a real corpus the difference is below 1 %
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_same_every_time_whatever_the_hash_seed(
+    sample: Path, kind: str, tmp_path: Path
+) -> None:
+    code = (
+        "import sys; from firth.tokenizers.trainer import train_tokenizer as t; "
+        "print(t([sys.argv[1]], kind=sys.argv[2], vocab_size=int(sys.argv[3]))[0].fingerprint)"
+    )
+    prints = {
+        subprocess.run(
+            [sys.executable, "-c", code, str(sample), kind, str(SIZES[kind])],
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for _ in range(3)
+    }
+    assert len(prints) == 1
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_is_lossless_or_says_unknown(sample: Path, kind: str) -> None:
+    tokenizer, _ = train_tokenizer([sample], kind=kind, vocab_size=SIZES[kind])
+    assert len(tokenizer) == SIZES[kind]
+    assert tokenizer.kind == kind
+    text = "the boat was playing with the wind"
+    assert tokenizer.decode(tokenizer.encode(text)) == text
+    assert all(piece.known for piece in tokenizer.pieces(text))
+    snowman = tokenizer.pieces("the ☃")
+    assert (kind == "bpe") == all(piece.known for piece in snowman)
+
+
+def test_lowercase_is_bert_uncased(sample: Path) -> None:
+    tokenizer, _ = train_tokenizer([sample], kind="wordpiece", vocab_size=400, lowercase=True)
+    assert tokenizer.encode("THE CAFÉ") == tokenizer.encode("the cafe")
+    cased, _ = train_tokenizer([sample], kind="bpe", vocab_size=400, lowercase=True)
+    assert cased.encode("THE CAFÉ") == cased.encode("the café") != cased.encode("the cafe")
+
+
+def test_special_tokens_and_sentinels_have_their_familys_ids(sample: Path) -> None:
+    bert, _ = train_tokenizer([sample], kind="wordpiece", vocab_size=400)
+    assert bert.special_ids == {"pad": 0, "unk": 1, "cls": 2, "sep": 3, "mask": 4}
+    t5, _ = train_tokenizer([sample], kind="unigram", vocab_size=400, sentinels=100)
+    assert t5.special_ids == {"pad": 0, "eos": 1, "unk": 2}
+    assert t5.sentinel_ids == list(range(399, 299, -1))  # T5: <extra_id_0> is the last id
+    assert t5.encode("<extra_id_0>") == [399]
+    gpt2, _ = train_tokenizer([sample], kind="bpe", vocab_size=400)
+    assert gpt2.special_ids == {"unk": 0, "bos": 0, "eos": 0}
+    roberta, _ = train_tokenizer([sample], kind="bpe", vocab_size=400, specials="roberta")
+    assert [roberta.special_ids[role] for role in ("bos", "pad", "eos", "unk")] == [0, 1, 2, 3]
+    assert roberta.encode("a <mask>")[1:] == [roberta.special_ids["mask"]]
+
+
+def test_a_vocabulary_larger_than_the_text_supports(sample: Path) -> None:
+    with pytest.raises(InputError, match="30,000"):
+        train_tokenizer([sample], kind="wordpiece", vocab_size=30_000)
+    with pytest.raises(InputError, match="300"):
+        train_tokenizer([sample], kind="char", vocab_size=300)
+    with pytest.raises(InputError, match=r"Unigram|30,000"):
+        train_tokenizer([sample], kind="unigram", vocab_size=30_000)
+
+
+@pytest.mark.parametrize("kind", ["wordpiece", "bpe-word", "unigram"])
+def test_many_characters_and_no_spaces(tmp_path: Path, kind: str) -> None:
+    """Chinese in small: the most frequent characters fill the vocabulary, the rest is unknown."""
+    letters = [chr(0x4E00 + i) for i in range(2000)]
+    text = "".join(letters[min(1999, 2000 * i * i // 10**8)] for i in range(10_000))
+    (tmp_path / "a.txt").write_text("\n\n".join(text[i : i + 60] for i in range(0, 9999, 60)))
+    tokenizer, _ = train_tokenizer([tmp_path / "a.txt"], kind=kind, vocab_size=600)
+    assert len(tokenizer) == 600
+    assert tokenizer.pieces(letters[0])[-1].known
+
+
+def test_a_vocabulary_with_no_room(sample: Path) -> None:
+    with pytest.raises(UsageError, match="at least 257"):
+        train_tokenizer([sample], kind="bpe", vocab_size=100)
+    with pytest.raises(UsageError, match="5 special tokens and 100 sentinels"):
+        train_tokenizer([sample], kind="wordpiece", vocab_size=105, sentinels=100)
+    with pytest.raises(UsageError, match=r"--kind words .*wordpiece, bpe"):
+        train_tokenizer([sample], kind="words", vocab_size=100)
+
+
+def test_loading_what_is_no_tokenizer(tmp_path: Path, sample: Path) -> None:
+    with pytest.raises(InputError, match="nosuch"):
+        load_tokenizer(tmp_path / "nosuch")
+    with pytest.raises(InputError, match=r"holds no tokenizer\.json"):
+        load_tokenizer(tmp_path)
+    (tmp_path / "tokenizer.json").write_text("{}")
+    with pytest.raises(InputError, match="is not a tokenizer"):
+        load_tokenizer(tmp_path)
+
+
+def test_fertility_and_unknown_rate_by_hand() -> None:
+    vocabulary = {"[UNK]": 0, "play": 1, "##ing": 2, "cards": 3}
+    backend = tokenizers.Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
+    backend.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
+    coverage = Tokenizer(backend, {"unk_token": "[UNK]"}).coverage(["playing cards", "☃"])
+    assert (coverage.words, coverage.tokens, coverage.unknown) == (3, 4, 1)
+    assert coverage.fertility == 4 / 3
+    assert coverage.unknown_rate == 1 / 4
