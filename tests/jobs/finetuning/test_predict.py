@@ -336,7 +336,7 @@ PIPED = {
 def test_what_a_pipe_holds(what: str, run_of: Callable[[str], Path]) -> None:
     task, text, options, ends = PIPED[what]
     process = popen("predict", run_of(task), "--data", "-", *options)
-    found, error = process.communicate(text.encode(), timeout=60)
+    found, error = process.communicate(text.encode(), timeout=300)
     assert process.returncode == 0
     assert error == (b"" if ends else b"There are no examples.\n")
     assert [line.split("\t")[-1] for line in found.decode().splitlines()] == ends
@@ -350,7 +350,7 @@ def test_text_for_a_tagger_is_answered_as_it_is_written(run_of: Callable[[str], 
         process.stdin.write(text + b"\n")
         process.stdin.flush()
         assert process.stdout.readline().endswith(text.replace(b".", b" .") + b"\n")
-    process.communicate(timeout=60)
+    process.communicate(timeout=300)
 
 
 # ---- a stream -----------------------------------------------------------------------------------
@@ -415,7 +415,7 @@ def test_a_pipe_is_answered_while_it_is_open(run_of: Callable[[str], Path]) -> N
         assert process.stdout.readline().startswith(
             label + b"\t"
         )  # before anything else is written
-    rest, error = process.communicate(timeout=60)
+    rest, error = process.communicate(timeout=300)
     assert (rest, error, process.returncode) == (b"", b"", 0)
 
 
@@ -430,7 +430,7 @@ def test_an_interrupt_leaves_whole_lines(run_of: Callable[[str], Path], tmp_path
     ):
         time.sleep(0.02)
     process.send_signal(signal.SIGINT)
-    _, error = process.communicate(timeout=60)
+    _, error = process.communicate(timeout=300)
     assert process.returncode == 130
     expected = f"firth: Interrupted. The 300 answers before that are in {partial_path(out)}.\n"
     assert error.decode() == expected
@@ -467,7 +467,7 @@ def test_a_reader_that_has_enough(run_of: Callable[[str], Path], tmp_path: Path)
     os.close(writer)
     assert os.read(reader, 2) == b"x\t"
     os.close(reader)
-    _, error = process.communicate(timeout=60)
+    _, error = process.communicate(timeout=300)
     assert b"Traceback" not in error
     assert process.returncode != 0
 

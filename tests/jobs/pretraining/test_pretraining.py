@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -252,11 +251,30 @@ def test_a_guess_is_drawn_beside_the_loss_it_is_a_guess_of(
     assert 0.5 * drawn["masked"] < drawn["denoising"] < 0.9 * drawn["masked"]  # sentinels are known
 
 
-def test_minutes_are_there_to_learn_in(shards: Path, tmp_path: Path) -> None:
+class SimulatedClock:
+    """A clock for the training loop: each reading takes 10 ms, whatever the machine."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 0.0
+        monkeypatch.setattr("firth.training.loop.time", self)
+
+    def monotonic(self) -> float:
+        self.now += 0.01
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> SimulatedClock:
+    return SimulatedClock(monkeypatch)
+
+
+def test_validation_takes_a_bounded_part_of_the_minutes(
+    shards: Path, tmp_path: Path, clock: SimulatedClock
+) -> None:
     """A validation that takes a tenth of the run does not follow every step."""
 
     def slow() -> dict[str, float]:
-        time.sleep(0.3)
+        clock.now += 0.3
         return {"loss": 1.0}
 
     overrides = SMALL | {"validate_every": 0.01, "model.num_layers": 2}
@@ -365,7 +383,7 @@ def test_a_place_that_is_taken_is_left_alone(shards: Path, tmp_path: Path) -> No
         train(shards, tmp_path / "run", "bert-tiny", 2, resume=True)
 
 
-def test_minutes_follow_the_clock(shards: Path, tmp_path: Path) -> None:
+def test_minutes_follow_the_clock(shards: Path, tmp_path: Path, clock: SimulatedClock) -> None:
     trained = pretrain(
         preset="encoder-tiny",
         data=shards,
@@ -373,24 +391,27 @@ def test_minutes_follow_the_clock(shards: Path, tmp_path: Path) -> None:
         minutes=0.04,
         overrides=SMALL | {"log_every": 1},
     )
-    assert trained.seconds >= 2.4
+    assert trained.seconds == pytest.approx(2.4, abs=0.2)
     rates = [line["learning_rate"] for line in read_metrics(tmp_path) if line["kind"] == "step"]
     assert rates[-1] < max(rates)
 
 
 def test_compiling_is_no_part_of_the_minutes(
-    shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clock: SimulatedClock
 ) -> None:
     """A first step that takes longer than the whole budget leaves all of it to the others."""
+
+    def wait(step: int, batch: object) -> None:
+        clock.now += 2.0 if step == 0 else 0.0
+
     monkeypatch.setattr(Transformer, "compile_blocks", lambda self: None)
-    waits = iter([2.0])
     trained = pretrain(
         preset="encoder-tiny",
         data=shards,
         out=tmp_path,
         minutes=0.02,
         overrides=SMALL | {"compile": "true"},
-        callbacks=Callbacks(before_micro_batch=lambda step, batch: time.sleep(next(waits, 0.0))),
+        callbacks=Callbacks(before_micro_batch=wait),
     )
     assert trained.steps > 3
 
