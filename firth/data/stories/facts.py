@@ -20,6 +20,7 @@ from firth.data.stories.knowledge import (
     OPPOSITES,
     SEASONS,
     TOOLS,
+    WEIGHTED_COUNTRIES,
 )
 from firth.data.stories.lexicon import JOBS, SHOPS, WEEKDAYS
 from firth.data.stories.morphology import plural, third
@@ -50,10 +51,6 @@ class Fact:
     false: str  # the statement with the wrong answer
 
 
-def _weighted() -> tuple[tuple[str, str], ...]:
-    return tuple((x, row[0]) for x, row in COUNTRIES.items() for _ in range(row[3]))
-
-
 _DAYS = tuple(zip(WEEKDAYS, (*WEEKDAYS[1:], WEEKDAYS[0]), strict=True))
 _BUYABLE = tuple(
     (item, shop)
@@ -65,7 +62,7 @@ _BUYABLE = tuple(
 RELATIONS = {
     "capital": Relation(
         "travel",
-        _weighted(),
+        tuple((x, COUNTRIES[x][0]) for x in WEIGHTED_COUNTRIES),
         (
             "{y} is the capital of {x}",
             "the capital of {x} is {y}",
@@ -104,7 +101,7 @@ RELATIONS = {
     ),
     "young": Relation(
         "animals",
-        tuple((animal, row[3]) for animal, row in ANIMALS.items() if row[3]),
+        tuple((animal, row[3]) for animal, row in ANIMALS.items() if row[3] != "-"),
         ("a young {x} is called a {y}", "a {y} is a young {x}", "a baby {x} is a {y}"),
         ("What is a young {x} called?", "What do we call a baby {x}?"),
         "a {y}",

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from firth.data.stories.knowledge import ANIMALS, COUNTRIES, FAR
+from firth.data.stories.knowledge import ANIMALS, COUNTRIES, FAR, WEIGHTED_COUNTRIES
 from firth.data.stories.lexicon import HIDING, JOBS, MONTHS, PLACES, TOWNS, WEEKDAYS
 from firth.data.stories.morphology import past
-
-_MONTHS = tuple(month for months in MONTHS.values() for month in months)
-
-
-_SPOKEN_OF = [(c, row) for c, row in COUNTRIES.items() for _ in range(row[3])]
 
 
 def _rows(text: str) -> str:
@@ -43,7 +38,7 @@ GESTURES = (
 
 RULES: dict[str, str] = {
     "weekday": "|".join(WEEKDAYS),
-    "month": "|".join(_MONTHS),
+    "month": "|".join(MONTHS),
     "daypart": "morning|morning|afternoon|evening",
     "sky": _rows(
         "sunny|rainy|windy|cold|warm|hot|foggy|grey|bright|quiet|frosty|stormy|cloudy|fine"
@@ -170,7 +165,8 @@ RULES: dict[str, str] = {
     "job": "|".join(JOBS),
     "town": "|".join(TOWNS),
     "capital": "|".join(
-        f"({row[0]}, the capital of {c}|the capital of {c}, {row[0]})" for c, row in _SPOKEN_OF
+        f"({COUNTRIES[c][0]}, the capital of {c}|the capital of {c}, {COUNTRIES[c][0]})"
+        for c in WEIGHTED_COUNTRIES
     ),
     "place": "|".join(PLACES),
     "hidden": "|".join(HIDING),

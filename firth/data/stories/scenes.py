@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from firth.data.stories.agreement import minimal_pair
-from firth.data.stories.knowledge import ANIMALS, COUNTRIES, FAR, NUMBERS
+from firth.data.stories.knowledge import ANIMALS, COUNTRIES, FAR, NUMBERS, WEIGHTED_COUNTRIES
 from firth.data.stories.lexicon import (
     BOYS,
     COMPANIES,
@@ -135,7 +135,7 @@ def _likes(t: Teller, a: Person) -> None:
 
 def _origin(t: Teller, a: Person) -> None:
     """Where the family comes from; the capital of that country comes up."""
-    country = t.pick(_SPOKEN_OF)
+    country = t.pick(WEIGHTED_COUNTRIES)
     city, people, *_ = COUNTRIES[country]
     if t.chance(0.5):
         kin = f"{t.pick(('mother', 'aunt', 'grandmother', 'sister'))} {t.cast.unused(GIRLS)}"
@@ -161,7 +161,6 @@ def _origin(t: Teller, a: Person) -> None:
     )
 
 
-_SPOKEN_OF = tuple(country for country, row in COUNTRIES.items() for _ in range(row[3]))
 TRAITS_TOLD = (_age, _job, _pet, _likes, _origin, _origin)
 
 

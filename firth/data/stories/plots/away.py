@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from firth.data.stories.knowledge import COUNTRIES
+from firth.data.stories.knowledge import COUNTRIES, WEIGHTED_COUNTRIES
 from firth.data.stories.lexicon import LAKES, VEHICLES
 from firth.data.stories.reviews import remark
 from firth.data.stories.scenes import aside, close, open_story, weather, wild_sounds
 from firth.data.stories.teller import Teller
-
-_VISITED = tuple(country for country, row in COUNTRIES.items() for _ in range(row[3]))
 
 
 def journey(t: Teller) -> None:
@@ -16,7 +14,7 @@ def journey(t: Teller) -> None:
     a = t.meet("a")
     t.meet("b", like="a")
     t.topic = "travel"
-    country = t.pick(_VISITED)
+    country = t.pick(WEIGHTED_COUNTRIES)
     capital, people, language, _ = COUNTRIES[country]
     vehicle = t.pick(
         VEHICLES[:5]
