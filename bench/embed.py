@@ -42,7 +42,7 @@ from numpy.typing import NDArray
 from sides import in_turns, machine
 
 from firth import load, train_tokenizer
-from firth.data.stories import tell
+from firth.data.stories import generate_story
 from firth.formats.huggingface.directory import read_network
 from firth.inference.embedding.embedder import Embedder
 from firth.inference.embedding.vectors import (
@@ -162,7 +162,7 @@ def stories(texts: int) -> list[str]:
     sizes, numbers, cut = lengths_of(texts) * 3 // 4, count(), []
     for size in sizes:
         while len(words) < size:
-            words += tell(0, next(numbers)).text.split()
+            words += generate_story(0, next(numbers)).text.split()
         cut.append(" ".join(words[:size]))
         words = words[size:]
     return cut

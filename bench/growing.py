@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from firth import Corpus
 from firth.data.cleaning import clean
-from firth.data.stories import tell
+from firth.data.stories import generate_story
 
 Bytes = NDArray[np.uint8]
 
@@ -27,7 +27,9 @@ GAP = "\n\n"  # between two documents
 
 def write_text(source: str | None, megabytes: float, out: Path) -> None:
     """Write so many million bytes of clean documents, made of a corpus file or Firth's stories."""
-    found = Corpus([source]) if source else (tell(0, number).text for number in range(20_000))
+    found = (
+        Corpus([source]) if source else (generate_story(0, number).text for number in range(20_000))
+    )
     texts = [text for text in found if clean(text).text == text]
     once = "".join(text + GAP for text in texts).encode()
     base = np.frombuffer(once * math.ceil(ROUND / len(once)), dtype=np.uint8)

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from firth.data.stories import WITHHELD, Story, tell, withheld, write_stories
+from firth.data.stories import HELD_OUT, Story, generate_story, held_out, write_stories
 from firth.data.stories.entity_tags import tokenize
 from firth.data.stories.knowledge import COUNTRIES
 from firth.data.stories.morphology import starts_with_vowel_sound
-from firth.data.stories.writing import SPLITS, TASKS, Summary
+from firth.data.stories.story_files import SPLITS, TASKS, Summary
 from firth.utils.errors import UsageError
 from tests.conftest import Result
 
@@ -24,7 +24,7 @@ WORDS = 200_000
 
 @pytest.fixture(scope="module")
 def stories() -> list[Story]:
-    return [tell(0, number) for number in range(1500)]
+    return [generate_story(0, number) for number in range(1500)]
 
 
 @pytest.fixture(scope="module")
@@ -41,8 +41,8 @@ def plain(text: str) -> str:
 
 
 def test_a_story_is_the_same_whatever_else_is_told(stories: list[Story]) -> None:
-    assert tell(0, 700) == stories[700]
-    assert tell(1, 700) != stories[700]
+    assert generate_story(0, 700) == stories[700]
+    assert generate_story(1, 700) != stories[700]
     assert len({story.text for story in stories}) == len(stories)
 
 
@@ -80,9 +80,9 @@ def test_verbs_agree_with_pronouns(stories: list[Story]) -> None:
 
 def test_sentences_of_the_lectures_are_withheld(stories: list[Story]) -> None:
     told = " ".join(plain(story.text) for story in stories)
-    for sentence in WITHHELD:
+    for sentence in HELD_OUT:
         assert plain(sentence) not in told
-        assert withheld(f"And: {sentence}!")
+        assert held_out(f"And: {sentence}!")
 
 
 @pytest.mark.parametrize(
@@ -361,4 +361,4 @@ def test_a_million_words(tmp_path: Path) -> None:
     assert summary.repeated < 0.05
     assert 1800 <= summary.vocabulary <= 2600
     for split in SPLITS:
-        assert not withheld((tmp_path / f"out/{split}.txt").read_text())
+        assert not held_out((tmp_path / f"out/{split}.txt").read_text())

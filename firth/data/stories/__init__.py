@@ -4,17 +4,17 @@ Story number i of a seed is the same whatever else is told. Each story comes wit
 whose labels are right, because the teller knows what is true.
 """
 
+from firth.data.stories.story import HELD_OUT, Story, generate_story, held_out
+from firth.data.stories.story_files import Summary, write_stories
 from firth.data.stories.task_examples import Answer, Examples
-from firth.data.stories.telling import WITHHELD, Story, tell, withheld
-from firth.data.stories.writing import Summary, write_stories
 
 __all__ = [
-    "WITHHELD",
+    "HELD_OUT",
     "Answer",
     "Examples",
     "Story",
     "Summary",
-    "tell",
-    "withheld",
+    "generate_story",
+    "held_out",
     "write_stories",
 ]

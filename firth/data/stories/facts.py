@@ -231,7 +231,7 @@ def fact(rng: Random, relation: str) -> Fact:
     wrong = pick(rng, table.pairs)[1]
     while wrong == y:
         wrong = pick(rng, table.pairs)[1]
-    frames = [frame for frame in table.statements if (x, frame) not in WITHHELD]
+    frames = [frame for frame in table.statements if (x, frame) not in HELD_OUT]
     frame, again = rng.sample(frames, 2) if len(frames) > 1 else frames * 2
     said = third(x) if relation == "sun" else x
     return Fact(
@@ -246,7 +246,7 @@ def fact(rng: Random, relation: str) -> Fact:
 
 
 # Statements that are kept for tests: all that surrounds them is told.
-WITHHELD = {
+HELD_OUT = {
     ("France", "the capital of {x} is {y}"),
     ("rise", "the sun {x} in the {y}"),
     ("rise", "each day the sun {x} in the {y}"),

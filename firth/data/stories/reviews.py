@@ -12,7 +12,7 @@ from firth.data.stories.knowledge import COUNTRIES
 from firth.data.stories.lexicon import BANDS, BOOKS, COMPANIES, DISHES, FESTIVALS, TOWNS
 
 if TYPE_CHECKING:
-    from firth.data.stories.teller import Teller
+    from firth.data.stories.story_builder import StoryBuilder
 
 # what is reviewed: (its parts, words for a good one, words for a bad one)
 SUBJECTS = {
@@ -128,7 +128,7 @@ PLAIN = (
 )
 
 
-def setting(t: Teller, kind: str) -> str:
+def setting(t: StoryBuilder, kind: str) -> str:
     """What exactly is reviewed."""
     t.bind(
         r_book=t.pick(BOOKS),
@@ -151,7 +151,7 @@ def setting(t: Teller, kind: str) -> str:
     }[kind]
 
 
-def opinion_clauses(t: Teller, kind: str, positive: bool) -> str:
+def opinion_clauses(t: StoryBuilder, kind: str, positive: bool) -> str:
     """One or two clauses whose verdict is the one given."""
     parts, good, bad = SUBJECTS[kind]
     same, other = (good, bad) if positive else (bad, good)
@@ -183,7 +183,7 @@ def opinion_clauses(t: Teller, kind: str, positive: bool) -> str:
     return t.pick(MIXED).format(plus=strong, minus=weak_part)
 
 
-def remark(t: Teller, positive: bool) -> tuple[str, str]:
+def remark(t: StoryBuilder, positive: bool) -> tuple[str, str]:
     """A review in a sentence, without its full stop, and what it is about."""
     kind = t.pick(tuple(SUBJECTS))
     joint = t.pick((", and ", ": ", ", and ", "; "))
@@ -192,7 +192,7 @@ def remark(t: Teller, positive: bool) -> tuple[str, str]:
     ), kind
 
 
-def review(t: Teller, positive: bool) -> str:
+def review(t: StoryBuilder, positive: bool) -> str:
     """A review of two to five sentences, all of one mind."""
     kind = t.pick(tuple(SUBJECTS))
     sentences = []

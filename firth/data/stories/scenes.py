@@ -16,7 +16,7 @@ from firth.data.stories.lexicon import (
 )
 from firth.data.stories.morphology import past
 from firth.data.stories.reviews import remark
-from firth.data.stories.teller import Teller
+from firth.data.stories.story_builder import StoryBuilder
 from firth.data.stories.world import Person
 
 _NEARBY = tuple(animal for animal in ANIMALS if animal not in FAR)
@@ -51,7 +51,7 @@ HOUSES = (
 )
 
 
-def open_story(t: Teller, a: Person) -> None:
+def open_story(t: StoryBuilder, a: Person) -> None:
     """Set the scene and introduce the hero, with two or three things that are true of them."""
     near = t.pick(RIVERS) if t.chance(0.3) else f"the {t.pick(PLACES)}"
     adjective = t.pick(
@@ -76,7 +76,7 @@ def open_story(t: Teller, a: Person) -> None:
         trait(t, a)
 
 
-def _age(t: Teller, a: Person) -> None:
+def _age(t: StoryBuilder, a: Person) -> None:
     if a.years:
         t.say(
             "{a} [was] {s_years} years old(| and (went to|was a pupil at) {s_school}"
@@ -88,7 +88,7 @@ def _age(t: Teller, a: Person) -> None:
         t.ask("How old was {a.name}?", NUMBERS[a.years])
 
 
-def _job(t: Teller, a: Person) -> None:
+def _job(t: StoryBuilder, a: Person) -> None:
     if not a.job:
         return
     where, does, _ = JOBS[a.job]
@@ -103,7 +103,7 @@ def _job(t: Teller, a: Person) -> None:
     a.told.add("job")
 
 
-def _pet(t: Teller, a: Person) -> None:
+def _pet(t: StoryBuilder, a: Person) -> None:
     if a.pet:
         return
     a.pet = pet = t.own("pet")
@@ -118,7 +118,7 @@ def _pet(t: Teller, a: Person) -> None:
         sounds(t)
 
 
-def _likes(t: Teller, a: Person) -> None:
+def _likes(t: StoryBuilder, a: Person) -> None:
     if a.likes in t.sentences[0]:
         return
     t.one_of(
@@ -133,7 +133,7 @@ def _likes(t: Teller, a: Person) -> None:
     )
 
 
-def _origin(t: Teller, a: Person) -> None:
+def _origin(t: StoryBuilder, a: Person) -> None:
     """Where the family comes from; the capital of that country comes up."""
     country = t.pick(WEIGHTED_COUNTRIES)
     city, people, *_ = COUNTRIES[country]
@@ -142,7 +142,7 @@ def _origin(t: Teller, a: Person) -> None:
     else:
         kin = f"{t.pick(('father', 'uncle', 'grandfather', 'brother'))} {t.cast.unused(BOYS)}"
     told = "the capital of {s_country} is {s_city}"
-    if country == "France":  # its sentence is withheld
+    if country == "France":  # its sentence is held out
         told = "the capital of {s_country} is (called|of course|still) {s_city}"
     t.one_of(
         "{a.s} {s_kin} (came from|had been born in|lived in) {s_city}, (the capital of "
@@ -164,7 +164,7 @@ def _origin(t: Teller, a: Person) -> None:
 TRAITS_TOLD = (_age, _job, _pet, _likes, _origin, _origin)
 
 
-def sounds(t: Teller) -> None:
+def sounds(t: StoryBuilder) -> None:
     """The hero's pet does what its kind does; dogs bark at the mailman."""
     pet = t.roles["pet"]
     if pet.noun not in ANIMALS:
@@ -196,7 +196,7 @@ def sounds(t: Teller) -> None:
     )
 
 
-def wild_sounds(t: Teller) -> None:
+def wild_sounds(t: StoryBuilder) -> None:
     """An animal in passing: in a yard, on a farm, at night."""
     animal = t.pick(_NEARBY)
     t.bind(s_animal=animal, s_sound=past(ANIMALS[animal][0]))
@@ -230,7 +230,7 @@ REMARKABLE = tuple(
 )
 
 
-def did_you_know(t: Teller) -> None:
+def did_you_know(t: StoryBuilder) -> None:
     """A fact, as people drop them in conversation."""
     t.fact("capital" if t.chance(0.5) else t.pick(REMARKABLE))
     t.one_of(
@@ -247,7 +247,7 @@ def did_you_know(t: Teller) -> None:
     )
 
 
-def weather(t: Teller) -> None:
+def weather(t: StoryBuilder) -> None:
     t.one_of(
         "Outside, <weather_now>(|, and <sound_around>).",
         "<weather_now> (when|as) {a} (got up|left the house|looked out of the window|opened the "
@@ -261,7 +261,7 @@ def weather(t: Teller) -> None:
     )
 
 
-def opinion(t: Teller) -> None:
+def opinion(t: StoryBuilder) -> None:
     """Someone says what they think of a book, a meal or a show: a review in a sentence."""
     text, _ = remark(t, t.chance(0.5))
     t.one_of(
@@ -273,7 +273,7 @@ def opinion(t: Teller) -> None:
     )
 
 
-def aside(t: Teller) -> None:
+def aside(t: StoryBuilder) -> None:
     """One small thing that has little to do with the plot."""
     kind = t.rng.random()
     if kind < 0.15:
@@ -325,7 +325,7 @@ def aside(t: Teller) -> None:
         )
 
 
-def close(t: Teller, happy: bool = True) -> None:
+def close(t: StoryBuilder, happy: bool = True) -> None:
     """End the story: a feeling, a resolve, a moral."""
     if happy:
         t.one_of(

@@ -12,7 +12,7 @@ from firth.data.stories.events import Event
 from firth.data.stories.lexicon import COLOURS, HIDING, PLACES, THINGS, WEEKDAYS
 from firth.data.stories.morphology import articles, participle, past
 from firth.data.stories.reviews import review
-from firth.data.stories.teller import Teller
+from firth.data.stories.story_builder import StoryBuilder
 from firth.data.stories.world import StoryEntity, pick
 
 
@@ -39,7 +39,7 @@ class Examples:
     agreement: tuple[Pair, ...] = ()
 
 
-def examples(t: Teller) -> Examples:
+def examples(t: StoryBuilder) -> Examples:
     """All labelled examples of a story that has been told."""
     text = " ".join(t.sentences)
     questions = _questions(t)
@@ -56,7 +56,7 @@ def examples(t: Teller) -> Examples:
     )
 
 
-def _sentiment(t: Teller) -> list[tuple[str, str]]:
+def _sentiment(t: StoryBuilder) -> list[tuple[str, str]]:
     """A good and a bad review, in either order."""
     signs = (True, False) if t.chance(0.5) else (False, True)
     return [(review(t, sign), "positive" if sign else "negative") for sign in signs]
@@ -85,7 +85,7 @@ TOPICS = {
 }
 
 
-def _topics(t: Teller) -> list[tuple[str, str]]:
+def _topics(t: StoryBuilder) -> list[tuple[str, str]]:
     """The two passages of a story that have most to do with what it is about."""
     if not t.topic:
         return []
@@ -101,7 +101,7 @@ def _topics(t: Teller) -> list[tuple[str, str]]:
     return found
 
 
-def _entities(t: Teller) -> list[Tagged]:
+def _entities(t: StoryBuilder) -> list[Tagged]:
     people, pets = [p.name for p in t.people], [p.name for p in t.pets]
     tagged = [tag(t.sentences[0], people, pets)]
     rest = range(1, len(t.sentences))
@@ -109,7 +109,7 @@ def _entities(t: Teller) -> list[Tagged]:
     return [sentence for sentence in tagged if sentence]
 
 
-def _questions(t: Teller) -> list[Answer]:
+def _questions(t: StoryBuilder) -> list[Answer]:
     """Questions that plots have noted, and one or two about events, with the answers' places."""
     asked = [(q.text, q.answer, q.sentence) for q in t.questions]
     for event in t.events:
@@ -171,7 +171,7 @@ _TIMES = (
 )
 
 
-def _invent(t: Teller) -> Event:
+def _invent(t: StoryBuilder) -> Event:
     """Something else that people of the story may have done."""
     who: StoryEntity = pick(t.rng, t.people) if t.people and t.chance(0.7) else t.cast.person()
     noun = t.pick(tuple(THINGS))
@@ -192,7 +192,7 @@ def _named(found: list[Event]) -> list[Event]:
     ]
 
 
-def _rewrites(t: Teller, found: list[Event]) -> list[tuple[str, str]]:
+def _rewrites(t: StoryBuilder, found: list[Event]) -> list[tuple[str, str]]:
     rows = []
     for event in _named(found):
         forms = {
@@ -216,7 +216,7 @@ def _rewrites(t: Teller, found: list[Event]) -> list[tuple[str, str]]:
     return rows
 
 
-def _entailment(t: Teller, found: list[Event]) -> list[tuple[str, str, str]]:
+def _entailment(t: StoryBuilder, found: list[Event]) -> list[tuple[str, str, str]]:
     rows = [_judge(t, event) for event in _named(found)]
     if t.facts:
         fact = pick(t.rng, t.facts)
@@ -231,7 +231,7 @@ def _sentence(text: str) -> str:
     return articles(f"{text[0].upper()}{text[1:]}.")
 
 
-def _judge(t: Teller, event: Event) -> tuple[str, str, str]:
+def _judge(t: StoryBuilder, event: Event) -> tuple[str, str, str]:
     """A premise from an event, and a sentence that follows, conflicts, or does neither."""
     label = t.pick(("entailment", "contradiction", "neutral"))
     who, verb, thing = event.subject.name, past(event.verb), event.object
@@ -303,7 +303,7 @@ def _inner(sentence: str) -> str:
     )
 
 
-def _reason(t: Teller, who: StoryEntity) -> str:
+def _reason(t: StoryBuilder, who: StoryEntity) -> str:
     he = "she" if who.gender == "f" else "he"
     return t.pick(
         (
@@ -316,13 +316,13 @@ def _reason(t: Teller, who: StoryEntity) -> str:
     )
 
 
-def _other_thing(t: Teller, thing: StoryEntity) -> str:
+def _other_thing(t: StoryBuilder, thing: StoryEntity) -> str:
     while (noun := t.pick(tuple(THINGS))) == thing.noun:
         pass
     return noun
 
 
-def _other_colour(t: Teller, thing: StoryEntity) -> str:
+def _other_colour(t: StoryBuilder, thing: StoryEntity) -> str:
     while (colour := t.pick(COLOURS)) == thing.adjective:
         pass
     return colour

@@ -10,9 +10,9 @@ from firth.data.stories.plots.home import cooking, garden, gift, helping, lost_a
 from firth.data.stories.plots.play import contest, fair, match, music
 from firth.data.stories.plots.school import lesson, reading, skill
 from firth.data.stories.plots.town import doctor, flood, purse, saving, shopping, work_day
-from firth.data.stories.teller import Teller
+from firth.data.stories.story_builder import StoryBuilder
 
-Plot = Callable[[Teller], None]
+Plot = Callable[[StoryBuilder], None]
 
 PLOTS: tuple[Plot, ...] = (
     camp,

@@ -6,10 +6,10 @@ from firth.data.stories.knowledge import COUNTRIES, WEIGHTED_COUNTRIES
 from firth.data.stories.lexicon import LAKES, VEHICLES
 from firth.data.stories.reviews import remark
 from firth.data.stories.scenes import aside, close, open_story, weather, wild_sounds
-from firth.data.stories.teller import Teller
+from firth.data.stories.story_builder import StoryBuilder
 
 
-def journey(t: Teller) -> None:
+def journey(t: StoryBuilder) -> None:
     """A journey to another country and its capital, and what is seen there."""
     a = t.meet("a")
     t.meet("b", like="a")
@@ -30,7 +30,7 @@ def journey(t: Teller) -> None:
         sight=t.pick(("museum", "castle", "harbour", "market", "theatre", "zoo", "cathedral")),
     )
     told = "The capital of {country} is {capital}"
-    if country == "France":  # its sentence is withheld
+    if country == "France":  # its sentence is held out
         told = (
             "(The capital of {country} is called {capital}|{capital} is the capital of {country})"
         )
@@ -95,7 +95,7 @@ def journey(t: Teller) -> None:
     close(t)
 
 
-def visit(t: Teller) -> None:
+def visit(t: StoryBuilder) -> None:
     """A visit to a relative in the country, with a walk to the river and animals."""
     a = t.meet("a", "child")
     t.meet("b", "child", like="a")
@@ -145,7 +145,7 @@ def visit(t: Teller) -> None:
     close(t)
 
 
-def cave(t: Teller) -> None:
+def cave(t: StoryBuilder) -> None:
     """Into a cave or an old tower, where bats live."""
     a = t.meet("a")
     t.meet("b", like="a")
@@ -193,7 +193,7 @@ def cave(t: Teller) -> None:
     close(t)
 
 
-def spoilt(t: Teller) -> None:
+def spoilt(t: StoryBuilder) -> None:
     """The weather spoils a plan, and another is made."""
     a = t.meet("a")
     t.meet("b", like="a")

@@ -13,7 +13,7 @@ from firth.data.stories.scenes import (
     weather,
     wild_sounds,
 )
-from firth.data.stories.teller import Teller
+from firth.data.stories.story_builder import StoryBuilder
 from firth.data.stories.world import StoryEntity
 
 _WALKERS = tuple(
@@ -24,7 +24,7 @@ _ADJECTIVES = tuple(
 )
 
 
-def fable(t: Teller) -> None:
+def fable(t: StoryBuilder) -> None:
     """Two animals, a wish for food, a trick or a kindness, and a moral."""
     one, two = t.sample(_WALKERS, 2)
     adj, adj2 = t.sample(_ADJECTIVES, 2)
@@ -121,7 +121,7 @@ def fable(t: Teller) -> None:
     )
 
 
-def rescue(t: Teller) -> None:
+def rescue(t: StoryBuilder) -> None:
     """A pet is missing or stuck, and people get it back."""
     a = t.meet("a")
     t.meet("b", like="a")
@@ -174,7 +174,7 @@ def rescue(t: Teller) -> None:
     close(t)
 
 
-def camp(t: Teller) -> None:
+def camp(t: StoryBuilder) -> None:
     """A night outside, stars and noises, and the sunrise."""
     a = t.meet("a")
     t.meet("b", like="a")
@@ -232,7 +232,7 @@ def camp(t: Teller) -> None:
     close(t)
 
 
-def letter(t: Teller) -> None:
+def letter(t: StoryBuilder) -> None:
     """The mailman comes, the dog barks, and there is news in the letter."""
     a, b = t.meet("a"), t.meet("b", like="a")
     t.topic = "animals"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from firth.data.stories.lexicon import DISHES, FLOWERS, HIDING, PLACES, TREES
 from firth.data.stories.scenes import aside, close, open_story
-from firth.data.stories.teller import Teller
+from firth.data.stories.story_builder import StoryBuilder
 
 
-def lost_and_found(t: Teller) -> None:
+def lost_and_found(t: StoryBuilder) -> None:
     """Something is lost, looked for in the wrong places, and found, or not."""
     a, b, x = t.meet("a"), t.meet("b", like="a"), t.thing("x")
     wrong, other, right = t.sample(HIDING, 3)
@@ -71,7 +71,7 @@ def lost_and_found(t: Teller) -> None:
         close(t, happy=False)
 
 
-def quarrel(t: Teller) -> None:
+def quarrel(t: StoryBuilder) -> None:
     """Two friends quarrel over a thing and make up."""
     a, b, x = t.meet("a"), t.meet("b", like="a"), t.thing("x")
     open_story(t, a)
@@ -124,7 +124,7 @@ def quarrel(t: Teller) -> None:
     close(t)
 
 
-def helping(t: Teller) -> None:
+def helping(t: StoryBuilder) -> None:
     """Someone helps an old neighbour and is thanked."""
     a, b = t.meet("a"), t.meet("b", "adult", like="a")
     b.age, b.job = "old", ""
@@ -194,7 +194,7 @@ def helping(t: Teller) -> None:
     close(t)
 
 
-def cooking(t: Teller) -> None:
+def cooking(t: StoryBuilder) -> None:
     """A meal is planned, something is missing, and it is eaten, or burnt."""
     a = t.meet("a")
     t.meet("b", like="a")
@@ -267,7 +267,7 @@ def cooking(t: Teller) -> None:
         close(t, happy=False)
 
 
-def gift(t: Teller) -> None:
+def gift(t: StoryBuilder) -> None:
     """A secret present: made or bought, hidden, nearly found, given."""
     a, b, x = t.meet("a"), t.meet("b", like="a"), t.thing("x")
     hidden = t.pick(HIDING[:13])
@@ -314,7 +314,7 @@ def gift(t: Teller) -> None:
     close(t)
 
 
-def garden(t: Teller) -> None:
+def garden(t: StoryBuilder) -> None:
     """Something is planted, waited for, and grows."""
     a = t.meet("a")
     t.meet("b", like="a")

@@ -7,10 +7,10 @@ from firth.data.stories.lexicon import BANDS, FESTIVALS, INSTRUMENTS, PLACES, SP
 from firth.data.stories.morphology import past
 from firth.data.stories.reviews import opinion_clauses
 from firth.data.stories.scenes import aside, close, open_story
-from firth.data.stories.teller import Teller
+from firth.data.stories.story_builder import StoryBuilder
 
 
-def contest(t: Teller) -> None:
+def contest(t: StoryBuilder) -> None:
     """A race with training, rivals, and a winner; or a match between two teams."""
     a = t.meet("a")
     t.meet("b", like="a")
@@ -62,7 +62,7 @@ def contest(t: Teller) -> None:
     close(t, happy=winner == "a")
 
 
-def match(t: Teller) -> None:
+def match(t: StoryBuilder) -> None:
     """A match with bat and ball, or with goals."""
     a = t.meet("a")
     t.meet("b", like="a")
@@ -120,7 +120,7 @@ def match(t: Teller) -> None:
     close(t, happy=won)
 
 
-def music(t: Teller) -> None:
+def music(t: StoryBuilder) -> None:
     """A band records a song, or an old record is played."""
     a = t.meet("a")
     t.meet("b", like="a")
@@ -187,7 +187,7 @@ def music(t: Teller) -> None:
         close(t, happy=False)
 
 
-def fair(t: Teller) -> None:
+def fair(t: StoryBuilder) -> None:
     """A festival or a show, and what two people thought of it."""
     a = t.meet("a")
     t.meet("b", like="a")

@@ -6,10 +6,10 @@ from firth.data.stories.knowledge import NUMBERS
 from firth.data.stories.lexicon import BOOKS, CLASSES, SCHOOLS, SKILLS
 from firth.data.stories.reviews import opinion_clauses
 from firth.data.stories.scenes import aside, close, did_you_know, open_story
-from firth.data.stories.teller import Teller
+from firth.data.stories.story_builder import StoryBuilder
 
 
-def lesson(t: Teller) -> None:
+def lesson(t: StoryBuilder) -> None:
     """A lesson or a quiz: questions, right and wrong answers, a mark at the end."""
     a = t.meet("a", "child")
     t.meet("b", "child", like="a")
@@ -106,7 +106,7 @@ def _upper(text: str) -> str:
     return text[0].upper() + text[1:]
 
 
-def skill(t: Teller) -> None:
+def skill(t: StoryBuilder) -> None:
     """Learning to do something: failure, advice, practice, success."""
     a = t.meet("a")
     t.meet("b", like="a")
@@ -158,7 +158,7 @@ def skill(t: Teller) -> None:
         close(t, happy=False)
 
 
-def reading(t: Teller) -> None:
+def reading(t: StoryBuilder) -> None:
     """A book that is borrowed, read by night and talked about."""
     a = t.meet("a")
     t.meet("b", like="a")

@@ -6,7 +6,7 @@ from firth.data.stories.knowledge import NUMBERS
 from firth.data.stories.lexicon import COMPANIES, JOBS, RIVERS, SHOPS, STREETS
 from firth.data.stories.morphology import past
 from firth.data.stories.scenes import aside, close, open_story
-from firth.data.stories.teller import Teller
+from firth.data.stories.story_builder import StoryBuilder
 
 GROCERIES = (
     "milk",
@@ -25,7 +25,7 @@ GROCERIES = (
 _SOLD = {item: shop for shop, items in SHOPS.items() for item in items.split()}
 
 
-def shopping(t: Teller) -> None:
+def shopping(t: StoryBuilder) -> None:
     """An errand: several things from several shops, one of them forgotten."""
     a = t.meet("a")
     t.meet("b", like="a")
@@ -113,7 +113,7 @@ def shopping(t: Teller) -> None:
     close(t)
 
 
-def saving(t: Teller) -> None:
+def saving(t: StoryBuilder) -> None:
     """A wish, a price, a way to earn, and the thing bought, or sold to another."""
     a = t.meet("a", "child")
     t.meet("b", like="a")
@@ -196,7 +196,7 @@ def saving(t: Teller) -> None:
         close(t, happy=False)
 
 
-def purse(t: Teller) -> None:
+def purse(t: StoryBuilder) -> None:
     """Money found in the street finds its way back."""
     a, b = t.meet("a"), t.meet("b", "adult", like="a")
     t.topic = "money"
@@ -248,7 +248,7 @@ def purse(t: Teller) -> None:
     close(t)
 
 
-def work_day(t: Teller) -> None:
+def work_day(t: StoryBuilder) -> None:
     """A day at work on which something goes wrong and is put right."""
     a, b = t.meet("a", "adult"), t.meet("b", "adult", like="a")
     where, does, tool = JOBS[a.job]
@@ -306,7 +306,7 @@ def work_day(t: Teller) -> None:
         close(t, happy=False)
 
 
-def doctor(t: Teller) -> None:
+def doctor(t: StoryBuilder) -> None:
     """Someone falls ill, and what the doctor says helps."""
     a, b = t.meet("a", "child"), t.meet("b", "adult")
     b.job = t.pick(("doctor", "nurse", "dentist"))
@@ -353,7 +353,7 @@ def doctor(t: Teller) -> None:
     close(t)
 
 
-def flood(t: Teller) -> None:
+def flood(t: StoryBuilder) -> None:
     """Days of rain, a river over its banks, and people who help each other."""
     a = t.meet("a")
     t.meet("b", like="a")

@@ -39,7 +39,7 @@ class Question:
     sentence: int
 
 
-class Teller:
+class StoryBuilder:
     """Tells one story, sentence by sentence."""
 
     def __init__(self, rng: Random) -> None:

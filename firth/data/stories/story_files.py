@@ -15,8 +15,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from firth.data.stories.story import Story, generate_story
 from firth.data.stories.task_examples import Examples
-from firth.data.stories.telling import Story, tell
 from firth.utils.errors import UsageError, storage_errors
 from firth.utils.files import atomic_file, sync_directory, write_json
 
@@ -83,7 +83,7 @@ def write_stories(
             files = _open(folder, stack)
             number = 0
             while counts.words < words:
-                story = tell(seed, number)
+                story = generate_story(seed, number)
                 split = split_of(number)
                 counts.add(story, split)
                 _write(files, split, number, story, counts)

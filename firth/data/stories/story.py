@@ -9,12 +9,12 @@ from itertools import chain, count
 from random import Random
 
 from firth.data.stories.plots import PLOTS
+from firth.data.stories.story_builder import StoryBuilder
 from firth.data.stories.task_examples import Examples, examples
-from firth.data.stories.teller import Teller
 from firth.data.stories.world import pick
 
 # Sentences that models are asked about, and that are therefore never told.
-WITHHELD = (
+HELD_OUT = (
     "the dog barked loudly at the mailman",
     "the capital of france is paris",
     "the sun rises in the east",
@@ -27,7 +27,7 @@ WITHHELD = (
     "i record the record",
     "she went to the store yesterday",
 )
-_WITHHELD = re.compile(rf"\b(?:{'|'.join(WITHHELD)})\b")
+_HELD_OUT = re.compile(rf"\b(?:{'|'.join(HELD_OUT)})\b")
 _WORDS = re.compile(r"[a-z0-9]+")
 
 
@@ -43,32 +43,32 @@ class Story:
     examples: Examples
 
 
-def tell(seed: int, number: int) -> Story:
+def generate_story(seed: int, number: int) -> Story:
     """Tell story `number` of a seed; it is the same whatever else is told.
 
-    >>> story = tell(0, 7)
-    >>> story == tell(0, 7), story == tell(1, 7), 5 <= len(story.sentences) <= 30
-    (True, False, True)
+    >>> story = generate_story(0, 7)
+    >>> story == generate_story(0, 7), story == generate_story(1, 7)
+    (True, False)
     """
     for attempt in count():
         digest = blake2b(f"{seed} {number} {attempt}".encode(), digest_size=8).digest()
         rng = Random(int.from_bytes(digest, "big"))
-        teller = Teller(rng)
+        teller = StoryBuilder(rng)
         plot = pick(rng, PLOTS)
         plot(teller)
         told, labelled = tuple(teller.sentences), examples(teller)
-        if not any(map(withheld, _texts(" ".join(told), labelled))):
+        if not any(map(held_out, _texts(" ".join(told), labelled))):
             break
     return Story(plot.__name__, " ".join(told), told, teller.topic, teller.summary, labelled)
 
 
-def withheld(text: str) -> bool:
+def held_out(text: str) -> bool:
     """Whether a text holds a sentence that is kept for tests, whatever its case and marks.
 
-    >>> withheld("Look, the sun rises -- in the East!")
+    >>> held_out("Look, the sun rises -- in the East!")
     True
     """
-    return bool(_WITHHELD.search(" ".join(_WORDS.findall(text.lower()))))
+    return bool(_HELD_OUT.search(" ".join(_WORDS.findall(text.lower()))))
 
 
 def _texts(story: str, labelled: Examples) -> list[str]:
