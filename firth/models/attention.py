@@ -31,6 +31,10 @@ from firth.models.masks import Mask, PaddedGroup, is_visible, select_rows
 from firth.utils.devices import device_spec, has_varlen_attention
 
 LENGTH_MULTIPLE = 2  # the fused kernels for padded rows need lengths that are multiples of this
+FLASH_ARGUMENTS = (
+    "query key value cum_seq_q cum_seq_k max_q max_k dropout_p is_causal return_debug_mask "
+    "scale window_size_left window_size_right"
+).split()
 
 # Query and key positions (…, Q), (…, L) -> (…, H, Q, L), added to attention scores: T5's bias.
 PositionBias = Callable[[Tensor, Tensor], Tensor]
@@ -99,17 +103,29 @@ def has_equal_lengths(mask: Mask) -> bool:
 
 @cache
 def has_varlen_kernels(device: torch.device, head_dim: int) -> bool:
-    """Tell whether a device has variable-length kernels for this head dimension."""
+    """Tell whether torch and a device have variable-length kernels for this head dimension."""
     supported = head_dim % 8 == 0 and head_dim <= 256
-    return supported and has_varlen_attention(device_spec(device))
+    return supported and has_flash_attention_op() and has_varlen_attention(device_spec(device))
+
+
+def has_flash_attention_op() -> bool:
+    """Tell whether torch's private op for variable-length attention has the known arguments.
+
+    The public `torch.nn.attention.varlen` calls the same kernel, has no dropout, and its Python
+    code takes several milliseconds per pass of twelve layers (docs/performance.md; a fine-tuning
+    step takes 14). Without the op, attention is computed over padded rows.
+    """
+    op = getattr(torch.ops.aten, "_flash_attention_forward", None)
+    schema = getattr(getattr(op, "default", None), "_schema", None)
+    names = [argument.name for argument in getattr(schema, "arguments", ())]
+    return names[: len(FLASH_ARGUMENTS)] == FLASH_ARGUMENTS
 
 
 class EqualLengthAttention:
     """Fused attention for sequences of one length, which need no padding."""
 
     def __init__(self, queries: Mask, keys: Mask, bias: PositionBias | None = None) -> None:
-        # As strings, torch.compile treats the lengths as constants.
-        self.lengths = str(queries.max_length), str(keys.max_length)
+        self.lengths = as_constant(queries.max_length), as_constant(keys.max_length)
         self.causal = queries is keys and queries.pattern == "causal"
         self.score_mask: Tensor | None = None
         if bias is not None:
@@ -126,6 +142,14 @@ class EqualLengthAttention:
         return _attend_rows(q, k, v, self.score_mask, params, self.causal).flatten(0, 1)
 
 
+def as_constant(length: int) -> int | str:
+    """Make torch.compile treat a length as a constant: it does so with strings, not with integers.
+
+    Eagerly, both compute the same.
+    """
+    return str(length)
+
+
 class VarlenAttention:
     """Variable-length flash attention on packed sequences."""
 
@@ -138,16 +162,9 @@ class VarlenAttention:
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, params: AttentionParams) -> Tensor:
         q, k = q.to(v.dtype), k.to(v.dtype)  # query and key norms give float32
-        # torch.nn.attention.varlen calls the same kernel with more overhead than its run time.
-        out: Tensor = torch.ops.aten._flash_attention_forward(
-            q,
-            k,
-            v,
-            *self.starts,
-            *self.max_lengths,
-            params.dropout,
-            self.causal and not self.window[0],
-            False,
+        out: Tensor = torch.ops.aten._flash_attention_forward(  # see `has_flash_attention_op`
+            *(q, k, v, *self.starts, *self.max_lengths, params.dropout),
+            *(self.causal and not self.window[0], False),
             scale=params.scale,
             window_size_left=self.window[0],
             window_size_right=self.window[1],
@@ -291,8 +308,8 @@ def _attend_rows(
     return out.transpose(1, 2).to(dtype)
 
 
+@cache
 def exclude_from_compile() -> None:
     """Exclude the backends whose shapes change with every batch from torch.compile."""
     for backend in (PaddedAttention, PaddedCrossAttention, CachedAttention):
-        if not hasattr(backend.attend, "_torchdynamo_disable"):
-            backend.attend = torch.compiler.disable(backend.attend)  # type: ignore[method-assign]
+        backend.attend = torch.compiler.disable(backend.attend)  # type: ignore[method-assign]

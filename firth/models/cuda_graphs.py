@@ -24,6 +24,7 @@ from torch.nn.functional import pad
 
 from firth.models.attention import has_equal_lengths, next_power_of_two
 from firth.models.masks import Mask
+from firth.utils.foreach import foreach
 from firth.utils.rng import Longs
 
 SIZES_PER_DOUBLING = 8  # padded sizes between a number and its double
@@ -197,7 +198,7 @@ class _CapturedGraph:
                 found = torch.autograd.grad(self.out, inputs, self.out_gradient, allow_unused=True)
                 pairs = zip(self.gradients, found, strict=False)
                 used = [(total, new) for total, new in pairs if new is not None]
-                torch._foreach_add_([total for total, _ in used], [new for _, new in used])
+                foreach("add_", [total for total, _ in used], [new for _, new in used])
             if self.x.requires_grad:
                 self.x.grad = found[-1]
 
@@ -223,7 +224,7 @@ class _CapturedGraph:
         pairs = zip(self.parameters, self.gradients, strict=True)
         separate = [(weight, total) for weight, total in pairs if weight.grad is not total]
         if separate:
-            torch._foreach_zero_([total for _, total in separate])
+            foreach("zero_", [total for _, total in separate])
         self.backward_graph.replay()
         for weight, total in separate:
             weight.grad = total if weight.grad is None else weight.grad.add_(total)

@@ -5,6 +5,7 @@ N  tokens of the batch     E  embedding size     W  hidden size
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -164,6 +165,7 @@ class Stack(nn.Module):
         self.checkpointing = False  # recompute activations in the backward pass
         self.dense = False  # explicit masks instead of fused kernels (for tests)
         self.float32_residual = False  # float32 hidden states between blocks, even under autocast
+        self.compiled = False  # by torch.compile
         self.graph_runner: CudaGraphRunner | None = None  # replays blocks as CUDA graphs
         self.embedding = Embedding(config)
         self.relative: RelativeBias | DisentangledBias | None = None
@@ -232,16 +234,17 @@ class Stack(nn.Module):
     ) -> Tensor:
         """Apply all blocks and the final norm."""  # (N, W) -> (N, W)
         contexts = self._contexts(x, mask, positions, inputs or LayerInputs())
-        for i in range(self.layers):
-            if layers is not None:
-                layers.append(x)
-            block = self.blocks[0 if self.config.share_layers else i]
-            if not self.training:  # blocks are compiled for the shapes of training only
-                x = block._call_impl(x, contexts[i])
-            elif self.checkpointing:
-                x = checkpoint(block, x, contexts[i], use_reentrant=False)
-            else:
-                x = block(x, contexts[i])
+        # Blocks are compiled for the shapes of training only.
+        eager = self.compiled and not self.training
+        with torch.compiler.set_stance("force_eager") if eager else nullcontext():
+            for i in range(self.layers):
+                if layers is not None:
+                    layers.append(x)
+                block = self.blocks[0 if self.config.share_layers else i]
+                if self.training and self.checkpointing:
+                    x = checkpoint(block, x, contexts[i], use_reentrant=False)
+                else:
+                    x = block(x, contexts[i])
         x = self.final_norm(x)
         if layers is not None:
             layers.append(x)

@@ -162,6 +162,7 @@ class Transformer(nn.Module):
         exclude_from_compile()
         for stack in self._stacks:
             if not isinstance(stack.relative, DisentangledBias):
+                stack.compiled = True
                 for module in (stack.embedding, *stack.blocks):
                     module.compile(dynamic=True)
 

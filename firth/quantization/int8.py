@@ -80,7 +80,7 @@ def int8_matmul(x: Tensor, numbers: Tensor, scale: Tensor) -> Tensor:
 
 
 def _sums(both: Tensor, numbers: Tensor) -> Tensor:
-    """Multiply int8 matrices."""  # (2M, K), (N, K) -> (2M, N)
+    """Multiply int8 matrices with torch's private function."""  # (2M, K), (N, K) -> (2M, N)
     if len(both) <= MAX_SMALL_BATCH:
         return torch._int_mm(numbers, both.t()).t().contiguous()
     return torch._int_mm(both, numbers.t())
@@ -94,7 +94,9 @@ def _float_matmul(x: Tensor, numbers: Tensor, scale: Tensor) -> Tensor:
 
 @cache
 def has_exact_int8_matmul() -> bool:
-    """Tell whether this machine sums int8 products without overflow."""
+    """Tell whether torch multiplies int8 matrices, and this machine without overflow."""
+    if not hasattr(torch, "_int_mm"):
+        return False
     largest = torch.full((2 * MAX_SMALL_BATCH, 64), MAX_INT8, dtype=torch.int8)
     found = [_sums(rows * sign, largest) for rows in (largest[:2], largest) for sign in (1, -1)]
     return all(bool((sums.abs() == 64 * MAX_INT8**2).all()) for sums in found)

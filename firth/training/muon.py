@@ -21,6 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from firth.utils.devices import device_spec, has_native_bf16
+from firth.utils.foreach import foreach
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,14 +71,13 @@ class Muon:
         for part in self._parts(learning_rate, finite):
             batches[(*sorted(part.weight.shape), part.learning_rate)].append(part)
         for (*_, longer, own), parts in batches.items():
-            shrink, size = own * self.weight_decay, -own * 0.2 * math.sqrt(longer)
+            shrink: float | Tensor = own * self.weight_decay
+            size = -own * 0.2 * math.sqrt(longer)
             updates, weights = _updates(parts), [part.weight for part in parts]
-            if finite is None:
-                torch._foreach_mul_(weights, 1 - shrink)
-            else:
-                updates = updates * finite
-                torch._foreach_mul_(weights, 1 - shrink * finite)
-            torch._foreach_add_(weights, _match_weights(updates, parts), alpha=size)
+            if finite is not None:
+                updates, shrink = updates * finite, shrink * finite
+            foreach("mul_", weights, 1 - shrink)
+            foreach("add_", weights, _match_weights(updates, parts), alpha=size)
 
     def _parts(self, learning_rate: float, finite: Tensor | None) -> Iterator[MatrixUpdate]:
         """Update the momentum and yield the Nesterov directions."""
@@ -86,8 +86,8 @@ class Muon:
             return
         momenta = [matrix.momentum for matrix in matrices]
         gradients = [_gradient(matrix, finite) for matrix in matrices]
-        torch._foreach_lerp_(momenta, gradients, 1 - self.momentum)
-        directions = torch._foreach_lerp(gradients, momenta, self.momentum)
+        foreach("lerp_", momenta, gradients, 1 - self.momentum)
+        directions = foreach("lerp", gradients, momenta, self.momentum)
         for matrix, direction in zip(matrices, directions, strict=True):
             weights = matrix.weight.split_with_sizes(matrix.splits)
             for pair in zip(weights, direction.split_with_sizes(matrix.splits), strict=True):
