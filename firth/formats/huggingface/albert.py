@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from firth.formats.huggingface.bert import FIELDS, FIXED, NAMES, REQUIRED
-from firth.formats.huggingface.family import ModelFamily
+from dataclasses import replace
+
+from firth.formats.huggingface.bert import BERT, DEFAULTS, ENDS, FIELDS, FIXED, NAMES
+from firth.formats.huggingface.family import config_fields, masked_head, token_ids
 from firth.formats.huggingface.label_heads import bert_heads
 
 LAYER = "encoder.albert_layer_groups.0.albert_layers.0"
 TABLES = {name: theirs for name, theirs in NAMES.items() if "blocks" not in name}
 PROJECTED = {"encoder.embedding.project": "encoder.embedding_hidden_mapping_in"}
-ENDS = {"bos_token_id": "bos_token_id", "eos_token_id": "eos_token_id"}
 
-ALBERT = ModelFamily(
+ALBERT = replace(
+    BERT,
     name="albert",
     classes={
         "AlbertForPreTraining": ("language", "pooler", "pair"),
@@ -31,51 +33,40 @@ ALBERT = ModelFamily(
         "heads.pooler.dense": "pooler",
     },
     head_names={
-        "heads.language.transform": "predictions.dense",
-        "heads.language.norm": "predictions.LayerNorm",
-        "heads.language.bias": "predictions.bias",
-        "heads.language.weight": "predictions.decoder.weight",
+        **masked_head(
+            "predictions.dense",
+            "predictions.LayerNorm",
+            "predictions.bias",
+            "predictions.decoder.weight",
+        ),
         "heads.pair.dense": "sop_classifier.classifier",
     },
     task_heads=bert_heads("Albert"),
     fixed={**FIXED, "share_layers": True},
-    fields=FIELDS | ENDS | {"embedding_size": "embedding_size"},
-    defaults={
-        "hidden_act": "gelu_new",
-        "layer_norm_eps": 1e-12,
-        "tie_word_embeddings": True,
-        "pad_token_id": 0,
-        "bos_token_id": 2,
-        "eos_token_id": 3,
-    },
+    fields=FIELDS | ENDS | config_fields("embedding_size"),
+    defaults={**DEFAULTS, "hidden_act": "gelu_new", **token_ids(bos=2, eos=3)},
     required={"num_hidden_groups": 1, "inner_group_num": 1, "position_embedding_type": "absolute"},
-    ignored=r"position_ids$",
     copies={"predictions.decoder.bias": "predictions.bias"},
+    takes_prefix=False,
 )
 
-REMBERT = ModelFamily(
+REMBERT = replace(
+    BERT,
     name="rembert",
     classes={"RemBertForMaskedLM": ("language", "pooler"), "RemBertModel": ("pooler",)},
     prefix="rembert.",
     names={**NAMES, **PROJECTED},
-    head_names={
-        "heads.language.transform": "cls.predictions.dense",
-        "heads.language.norm": "cls.predictions.LayerNorm",
-        "heads.language.bias": "cls.predictions.decoder.bias",
-        "heads.language.weight": "cls.predictions.decoder.weight",
-    },
+    head_names=masked_head(
+        "cls.predictions.dense",
+        "cls.predictions.LayerNorm",
+        "cls.predictions.decoder.bias",
+        "cls.predictions.decoder.weight",
+    ),
     task_heads=bert_heads("RemBert"),
-    fixed=FIXED,
     fields=FIELDS
     | ENDS
-    | {"embedding_size": "input_embedding_size", "output_embedding_size": "output_embedding_size"},
-    defaults={
-        "layer_norm_eps": 1e-12,
-        "tie_word_embeddings": False,
-        "pad_token_id": 0,
-        "bos_token_id": 312,
-        "eos_token_id": 313,
-    },
-    required=REQUIRED,
-    ignored=r"position_ids$",
+    | config_fields("embedding_size=input_embedding_size output_embedding_size"),
+    defaults={**DEFAULTS, "tie_word_embeddings": False, **token_ids(bos=312, eos=313)},
+    copies={},
+    takes_prefix=False,
 )

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from firth.formats.huggingface.family import ModelFamily, refuse_unless_equal
+from firth.formats.huggingface.family import (
+    ModelFamily,
+    config_fields,
+    refuse_unless_equal,
+    token_ids,
+)
 from firth.models.config import ModelConfig
 
 
@@ -31,24 +36,13 @@ def _side(ours: str, cross: bool, place: str) -> dict[str, str]:
     return {f"{ours}.{name}": f"{ours}.{theirs}" for name, theirs in names.items()}
 
 
-FIELDS = {
-    "vocab_size": "vocab_size",
-    "hidden_size": "d_model",
-    "num_layers": "encoder_layers",
-    "num_decoder_layers": "decoder_layers",
-    "num_heads": "encoder_attention_heads",
-    "ffn_size": "encoder_ffn_dim",
-    "max_positions": "max_position_embeddings",
-    "activation": "activation_function",
-    "embedding_scale": "scale_embedding",
-    "dropout": "dropout",
-    "attention_dropout": "attention_dropout",
-    "init_std": "init_std",
-    "pad_token_id": "pad_token_id",
-    "bos_token_id": "bos_token_id",
-    "eos_token_id": "eos_token_id",
-    "decoder_start_token_id": "decoder_start_token_id",
-}
+FIELDS = config_fields(
+    "vocab_size hidden_size=d_model num_layers=encoder_layers num_decoder_layers=decoder_layers "
+    "num_heads=encoder_attention_heads ffn_size=encoder_ffn_dim "
+    "max_positions=max_position_embeddings activation=activation_function "
+    "embedding_scale=scale_embedding dropout attention_dropout init_std "
+    "pad_token_id bos_token_id eos_token_id decoder_start_token_id"
+)
 
 
 def _read(theirs: dict[str, Any]) -> dict[str, Any]:
@@ -93,10 +87,8 @@ def _bart(name: str, classes: str, norm_place: str, module: str) -> ModelFamily:
         fields=FIELDS,
         defaults={
             "scale_embedding": False,
-            "pad_token_id": 1,
-            "bos_token_id": 0,
-            "eos_token_id": 2,
-            "decoder_start_token_id": 2 if norm_place == "post" else None,
+            **token_ids(pad=1, bos=0, eos=2),
+            **token_ids(decoder_start=2 if norm_place == "post" else None),
         },
         required={"tie_word_embeddings": True},  # else encoder and decoder embeddings differ
         rows=("heads.language.bias",),

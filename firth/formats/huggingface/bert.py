@@ -6,9 +6,10 @@ BERT (Devlin et al. 2019), RoBERTa (Liu et al. 2019), XLM-RoBERTa (Conneau et al
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
-from firth.formats.huggingface.family import ModelFamily
+from firth.formats.huggingface.family import ModelFamily, config_fields, masked_head, token_ids
 from firth.formats.huggingface.label_heads import TaskHead, bert_heads, roberta_heads
 from firth.models.config import ModelConfig
 
@@ -30,22 +31,15 @@ NAMES = {
     "heads.pooler.dense": "pooler.dense",
 }
 
-FIELDS = {
-    "vocab_size": "vocab_size",
-    "hidden_size": "hidden_size",
-    "num_layers": "num_hidden_layers",
-    "num_heads": "num_attention_heads",
-    "ffn_size": "intermediate_size",
-    "max_positions": "max_position_embeddings",
-    "num_segments": "type_vocab_size",
-    "activation": "hidden_act",
-    "norm_eps": "layer_norm_eps",
-    "dropout": "hidden_dropout_prob",
-    "attention_dropout": "attention_probs_dropout_prob",
-    "init_std": "initializer_range",
-    "pad_token_id": "pad_token_id",
-    "tie_embeddings": "tie_word_embeddings",
-}
+FIELDS = config_fields(
+    "vocab_size hidden_size num_layers=num_hidden_layers num_heads=num_attention_heads "
+    "ffn_size=intermediate_size max_positions=max_position_embeddings num_segments=type_vocab_size "
+    "activation=hidden_act norm_eps=layer_norm_eps dropout=hidden_dropout_prob "
+    "attention_dropout=attention_probs_dropout_prob init_std=initializer_range pad_token_id "
+    "tie_embeddings=tie_word_embeddings"
+)
+ENDS = config_fields("bos_token_id eos_token_id")
+DEFAULTS = {"tie_word_embeddings": True, "layer_norm_eps": 1e-12, **token_ids(pad=0)}
 
 REQUIRED = {
     "position_embedding_type": "absolute",
@@ -62,6 +56,16 @@ FIXED = {
     "initialization": "truncated",
 }
 
+HEAD = masked_head(
+    "cls.predictions.transform.dense",
+    "cls.predictions.transform.LayerNorm",
+    "cls.predictions.bias",
+    "cls.predictions.decoder.weight",
+)
+ROBERTA_HEAD = masked_head(
+    "lm_head.dense", "lm_head.layer_norm", "lm_head.bias", "lm_head.decoder.weight"
+)
+
 BERT = ModelFamily(
     name="bert",
     classes={
@@ -72,17 +76,11 @@ BERT = ModelFamily(
     },
     prefix="bert.",
     names=NAMES,
-    head_names={
-        "heads.language.transform": "cls.predictions.transform.dense",
-        "heads.language.norm": "cls.predictions.transform.LayerNorm",
-        "heads.language.bias": "cls.predictions.bias",
-        "heads.language.weight": "cls.predictions.decoder.weight",
-        "heads.pair.dense": "cls.seq_relationship",
-    },
+    head_names=HEAD | {"heads.pair.dense": "cls.seq_relationship"},
     task_heads=bert_heads("Bert"),
     fixed=FIXED,
     fields=FIELDS,
-    defaults={"tie_word_embeddings": True, "pad_token_id": 0, "layer_norm_eps": 1e-12},
+    defaults=DEFAULTS,
     required=REQUIRED,
     ignored=r"position_ids$",
     copies={"cls.predictions.decoder.bias": "cls.predictions.bias"},
@@ -100,39 +98,21 @@ def _write_offset(config: ModelConfig) -> dict[str, Any]:
     return {"max_position_embeddings": config.max_positions + config.position_offset}
 
 
-def _roberta(name: str, classes: str) -> ModelFamily:
-    return ModelFamily(
+def _roberta(name: str, cls: str) -> ModelFamily:
+    return replace(
+        BERT,
         name=name,
-        classes={
-            f"{classes}ForMaskedLM": ("language", "pooler"),  # published files have a pooler, too
-            f"{classes}Model": ("pooler",),
-        },
+        # published files have a pooler, too
+        classes={f"{cls}ForMaskedLM": ("language", "pooler"), f"{cls}Model": ("pooler",)},
         prefix="roberta.",
-        names=NAMES,
-        head_names={
-            "heads.language.transform": "lm_head.dense",
-            "heads.language.norm": "lm_head.layer_norm",
-            "heads.language.bias": "lm_head.bias",
-            "heads.language.weight": "lm_head.decoder.weight",
-        },
-        task_heads=roberta_heads(
-            classes, "classifier.dense", "classifier.out_proj", activation="tanh"
-        ),
+        head_names=ROBERTA_HEAD,
+        task_heads=roberta_heads(cls, "classifier.dense", "classifier.out_proj", activation="tanh"),
         fixed={**FIXED, "head_activation": "gelu"},
-        fields=FIELDS | {"bos_token_id": "bos_token_id", "eos_token_id": "eos_token_id"},
-        defaults={
-            "tie_word_embeddings": True,
-            "pad_token_id": 1,
-            "bos_token_id": 0,
-            "eos_token_id": 2,
-            "layer_norm_eps": 1e-12,
-        },
-        required=REQUIRED,
-        ignored=r"position_ids$",
+        fields=FIELDS | ENDS,
+        defaults={**DEFAULTS, **token_ids(pad=1, bos=0, eos=2)},
         copies={"lm_head.decoder.bias": "lm_head.bias"},
         read=_read_offset,
         write=_write_offset,
-        takes_prefix=True,
     )
 
 
@@ -146,7 +126,8 @@ def _read_width(theirs: dict[str, Any]) -> dict[str, Any]:
     return {"embedding_size": 0 if size == theirs["hidden_size"] else size}
 
 
-ELECTRA = ModelFamily(
+ELECTRA = replace(
+    BERT,
     name="electra",
     classes={
         "ElectraForMaskedLM": ("language",),
@@ -156,10 +137,12 @@ ELECTRA = ModelFamily(
     prefix="electra.",
     names={**NAMES, "encoder.embedding.project": "embeddings_project"},
     head_names={
-        "heads.language.transform": "generator_predictions.dense",
-        "heads.language.norm": "generator_predictions.LayerNorm",
-        "heads.language.bias": "generator_lm_head.bias",
-        "heads.language.weight": "generator_lm_head.weight",
+        **masked_head(
+            "generator_predictions.dense",
+            "generator_predictions.LayerNorm",
+            "generator_lm_head.bias",
+            "generator_lm_head.weight",
+        ),
         "heads.replaced.dense": "discriminator_predictions.dense",
         "heads.replaced.output": "discriminator_predictions.dense_prediction",
     },
@@ -172,16 +155,8 @@ ELECTRA = ModelFamily(
         ),
     },
     fixed={**FIXED, "head_activation": "gelu"},
-    fields=FIELDS,
-    defaults={
-        "embedding_size": 128,
-        "tie_word_embeddings": True,
-        "pad_token_id": 0,
-        "layer_norm_eps": 1e-12,
-    },
-    required=REQUIRED,
-    ignored=r"position_ids$",
+    defaults={**DEFAULTS, "embedding_size": 128},
+    copies={},
     read=_read_width,
     write=lambda config: {"embedding_size": config.token_embedding_size},
-    takes_prefix=True,
 )

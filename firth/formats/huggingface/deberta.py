@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
-from firth.formats.huggingface.bert import FIELDS, FIXED, NAMES
-from firth.formats.huggingface.family import ModelFamily, refuse_unless_equal
+from firth.formats.huggingface.bert import BERT, DEFAULTS, FIELDS, FIXED, HEAD, NAMES
+from firth.formats.huggingface.family import refuse_unless_equal
 from firth.formats.huggingface.label_heads import roberta_heads
 from firth.models.config import ModelConfig
 from firth.utils.errors import InputError
@@ -46,17 +47,13 @@ def _write(config: ModelConfig) -> dict[str, Any]:
     }
 
 
-DEBERTA = ModelFamily(
+DEBERTA = replace(
+    BERT,
     name="deberta-v2",
     classes={"DebertaV2ForMaskedLM": ("language",), "DebertaV2Model": ()},
     prefix="deberta.",
     names={**NAMES, **DISTANCES, "encoder.blocks.*.attention.qkv": ATTENTION},
-    head_names={
-        "heads.language.transform": "cls.predictions.transform.dense",
-        "heads.language.norm": "cls.predictions.transform.LayerNorm",
-        "heads.language.bias": "cls.predictions.bias",
-        "heads.language.weight": "cls.predictions.decoder.weight",
-    },
+    head_names=HEAD,
     task_heads=roberta_heads(
         "DebertaV2", "pooler.dense", "classifier", activation="gelu", choose=True
     ),
@@ -66,9 +63,8 @@ DEBERTA = ModelFamily(
     },
     fields=FIELDS | {"relative_buckets": "position_buckets"},
     defaults={
+        **DEFAULTS,
         "layer_norm_eps": 1e-7,
-        "tie_word_embeddings": True,
-        "pad_token_id": 0,
         "type_vocab_size": 0,
         "max_relative_positions": -1,
         "pos_att_type": None,
@@ -85,14 +81,14 @@ DEBERTA = ModelFamily(
         "share_att_key": True,
     },
     ignored=r"position_ids$|^mask_predictions\.",
-    copies={"cls.predictions.decoder.bias": "cls.predictions.bias"},
     aliases={  # names of the head in the authors' files and in models without `legacy`
         "lm_predictions.lm_head.bias": "cls.predictions.bias",
-        "lm_predictions.lm_head.dense.weight": "cls.predictions.transform.dense.weight",
-        "lm_predictions.lm_head.dense.bias": "cls.predictions.transform.dense.bias",
-        "lm_predictions.lm_head.LayerNorm.weight": "cls.predictions.transform.LayerNorm.weight",
-        "lm_predictions.lm_head.LayerNorm.bias": "cls.predictions.transform.LayerNorm.bias",
+        **{
+            f"lm_predictions.lm_head.{name}": f"cls.predictions.transform.{name}"
+            for name in ("dense.weight", "dense.bias", "LayerNorm.weight", "LayerNorm.bias")
+        },
     },
     read=_read,
     write=_write,
+    takes_prefix=False,
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from firth.formats.huggingface.bert import FIXED
-from firth.formats.huggingface.family import ModelFamily
+from firth.formats.huggingface.family import ModelFamily, config_fields, masked_head
 from firth.formats.huggingface.label_heads import roberta_heads
 
 DISTILBERT = ModelFamily(
@@ -21,30 +21,18 @@ DISTILBERT = ModelFamily(
         "encoder.blocks.*.feed_forward.down": "transformer.layer.*.ffn.lin2",
         "encoder.blocks.*.feed_forward_norm.outer": "transformer.layer.*.output_layer_norm",
     },
-    head_names={
-        "heads.language.transform": "vocab_transform",
-        "heads.language.norm": "vocab_layer_norm",
-        "heads.language.bias": "vocab_projector.bias",
-        "heads.language.weight": "vocab_projector.weight",
-    },
+    head_names=masked_head(
+        "vocab_transform", "vocab_layer_norm", "vocab_projector.bias", "vocab_projector.weight"
+    ),
     task_heads=roberta_heads(
         "DistilBert", "pre_classifier", "classifier", activation="relu", choose=True
     ),
     fixed={**FIXED, "norm_eps": 1e-12},
-    fields={
-        "vocab_size": "vocab_size",
-        "hidden_size": "dim",
-        "num_layers": "n_layers",
-        "num_heads": "n_heads",
-        "ffn_size": "hidden_dim",
-        "max_positions": "max_position_embeddings",
-        "activation": "activation",
-        "dropout": "dropout",
-        "attention_dropout": "attention_dropout",
-        "init_std": "initializer_range",
-        "pad_token_id": "pad_token_id",
-        "tie_embeddings": "tie_word_embeddings",
-    },
+    fields=config_fields(
+        "vocab_size hidden_size=dim num_layers=n_layers num_heads=n_heads ffn_size=hidden_dim "
+        "max_positions=max_position_embeddings activation dropout attention_dropout "
+        "init_std=initializer_range pad_token_id tie_embeddings=tie_word_embeddings"
+    ),
     defaults={"activation": "gelu", "tie_word_embeddings": True, "pad_token_id": 0},
     ignored=r"position_ids$",
 )

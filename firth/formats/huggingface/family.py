@@ -20,27 +20,16 @@ from firth.models.config import ModelConfig
 from firth.utils.errors import InputError, MismatchError
 
 ACTIVATIONS = {
-    "gelu": "gelu",
-    "gelu_python": "gelu",
-    "gelu_new": "gelu-tanh",
-    "gelu_fast": "gelu-tanh",
-    "gelu_pytorch_tanh": "gelu-tanh",
+    **dict.fromkeys(("gelu", "gelu_python"), "gelu"),
+    **dict.fromkeys(("gelu_new", "gelu_fast", "gelu_pytorch_tanh"), "gelu-tanh"),
     "relu": "relu",
-    "silu": "silu",
-    "swish": "silu",
+    **dict.fromkeys(("silu", "swish"), "silu"),
 }
 
 ACTIVE = ("activation", "head_activation")  # config fields that are activations
 
 # Fields without effect on what a network computes: initialization, names, and special tokens.
-NOT_COMPUTED = (
-    "initialization",
-    "init_std",
-    "family",
-    "bos_token_id",
-    "eos_token_id",
-    "pad_token_id",
-)
+NOT_COMPUTED = "initialization init_std family bos_token_id eos_token_id pad_token_id".split()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,7 +103,7 @@ class ModelFamily:
             again = self.config(self.to_theirs(config, heads))
         except (InputError, MismatchError):
             return False
-        ignored = NOT_COMPUTED if config.label_head else (*NOT_COMPUTED, "pooling")
+        ignored = NOT_COMPUTED if config.label_head else [*NOT_COMPUTED, "pooling"]
         same = {name: getattr(config, name) for name in ignored}
         return replace(again, **same) == config
 
@@ -191,6 +180,27 @@ class ModelFamily:
             else:
                 found.setdefault(self.aliases.get(full, full), stored)
         return found
+
+
+def config_fields(text: str) -> dict[str, str]:
+    """Parse a table of config fields: ours=theirs, or one name for both.
+
+    >>> config_fields("vocab_size hidden_size=d_model")
+    {'vocab_size': 'vocab_size', 'hidden_size': 'd_model'}
+    """
+    pairs = (word.partition("=") for word in text.split())
+    return {ours: theirs or ours for ours, _, theirs in pairs}
+
+
+def token_ids(**ids: int | None) -> dict[str, int | None]:
+    """Name special tokens as in their configs: `pad=0` is {"pad_token_id": 0}."""
+    return {f"{role}_token_id": id for role, id in ids.items()}
+
+
+def masked_head(transform: str, norm: str, bias: str, weight: str) -> dict[str, str]:
+    """Name the parameters of a head for masked language modelling."""
+    theirs = dict(transform=transform, norm=norm, bias=bias, weight=weight)
+    return {f"heads.language.{name}": value for name, value in theirs.items()}
 
 
 def _pattern(row: str) -> str:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
-from firth.formats.huggingface.family import ModelFamily
+from firth.formats.huggingface.family import token_ids
 from firth.formats.huggingface.label_heads import decoder_heads
 from firth.formats.huggingface.llama import (
     DEFAULTS,
     FIELDS,
     FIXED,
-    FREQUENCIES,
-    HEAD,
+    LLAMA,
     NAMES,
     QK_NORMS,
     read_grouped_query,
@@ -62,12 +62,11 @@ def _write(config: ModelConfig) -> dict[str, Any]:
     }
 
 
-GEMMA3 = ModelFamily(
+GEMMA3 = replace(
+    LLAMA,
     name="gemma3_text",
     classes={"Gemma3ForCausalLM": ("language",), "Gemma3TextModel": ()},
-    prefix="model.",
     names={**NAMES, **QK_NORMS, **NORMS},
-    head_names=HEAD,
     task_heads=decoder_heads("Gemma3Text"),
     fixed={
         **FIXED,
@@ -81,9 +80,7 @@ GEMMA3 = ModelFamily(
         **DEFAULTS,
         "hidden_activation": "gelu_pytorch_tanh",
         "tie_word_embeddings": True,
-        "pad_token_id": 0,
-        "bos_token_id": 2,
-        "eos_token_id": 1,
+        **token_ids(pad=0, bos=2, eos=1),
         "head_dim": 256,
         "query_pre_attn_scalar": 256,
         "sliding_window": 4096,
@@ -95,8 +92,6 @@ GEMMA3 = ModelFamily(
         "final_logit_softcapping": None,
         "use_bidirectional_attention": False,
     },
-    ignored=FREQUENCIES,
     read=_read,
     write=_write,
-    takes_prefix=True,
 )

@@ -5,9 +5,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
-from firth.formats.huggingface.family import ModelFamily
+from firth.formats.huggingface.family import ModelFamily, config_fields, token_ids
 from firth.formats.huggingface.label_heads import bert_heads, decoder_heads
 from firth.models.config import ModelConfig
 
@@ -18,30 +19,13 @@ BLOCKS = {
     "decoder.blocks.*.feed_forward.down": "h.*.mlp.c_proj",
 }
 
-FIELDS = {
-    "vocab_size": "vocab_size",
-    "hidden_size": "n_embd",
-    "num_layers": "n_layer",
-    "num_heads": "n_head",
-    "max_positions": "n_positions",
-    "norm_eps": "layer_norm_epsilon",
-    "dropout": "resid_pdrop",
-    "attention_dropout": "attn_pdrop",
-    "init_std": "initializer_range",
-    "pad_token_id": "pad_token_id",
-    "bos_token_id": "bos_token_id",
-    "eos_token_id": "eos_token_id",
-    "tie_embeddings": "tie_word_embeddings",
-}
-
-DEFAULTS = {
-    "tie_word_embeddings": True,
-    "pad_token_id": None,
-    "bos_token_id": None,
-    "eos_token_id": None,
-}
-
-TRANSPOSED = ("attention.qkv", "attention.output", "feed_forward.up", "feed_forward.down")
+FIELDS = config_fields(
+    "vocab_size hidden_size=n_embd num_layers=n_layer num_heads=n_head max_positions=n_positions "
+    "norm_eps=layer_norm_epsilon dropout=resid_pdrop attention_dropout=attn_pdrop "
+    "init_std=initializer_range pad_token_id bos_token_id eos_token_id "
+    "tie_embeddings=tie_word_embeddings"
+)
+DEFAULTS = {"tie_word_embeddings": True, **token_ids(pad=None, bos=None, eos=None)}
 MASKS = r"\.attn\.(masked_)?bias$"  # stored in older files
 
 
@@ -77,21 +61,17 @@ GPT1 = ModelFamily(
     },
     fields=FIELDS,
     defaults={**DEFAULTS, "afn": "gelu"},
-    transposed=TRANSPOSED,
+    transposed=("attention.qkv", "attention.output", "feed_forward.up", "feed_forward.down"),
     ignored=rf"{MASKS}|position_ids$",
     read=_read_gpt1,
     write=_write_gpt1,
 )
 
 
-def _read_gpt2(theirs: dict[str, Any]) -> dict[str, Any]:
-    return {"ffn_size": theirs["n_inner"] or 4 * theirs["n_embd"]}
-
-
-GPT2 = ModelFamily(
+GPT2 = replace(
+    GPT1,
     name="gpt2",
     classes={"GPT2LMHeadModel": ("language",), "GPT2Model": ()},
-    prefix="transformer.",
     names={
         "tokens": "wte",
         "decoder.embedding.positions": "wpe",
@@ -100,35 +80,26 @@ GPT2 = ModelFamily(
         **BLOCKS,
         "decoder.final_norm": "ln_f",
     },
-    head_names={"heads.language.weight": "lm_head.weight"},
     task_heads={
         **decoder_heads("GPT2"),
         "tag": bert_heads("GPT2")["tag"],
         "span": bert_heads("GPT2")["span"],
     },
-    fixed={
-        "architecture": "decoder",
-        "position_embedding": "learned",
-        "embedding_norm": False,
-        "norm_position": "pre",
-        "initialization": "scaled",
-    },
+    fixed={**GPT1.fixed, "norm_position": "pre", "initialization": "scaled"},
     fields=FIELDS | {"ffn_size": "n_inner", "activation": "activation_function"},
     defaults={
         **DEFAULTS,
         "n_inner": None,
         "activation_function": "gelu_new",
-        "bos_token_id": 50256,
-        "eos_token_id": 50256,
+        **token_ids(bos=50256, eos=50256),
     },
     required={
         "scale_attn_weights": True,
         "scale_attn_by_inverse_layer_idx": False,
         "add_cross_attention": False,
     },
-    transposed=TRANSPOSED,
     ignored=MASKS,
-    read=_read_gpt2,
+    read=lambda theirs: {"ffn_size": theirs["n_inner"] or 4 * theirs["n_embd"]},
     write=lambda config: {"embd_pdrop": config.dropout},
     takes_prefix=True,
 )

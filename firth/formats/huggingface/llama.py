@@ -5,9 +5,10 @@ Llama (Touvron et al. 2023), Mistral (Jiang et al. 2023), Qwen 2 and 3 (Yang et 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
-from firth.formats.huggingface.family import ModelFamily
+from firth.formats.huggingface.family import ModelFamily, config_fields, token_ids
 from firth.formats.huggingface.label_heads import decoder_heads
 from firth.formats.huggingface.rope import (
     FULL,
@@ -34,25 +35,12 @@ QK_NORMS = {
     "decoder.blocks.*.attention.key_norm": "layers.*.self_attn.k_norm",
 }
 
-HEAD = {"heads.language.weight": "lm_head.weight"}
-FREQUENCIES = r"rotary_emb\.inv_freq$"  # stored in older files
-
-FIELDS = {
-    "vocab_size": "vocab_size",
-    "hidden_size": "hidden_size",
-    "num_layers": "num_hidden_layers",
-    "num_heads": "num_attention_heads",
-    "ffn_size": "intermediate_size",
-    "max_positions": "max_position_embeddings",
-    "activation": "hidden_act",
-    "norm_eps": "rms_norm_eps",
-    "attention_dropout": "attention_dropout",
-    "init_std": "initializer_range",
-    "pad_token_id": "pad_token_id",
-    "bos_token_id": "bos_token_id",
-    "eos_token_id": "eos_token_id",
-    "tie_embeddings": "tie_word_embeddings",
-}
+FIELDS = config_fields(
+    "vocab_size hidden_size num_layers=num_hidden_layers num_heads=num_attention_heads "
+    "ffn_size=intermediate_size max_positions=max_position_embeddings activation=hidden_act "
+    "norm_eps=rms_norm_eps attention_dropout init_std=initializer_range "
+    "pad_token_id bos_token_id eos_token_id tie_embeddings=tie_word_embeddings"
+)
 
 FIXED = {
     "architecture": "decoder",
@@ -72,9 +60,7 @@ DEFAULTS = {
     "attention_dropout": 0.0,
     "initializer_range": 0.02,
     "tie_word_embeddings": False,
-    "pad_token_id": None,
-    "bos_token_id": 1,
-    "eos_token_id": 2,
+    **token_ids(pad=None, bos=1, eos=2),
 }
 
 
@@ -106,13 +92,13 @@ LLAMA = ModelFamily(
     classes={"LlamaForCausalLM": ("language",), "LlamaModel": ()},
     prefix="model.",
     names=NAMES,
-    head_names=HEAD,
+    head_names={"heads.language.weight": "lm_head.weight"},
     task_heads=decoder_heads("Llama"),
     fixed=FIXED,
     fields=FIELDS,
     defaults=DEFAULTS,
     required={"attention_bias": False, "mlp_bias": False},
-    ignored=FREQUENCIES,
+    ignored=r"rotary_emb\.inv_freq$",  # stored in older files
     read=_read,
     write=_write,
     takes_prefix=True,
@@ -133,20 +119,15 @@ def _write_mistral(config: ModelConfig) -> dict[str, Any]:
     }
 
 
-MISTRAL = ModelFamily(
+MISTRAL = replace(
+    LLAMA,
     name="mistral",
     classes={"MistralForCausalLM": ("language",), "MistralModel": ()},
-    prefix="model.",
-    names=NAMES,
-    head_names=HEAD,
     task_heads=decoder_heads("Mistral"),
-    fixed=FIXED,
-    fields=FIELDS,
     defaults={**DEFAULTS, "sliding_window": 4096},
-    ignored=FREQUENCIES,
+    required={},
     read=_read_mistral,
     write=_write_mistral,
-    takes_prefix=True,
 )
 
 
@@ -169,42 +150,31 @@ def _write_qwen(config: ModelConfig) -> dict[str, Any]:
 
 QWEN_DEFAULTS = {
     **DEFAULTS,
-    "bos_token_id": None,
-    "eos_token_id": None,
+    **token_ids(bos=None, eos=None),
     "max_window_layers": 28,
     "sliding_window": 4096,
     "use_sliding_window": False,
 }
 
-QWEN2 = ModelFamily(
+QWEN2 = replace(
+    LLAMA,
     name="qwen2",
     classes={"Qwen2ForCausalLM": ("language",), "Qwen2Model": ()},
-    prefix="model.",
-    names=NAMES,
-    head_names=HEAD,
     task_heads=decoder_heads("Qwen2"),
     fixed={**FIXED, "qkv_bias": True},
-    fields=FIELDS,
     defaults=QWEN_DEFAULTS,
-    ignored=FREQUENCIES,
+    required={},
     read=_read_qwen,
     write=_write_qwen,
-    takes_prefix=True,
 )
 
-QWEN3 = ModelFamily(
+QWEN3 = replace(
+    QWEN2,
     name="qwen3",
     classes={"Qwen3ForCausalLM": ("language",), "Qwen3Model": ()},
-    prefix="model.",
     names={**NAMES, **QK_NORMS},
-    head_names=HEAD,
     task_heads=decoder_heads("Qwen3"),
     fixed={**FIXED, "qk_norm": True},
-    fields=FIELDS,
     defaults={**QWEN_DEFAULTS, "head_dim": 128},
     required={"attention_bias": False},
-    ignored=FREQUENCIES,
-    read=_read_qwen,
-    write=_write_qwen,
-    takes_prefix=True,
 )

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from firth.formats.huggingface.bert import FIELDS, FIXED, NAMES
-from firth.formats.huggingface.family import ModelFamily
+from dataclasses import replace
+
+from firth.formats.huggingface.bert import BERT, DEFAULTS, FIELDS, FIXED, NAMES
+from firth.formats.huggingface.family import ModelFamily, config_fields
 from firth.formats.huggingface.label_heads import bert_heads
 
 LAYERS = {
@@ -28,7 +30,8 @@ LAYERS = {
 
 def _mobilebert(pooler: tuple[str, ...]) -> ModelFamily:
     """Define a family; without pooler, heads take the first token's hidden state."""
-    return ModelFamily(
+    return replace(
+        BERT,
         name="mobilebert",
         classes={
             "MobileBertForPreTraining": ("language", *pooler, "pair"),
@@ -43,27 +46,17 @@ def _mobilebert(pooler: tuple[str, ...]) -> ModelFamily:
             "encoder.embedding.project": "embeddings.embedding_transformation",
         },
         head_names={
-            "heads.language.transform": "cls.predictions.transform.dense",
-            "heads.language.norm": "cls.predictions.transform.LayerNorm",
-            "heads.language.bias": "cls.predictions.bias",
-            "heads.language.weight": "cls.predictions.decoder.weight",
+            **BERT.head_names,
             "heads.language.extension": "cls.predictions.dense.weight",
-            "heads.pair.dense": "cls.seq_relationship",
         },
         task_heads=bert_heads("MobileBert", pooler=bool(pooler)),
         fixed={**FIXED, "norm": "affine", "trigrams": True, "tie_embeddings": True},
         fields={name: theirs for name, theirs in FIELDS.items() if name != "tie_embeddings"}
-        | {
-            "embedding_size": "embedding_size",
-            "bottleneck_size": "intra_bottleneck_size",
-            "num_feed_forwards": "num_feedforward_networks",
-        },
-        defaults={
-            "hidden_act": "relu",
-            "layer_norm_eps": 1e-12,
-            "pad_token_id": 0,
-            "classifier_activation": True,
-        },
+        | config_fields(
+            "embedding_size bottleneck_size=intra_bottleneck_size "
+            "num_feed_forwards=num_feedforward_networks"
+        ),
+        defaults={**DEFAULTS, "hidden_act": "relu", "classifier_activation": True},
         required={
             "trigram_input": True,
             "use_bottleneck": True,
@@ -73,8 +66,7 @@ def _mobilebert(pooler: tuple[str, ...]) -> ModelFamily:
             "tie_word_embeddings": True,
             "classifier_activation": bool(pooler),
         },
-        ignored=r"position_ids$",
-        copies={"cls.predictions.decoder.bias": "cls.predictions.bias"},
+        takes_prefix=False,
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from firth.formats.huggingface.family import ModelFamily
+from firth.formats.huggingface.family import ModelFamily, config_fields, masked_head, token_ids
 from firth.formats.huggingface.label_heads import TaskHead, bert_heads
 from firth.formats.huggingface.rope import (
     FULL,
@@ -17,27 +17,14 @@ from firth.formats.huggingface.rope import (
 )
 from firth.models.config import ModelConfig
 
-FIELDS = {
-    "vocab_size": "vocab_size",
-    "hidden_size": "hidden_size",
-    "num_layers": "num_hidden_layers",
-    "num_heads": "num_attention_heads",
-    "ffn_size": "intermediate_size",
-    "max_positions": "max_position_embeddings",
-    "activation": "hidden_activation",
-    "norm_eps": "norm_eps",
-    "norm_bias": "norm_bias",
-    "bias": "mlp_bias",
-    "transform_bias": "classifier_bias",
-    "head_activation": "classifier_activation",
-    "dropout": "mlp_dropout",
-    "attention_dropout": "attention_dropout",
-    "init_std": "initializer_range",
-    "pad_token_id": "pad_token_id",
-    "bos_token_id": "bos_token_id",
-    "eos_token_id": "eos_token_id",
-    "tie_embeddings": "tie_word_embeddings",
-}
+FIELDS = config_fields(
+    "vocab_size hidden_size num_layers=num_hidden_layers num_heads=num_attention_heads "
+    "ffn_size=intermediate_size max_positions=max_position_embeddings "
+    "activation=hidden_activation norm_eps norm_bias bias=mlp_bias transform_bias=classifier_bias "
+    "head_activation=classifier_activation dropout=mlp_dropout attention_dropout "
+    "init_std=initializer_range pad_token_id bos_token_id eos_token_id "
+    "tie_embeddings=tie_word_embeddings"
+)
 
 FIXED = {
     "position_embedding": "rotary",
@@ -60,9 +47,7 @@ DEFAULTS = {
     "local_attention": 128,
     "mlp_dropout": 0.0,
     "attention_dropout": 0.0,
-    "pad_token_id": None,
-    "bos_token_id": None,
-    "eos_token_id": None,
+    **token_ids(pad=None, bos=None, eos=None),
 }
 
 
@@ -95,11 +80,7 @@ def _write(config: ModelConfig, inclusive: int) -> dict[str, Any]:
 
 def _write_decoder(config: ModelConfig) -> dict[str, Any]:
     """Their decoder requires ids for these special tokens; missing ones become 0."""
-    roles = {
-        "pad_token_id": config.pad_token_id,
-        "bos_token_id": config.bos_token_id,
-        "eos_token_id": config.eos_token_id,
-    }
+    roles = token_ids(pad=config.pad_token_id, bos=config.bos_token_id, eos=config.eos_token_id)
     needed = {name: 0 for name, id in roles.items() if id is None}
     return {**_write(config, inclusive=0), **needed}
 
@@ -131,15 +112,6 @@ def _names(side: str, qkv: str) -> dict[str, str]:
     return {"tokens": "embeddings.tok_embeddings", **ours}
 
 
-def _head(theirs: str) -> dict[str, str]:
-    return {
-        "heads.language.transform": f"{theirs}.dense",
-        "heads.language.norm": f"{theirs}.norm",
-        "heads.language.weight": "decoder.weight",
-        "heads.language.bias": "decoder.bias",
-    }
-
-
 def _task_heads(cls: str, heads: tuple[str, ...], **shape: Any) -> dict[str, TaskHead]:
     """Every head has a dense layer and a norm, like the language model head."""
     names = {"layers.0": "head.dense", "norm": "head.norm", "output": "classifier"}
@@ -157,7 +129,7 @@ MODERNBERT = ModelFamily(
     classes={"ModernBertForMaskedLM": ("language",), "ModernBertModel": ()},
     prefix="model.",
     names=_names("encoder", "Wqkv"),
-    head_names=_head("head"),
+    head_names=masked_head("head.dense", "head.norm", "decoder.bias", "decoder.weight"),
     task_heads=_task_heads("ModernBert", ("classify", "choose", "tag", "span")),
     fixed={**FIXED, "architecture": "encoder"},
     fields=FIELDS,
@@ -167,17 +139,14 @@ MODERNBERT = ModelFamily(
     write=_write_encoder,
 )
 
-MODERNBERT_DECODER = ModelFamily(
+MODERNBERT_DECODER = replace(
+    MODERNBERT,
     name="modernbert-decoder",
     classes={"ModernBertDecoderForCausalLM": ("language",), "ModernBertDecoderModel": ()},
-    prefix="model.",
     names=_names("decoder", "{q_proj,k_proj,v_proj}"),
-    head_names=_head("lm_head"),
+    head_names=masked_head("lm_head.dense", "lm_head.norm", "decoder.bias", "decoder.weight"),
     task_heads=_task_heads("ModernBertDecoder", ("classify",), pooling="last", label_bias=False),
     fixed={**FIXED, "architecture": "decoder"},
-    fields=FIELDS,
-    defaults=DEFAULTS,
-    required={"decoder_bias": True},
     read=lambda theirs: _read(theirs, inclusive=0),
     write=_write_decoder,
     takes_prefix=True,

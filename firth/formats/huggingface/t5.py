@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from firth.formats.huggingface.family import ModelFamily, their_activation
+from firth.formats.huggingface.family import ModelFamily, config_fields, their_activation, token_ids
 from firth.models.config import ModelConfig
 from firth.utils.errors import InputError
 
@@ -122,29 +122,18 @@ def _t5(name: str, *, gated: bool, scaled: bool, usual: str) -> ModelFamily:
             "initialization": "fan-in",
             "init_std": 1.0,
         },
-        fields={
-            "vocab_size": "vocab_size",
-            "hidden_size": "d_model",
-            "num_layers": "num_layers",
-            "num_heads": "num_heads",
-            "head_dim": "d_kv",
-            "ffn_size": "d_ff",
-            "max_positions": "n_positions",
-            "relative_buckets": "relative_attention_num_buckets",
-            "relative_max_distance": "relative_attention_max_distance",
-            "norm_eps": "layer_norm_epsilon",
-            "dropout": "dropout_rate",
-            "attention_dropout": "dropout_rate",
-            "pad_token_id": "pad_token_id",
-            "eos_token_id": "eos_token_id",
-        },
+        fields=config_fields(
+            "vocab_size hidden_size=d_model num_layers num_heads head_dim=d_kv ffn_size=d_ff "
+            "max_positions=n_positions relative_buckets=relative_attention_num_buckets "
+            "relative_max_distance=relative_attention_max_distance norm_eps=layer_norm_epsilon "
+            "dropout=dropout_rate attention_dropout=dropout_rate pad_token_id eos_token_id"
+        ),
         defaults={
             "feed_forward_proj": usual,
             "n_positions": 512,
             "relative_attention_max_distance": 128,
             "tie_word_embeddings": True,
-            "pad_token_id": 0,
-            "eos_token_id": 1,
+            **token_ids(pad=0, eos=1),
         },
         ignored=r"^(encoder|decoder)\.embed_tokens|^decoder.*EncDecAttention\.relative",
         read=_read_t5 if scaled else _read,

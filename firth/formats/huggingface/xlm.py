@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from firth.formats.huggingface.family import ModelFamily
+from firth.formats.huggingface.family import ModelFamily, config_fields, token_ids
 from firth.formats.huggingface.label_heads import TaskHead, bert_heads
 from firth.models.config import ModelConfig
 from firth.utils.errors import InputError
@@ -67,30 +67,18 @@ XLM = ModelFamily(
         "head_bias": "trained",
         "initialization": "normal",
     },
-    fields={
-        "vocab_size": "vocab_size",
-        "hidden_size": "emb_dim",
-        "num_layers": "n_layers",
-        "num_heads": "n_heads",
-        "max_positions": "max_position_embeddings",
-        "norm_eps": "layer_norm_eps",
-        "dropout": "dropout",
-        "attention_dropout": "attention_dropout",
-        "init_std": "init_std",
-        "pad_token_id": "pad_token_id",
-        "bos_token_id": "bos_token_id",
-        "eos_token_id": "eos_token_id",
-        "tie_embeddings": "tie_word_embeddings",
-    },
+    fields=config_fields(
+        "vocab_size hidden_size=emb_dim num_layers=n_layers num_heads=n_heads "
+        "max_positions=max_position_embeddings norm_eps=layer_norm_eps dropout attention_dropout "
+        "init_std pad_token_id bos_token_id eos_token_id tie_embeddings=tie_word_embeddings"
+    ),
     defaults={
         "vocab_size": 30145,
         "gelu_activation": True,
         "use_lang_emb": True,
         "n_langs": 1,
         "layer_norm_eps": 1e-12,
-        "pad_token_id": 2,
-        "bos_token_id": 0,
-        "eos_token_id": 1,
+        **token_ids(pad=2, bos=0, eos=1),
         "tie_word_embeddings": True,
     },
     required={"asm": False, "causal": False, "is_encoder": True},
