@@ -7,7 +7,19 @@
     {x.a} {x.the} {a.name}      forms that are fixed
     [was] [likes]               a verb that agrees with the last subject
 
-A template is parsed once; to tell it is to walk its tree.
+A plot is a script of such templates, one step per line; a line indented further continues it:
+
+    {a} lost {x.a}.                            a sentence
+    or: {x.the} was gone.                      an alternative to the step before
+    50% {a} was <sad>.                         a sentence in half of the stories
+    let: place = in the attic; at school       one of several phrases, or of a list of the lexicon
+    thing: x = kite; ball                      one of several things
+    event: a find x; place=in the attic; new   an event, which examples can be made of
+    ask: What did {a.name} lose? {x.phrase}    a question about the story, and its answer
+    summary: {a.name} lost {x.a}.              the story in a sentence
+    scene: weather                             a scene of `scenes.SCENES`
+
+Templates and scripts are parsed once.
 """
 
 from __future__ import annotations
@@ -15,6 +27,7 @@ from __future__ import annotations
 import re
 from functools import cache
 from math import log2
+from textwrap import dedent
 from typing import NamedTuple
 
 _TOKEN = re.compile(r"\(|\)|\||<\w+>|\{[\w.]+\}|\[\w+\]|[^()|<>{}\[\]]+")
@@ -80,6 +93,34 @@ def _options(tokens: list[str], i: int) -> tuple[tuple[tuple[Node, ...], ...], i
             nodes.append(token)
         i += 1
     return (*options, tuple(nodes)), i
+
+
+class Step(NamedTuple):
+    """A step of a script: its kind ("" for a sentence), its alternatives and its probability."""
+
+    kind: str
+    options: tuple[str, ...]
+    probability: float = 1.0
+
+
+_STEP = re.compile(r"(?:(let|thing|event|ask|summary|scene): |(\d+)% )?(.*)")
+
+
+@cache
+def parse_script(script: str) -> tuple[Step, ...]:
+    """Parse a script.
+
+    >>> parse_script("{a} ran\\n    home.\\nor: {a} slept.")
+    (Step(kind='', options=('{a} ran home.', '{a} slept.'), probability=1.0),)
+    """
+    joined = re.sub(r"\n +", " ", re.sub(r"\|\n +", "|", dedent(script).strip()))
+    steps: list[Step] = []
+    for line in joined.splitlines():
+        if line.startswith("or: "):
+            steps[-1] = steps[-1]._replace(options=(*steps[-1].options, line[4:]))
+        elif match := _STEP.fullmatch(line):
+            steps.append(Step(match[1] or "", (match[3],), int(match[2] or 100) / 100))
+    return tuple(steps)
 
 
 _SPACE_BEFORE_MARK = re.compile(r"\s+(?=[,.?!;])")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from firth.data.stories.agreement import minimal_pair
 from firth.data.stories.knowledge import ANIMALS, COUNTRIES, FAR, NUMBERS, WEIGHTED_COUNTRIES
 from firth.data.stories.lexicon import (
@@ -51,8 +53,9 @@ HOUSES = (
 )
 
 
-def open_story(t: StoryBuilder, a: Person) -> None:
+def open_story(t: StoryBuilder) -> None:
     """Set the scene and introduce the hero, with two or three things that are true of them."""
+    a = t.roles["a"]
     near = t.pick(RIVERS) if t.chance(0.3) else f"the {t.pick(PLACES)}"
     adjective = t.pick(
         (a.trait, "young", "little") if a.age == "child" else (a.trait, "young", "poor", "tall")
@@ -325,7 +328,7 @@ def aside(t: StoryBuilder) -> None:
         )
 
 
-def close(t: StoryBuilder, happy: bool = True) -> None:
+def end_story(t: StoryBuilder, happy: bool = True) -> None:
     """End the story: a feeling, a resolve, a moral."""
     if happy:
         t.one_of(
@@ -354,3 +357,15 @@ def close(t: StoryBuilder, happy: bool = True) -> None:
             '"<soon> I will try again," said {a} <sadly>.',
             "It was not the end that {a} had hoped for.",
         )
+
+
+SCENES = {
+    "open": open_story,
+    "aside": aside,
+    "weather": weather,
+    "sounds": sounds,
+    "wild_sounds": wild_sounds,
+    "did_you_know": did_you_know,
+    "end": end_story,
+    "sad_end": partial(end_story, happy=False),
+}

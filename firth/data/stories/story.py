@@ -9,6 +9,7 @@ from itertools import chain, count
 from random import Random
 
 from firth.data.stories.plots import PLOTS
+from firth.data.stories.scenes import SCENES
 from firth.data.stories.story_builder import StoryBuilder
 from firth.data.stories.task_examples import Examples, examples
 from firth.data.stories.world import pick
@@ -53,7 +54,7 @@ def generate_story(seed: int, number: int) -> Story:
     for attempt in count():
         digest = blake2b(f"{seed} {number} {attempt}".encode(), digest_size=8).digest()
         rng = Random(int.from_bytes(digest, "big"))
-        teller = StoryBuilder(rng)
+        teller = StoryBuilder(rng, SCENES)
         plot = pick(rng, PLOTS)
         plot(teller)
         told, labelled = tuple(teller.sentences), examples(teller)

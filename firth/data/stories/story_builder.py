@@ -7,18 +7,20 @@ this sentence or the one before; otherwise a name or a description stands.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import Any, TypeVar
 
+from firth.data.stories import lexicon
 from firth.data.stories.events import Event, wordings
 from firth.data.stories.facts import Fact, fact
-from firth.data.stories.grammar import Choice, Node, Rule, Slot, parse, tidy
+from firth.data.stories.grammar import Choice, Node, Rule, Slot, parse, parse_script, tidy
 from firth.data.stories.knowledge import NUMBERS
 from firth.data.stories.lexicon import JOBS
 from firth.data.stories.morphology import articles
 from firth.data.stories.phrases import CLAUSES, GESTURES, PASSERS_BY, RULES
+from firth.data.stories.word_lists import phrases
 from firth.data.stories.world import PRONOUNS, Cast, Person, StoryEntity
 
 T = TypeVar("T")
@@ -28,6 +30,11 @@ MANY = 5  # details are enough for one story
 OWN = 10.0  # bits of choice in a sentence: fewer, and another story is likely to have it too
 _SPEAKER = re.compile(r'" ([^".,:;]+)(?=\.(?: "|$))')  # "…," said Anna.
 _CASES = {"": 0, "o": 1, "s": 2, "self": 3}
+
+
+def _options(text: str) -> Sequence[str]:
+    """Phrases separated by semicolons, or a list of the lexicon by its name."""
+    return tuple(getattr(lexicon, text)) if text.isupper() else phrases(text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +49,9 @@ class Question:
 class StoryBuilder:
     """Tells one story, sentence by sentence."""
 
-    def __init__(self, rng: Random) -> None:
+    def __init__(self, rng: Random, scenes: Mapping[str, Callable[[StoryBuilder], None]]) -> None:
         self.rng = rng
+        self.scenes = scenes
         self.cast = Cast(rng)
         self.roles: dict[str, Any] = {}  # who and what the slots of templates stand for
         self.sentences: list[str] = []
@@ -84,6 +92,11 @@ class StoryBuilder:
         if role == "a":
             self.roles["wears"] = person.wears
         return person
+
+    def start(self, topic: str = "", hero: str = "", friend: str = "") -> tuple[Person, Person]:
+        """Draw the hero and a friend of given ages as the roles a and b."""
+        self.topic = topic
+        return self.meet("a", hero), self.meet("b", friend, like="a")
 
     def own(self, role: str, species: str = "") -> StoryEntity:
         pet = self.cast.pet(species)
@@ -184,6 +197,37 @@ class StoryBuilder:
     def one_of(self, *templates: str, **roles: Any) -> None:
         self.say(self.pick(templates), **roles)
 
+    def run_script(self, script: str) -> None:
+        """Tell the steps of a plot, in the format of `grammar`."""
+        for step in parse_script(script):
+            text = step.options[0]
+            if step.kind == "scene":
+                self.scenes[text](self)
+            elif step.kind == "let":
+                name, _, options = text.partition(" = ")
+                self.roles[name] = self.pick(_options(options))
+            elif step.kind == "thing":
+                name, _, options = text.partition(" = ")
+                self.thing(name, _options(options))
+            elif step.kind == "event":
+                head, *parts = text.split("; ")
+                self.happen(*head.split(), **dict(part.split("=", 1) for part in parts))
+            elif step.kind == "ask":
+                question, _, answer = text.rpartition("? ")
+                self.ask(f"{question}?", answer)
+            elif step.kind == "summary":
+                self.sum_up(*step.options)
+            elif step.probability == 1 or self.chance(step.probability):
+                self.say(text if len(step.options) == 1 else self.pick(step.options))
+
+    def _fill(self, template: str) -> str:
+        """Fill the slots of an answer; nobody is mentioned."""
+        out = []
+        for node in parse(template):
+            value = self.roles[node.role] if isinstance(node, Slot) else node
+            out.append(value if isinstance(value, str) else self._fixed(value, node.form))
+        return "".join(out)
+
     def happen(
         self,
         subject: str,
@@ -193,29 +237,19 @@ class StoryBuilder:
         tail: str = "",
         place: str = "",
         time: str = "",
-        new: bool = False,
-    ) -> Event:
-        """Tell an event in one of the ways the grammar has for it, and note that it is true.
+        new: str = "",
+    ) -> None:
+        """Tell an event in one of the wordings for it, and note that it is true.
 
-        The object is `new` when the reader has not heard of it: "a kite" and not "the kite".
+        A `new` object has not been mentioned before: "a kite" and not "the kite".
         """
         done, thing = self.roles[subject], self.roles[object]
-        parts = [self.words(part) if part else "" for part in (tail, place, time)]
-        event = Event(
-            done, verb, thing, parts[0], parts[1], parts[2], new, sentence=len(self.sentences)
-        )
+        tail, place, time = (self.words(part) for part in (tail, place, time))
+        event = Event(done, verb, thing, tail, place, time, bool(new), sentence=len(self.sentences))
         self.events.append(event)
-        self.say(
-            self.pick(wordings(event)),
-            s=done,
-            o=thing,
-            tail=parts[0],
-            place=parts[1],
-            time=parts[2],
-        )
-        return event
+        self.say(self.pick(wordings(event)), s=done, o=thing, tail=tail, place=place, time=time)
 
-    def full(self, template: str, **roles: Any) -> str:
+    def full(self, template: str) -> str:
         """Words for a template apart from the story: nobody has been mentioned before."""
         kept, self.latest = self.latest, {}
         told = [
@@ -223,15 +257,16 @@ class StoryBuilder:
         ]
         for entity, _, _ in told:
             entity.mentioned = -9
-        text = self.render(template, **roles)
+        text = self.render(template)
         for entity, mentioned, pronouns in told:
             entity.mentioned, entity.pronouns = mentioned, pronouns
         self.latest = kept
         return text
 
     def ask(self, template: str, answer: str) -> None:
-        """Note a question whose answer stands in the story told so far."""
-        self.questions.append(Question(self.full(template), answer, len(self.sentences) - 1))
+        """Note a question whose answer is in the story so far."""
+        sentence = len(self.sentences) - 1
+        self.questions.append(Question(self.full(template), self._fill(answer), sentence))
 
     def sum_up(self, *templates: str) -> None:
         self.summary = self.full(self.pick(templates))

@@ -51,17 +51,18 @@ class StoryEntity:
     pronouns: int = 0  # mentions by pronoun since the last full one
     named: bool = False
 
+    @property
     def phrase(self) -> str:
         """Adjective and noun."""
         return f"{self.adjective} {self.noun}" if self.adjective else self.noun
 
     def definite(self) -> str:
-        return self.name or (self.phrase() if self.bare else f"the {self.phrase()}")
+        return self.name or (self.phrase if self.bare else f"the {self.phrase}")
 
     def indefinite(self) -> str:
         if self.name:
             return self.name
-        return f"{'some' if self.gender == 'p' else 'a'} {self.phrase()}"
+        return f"{'some' if self.gender == 'p' else 'a'} {self.phrase}"
 
 
 @dataclass(eq=False, slots=True)

@@ -3,51 +3,42 @@
 from __future__ import annotations
 
 from firth.data.stories.knowledge import NUMBERS
-from firth.data.stories.lexicon import BANDS, FESTIVALS, INSTRUMENTS, PLACES, SPORTS, TEAMS
+from firth.data.stories.lexicon import INSTRUMENTS, SPORTS, TEAMS
 from firth.data.stories.morphology import past
 from firth.data.stories.reviews import opinion_clauses
-from firth.data.stories.scenes import aside, close, open_story
+from firth.data.stories.scenes import aside, end_story
 from firth.data.stories.story_builder import StoryBuilder
 
 
 def contest(t: StoryBuilder) -> None:
     """A race with training, rivals, and a winner; or a match between two teams."""
-    a = t.meet("a")
-    t.meet("b", like="a")
-    t.topic = "sport"
+    a, _ = t.start("sport")
     sport = t.pick(tuple(SPORTS))
     did, prize = SPORTS[sport]
-    t.bind(sport=sport, did=did, prize=prize, festival=t.pick(FESTIVALS), place=t.pick(PLACES))
-    open_story(t, a)
-    t.say(
-        "(At|During) the {festival} there was a {sport}, and {a} (wanted|hoped|was determined) to "
-        "win it."
-    )
-    t.ask("What did {a.name} want to win?", sport)
-    t.say(
-        "(Every <daypart>|Day after day|For weeks) {a} (trained|practised) (by the {place}|with "
-        "{b.o}|in all weathers)(|, while the others (slept|watched television))."
-    )
-    t.say(
-        '"You will never (beat|be faster than) {b.name}," said {a.s} <relative>. "{b.name} (holds '
-        'the record|has won three times|is as quick as a fox)."'
-    )
-    aside(t)
-    t.say(
-        "<next_day> the (runners|racers|athletes) (stood|waited) at the start, and {a.s} knees "
-        "were shaking."
-    )
-    t.say("The (whistle blew|bell rang), and off they (went|flew).")
-    t.say(
-        "At first {b} was (ahead|in front|far ahead), but (half way|at the bridge|in the last "
-        "minute) {a} {did} faster and caught up."
-    )
-    end = t.rng.random()
-    winner, loser = ("a", "b") if end < 0.55 else ("b", "a")
+    t.bind(sport=sport, did=did, prize=prize, town=a.town)
+    t.run_script("""
+        let: festival = FESTIVALS
+        let: place = PLACES
+        scene: open
+        (At|During) the {festival} there was a {sport}, and {a} (wanted|hoped|was determined) to win
+            it.
+        ask: What did {a.name} want to win? {sport}
+        (Every <daypart>|Day after day|For weeks) {a} (trained|practised) (by the {place}|with
+            {b.o}|in all weathers)(|, while the others (slept|watched television)).
+        "You will never (beat|be faster than) {b.name}," said {a.s} <relative>. "{b.name} (holds the
+            record|has won three times|is as quick as a fox)."
+        scene: aside
+        <next_day> the (runners|racers|athletes) (stood|waited) at the start, and {a.s} knees were
+            shaking.
+        The (whistle blew|bell rang), and off they (went|flew).
+        At first {b} was (ahead|in front|far ahead), but (half way|at the bridge|in the last minute)
+            {a} {did} faster and caught up.
+    """)
+    winner, loser = ("a", "b") if t.chance(0.55) else ("b", "a")
     t.bind(w=t.roles[winner], l=t.roles[loser])
     t.say("{w} (won|came first|crossed the line first), (a step|a second|just) ahead of {l.o}.")
-    t.ask("Who won the {sport}?", t.roles[winner].name)
-    t.maybe(0.5, "It was a new record: nobody in {town} had ever been so fast.", town=a.town)
+    t.ask("Who won the {sport}?", "{w.name}")
+    t.maybe(0.5, "It was a new record: nobody in {town} had ever been so fast.")
     if winner == "a":
         t.say("The (mayor|teacher|judge) gave {a.o} the {prize}, and everyone (clapped|cheered).")
     else:
@@ -59,26 +50,22 @@ def contest(t: StoryBuilder) -> None:
         "{w.name} won the {sport} ahead of {l.name}.",
         "{a.name} trained hard for the {sport}, and {w.name} won it.",
     )
-    close(t, happy=winner == "a")
+    end_story(t, happy=winner == "a")
 
 
 def match(t: StoryBuilder) -> None:
     """A match with bat and ball, or with goals."""
-    a = t.meet("a")
-    t.meet("b", like="a")
-    t.topic = "sport"
+    t.start("sport")
     ours, theirs = t.sample(TEAMS, 2)
     game = t.pick(("cricket", "baseball", "football", "hockey"))
     t.bind(ours=ours, theirs=theirs, game=game)
-    open_story(t, a)
-    t.say(
-        "{a} played {game} for the {ours}, and on <weekday> they had a match against the {theirs}."
-    )
-    t.ask("Which team did {a.name} play for?", ours)
-    t.say(
-        "There was (rain|sunshine|a strong wind) in the air, and (hundreds of people|half the "
-        "town|{a.s} whole family) had come (to watch|from <town>|with flags)."
-    )
+    t.run_script("""
+        scene: open
+        {a} played {game} for the {ours}, and on <weekday> they had a match against the {theirs}.
+        ask: Which team did {a.name} play for? {ours}
+        There was (rain|sunshine|a strong wind) in the air, and (hundreds of people|half the town|
+            {a.s} whole family) had come (to watch|from <town>|with flags).
+    """)
     if game in ("cricket", "baseball"):
         t.one_of(
             "{a} (took|lifted|swung) the bat and (hit|struck) the ball (hard|with all {a.s} "
@@ -103,114 +90,85 @@ def match(t: StoryBuilder) -> None:
     t.bind(mine=NUMBERS[max(mine, other)], other=NUMBERS[min(mine, other)])
     won = mine > other
     t.bind(w=ours if won else theirs, l=theirs if won else ours)
-    t.say(
-        "(At the end|When the whistle blew|After two hours) the {w} had won by {mine} to {other}(|"
-        ", a record for this year)."
-    )
-    t.ask("Which team won the match?", ours if won else theirs)
-    t.maybe(
-        0.5,
-        "The (reporter|newspaper) (wrote|said) that the {l} had (played badly|been unlucky|not "
-        "trained enough).",
-    )
-    t.sum_up(
-        "The {w} beat the {l} by {mine} to {other}.",
-        "{a.name} played for the {ours}, and the {w} won.",
-    )
-    close(t, happy=won)
+    t.run_script("""
+        (At the end|When the whistle blew|After two hours) the {w} had won by {mine} to {other}(|, a
+            record for this year).
+        ask: Which team won the match? {w}
+        50% The (reporter|newspaper) (wrote|said) that the {l} had (played badly|been unlucky|not
+            trained enough).
+        summary: The {w} beat the {l} by {mine} to {other}.
+        or: {a.name} played for the {ours}, and the {w} won.
+    """)
+    end_story(t, happy=won)
 
 
 def music(t: StoryBuilder) -> None:
     """A band records a song, or an old record is played."""
-    a = t.meet("a")
-    t.meet("b", like="a")
-    t.topic = "music"
+    t.start("music")
     inst, other = t.sample(INSTRUMENTS, 2)
-    band = t.pick(BANDS)
-    t.bind(inst=inst, other=other, band=band, festival=t.pick(FESTIVALS))
-    open_story(t, a)
-    t.say(
-        "{a} played the {inst} in a band called the {band}(|, together with {b.o}, who played the "
-        "{other})."
-    )
-    t.ask("What was the band called?", band)
-    t.ask("What instrument did {a.name} play?", inst)
-    t.one_of(
-        "<one_day> they wanted to record a song (in a studio|at Harbour Radio|in {b.s} kitchen).",
-        "<one_day> {a} found an old record in the (attic|cellar), and on it was the most "
-        "beautiful tune.",
-        "They hoped to record their first record before the {festival}.",
-        "<one_day> the {band} were asked to play at the {festival}.",
-    )
-    t.say(
-        '"(I cannot play it|The song is too fast|My fingers hurt)," {b} (complained|sighed). '
-        '"(Let us start again|Let us play it more slowly|We need more time)."'
-    )
-    t.say(
-        "They practised (every <daypart>|for weeks|night after night) until the (neighbours|"
-        "people of <town>|<job> next door) (knew every note|complained|began to sing along)."
-    )
-    aside(t)
-    t.maybe(
-        0.5,
-        "{a} (broke a string|lost the notes|caught a cold) on the day before, (but {b} helped|and "
-        "everyone was <afraid>|but that did not stop {a.o}).",
-    )
+    t.bind(inst=inst, other=other)
+    t.run_script("""
+        let: band = BANDS
+        let: festival = FESTIVALS
+        scene: open
+        {a} played the {inst} in a band called the {band}(|, together with {b.o}, who played the
+            {other}).
+        ask: What was the band called? {band}
+        ask: What instrument did {a.name} play? {inst}
+        <one_day> they wanted to record a song (in a studio|at Harbour Radio|in {b.s} kitchen).
+        or: <one_day> {a} found an old record in the (attic|cellar), and on it was the most
+            beautiful tune.
+        or: They hoped to record their first record before the {festival}.
+        or: <one_day> the {band} were asked to play at the {festival}.
+        "(I cannot play it|The song is too fast|My fingers hurt)," {b} (complained|sighed). "(Let us
+            start again|Let us play it more slowly|We need more time)."
+        They practised (every <daypart>|for weeks|night after night) until the (neighbours|people of
+            <town>|<job> next door) (knew every note|complained|began to sing along).
+        scene: aside
+        50% {a} (broke a string|lost the notes|caught a cold) on the day before, (but {b} helped|and
+            everyone was <afraid>|but that did not stop {a.o}).
+    """)
     if t.chance(0.7):
-        t.say(
-            "<next_day> the {band} played so well that (people danced in the street|the hall "
-            "would not stop clapping|even the drummer cried)."
-        )
-        t.say(
-            '"(Will you record it for us|Will you play it again|Where can I buy the record)?" '
-            "(asked|called) a (girl|man|lady|<job>) (in the front row|from <town>|at the back|by "
-            "the door)."
-        )
-        t.sum_up(
-            "The {band}, with {a.name} on the {inst}, played very well.",
-            "{a.name} and the {band} had a great success.",
-        )
-        close(t)
+        t.run_script("""
+            <next_day> the {band} played so well that (people danced in the street|the hall would
+                not stop clapping|even the drummer cried).
+            "(Will you record it for us|Will you play it again|Where can I buy the record)?" (asked|
+                called) a (girl|man|lady|<job>) (in the front row|from <town>|at the back|by the
+                door).
+            summary: The {band}, with {a.name} on the {inst}, played very well.
+            or: {a.name} and the {band} had a great success.
+            scene: end
+        """)
     else:
-        t.say(
-            "<next_day> (the lights went out|it rained into the drum|{b} forgot the words) in the "
-            "middle of the (first|second|last) song."
-        )
-        t.say(
-            "They (stopped|bowed) and went home, and (the record was never made|nobody clapped|"
-            "the {inst} stayed in its case for a month)."
-        )
-        t.sum_up(
-            "The concert of the {band} went wrong.",
-            "{a.name} and the {band} had no luck with their music.",
-        )
-        close(t, happy=False)
+        t.run_script("""
+            <next_day> (the lights went out|it rained into the drum|{b} forgot the words) in the
+                middle of the (first|second|last) song.
+            They (stopped|bowed) and went home, and (the record was never made|nobody clapped|the
+                {inst} stayed in its case for a month).
+            summary: The concert of the {band} went wrong.
+            or: {a.name} and the {band} had no luck with their music.
+            scene: sad_end
+        """)
 
 
 def fair(t: StoryBuilder) -> None:
     """A festival or a show, and what two people thought of it."""
-    a = t.meet("a")
-    t.meet("b", like="a")
-    fest = t.pick(FESTIVALS)
-    x = t.thing("x", ("balloon", "ring", "teddy bear", "lantern", "hat", "whistle", "bracelet"))
-    t.bind(fest=fest)
-    open_story(t, a)
-    t.say(
-        "(Once a year|Every year in <month>|On <weekday>) {town} celebrated the {fest}, and {a} "
-        "had been looking forward to it for weeks.",
-        town=a.town,
-    )
-    t.say(
-        "{a} went there with {b.o}, who (would rather have stayed at home|had never been there|"
-        "loved such things)."
-    )
-    t.say(
-        "There were (stalls|tents|lights) (everywhere|in every street), and it smelt of (roast "
-        "nuts|sugar|apples|smoke)."
-    )
+    a, _ = t.start()
+    t.bind(town=a.town)
+    t.run_script("""
+        let: fest = FESTIVALS
+        thing: x = balloon; ring; teddy bear; lantern; hat; whistle; bracelet
+        scene: open
+        (Once a year|Every year in <month>|On <weekday>) {town} celebrated the {fest}, and {a} had
+            been looking forward to it for weeks.
+        {a} went there with {b.o}, who (would rather have stayed at home|had never been there|loved
+            such things).
+        There were (stalls|tents|lights) (everywhere|in every street), and it smelt of (roast nuts|
+            sugar|apples|smoke).
+    """)
     verb, how = t.pick((("win", "in a game"), ("buy", "at a stall"), ("lose", "in the crowd")))
-    t.happen("a", verb, "x", place=how, new=True)
-    t.ask(f"What did {{a.name}} {verb}?", x.phrase())
+    t.happen("a", verb, "x", place=how, new="yes")
+    t.ask(f"What did {{a.name}} {verb}?", "{x.phrase}")
     aside(t)
     t.say('"(What did you think of the show|How did you like the show)?" {b} asked <later>.')
     good = t.chance(0.5)
@@ -222,4 +180,4 @@ def fair(t: StoryBuilder) -> None:
         "{a.name} and {b.name} went to the {fest}.",
         f"At the {{fest}} {{a.name}} {past(verb)} {{x.a}}.",
     )
-    close(t)
+    end_story(t)

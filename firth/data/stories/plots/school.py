@@ -3,56 +3,37 @@
 from __future__ import annotations
 
 from firth.data.stories.knowledge import NUMBERS
-from firth.data.stories.lexicon import BOOKS, CLASSES, SCHOOLS, SKILLS
+from firth.data.stories.lexicon import SKILLS
 from firth.data.stories.reviews import opinion_clauses
-from firth.data.stories.scenes import aside, close, did_you_know, open_story
+from firth.data.stories.scenes import aside, end_story
 from firth.data.stories.story_builder import StoryBuilder
 
 
 def lesson(t: StoryBuilder) -> None:
     """A lesson or a quiz: questions, right and wrong answers, a mark at the end."""
-    a = t.meet("a", "child")
-    t.meet("b", "child", like="a")
+    t.start("school", hero="child", friend="child")
     c = t.meet("c", "adult")
     c.job = "teacher"
     c.told.add("job")
-    t.topic = "school"
-    t.bind(school=t.pick(SCHOOLS), subject=t.pick(CLASSES))
-    open_story(t, a)
-    t.say(
-        "{a} and {b} (went to|were pupils at) {school}, and their (teacher|{subject} teacher) was "
-        "called {c.full}."
-    )
-    t.ask("What was the teacher called?", f"{c.name} {c.surname}")
-    t.say(
-        "<one_day> {c} (walked into the classroom|closed the book|wrote a word on the board) and "
-        'said, "Today we (will have|are having) a (quiz|test)."'
-    )
-    t.maybe(
-        0.6,
-        "{a} was <afraid>, because {a.it} had (not learned much|been ill|forgotten {a.s} books).",
-    )
+    t.run_script("""
+        let: school = SCHOOLS
+        let: subject = CLASSES
+        scene: open
+        {a} and {b} (went to|were pupils at) {school}, and their (teacher|{subject} teacher) was
+            called {c.full}.
+        ask: What was the teacher called? {c.full}
+        <one_day> {c} (walked into the classroom|closed the book|wrote a word on the board) and
+            said, "Today we (will have|are having) a (quiz|test)."
+        60% {a} was <afraid>, because {a.it} had (not learned much|been ill|forgotten {a.s} books).
+    """)
     right = 0
-    kinds = [
-        *["capital"] * 9,
-        "sun",
-        "sun",
-        "opposite",
-        "colour",
-        "tool",
-        "sound",
-        "food",
-        "young",
-        "count",
-        "day",
-        "season",
-        "kind",
-        "shop",
-        "job",
-        "month",
-        "language",
-        "home",
-    ]
+    kinds = (
+        9 * ["capital"]
+        + (
+            "sun sun opposite colour tool sound food young count day season kind shop job month "
+            "language home"
+        ).split()
+    )
     asked = 3 + int(t.rng.random() * 3)
     for turn in range(asked):
         drawn = t.fact(t.pick(kinds))
@@ -90,16 +71,17 @@ def lesson(t: StoryBuilder) -> None:
         if turn == 1 and t.chance(0.5):
             aside(t)
     t.bind(right=NUMBERS[right], asked=NUMBERS[asked])
-    t.say(
-        "In the end {a} had {right} (right answers|answers right) out of {asked}."
-    ) if right != 1 else t.say("In the end {a} had one right answer out of {asked}.")
-    t.ask("How many answers did {a.name} have right?", NUMBERS[right])
+    if right == 1:
+        t.say("In the end {a} had one right answer out of {asked}.")
+    else:
+        t.say("In the end {a} had {right} (right answers|answers right) out of {asked}.")
+    t.ask("How many answers did {a.name} have right?", "{right}")
     t.sum_up(
         "In a quiz at {school} {a.name} gave {right} right answers out of {asked}."
         if right != 1
         else "In a quiz at {school} {a.name} gave only one right answer."
     )
-    close(t, happy=right * 2 > asked)
+    end_story(t, happy=right * 2 > asked)
 
 
 def _upper(text: str) -> str:
@@ -108,95 +90,69 @@ def _upper(text: str) -> str:
 
 def skill(t: StoryBuilder) -> None:
     """Learning to do something: failure, advice, practice, success."""
-    a = t.meet("a")
-    t.meet("b", like="a")
+    t.start()
     goal = t.pick(tuple(SKILLS))
     advice, fails = SKILLS[goal]
     t.bind(goal=goal, advice=advice, fails=fails)
-    open_story(t, a)
-    t.say(
-        "{a} could not {goal}, (and that made {a.o} <sad>|but {a.it} wanted to learn it|although "
-        "everyone else could)."
-    )
-    t.ask("What did {a.name} want to learn?", goal)
-    t.say('"(Can you teach me to|Will you show me how to) {goal}?" {a} asked {b.o}.')
-    t.say('"<yes>," said {b}. "{advice}."')
-    t.say("<one_day> {a} tried it for the first time and {fails}.")
-    t.say(
-        '"I will never learn to {goal}!" {a} <shouted> (and wanted to give up|with tears in {a.s} '
-        "eyes|angrily)."
-    )
-    t.one_of(
-        '"{advice}, as I told you," said {b}.',
-        '"Nobody learns it in a day," {b} <said>. "(Try again|Once more|Again)."',
-        '"I also {fails} when I began," {b} said.',
-    )
-    aside(t)
-    t.say(
-        "So {a} practised <slowly>, (every <daypart>|in the rain and in the sun|week after week), "
-        "and (it went better each time|{b} never lost patience)."
-    )
+    t.run_script("""
+        scene: open
+        {a} could not {goal}, (and that made {a.o} <sad>|but {a.it} wanted to learn it|although
+            everyone else could).
+        ask: What did {a.name} want to learn? {goal}
+        "(Can you teach me to|Will you show me how to) {goal}?" {a} asked {b.o}.
+        "<yes>," said {b}. "{advice}."
+        <one_day> {a} tried it for the first time and {fails}.
+        "I will never learn to {goal}!" {a} <shouted> (and wanted to give up|with tears in {a.s}
+            eyes|angrily).
+        "{advice}, as I told you," said {b}.
+        or: "Nobody learns it in a day," {b} <said>. "(Try again|Once more|Again)."
+        or: "I also {fails} when I began," {b} said.
+        scene: aside
+        So {a} practised <slowly>, (every <daypart>|in the rain and in the sun|week after week), and
+            (it went better each time|{b} never lost patience).
+    """)
     if t.chance(0.8):
-        t.say(
-            "<next_day> {a} could {goal} (better than {b}|without any help|as if {a.it} had never "
-            "done anything else)."
-        )
-        t.say('"(You see|I told you so|Look at you)!" said {b} (proudly|with a smile|and clapped).')
-        t.sum_up(
-            "{b.name} taught {a.name} to {goal}.",
-            "{a.name} learned to {goal} with the help of {b.name}.",
-        )
-        close(t)
+        t.run_script("""
+            <next_day> {a} could {goal} (better than {b}|without any help|as if {a.it} had never
+                done anything else).
+            "(You see|I told you so|Look at you)!" said {b} (proudly|with a smile|and clapped).
+            summary: {b.name} taught {a.name} to {goal}.
+            or: {a.name} learned to {goal} with the help of {b.name}.
+            scene: end
+        """)
     else:
-        t.say(
-            "But {a} never (really |)learned to {goal}, (and in the end {a.it} tried something "
-            "else|and one day {a.it} stopped trying)."
-        )
-        t.sum_up(
-            "{a.name} tried to learn to {goal} but gave up.", "{a.name} never learned to {goal}."
-        )
-        close(t, happy=False)
+        t.run_script("""
+            But {a} never (really |)learned to {goal}, (and in the end {a.it} tried something else|
+                and one day {a.it} stopped trying).
+            summary: {a.name} tried to learn to {goal} but gave up.
+            or: {a.name} never learned to {goal}.
+            scene: sad_end
+        """)
 
 
 def reading(t: StoryBuilder) -> None:
     """A book that is borrowed, read by night and talked about."""
-    a = t.meet("a")
-    t.meet("b", like="a")
-    book = t.pick(BOOKS)
-    t.bind(
-        book=book,
-        hero=t.pick(
-            (
-                "a boy who could talk to birds",
-                "a girl who sailed round the world",
-                "a clever fox",
-                "a thief with a golden heart",
-                "two sisters who lost their way",
-                "a king who could not sleep",
-            )
-        ),
-    )
-    open_story(t, a)
-    t.say(
-        '<one_day> {a} borrowed "{book}" from the (library|Little Owl Library)(|, because it had '
-        "a red cover|, since it was raining)."
-    )
-    t.ask("Which book did {a.name} borrow?", book)
-    t.say(
-        "It was (about|the story of) {hero}, and {a} (could not put it down|read until (midnight|"
-        "morning)|forgot to eat)."
-    )
-    t.say('"(What are you reading|Is it good|Why are your eyes so red)?" {b} asked <later>.')
-    t.say('"It is called {book}," said {a}. "You should read it."')
-    did_you_know(t)
-    t.say(
-        "{b} took the book home and (read it twice|did not get past the first page|left it on the "
-        "bus)."
-    )
+    t.start()
+    t.run_script("""
+        let: book = BOOKS
+        let: hero = a boy who could talk to birds; a girl who sailed round the world; a clever fox;
+            a thief with a golden heart; two sisters who lost their way; a king who could not sleep
+        scene: open
+        <one_day> {a} borrowed "{book}" from the (library|Little Owl Library)(|, because it had a
+            red cover|, since it was raining).
+        ask: Which book did {a.name} borrow? {book}
+        It was (about|the story of) {hero}, and {a} (could not put it down|read until (midnight|
+            morning)|forgot to eat).
+        "(What are you reading|Is it good|Why are your eyes so red)?" {b} asked <later>.
+        "It is called {book}," said {a}. "You should read it."
+        scene: did_you_know
+        {b} took the book home and (read it twice|did not get past the first page|left it on the
+            bus).
+    """)
     t.say('"{opinion}," {b} said <next_day>.', opinion=opinion_clauses(t, "book", t.chance(0.6)))
     aside(t)
     t.sum_up(
         '{a.name} borrowed "{book}" and lent it to {b.name}.',
         '{a.name} and {b.name} both talked about "{book}".',
     )
-    close(t, happy=t.chance(0.8))
+    end_story(t, happy=t.chance(0.8))
