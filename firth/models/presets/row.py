@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 from firth.models.config import ModelConfig
-from firth.models.presets.sizes import PARAMETERS
 
 Fields = dict[str, Any]  # of a ModelConfig
+
+# Fields that several families share.
+NO_DROPOUT: Fields = dict(dropout=0.0, attention_dropout=0.0)
+PRE_NORM: Fields = dict(norm_position="pre", embedding_norm=False)
+RMS_NORM: Fields = dict(norm="rms", norm_bias=False, bias=False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,11 +26,7 @@ class Preset:
     objective: str  # a key of `firth.objectives.registry.OBJECTIVES`
     recipe: str  # its training hyperparameters
     source: str  # the paper; the class of `transformers` with the same number of parameters
-
-    @cached_property
-    def parameters(self) -> int:
-        """The number of parameters, heads included."""
-        return PARAMETERS.get(self.name) or self.count_parameters()
+    parameters: int  # heads included; stored, so that a list of presets builds no models
 
     def count_parameters(self) -> int:
         """Count the parameters of the model, built without allocating memory."""
@@ -41,45 +40,36 @@ class Preset:
     def values(self) -> dict[str, Any]:
         """Return the columns of `firth presets`."""
         config = self.config
-        layers = config.num_layers + config.num_decoder_layers
-        return {
-            "name": self.name,
-            "architecture": config.architecture,
-            "num_layers": layers,
-            "hidden_size": config.hidden_size,
-            "num_heads": config.num_heads,
-            "parameters": self.parameters,
-            "max_positions": config.max_positions,
-            "vocab_size": config.vocab_size,
-            "objective": self.objective,
-            "recipe": self.recipe,
-            "source": self.source,
-        }
+        columns = (
+            "name architecture num_layers hidden_size num_heads parameters max_positions "
+            "vocab_size objective recipe source"
+        ).split()
+        values = {name: getattr(self, name, getattr(config, name, None)) for name in columns}
+        return values | {"num_layers": config.num_layers + config.num_decoder_layers}
 
 
-def size(layers: int, hidden: int, heads: int, ffn: int, **more: Any) -> Fields:
-    """Return the size fields in which members of a family differ, and any others."""
-    return dict(num_layers=layers, hidden_size=hidden, num_heads=heads, ffn_size=ffn, **more)
+def size(
+    layers: int, hidden: int, heads: int, ffn: int, parameters: int = 0, **more: Any
+) -> Fields:
+    """Return the fields in which members of a family differ."""
+    sizes = dict(num_layers=layers, hidden_size=hidden, num_heads=heads, ffn_size=ffn)
+    return dict(parameters=parameters, **sizes, **more)
 
 
 def family(
     common: Fields,
     rows: Mapping[str, Fields],
     *,
-    heads: tuple[str, ...] = ("language",),
     objective: str,
     recipe: str,
     source: str,
+    heads: tuple[str, ...] = ("language",),
 ) -> dict[str, Preset]:
     """Build presets that share all fields but those of their rows."""
-    return {
-        name: Preset(
-            name=name,
-            config=ModelConfig(**(common | row)),
-            heads=heads,
-            objective=objective,
-            recipe=recipe,
-            source=source,
-        )
-        for name, row in rows.items()
-    }
+    how = dict(heads=heads, objective=objective, recipe=recipe, source=source)
+    presets: dict[str, Preset] = {}
+    for name, row in rows.items():
+        fields = common | row
+        count = fields.pop("parameters")
+        presets[name] = Preset(name=name, config=ModelConfig(**fields), parameters=count, **how)
+    return presets

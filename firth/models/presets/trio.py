@@ -19,14 +19,21 @@ SIZES: dict[str, Fields] = {
 
 
 def _members(
-    names: str, architecture: str, objective: str, saved_as: str, like: str, divisor: int = 1
+    names: str,
+    architecture: str,
+    objective: str,
+    saved_as: str,
+    like: str,
+    counts: tuple[int, ...],
+    divisor: int = 1,
 ) -> dict[str, Preset]:
     """Build one architecture in every size; each stack has the layers of the size / divisor."""
     return family(
         MODERN | dict(family=saved_as, architecture=architecture, pooling="mean"),
         {
-            names.format(name): row | dict(num_layers=row["num_layers"] // divisor)
-            for name, row in SIZES.items()
+            names.format(name): row
+            | dict(num_layers=row["num_layers"] // divisor, parameters=count)
+            for (name, row), count in zip(SIZES.items(), counts, strict=True)
         },
         objective=objective,
         recipe="trio",
@@ -34,17 +41,14 @@ def _members(
     )
 
 
-BOTH = (
-    "encoder-decoder",
-    "span-corruption",
-    "",
-    "transformers has no such encoder-decoder",
-)
+ONE = (1_713_280, 46_625_792, 110_743_040)  # parameters of a model with one stack
+TWO = (2_894_272, 97_172_992, 224_017_664)
+HALVES = (1_861_120, 52_920_832, 124_904_192)
+BOTH = ("encoder-decoder", "span-corruption", "", "transformers has no such encoder-decoder")
+DECODER = ("causal", "modernbert-decoder", "ModernBertDecoderForCausalLM")
 TRIO = (
-    _members("encoder-{}", "encoder", "masked", "modernbert", "ModernBertForMaskedLM")
-    | _members(
-        "decoder-{}", "decoder", "causal", "modernbert-decoder", "ModernBertDecoderForCausalLM"
-    )
-    | _members("seq2seq-{}", *BOTH)
-    | _members("seq2seq-{}-half", *BOTH, divisor=2)
+    _members("encoder-{}", "encoder", "masked", "modernbert", "ModernBertForMaskedLM", ONE)
+    | _members("decoder-{}", "decoder", *DECODER, ONE)
+    | _members("seq2seq-{}", *BOTH, TWO)
+    | _members("seq2seq-{}-half", *BOTH, HALVES, divisor=2)
 )
