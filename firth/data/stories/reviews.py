@@ -183,13 +183,12 @@ def opinion_clauses(t: StoryBuilder, kind: str, positive: bool) -> str:
     return t.pick(MIXED).format(plus=strong, minus=weak_part)
 
 
-def remark(t: StoryBuilder, positive: bool) -> tuple[str, str]:
-    """A review in a sentence, without its full stop, and what it is about."""
+def remark(t: StoryBuilder, positive: bool) -> str:
+    """Review something in one sentence, without its full stop."""
     kind = t.pick(tuple(SUBJECTS))
     joint = t.pick((", and ", ": ", ", and ", "; "))
-    return t.words(setting(t, kind)).replace('"', "") + joint + opinion_clauses(
-        t, kind, positive
-    ), kind
+    subject = t.words(setting(t, kind)).replace('"', "")
+    return subject + joint + opinion_clauses(t, kind, positive)
 
 
 def review(t: StoryBuilder, positive: bool) -> str:

@@ -19,9 +19,14 @@ from firth.data.stories.lexicon import (
 from firth.data.stories.morphology import past
 from firth.data.stories.reviews import remark
 from firth.data.stories.story_builder import StoryBuilder
+from firth.data.stories.word_lists import phrases, words
 from firth.data.stories.world import Person
 
 _NEARBY = tuple(animal for animal in ANIMALS if animal not in FAR)
+_QUIET = phrases("then all was quiet; another answered; {a} stopped to listen; {a} looked up")
+_GOT_UP = phrases("was already awake; got up; put on {a.s} coat; went to the window")
+_WANTED = phrases("""was on the way to the bank; asked for the time; carried a heavy basket;
+    was looking for the station; wished {a.o} a good day; had lost a glove""")
 OPENINGS = (
     "Once upon a time there was {s_who} (called|named) {a.name}, who (lived|had always lived) in "
     "{s_town}.",
@@ -69,11 +74,10 @@ def open_story(t: StoryBuilder) -> None:
         s_likes=a.likes,
         s_house=HOUSES,
     )
-    told = len(t.sentences)
     t.say(t.pick(OPENINGS))
-    if a.job and a.job in t.sentences[told]:
+    if a.job and a.job in t.sentences[-1]:
         a.told.add("job")
-    if a.town in t.sentences[told]:
+    if a.town in t.sentences[-1]:
         t.ask("Where did {a.name} live?", a.town)
     for trait in dict.fromkeys(t.sample(TRAITS_TOLD, 1 if t.chance(0.4) else 2)):
         trait(t, a)
@@ -81,14 +85,14 @@ def open_story(t: StoryBuilder) -> None:
 
 def _age(t: StoryBuilder, a: Person) -> None:
     if a.years:
+        t.bind(s_years=NUMBERS[a.years])
         t.say(
             "{a} [was] {s_years} years old(| and (went to|was a pupil at) {s_school}"
             "| and (wanted|hoped) to be a {s_wish} one day).",
-            s_years=NUMBERS[a.years],
             s_school=t.pick(SCHOOLS),
             s_wish=t.pick(tuple(JOBS)),
         )
-        t.ask("How old was {a.name}?", NUMBERS[a.years])
+        t.ask("How old was {a.name}?", "{s_years}")
 
 
 def _job(t: StoryBuilder, a: Person) -> None:
@@ -109,14 +113,14 @@ def _job(t: StoryBuilder, a: Person) -> None:
 def _pet(t: StoryBuilder, a: Person) -> None:
     if a.pet:
         return
-    a.pet = pet = t.own("pet")
+    a.pet = t.own("pet")
+    t.bind(s_species=a.pet.noun)
     t.say(
         "{a} had a (|small|big|black|white|brown|young|clever|cute) {s_species} "
         "(called|named|whose name was) {pet.name}(|, who (slept at the foot of {a.s} bed"
         "|followed {a.o} everywhere|was always hungry)).",
-        s_species=pet.noun,
     )
-    t.ask("What was the name of {a.name}'s {s_species}?", pet.name)
+    t.ask("What was the name of {a.name}'s {s_species}?", "{pet.name}")
     if t.chance(0.5):
         sounds(t)
 
@@ -124,6 +128,7 @@ def _pet(t: StoryBuilder, a: Person) -> None:
 def _likes(t: StoryBuilder, a: Person) -> None:
     if a.likes in t.sentences[0]:
         return
+    t.bind(s_likes=a.likes, s_trait=a.trait)
     t.one_of(
         "What {a} liked (best|most of all) was {s_likes}.",
         "{a} could talk about {s_likes} for hours.",
@@ -131,8 +136,6 @@ def _likes(t: StoryBuilder, a: Person) -> None:
         "{a} was <very> {s_trait}, and {a.s} great love was {s_likes}.",
         "{a} would have done anything for {s_likes}.",
         "{a} knew (a lot|everything) about {s_likes}(| and was glad to tell you).",
-        s_likes=a.likes,
-        s_trait=a.trait,
     )
 
 
@@ -188,13 +191,11 @@ def sounds(t: StoryBuilder) -> None:
         )
         return
     sound, food, *_ = ANIMALS[pet.noun]
+    t.bind(s_sound=past(sound), s_food=food, s_species=pet.noun)
     t.one_of(
         "When {pet} was hungry, {pet.it} {s_sound} (loudly|until somebody came|at the door).",
         "{pet} {s_sound} whenever {a} came home(| from the {s_place}).",
         "Like every {s_species}, {pet} liked {s_food} (best|more than anything).",
-        s_sound=past(sound),
-        s_food=food,
-        s_species=pet.noun,
         s_place=t.pick(PLACES),
     )
 
@@ -202,7 +203,7 @@ def sounds(t: StoryBuilder) -> None:
 def wild_sounds(t: StoryBuilder) -> None:
     """An animal in passing: in a yard, on a farm, at night."""
     animal = t.pick(_NEARBY)
-    t.bind(s_animal=animal, s_sound=past(ANIMALS[animal][0]))
+    t.bind(s_animal=animal, s_sound=past(ANIMALS[animal][0]), s_then_quiet=_QUIET)
     if animal == "dog":
         t.one_of(
             "(In the yard|Next door|Behind the fence|Across the street) a dog <barks> at the "
@@ -218,24 +219,16 @@ def wild_sounds(t: StoryBuilder) -> None:
             "{s_sound}.",
             "A {s_animal} {s_sound} (softly|loudly|once|twice|again and again), and "
             "<s_then_quiet>.",
-            s_then_quiet=(
-                "then all was quiet",
-                "another answered",
-                "{a} stopped to listen",
-                "{a} looked up",
-            ),
         )
 
 
-REMARKABLE = tuple(
-    "sun sun sun sound sound food shop colour opposite tool young season kind home job "
-    "language".split()
-)
+_RELATIONS = words("""sun sun sun sound sound food shop colour opposite tool young season kind home
+    job language""")
 
 
 def did_you_know(t: StoryBuilder) -> None:
     """A fact, as people drop them in conversation."""
-    t.fact("capital" if t.chance(0.5) else t.pick(REMARKABLE))
+    t.fact("capital" if t.chance(0.5) else t.pick(_RELATIONS))
     t.one_of(
         '"Did you know that {fact}?" <asked> {b}.',
         '"I read in a book that {fact}," said {a}.',
@@ -251,29 +244,26 @@ def did_you_know(t: StoryBuilder) -> None:
 
 
 def weather(t: StoryBuilder) -> None:
-    t.one_of(
-        "Outside, <weather_now>(|, and <sound_around>).",
-        "<weather_now> (when|as) {a} (got up|left the house|looked out of the window|opened the "
-        "door).",
-        "It was (a|one) <sky> <daypart>, and <sound_around>.",
-        "<sound_around>, and <weather_now>.",
-        "The sun rose (slowly|late|early|red and round) (in the east|over the <place> in the east|"
-        "above the roofs in the east), "
-        "and {a} <s_got_up>.",
-        s_got_up=("was already awake", "got up", "put on {a.s} coat", "went to the window"),
-    )
+    t.bind(s_got_up=_GOT_UP)
+    t.run_script("""
+        Outside, <weather_now>(|, and <sound_around>).
+        or: <weather_now> (when|as) {a} (got up|left the house|looked out of the window|opened the
+            door).
+        or: It was (a|one) <sky> <daypart>, and <sound_around>.
+        or: <sound_around>, and <weather_now>.
+        or: The sun rose (slowly|late|early|red and round) (in the east|over the <place> in the
+            east|above the roofs in the east), and {a} <s_got_up>.
+    """)
 
 
 def opinion(t: StoryBuilder) -> None:
     """Someone says what they think of a book, a meal or a show: a review in a sentence."""
-    text, _ = remark(t, t.chance(0.5))
-    t.one_of(
-        '"{s_opinion}," said {b}.',
-        '{b} shook {b.s} head: "{s_opinion}."'
-        if t.chance(0.5)
-        else '"{s_opinion}," {b} told {a.o} <later>.',
-        s_opinion=text,
-    )
+    t.bind(s_opinion=remark(t, t.chance(0.5)))
+    if t.chance(0.5):
+        other = '{b} shook {b.s} head: "{s_opinion}."'
+    else:
+        other = '"{s_opinion}," {b} told {a.o} <later>.'
+    t.one_of('"{s_opinion}," said {b}.', other)
 
 
 def aside(t: StoryBuilder) -> None:
@@ -303,6 +293,7 @@ def aside(t: StoryBuilder) -> None:
     elif kind < 0.85 and t.roles["a"].pet:
         sounds(t)
     else:
+        t.bind(s_likes=t.roles["a"].likes, s_wanted=_WANTED)
         t.one_of(
             "{a} took a deep breath and (walked on|smiled|counted to ten|looked around).",
             "They (stopped for|had) <food_talk> (on the way|first|and talked about {s_likes}).",
@@ -316,15 +307,6 @@ def aside(t: StoryBuilder) -> None:
             "The (path|road|street) was (dark|empty|full of people|wet|steep|narrow), (and {a} "
             "walked slowly|but {a.s} bag was light|and {a.s} bag was heavy|and every window was "
             "lit).",
-            s_likes=t.roles["a"].likes,
-            s_wanted=(
-                "was on the way to the bank",
-                "asked for the time",
-                "carried a heavy basket",
-                "was looking for the station",
-                "wished {a.o} a good day",
-                "had lost a glove",
-            ),
         )
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 
 def words(text: str) -> tuple[str, ...]:
     """Split at white space."""
     return tuple(text.split())
 
 
+@cache
 def phrases(text: str) -> tuple[str, ...]:
     """Split at semicolons; line breaks count as spaces.
 

@@ -66,8 +66,7 @@ def journey(t: StoryBuilder) -> None:
             bought {people} postcards)(| with a {people} girl called {girl}).
     """)
     if t.chance(0.4):
-        text, _ = remark(t, t.chance(0.6))
-        t.say('"{opinion}," {a} wrote home.', opinion=text)
+        t.say('"{opinion}," {a} wrote home.', opinion=remark(t, t.chance(0.6)))
     t.run_script("""
         60% "Greetings from {capital}, the capital of {country}," {a} wrote on a (card|postcard) to
             {a.s} <relative>.

@@ -8,10 +8,11 @@ from firth.data.stories.scenes import aside, end_story, open_story
 from firth.data.stories.story_builder import StoryBuilder
 from firth.data.stories.word_lists import table, words
 
-_GROCERIES = words("milk milk milk milk eggs sugar flour butter rice cheese tea salt")
+_FOOD = words("milk milk milk milk eggs sugar flour butter rice cheese tea salt")
 _GOODS = words("bread apples carrots sausages stamps roses soap candles fish rolls pears nails")
 _GIFT_SHOPS = table("""toy shop: kite, doll, puzzle; music shop: guitar, flute, drum;
-    bookshop: map, globe, book; jeweller's: ring, watch, necklace; sports shop: ball, racket, bat""")
+    bookshop: map, globe, book; jeweller's: ring, watch, necklace;
+    sports shop: ball, racket, bat""")
 _ILLNESSES = table("""doctor: a fever, a bad cough, a sore throat;
     nurse: a cut on the knee, a swollen foot; dentist: a toothache""")
 _SOLD = {item: shop for shop, items in SHOPS.items() for item in items.split()}
@@ -21,7 +22,7 @@ def shopping(t: StoryBuilder) -> None:
     """An errand: several things from several shops, one of them forgotten."""
     t.start("money")
     t.bind(sender=t.pick(("mother", "father", "grandmother", "aunt")))
-    one = t.pick(_GROCERIES)
+    one = t.pick(_FOOD)
     two, three = t.sample(_GOODS, 2)
     t.bind(one=one, two=two, three=three, shop2=_SOLD[two], shop3=_SOLD[three])
     t.run_script("""
