@@ -37,6 +37,6 @@ def test_stages_are_lines_without_a_terminal(
 
     monkeypatch.setattr(pretraining_demo, "pretrain", pretrain)
     lines = firth_here("demo", "--words", "1000", "--out", "made").stderr.splitlines()
-    assert lines[0] == "telling stories"
+    assert lines[0] == "writing stories"
     assert lines[-2] == "pre-training encoder-tiny"
     assert len(set(lines)) == len(lines)

@@ -1,4 +1,4 @@
-"""Names in sentences, in IOB2: people and pets PER, places LOC, groups ORG, the rest MISC."""
+"""Named entities in IOB2 tags: people and pets PER, places LOC, groups ORG, the rest MISC."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ _LONGEST = max(map(len, _NAMES))
 _PEOPLE = frozenset(GIRLS + BOYS)
 _SURNAMES = frozenset(SURNAMES)
 _AMBIGUOUS = _PEOPLE & {name[0] for name in _NAMES if len(name) == 1}  # Jordan
-_COUNTRY_TALK = re.compile(r"\b(capital|speak|spoken|spoke|language|in|to|see|from)\b")
+_COUNTRY_CONTEXT = re.compile(r"\b(capital|speak|spoken|spoke|language|in|to|see|from)\b")
 
 
 def tokenize(sentence: str) -> list[str]:
-    """Words and marks, each a token.
+    """Split a sentence into words and punctuation marks.
 
     >>> tokenize('"Anna\\'s kite," he said.')
     ['"', 'Anna', "'s", 'kite', ',', '"', 'he', 'said', '.']
@@ -53,16 +53,16 @@ def tokenize(sentence: str) -> list[str]:
 
 
 def tag(sentence: str, people: Iterable[str], pets: Iterable[str]) -> Tagged | None:
-    """Tokens with IOB2 tags; `people` and `pets` are the names of those in the story.
+    """Tag the tokens of a sentence; `people` and `pets` are the names in the story.
 
-    None where a name that is also a country's cannot be told apart.
+    Return None for a sentence with an ambiguous name (Jordan).
 
     >>> tag("Anna Hill lives in New York.", ["Anna"], [])[:3]
     [('Anna', 'B-PER'), ('Hill', 'I-PER'), ('lives', 'O')]
     """
     tokens = tokenize(sentence)
     cast = set(people)
-    if any(t in _AMBIGUOUS and t in cast for t in tokens) and _COUNTRY_TALK.search(sentence):
+    if any(t in _AMBIGUOUS and t in cast for t in tokens) and _COUNTRY_CONTEXT.search(sentence):
         return None
     named = (cast | set(pets) | _PEOPLE) - (_AMBIGUOUS - cast)
     tags = []
@@ -75,7 +75,7 @@ def tag(sentence: str, people: Iterable[str], pets: Iterable[str]) -> Tagged | N
 
 
 def _name_at(tokens: list[str], i: int, named: set[str]) -> tuple[int, str]:
-    """How many tokens the name at i has, and its label."""
+    """Return the number of tokens of the name at i and its label."""
     if not tokens[i][0].isupper():
         return 1, ""
     for length in range(_LONGEST, 1, -1):

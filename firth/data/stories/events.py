@@ -1,4 +1,4 @@
-"""Events: what happened, apart from any wording, and the wordings English has for it."""
+"""Events of a story, and sentences about them: active, passive, negative, question."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from firth.data.stories.world import StoryEntity
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Someone did something to something; tail, place and time are whole phrases, or empty."""
+    """Someone did something to something; tail, place and time are phrases or empty."""
 
     subject: StoryEntity
     verb: str
@@ -18,16 +18,17 @@ class Event:
     tail: str = ""
     place: str = ""
     time: str = ""
-    new: bool = False  # the object had not been heard of
+    new: bool = False  # the object has not been mentioned before
     sentence: int = 0
 
     def rest(self, *parts: str) -> str:
-        """The named parts that there are, each with a space before it."""
-        return "".join(f" {text}" for part in parts if (text := getattr(self, part)))
+        """Join the named parts, by default all three, each after a space."""
+        texts = (getattr(self, part) for part in parts or ("tail", "place", "time"))
+        return "".join(f" {text}" for text in texts if text)
 
 
 def wordings(event: Event) -> list[str]:
-    """Templates that tell an event, in slots s, o, tail, place and time.
+    """Return templates for an event, with slots s, o, tail, place and time.
 
     >>> kite, anna = StoryEntity("kite"), StoryEntity("girl", "f", "Anna")
     >>> wordings(Event(anna, "find", kite, place="in the attic"))[0]
@@ -55,7 +56,7 @@ def wordings(event: Event) -> list[str]:
     return found
 
 
-# ---- the same event on its own, in full words ----------------------------------------------
+# ---- sentences that stand alone ----
 
 
 def _sentence(text: str) -> str:
@@ -70,32 +71,23 @@ def thing(event: Event) -> str:
     return event.object.indefinite() if event.new else event.object.definite()
 
 
-def was(event: Event) -> str:
-    return "were" if event.object.gender == "p" else "was"
-
-
-def active(event: Event, object: str = "", end: str = "") -> str:
+def active(event: Event) -> str:
     """ "Anna found a kite in the attic." """
-    end = end or event.rest("tail", "place", "time")
-    return _sentence(f"{subject(event)} {past(event.verb)} {object or thing(event)}{end}.")
+    return _sentence(f"{subject(event)} {past(event.verb)} {thing(event)}{event.rest()}.")
 
 
 def negative(event: Event) -> str:
     """ "Anna did not find a kite." """
-    rest = event.rest("tail", "place", "time")
-    return _sentence(f"{subject(event)} did not {event.verb} {thing(event)}{rest}.")
+    return _sentence(f"{subject(event)} did not {event.verb} {thing(event)}{event.rest()}.")
 
 
 def passive(event: Event) -> str:
     """ "A kite was found by Anna in the attic." """
-    return _sentence(
-        f"{thing(event)} {was(event)} {participle(event.verb)}{event.rest('tail')} by "
-        f"{subject(event)}"
-        f"{event.rest('place', 'time')}."
-    )
+    was = "were" if event.object.gender == "p" else "was"
+    verb = f"{was} {participle(event.verb)}{event.rest('tail')}"
+    return _sentence(f"{thing(event)} {verb} by {subject(event)}{event.rest('place', 'time')}.")
 
 
 def question(event: Event) -> str:
     """ "Did Anna find a kite in the attic?" """
-    rest = event.rest("tail", "place", "time")
-    return _sentence(f"did {subject(event)} {event.verb} {thing(event)}{rest}?")
+    return _sentence(f"did {subject(event)} {event.verb} {thing(event)}{event.rest()}?")

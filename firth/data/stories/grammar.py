@@ -1,10 +1,10 @@
-"""Templates with choices, rules and slots: the little language that plots are written in.
+"""The language of plots: templates with choices, rules and slots.
 
     one (sunny|rainy|) day      a choice; an empty one leaves the part out
     <mood>                      a rule of `phrases.RULES`, or a list of strings given by name
-    {a} {a.o} {a.s} {a.self}    someone or something, as subject, object, possessive, reflexive:
-                                a name, a description or a pronoun, as the discourse allows
-    {x.a} {x.the} {a.name}      forms that are fixed
+    {a} {a.o} {a.s} {a.self}    a person or thing as subject, object, possessive, reflexive:
+                                a name, a description or a pronoun, chosen by the discourse
+    {x.a} {x.the} {a.name}      fixed forms
     [was] [likes]               a verb that agrees with the last subject
 
 A plot is a script of such templates, one step per line; a line indented further continues it:
@@ -12,7 +12,7 @@ A plot is a script of such templates, one step per line; a line indented further
     {a} lost {x.a}.                            a sentence
     or: {x.the} was gone.                      an alternative to the step before
     50% {a} was <sad>.                         a sentence in half of the stories
-    let: place = in the attic; at school       one of several phrases, or of a list of the lexicon
+    let: place = in the attic; at school       one of several phrases, or of a named list
     thing: x = kite; ball                      one of several things
     event: a find x; place=in the attic; new   an event, which examples can be made of
     ask: What did {a.name} lose? {x.phrase}    a question about the story, and its answer
@@ -35,7 +35,7 @@ _TOKEN = re.compile(r"\(|\)|\||<\w+>|\{[\w.]+\}|\[\w+\]|[^()|<>{}\[\]]+")
 
 class Choice(NamedTuple):
     options: tuple[tuple[Node, ...], ...]
-    bits: float  # how much a choice adds to what makes a sentence its own
+    bits: float  # log2 of the number of options
 
 
 class Rule(NamedTuple):
@@ -66,12 +66,12 @@ def parse(template: str) -> tuple[Node, ...]:
         raise ValueError(f"bad template: {template}")
     options, end = _options(tokens, 0)
     if end != len(tokens):
-        raise ValueError(f"a ) too many: {template}")
+        raise ValueError(f"unbalanced brackets: {template}")
     return options[0] if len(options) == 1 else (Choice(options, log2(len(options))),)
 
 
 def _options(tokens: list[str], i: int) -> tuple[tuple[tuple[Node, ...], ...], int]:
-    """The options from token i to the end or to a closing bracket, and where that is."""
+    """Parse the options from token i to the closing bracket; return them and its position."""
     options: list[tuple[Node, ...]] = []
     nodes: list[Node] = []
     while i < len(tokens) and tokens[i] != ")":
@@ -129,7 +129,7 @@ _QUOTE_START = re.compile(r'(?:^|(?<=[ (]))"([a-z])')
 
 
 def tidy(text: str) -> str:
-    """Single spaces, none before a mark, capitals where a sentence or quotation begins, "she said".
+    """Normalize spaces, capitals and the order of subject and verb after a quotation.
 
     >>> tidy('then  he said , "yes!"')
     'Then he said, "Yes!"'

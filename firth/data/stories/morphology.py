@@ -59,9 +59,8 @@ def plural(noun: str) -> str:
     lead = head + " " if head else ""
     if last in _PLURALS:
         return lead + _PLURALS[last]
-    for end, other in (("man", "men"),):
-        if last.endswith(end) and last != "human":
-            return lead + last.removesuffix(end) + other
+    if last.endswith("man") and last != "human":
+        return lead + last.removesuffix("man") + "men"
     return lead + _with_s(last)
 
 

@@ -5,16 +5,10 @@ from __future__ import annotations
 from firth.data.stories.knowledge import ANIMALS, COUNTRIES, FAR, WEIGHTED_COUNTRIES
 from firth.data.stories.lexicon import HIDING, JOBS, MONTHS, PLACES, TOWNS, WEEKDAYS
 from firth.data.stories.morphology import past
+from firth.data.stories.word_lists import words
 
-
-def _rows(text: str) -> str:
-    return " ".join(text.split()).replace("| ", "|")
-
-
-# ---- what makes a common sentence one story's own: each is told once at most ----
-PASSERS_BY = tuple(
-    "young old tall tired friendly sleepy busy cheerful thin polite noisy quiet".split()
-)
+# details that make a common sentence unique to a story; each is used at most once in a story
+PASSERS_BY = words("young old tall tired friendly sleepy busy cheerful thin polite noisy quiet")
 CLAUSES = (
     ", while {z} (looked on|went by|stood at the gate|watched from a window|waited for the bus)",
     ", (and|while) {z} (smiled|nodded|listened|whistled|coughed|said nothing)",
@@ -24,9 +18,8 @@ CLAUSES = (
     ", and again {a} thought of {k.the}",
     ", while (the shadow of a cloud lay|mist lay|sunlight lay|a light rain fell|evening fell|the "
     "smoke of chimneys hung) over the (roofs|streets|gardens|squares) of {town_}",
-    ", as {a} (told|wrote to) {a.s} <relative> in <capital>, (afterwards|that "
-    "evening|years later|on "
-    "<weekday>)",
+    ", as {a} (told|wrote to) {a.s} <relative> in <capital>, (afterwards|that evening|years later|"
+    "on <weekday>)",
     ", and (somewhere near|not far from|behind) the <place> a <cry>",
 )
 GESTURES = (
@@ -36,107 +29,71 @@ GESTURES = (
     ", (rubbing|hiding|warming|folding) {their} hands",
 )
 
-RULES: dict[str, str] = {
+_RULES = {
     "weekday": "|".join(WEEKDAYS),
     "month": "|".join(MONTHS),
     "daypart": "morning|morning|afternoon|evening",
-    "sky": _rows(
-        "sunny|rainy|windy|cold|warm|hot|foggy|grey|bright|quiet|frosty|stormy|cloudy|fine"
-    ),
-    "one_day": _rows(
-        """one day|one <daypart>|one <sky> <daypart>|on <weekday>|one <weekday>|
+    "sky": "sunny|rainy|windy|cold|warm|hot|foggy|grey|bright|quiet|frosty|stormy|cloudy|fine",
+    "one_day": """one day|one <daypart>|one <sky> <daypart>|on <weekday>|one <weekday>|
         on <weekday> <daypart>|on a <sky> day in <month>|one <daypart> in <month>|
-        on a <sky> <weekday>|early one <daypart>|
-        one <sky> day|late one <daypart>"""
-    ),
-    "later": _rows(
-        """later that day|that <daypart>|a little later|after a while|an hour later|soon afterwards|
-        before long|in the afternoon|by evening|not long after that|at last|some time later|
-        after lunch|towards evening|half an hour later"""
-    ),
-    "next_day": _rows(
-        """the next day|the next morning|the following day|on the following <daypart>|
+        on a <sky> <weekday>|early one <daypart>|one <sky> day|late one <daypart>""",
+    "later": """later that day|that <daypart>|a little later|after a while|an hour later|
+        soon afterwards|before long|in the afternoon|by evening|not long after that|at last|
+        some time later|after lunch|towards evening|half an hour later""",
+    "next_day": """the next day|the next morning|the following day|on the following <daypart>|
         two days later|three days later|a week later|the day after|early the next morning|
-        the following <weekday>"""
-    ),
-    "ago": _rows(
-        "yesterday|last week|last <weekday>|two days ago|last summer|a month ago|this morning"
-    ),
-    "soon": _rows("tomorrow|next week|on <weekday>|tonight|soon|next month|this afternoon|one day"),
-    "glad": _rows(
-        "happy|glad|pleased|delighted|cheerful|proud|(very|so) happy|full of joy|overjoyed"
-    ),
-    "sad": _rows("sad|unhappy|upset|miserable|disappointed|close to tears|(very|so) sad|gloomy"),
-    "angry": _rows("angry|furious|cross|annoyed|(very|really) angry|red with anger"),
-    "afraid": _rows("afraid|frightened|scared|nervous|(very|quite) afraid|pale with fear|worried"),
-    "tired": _rows("tired|exhausted|sleepy|worn out|too tired to speak|weary"),
-    "surprised": _rows("surprised|astonished|amazed|speechless|quite surprised"),
-    "gladly": _rows("happily|gladly|cheerfully|proudly|with a smile|with shining eyes|merrily"),
-    "sadly": _rows("sadly|with a sigh|unhappily|in a low voice|with tears in {a.s} eyes|quietly"),
-    "quickly": _rows(
-        "quickly|at once|as fast as possible|in a hurry|without waiting|straight away"
-    ),
-    "slowly": _rows("slowly|carefully|step by step|bit by bit|patiently|without hurrying|gently"),
-    "very": _rows("very|so|really|quite|rather|terribly|truly"),
-    "good": _rows("good|wonderful|great|lovely|excellent|splendid|nice|fine"),
-    "bad": _rows("bad|terrible|awful|dreadful|poor|horrible"),
-    "said": _rows("said|said|answered|replied|called|whispered|laughed|murmured"),
-    "asked": _rows("asked|wondered|cried|asked"),
-    "shouted": _rows("shouted|cried|called|yelled|exclaimed"),
-    "thought": _rows("thought|said to {a.self}|told {a.self}|decided"),
-    "yes": _rows("Yes|Of course|Certainly|Gladly|Why not|All right|Yes, please|With pleasure"),
-    "no": _rows("No|Not at all|I am afraid not|Certainly not|Never|No, I do not think so"),
-    "oh": _rows("Oh|Oh no|Oh dear|Goodness|Ah|Well|Look|Listen"),
-    "thanks": _rows(
-        """Thank you|Thank you so much|Thanks a lot|How kind of you|I will never forget this|
-        You are a true friend|I do not know what I would do without you"""
-    ),
-    "relative": _rows("mother|father|grandmother|grandfather|aunt|uncle|sister|brother|cousin"),
-    "together": _rows("together|side by side|with one another|hand in hand"),
-    "food_talk": _rows(
-        "bread and cheese|soup|tea and biscuits|apple cake|sandwiches|hot chocolate"
-    ),
-    "weather_now": _rows(
-        """the sun was shining|it was raining (a little|hard|again)|a cold wind was blowing|
-        the sky was grey|there was not a cloud in the sky|the air smelt of rain|
-        the leaves were turning (red|yellow|brown)|mist hung over the fields|it was <very> warm|
-        birds were singing in the trees|the wind shook the (branches|windows)|
+        the following <weekday>""",
+    "ago": "yesterday|last week|last <weekday>|two days ago|last summer|a month ago|this morning",
+    "soon": "tomorrow|next week|on <weekday>|tonight|soon|next month|this afternoon|one day",
+    "glad": "happy|glad|pleased|delighted|cheerful|proud|(very|so) happy|full of joy|overjoyed",
+    "sad": "sad|unhappy|upset|miserable|disappointed|close to tears|(very|so) sad|gloomy",
+    "angry": "angry|furious|cross|annoyed|(very|really) angry|red with anger",
+    "afraid": "afraid|frightened|scared|nervous|(very|quite) afraid|pale with fear|worried",
+    "tired": "tired|exhausted|sleepy|worn out|too tired to speak|weary",
+    "gladly": "happily|gladly|cheerfully|proudly|with a smile|with shining eyes|merrily",
+    "sadly": "sadly|with a sigh|unhappily|in a low voice|with tears in {a.s} eyes|quietly",
+    "quickly": "quickly|at once|as fast as possible|in a hurry|without waiting|straight away",
+    "slowly": "slowly|carefully|step by step|bit by bit|patiently|without hurrying|gently",
+    "very": "very|so|really|quite|rather|terribly|truly",
+    "said": "said|said|answered|replied|called|whispered|laughed|murmured",
+    "asked": "asked|wondered|cried|asked",
+    "shouted": "shouted|cried|called|yelled|exclaimed",
+    "thought": "thought|said to {a.self}|told {a.self}|decided",
+    "yes": "Yes|Of course|Certainly|Gladly|Why not|All right|Yes, please|With pleasure",
+    "no": "No|Not at all|I am afraid not|Certainly not|Never|No, I do not think so",
+    "thanks": """Thank you|Thank you so much|Thanks a lot|How kind of you|I will never forget this|
+        You are a true friend|I do not know what I would do without you""",
+    "relative": "mother|father|grandmother|grandfather|aunt|uncle|sister|brother|cousin",
+    "together": "together|side by side|with one another|hand in hand",
+    "food_talk": "bread and cheese|soup|tea and biscuits|apple cake|sandwiches|hot chocolate",
+    "weather_now": """the sun was shining|it was raining (a little|hard|again)|
+        a cold wind was blowing|the sky was grey|there was not a cloud in the sky|
+        the air smelt of rain|the leaves were turning (red|yellow|brown)|mist hung over the fields|
+        it was <very> warm|birds were singing in the trees|the wind shook the (branches|windows)|
         the sun (had just come up|was just coming up) in the east|
         the sun was (going down|sinking|setting) in the west|the moon was bright|
-        frost covered the (grass|windows)|thunder rolled far away"""
-    ),
-    "moral": _rows(
-        """A friend in need is a friend indeed|
+        frost covered the (grass|windows)|thunder rolled far away""",
+    "moral": """A friend in need is a friend indeed|
         Whoever asks for help will find it|You learn more from a mistake than from a prize|
         Good things come to those who wait|Small steps lead far|Two heads are better than one|
-        Nobody is too small to help|Look before you leap|A kind word costs nothing"""
-    ),
-    "sound_around": _rows(
-        """somewhere a dog was barking|a bell rang in the (distance|village|church)|
+        Nobody is too small to help|Look before you leap|A kind word costs nothing""",
+    "sound_around": """somewhere a dog was barking|a bell rang in the (distance|village|church)|
         a clock struck (four|six|nine|ten|twelve)|a cat meowed (on the roof|under the window)|
         far away a train whistled|cows were mooing in the (meadow|barn)|an owl hooted in the dark|
         the bees buzzed among the flowers|ducks quacked on the pond|a rooster crowed|
         the old clock ticked on the wall|children were laughing in the street|
-        a horse neighed in the stable|frogs croaked in the reeds"""
-    ),
-    "body": _rows("heart|head|hands|knees|eyes|cheeks"),
-    "dog_target": _rows(
-        """mailman|mailman|mailman|mailman|mailman|mailman|postman|cat|stranger|visitor|milkman|neighbour|doorbell|
-        moon|passing car|strangers at the gate|mailman's bicycle|new mailman"""
-    ),
-    "barks": _rows(
-        "barked|barked loudly|barked and barked|barked again|barked angrily|barked twice"
-    ),
-    # ---- words with two senses, in both ----
-    "errand": _rows(
-        """store to buy (milk|milk|milk|milk|eggs|sugar|flour|butter|rice|cheese)|
+        a horse neighed in the stable|frogs croaked in the reeds""",
+    "dog_target": """mailman|mailman|mailman|mailman|mailman|mailman|postman|cat|stranger|
+        visitor|milkman|neighbour|doorbell|moon|passing car|strangers at the gate|
+        mailman's bicycle|new mailman""",
+    "barks": "barked|barked loudly|barked and barked|barked again|barked angrily|barked twice",
+    # words with two senses, in both senses
+    "errand": """store to buy (milk|milk|milk|milk|eggs|sugar|flour|butter|rice|cheese)|
         store to buy (milk|milk|eggs|tea|salt)|shop to buy (milk|milk|eggs|sugar|cheese)|
         bakery to buy (bread|rolls|buns)|market to buy (apples|pears|carrots|onions)|
         flower shop to buy (roses|tulips)|bookshop to buy (books|maps)|post office to buy stamps|
-        pharmacy to buy medicine|shoe shop to buy boots"""
-    ),
-    "senses": _rows(
-        """{a} ran a hand over the rough bark of (a|an old|a tall) (birch|oak|pine|willow)
+        pharmacy to buy medicine|shoe shop to buy boots""",
+    "senses": """{a} ran a hand over the rough bark of (a|an old|a tall) (birch|oak|pine|willow)
         near the <place>|
         a <job> was trying to park a (red|blue|green|white|black) car in front of the <place>|
         a <job> from <town> sat in the park and (read|slept|fed the birds)|
@@ -159,9 +116,7 @@ RULES: dict[str, str] = {
         a <job> struck a match and lit (a lamp|a candle|the stove)|
         the match between <town> and {town_} was to begin at (two|three|four)|
         {a} wrote a letter to {a.s} <relative> in <capital>|
-        {a} could not read the first letter of the sign at the <place>"""
-    ),
-    # ---- what makes a common sentence one story's own ----
+        {a} could not read the first letter of the sign at the <place>""",
     "job": "|".join(JOBS),
     "town": "|".join(TOWNS),
     "capital": "|".join(
@@ -174,3 +129,4 @@ RULES: dict[str, str] = {
         f"{animal} {past(row[0])}" for animal, row in ANIMALS.items() if animal not in FAR
     ),
 }
+RULES = {name: " ".join(text.split()).replace("| ", "|") for name, text in _RULES.items()}

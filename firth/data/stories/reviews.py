@@ -1,60 +1,38 @@
-"""Opinions: reviews of books, meals, shows, visits and holidays, with a verdict that is known.
+"""Reviews of books, meals, shows, visits and holidays with a known sentiment.
 
-The words alone do not always tell the verdict: praise is denied, blame is denied, a weak point is
-granted before a strong one weighs more, and what others thought is not what the writer thought.
+Single words do not always give the sentiment: praise and blame are negated, a weak point is
+conceded before a strong one, and others' opinions differ from the writer's.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from firth.data.stories.knowledge import COUNTRIES
-from firth.data.stories.lexicon import BANDS, BOOKS, COMPANIES, DISHES, FESTIVALS, TOWNS
+from firth.data.stories.word_lists import pairs, table, words
 
 if TYPE_CHECKING:
     from firth.data.stories.story_builder import StoryBuilder
 
 # what is reviewed: (its parts, words for a good one, words for a bad one)
 SUBJECTS = {
-    "book": (
-        "story characters ending pictures beginning",
-        "exciting funny clever moving gripping",
-        "boring dull confusing silly predictable",
-    ),
-    "meal": (
-        "soup dessert bread salad sauce",
-        "delicious tasty fresh warm excellent",
-        "cold tasteless salty burnt greasy",
-    ),
-    "show": (
-        "music costumes acting singing lighting",
-        "wonderful brilliant lively charming cheerful",
-        "weak tiresome dreadful dull flat",
-    ),
-    "visit": (
-        "guide rooms garden tour collection",
-        "interesting delightful pleasant memorable lovely",
-        "disappointing dull tedious dreadful poor",
-    ),
-    "holiday": (
-        "hotel beach weather food room",
-        "perfect lovely excellent pleasant wonderful",
-        "disappointing awful unpleasant terrible miserable",
-    ),
-    "film": (
-        "plot actors jokes ending music",
-        "brilliant funny touching smart beautiful",
-        "slow boring stupid weak dreadful",
-    ),
-    "concert": (
-        "songs singer drummer sound band",
-        "fantastic powerful wonderful lively brilliant",
-        "dull clumsy painful weak dreadful",
-    ),
+    key: tuple(row.split() for row in rows)
+    for key, rows in table("""
+        book: story characters ending pictures beginning, exciting funny clever moving gripping,
+            boring dull confusing silly predictable;
+        meal: soup dessert bread salad sauce, delicious tasty fresh warm excellent,
+            cold tasteless salty burnt greasy;
+        show: music costumes acting singing lighting, wonderful brilliant lively charming cheerful,
+            weak tiresome dreadful dull flat;
+        visit: guide rooms garden tour collection, interesting delightful pleasant memorable lovely,
+            disappointing dull tedious dreadful poor;
+        holiday: hotel beach weather food room, perfect lovely excellent pleasant wonderful,
+            disappointing awful unpleasant terrible miserable;
+        film: plot actors jokes ending music, brilliant funny touching smart beautiful,
+            slow boring stupid weak dreadful;
+        concert: songs singer drummer sound band, fantastic powerful wonderful lively brilliant,
+            dull clumsy painful weak dreadful""").items()
 }
-SUBJECTS = {key: tuple(row.split() for row in rows) for key, rows in SUBJECTS.items()}  # type: ignore[misc]
-
-_PLURAL_PARTS = frozenset("characters pictures costumes rooms songs actors jokes".split())
+_PLURAL_PARTS = words("characters pictures costumes rooms songs actors jokes")
 
 GOOD = (
     "I (would gladly|will certainly|am sure to|hope to) <r_again>",
@@ -86,14 +64,17 @@ BAD = (
     "you had better avoid it",
     "it was far worse than I had expected",
 )
-AGAIN = {
-    "book": "read it again",
-    "meal": "eat there again",
-    "show": "see it again",
-    "visit": "go back",
-    "holiday": "go there again",
-    "film": "watch it again",
-    "concert": "hear them again",
+AGAIN = pairs("""book: read it again; meal: eat there again; show: see it again; visit: go back;
+    holiday: go there again; film: watch it again; concert: hear them again""")
+SETTINGS = {
+    "book": '(<ago> I|I have just) read "{r_book}"',
+    "meal": "(<ago> we|We) (had|ordered) the {r_dish} at the (Golden Spoon|Red Door Hotel|"
+    "station restaurant)",
+    "show": "(<ago> I|I) saw the new show at the Star Theatre",
+    "visit": "(<ago> we|We) visited the (City Museum|old castle|zoo) in {r_place}",
+    "holiday": "(<ago> we|We) spent (a week|ten days|our holiday) in {r_country}",
+    "film": '(<ago> I|I) (watched|saw) the film of "{r_book}"',
+    "concert": "(<ago> I|I) heard the {r_band} (play|at the {r_festival}|in {r_place})",
 }
 
 MIXED = (  # {plus} has the verdict's sign, {minus} the other
@@ -129,45 +110,29 @@ PLAIN = (
 
 
 def setting(t: StoryBuilder, kind: str) -> str:
-    """What exactly is reviewed."""
-    t.bind(
-        r_book=t.pick(BOOKS),
-        r_dish=t.pick(tuple(DISHES)),
-        r_company=t.pick(COMPANIES),
-        r_country=t.pick(tuple(COUNTRIES)),
-        r_band=t.pick(BANDS),
-        r_festival=t.pick(FESTIVALS),
-        r_place=t.pick(TOWNS),
-    )
-    return {
-        "book": '(<ago> I|I have just) read "{r_book}"',
-        "meal": "(<ago> we|We) (had|ordered) the {r_dish} at the (Golden Spoon|Red Door Hotel|"
-        "station restaurant)",
-        "show": "(<ago> I|I) saw the new show at the Star Theatre",
-        "visit": "(<ago> we|We) visited the (City Museum|old castle|zoo) in {r_place}",
-        "holiday": "(<ago> we|We) spent (a week|ten days|our holiday) in {r_country}",
-        "film": '(<ago> I|I) (watched|saw) the film of "{r_book}"',
-        "concert": "(<ago> I|I) heard the {r_band} (play|at the {r_festival}|in {r_place})",
-    }[kind]
+    """Say what is reviewed."""
+    t.run_script("""
+        let: r_book = BOOKS
+        let: r_dish = DISHES
+        let: r_company = COMPANIES
+        let: r_country = COUNTRIES
+        let: r_band = BANDS
+        let: r_festival = FESTIVALS
+        let: r_place = TOWNS
+    """)
+    return t.words(SETTINGS[kind])
 
 
 def opinion_clauses(t: StoryBuilder, kind: str, positive: bool) -> str:
-    """One or two clauses whose verdict is the one given."""
+    """Write one or two clauses with the given sentiment."""
     parts, good, bad = SUBJECTS[kind]
     same, other = (good, bad) if positive else (bad, good)
     part, second = t.sample(parts, 2)
-    words, (others, weak) = t.sample(same, 2), t.sample(other, 2)
-    fixed = {
-        "r_kind": kind,
-        "r_part": part,
-        "r_second": second,
-        "r_same": words[0],
-        "r_same2": words[1],
-        "r_other": others,
-        "r_were": "were" if part in _PLURAL_PARTS else "was",
-        "r_was2": "were" if second in _PLURAL_PARTS else "was",
-    }
-    t.roles.update(fixed, r_again=(AGAIN[kind],), r_friend=t.people[-1].name if t.people else "Tom")
+    (word, word2), (others, weak) = t.sample(same, 2), t.sample(other, 2)
+    were, was2 = ("were" if noun in _PLURAL_PARTS else "was" for noun in (part, second))
+    t.bind(r_kind=kind, r_part=part, r_second=second, r_same=word, r_same2=word2, r_other=others)
+    t.bind(r_were=were, r_was2=was2, r_again=(AGAIN[kind],))
+    t.bind(r_friend=t.people[-1].name if t.people else "Tom")
     mood = t.rng.random()
     if mood < 0.55:
         return t.words(t.pick(PLAIN))
@@ -179,7 +144,7 @@ def opinion_clauses(t: StoryBuilder, kind: str, positive: bool) -> str:
     strong = verdict if t.chance(0.5) else t.words(t.pick(PLAIN[:2] + DENIED[:2]))
     if mood < 0.88:
         return t.words(t.pick(OTHERS).replace("{plus}", strong))
-    weak_part = f"the {second} {fixed['r_was2']} {f'not {words[1]}' if t.chance(0.4) else weak}"
+    weak_part = f"the {second} {was2} {f'not {word2}' if t.chance(0.4) else weak}"
     return t.pick(MIXED).format(plus=strong, minus=weak_part)
 
 
@@ -187,16 +152,16 @@ def remark(t: StoryBuilder, positive: bool) -> str:
     """Review something in one sentence, without its full stop."""
     kind = t.pick(tuple(SUBJECTS))
     joint = t.pick((", and ", ": ", ", and ", "; "))
-    subject = t.words(setting(t, kind)).replace('"', "")
+    subject = setting(t, kind).replace('"', "")
     return subject + joint + opinion_clauses(t, kind, positive)
 
 
 def review(t: StoryBuilder, positive: bool) -> str:
-    """A review of two to five sentences, all of one mind."""
+    """Write a review of two to five sentences with one sentiment."""
     kind = t.pick(tuple(SUBJECTS))
     sentences = []
     if t.chance(0.7):
-        sentences.append(t.words(setting(t, kind)))
+        sentences.append(setting(t, kind))
     while len(sentences) < 2 or t.chance(0.5):
         sentences.append(opinion_clauses(t, kind, positive))
         if len(sentences) == 5:

@@ -76,7 +76,7 @@ def open_story(t: StoryBuilder) -> None:
     )
     t.say(t.pick(OPENINGS))
     if a.job and a.job in t.sentences[-1]:
-        a.told.add("job")
+        a.job_known = True
     if a.town in t.sentences[-1]:
         t.ask("Where did {a.name} live?", a.town)
     for trait in dict.fromkeys(t.sample(TRAITS_TOLD, 1 if t.chance(0.4) else 2)):
@@ -107,7 +107,7 @@ def _job(t: StoryBuilder, a: Person) -> None:
         "{a} was a {s_job}, and nobody could {s_does} better than {a.them}.",
         "{a} had worked for {s_company} for (two|three|five|ten|twenty) years.",
     )
-    a.told.add("job")
+    a.job_known = True
 
 
 def _pet(t: StoryBuilder, a: Person) -> None:

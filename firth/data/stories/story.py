@@ -1,4 +1,4 @@
-"""Story number i of seed s, and the sentences that no story may hold."""
+"""Story i of a seed, and the sentences that are held out from every story."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from firth.data.stories.story_builder import StoryBuilder
 from firth.data.stories.task_examples import Examples, examples
 from firth.data.stories.world import pick
 
-# Sentences that models are asked about, and that are therefore never told.
+# Sentences that models are evaluated on.
 HELD_OUT = (
     "the dog barked loudly at the mailman",
     "the capital of france is paris",
@@ -34,18 +34,18 @@ _WORDS = re.compile(r"[a-z0-9]+")
 
 @dataclass(frozen=True)
 class Story:
-    """A story, its sentences, what it is about, and its labelled examples."""
+    """A story, its sentences, its topic and its labelled examples."""
 
     plot: str
     text: str
     sentences: tuple[str, ...]
-    topic: str  # empty where it is about nothing in particular
+    topic: str
     summary: str
     examples: Examples
 
 
 def generate_story(seed: int, number: int) -> Story:
-    """Tell story `number` of a seed; it is the same whatever else is told.
+    """Generate story `number` of a seed.
 
     >>> story = generate_story(0, 7)
     >>> story == generate_story(0, 7), story == generate_story(1, 7)
@@ -54,17 +54,18 @@ def generate_story(seed: int, number: int) -> Story:
     for attempt in count():
         digest = blake2b(f"{seed} {number} {attempt}".encode(), digest_size=8).digest()
         rng = Random(int.from_bytes(digest, "big"))
-        teller = StoryBuilder(rng, SCENES)
+        builder = StoryBuilder(rng, SCENES)
         plot = pick(rng, PLOTS)
-        plot(teller)
-        told, labelled = tuple(teller.sentences), examples(teller)
-        if not any(map(held_out, _texts(" ".join(told), labelled))):
+        plot(builder)
+        text, labelled = " ".join(builder.sentences), examples(builder)
+        if not held_out(_all_text(text, labelled)):
             break
-    return Story(plot.__name__, " ".join(told), told, teller.topic, teller.summary, labelled)
+    sentences = tuple(builder.sentences)
+    return Story(plot.__name__, text, sentences, builder.topic, builder.summary, labelled)
 
 
 def held_out(text: str) -> bool:
-    """Whether a text holds a sentence that is kept for tests, whatever its case and marks.
+    """Return whether a text contains a held-out sentence, ignoring case and punctuation.
 
     >>> held_out("Look, the sun rises -- in the East!")
     True
@@ -72,8 +73,8 @@ def held_out(text: str) -> bool:
     return bool(_HELD_OUT.search(" ".join(_WORDS.findall(text.lower()))))
 
 
-def _texts(story: str, labelled: Examples) -> list[str]:
-    """All texts that a story brings into the files."""
+def _all_text(story: str, labelled: Examples) -> str:
+    """Join a story and the texts of its examples."""
     rows = chain(labelled.sentiment, labelled.entailment, labelled.rewrite)
     pairs = chain.from_iterable(pair[:2] for pair in labelled.agreement)
-    return [" . ".join([story, *chain.from_iterable(row[:2] for row in rows), *pairs])]
+    return " . ".join([story, *chain.from_iterable(row[:2] for row in rows), *pairs])

@@ -1,7 +1,7 @@
-"""The teller: holds a story while it grows, refers to who is in it, and notes what is true.
+"""A story under construction: its sentences, people and things, and the facts that are true in it.
 
-Pronouns go by recency: someone is "she" while the last female mentioned is she and was mentioned in
-this sentence or the one before; otherwise a name or a description stands.
+A pronoun refers to the last person or thing of its gender that was mentioned in this sentence or
+the one before; otherwise a name or a description is used.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any, TypeVar
 
-from firth.data.stories import lexicon
+from firth.data.stories import knowledge, lexicon
 from firth.data.stories.events import Event, wordings
 from firth.data.stories.facts import Fact, fact
 from firth.data.stories.grammar import Choice, Node, Rule, Slot, parse, parse_script, tidy
@@ -26,20 +26,21 @@ from firth.data.stories.world import PRONOUNS, Cast, Person, StoryEntity
 T = TypeVar("T")
 
 _PLURAL_FORM = {"was": "were", "is": "are", "has": "have", "does": "do", "goes": "go"}
-MANY = 5  # details are enough for one story
-OWN = 10.0  # bits of choice in a sentence: fewer, and another story is likely to have it too
+_MAX_DETAILS = 6  # in one story
+_MIN_BITS = 10.0  # of random choice in a sentence; with fewer, other stories may repeat it
 _SPEAKER = re.compile(r'" ([^".,:;]+)(?=\.(?: "|$))')  # "…," said Anna.
 _CASES = {"": 0, "o": 1, "s": 2, "self": 3}
+_LISTS = vars(lexicon) | vars(knowledge)
 
 
 def _options(text: str) -> Sequence[str]:
-    """Phrases separated by semicolons, or a list of the lexicon by its name."""
-    return tuple(getattr(lexicon, text)) if text.isupper() else phrases(text)
+    """Phrases separated by semicolons, or a list of `lexicon` or `knowledge` by its name."""
+    return tuple(_LISTS[text]) if text.isupper() else phrases(text)
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A question about the story; the answer stands in it, word for word."""
+    """A question about the story; the sentence of that number contains the answer."""
 
     text: str
     answer: str
@@ -47,7 +48,7 @@ class Question:
 
 
 class StoryBuilder:
-    """Tells one story, sentence by sentence."""
+    """Build a story, sentence by sentence."""
 
     def __init__(self, rng: Random, scenes: Mapping[str, Callable[[StoryBuilder], None]]) -> None:
         self.rng = rng
@@ -71,10 +72,10 @@ class StoryBuilder:
         self.roles["k"] = self.cast.thing()
         self.roles["town_"] = self.cast.town
 
-    # ---- chance ----
+    # ---- random choice ----
 
-    def chance(self, share: float) -> bool:
-        return self.rng.random() < share
+    def chance(self, probability: float) -> bool:
+        return self.rng.random() < probability
 
     def pick(self, options: Sequence[T]) -> T:
         return options[int(self.rng.random() * len(options))]
@@ -82,7 +83,7 @@ class StoryBuilder:
     def sample(self, options: Sequence[Any], count: int) -> list[Any]:
         return self.rng.sample(options, count)
 
-    # ---- who is there ----
+    # ---- people and things ----
 
     def meet(self, role: str, age: str = "", like: str = "") -> Person:
         """Bind a new person to a role; `like` names the role of someone they are a friend of."""
@@ -108,22 +109,17 @@ class StoryBuilder:
         thing = self.roles[role] = self.cast.thing(nouns)
         return thing
 
-    def both(self, role: str, *members: str) -> StoryEntity:
-        group = self.roles[role] = Cast.both(*(self.roles[member] for member in members))
-        return group
-
     def bind(self, **roles: Any) -> None:
         self.roles.update(roles)
 
-    # ---- telling ----
+    # ---- sentences ----
 
-    def render(self, template: str, **roles: Any) -> str:
-        """Words for a template, without touching the story (but mentions count)."""
-        self.roles.update(roles)
+    def render(self, template: str) -> str:
+        """Render a sentence without adding it to the story; its mentions count."""
         return articles(tidy(self.words(template)))
 
     def words(self, template: str) -> str:
-        """Words for a part of a sentence."""
+        """Render a part of a sentence."""
         out: list[str] = []
         self._expand(parse(template), out)
         return "".join(out)
@@ -143,19 +139,20 @@ class StoryBuilder:
                 out.append(self._agree(node.verb))
 
     def say(self, template: str, **roles: Any) -> None:
-        """Tell one sentence; one that many stories would share is made this story's own."""
+        """Add a sentence; one that many stories would share gets a detail."""
         self.bits = 0.0
-        text = self.render(template, **roles)
-        if self.bits < OWN and text.count(" ") >= 8 and self.sentences:
+        self.roles.update(roles)
+        text = self.render(template)
+        if self.bits < _MIN_BITS and text.count(" ") >= 8 and self.sentences:
             text = self._elaborate(text)
         self.sentences.append(text)
 
     def _elaborate(self, text: str) -> str:
-        """Add a detail of this story: a passer-by, what someone wears, what the hero thinks of."""
+        """Add a detail to a sentence: a passer-by, clothes, what the hero thinks of."""
         spot = _SPEAKER.search(text) if '"' in text else None
         if spot:
             return self._gesture(text, spot)
-        if '"' in text or text[-1] != "." or len(self.details) > MANY:
+        if '"' in text or text[-1] != "." or len(self.details) >= _MAX_DETAILS:
             return text
         hero, thought = isinstance(self.roles["a"], Person), self.roles["k"].named
         fit = [
@@ -172,7 +169,7 @@ class StoryBuilder:
         return articles(text[:-1] + self.words(detail.replace("{z}", self._passer_by())) + ".")
 
     def _gesture(self, text: str, spot: re.Match[str]) -> str:
-        """Let the one who speaks do something."""
+        """Add a gesture of the speaker."""
         who = self.speaker
         fit = [detail for detail in GESTURES if detail not in self.details]
         if not isinstance(who, Person) or not fit:
@@ -190,28 +187,27 @@ class StoryBuilder:
     def _passer_by(self) -> str:
         return "{z.the}" if self.roles["z"].named else "{z.a}"
 
-    def maybe(self, share: float, template: str, **roles: Any) -> None:
-        if self.rng.random() < share:
+    def maybe(self, probability: float, template: str, **roles: Any) -> None:
+        if self.chance(probability):
             self.say(template, **roles)
 
     def one_of(self, *templates: str, **roles: Any) -> None:
         self.say(self.pick(templates), **roles)
 
     def run_script(self, script: str) -> None:
-        """Tell the steps of a plot, in the format of `grammar`."""
+        """Run the steps of a script (see `grammar`)."""
         for step in parse_script(script):
             text = step.options[0]
             if step.kind == "scene":
                 self.scenes[text](self)
-            elif step.kind == "let":
-                name, _, options = text.partition(" = ")
-                self.roles[name] = self.pick(_options(options))
-            elif step.kind == "thing":
-                name, _, options = text.partition(" = ")
-                self.thing(name, _options(options))
+            elif step.kind in ("let", "thing"):
+                role, _, options = text.partition(" = ")
+                draw = self.pick if step.kind == "let" else self.cast.thing
+                self.roles[role] = draw(_options(options))
             elif step.kind == "event":
                 head, *parts = text.split("; ")
-                self.happen(*head.split(), **dict(part.split("=", 1) for part in parts))
+                parts_of: dict[str, Any] = dict(part.split("=") for part in parts if "=" in part)
+                self.happen(*head.split(), new="new" in parts, **parts_of)
             elif step.kind == "ask":
                 question, _, answer = text.rpartition("? ")
                 self.ask(f"{question}?", answer)
@@ -237,30 +233,29 @@ class StoryBuilder:
         tail: str = "",
         place: str = "",
         time: str = "",
-        new: str = "",
+        new: bool = False,
     ) -> None:
-        """Tell an event in one of the wordings for it, and note that it is true.
+        """Add a sentence about an event, and note that it is true.
 
         A `new` object has not been mentioned before: "a kite" and not "the kite".
         """
         done, thing = self.roles[subject], self.roles[object]
         tail, place, time = (self.words(part) for part in (tail, place, time))
-        event = Event(done, verb, thing, tail, place, time, bool(new), sentence=len(self.sentences))
+        event = Event(done, verb, thing, tail, place, time, new, sentence=len(self.sentences))
         self.events.append(event)
         self.say(self.pick(wordings(event)), s=done, o=thing, tail=tail, place=place, time=time)
 
     def full(self, template: str) -> str:
-        """Words for a template apart from the story: nobody has been mentioned before."""
-        kept, self.latest = self.latest, {}
-        told = [
-            (e, e.mentioned, e.pronouns) for e in self.roles.values() if isinstance(e, StoryEntity)
-        ]
-        for entity, _, _ in told:
+        """Render a sentence that stands alone, as if nobody had been mentioned."""
+        latest, self.latest = self.latest, {}
+        entities = [e for e in self.roles.values() if isinstance(e, StoryEntity)]
+        mentions = [(e.mentioned, e.pronouns) for e in entities]
+        for entity in entities:
             entity.mentioned = -9
         text = self.render(template)
-        for entity, mentioned, pronouns in told:
+        for entity, (mentioned, pronouns) in zip(entities, mentions, strict=True):
             entity.mentioned, entity.pronouns = mentioned, pronouns
-        self.latest = kept
+        self.latest = latest
         return text
 
     def ask(self, template: str, answer: str) -> None:
@@ -300,13 +295,10 @@ class StoryBuilder:
             return value
         if form in _CASES:
             return self._refer(value, form)
-        if form == "it":
-            self._mention(value)
-            return PRONOUNS[value.gender][0]
-        if form == "them":
-            return PRONOUNS[value.gender][1]
-        if form == "their":
-            return PRONOUNS[value.gender][2]
+        if form in ("it", "them", "their"):
+            if form == "it":
+                self._mention(value)
+            return PRONOUNS[value.gender][("it", "them", "their").index(form)]
         self._mention(value)
         value.pronouns = 0
         self.bits += 6.0
@@ -319,18 +311,14 @@ class StoryBuilder:
             return value.indefinite()
         if form == "the":
             return value.definite()
-        if form == "name":
-            return value.name
         if form == "full":
             return f"{value.name} {value.surname}"
-        if form == "noun":
-            return value.noun
         if form == "rel":
             return self._relative(value)
         return str(getattr(value, form))
 
     def _relative(self, person: Person) -> str:
-        """The person's name with a relative clause about something true."""
+        """Return the name with a relative clause that is true."""
         options = [f"who had always liked {person.likes}", f"who was {person.trait}"]
         if person.job:
             options.append(f"who worked as a {person.job}")
@@ -343,17 +331,12 @@ class StoryBuilder:
     def _mention(self, entity: StoryEntity) -> None:
         entity.mentioned = len(self.sentences)
         entity.named = True
-        latest = self.latest
-        latest[entity.gender] = entity
-        members = entity.members
-        if members:
-            for gender in "fm":
-                same = [member for member in members if member.gender == gender]
-                if same:
-                    latest[gender] = same[0] if len(same) == 1 else None
-            for member in members:
-                member.mentioned = entity.mentioned
-                member.named = True
+        self.latest[entity.gender] = entity
+        for gender in "fm":
+            if same := [member for member in entity.members if member.gender == gender]:
+                self.latest[gender] = same[0] if len(same) == 1 else None
+        for member in entity.members:
+            member.mentioned, member.named = entity.mentioned, True
 
     def _refer(self, entity: StoryEntity, form: str) -> str:
         case = _CASES[form]
@@ -389,7 +372,7 @@ class StoryBuilder:
         return f"{self.pick(who)} {self.pick(('called', 'named'))} {entity.name}"
 
     def _describe(self, entity: StoryEntity, known: bool) -> str:
-        """A name, or now and then what the entity is, if that is clear."""
+        """Return the name, or sometimes an unambiguous description."""
         if not entity.name:
             if known and entity.adjective and self.rng.random() < 0.5:
                 return entity.noun if entity.bare else f"the {entity.noun}"
@@ -399,7 +382,7 @@ class StoryBuilder:
         if not known:
             return self._first_mention(entity)
         if isinstance(entity, Person):
-            noun = entity.job if entity.job and "job" in entity.told else entity.noun
+            noun = entity.job if entity.job and entity.job_known else entity.noun
             if sum(noun in (p.noun, p.job) for p in self.people) > 1:
                 return entity.name
             return f"the {'old ' if entity.age == 'old' else ''}{noun}"

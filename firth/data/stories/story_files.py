@@ -1,6 +1,6 @@
-"""The corpus on disk: train, dev and test text, and a file per task and part.
+"""The story corpus on disk: train, dev and test text, and a file per task and split.
 
-Everything is written into a directory beside the final one, which takes its name when complete.
+Everything is written into a temporary directory, which is renamed when it is complete.
 """
 
 from __future__ import annotations
@@ -15,8 +15,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from firth.data.stories.agreement import Pair
+from firth.data.stories.entity_tags import Tagged
 from firth.data.stories.story import Story, generate_story
-from firth.data.stories.task_examples import Examples
+from firth.data.stories.task_examples import Answer
+from firth.data.stories.word_lists import pairs
 from firth.utils.errors import UsageError, storage_errors
 from firth.utils.files import atomic_file, sync_directory, write_json
 
@@ -24,16 +27,8 @@ Progress = Callable[[str, int, int], None]  # (what, done, of how much)
 
 FORMAT, INDEX = "firth-stories-1", "stories.json"
 SPLITS = ("train", "dev", "test")
-TASKS = {
-    "sentiment": "tsv",
-    "topic": "tsv",
-    "entities": "conll",
-    "questions": "json",
-    "entailment": "tsv",
-    "summary": "tsv",
-    "rewrite": "tsv",
-    "agreement": "jsonl",
-}
+TASKS = pairs("""sentiment: tsv; topic: tsv; entities: conll; questions: json; entailment: tsv;
+    summary: tsv; rewrite: tsv; agreement: jsonl""")
 HEADERS = {
     "sentiment": "text\tlabel",
     "topic": "text\tlabel",
@@ -41,21 +36,21 @@ HEADERS = {
     "summary": "source\ttarget",
     "rewrite": "source\ttarget",
 }
-LONG = 8  # words: a sentence with more is long
+_SHORT = 8  # words: sentences with at most as many may well be repeated
 _WORD = re.compile(r"[a-z]+(?:['-][a-z]+)*")
 
 
 @dataclass(frozen=True)
 class Summary:
-    """What was written."""
+    """The size of a story corpus."""
 
     out: str
     seed: int
     stories: int
     words: int
     vocabulary: int  # distinct words, in lower case
-    repeated: float  # of the long sentences of test, the share that also stands in train
-    examples: dict[str, int]  # of each file but the plain text
+    repeated: float  # fraction of the long test sentences that also occur in train
+    examples: dict[str, int]  # per task file
 
 
 def write_stories(
@@ -65,7 +60,7 @@ def write_stories(
     seed: int = 0,
     progress: Progress = lambda what, done, total: None,
 ) -> Summary:
-    """Write stories of about so many words, 90 % for training, and their labelled examples.
+    """Write a corpus of stories, 90 % for training, and its labelled examples.
 
     >>> import tempfile
     >>> summary = write_stories(Path(tempfile.mkdtemp(), "stories"), words=2000)
@@ -75,9 +70,9 @@ def write_stories(
     if words < 1:
         raise UsageError(f"--words is at least 1, not {words}.")
     out = Path(out)
-    if out.exists() and not _ours(out):
-        raise UsageError(f"{out} holds something else than stories; choose another place.")
-    with storage_errors(out, "Choose another place."), _replacing(out) as folder:
+    if out.exists() and not _replaceable(out):
+        raise UsageError(f"{out} contains something else than stories; choose another directory.")
+    with storage_errors(out, "Choose another directory."), _replacing(out) as folder:
         counts = Counts()
         with ExitStack() as stack:
             files = _open(folder, stack)
@@ -89,10 +84,10 @@ def write_stories(
                 _write(files, split, number, story, counts)
                 number += 1
                 if number % 50 == 0:
-                    progress("telling stories", min(counts.words, words), words)
+                    progress("writing stories", min(counts.words, words), words)
             for split in SPLITS:
                 files[f"questions/{split}.json"].write(b"\n]}\n")
-        progress("telling stories", words, words)
+        progress("writing stories", words, words)
         summary = Summary(
             str(out),
             seed,
@@ -107,7 +102,7 @@ def write_stories(
 
 
 def split_of(number: int) -> str:
-    """The part a story belongs to: of twenty, one each is for dev and test.
+    """Return the split of a story: of twenty stories, one is for dev and one for test.
 
     >>> [split_of(number) for number in (0, 6, 13, 20, 26)]
     ['train', 'dev', 'test', 'train', 'dev']
@@ -116,33 +111,33 @@ def split_of(number: int) -> str:
 
 
 class Counts:
-    """What has been written so far."""
+    """Count what has been written."""
 
     def __init__(self) -> None:
         self.words = 0
         self.vocabulary: set[str] = set()
         self.examples = {f"{task}/{s}.{end}": 0 for task, end in TASKS.items() for s in SPLITS}
-        self.told: set[str] = set()  # long sentences of train
-        self.asked: list[str] = []  # and of test
+        self.train: set[str] = set()  # long sentences
+        self.test: list[str] = []
 
     def add(self, story: Story, split: str) -> None:
         self.words += len(story.text.split())
         self.vocabulary.update(_WORD.findall(story.text.lower()))
-        long = (sentence for sentence in story.sentences if len(sentence.split()) > LONG)
+        long = (sentence for sentence in story.sentences if len(sentence.split()) > _SHORT)
         if split == "train":
-            self.told.update(long)
+            self.train.update(long)
         elif split == "test":
-            self.asked.extend(long)
+            self.test.extend(long)
 
     def repeated(self) -> float:
-        return sum(sentence in self.told for sentence in self.asked) / max(1, len(self.asked))
+        return sum(sentence in self.train for sentence in self.test) / max(1, len(self.test))
 
 
 # ---- files ---------------------------------------------------------------------------------------
 
 
 def _open(folder: Path, stack: ExitStack) -> dict[str, BinaryIO]:
-    """Open every file; those with columns begin with the columns' names."""
+    """Open every file and write the header, if its format has one."""
     files = {
         f"{split}.txt": stack.enter_context(atomic_file(folder / f"{split}.txt"))
         for split in SPLITS
@@ -176,12 +171,12 @@ def _columns(rows: Iterable[tuple[str, ...]], *_: Any) -> str:
     return "".join("\t".join(row) + "\n" for row in rows)
 
 
-def _conll(rows: Examples, *_: Any) -> str:
-    return "".join("".join(f"{token} {tag}\n" for token, tag in row) + "\n" for row in rows)  # type: ignore[attr-defined]
+def _conll(rows: Iterable[Tagged], *_: Any) -> str:
+    return "".join("".join(f"{token} {tag}\n" for token, tag in row) + "\n" for row in rows)
 
 
-def _squad(rows: Any, story: Story, number: int, first: bool) -> str:
-    """One article of SQuAD 1.1: a story and the questions about it."""
+def _squad(rows: Iterable[Answer], story: Story, number: int, first: bool) -> str:
+    """Format a story and its questions as an article of SQuAD 1.1."""
     questions = [
         {
             "id": f"{number}-{i}",
@@ -194,21 +189,13 @@ def _squad(rows: Any, story: Story, number: int, first: bool) -> str:
     return ("\n" if first else ",\n") + json.dumps(article, ensure_ascii=False)
 
 
-def _blimp(rows: Any, story: Story, number: int, first: bool) -> str:
-    return "".join(
-        json.dumps(
-            {
-                "sentence_good": pair.good,
-                "sentence_bad": pair.bad,
-                "field": pair.field,
-                "linguistics_term": pair.term,
-                "UID": pair.uid,
-                "pairID": f"{number}-{i}",
-            }
-        )
-        + "\n"
+def _blimp(rows: Iterable[Pair], story: Story, number: int, first: bool) -> str:
+    names = ("sentence_good", "sentence_bad", "field", "linguistics_term", "UID", "pairID")
+    lines = (
+        json.dumps(dict(zip(names, (*pair, f"{number}-{i}"), strict=True)))
         for i, pair in enumerate(rows)
     )
+    return "".join(f"{line}\n" for line in lines)
 
 
 _FORMATS: dict[str, Callable[..., str]] = {
@@ -219,21 +206,17 @@ _FORMATS: dict[str, Callable[..., str]] = {
 }
 
 
-def _ours(out: Path) -> bool:
-    """Whether a place is free to be written: empty, or stories of an earlier call."""
-    if not out.is_dir():
-        return False
-    if not any(out.iterdir()):
-        return True
+def _replaceable(out: Path) -> bool:
+    """Return whether a directory is empty or contains stories."""
     try:
-        return bool(json.loads((out / INDEX).read_bytes())["format"] == FORMAT)
+        return not any(out.iterdir()) or json.loads((out / INDEX).read_bytes())["format"] == FORMAT
     except (OSError, ValueError, KeyError, TypeError):
         return False
 
 
 @contextmanager
 def _replacing(out: Path) -> Iterator[Path]:
-    """A new directory that takes the place of `out` when all went well, and is gone otherwise."""
+    """Yield a new directory that replaces `out` on success and is deleted on failure."""
     out.parent.mkdir(parents=True, exist_ok=True)
     fresh, old = (out.with_name(f".{out.name}.{os.getpid()}.{end}") for end in ("tmp", "old"))
     fresh.mkdir()

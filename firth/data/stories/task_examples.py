@@ -1,9 +1,10 @@
-"""Labelled examples from a story: the teller knows what is true, so the labels are right."""
+"""Labelled examples from a story; the builder knows what is true, so the labels are right."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from firth.data.stories import events
 from firth.data.stories.agreement import Pair, minimal_pair
@@ -12,13 +13,14 @@ from firth.data.stories.events import Event
 from firth.data.stories.lexicon import COLOURS, HIDING, PLACES, THINGS, WEEKDAYS
 from firth.data.stories.morphology import articles, participle, past
 from firth.data.stories.reviews import review
-from firth.data.stories.story_builder import StoryBuilder
+from firth.data.stories.story_builder import Question, StoryBuilder
+from firth.data.stories.word_lists import phrases
 from firth.data.stories.world import StoryEntity, pick
 
 
 @dataclass(frozen=True)
 class Answer:
-    """A question about a text, and where in it the answer stands."""
+    """A question about a text, its answer and the answer's offset in the text."""
 
     question: str
     text: str
@@ -40,8 +42,7 @@ class Examples:
 
 
 def examples(t: StoryBuilder) -> Examples:
-    """All labelled examples of a story that has been told."""
-    text = " ".join(t.sentences)
+    """Make the labelled examples of a finished story."""
     questions = _questions(t)
     invented = [_invent(t) for _ in range(2)]
     return Examples(
@@ -50,14 +51,14 @@ def examples(t: StoryBuilder) -> Examples:
         entities=tuple(_entities(t)),
         questions=tuple(questions),
         entailment=tuple(_entailment(t, [*t.events[:2], *invented])),
-        summary=((text, t.summary),),
+        summary=((" ".join(t.sentences), t.summary),),
         rewrite=tuple(_rewrites(t, [*t.events[:2], *invented])),
         agreement=tuple(minimal_pair(t.rng) for _ in range(2)),
     )
 
 
 def _sentiment(t: StoryBuilder) -> list[tuple[str, str]]:
-    """A good and a bad review, in either order."""
+    """Write a positive and a negative review, in random order."""
     signs = (True, False) if t.chance(0.5) else (False, True)
     return [(review(t, sign), "positive" if sign else "negative") for sign in signs]
 
@@ -86,7 +87,7 @@ TOPICS = {
 
 
 def _topics(t: StoryBuilder) -> list[tuple[str, str]]:
-    """The two passages of a story that have most to do with what it is about."""
+    """Select the two passages with the most words of the story's topic."""
     if not t.topic:
         return []
     hits = [len(TOPICS[t.topic].findall(sentence)) for sentence in t.sentences]
@@ -110,35 +111,29 @@ def _entities(t: StoryBuilder) -> list[Tagged]:
 
 
 def _questions(t: StoryBuilder) -> list[Answer]:
-    """Questions that plots have noted, and one or two about events, with the answers' places."""
-    asked = [(q.text, q.answer, q.sentence) for q in t.questions]
+    """Return the plot's questions and those about events, with the offsets of the answers."""
+    questions = list(t.questions)
     for event in t.events:
-        verb, done = past(event.verb), event.object.definite()
-        asked.append(
-            (f"Who {verb} {done}{event.rest('tail')}?", event.subject.name, event.sentence)
-        )
+        who, thing = event.subject.name, event.object.definite()
+        question = f"Who {past(event.verb)} {thing}{event.rest('tail')}?"
+        questions.append(Question(question, who, event.sentence))
         if event.place.startswith(("in ", "on ", "at ", "under ", "behind ")):
-            asked.append(
-                (
-                    f"Where did {event.subject.name} {event.verb} {done}?",
-                    event.place,
-                    event.sentence,
-                )
-            )
+            question = f"Where did {who} {event.verb} {thing}?"
+            questions.append(Question(question, event.place, event.sentence))
     starts = [0]
     for sentence in t.sentences:
         starts.append(starts[-1] + len(sentence) + 1)
     text = " ".join(t.sentences)
     found = []
-    for question, answer, told in asked:
-        pattern = re.compile(rf"\b{re.escape(answer)}\b", re.IGNORECASE)
-        place = pattern.search(text, starts[told], starts[told + 1]) or pattern.search(text)
-        if place:
-            found.append(Answer(question, place[0], place.start()))
+    for q in questions:
+        pattern = re.compile(rf"\b{re.escape(q.answer)}\b", re.IGNORECASE)
+        start, end = starts[q.sentence : q.sentence + 2]
+        if match := pattern.search(text, start, end) or pattern.search(text):
+            found.append(Answer(q.text, match[0], match.start()))
     return found
 
 
-# what people do to things: (verb, where)
+# verb: where people do that to things
 _DEEDS = {
     "buy": tuple(f"at the {p}" for p in ("market", "harbour", "railway station", "museum")),
     "find": HIDING,
@@ -161,19 +156,15 @@ _DEEDS = {
     "send": ("to a cousin", "to the newspaper", "to the mayor"),
     "photograph": tuple(f"at the {p}" for p in PLACES[:18]),
 }
-_TIMES = (
-    "yesterday",
-    "last week",
-    *(f"on {day}" for day in WEEKDAYS),
-    "in the morning",
-    "in the evening",
-    "",
-)
+_TIMES = ("yesterday", "last week", *(f"on {day}" for day in WEEKDAYS))
+_TIMES += ("in the morning", "in the evening", "")
+_REWRITES = phrases("""active passive; passive active; active question; question statement;
+    active negative; negative statement""")
 
 
 def _invent(t: StoryBuilder) -> Event:
-    """Something else that people of the story may have done."""
-    who: StoryEntity = pick(t.rng, t.people) if t.people and t.chance(0.7) else t.cast.person()
+    """Draw another event with people of the story."""
+    who = pick(t.rng, t.people) if t.people and t.chance(0.7) else t.cast.person()
     noun = t.pick(tuple(THINGS))
     thing = StoryEntity(noun, adjective=t.cast.adjective(noun))
     verb = t.pick(tuple(_DEEDS))
@@ -183,36 +174,25 @@ def _invent(t: StoryBuilder) -> Event:
 
 
 def _named(found: list[Event]) -> list[Event]:
-    """Events told of people by name, with no pronoun in them."""
-    return [
-        e
-        for e in found
-        if e.subject.name
-        and not re.search(r"\b(her|his|she|he)\b", e.rest("tail", "place", "time"))
-    ]
+    """Select the events of people with a name, without a pronoun."""
+    pronoun = re.compile(r"\b(her|his|she|he)\b")
+    return [e for e in found if e.subject.name and not pronoun.search(e.rest())]
+
+
+_FORMS = {
+    "active": events.active,
+    "statement": events.active,
+    "passive": events.passive,
+    "question": events.question,
+    "negative": events.negative,
+}
 
 
 def _rewrites(t: StoryBuilder, found: list[Event]) -> list[tuple[str, str]]:
     rows = []
     for event in _named(found):
-        forms = {
-            "active": events.active(event),
-            "passive": events.passive(event),
-            "question": events.question(event),
-            "negative": events.negative(event),
-        }
-        forms["statement"] = forms["active"]
-        source, kind = t.pick(
-            (
-                "active passive",
-                "passive active",
-                "active question",
-                "question statement",
-                "active negative",
-                "negative statement",
-            )
-        ).split()
-        rows.append((f"{kind}: {forms[source]}", forms[kind]))
+        source, kind = t.pick(_REWRITES).split()
+        rows.append((f"{kind}: {_FORMS[source](event)}", _FORMS[kind](event)))
     return rows
 
 
@@ -232,97 +212,69 @@ def _sentence(text: str) -> str:
 
 
 def _judge(t: StoryBuilder, event: Event) -> tuple[str, str, str]:
-    """A premise from an event, and a sentence that follows, conflicts, or does neither."""
+    """Write a premise about an event, and a hypothesis with its label."""
     label = t.pick(("entailment", "contradiction", "neutral"))
     who, verb, thing = event.subject.name, past(event.verb), event.object
+    the_thing = events.thing(event)
     if t.chance(0.25):
-        premise = events.negative(event)
-        said = {
+        options = {
             "entailment": (
-                f"It is not true that {_inner(events.active(event))}",
-                f"{who} never {verb} {events.thing(event)}{event.rest('tail', 'place', 'time')}.",
+                f"It is not true that {_inside(events.active(event))}",
+                f"{who} never {verb} {the_thing}{event.rest()}.",
             ),
             "contradiction": (events.active(event), events.passive(event)),
             "neutral": (
-                f"{who} {verb} a {_other_thing(t, thing)}{event.rest('tail', 'place', 'time')}.",
-                f"{who} did not want to {event.verb} {events.thing(event)}.",
+                f"{who} {verb} a {_other(t, tuple(THINGS), thing.noun)}{event.rest()}.",
+                f"{who} did not want to {event.verb} {the_thing}.",
             ),
-        }[label]
-        return premise, articles(t.pick(said)), label
-    premise = events.active(event) if t.chance(0.7) else events.passive(event)
-    bare = Event(
-        event.subject,
-        event.verb,
-        StoryEntity(thing.noun),
-        event.tail,
-        event.place,
-        event.time,
-        event.new,
-    )
-    other = Event(
-        event.subject,
-        event.verb,
-        StoryEntity(thing.noun, adjective=_other_colour(t, thing)),
-        event.tail,
-        event.place,
-        event.time,
-    )
+        }
+        return events.negative(event), articles(t.pick(options[label])), label
+    first, second = events.active(event), events.passive(event)
+    if not t.chance(0.7):
+        first, second = second, first
+    bare = replace(event, object=StoryEntity(thing.noun))
+    colour = _other(t, COLOURS, thing.adjective)
     rest = event.rest("tail", "place")
+    he = "she" if event.subject.gender == "f" else "he"
     options = {
         "entailment": (
-            events.passive(event) if premise == events.active(event) else events.active(event),
+            second,
             events.active(bare),
             events.passive(bare),
             f"Somebody {verb} a {thing.noun}{rest}.",
-            f"It is not true that nobody {verb} {events.thing(event)}{rest}.",
+            f"It is not true that nobody {verb} {the_thing}{rest}.",
         ),
         "contradiction": (
             events.negative(event),
-            f"Nobody {verb} {events.thing(event)}{rest}{event.rest('time')}.",
-            events.negative(bare) if not event.new else events.negative(event),
-            f"The {thing.noun} was {other.object.adjective} when {who} {verb} it."
+            f"Nobody {verb} {the_thing}{rest}{event.rest('time')}.",
+            events.negative(event if event.new else bare),
+            f"The {thing.noun} was {colour} when {who} {verb} it."
             if thing.adjective in COLOURS
-            else f"{events.thing(event)} was {participle(event.verb)} by nobody.",
+            else f"{the_thing} was {participle(event.verb)} by nobody.",
         ),
         "neutral": (
-            f"{who} {verb} the {thing.noun} because {_reason(t, event.subject)}.",
+            f"{who} {verb} the {thing.noun} because {t.pick(_REASONS).format(he=he)}.",
             f"{who} liked the {thing.noun} very much.",
-            f"{who} {verb} {events.thing(event)} for the first time.",
+            f"{who} {verb} {the_thing} for the first time.",
             f"Nobody saw that {who} {verb} the {thing.noun}.",
             f"{who} did not like the {thing.noun}.",
             f"Everybody knew that {who} {verb} the {thing.noun}.",
         ),
     }
-    said_ = t.pick(options[label])
-    return premise, articles(said_[0].upper() + said_[1:]), label
+    hypothesis = t.pick(options[label])
+    return first, articles(hypothesis[0].upper() + hypothesis[1:]), label
 
 
-def _inner(sentence: str) -> str:
-    return (
-        sentence if sentence.split()[0] not in ("A", "The") else sentence[0].lower() + sentence[1:]
-    )
+_REASONS = phrases("""{he} was bored; {he} had promised it; it was raining; {he} was in a hurry;
+    a friend had asked for it""")
 
 
-def _reason(t: StoryBuilder, who: StoryEntity) -> str:
-    he = "she" if who.gender == "f" else "he"
-    return t.pick(
-        (
-            f"{he} was bored",
-            f"{he} had promised it",
-            "it was raining",
-            f"{he} was in a hurry",
-            "a friend had asked for it",
-        )
-    )
+def _inside(sentence: str) -> str:
+    """Lower the first letter of a sentence, unless it is a name's."""
+    return sentence[0].lower() + sentence[1:] if sentence.split()[0] in ("A", "The") else sentence
 
 
-def _other_thing(t: StoryBuilder, thing: StoryEntity) -> str:
-    while (noun := t.pick(tuple(THINGS))) == thing.noun:
+def _other(t: StoryBuilder, options: Sequence[str], value: str) -> str:
+    while (other := t.pick(options)) == value:
         pass
-    return noun
-
-
-def _other_colour(t: StoryBuilder, thing: StoryEntity) -> str:
-    while (colour := t.pick(COLOURS)) == thing.adjective:
-        pass
-    return colour
+    return other

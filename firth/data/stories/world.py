@@ -1,9 +1,9 @@
-"""Who and what there is in a story: people, animals, things, and how each may be referred to."""
+"""People, animals and things of a story, and how they may be referred to."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from random import Random
 from typing import TypeVar
 
@@ -33,13 +33,13 @@ PRONOUNS = {  # subject, object, possessive, reflexive
 
 
 def pick(rng: Random, options: Sequence[T]) -> T:
-    """One of several, faster than `Random.choice`."""
+    """Draw one of several options; faster than `Random.choice`."""
     return options[int(rng.random() * len(options))]
 
 
 @dataclass(eq=False, slots=True)
 class StoryEntity:
-    """Someone or something that a story speaks of."""
+    """A person or thing of a story."""
 
     noun: str
     gender: str = "n"  # f, m, n, or p for plural
@@ -67,7 +67,7 @@ class StoryEntity:
 
 @dataclass(eq=False, slots=True)
 class Person(StoryEntity):
-    """A person, with what a story may need to know about them."""
+    """A person with their attributes."""
 
     age: str = "child"  # child, adult or old
     surname: str = ""
@@ -78,7 +78,7 @@ class Person(StoryEntity):
     trait: str = ""
     wears: str = ""
     pet: StoryEntity | None = None
-    told: set[str] = field(default_factory=set)  # attributes the reader knows
+    job_known: bool = False  # the reader knows the job
 
 
 HOBBIES = tuple(
@@ -94,7 +94,7 @@ PETS = tuple("dog dog dog dog cat cat cat rabbit parrot goat hen donkey".split()
 
 
 class Cast:
-    """Draws people, pets and things for one story; nobody shares a name."""
+    """Draw people, pets and things for one story; names are unique."""
 
     def __init__(self, rng: Random) -> None:
         self.rng = rng
@@ -158,6 +158,6 @@ class Cast:
 
     @staticmethod
     def both(*members: StoryEntity) -> StoryEntity:
-        """Several as one: "Anna and Ben"."""
+        """Group several people: "Anna and Ben"."""
         name = " and ".join(member.name or member.definite() for member in members)
         return StoryEntity("friends", "p", name, members=members)

@@ -1,4 +1,4 @@
-"""What may happen: each plot is a function that tells a story of its kind."""
+"""Plots: each is a function that writes a story with a builder."""
 
 from __future__ import annotations
 
@@ -14,38 +14,9 @@ from firth.data.stories.story_builder import StoryBuilder
 
 Plot = Callable[[StoryBuilder], None]
 
+# a plot named twice is twice as likely
 PLOTS: tuple[Plot, ...] = (
-    camp,
-    cave,
-    contest,
-    cooking,
-    cooking,
-    doctor,
-    fable,
-    fair,
-    flood,
-    garden,
-    gift,
-    helping,
-    journey,
-    journey,
-    journey,
-    lesson,
-    lesson,
-    letter,
-    lost_and_found,
-    match,
-    music,
-    music,
-    purse,
-    quarrel,
-    reading,
-    rescue,
-    saving,
-    shopping,
-    shopping,
-    skill,
-    spoilt,
-    visit,
-    work_day,
+    *(camp, cave, contest, cooking, cooking, doctor, fable, fair, flood, garden, gift, helping),
+    *(journey, journey, journey, lesson, lesson, letter, lost_and_found, match, music, music),
+    *(purse, quarrel, reading, rescue, saving, shopping, shopping, skill, spoilt, visit, work_day),
 )

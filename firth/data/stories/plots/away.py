@@ -11,7 +11,7 @@ from firth.data.stories.story_builder import StoryBuilder
 
 def journey(t: StoryBuilder) -> None:
     """A journey to another country and its capital, and what is seen there."""
-    t.start("travel")
+    a, b = t.start("travel")
     country = t.pick(WEIGHTED_COUNTRIES)
     capital, people, language, _ = COUNTRIES[country]
     vehicle = t.pick(
@@ -50,7 +50,7 @@ def journey(t: StoryBuilder) -> None:
         '"Is {capital} the capital of {country}?" asked {b}, and {a} said that it was.',
         "The city they wanted to see was {capital}, the capital of {country}.",
     )
-    t.both("ab", "a", "b")
+    t.bind(ab=t.cast.both(a, b))
     t.run_script("""
         <next_day> {ab} packed {ab.s} (bags|trunks|suitcases) and (left|set off|travelled) by
             {vehicle}(| early in the morning| in the rain).
@@ -88,7 +88,7 @@ def visit(t: StoryBuilder) -> None:
         scene: open
         (In the holidays|Every summer|On <weekday>|At Easter) {a} and {b} visited {a.s} {rel}, who
             had a (farm|small farm|house by the river).
-        event: a take y; tail=along; new=yes
+        event: a take y; tail=along; new
         scene: wild_sounds
         "(Come in|How you have grown|You must be hungry|Here you are at last)!" (cried|called|said)
             {a.s} {rel}.

@@ -115,7 +115,7 @@ def rescue(t: StoryBuilder) -> None:
         There was {pet}, {where}, (afraid to move|hungry and cold|and could not get out).
         ask: Where was {pet.name}? {where}
         thing: x = ladder; rope; basket; blanket; net
-        event: b fetch x; time=<quickly>; new=yes
+        event: b fetch x; time=<quickly>; new
         {a} climbed up and (took|lifted|carried) {pet.o} (down|out|to safety).
         or: With it they (got|pulled|lifted) {pet.o} out.
         or: It took (an hour|half the night), but then {pet.name} was safe.
@@ -137,7 +137,7 @@ def camp(t: StoryBuilder) -> None:
         scene: open
         <one_day> {a} and {b} (set out|left home|packed their rucksacks) to spend a night {site}.
         ask: Where did they spend the night? {site}
-        event: a bring x; new=yes
+        event: a bring x; new
         {b} (gathered wood|struck a match|lit a fire), and they (roasted potatoes|boiled water|ate
             <food_talk>).
         scene: weather

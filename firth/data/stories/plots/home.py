@@ -73,7 +73,7 @@ def quarrel(t: StoryBuilder) -> None:
     t.ask("Who was {a.name}'s best friend?", "{b.name}")
     start = t.pick(("lend", "borrow", "break"))
     if start == "break":
-        t.happen("b", "break", "x", tail="that belonged to {a.name}", time="<one_day>", new="yes")
+        t.happen("b", "break", "x", tail="that belonged to {a.name}", time="<one_day>", new=True)
         t.say('"It was not my fault!" <shouted> {b}, but {a} did not believe {b.o}.')
     else:
         t.say(
@@ -134,7 +134,7 @@ def helping(t: StoryBuilder) -> None:
         thing: y = watch; coin; book; compass; ring; stamp; shell; map
     """)
     if t.chance(0.6):
-        t.happen("b", "give", "y", tail="to {a.name}", time="<later>", new="yes")
+        t.happen("b", "give", "y", tail="to {a.name}", time="<later>", new=True)
         t.ask("What did {b.name} give to {a.name}?", "{y.phrase}")
         t.say(
             '"<thanks>," said {a}. "I will (keep it for ever|take good care of it|show it to '
@@ -221,7 +221,7 @@ def gift(t: StoryBuilder) -> None:
         else t.pick(("buy", "find", "choose"))
     )
     t.happen(
-        "a", how, "x", tail="for {friend}", time=t.pick(("<one_day>", "", "in secret")), new="yes"
+        "a", how, "x", tail="for {friend}", time=t.pick(("<one_day>", "", "in secret")), new=True
     )
     t.run_script("""
         ask: What was the present for {b.name}? {x.phrase}

@@ -167,7 +167,7 @@ def fair(t: StoryBuilder) -> None:
             sugar|apples|smoke).
     """)
     verb, how = t.pick((("win", "in a game"), ("buy", "at a stall"), ("lose", "in the crowd")))
-    t.happen("a", verb, "x", place=how, new="yes")
+    t.happen("a", verb, "x", place=how, new=True)
     t.ask(f"What did {{a.name}} {verb}?", "{x.phrase}")
     aside(t)
     t.say('"(What did you think of the show|How did you like the show)?" {b} asked <later>.')

@@ -14,7 +14,7 @@ def lesson(t: StoryBuilder) -> None:
     t.start("school", hero="child", friend="child")
     c = t.meet("c", "adult")
     c.job = "teacher"
-    c.told.add("job")
+    c.job_known = True
     t.run_script("""
         let: school = SCHOOLS
         let: subject = CLASSES

@@ -130,7 +130,7 @@ def purse(t: StoryBuilder) -> None:
         let: where = in front of the bank; at the bus stop; on a bench in the park; on the steps of
             the museum; in the middle of the road; beside the fountain
         scene: open
-        event: a find x; place={where}; time=<one_day>; new=yes
+        event: a find x; place={where}; time=<one_day>; new
         ask: Where did {a.name} find {x.the}? {where}
         In it there were {coins} coins and a (note|ticket|card) with the name {b.full}.
         ask: Whose name was in {x.the}? {b.full}
@@ -210,7 +210,7 @@ def doctor(t: StoryBuilder) -> None:
     """Someone falls ill, and what the doctor says helps."""
     _, b = t.meet("a", "child"), t.meet("b", "adult")
     b.job = t.pick(tuple(_ILLNESSES))
-    b.told.add("job")
+    b.job_known = True
     t.bind(illness=t.pick(_ILLNESSES[b.job]), job=b.job)
     t.run_script("""
         let: by = mother; father; aunt
@@ -265,7 +265,7 @@ def flood(t: StoryBuilder) -> None:
         "(We must|Let us) (carry everything upstairs|help the neighbours|fill bags with sand)," {a}
             <said>.
         let: to = up the stairs; to the attic; to a dry place
-        event: a carry x; tail={to}; new=yes
+        event: a carry x; tail={to}; new
         scene: aside
         (All night|For hours) people from <town> stood in a line and (passed bags of sand from hand
             to hand|built a wall against the water|carried children and (dogs|hens|books) to the
