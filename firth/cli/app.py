@@ -5,37 +5,22 @@ Results go to stdout, progress and errors to stderr. Heavy imports stay inside f
 `firth --help` is fast.
 """
 
-from typing import Annotated
+from importlib import import_module
 
 import typer
 
 import firth
-from firth.cli import (
-    demo,
-    embed,
-    evaluate,
-    export,
-    fill,
-    finetune,
-    generate,
-    objectives,
-    predict,
-    prepare,
-    presets,
-    pretrain,
-    prompt,
-    search,
-    stories,
-    tasks,
-    tokenizer,
-)
+from firth.cli import tokenizer
 from firth.cli.verbs import CommandGroup, verb
 
+VERBS = (
+    "demo stories tokenizer prepare objectives presets pretrain tasks finetune evaluate predict "
+)
+VERBS += "prompt generate fill embed search export"
+WITHOUT_MODELS = ("demo", "stories", "objectives", "presets", "tasks")
+
 app = typer.Typer(
-    cls=CommandGroup,
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
+    cls=CommandGroup, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False
 )
 tokenizer_app = typer.Typer(
     cls=CommandGroup, help="Train tokenizers and compare them.", no_args_is_help=True
@@ -50,35 +35,22 @@ def _print_version(given: bool) -> None:
 
 @app.callback()
 def options(
-    version: Annotated[
-        bool,
-        typer.Option(
-            "--version", help="Print the version.", callback=_print_version, is_eager=True
-        ),
-    ] = False,
+    version: bool = typer.Option(
+        False, "--version", help="Print the version.", callback=_print_version, is_eager=True
+    ),
 ) -> None:
     """Pre-train, fine-tune, evaluate and use language models."""
 
 
-verb(app, "demo", examples=demo.EXAMPLES)(demo.demo)
-verb(app, "stories", examples=stories.EXAMPLES)(stories.stories)
-app.add_typer(tokenizer_app, name="tokenizer")
 verb(tokenizer_app, "train", examples=tokenizer.TRAIN_EXAMPLES)(tokenizer.train)
 verb(tokenizer_app, "show", examples=tokenizer.SHOW_EXAMPLES)(tokenizer.show)
-verb(app, "prepare", loads_models=True, examples=prepare.EXAMPLES)(prepare.prepare)
-verb(app, "objectives", examples=objectives.EXAMPLES)(objectives.objectives)
-verb(app, "presets", examples=presets.EXAMPLES)(presets.presets)
-verb(app, "pretrain", loads_models=True, examples=pretrain.EXAMPLES)(pretrain.pretrain)
-verb(app, "tasks", examples=tasks.EXAMPLES)(tasks.tasks)
-verb(app, "finetune", loads_models=True, examples=finetune.EXAMPLES)(finetune.finetune)
-verb(app, "evaluate", loads_models=True, examples=evaluate.EXAMPLES)(evaluate.evaluate)
-verb(app, "predict", loads_models=True, examples=predict.EXAMPLES)(predict.predict)
-verb(app, "prompt", loads_models=True, examples=prompt.EXAMPLES)(prompt.prompt)
-verb(app, "generate", loads_models=True, examples=generate.EXAMPLES)(generate.generate)
-verb(app, "fill", loads_models=True, examples=fill.EXAMPLES)(fill.fill)
-verb(app, "embed", loads_models=True, examples=embed.EXAMPLES)(embed.embed)
-verb(app, "search", loads_models=True, examples=search.EXAMPLES)(search.search)
-verb(app, "export", loads_models=True, examples=export.EXAMPLES)(export.export)
+for name in VERBS.split():
+    if name == "tokenizer":
+        app.add_typer(tokenizer_app, name=name)
+        continue
+    module = import_module(f"firth.cli.{name}")
+    add = verb(app, name, loads_models=name not in WITHOUT_MODELS, examples=module.EXAMPLES)
+    add(getattr(module, name))
 
 
 def main() -> None:

@@ -1,86 +1,94 @@
 """`firth embed`: write one embedding vector for each text of a file."""
 
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from firth.cli.options import (
+    DTYPE_DOC,
+    MODEL,
     Argument,
-    Device,
-    Dtype,
-    Format,
-    ModelArgument,
+    FileOptions,
     ModelOption,
     OutputOption,
-    TextColumn,
     load_model,
-    read_options,
+    with_options,
 )
 from firth.cli.verbs import Output
+from firth.jobs import job_configs
+from firth.utils.config_fields import Doc
 from firth.utils.errors import UsageError
+
+if TYPE_CHECKING:
+    from firth.model import Model
 
 EXAMPLES = (
     "firth embed sentence-transformers/all-MiniLM-L6-v2 texts.txt --out vectors.npy",
     "firth embed runs/encoder texts.jsonl --out vectors.parquet --pooling mean --layer -2",
 )
-
-Pooling = Annotated[
-    str | None,
-    ModelOption(
-        help="mean, cls, last, max, mean_sqrt_len, weightedmean, or several joined: cls+mean. "
-        "Default: the model's own, else mean."
-    ),
-]
-OneLayer = Annotated[
-    int | None,
-    ModelOption(help="Layer whose hidden states to pool; 0: embeddings. Default: -1, the last."),
-]
-Layers = Annotated[
-    str | None, ModelOption(help="Layers whose hidden states to average, such as 9,10,11,12.")
-]
-BatchTokens = Annotated[
-    int, ModelOption("--batch-tokens", min=0, help="Tokens per batch; 0: the device's default.")
-]
-Precision = Annotated[
-    str,
-    ModelOption(help="Matrix products in fp32, bf16 or auto: bf16 for encoders on a GPU."),
-]
-
 # A precision other than auto computes from float32 weights, whatever the checkpoint has.
 WEIGHT_DTYPES = dict.fromkeys(("fp32", "bf16", "force-bf16"), "float32")
 
 
-def embed(
-    model: ModelArgument,
-    file: Annotated[
-        str,
-        Argument(
-            metavar="FILE",
-            help="File with one text per line, or a table with a text column (.jsonl .csv .tsv "
-            ".parquet), also .gz .bz2 .xz .zst; - for standard input.",
-        ),
-    ],
-    out: Annotated[Path, OutputOption(help="File to write: .npy, .jsonl or .parquet.")],
-    pooling: Pooling = None,
-    layer: OneLayer = None,
-    layers: Layers = None,
-    normalize: Annotated[
-        bool | None,
-        ModelOption(
-            "--normalize/--no-normalize",
-            help="Scale vectors to unit length. Default: as the model's files say.",
-        ),
-    ] = None,
-    prompt: Annotated[
+@dataclass(frozen=True, kw_only=True)
+class EmbedOptions(FileOptions):
+    """How `embed` and `search` compute vectors."""
+
+    pooling: Annotated[
         str | None,
-        ModelOption(help="Name of one of the model's own prompts to prepend. Default: none."),
-    ] = None,
-    batch_tokens: BatchTokens = 0,
-    precision: Precision = "auto",
-    dtype: Dtype = None,
-    device: Device = None,
-    column: TextColumn = "text",
-    format: Format = None,
+        Doc(
+            "mean, cls, last, max, mean_sqrt_len, weightedmean, or several joined: cls+mean. "
+            "Default: the model's own, else mean."
+        ),
+    ] = None
+    layer: Annotated[
+        int | None,
+        Doc("Layer whose hidden states to pool; 0: embeddings. Default: -1, the last."),
+    ] = None
+    layers: Annotated[
+        str | None,
+        Doc("Layers whose hidden states to average, such as 9,10,11,12. Default: --layer."),
+    ] = None
+    batch_tokens: Annotated[int, Doc("Tokens per batch; 0: the device's default.", min=0)] = 0
+    precision: Annotated[
+        str, Doc("Matrix products in fp32, bf16 or auto: bf16 for encoders on a GPU.")
+    ] = "auto"
+    dtype: Annotated[str | None, DTYPE_DOC] = None
+    device: Annotated[str | None, job_configs.DEVICE] = None
+
+    def load(self, model: str) -> "Model":
+        """Load a model with the weights that these options need."""
+        return load_model(model, self.dtype or WEIGHT_DTYPES.get(self.precision), self.device)
+
+    def arguments(self) -> dict[str, Any]:
+        """Return the keyword arguments of `Model.embedder`."""
+        return {
+            "pooling": self.pooling,
+            "layer": parse_layers(self.layer, self.layers),
+            "precision": self.precision,
+            "batch_tokens": self.batch_tokens,
+        }
+
+
+@with_options(EmbedOptions, panel="Model")
+def embed(
+    model: str = MODEL,
+    file: str = Argument(
+        ...,
+        metavar="FILE",
+        help="File with one text per line, or a table with a text column (.jsonl .csv .tsv "
+        ".parquet), also .gz .bz2 .xz .zst; - for standard input.",
+    ),
+    out: Path = OutputOption(..., help="File to write: .npy, .jsonl or .parquet."),
+    normalize: bool | None = ModelOption(
+        None,
+        "--normalize/--no-normalize",
+        help="Scale vectors to unit length. Default: as the model's files say.",
+    ),
+    prompt: str | None = ModelOption(
+        None, help="Name of one of the model's own prompts to prepend. Default: none."
+    ),
+    **options: Any,
 ) -> Output:
     """Write one embedding vector for each text of a file; an interrupted run continues."""
     from firth.cli import terminal
@@ -88,18 +96,12 @@ def embed(
     from firth.inference.embedding.vector_files import writer_for
 
     writer_for(out)  # errors in file names come before the model is loaded
-    reading = read_options(column, format)
+    how = EmbedOptions(**options)
+    reading = how.reading()
     check_source(file)
     from firth.inference.embedding.embed_file import embed_file
 
-    embedder = load_model(model, dtype or WEIGHT_DTYPES.get(precision), device).embedder(
-        pooling=pooling,
-        layer=parse_layers(layer, layers),
-        normalize=normalize,
-        prompt=prompt,
-        precision=precision,
-        batch_tokens=batch_tokens,
-    )
+    embedder = how.load(model).embedder(normalize=normalize, prompt=prompt, **how.arguments())
     with terminal.progress() as progress:
         embedded = embed_file(embedder, file, out, reading=reading, progress=progress)
     return Output(asdict(embedded), view.embedded(embedded, embedder.max_length))

@@ -1,18 +1,19 @@
 """`firth evaluate`: compute the metrics of a model on labelled examples, text or a suite."""
 
-from typing import Annotated, Any
+from typing import Any
 
 from firth.cli.options import (
-    Columns,
+    COLUMNS,
+    DEVICE,
+    FORMAT,
+    LIMIT,
+    MODEL,
+    WEIGHTS,
     DataOption,
-    Device,
-    Format,
-    Limit,
-    ModelArgument,
-    Weights,
     column_names,
 )
 from firth.cli.verbs import Output
+from firth.utils.config_fields import flag
 from firth.utils.errors import UsageError
 
 EXAMPLES = (
@@ -22,51 +23,37 @@ EXAMPLES = (
 
 
 def evaluate(
-    model: ModelArgument,
-    data: Annotated[
-        str, DataOption(help="File of labelled examples, a text file, or the folder of a suite.")
-    ],
-    task: Annotated[
-        str | None,
-        DataOption(
-            help="Task; lm, last-word and minimal-pairs work with any language model. Default: the "
-            "task the model was fine-tuned for."
-        ),
-    ] = None,
-    suite: Annotated[
-        str | None,
-        DataOption(
-            help="glue, lm or blimp: all files of the folder, with the average. Default: none."
-        ),
-    ] = None,
-    convention: Annotated[
-        str,
-        DataOption(
-            help="lm: preprocessing and unit of perplexity: plain, wikitext, ptb or enwik8. "
-            "Default: plain."
-        ),
-    ] = "",
-    context: Annotated[
-        int,
-        DataOption(
-            min=0, help="lm: window size in tokens; 0: 1024, or the model's maximum if shorter."
-        ),
-    ] = 0,
-    stride: Annotated[
-        int, DataOption(min=0, help="lm: tokens between windows; 0: half of --context.")
-    ] = 0,
-    by_word: Annotated[
-        bool,
-        DataOption(
-            "--by-word",
-            help="minimal-pairs, masked models: mask also the following tokens of the same word.",
-        ),
-    ] = False,
-    limit: Limit = 0,
-    column: Columns = None,
-    format: Format = None,
-    weights: Weights = None,
-    device: Device = None,
+    model: str = MODEL,
+    data: str = DataOption(
+        ..., help="File of labelled examples, a text file, or the folder of a suite."
+    ),
+    task: str | None = DataOption(
+        None,
+        help="Task; lm, last-word and minimal-pairs work with any language model. Default: the "
+        "task the model was fine-tuned for.",
+    ),
+    suite: str | None = DataOption(
+        None, help="glue, lm or blimp: all files of the folder, with the average. Default: none."
+    ),
+    convention: str = DataOption(
+        "",
+        help="lm: preprocessing and unit of perplexity: plain, wikitext, ptb or enwik8. Default: "
+        "plain.",
+    ),
+    context: int = DataOption(
+        0, min=0, help="lm: window size in tokens; 0: 1024, or the model's maximum if shorter."
+    ),
+    stride: int = DataOption(0, min=0, help="lm: tokens between windows; 0: half of --context."),
+    by_word: bool = DataOption(
+        False,
+        "--by-word",
+        help="minimal-pairs, masked models: mask also the following tokens of the same word.",
+    ),
+    limit: int = LIMIT,
+    columns: list[str] | None = COLUMNS,
+    format: str | None = FORMAT,
+    weights: str | None = WEIGHTS,
+    device: str | None = DEVICE,
 ) -> Output:
     """Compute the metrics of a model, with 95 % confidence intervals."""
     from firth.cli import terminal
@@ -80,7 +67,7 @@ def evaluate(
         "convention": convention,
         "context": context,
         "stride": stride,
-        "columns": column_names(column),
+        "columns": column_names(columns),
         "format": format,
         "weights": weights,
     }
@@ -89,7 +76,6 @@ def evaluate(
             found = evaluate(model, progress=progress, **shared, **file_options)
             return Output(found.values(), view.evaluation(found))
         if given := [name for name, value in file_options.items() if value]:
-            option = "column" if given[0] == "columns" else given[0]
-            raise UsageError(f"--{option} is for a single file: omit it with --suite.")
+            raise UsageError(f"{flag(given[0])} is for a single file: omit it with --suite.")
         table = evaluate_suite(model, suite, progress=progress, **shared)
     return Output(table.values(), view.suite(table))

@@ -1,18 +1,17 @@
 """`firth export`: write a model in the format of another library."""
 
 from pathlib import Path
-from typing import Annotated
 
-from firth.cli.options import Argument, ModelArgument, OutputOption
+from firth.cli.options import MODEL, Argument, OutputOption
 from firth.cli.verbs import Output
 
 EXAMPLES = ("firth export runs/encoder runs/encoder-hf", "firth export runs/lora runs/merged")
 
 
 def export(
-    model: ModelArgument,
-    out: Annotated[Path, Argument(metavar="OUT", help="Directory to write.")],
-    to: Annotated[str, OutputOption(help="Format: hf is a Hugging Face checkpoint.")] = "hf",
+    model: str = MODEL,
+    out: Path = Argument(..., metavar="OUT", help="Directory to write."),
+    to: str = OutputOption("hf", help="Format: hf is a Hugging Face checkpoint."),
 ) -> Output:
     """Write a model as a Hugging Face checkpoint; adapters are merged into the weights."""
     from firth.model import export

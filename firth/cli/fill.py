@@ -1,29 +1,22 @@
 """`firth fill`: predict the words in the blanks of a text, or correct misspelt words."""
 
-from collections.abc import Iterator
-from itertools import chain, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
 
 from firth.cli.options import (
+    DEVICE,
+    DTYPE,
+    FORMAT,
+    MODEL,
     Argument,
     DataOption,
-    Device,
-    Dtype,
-    Format,
-    ModelArgument,
     OutputOption,
-    check_format,
     check_jsonl,
+    check_source,
     load_model,
     terminal_text,
 )
-from firth.cli.verbs import BadRows, Output, json_lines, summarize_rows
+from firth.cli.verbs import BadRows, Output, row_output
 from firth.utils.errors import UsageError
-
-if TYPE_CHECKING:
-    from firth.jobs.filling import FilledRow
-    from firth.model import Model
 
 EXAMPLES = (
     'firth fill bert-base-uncased "The [MASK] barked loudly." --top 3',
@@ -33,40 +26,33 @@ DEFAULT_TOP = 5
 
 
 def fill(
-    model: ModelArgument,
-    text: Annotated[
-        str | None,
-        Argument(metavar="[TEXT]", help="Text with blanks: [MASK], <mask>, <extra_id_0> or ___."),
-    ] = None,
-    file: Annotated[
-        str | None,
-        DataOption(
-            help="File of texts, one per line, or a table with a text column; - for standard input."
-        ),
-    ] = None,
-    top: Annotated[
-        int | None, OutputOption(min=1, help="Number of candidates per blank. Default: 5.")
-    ] = None,
-    targets: Annotated[
-        str | None,
-        OutputOption(help="Score only these words: good,bad,ugly. Default: the whole vocabulary."),
-    ] = None,
-    correct: Annotated[
-        bool, OutputOption("--correct", help="Suggest corrections for unlikely words.")
-    ] = False,
-    out: Annotated[
-        Path | None,
-        OutputOption(
-            help="With --file: JSON-lines file to write, one line per row; - for stdout. Default: "
-            "print."
-        ),
-    ] = None,
-    column: Annotated[
-        str | None, DataOption(help="Column of a table with the text. Default: text.")
-    ] = None,
-    format: Format = None,
-    device: Device = None,
-    dtype: Dtype = None,
+    model: str = MODEL,
+    text: str | None = Argument(
+        None, metavar="[TEXT]", help="Text with blanks: [MASK], <mask>, <extra_id_0> or ___."
+    ),
+    file: str | None = DataOption(
+        None,
+        help="File of texts, one per line, or a table with a text column; - for standard input. "
+        "Default: the TEXT.",
+    ),
+    column: str | None = DataOption(None, help="Column of a table with the text. Default: text."),
+    format: str | None = FORMAT,
+    device: str | None = DEVICE,
+    dtype: str | None = DTYPE,
+    top: int | None = OutputOption(
+        None, min=1, help=f"Number of candidates per blank. Default: {DEFAULT_TOP}."
+    ),
+    targets: str | None = OutputOption(
+        None, help="Score only these words: good,bad,ugly. Default: the whole vocabulary."
+    ),
+    correct: bool = OutputOption(
+        False, "--correct", help="Suggest corrections for unlikely words."
+    ),
+    out: Path | None = OutputOption(
+        None,
+        help="With --file: JSON-lines file to write, one line per row; - for stdout. Default: "
+        "print.",
+    ),
 ) -> Output:
     """Predict the words in the blanks of a text, with probabilities; or correct misspelt words."""
     if (text is None) == (file is None):
@@ -80,41 +66,25 @@ def fill(
     check_jsonl(out)
     words = _parse_words(targets) if targets is not None else []
     if file is not None:
-        _check_source(file, format)
-        loaded = load_model(model, dtype, device)
-        options = {"top": top or DEFAULT_TOP, "targets": words, "correct": correct}
-        return _fill_file(loaded, file, out, column=column, format=format, **options)
+        check_source(file, format)
     from firth.cli.views import filling as view
+    from firth.jobs.filling import fill_file
+    from firth.jobs.row_streams import as_values
 
-    assert text is not None
-    text = terminal_text(text)
     loaded = load_model(model, dtype, device)
+    candidates = {"top": top or DEFAULT_TOP, "targets": words}
+    if file is not None:
+        bad_rows = BadRows()
+        rows = fill_file(
+            loaded, file, correct=correct, column=column, format=format, bad=bad_rows, **candidates
+        )
+        return row_output(rows, lambda row: as_values(row.found), view.rows, out, bad_rows)
+    text = terminal_text(text or "")
     if correct:
         corrected = loaded.correct(text)
         return Output(corrected.values(), view.corrected(corrected))
-    filled = loaded.fill_texts([text], top=top or DEFAULT_TOP, targets=words)[0]
+    filled = loaded.fill_texts([text], **candidates)[0]
     return Output(filled.values(), view.filled(filled))
-
-
-def _fill_file(loaded: "Model", file: str, out: Path | None, **options: Any) -> Output:
-    from firth.cli import terminal
-    from firth.cli.views import filling as view
-    from firth.jobs.filling import fill_file
-    from firth.utils.streams import write_lines
-
-    bad_rows = BadRows()
-    stream = fill_file(loaded, file, bad=bad_rows, **options)
-    # The first row now: errors that concern all rows come before any output.
-    rows: Iterator[FilledRow] = chain(list(islice(stream, 1)), stream)
-    bad = {"bad": lambda: bad_rows.count}
-    if out is None or str(out) == "-":
-        values = (row.values() for row in rows)
-        shown = json_lines(values) if out else view.rows(rows)
-        return Output({"results": values, **bad}, shown, bad_rows)
-    with terminal.progress() as progress:
-        count = write_lines((row.values() for row in rows), out, progress)
-    summary = {"out": str(out), "n": count, **bad}
-    return Output(summary, [summarize_rows(count, bad_rows, out)], bad_rows)
 
 
 def _parse_words(targets: str) -> list[str]:
@@ -122,11 +92,3 @@ def _parse_words(targets: str) -> list[str]:
     if not words:
         raise UsageError("--targets takes words separated by commas, such as good,bad.")
     return list(dict.fromkeys(words))
-
-
-def _check_source(file: str, format: str | None) -> None:
-    """Raise an error if a file does not exist, before a model is loaded."""
-    from firth.tasks.readers.columns import find_source
-
-    check_format(format)
-    find_source(file, format or "txt")

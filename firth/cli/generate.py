@@ -2,26 +2,28 @@
 
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cache
-from itertools import chain, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 from firth.cli.options import (
+    DEVICE,
+    DTYPE,
+    FORMAT,
+    MODEL,
+    WEIGHTS,
     Argument,
     DataOption,
-    DecodingOption,
-    Device,
-    Dtype,
-    Format,
-    ModelArgument,
     OutputOption,
-    Weights,
     check_jsonl,
+    check_source,
     load_model,
     terminal_text,
+    with_options,
 )
-from firth.cli.verbs import BadRows, Output, json_lines
+from firth.cli.verbs import BadRows, Output, row_output
+from firth.inference.generation.generation_config import GenerationConfig
 from firth.utils.errors import InputError, UsageError
 
 if TYPE_CHECKING:
@@ -36,138 +38,54 @@ EXAMPLES = (
 EARLY_STOPPING = {"yes": True, "no": False, "never": "never"}
 
 
+@with_options(GenerationConfig, panel="Decoding", unset=True)
 def generate(
-    model: ModelArgument,
-    prompt: Annotated[
-        str | None,
-        Argument(metavar="PROMPT", help="Text to continue; - reads one prompt per line of stdin."),
-    ] = None,
-    file: Annotated[
-        str | None,
-        DataOption(
-            help="File of prompts, one per line, or a table with a prompt column (.jsonl .csv "
-            ".tsv .parquet), also .gz .bz2 .xz .zst; - for standard input."
-        ),
-    ] = None,
-    out: Annotated[
-        Path | None,
-        OutputOption(
-            help="With --file: JSON-lines file to write, one line per prompt; - for stdout. "
-            "Default: print."
-        ),
-    ] = None,
-    method: Annotated[
-        str | None,
-        DecodingOption(help="greedy, sample or beam. Default: as the other options imply."),
-    ] = None,
-    max_new_tokens: Annotated[
-        int, DecodingOption(help="Maximum length of a completion in tokens.")
-    ] = 40,
-    temperature: Annotated[
-        float | None,
-        DecodingOption(help="Sampling temperature; lower is more deterministic. Default: 1."),
-    ] = None,
-    top_k: Annotated[
-        int | None,
-        DecodingOption("--top-k", help="Sample from the k most probable tokens. Default: all."),
-    ] = None,
-    top_p: Annotated[
-        float | None,
-        DecodingOption(
-            "--top-p",
-            help="Sample from the most probable tokens with total probability p. Default: 1.",
-        ),
-    ] = None,
-    min_p: Annotated[
-        float | None,
-        DecodingOption(
-            "--min-p",
-            help="Sample from tokens at least min-p times as probable as the best. Default: 0.",
-        ),
-    ] = None,
-    repetition_penalty: Annotated[
-        float, DecodingOption(help="Penalty on the logits of tokens seen before; 1: none.")
-    ] = 1.0,
-    no_repeat_ngram: Annotated[
-        int, DecodingOption(help="Forbid n-grams of this many tokens to occur twice; 0: allow.")
-    ] = 0,
-    beams: Annotated[
-        int | None, DecodingOption(help="Beam search with this many beams. Default: none.")
-    ] = None,
-    length_penalty: Annotated[
-        float | None,
-        DecodingOption(
-            help="Beam search: exponent of the length; above 1 favours long texts. Default: 1."
-        ),
-    ] = None,
-    early_stopping: Annotated[
-        str | None,
-        DecodingOption(
-            help="Beam search: yes, no, or never (until no beam can improve). Default: no."
-        ),
-    ] = None,
-    n: Annotated[int, DecodingOption("--n", help="Completions per prompt.")] = 1,
-    stop: Annotated[
-        list[str] | None,
-        DecodingOption(help=r"Stop before this text (\n: a line break); repeatable."),
-    ] = None,
-    seed: Annotated[int, DecodingOption(help="Random seed of sampling.")] = 0,
-    explain: Annotated[
-        bool,
-        OutputOption("--explain", help="Show the probability of each token and its alternatives."),
-    ] = False,
-    show_strategies: Annotated[
-        bool,
-        OutputOption(
-            "--show-strategies", help="Compare greedy, three temperatures and beam search."
-        ),
-    ] = False,
-    stream: Annotated[
-        bool | None,
-        OutputOption(
-            "--stream/--no-stream",
-            help="Print tokens as they are generated. Default: in a terminal.",
-        ),
-    ] = None,
-    column: Annotated[
-        str | None, DataOption(help="Column of a table with the prompts. Default: text.")
-    ] = None,
-    format: Format = None,
-    dtype: Dtype = None,
-    weights: Weights = None,
-    device: Device = None,
+    model: str = MODEL,
+    prompt: str | None = Argument(
+        None, metavar="PROMPT", help="Text to continue; - reads one prompt per line of stdin."
+    ),
+    file: str | None = DataOption(
+        None,
+        help="File of prompts, one per line, or a table with a prompt column (.jsonl .csv .tsv "
+        ".parquet), also .gz .bz2 .xz .zst; - for standard input. Default: the PROMPT.",
+    ),
+    column: str | None = DataOption(
+        None, help="Column of a table with the prompts. Default: text."
+    ),
+    format: str | None = FORMAT,
+    dtype: str | None = DTYPE,
+    weights: str | None = WEIGHTS,
+    device: str | None = DEVICE,
+    out: Path | None = OutputOption(
+        None,
+        help="With --file: JSON-lines file to write, one line per prompt; - for stdout. Default: "
+        "print.",
+    ),
+    explain: bool = OutputOption(
+        False, "--explain", help="Show the probability of each token and its alternatives."
+    ),
+    show_strategies: bool = OutputOption(
+        False, "--show-strategies", help="Compare greedy, three temperatures and beam search."
+    ),
+    stream: bool | None = OutputOption(
+        None,
+        "--stream/--no-stream",
+        help="Print tokens as they are generated. Default: in a terminal.",
+    ),
+    **settings: Any,
 ) -> Output:
     """Generate text from a prompt, or from each prompt of a file."""
-    from dataclasses import replace
-
-    from firth.cli.views import generation as view
-
     if prompt == "-":
         file, prompt = file or "-", None
     if (prompt is None) == (file is None):
         raise UsageError("Give either a PROMPT or --file.")
-    if early_stopping is not None and early_stopping not in EARLY_STOPPING:
-        raise UsageError(f"--early-stopping is yes, no or never, not {early_stopping!r}.")
-    settings: dict[str, Any] = {
-        "method": method,
-        "max_new_tokens": max_new_tokens,
-        "temperature": temperature,
-        "top_k": top_k,
-        "top_p": top_p,
-        "min_p": min_p,
-        "repetition_penalty": repetition_penalty,
-        "no_repeat_ngram": no_repeat_ngram,
-        "beams": beams,
-        "length_penalty": length_penalty,
-        "early_stopping": None if early_stopping is None else EARLY_STOPPING[early_stopping],
-        "n": n,
-        "stop": tuple(text.replace("\\n", "\n").replace("\\t", "\t") for text in stop or ()),
-        "seed": seed,
-    }
-    from firth.inference.generation.generation_config import GenerationConfig
-
+    if (early := settings["early_stopping"]) is not None and early not in EARLY_STOPPING:
+        raise UsageError(f"--early-stopping is yes, no or never, not {early!r}.")
+    settings["early_stopping"] = EARLY_STOPPING.get(early)
+    stops = settings["stop"] or ()
+    settings["stop"] = tuple(text.replace("\\n", "\n").replace("\\t", "\t") for text in stops)
     config = GenerationConfig.of(settings)  # usage errors come before the model is loaded
-    if show_strategies and (file or out or explain or n > 1 or config.method != "greedy"):
+    if show_strategies and (file or out or explain or config.n > 1 or config.method != "greedy"):
         raise UsageError(
             "--show-strategies compares methods on one PROMPT: omit other methods, --n, --explain, "
             "--file and --out."
@@ -180,21 +98,23 @@ def generate(
     if stream and (file or explain or show_strategies or config.num_sequences > 1):
         raise UsageError("--stream needs one PROMPT, no beams and --n 1.")
     if file is not None:
-        from firth.tasks.readers.columns import find_source
+        check_source(file, format)
+    from firth.cli.views import generation as view
+    from firth.jobs.generating import complete_file, strategies
+    from firth.jobs.row_streams import as_values
 
-        live = find_source(file, format or "txt").is_stream
     loaded = load_model(model, dtype, device, weights)
     generator = replace(loaded.text_generator(**settings), explain=explain)
     if file is not None:
-        return _generate_file(generator, file, out, column, format, live)
-    assert prompt is not None
-    prompt = terminal_text(prompt)
+        bad_rows = BadRows()
+        found = complete_file(generator, file, column=column, format=format, bad=bad_rows)
+        show = lambda found: _show_completions(found, config.n)  # noqa: E731
+        return row_output(found, as_values, show, out, bad_rows)
+    prompt = terminal_text(prompt or "")
     if show_strategies:
-        from firth.jobs.generating import strategies
-
-        found = strategies(generator, prompt)
-        rows = [{"strategy": name, **one.values()} for name, (_, one) in found.items()]
-        return Output({"prompt": prompt, "strategies": rows}, [view.strategies(prompt, found)])
+        compared = strategies(generator, prompt)
+        rows = [{"strategy": name, **one.values()} for name, one in compared.items()]
+        return Output({"prompt": prompt, "strategies": rows}, [view.strategies(prompt, compared)])
     if stream is None:
         stream = sys.stdout.isatty() and not explain and config.num_sequences == 1
     return _generate_one(generator, prompt, stream)
@@ -223,37 +143,6 @@ def _generate_one(generator: "TextGenerator", prompt: str, stream: bool) -> Outp
         "notes": list(encoded.notes),
     }
     return Output(values, shown())
-
-
-def _generate_file(
-    generator: "TextGenerator",
-    file: str,
-    out: Path | None,
-    column: str | None,
-    format: str | None,
-    live: bool,
-) -> Output:
-    """Complete the prompts of a file in their order."""
-    from firth.cli import terminal
-    from firth.jobs.generating import as_values, complete_each, read_prompts
-    from firth.utils.streams import write_lines
-
-    bad_rows = BadRows()
-    rows = read_prompts(file, column=column, format=format)
-    found = complete_each(generator, rows, bad=bad_rows, live=live)
-    bad = {"bad": lambda: bad_rows.count}
-    if out is not None and str(out) != "-":
-        with terminal.progress() as progress:
-            count = write_lines(map(as_values, found), out, progress)
-        good = count - bad_rows.count
-        summary = (
-            f"Wrote the completions of {good:,} {'prompt' if good == 1 else 'prompts'} to {out}."
-        )
-        return Output({"out": str(out), "n": good, **bad}, [summary], bad_rows)
-    found = chain(list(islice(found, 1)), found)  # errors of all rows come before any output
-    values = map(as_values, found)
-    shown = json_lines(values) if out else _show_completions(found, generator.config.n)
-    return Output({"results": values, **bad}, shown, bad_rows)
 
 
 def _show_completions(

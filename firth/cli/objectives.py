@@ -1,7 +1,6 @@
 """`firth objectives`: list the pre-training objectives, or show their inputs and targets."""
 
 from pathlib import Path
-from typing import Annotated
 
 from firth.cli.options import DataOption
 from firth.cli.verbs import Output
@@ -14,14 +13,14 @@ EXAMPLES = (
 
 
 def objectives(
-    data: Annotated[
-        Path | None, DataOption(help="Shards of `firth prepare`, to show examples of their text.")
-    ] = None,
-    objective: Annotated[
-        list[str] | None, DataOption(help="Show only this objective; repeatable. Default: all.")
-    ] = None,
-    length: Annotated[int, DataOption(min=1, help="Sequence length in tokens.")] = 32,
-    seed: Annotated[int, DataOption(help="Random seed.")] = 0,
+    data: Path | None = DataOption(
+        None, help="Shards of `firth prepare`, to show examples of their text. Default: none."
+    ),
+    objective: list[str] | None = DataOption(
+        None, help="Show only this objective; repeatable. Default: all."
+    ),
+    length: int = DataOption(32, min=1, help="Sequence length in tokens."),
+    seed: int = DataOption(0, help="Random seed."),
 ) -> Output:
     """List the pre-training objectives; with --data, show the inputs and targets of each."""
     from firth.cli.views import objectives as view

@@ -1,32 +1,89 @@
 """Options that several verbs share, and the panels of `--help` in which options are grouped."""
 
-import os
-from enum import StrEnum
+import inspect
+from collections.abc import Callable
+from dataclasses import MISSING, dataclass, fields
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_args
 
 import typer
 
+from firth.jobs import job_configs
+from firth.utils.config_fields import Doc, flag
 from firth.utils.errors import UsageError
 
 if TYPE_CHECKING:
     from firth.data.readers import ReadOptions
     from firth.model import Model
 
-Argument = typer.Argument
+Verb = TypeVar("Verb", bound=Callable[..., Any])
+
+PANELS = ("Data", "Prompt", "Training", "Decoding", "Model", "Output", "Hub")  # in this order
+Argument: Any = typer.Argument
 DataOption: Any = partial(typer.Option, rich_help_panel="Data")
 TrainingOption: Any = partial(typer.Option, rich_help_panel="Training")
 ModelOption: Any = partial(typer.Option, rich_help_panel="Model")
 OutputOption: Any = partial(typer.Option, rich_help_panel="Output")
 HubOption: Any = partial(typer.Option, rich_help_panel="Hub")
-DecodingOption: Any = partial(typer.Option, rich_help_panel="Decoding")
 PromptOption: Any = partial(typer.Option, rich_help_panel="Prompt")
 
-# ---- every verb -------------------------------------------------------------------------------
+# ---- options from the docs of config fields ---------------------------------------------------
 
-Json = Annotated[bool, OutputOption("--json", help="Print one JSON object and nothing else.")]
-Debug = Annotated[bool, OutputOption("--debug", help="Print a traceback with an error.")]
+
+def with_options(config: type, *, panel: str = "", unset: bool = False) -> Callable[[Verb], Verb]:
+    """Give a verb the documented fields of a config as options; it gets them as `**options`.
+
+    A config's own fields come before inherited ones. With `unset`, an option that is not given is
+    None, and its help states the field's default.
+    """
+    parameters = []
+    for field in sorted(fields(config), key=lambda field: field.name not in config.__annotations__):
+        kind, *docs = get_args(field.type) or (field.type,)
+        if not docs or not isinstance(doc := docs[-1], Doc):
+            continue
+        default, help = ... if field.default is MISSING else field.default, doc.help
+        if unset:
+            help += "" if "Default:" in help else f" Default: {default}."
+            default = None
+        option = _option(field.name, doc, default, kind=kind, help=help, panel=panel)
+        kind = doc.kind or kind
+        parameters.append(
+            inspect.Parameter(
+                field.name,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=option,
+                annotation=kind | None if default is None else kind,
+            )
+        )
+
+    def add(verb: Verb) -> Verb:
+        signature = inspect.signature(verb)
+        own = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
+        own = [parameter.replace(kind=parameter.KEYWORD_ONLY) for parameter in own]
+        verb.__signature__ = signature.replace(  # type: ignore[attr-defined]
+            parameters=[*parameters, *own]
+        )
+        return verb
+
+    return add
+
+
+def _option(
+    name: str, doc: Doc, default: Any, *, kind: Any = None, help: str = "", panel: str = ""
+) -> Any:
+    flags = doc.flags or flag(name)
+    if kind == bool | None and not doc.flags:
+        flags += f"/--no-{name}"
+    return typer.Option(
+        default,
+        flags,
+        help=help or doc.help,
+        metavar=doc.metavar,
+        min=doc.min,
+        rich_help_panel=doc.panel or panel,
+    )
+
 
 # ---- models -----------------------------------------------------------------------------------
 
@@ -34,106 +91,75 @@ MODEL_HELP = (
     "A run directory, a Hugging Face directory, a GGUF file, or a name on the hub such as gpt2 or "
     "org/name@revision."
 )
-ModelArgument = Annotated[str, Argument(metavar="MODEL", help=MODEL_HELP)]
-Offline = Annotated[
-    bool, HubOption("--offline", help="Use only the local cache of the hub; download nothing.")
-]
-AllowLegacy = Annotated[
-    bool,
-    HubOption("--allow-legacy", help="Convert a pytorch_model.bin to safetensors and load it."),
-]
-Device = Annotated[
-    str | None, ModelOption(help="cpu, cuda or cuda:N. Default: the GPU if there is one.")
-]
-Dtype = Annotated[
-    str | None,
-    ModelOption(help="Weights as float32, bfloat16 or float16. Default: as in the checkpoint."),
-]
-Weights = Annotated[
-    str | None,
-    ModelOption(
-        help="int8: quantize weight matrices to 8 bits (CPU only; a quarter of the memory). "
-        "Default: no quantization."
-    ),
-]
+MODEL = Argument(..., metavar="MODEL", help=MODEL_HELP)
+DEVICE = _option("device", job_configs.DEVICE, None)
+DTYPE_DOC = Doc("Weights as float32, bfloat16 or float16. Default: as in the checkpoint.", "Model")
+DTYPE = _option("dtype", DTYPE_DOC, None)
+WEIGHTS = ModelOption(
+    None,
+    help="int8: quantize weight matrices to 8 bits (CPU only; a quarter of the memory). Default: "
+    "no quantization.",
+)
 
-# ---- text -------------------------------------------------------------------------------------
+# ---- files ------------------------------------------------------------------------------------
+
+PATHS = Argument(
+    ...,
+    metavar="PATHS...",
+    help="Text files (.txt .md .jsonl .csv .tsv .parquet, also .gz .bz2 .xz .zst), folders, globs, "
+    "- for standard input, datasets:NAME.",
+)
+COLUMNS = _option("columns", job_configs.COLUMNS, None)
+FORMAT = _option("format", job_configs.FORMAT, None)
+LIMIT = _option("limit", job_configs.LIMIT, 0)
 
 
-class DocumentUnit(StrEnum):
-    """What one document of a plain-text file is."""
+@dataclass(frozen=True, kw_only=True)
+class FileOptions:
+    """How a file of texts is read."""
 
-    block = "block"
-    line = "line"
-    file = "file"
+    column: Annotated[
+        str, Doc("The column of JSONL, CSV and Parquet files with the text.", "Data")
+    ] = "text"
+    format: Annotated[str | None, job_configs.FORMAT] = None
+
+    def reading(self, **details: Any) -> "ReadOptions":
+        """Return the options of the reader; an unknown format is a usage error."""
+        from firth.data.readers import ReadOptions
+
+        check_format(self.format)
+        return ReadOptions(column=self.column, format=self.format, **details)
 
 
-Paths = Annotated[
-    list[str],
-    Argument(
-        metavar="PATHS...",
-        help="Text files (.txt .md .jsonl .csv .tsv .parquet, also .gz .bz2 .xz .zst), folders, "
-        "globs, - for standard input, datasets:NAME.",
-    ),
-]
-Documents = Annotated[
-    DocumentUnit,
-    DataOption(
-        help="What one document of a plain-text file is: a block between blank lines, a line, "
-        "or the file."
-    ),
-]
-TextColumn = Annotated[
-    str, DataOption("--column", help="The column of JSONL, CSV and Parquet files with the text.")
-]
-Format = Annotated[
-    str | None,
-    DataOption(
-        help="File format of standard input or of a file with an unknown extension: txt, jsonl, "
-        "csv, tsv, … Default: from the extension."
-    ),
-]
-Strict = Annotated[
-    bool, DataOption("--strict", help="Fail on bytes that are not UTF-8 instead of replacing them.")
-]
-NoClean = Annotated[
-    bool,
-    DataOption("--no-clean", help="Keep the text as it is: no Unicode or markup cleaning."),
-]
-Workers = Annotated[
-    int | None, DataOption(min=1, help="Number of processes. Default: one per CPU core.")
-]
+@dataclass(frozen=True, kw_only=True)
+class TextOptions(FileOptions):
+    """How `tokenizer train` and `prepare` read text."""
 
-# ---- labelled examples ------------------------------------------------------------------------
+    documents: Annotated[
+        Literal["block", "line", "file"],
+        Doc(
+            "What one document of a plain-text file is: a block between blank lines, a line, or "
+            "the file."
+        ),
+    ] = "block"
+    strict: Annotated[bool, Doc("Fail on bytes that are not UTF-8 instead of replacing them.")] = (
+        False
+    )
+    no_clean: Annotated[bool, Doc("Keep the text as it is: no Unicode or markup cleaning.")] = False
+    workers: Annotated[
+        int | None, Doc("Number of processes. Default: one per CPU core.", min=1)
+    ] = None
 
-Columns = Annotated[
-    list[str] | None,
-    DataOption(
-        "--column",
-        metavar="ROLE=NAME",
-        help="Name of a column in your file, such as text=review or label=stars; repeatable.",
-    ),
-]
-Limit = Annotated[
-    int, DataOption(min=0, help="Use at most this many examples, stratified by label; 0: all.")
-]
-Settings = Annotated[
-    list[str] | None,
-    TrainingOption(
-        "--set",
-        metavar="KEY=VALUE",
-        help="Override any other field of the run's config; repeatable.",
-    ),
-]
-Resume = Annotated[
-    bool, OutputOption("--resume", help="Continue an interrupted run from its last checkpoint.")
-]
+    def arguments(self) -> dict[str, Any]:
+        """Return the keyword arguments of the Python functions."""
+        reading = self.reading(documents=self.documents, strict=self.strict)
+        return {"reading": reading, "clean": not self.no_clean, "workers": self.workers}
 
 
 # ---- values of options ------------------------------------------------------------------------
 
 
-def assignments(pairs: list[str] | None, option: str, example: str) -> dict[str, str]:
+def assignments(pairs: list[str] | None, name: str, example: str) -> dict[str, str]:
     """Parse the `key=value` pairs of an option that may be repeated.
 
     >>> assignments(["epochs=3"], "--set", "epochs=3")
@@ -143,7 +169,7 @@ def assignments(pairs: list[str] | None, option: str, example: str) -> dict[str,
     for pair in pairs or ():
         key, equals, value = pair.partition("=")
         if not equals or not key:
-            raise UsageError(f"{option} takes KEY=VALUE, such as {example}, not {pair!r}.")
+            raise UsageError(f"{name} takes KEY=VALUE, such as {example}, not {pair!r}.")
         found[key.strip()] = value
     return found
 
@@ -163,25 +189,20 @@ def terminal_text(text: str) -> str:
     return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
-def read_options(
-    column: str,
-    format: str | None,
-    documents: DocumentUnit = DocumentUnit.block,
-    strict: bool = False,
-) -> "ReadOptions":
-    """How to read text files, from the options."""
-    from firth.data.readers import ReadOptions
-
-    check_format(format)
-    return ReadOptions(documents=documents.value, column=column, format=format, strict=strict)
-
-
 def check_format(format: str | None) -> None:
     """Raise a usage error for an unknown `--format`."""
     from firth.data.readers import FORMATS
 
     if format and format not in FORMATS:
         raise UsageError(f"--format {format} is not known; choose one of {', '.join(FORMATS)}.")
+
+
+def check_source(file: str, format: str | None) -> None:
+    """Raise an error if a file does not exist, before a model is loaded."""
+    from firth.tasks.readers.columns import find_source
+
+    check_format(format)
+    find_source(file, format or "txt")
 
 
 def check_jsonl(out: str | Path | None) -> None:
@@ -199,19 +220,6 @@ answers.csv.
 
 
 OTHER_FORMATS = (".csv", ".tsv", ".json", ".parquet", ".gz", ".xz", ".bz2", ".zst", ".npy")
-
-
-def check_texts(texts: list[str]) -> list[str]:
-    """Texts given on the command line; a path among them is a usage error."""
-    if not texts:
-        raise UsageError("Give texts after MODEL, or a file of examples with --data.")
-    for text in texts:
-        if os.path.exists(text):
-            raise UsageError(
-                f"{text} is a file or folder, not a text: pass it with --data, which also allows "
-                "several models."
-            )
-    return [terminal_text(text) for text in texts]
 
 
 def load_model(

@@ -1,22 +1,23 @@
 """`firth predict`: predict labels, tags, answers or texts with a fine-tuned model."""
 
-from itertools import chain, islice
+import os
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
 
 from firth.cli.options import (
+    COLUMNS,
+    DEVICE,
+    FORMAT,
     MODEL_HELP,
     Argument,
-    Columns,
     DataOption,
-    Device,
-    Format,
     OutputOption,
     check_jsonl,
-    check_texts,
     column_names,
+    terminal_text,
 )
-from firth.cli.verbs import BadRows, Output, json_lines, summarize_rows
+from firth.cli.verbs import BadRows, Output, row_output
+from firth.utils.errors import UsageError
 
 EXAMPLES = (
     'firth predict runs/sentiment "What a delightful visit."',
@@ -25,41 +26,34 @@ EXAMPLES = (
 
 
 def predict(
-    models: Annotated[
-        list[str],
-        Argument(
-            metavar="MODEL... [TEXT]...",
-            help=f"{MODEL_HELP} With --data: one or more models. Without: one model, then texts.",
-        ),
-    ],
-    data: Annotated[
-        str | None, DataOption(help="File of examples; - for standard input. Default: the TEXTs.")
-    ] = None,
-    out: Annotated[
-        Path | None,
-        OutputOption(
-            help="JSON-lines file to write, one line per example; - for stdout. Default: print."
-        ),
-    ] = None,
-    task: Annotated[
-        str | None, DataOption(help="Task. Default: the task the model was fine-tuned for.")
-    ] = None,
-    column: Columns = None,
-    format: Format = None,
-    device: Device = None,
+    models: list[str] = Argument(
+        ...,
+        metavar="MODEL... [TEXT]...",
+        help=f"{MODEL_HELP} With --data: one or more models. Without: one model, then texts.",
+    ),
+    data: str | None = DataOption(
+        None, help="File of examples; - for standard input. Default: the TEXTs."
+    ),
+    task: str | None = DataOption(
+        None, help="Task. Default: the task the model was fine-tuned for."
+    ),
+    columns: list[str] | None = COLUMNS,
+    format: str | None = FORMAT,
+    device: str | None = DEVICE,
+    out: Path | None = OutputOption(
+        None, help="JSON-lines file to write, one line per example; - for stdout. Default: print."
+    ),
 ) -> Output:
     """Predict labels, tags, answers or texts; the scores of several models are averaged.
 
     Errors of single rows are printed to stderr; the other rows are processed.
     """
-    from firth.cli import terminal
     from firth.cli.views import predictions as view
     from firth.jobs.prediction import predicting
-    from firth.utils.streams import write_lines
 
     texts: list[str] = []
     if data is None:
-        models, texts = models[:1], check_texts(models[1:])
+        models, texts = models[:1], _check_texts(models[1:])
     check_jsonl(out)
     bad_rows = BadRows()
     stream = predicting(
@@ -67,20 +61,26 @@ def predict(
         data=data,
         texts=texts,
         task=task,
-        columns=column_names(column),
+        columns=column_names(columns),
         format=format,
         device=device,
         bad=bad_rows,
     )
-    values: dict[str, Any] = {"task": stream.task.name}
-    rest = {"notes": lambda: stream.notes, "bad": lambda: bad_rows.count}
-    if out is None or str(out) == "-":
-        first = list(islice(stream, 1))  # errors that concern all rows come before any output
-        rows = chain(first, stream)
-        answers = (row.answer for row in rows)
-        shown = json_lines(answers) if out else view.stream_predictions(stream, rows)
-        return Output({**values, "predictions": answers, **rest}, shown, bad_rows)
-    with terminal.progress() as progress:
-        count = write_lines((row.answer for row in stream), out, progress)
-    values |= {"out": str(out), "n": count, **rest}
-    return Output(values, [summarize_rows(count, bad_rows, out), *stream.notes], bad_rows)
+    show = partial(view.stream_predictions, stream)
+    output = row_output(stream, lambda row: row.answer, show, out, bad_rows, key="predictions")
+    values = {"task": stream.task.name, **output.values, "notes": lambda: stream.notes}
+    written = "out" in output.values
+    return Output(values, [*output.view, *stream.notes] if written else output.view, bad_rows)
+
+
+def _check_texts(texts: list[str]) -> list[str]:
+    """Return texts given on the command line; a path among them is a usage error."""
+    if not texts:
+        raise UsageError("Give texts after MODEL, or a file of examples with --data.")
+    for text in texts:
+        if os.path.exists(text):
+            raise UsageError(
+                f"{text} is a file or folder, not a text: pass it with --data, which also allows "
+                "several models."
+            )
+    return [terminal_text(text) for text in texts]

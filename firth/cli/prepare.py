@@ -1,21 +1,15 @@
 """`firth prepare`: clean and tokenize text into shards for pre-training."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Any
 
 from firth.cli.options import (
+    PATHS,
     DataOption,
-    Documents,
-    DocumentUnit,
-    Format,
     ModelOption,
-    NoClean,
     OutputOption,
-    Paths,
-    Strict,
-    TextColumn,
-    Workers,
-    read_options,
+    TextOptions,
+    with_options,
 )
 from firth.cli.verbs import Output
 
@@ -25,35 +19,25 @@ EXAMPLES = (
 )
 
 
+@with_options(TextOptions, panel="Data")
 def prepare(
-    paths: Paths,
-    tokenizer: Annotated[
-        str,
-        ModelOption(metavar="MODEL", help="Tokenizer directory, or a model with a tokenizer."),
-    ],
-    out: Annotated[Path, OutputOption(help="Directory to write.")],
-    valid: Annotated[
-        list[str] | None, DataOption(help="Text for the validation split; repeatable.")
-    ] = None,
-    valid_fraction: Annotated[
-        float | None,
-        DataOption(
-            help="Fraction of the documents held out for validation. Default: 0.01, or 0 with "
-            "--valid."
-        ),
-    ] = None,
-    dedup: Annotated[
-        bool, DataOption("--dedup", help="Remove exact and near duplicates of earlier documents.")
-    ] = False,
-    documents: Documents = DocumentUnit.block,
-    column: TextColumn = "text",
-    format: Format = None,
-    strict: Strict = False,
-    no_clean: NoClean = False,
-    shard_tokens: Annotated[
-        int, OutputOption(min=1, help="Approximate size of a shard in tokens.")
-    ] = 1 << 24,
-    workers: Workers = None,
+    paths: list[str] = PATHS,
+    valid: list[str] | None = DataOption(
+        None, help="Text for the validation split; repeatable. Default: none."
+    ),
+    valid_fraction: float | None = DataOption(
+        None,
+        help="Fraction of the documents held out for validation. Default: 0.01, or 0 with --valid.",
+    ),
+    dedup: bool = DataOption(
+        False, "--dedup", help="Remove exact and near duplicates of earlier documents."
+    ),
+    tokenizer: str = ModelOption(
+        ..., metavar="MODEL", help="Tokenizer directory, or a model with a tokenizer."
+    ),
+    out: Path = OutputOption(..., help="Directory to write."),
+    shard_tokens: int = OutputOption(1 << 24, min=1, help="Approximate size of a shard in tokens."),
+    **text: Any,
 ) -> Output:
     """Clean, deduplicate and tokenize text into shards; an interrupted run continues."""
     from firth.cli import terminal
@@ -68,16 +52,9 @@ def prepare(
             valid=valid or (),
             valid_fraction=valid_fraction,
             dedup=dedup,
-            reading=read_options(column, format, documents, strict),
-            clean=not no_clean,
             shard_tokens=shard_tokens,
-            workers=workers,
             progress=progress,
+            **TextOptions(**text).arguments(),
         )
-    values = {
-        "out": str(out),
-        "resumed": prepared.resumed,
-        "splits": prepared.splits,
-        **prepared.report.as_dict(),
-    }
-    return Output(values, view.prepared(prepared))
+    values = {"out": str(out), "resumed": prepared.resumed, "splits": prepared.splits}
+    return Output(values | prepared.report.as_dict(), view.prepared(prepared))

@@ -1,7 +1,5 @@
 """`firth presets`: list the model architectures that can be pre-trained."""
 
-from typing import Annotated
-
 from firth.cli.options import Argument
 from firth.cli.verbs import Output
 
@@ -9,9 +7,9 @@ EXAMPLES = ("firth presets", "firth presets bert-base")
 
 
 def presets(
-    name: Annotated[
-        str | None, Argument(help="Show all config fields of this preset. Default: list all.")
-    ] = None,
+    name: str | None = Argument(
+        None, help="Show all config fields of this preset. Default: list all."
+    ),
 ) -> Output:
     """List the model architectures that can be pre-trained, with their sizes and papers."""
     from firth.cli.views import presets as view

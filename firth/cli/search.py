@@ -2,30 +2,10 @@
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-from firth.cli.embed import (
-    WEIGHT_DTYPES,
-    BatchTokens,
-    Layers,
-    OneLayer,
-    Pooling,
-    Precision,
-    check_source,
-    parse_layers,
-)
-from firth.cli.options import (
-    Argument,
-    Device,
-    Dtype,
-    Format,
-    ModelArgument,
-    OutputOption,
-    TextColumn,
-    load_model,
-    read_options,
-    terminal_text,
-)
+from firth.cli.embed import EmbedOptions, check_source
+from firth.cli.options import MODEL, Argument, OutputOption, terminal_text, with_options
 from firth.cli.verbs import Output
 
 EXAMPLES = (
@@ -35,49 +15,35 @@ EXAMPLES = (
 )
 
 
+@with_options(EmbedOptions, panel="Model")
 def search(
-    model: ModelArgument,
-    file: Annotated[
-        str, Argument(metavar="FILE", help="File of texts, in a format of `firth embed`.")
-    ],
-    query: Annotated[str, Argument(metavar="QUERY", help="Text to search for.")],
-    top: Annotated[int, OutputOption(min=1, help="Number of results.")] = 5,
-    index: Annotated[
-        Path | None, OutputOption(help="Directory of the search index. Default: FILE.index.")
-    ] = None,
-    pooling: Pooling = None,
-    layer: OneLayer = None,
-    layers: Layers = None,
-    batch_tokens: BatchTokens = 0,
-    precision: Precision = "auto",
-    dtype: Dtype = None,
-    device: Device = None,
-    column: TextColumn = "text",
-    format: Format = None,
+    model: str = MODEL,
+    file: str = Argument(..., metavar="FILE", help="File of texts, in a format of `firth embed`."),
+    query: str = Argument(..., metavar="QUERY", help="Text to search for."),
+    top: int = OutputOption(5, min=1, help="Number of results."),
+    index: Path | None = OutputOption(
+        None, help="Directory of the search index. Default: FILE.index."
+    ),
+    **options: Any,
 ) -> Output:
     """Find the texts of a file whose embeddings are most similar to that of a query."""
     from firth.cli import terminal
     from firth.cli.views import embedding as view
 
-    reading = read_options(column, format)
+    how = EmbedOptions(**options)
+    reading = how.reading()
     check_source(file)
     from firth.inference.embedding import semantic_search
 
-    loaded = load_model(model, dtype or WEIGHT_DTYPES.get(precision), device)
-    options: dict[str, Any] = {
-        "pooling": pooling,
-        "layer": parse_layers(layer, layers),
-        "normalize": True,
-        "batch_tokens": batch_tokens,
-        "precision": precision,
-    }
-    embedder = loaded.embedder(**options, role="document")
+    loaded, how_embedded = how.load(model), {"normalize": True, **how.arguments()}
+    embedder = loaded.embedder(**how_embedded, role="document")
     with terminal.progress() as progress:
         built = semantic_search.open_index(
             embedder, file, path=index, reading=reading, progress=progress
         )
     query = terminal_text(query)
-    hits = semantic_search.search(loaded.embedder(**options, role="query"), built, query, top=top)
+    queries = loaded.embedder(**how_embedded, role="query")
+    hits = semantic_search.search(queries, built, query, top=top)
     values = {"query": query, "index": str(built.path), "built": built.built, "rows": len(built)}
     rows = [asdict(hit) for hit in hits]
     return Output({**values, "hits": rows}, view.hits(built, hits, embedder.max_length))

@@ -2,7 +2,6 @@
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
 
 from firth.cli.options import Argument, DataOption
 from firth.cli.verbs import Output
@@ -11,11 +10,9 @@ EXAMPLES = ("firth stories runs/stories", "firth stories runs/stories --words 20
 
 
 def stories(
-    out: Annotated[Path, Argument(metavar="OUT", help="Directory to write.")],
-    words: Annotated[
-        int, DataOption(min=1, help="Approximate size of the corpus in words.")
-    ] = 1_000_000,
-    seed: Annotated[int, DataOption(help="Random seed.")] = 0,
+    out: Path = Argument(..., metavar="OUT", help="Directory to write."),
+    words: int = DataOption(1_000_000, min=1, help="Approximate size of the corpus in words."),
+    seed: int = DataOption(0, help="Random seed."),
 ) -> Output:
     """Write the built-in corpus: English stories, and labelled examples for each task."""
     from firth.cli import terminal

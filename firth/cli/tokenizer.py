@@ -2,23 +2,17 @@
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import Any
 
 from firth.cli.options import (
+    PATHS,
     Argument,
     DataOption,
-    Documents,
-    DocumentUnit,
-    Format,
     ModelOption,
-    NoClean,
     OutputOption,
-    Paths,
-    Strict,
-    TextColumn,
-    Workers,
-    read_options,
+    TextOptions,
     terminal_text,
+    with_options,
 )
 from firth.cli.verbs import Output
 from firth.utils.errors import UsageError
@@ -34,38 +28,31 @@ SHOW_EXAMPLES = (
 )
 
 
+@with_options(TextOptions, panel="Data")
 def train(
-    paths: Paths,
-    kind: Annotated[
-        str, ModelOption(help="Algorithm: wordpiece, bpe (bytes), bpe-word, unigram or char.")
-    ],
-    vocab_size: Annotated[
-        int, ModelOption(min=1, help="Vocabulary size in tokens, special tokens included.")
-    ],
-    out: Annotated[Path, OutputOption(help="Directory to write.")],
-    lowercase: Annotated[
-        bool,
-        ModelOption("--lowercase", help="Lower-case the text; wordpiece also strips accents."),
-    ] = False,
-    min_frequency: Annotated[
-        int, ModelOption(min=0, help="Merge only pairs that occur at least this often.")
-    ] = 2,
-    specials: Annotated[
-        str | None,
-        ModelOption(
-            help="Special tokens of bert, roberta, gpt1, gpt2, t5 or elmo. Default: those usual "
-            "for --kind."
-        ),
-    ] = None,
-    sentinels: Annotated[
-        int, ModelOption(min=0, help="Number of sentinel tokens <extra_id_N>; T5 has 100.")
-    ] = 0,
-    documents: Documents = DocumentUnit.block,
-    column: TextColumn = "text",
-    format: Format = None,
-    strict: Strict = False,
-    no_clean: NoClean = False,
-    workers: Workers = None,
+    paths: list[str] = PATHS,
+    kind: str = ModelOption(
+        ..., help="Algorithm: wordpiece, bpe (bytes), bpe-word, unigram or char."
+    ),
+    vocab_size: int = ModelOption(
+        ..., min=1, help="Vocabulary size in tokens, special tokens included."
+    ),
+    lowercase: bool = ModelOption(
+        False, "--lowercase", help="Lower-case the text; wordpiece also strips accents."
+    ),
+    min_frequency: int = ModelOption(
+        2, min=0, help="Merge only pairs that occur at least this often."
+    ),
+    specials: str | None = ModelOption(
+        None,
+        help="Special tokens of bert, roberta, gpt1, gpt2, t5 or elmo. Default: those usual for "
+        "--kind.",
+    ),
+    sentinels: int = ModelOption(
+        0, min=0, help="Number of sentinel tokens <extra_id_N>; T5 has 100."
+    ),
+    out: Path = OutputOption(..., help="Directory to write."),
+    **text: Any,
 ) -> Output:
     """Train a tokenizer on text."""
     from firth.cli import terminal
@@ -83,10 +70,8 @@ def train(
             min_frequency=min_frequency,
             specials=specials,
             sentinels=sentinels,
-            reading=read_options(column, format, documents, strict),
-            clean=not no_clean,
-            workers=workers,
             progress=progress,
+            **TextOptions(**text).arguments(),
         )
         tokenizer.save(out)
     values = {"out": str(out), "kind": kind, "vocab_size": len(tokenizer), **report.as_dict()}
@@ -95,10 +80,10 @@ def train(
 
 
 def show(
-    directories: Annotated[
-        list[Path], Argument(metavar="DIR...", help="Directories of the tokenizers to compare.")
-    ],
-    text: Annotated[list[str], DataOption(help="Text to tokenize; repeatable.")],
+    directories: list[Path] = Argument(
+        ..., metavar="DIR...", help="Directories of the tokenizers to compare."
+    ),
+    text: list[str] = DataOption(..., help="Text to tokenize; repeatable."),
 ) -> Output:
     """Compare tokenizers on a text: tokens, ids, tokens per word, unknown tokens."""
     from firth.cli.views import tokenizers as view
@@ -106,21 +91,15 @@ def show(
 
     tokenizers = {str(path): Tokenizer.load(path) for path in directories}
     text = [terminal_text(one) for one in text]
-    values = [
-        {
-            "tokenizer": name,
-            "kind": tokenizer.kind,
-            "vocab_size": len(tokenizer),
-            "texts": [
-                {"text": t, "tokens": [p.token for p in pieces], "ids": [p.id for p in pieces]}
-                for t in text
-                for pieces in [tokenizer.pieces(t)]
-            ],
-            **asdict(coverage),
-            "fertility": coverage.fertility,
-            "unknown_rate": coverage.unknown_rate,
-        }
-        for name, tokenizer in tokenizers.items()
-        for coverage in [tokenizer.coverage(text)]
-    ]
+    values = []
+    for name, tokenizer in tokenizers.items():
+        coverage = tokenizer.coverage(text)
+        split = [(one, tokenizer.pieces(one)) for one in text]
+        texts = [
+            {"text": one, "tokens": [p.token for p in pieces], "ids": [p.id for p in pieces]}
+            for one, pieces in split
+        ]
+        own = {"tokenizer": name, "kind": tokenizer.kind, "vocab_size": len(tokenizer)}
+        rates = {"fertility": coverage.fertility, "unknown_rate": coverage.unknown_rate}
+        values.append({**own, "texts": texts, **asdict(coverage), **rates})
     return Output({"tokenizers": values}, view.tokenizers(tokenizers, text))

@@ -7,12 +7,15 @@ import sys
 import traceback
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import chain, islice
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from firth.cli.options import AllowLegacy, Debug, Json, Offline
+from firth.cli.options import PANELS, HubOption, OutputOption
+from firth.utils.config_fields import flag
 from firth.utils.errors import FirthError
 
 if TYPE_CHECKING:
@@ -20,30 +23,38 @@ if TYPE_CHECKING:
 
 MAX_ROW_ERRORS = 20  # error messages printed one by one
 PARAMETER = re.compile(r"`(\w+)(?:=([^`]+))?`")  # as messages name it: `top_k`, `beams=3`
-OPTION_NAMES = {"learning_rate": "lr"}  # where an option is not called like its parameter
+MODEL_OPTIONS = {
+    "offline": HubOption(
+        False, "--offline", help="Use only the local cache of the hub; download nothing."
+    ),
+    "allow_legacy": HubOption(
+        False, "--allow-legacy", help="Convert a pytorch_model.bin to safetensors and load it."
+    ),
+}
+COMMON_OPTIONS = {
+    "json_": OutputOption(False, "--json", help="Print one JSON object and nothing else."),
+    "debug": OutputOption(False, "--debug", help="Print a traceback with an error."),
+}
 
 
-class Command(TyperCommand):
-    """A command whose help shows flags without a `<bool>` value."""
+class BareFlags:
+    """A mixin of commands whose help shows flags without a `<bool>` value."""
 
     def get_params(self, ctx: Any) -> list[Any]:
         """Return all options, `--help` included."""
-        return _bare_flags(super().get_params(ctx))
+        options: list[Any] = super().get_params(ctx)  # type: ignore[misc]
+        for option in options:
+            if getattr(option, "is_flag", False):
+                option.metavar = ""
+        return options
 
 
-class CommandGroup(TyperGroup):
-    """A group of commands whose help shows flags without a `<bool>` value."""
-
-    def get_params(self, ctx: Any) -> list[Any]:
-        """Return all options, `--help` included."""
-        return _bare_flags(super().get_params(ctx))
+class Command(BareFlags, TyperCommand):
+    """A command of the application."""
 
 
-def _bare_flags(options: list[Any]) -> list[Any]:
-    for option in options:
-        if getattr(option, "is_flag", False):
-            option.metavar = ""
-    return options
+class CommandGroup(BareFlags, TyperGroup):
+    """A group of commands."""
 
 
 class BadRows:
@@ -69,16 +80,6 @@ class BadRows:
             raise FirthError(f"{rows} bad (the {which} are above); all other rows are done.")
 
 
-def summarize_rows(lines: int, bad_rows: BadRows, out: Any) -> str:
-    """Say how many rows a verb wrote to a file.
-
-    >>> summarize_rows(3, BadRows(), "a.jsonl")
-    'Wrote 3 rows to a.jsonl.'
-    """
-    errors = f", {bad_rows.count:,} of them with an error" if bad_rows.count else ""
-    return f"Wrote {lines:,} {'row' if lines == 1 else 'rows'} to {out}{errors}."
-
-
 class OutputLine(str):
     """A line for another program: printed unchanged and flushed at once."""
 
@@ -96,6 +97,31 @@ class Output(NamedTuple):
     bad_rows: BadRows | None = None
 
 
+def row_output(
+    rows: Iterator[Any],
+    values: Callable[[Any], Any],
+    show: Callable[[Iterator[Any]], Iterable["RenderableType"]],
+    out: Path | None,
+    bad_rows: BadRows,
+    *,
+    key: str = "results",
+) -> Output:
+    """Return the rows of a stream: written to a file, printed as JSON lines (`-`), or shown."""
+    bad = {"bad": lambda: bad_rows.count}
+    if out is not None and str(out) != "-":
+        from firth.cli import terminal
+        from firth.utils.streams import write_lines
+
+        with terminal.progress() as progress:
+            count = write_lines(map(values, rows), out, progress)
+        errors = f", {bad_rows.count:,} of them with an error" if bad_rows.count else ""
+        summary = f"Wrote {count:,} {'row' if count == 1 else 'rows'} to {out}{errors}."
+        return Output({"out": str(out), "n": count, **bad}, [summary], bad_rows)
+    rows = chain(list(islice(rows, 1)), rows)  # errors of all rows come before any output
+    found = map(values, rows)
+    return Output({key: found, **bad}, json_lines(found) if out else show(rows), bad_rows)
+
+
 def verb(
     group: typer.Typer, name: str, *, loads_models: bool = False, examples: Sequence[str] = ()
 ) -> Callable[[Callable[..., Output]], Callable[..., None]]:
@@ -104,9 +130,6 @@ def verb(
     A verb that loads models also gets `--offline` and `--allow-legacy`. `examples` are commands
     shown at the end of its help.
     """
-    shared = {"json_": Json, "debug": Debug}
-    if loads_models:
-        shared = {"offline": Offline, "allow_legacy": AllowLegacy} | shared
 
     def register(function: Callable[..., Output]) -> Callable[..., None]:
         call = partial(_with_hub_options, function) if loads_models else function
@@ -130,16 +153,21 @@ def verb(
                 default = 130 if isinstance(error, KeyboardInterrupt) else 1
                 raise typer.Exit(getattr(error, "exit_code", default)) from None
 
-        signature = inspect.signature(function)
-        extra = [
-            inspect.Parameter(key, inspect.Parameter.KEYWORD_ONLY, default=False, annotation=hint)
-            for key, hint in shared.items()
+        shared = {**(MODEL_OPTIONS if loads_models else {}), **COMMON_OPTIONS}
+        parameters = [
+            *inspect.signature(function).parameters.values(),
+            *(
+                inspect.Parameter(
+                    key, inspect.Parameter.KEYWORD_ONLY, default=option, annotation=bool
+                )
+                for key, option in shared.items()
+            ),
         ]
+        parameters = [one.replace(kind=one.KEYWORD_ONLY) for one in parameters]
+        parameters.sort(key=lambda one: ("", *PANELS).index(one.default.rich_help_panel or ""))
         run.__name__, run.__doc__ = function.__name__, function.__doc__
-        run.__signature__ = signature.replace(  # type: ignore[attr-defined]
-            parameters=[*signature.parameters.values(), *extra]
-        )
-        run.__annotations__ = {**function.__annotations__, **shared}
+        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        run.__annotations__ = {one.name: one.annotation for one in parameters}
         epilog = "\n\n".join(["Examples:", *examples]) if examples else None
         group.command(name, cls=Command, epilog=epilog)(run)
         return run
@@ -179,8 +207,7 @@ def as_options(message: str, parameters: Collection[str]) -> str:
         name, value = found.groups()
         if name not in parameters:
             return found[0]
-        name = OPTION_NAMES.get(name, name.rstrip("_"))
-        return f"--{name.replace('_', '-')}" + (f" {value}" if value else "")
+        return flag(name) + (f" {value}" if value else "")
 
     return PARAMETER.sub(option, message)
 

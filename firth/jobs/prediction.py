@@ -19,12 +19,13 @@ from firth.jobs.ensembles import (
     resolve_task,
     truncation_note,
 )
+from firth.jobs.row_streams import answer_rows
 from firth.model import Model
 from firth.tasks.dataset import check_columns
-from firth.tasks.readers.columns import find_source, place, reporting_errors
+from firth.tasks.readers.columns import TaskFile, find_source, place, reporting_errors
 from firth.tasks.task import Answer, Example, Task, TaskMetadata
 from firth.utils.errors import InputError, MismatchError, UsageError
-from firth.utils.streams import bounded_batches, interleave_errors
+from firth.utils.streams import interleave_errors
 
 AnyModel = str | Path | Model
 
@@ -105,15 +106,16 @@ def predicting(
         given = [replace(chosen.example(text), line=i) for i, text in enumerate(texts, 1)]
         read = partial(_nonempty, given, "text")
     else:
-        read = partial(_each, chosen, data, format=format, columns=columns or {})
+        file = TaskFile(data, format, columns or {}, labels="ignored", allow_empty=True)
+        read = partial(_each, chosen, file)
     return PredictionStream(loaded, chosen, metadata, read, live, bad)
 
 
 def _each(
-    task: Task, data: str | Path, *, bad: Callable[[InputError], None] | None = None, **options: Any
+    task: Task, file: TaskFile, *, bad: Callable[[InputError], None] | None = None
 ) -> Iterator[Example]:
     """Yield the non-empty examples of a file."""
-    return _nonempty(task.iter_examples(data, bad=bad, **options), data, bad=bad)
+    return _nonempty(task.read(replace(file, bad=bad)), file.path, bad=bad)
 
 
 def _nonempty(
@@ -146,37 +148,26 @@ class PredictionStream(Iterator[PredictedRow]):
     ) -> None:
         self.task = task
         self.done = self.cut = 0
-        self._bad, self._answer = bad, partial(ensemble_answers, models, task, metadata)
+        self._predict = partial(ensemble_answers, models, task, metadata)
         rows = read() if bad is None else interleave_errors(lambda tell: read(bad=tell))
-        self._answers = self._answered(bounded_batches(rows, _size, live=live))
+        size = lambda example: sum(map(len, example.inputs))  # noqa: E731
+        self._rows = answer_rows(rows, self._answers, size, bad=bad, live=live)
 
     def __next__(self) -> PredictedRow:
-        found = next(self._answers)
-        self.done += found.example is not None
-        return found
+        example, answer = next(self._rows)
+        self.done += example is not None
+        failed = isinstance(answer, InputError)
+        return PredictedRow(example, {"error": str(answer)} if failed else answer)
 
     @property
     def notes(self) -> list[str]:
         """Notes on all predictions so far."""
         return truncation_note(self.cut, self.done)
 
-    def _answered(self, found: Iterator[list[Any]]) -> Iterator[PredictedRow]:
-        for window in found:
-            examples = [row for row in window if not isinstance(row, InputError)]
-            answers, cut = self._answer(examples) if examples else ([], 0)
-            self.cut += cut
-            predicted = iter(answers)
-            for row in window:
-                if isinstance(row, InputError) and self._bad is not None:
-                    self._bad(row)
-                    yield PredictedRow(None, {"error": str(row)})
-                else:
-                    yield PredictedRow(row, next(predicted))
-
-
-def _size(row: Any) -> int:
-    """The number of input characters of an example."""
-    return 0 if isinstance(row, InputError) else sum(map(len, row.inputs))
+    def _answers(self, examples: list[Example]) -> list[Answer]:
+        answers, cut = self._predict(examples)
+        self.cut += cut
+        return answers
 
 
 def _check_ensemble(task: Task, models: Sequence[Model], metadata: Sequence[TaskMetadata]) -> None:

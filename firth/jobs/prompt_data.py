@@ -1,17 +1,16 @@
-"""Config and data of few-shot prompting: queries, demonstrations and label words."""
+"""Data of few-shot prompting: queries, demonstrations and label words."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import repeat
 from pathlib import Path
 from typing import Any
 
 from firth.data.readers import Bad
 from firth.inference.prompting.demonstrations import (
-    SELECTION_METHODS,
     balanced_shots,
     nearest_shots,
     random_shots,
@@ -20,132 +19,18 @@ from firth.inference.prompting.demonstrations import (
 from firth.inference.prompting.prompt_scorer import PromptQuestion, Shot
 from firth.inference.prompting.templates import FIELDS, LABELS, join_labels
 from firth.jobs.ensembles import load_if_needed
-from firth.model import Model
+from firth.jobs.prompt_config import LABELLED, PromptConfig
 from firth.tasks.classify import labels_of
 from firth.tasks.dataset import check_columns
-from firth.tasks.readers.columns import place
+from firth.tasks.readers.columns import TaskFile, place
 from firth.tasks.readers.examples import ChoiceExample, LabelledExample, Seq2SeqExample
 from firth.tasks.readers.subsampling import overlap, stratified_sample
-from firth.tasks.readers.table_files import read_translated
 from firth.tasks.registry import task_named
 from firth.tasks.task import Example
 from firth.utils.errors import InputError, UsageError
 
-Inline = Sequence[tuple[str, str]]  # pairs of text and answer
-LABELLED = ("classify", "pair")
 DEFAULT_SHOTS = 4  # demonstrations from a file
 INLINE_PLACE = "--example"  # the place of a demonstration that is in no file
-
-
-@dataclass(frozen=True, kw_only=True)
-class PromptConfig:
-    """The config of prompting; invalid combinations raise UsageError before anything is loaded."""
-
-    task: str = "seq2seq"  # classify, pair, choice or seq2seq
-    queries: tuple[str, ...] = ()  # input texts, or
-    data: str | Path | None = None  # a file with them
-    examples: str | Path | Inline | None = None  # pool of demonstrations
-    shots: int | None = None  # demonstrations in a prompt
-    pick: str | None = None  # selection: random, balanced or nearest
-    near: str | Path | Model | None = None  # embedding model for nearest; default TF-IDF
-    draws: int = 1  # sets of demonstrations to compare
-    labels: Mapping[str, str] = field(default_factory=dict)  # label -> word
-    template: str | None = None
-    instruction: str = ""
-    calibrate: bool | None = None  # correct for labels that are likely for any input
-    mean: bool | None = None  # score by the mean log-probability of tokens, not the sum
-    max_new_tokens: int = 32
-    limit: int = 0  # examples of the file, a stratified sample
-    seed: int = 0
-    columns: Mapping[str, str] = field(default_factory=dict)
-    format: str | None = None
-    answers_needed: bool = True  # the file must have gold answers
-
-    def __post_init__(self) -> None:
-        for wrong, why in self._complaints():
-            if wrong:
-                raise UsageError(why)
-
-    @classmethod
-    def of(
-        cls, queries: Sequence[str] | str, given: Mapping[str, Any], *, known: bool
-    ) -> PromptConfig:
-        """Build the config from keyword arguments; `known`: the file must have gold answers.
-
-        >>> given = {"task": "classify", "labels": ["good", "bad"]}
-        >>> PromptConfig.of("fine", given, known=True).labels
-        {'good': 'good', 'bad': 'bad'}
-        """
-        names = {field.name for field in fields(cls)} - {"queries", "answers_needed"}
-        if unknown := sorted(given.keys() - names):
-            raise UsageError(
-                f"There is no option {unknown[0]}; there are {', '.join(sorted(names))}."
-            )
-        texts = (queries,) if isinstance(queries, str) else tuple(queries)
-        labels = given.get("labels") or {}
-        if not isinstance(labels, Mapping):
-            labels = {label: label for label in labels}
-        own = {"queries": texts, "labels": labels, "columns": given.get("columns") or {}}
-        return cls(**{**given, **own, "answers_needed": known})
-
-    def _complaints(self) -> Iterator[tuple[bool, str]]:
-        task, count = self.task, len(self.queries)
-        tasks = ", ".join(FIELDS)
-        yield task not in FIELDS, f"Prompting supports the tasks {tasks}, not {task!r}."
-        yield bool(count) == (self.data is not None), "Give either texts or a file with --data."
-        yield task == "pair" and count not in (0, 2), "For pair, give two texts."
-        yield (
-            task == "choice" and 0 < count < 3,
-            "For choice, give a text and at least two choices.",
-        )
-        yield self.draws < 1, f"--draws must be at least 1, not {self.draws}."
-        yield self.draws > 1 and bool(count), "Several --draws are compared on a file: give --data."
-        yield (self.shots or 0) < 0, f"--shots must be at least 0, not {self.shots}."
-        yield (
-            bool(self.shots) and self.examples is None,
-            f"--shots {self.shots} needs examples: give --examples FILE.",
-        )
-        yield (
-            bool(self.labels) and task not in LABELLED,
-            f"--labels is for classify and pair; {task} has no labels.",
-        )
-        yield (
-            bool(self.calibrate) and task == "seq2seq",
-            "--calibrate is for scored answers, not for generated ones (seq2seq).",
-        )
-        yield (
-            self.mean is not None and task not in LABELLED,
-            f"--mean and --sum are for label words; {task} has none.",
-        )
-        yield self.max_new_tokens < 1, "--max-new-tokens must be at least 1."
-        picks = ", ".join(SELECTION_METHODS)
-        yield (
-            self.picking not in SELECTION_METHODS,
-            f"--pick is one of {picks}, not {self.pick!r}.",
-        )
-        yield (
-            self.picking == "balanced" and task not in LABELLED,
-            f"--pick balanced needs labels, which {task} has not; use random or nearest.",
-        )
-        yield (
-            self.near is not None and self.picking != "nearest",
-            "--near is for --pick nearest.",
-        )
-
-    @property
-    def picking(self) -> str:
-        """How demonstrations are selected: by default, balanced over labels."""
-        usual = "balanced" if self.task in LABELLED else "random"
-        return self.pick or ("nearest" if self.near is not None else usual)
-
-    @property
-    def calibrates(self) -> bool:
-        """Whether to calibrate: by default, if one calibration serves all queries.
-
-        With nearest demonstrations or choices, every query needs its own, four prompts for one.
-        """
-        usual = self.task in LABELLED and self.picking != "nearest"
-        return usual if self.calibrate is None else self.calibrate
 
 
 @dataclass(frozen=True)
@@ -190,7 +75,7 @@ def _examples(config: PromptConfig) -> list[Example]:
     if config.examples is None:
         return []
     if isinstance(config.examples, str | Path):
-        return _one_label(_read(config, config.examples, labelled=True), config.examples)
+        return _read(config, config.examples, labelled=True)
     if config.task not in ("classify", "seq2seq"):
         raise UsageError(
             f"Examples of {config.task} need more than a text and an answer: give a file."
@@ -206,9 +91,7 @@ def _examples(config: PromptConfig) -> list[Example]:
 def _queries(config: PromptConfig, bad: Bad | None) -> list[Example]:
     """The queries, from a file or inline."""
     if config.data is not None:
-        found = _one_label(
-            _read(config, config.data, labelled=config.answers_needed, bad=bad), config.data
-        )
+        found = _read(config, config.data, labelled=config.out is None, bad=bad)
         if not found:
             raise InputError(f"{config.data} has no examples.")
         if config.limit and config.limit < len(found):
@@ -230,21 +113,18 @@ def _queries(config: PromptConfig, bad: Bad | None) -> list[Example]:
 def _read(
     config: PromptConfig, path: str | Path, *, labelled: bool, bad: Bad | None = None
 ) -> list[Example]:
-    task = task_named(config.task)
-    check_columns(task.name, task.roles, config.columns)
-    if config.task == "seq2seq" and bad is not None:
-        return read_translated(
-            path,
-            need_target=labelled,
-            format=config.format,
-            bad=bad,
-            source=config.columns.get("source"),
-            target=config.columns.get("target"),
-        )
-    return task.read(path, labelled=labelled, format=config.format, columns=config.columns)
-
-
-def _one_label(examples: list[Example], path: str | Path) -> list[Example]:
+    task, columns = task_named(config.task), config.columns or {}
+    check_columns(task.name, task.roles, columns)
+    skips_bad_rows = task.name == "seq2seq" and bad is not None
+    file = TaskFile(
+        path,
+        config.format,
+        columns,
+        labels="required" if labelled else "optional",
+        allow_empty=not labelled and not skips_bad_rows,
+        bad=bad if skips_bad_rows else None,
+    )
+    examples = list(task.read(file))
     for example in examples:
         if isinstance(getattr(example, "label", None), tuple):
             raise InputError(

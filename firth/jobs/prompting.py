@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -27,9 +27,8 @@ from firth.inference.prompting.prompt_scorer import (
 )
 from firth.inference.prompting.templates import PromptFormat, make_prompt_format
 from firth.jobs.ensembles import Progress, load_if_needed
+from firth.jobs.prompt_config import LABELLED, PromptConfig
 from firth.jobs.prompt_data import (
-    LABELLED,
-    PromptConfig,
     PromptDataset,
     build_questions,
     load_prompt_dataset,
@@ -40,6 +39,7 @@ from firth.metrics.bootstrap import Metric, means, metrics_to_json
 from firth.model import Model
 from firth.objectives.registry import infill_format
 from firth.tasks.task import Answer
+from firth.utils.config_fields import config_of
 from firth.utils.errors import MismatchError, UsageError, storage_errors
 from firth.utils.files import growing_file
 from firth.utils.rng import Floats
@@ -120,20 +120,35 @@ def prompt(
     model: str | Path | Model,
     queries: Sequence[str] | str = (),
     *,
+    task: str = "seq2seq",
+    data: str | Path | None = None,
+    limit: int = 0,
+    columns: Mapping[str, str] | None = None,
+    format: str | None = None,
+    examples: str | Path | Sequence[tuple[str, str]] | None = None,
+    shots: int | None = None,
+    pick: str | None = None,
+    near: str | Path | Model | None = None,
+    draws: int = 1,
+    seed: int = 0,
+    labels: Mapping[str, str] | Sequence[str] | None = None,
+    template: str | None = None,
+    instruction: str = "",
+    calibrate: bool | None = None,
+    mean: bool | None = None,
+    max_new_tokens: int = 32,
     out: str | Path | None = None,
     device: str | None = None,
     bad: Bad | None = None,
     progress: Progress = lambda what, done, total: None,
-    **options: Any,
 ) -> PromptResult:
     r"""Prompt a model with zero, one or a few demonstrations, without training.
 
-    `queries` are input texts (for `pair` two texts, for `choice` a text and its choices); other
-    options are the fields of `PromptConfig`: `data` is a file of inputs; `examples` are a file, or
-    pairs of text and answer, of which `shots` are demonstrations; `labels` are words, or map labels
-    to words; `calibrate` corrects for labels that are likely for any input. With `out`, every
-    answer is written there as a line of JSON. Errors of single rows of a seq2seq file are passed to
-    `bad`, and the others are answered.
+    `queries` are input texts (for `pair` two texts, for `choice` a text and its choices), or `data`
+    is a file of them; `examples` are a file, or pairs of text and answer, of which `shots` are
+    demonstrations; `labels` are words, or map labels to words; `calibrate` corrects for labels that
+    are likely for any input. With `out`, every answer is written there as a line of JSON. Errors of
+    single rows of a seq2seq file are passed to `bad`, and the others are answered.
 
     >>> import tokenizers; from firth import Tokenizer
     >>> from firth.models.config import ModelConfig
@@ -148,7 +163,7 @@ def prompt(
     >>> result.prompt, result.answers[0]["label"] in ("dull", "fine")
     ('What a day! It was', True)
     """
-    config = PromptConfig.of(queries, options, known=out is None)
+    config = config_of(PromptConfig, locals())
     make_format = partial(make_prompt_format, config.task, config.template, config.instruction)
     prompt_format = make_format()  # an invalid template raises before the model is loaded
     dataset = load_prompt_dataset(config, bad)

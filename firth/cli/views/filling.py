@@ -13,6 +13,7 @@ from rich.text import Text
 
 from firth.cli.terminal import COLOURS, new_table
 from firth.cli.verbs import OutputLine
+from firth.utils.errors import InputError
 
 if TYPE_CHECKING:  # these need torch
     from firth.inference.infilling.fill_methods import FillCandidate, FilledSentence, FillResult
@@ -100,13 +101,13 @@ def rows(found: Iterable[FilledRow]) -> Iterator[RenderableType]:
     for row in found:
         if not interactive:
             yield OutputLine(" ".join(_best(row).splitlines()))
-        elif row.found is not None:
+        elif not isinstance(row.found, InputError):
             yield _shown(row)
 
 
 def _best(row: FilledRow) -> str:
     """Return the text with its best candidates, or with its corrections."""
-    if row.found is None:
+    if isinstance(row.found, InputError):
         return ""
     values = row.found.values()
     if "corrected" in values:
@@ -116,7 +117,8 @@ def _best(row: FilledRow) -> str:
 
 
 def _shown(row: FilledRow) -> RenderableType:
-    values = row.found.values() if row.found is not None else {}
+    assert not isinstance(row.found, InputError)
+    values = row.found.values()
     if "corrected" in values:
         return _marked(row.found)  # type: ignore[arg-type]
     lists = values["predictions"] if "sentences" in values else [values["predictions"]]

@@ -17,7 +17,6 @@ from firth.utils.errors import InputError
 
 if TYPE_CHECKING:  # these need torch
     from firth.inference.generation.explain import ExplainedToken
-    from firth.inference.generation.generation_config import GenerationConfig
     from firth.inference.generation.text_generation import Completion, PromptCompletions
 
 LIKELY, UNLIKELY = 0.5, 0.05  # probabilities shown in green and in red
@@ -94,14 +93,14 @@ def steps(found: Iterable[ExplainedToken]) -> Table:
     return table
 
 
-def strategies(prompt: str, found: Mapping[str, tuple[GenerationConfig, Completion]]) -> Table:
+def strategies(prompt: str, found: Mapping[str, Completion]) -> Table:
     """Compare decoding methods on one prompt, with the log-probability of each completion."""
     table = Table(title=Text(safe(prompt)), title_justify="left", show_lines=True)
     table.add_column("strategy", no_wrap=True)
     table.add_column("log P", justify="right", no_wrap=True)
     table.add_column("per token", justify="right", no_wrap=True)
     table.add_column("text", overflow="fold")
-    for name, (_, one) in found.items():
+    for name, one in found.items():
         size = len(one.tokens) + (one.finish_reason == "end")
         row: list[Any] = [name, f"{one.logprob:.1f}", f"{one.logprob / max(1, size):.2f}"]
         table.add_row(*row, Text(safe(one.text).strip("\n")))

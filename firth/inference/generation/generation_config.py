@@ -1,11 +1,10 @@
 """Decoding options: the method that selects the next token, and when generation stops."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Annotated, Any, Self
 
+from firth.utils.config_fields import Doc
 from firth.utils.errors import UsageError
 
 METHODS = ("greedy", "sample", "beam")
@@ -26,20 +25,44 @@ class GenerationConfig:
     firth.utils.errors.UsageError: `temperature` must be at least 0 (0: greedy), not -1.0.
     """
 
-    method: str = "greedy"  # greedy, sample or beam
-    max_new_tokens: int = 40  # maximum number of generated tokens
-    temperature: float = 1.0  # sampling temperature; lower is more deterministic
-    top_k: int = 0  # sample from the k most probable tokens; 0: from all
-    top_p: float = 1.0  # sample from the smallest set of tokens with this total probability
-    min_p: float = 0.0  # sample from tokens with at least this fraction of the top probability
-    repetition_penalty: float = 1.0  # above 1: lower the logits of tokens in prompt and completion
-    no_repeat_ngram: int = 0  # never generate an n-gram of this size twice; 0: off
-    beams: int = 1  # number of beams
-    length_penalty: float = 1.0  # a beam's log-probability is divided by length ** length_penalty
-    early_stopping: bool | str = False  # True: once `beams` have ended; "never": exact bound
-    n: int = 1  # completions per prompt
-    stop: tuple[str, ...] = ()  # generation ends before any of these strings
-    seed: int = 0  # random seed of sampling
+    method: Annotated[str, Doc("greedy, sample or beam; other options may imply it.")] = "greedy"
+    max_new_tokens: Annotated[int, Doc("Maximum length of a completion in tokens.")] = 40
+    temperature: Annotated[float, Doc("Sampling temperature; lower is more deterministic.")] = 1.0
+    top_k: Annotated[int, Doc("Sample from the k most probable tokens; 0: all.")] = 0
+    top_p: Annotated[
+        float, Doc("Sample from the most probable tokens with total probability p.")
+    ] = 1.0
+    min_p: Annotated[
+        float, Doc("Sample from tokens at least min-p times as probable as the best.")
+    ] = 0.0
+    repetition_penalty: Annotated[
+        float, Doc("Penalty on the logits of tokens in prompt and completion; 1: none.")
+    ] = 1.0
+    no_repeat_ngram: Annotated[
+        int, Doc("Forbid n-grams of this many tokens to occur twice; 0: allow.")
+    ] = 0
+    beams: Annotated[int, Doc("Beam search with this many beams.")] = 1
+    length_penalty: Annotated[
+        float, Doc("Beam search: exponent of the length; above 1 favours long texts.")
+    ] = 1.0
+    early_stopping: Annotated[
+        bool | str,
+        Doc(
+            "Beam search: yes (once all beams have ended), no, or never (until no beam can "
+            "improve). Default: no.",
+            kind=str,
+        ),
+    ] = False
+    n: Annotated[int, Doc("Completions per prompt.")] = 1
+    stop: Annotated[
+        tuple[str, ...],
+        Doc(
+            r"Stop before this text (\n: a line break); repeatable. Default: none.",
+            kind=list[str],
+            metavar="TEXT",
+        ),
+    ] = ()
+    seed: Annotated[int, Doc("Random seed of sampling.")] = 0
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "stop", tuple(self.stop))
@@ -65,7 +88,7 @@ class GenerationConfig:
             )
 
     @classmethod
-    def of(cls, options: Mapping[str, Any]) -> GenerationConfig:
+    def of(cls, options: Mapping[str, Any]) -> Self:
         """Build a config from options (None: not given); they determine the method.
 
         >>> GenerationConfig.of({"temperature": 0.7, "top_k": None}).method

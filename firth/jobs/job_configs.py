@@ -1,0 +1,168 @@
+"""Configs of `pretrain` and `finetune`: their keyword arguments and the options of their verbs.
+
+Importing this module is fast: it imports neither torch nor numpy.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+from firth.utils.config_fields import Doc
+
+# Fields of several configs and verbs.
+DEVICE = Doc("cpu, cuda or cuda:N. Default: the GPU if there is one.", "Model")
+LIMIT = Doc("Use at most this many examples, stratified by label; 0: all.", "Data", min=0)
+COLUMNS = Doc(
+    "Name of a column in your file, such as text=review or label=stars; repeatable.",
+    "Data",
+    list[str],
+    "ROLE=NAME",
+)
+FORMAT = Doc(
+    "File format of standard input or of a file with an unknown extension: txt, jsonl, csv, tsv, … "
+    "Default: from the extension.",
+    "Data",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobConfig:
+    """The fields that pre-training and fine-tuning share."""
+
+    learning_rate: Annotated[float | None, Doc("Peak learning rate. Default: the recipe's.")] = None
+    warmup: Annotated[
+        float | None,
+        Doc("Warm-up: a fraction of the run (below 1) or steps. Default: the recipe's."),
+    ] = None
+    weight_decay: Annotated[float | None, Doc("Decoupled weight decay. Default: the recipe's.")] = (
+        None
+    )
+    precision: Annotated[
+        str | None, Doc("fp32, bf16, fp16 or auto. Default: auto, the fastest on the device.")
+    ] = None
+    seed: Annotated[int, Doc("Random seed.")] = 0
+    overrides: Annotated[
+        Mapping[str, Any] | None,
+        Doc(
+            "Override any other field of the run's config; repeatable.",
+            kind=list[str],
+            metavar="KEY=VALUE",
+        ),
+    ] = None
+    device: Annotated[str | None, DEVICE] = None
+    out: Annotated[str | Path, Doc("Run directory to write.", "Output", Path)]
+    resume: Annotated[
+        bool, Doc("Continue an interrupted run from its last checkpoint.", "Output")
+    ] = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class PretrainConfig(JobConfig):
+    """The arguments of `pretrain`; None: as in the recipe of the preset."""
+
+    data: Annotated[
+        str | Path, Doc("Directory of shards written by `firth prepare`.", "Data", Path)
+    ]
+    objective: Annotated[
+        str | None,
+        Doc("Pre-training objective; `firth objectives` lists them. Default: the preset's."),
+    ] = None
+    steps: Annotated[
+        int, Doc("Training budget in optimizer steps; 0: none. One budget is required.", min=0)
+    ] = 0
+    tokens: Annotated[
+        int, Doc("Training budget in tokens, such as 10M or 1e7; 0: none.", kind=str)
+    ] = 0
+    minutes: Annotated[float, Doc("Training budget in minutes; 0: none.", min=0)] = 0.0
+    batch_tokens: Annotated[
+        int | str | None,
+        Doc(
+            "Tokens per optimizer step; may be a schedule: 8192:0.5,32768 is 8192 for the first "
+            "half of the run, then 32768. Default: the recipe's.",
+            kind=str,
+            metavar="TOKENS",
+        ),
+    ] = None
+    max_length: Annotated[
+        int | str | None,
+        Doc(
+            "Maximum sequence length in tokens; may be a schedule: 64:0.8,256 is 64 for the first "
+            "80 % of the run, then 256. Default: the recipe's.",
+            kind=str,
+            metavar="TOKENS",
+        ),
+    ] = None
+    mask_prob: Annotated[
+        float | str | None,
+        Doc(
+            "Fraction of tokens that masking objectives predict; may be a schedule: 0.3-0.15 falls "
+            "linearly. Default: the recipe's, usually 0.15.",
+            kind=str,
+            metavar="FRACTION",
+        ),
+    ] = None
+    optimizer: Annotated[str | None, Doc("adamw or muon. Default: the recipe's.")] = None
+    preset: Annotated[
+        str | None,
+        Doc("Architecture; `firth presets` lists them. Default: that of --from.", "Model"),
+    ] = None
+    source: Annotated[
+        str | Path | None, Doc("Model to continue from. Default: none.", "Model", str, "MODEL")
+    ] = None
+    teacher: Annotated[
+        str | Path | None, Doc("Larger model to distil from. Default: none.", "Model", str, "MODEL")
+    ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class FinetuneConfig(JobConfig):
+    """The arguments of `finetune`; None: as in the recipe of the task."""
+
+    model: str | Path
+    task: Annotated[str, Doc("classify, tag, span, seq2seq, …; `firth tasks` lists them.", "Data")]
+    train: Annotated[str | Path, Doc("File of training examples.", "Data", Path)]
+    dev: Annotated[
+        str | Path | None,
+        Doc(
+            "File of examples to select the best checkpoint on. Default: held out of --train.",
+            "Data",
+            Path,
+        ),
+    ] = None
+    limit: Annotated[int, LIMIT] = 0
+    columns: Annotated[Mapping[str, str] | None, COLUMNS] = None
+    augment: Annotated[
+        str, Doc("Data augmentation: dropout, swap, masked; or swap,masked. Default: none.", "Data")
+    ] = ""
+    replay: Annotated[
+        str | Path | None,
+        Doc("Text to keep pre-training on, against forgetting. Default: none.", "Data", Path),
+    ] = None
+    recipe: Annotated[
+        str | None, Doc("Named defaults; `firth tasks` lists them. Default: the task's first.")
+    ] = None
+    epochs: Annotated[float | None, Doc("Passes over the training set. Default: the recipe's.")] = (
+        None
+    )
+    batch_size: Annotated[
+        int | None, Doc("Examples per optimizer step. Default: the recipe's.", min=1)
+    ] = None
+    max_length: Annotated[
+        int | None, Doc("Maximum sequence length in tokens. Default: the recipe's.", min=1)
+    ] = None
+    balance: Annotated[bool, Doc("Weight the loss by inverse label frequency.")] = False
+    strategy: Annotated[
+        str,
+        Doc(
+            "What to train: full, freeze:N, probe, probe-then-full, gradual, lora, adapters, "
+            "prefix, prompt, bitfit or ia3, with options as in lora:rank=16. Several in quotes, "
+            "or all, are compared. Default: the recipe's.",
+            "Model",
+        ),
+    ] = ""
+    decoder: Annotated[
+        str | Path | None,
+        Doc("Decoder to join to an encoder, for seq2seq. Default: none.", "Model", str, "MODEL"),
+    ] = None
+    scratch: Annotated[bool, Doc("Start from random weights, as a baseline.", "Model")] = False

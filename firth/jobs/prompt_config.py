@@ -1,0 +1,159 @@
+"""The config of `prompt`: its keyword arguments and the options of its verb.
+
+Importing this module is fast: it imports neither torch nor numpy.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from firth.inference.prompting.templates import FIELDS
+from firth.jobs.job_configs import COLUMNS, DEVICE, FORMAT, LIMIT
+from firth.utils.config_fields import Doc
+from firth.utils.errors import UsageError
+
+if TYPE_CHECKING:
+    from firth.model import Model
+
+LABELLED = ("classify", "pair")
+SELECTION_METHODS = ("random", "balanced", "nearest")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PromptConfig:
+    """The arguments of `prompt`; invalid combinations raise UsageError before anything is loaded.
+
+    >>> PromptConfig(queries="fine", task="classify", labels=["good", "bad"]).labels
+    {'good': 'good', 'bad': 'bad'}
+    """
+
+    queries: Sequence[str] | str = ()  # input texts, if there is no `data`
+    task: Annotated[
+        str, Doc("seq2seq generates an answer; classify, pair and choice score labels.", "Data")
+    ] = "seq2seq"
+    data: Annotated[
+        str | Path | None,
+        Doc("Labelled examples to evaluate on; - for stdin. Default: the TEXTs.", "Data", str),
+    ] = None
+    limit: Annotated[int, LIMIT] = 0
+    columns: Annotated[Mapping[str, str] | None, COLUMNS] = None
+    format: Annotated[str | None, FORMAT] = None
+    examples: Annotated[
+        str | Path | Sequence[tuple[str, str]] | None,
+        Doc("File of labelled examples to draw demonstrations from. Default: none.", kind=Path),
+    ] = None
+    shots: Annotated[
+        int | None, Doc("Number of demonstrations. Default: 4 with --examples, else all given.")
+    ] = None
+    pick: Annotated[
+        str | None,
+        Doc(
+            "Selection: random, balanced (equally many per label) or nearest to the text. Default: "
+            "balanced if there are labels, else random."
+        ),
+    ] = None
+    near: Annotated[
+        "str | Path | Model | None",
+        Doc(
+            "Embedding model for --pick nearest. Default: tf-idf of words.",
+            kind=str,
+            metavar="MODEL",
+        ),
+    ] = None
+    draws: Annotated[int, Doc("Number of random demonstration sets; reports mean ± std.")] = 1
+    seed: Annotated[int, Doc("Random seed of the demonstrations.")] = 0
+    labels: Annotated[
+        Mapping[str, str] | Sequence[str] | None,
+        Doc("Labels, or label words: 0=negative,1=positive. Default: those of the data.", kind=str),
+    ] = None
+    template: Annotated[
+        str | None,
+        Doc(
+            "Template of an example: 'Review: {text}\\nSentiment: {label}'. Fields: {text}, "
+            "{text_a} {text_b}, {source} {target}, {labels}; {label} or [MASK] is the answer. "
+            "Default: the task's."
+        ),
+    ] = None
+    instruction: Annotated[str, Doc("Instruction at the start of the prompt. Default: none.")] = ""
+    calibrate: Annotated[
+        bool | None,
+        Doc(
+            "Divide label probabilities by those of an empty text. Default: on for classify and "
+            "pair, off with --pick nearest.",
+            "Decoding",
+        ),
+    ] = None
+    mean: Annotated[
+        bool | None,
+        Doc(
+            "Score a label by the mean or the sum of its tokens' log-probabilities. Default: the "
+            "mean if labels differ in length.",
+            "Decoding",
+            flags="--mean/--sum",
+        ),
+    ] = None
+    max_new_tokens: Annotated[
+        int, Doc("Maximum length of a generated answer in tokens.", "Decoding")
+    ] = 32
+    out: Annotated[
+        str | Path | None,
+        Doc(
+            "JSON-lines file for the predictions; --data may then lack labels. Default: none.",
+            "Output",
+            Path,
+        ),
+    ] = None
+    device: Annotated[str | None, DEVICE] = None
+
+    def __post_init__(self) -> None:
+        queries = (self.queries,) if isinstance(self.queries, str) else tuple(self.queries)
+        labels = self.labels or {}
+        if not isinstance(labels, Mapping):
+            labels = {label: label for label in labels}
+        object.__setattr__(self, "queries", queries)
+        object.__setattr__(self, "labels", labels)
+        for wrong, why in self._complaints():
+            if wrong:
+                raise UsageError(why)
+
+    def _complaints(self) -> Iterator[tuple[bool, str]]:
+        task, count, picking = self.task, len(self.queries), self.picking
+        tasks, picks = ", ".join(FIELDS), ", ".join(SELECTION_METHODS)
+        yield task not in FIELDS, f"Prompting supports the tasks {tasks}, not {task!r}."
+        yield bool(count) == (self.data is not None), "Give either texts or a file with --data."
+        yield task == "pair" and count not in (0, 2), "For pair, give two texts."
+        choices = "For choice, give a text and at least two choices."
+        yield task == "choice" and 0 < count < 3, choices
+        yield self.draws < 1, f"--draws must be at least 1, not {self.draws}."
+        yield self.draws > 1 and bool(count), "Several --draws are compared on a file: give --data."
+        yield (self.shots or 0) < 0, f"--shots must be at least 0, not {self.shots}."
+        needed = f"--shots {self.shots} needs examples: give --examples FILE."
+        yield bool(self.shots) and self.examples is None, needed
+        unlabelled = task not in LABELLED
+        labels = f"--labels is for classify and pair; {task} has no labels."
+        yield bool(self.labels) and unlabelled, labels
+        scored = "--calibrate is for scored answers, not for generated ones (seq2seq)."
+        yield bool(self.calibrate) and task == "seq2seq", scored
+        words = f"--mean and --sum are for label words; {task} has none."
+        yield self.mean is not None and unlabelled, words
+        yield self.max_new_tokens < 1, "--max-new-tokens must be at least 1."
+        yield picking not in SELECTION_METHODS, f"--pick is one of {picks}, not {self.pick!r}."
+        balanced = f"--pick balanced needs labels, which {task} has not; use random or nearest."
+        yield picking == "balanced" and unlabelled, balanced
+        yield self.near is not None and picking != "nearest", "--near is for --pick nearest."
+
+    @property
+    def picking(self) -> str:
+        """How demonstrations are selected: by default, balanced over labels."""
+        usual = "balanced" if self.task in LABELLED else "random"
+        return self.pick or ("nearest" if self.near is not None else usual)
+
+    @property
+    def calibrates(self) -> bool:
+        """Whether to calibrate: by default, if one calibration serves all queries.
+
+        With nearest demonstrations or choices, every query needs its own, four prompts for one.
+        """
+        usual = self.task in LABELLED and self.picking != "nearest"
+        return usual if self.calibrate is None else self.calibrate
