@@ -33,8 +33,7 @@ from firth.training.config import FinetuneTrainingConfig
 from firth.training.log import MetricsLog
 from firth.training.loop import Callbacks, TrainingLoop
 from firth.training.losses import TrainingModule
-from firth.training.optim import Optimizer
-from firth.training.runtime import apply_runtime_options, resolve_auto_settings
+from firth.training.runtime import resolve_auto_settings
 from firth.training.state import PlannedBatch
 from firth.utils.devices import device_spec
 
@@ -142,22 +141,10 @@ def firth_epoch(
 ) -> Callable[[], object]:
     """All batches once, through Firth's loop."""
     network = opened()[1].to(device)
-    apply_runtime_options(network, settings)
     trainee = TrainingModule(network)
     run.mkdir()
-    log = MetricsLog(
-        run / "metrics.jsonl", 0, lambda kind, figures: None, lambda tokens, seconds: {}
-    )
-    loop = TrainingLoop(
-        trainee,
-        Optimizer(trainee, settings.optimizer),
-        settings,
-        lambda *_: iter(()),
-        run,
-        log,
-        Callbacks(),
-        device=device,
-    )
+    log = MetricsLog(run / "metrics.jsonl", 0, lambda kind, metrics: None)
+    loop = TrainingLoop(trainee, settings, lambda *_: iter(()), log, Callbacks())
     trainee.train()
 
     def work() -> None:

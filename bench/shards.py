@@ -27,9 +27,7 @@ from firth.tokenizers.tokenizer import Tokenizer
 from firth.training.data_loader import batch_planner
 from firth.training.log import MetricsLog
 from firth.training.loop import Callbacks, TrainingLoop
-from firth.training.optim import Optimizer
 from firth.training.pretrain_config import resolve_pretrain_config
-from firth.training.runtime import apply_runtime_options
 from firth.training.state import PlannedBatch
 from firth.utils.devices import device_spec
 
@@ -65,15 +63,9 @@ def prepared(
         preset, None, tokenizer, budget, 0, options.overrides, None, None, device_spec(device)
     )
     trainee = build(job, tokenizer).to(device)
-    apply_runtime_options(trainee.network, job.training)
-    optimizer = Optimizer(trainee, job.training.optimizer)
     plan = batch_planner(job, Sampler(shards, 0), tokenizer)
-    log = MetricsLog(
-        run / "metrics.jsonl", 0, lambda kind, figures: None, lambda tokens, seconds: {}
-    )
-    loop = TrainingLoop(
-        trainee, optimizer, job.training, plan, run, log, Callbacks(), device=device
-    )
+    log = MetricsLog(run / "metrics.jsonl", 0, lambda kind, metrics: None)
+    loop = TrainingLoop(trainee, job.training, plan, log, Callbacks())
     trainee.train()
     coming = iter(plan(loop.state, loop.progress))
     few = itertools.cycle([next(coming) for _ in range(AGAIN)])

@@ -42,8 +42,8 @@ from firth.training.config import TrainingConfig
 from firth.training.log import MetricsLog
 from firth.training.loop import Callbacks, TrainingLoop
 from firth.training.losses import TrainingModule
-from firth.training.optim import Optimizer, OptimizerConfig
-from firth.training.runtime import apply_runtime_options, resolve_auto_settings
+from firth.training.optim import OptimizerConfig
+from firth.training.runtime import resolve_auto_settings
 from firth.training.state import PlannedBatch
 from firth.utils.devices import device_spec
 
@@ -232,15 +232,9 @@ def firth_steps(
 ) -> Callable[[], object]:
     """So many steps of Firth's loop."""
     trainee = TrainingModule(network.to(device))
-    apply_runtime_options(network, settings)
-    optimizer = Optimizer(trainee, settings.optimizer)
     run.mkdir()
-    log = MetricsLog(
-        run / "metrics.jsonl", 0, lambda kind, figures: None, lambda tokens, seconds: {}
-    )
-    loop = TrainingLoop(
-        trainee, optimizer, settings, lambda *_: iter(()), run, log, Callbacks(), device=device
-    )
+    log = MetricsLog(run / "metrics.jsonl", 0, lambda kind, metrics: None)
+    loop = TrainingLoop(trainee, settings, lambda *_: iter(()), log, Callbacks())
     trainee.train()
     planned = [PlannedBatch(batch, SamplerPosition(), batch.tokens) for batch in batches]
 

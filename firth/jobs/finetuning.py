@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import shutil
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -30,29 +29,19 @@ from firth.tasks.finetune_recipes import (
     recipe_for,
     sequence_length,
 )
+from firth.tasks.readers.columns import TaskFile
 from firth.tasks.registry import TASKS, task_named
 from firth.tasks.task import Task
 from firth.tasks.task_heads import drop_language_head
 from firth.tasks.task_trainer import BEST, TaskTrainer, build_task_trainer
 from firth.training.config import group_overrides
-from firth.training.log import Callback, MetricsLog, tensorboard_callback
+from firth.training.log import Callback
 from firth.training.loop import Callbacks, TrainingLoop
-from firth.training.optim import Optimizer
-from firth.training.run_directory import (
-    LOCK,
-    METRICS,
-    RUN,
-    check_run_directory,
-    fingerprint,
-    read_metrics,
-    versions,
-    with_validation_event,
-    write_finetuned_card,
-)
-from firth.training.runtime import apply_runtime_options, peak_memory, reset_peak_memory
+from firth.training.run import Run, describe_run, open_run
+from firth.training.run_directory import check_run_directory
+from firth.training.runtime import peak_memory, reset_peak_memory
 from firth.utils.devices import device_spec, select_device
-from firth.utils.errors import MismatchError, UsageError, storage_errors
-from firth.utils.files import locked, sha256, write_json
+from firth.utils.errors import MismatchError, UsageError
 from firth.utils.plotting import plot_loss
 
 WEIGHT_FILES = ("*model*.safetensors", "adapter.safetensors", f"{JOINED}/*.safetensors")
@@ -155,12 +144,11 @@ def finetune(
     length = sequence_length(row, base.config, groups["training"], taken=num_virtual_tokens(spec))
     dataset = load_dataset(
         chosen,
-        train,
-        dev,
+        TaskFile(train, columns=columns or {}),
+        None if dev is None else TaskFile(dev, columns=columns or {}),
         limit=limit,
         seed=seed,
         max_length=length,
-        columns=columns or {},
         options=groups["task"],
         balance=balance,
     )
@@ -169,11 +157,10 @@ def finetune(
         base.config,
         len(dataset.train) * num_copies(augment),
         strategy=spec,
-        seed=seed,
         device=device_spec(on),
         scratch=scratch,
         replay=replay is not None,
-        overrides=groups["training"],
+        overrides={"seed": seed, **groups["training"]},
     )
     config = FinetuneConfig(
         model=str(base.path),
@@ -190,9 +177,10 @@ def finetune(
         scratch=scratch,
         decoder=str(decoder_model.path) if decoder_model is not None else None,
     )
-    parents = {"model": base} | ({"decoder": decoder_model} if decoder_model is not None else {})
-    run_info = _lineage(config, parents, {"train": train, "dev": dev, "replay": replay})
-    check_run_directory(out, run_info, resume)
+    described = _describe(
+        config, base, decoder_model, {"train": train, "dev": dev, "replay": replay}
+    )
+    check_run_directory(out, described, resume)
     new_parameters = cross_attention_names(base.network) if decoder_model is not None else ()
     encoder_tokenizer, tokenizer = base.require_encoder_tokenizer(), base.require_tokenizer()
     trainer = build_task_trainer(
@@ -200,15 +188,17 @@ def finetune(
     )
     if decoder_model is not None:
         trainer.notes.append(_joining_note(trainer.network))
-    with storage_errors(out, "Free some space or name another place."):
-        out.mkdir(parents=True, exist_ok=True)
-    with locked(out / LOCK, f"training in {out}"):
-        run_info = check_run_directory(out, run_info, resume)  # again, now that it is locked
-        with storage_errors(out, "Free some space or name another place."):
-            write_json(out / RUN, run_info)
-        return _train(
-            config, base, trainer, out, resume, callback, callbacks or Callbacks(), run_info
-        )
+    speed = lambda tokens, seconds: {"memory": peak_memory(on)}  # noqa: E731
+    with open_run(out, settings, described, resume=resume, callback=callback, speed=speed) as run:
+        own = trainer.callbacks(out, callbacks or Callbacks())
+        loop = run.training_loop(trainer.trainee, trainer.plan, own, trainer.notes)
+        if trainer.validate_first and loop.state.best_score == -math.inf:
+            loop.validate()  # training may make it worse
+        if not trainer.solved:
+            loop.fit()
+        trainer.load_best(out)
+        trainer.network.eval()
+        return _finish(config, base, trainer, loop, run)
 
 
 def _load_models(
@@ -260,7 +250,7 @@ def _merge_adapters(model: Model) -> None:
 def _joined(encoder: Model, decoder: Model, seed: int) -> Model:
     """Join an encoder and a decoder to one model."""
     try:
-        network = join(encoder.network, decoder.network, seed)
+        network = join(encoder.transformer, decoder.transformer, seed)
     except MismatchError as error:
         raise MismatchError(
             f"{encoder.source} and {decoder.source} cannot be joined. {error}"
@@ -275,7 +265,7 @@ def _joined(encoder: Model, decoder: Model, seed: int) -> Model:
     )
 
 
-def _joining_note(network: Transformer) -> str:
+def _joining_note(network: torch.nn.Module) -> str:
     new = sum(network.get_parameter(name).numel() for name in cross_attention_names(network))
     return (
         f"{new:,} cross-attention parameters are new and trained with every strategy; Hugging Face "
@@ -283,63 +273,18 @@ def _joining_note(network: Transformer) -> str:
     )
 
 
-def _lineage(
-    config: FinetuneConfig, parents: Mapping[str, Model], files: Mapping[str, str | Path | None]
-) -> dict[str, Any]:
-    """The initial content of `run.json`: command, config, data and parent models."""
-    paths = {name: model.path for name, model in parents.items() if model.path is not None}
-    return {
-        "kind": "finetuning",
-        "finished": False,
-        "command": sys.argv,
-        "job": config.to_dict(),
-        "task": config.metadata.to_dict(),
-        "data": {
-            name: {"path": str(path), "sha256": sha256(Path(path)) if Path(path).is_file() else ""}
-            for name, path in files.items()
-            if path is not None
-        },
-        "parents": {
-            name: {"path": str(path), "sha256": fingerprint(path)} for name, path in paths.items()
-        },
-        "versions": versions(),
-    }
-
-
-def _train(
+def _describe(
     config: FinetuneConfig,
     base: Model,
-    trainer: TaskTrainer,
-    out: Path,
-    resume: bool,
-    callback: Callback,
-    callbacks: Callbacks,
-    run_info: dict[str, Any],
-) -> FinetuneResult:
-    settings, device = config.training, trainer.trainee.device
-    if settings.track:
-        callback = tensorboard_callback(out / "tensorboard", callback)
-    memory = lambda tokens, seconds: {"memory": peak_memory(device)}  # noqa: E731
-    log = MetricsLog(out / METRICS, settings.log_every, callback, memory)
-    apply_runtime_options(trainer.network, settings)
-    optimizer = Optimizer(trainer.trainee, settings.optimizer)
-    own = trainer.callbacks(out, callbacks)
-    own = replace(own, validate=with_validation_event(own.validate, callback))
-    loop = TrainingLoop(
-        trainer.trainee, optimizer, settings, trainer.plan, out, log, own, device=device
-    )
-    if resume:
-        loop.resume()
-    else:
-        for note in trainer.notes:
-            log.note(note)
-    if trainer.validate_first and loop.state.best_score == -math.inf:
-        loop.validate()  # training may make it worse
-    if not trainer.solved:
-        loop.fit()
-    trainer.load_best(out)
-    trainer.network.eval()
-    return _finish(config, base, trainer, loop, out, run_info)
+    decoder: Model | None,
+    files: Mapping[str, str | Path | None],
+) -> dict[str, Any]:
+    """Describe the run for `run.json`."""
+    models = {"model": base, "decoder": decoder}
+    parents = {name: m.path for name, m in models.items() if m is not None and m.path is not None}
+    data = {name: Path(path) for name, path in files.items() if path is not None}
+    described = describe_run("finetuning", config.to_dict(), data, parents)
+    return described | {"task": config.metadata.to_dict()}
 
 
 def _save(model: Model, adapted: AppliedStrategy, out: Path, base: Model, *, new: bool) -> str:
@@ -349,7 +294,7 @@ def _save(model: Model, adapted: AppliedStrategy, out: Path, base: Model, *, new
     if adapted.strategy.row.inject is None and (new or adapted.strategy.name != "probe"):
         return model.save(out)
     if new:
-        replace(model, network=_without_adapters(model.network)).save(out / JOINED)
+        replace(model, network=_without_adapters(model.transformer)).save(out / JOINED)
     on_disk = base.source is None or Path(base.source).exists()
     named = str(base.path.resolve()) if on_disk else str(base.source)
     saved = save_adapter(adapted, out, base=JOINED if new else named)
@@ -370,11 +315,10 @@ def _finish(
     base: Model,
     trainer: TaskTrainer,
     loop: TrainingLoop,
-    out: Path,
-    run_info: dict[str, Any],
+    run: Run,
 ) -> FinetuneResult:
     """Save the model, its metrics with intervals, the loss curve and the model card."""
-    metrics = read_metrics(out) if (out / METRICS).is_file() else []
+    out, metrics = run.path, run.metrics()
     validations = [line for line in metrics if line["kind"] == "validation"]
     baseline = trainer.constant_loss()
     losses = [line["loss"] for line in validations if "loss" in line]
@@ -386,7 +330,7 @@ def _finish(
             diagnostics.forgetting_note(trainer.replay_loss, trainer.replay.loss(trainer.network))
         )
     for note in new_notes:
-        loop.log.note(note)
+        run.log.note(note)
     notes = [*trainer.notes, *new_notes]
     answers = trainer.answers()
     metadata = trainer.task.calibrate(trainer.metadata, trainer.dev, answers)
@@ -416,11 +360,9 @@ def _finish(
         family=family,
         notes=notes,
     )
-    done = run_info | {"finished": True, "task": metadata.to_dict(), "results": result.values()}
     if validations and not trainer.solved:  # a fitted head has no loss curve
         plot_loss(out / "loss.png", {config.task: metrics}, unigram_loss=baseline or 0.0)
-    write_finetuned_card(out, done)
-    write_json(out / RUN, done)
+    run.finish(result.values(), task=metadata.to_dict())
     (out / BEST).unlink(missing_ok=True)
     shutil.rmtree(out / "checkpoints", ignore_errors=True)
     return result

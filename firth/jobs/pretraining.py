@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import shutil
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,7 +22,7 @@ from firth.model import Model, load
 from firth.models.generator import generator_config
 from firth.models.initialization import initialise
 from firth.models.transformer import Transformer
-from firth.objectives.registry import OBJECTIVES, infill_format
+from firth.objectives.registry import OBJECTIVES
 from firth.tokenizers.tokenizer import Tokenizer
 from firth.training.data_loader import (
     batch_planner,
@@ -32,10 +31,9 @@ from firth.training.data_loader import (
     validation_batches,
 )
 from firth.training.distillation import copy_teacher_weights
-from firth.training.log import Callback, Metrics, MetricsLog, tensorboard_callback
+from firth.training.log import Callback, Metrics
 from firth.training.loop import Callbacks, TrainingLoop
 from firth.training.losses import TrainingModule, heads_for, mean_losses
-from firth.training.optim import Optimizer
 from firth.training.pending_metrics import ACCURACY
 from firth.training.plateau import unigram_baseline
 from firth.training.pretrain_config import (
@@ -44,23 +42,12 @@ from firth.training.pretrain_config import (
     nearest_preset,
     resolve_pretrain_config,
 )
-from firth.training.run_directory import (
-    LOCK,
-    METRICS,
-    RUN,
-    check_run_directory,
-    fingerprint,
-    read_metrics,
-    read_run,
-    versions,
-    with_validation_event,
-    write_model_card,
-)
-from firth.training.runtime import apply_runtime_options, autocast
+from firth.training.run import Run, describe_run, open_run
+from firth.training.run_directory import RUN, check_run_directory, read_run
+from firth.training.runtime import autocast
 from firth.training.throughput import throughput_metrics
 from firth.utils.devices import device_spec, select_device
-from firth.utils.errors import MismatchError, StorageError, storage_errors
-from firth.utils.files import locked, sha256, write_json
+from firth.utils.errors import MismatchError, StorageError
 from firth.utils.plotting import plot_loss
 
 NUM_SAMPLES = 3  # texts shown at each validation
@@ -151,7 +138,11 @@ def pretrain(
     )
     if mask_prob is not None:
         check_masking(config.objective)
-    description = check_run_directory(out, _description(config, shards), resume)
+    parents = {
+        name: Path(path) for name in ("source", "teacher") if (path := getattr(config, name))
+    }
+    description = describe_run("pretraining", config.to_dict(), {"shards": shards.path}, parents)
+    check_run_directory(out, description, resume)
     first_batch(config, Sampler(shards, seed), tokenizer)  # report wrong options before training
     module = build(config, tokenizer, source_model)
     model = Model(module.network, tokenizer, out, objective=config.objective)
@@ -160,77 +151,17 @@ def pretrain(
         model.sentence_encoder = source_model.sentence_encoder
         notes = _new_heads(config, module.network, source_model.network)
         del source_model  # free its weights
-    with storage_errors(out, "Free some space or choose another directory."):
-        out.mkdir(parents=True, exist_ok=True)
-    with locked(out / LOCK, f"training in {out}"):
-        with storage_errors(out, "Free some space or choose another directory."):
-            write_json(out / RUN, description)
-        return _train(
-            config, module.to(on), model, shards, resume, callback, callbacks, description, notes
-        )
-
-
-def _description(config: PretrainConfig, shards: Shards) -> dict[str, Any]:
-    """Return the description of a run for `run.json`."""
-    parents = {name: path for name in ("source", "teacher") if (path := getattr(config, name))}
-    return {
-        "kind": "pretraining",
-        "finished": False,
-        "command": sys.argv,
-        "job": config.to_dict(),
-        "data": {"path": str(shards.path), "sha256": sha256(shards.path / "index.json")},
-        "parents": {
-            name: {"path": path, "sha256": fingerprint(Path(path))}
-            for name, path in parents.items()
-        },
-        "versions": versions(),
-    }
-
-
-def _train(
-    config: PretrainConfig,
-    module: TrainingModule,
-    model: Model,
-    shards: Shards,
-    resume: bool,
-    callback: Callback,
-    callbacks: Callbacks | None,
-    description: dict[str, Any],
-    notes: list[str],
-) -> PretrainResult:
-    device, tokenizer, out = module.device, model.require_tokenizer(), model.path
-    assert out is not None
-    apply_runtime_options(module.network, config.training)
-    optimizer = Optimizer(module, config.training.optimizer)
-    speed = throughput_metrics(config, device)
-    if config.training.track:
-        callback = tensorboard_callback(out / "tensorboard", callback)
-    log = MetricsLog(out / METRICS, config.training.log_every, callback, speed)
-    if not log.path.exists():  # a resumed run has these notes already
-        for note in notes:
-            log.note(note)
-    callbacks = _validation_callbacks(
-        config, module, tokenizer, shards, model, callbacks or Callbacks()
-    )
-    callbacks = replace(callbacks, validate=with_validation_event(callbacks.validate, callback))
-    plan = batch_planner(config, Sampler(shards, config.training.seed), tokenizer)
-    ordinary = _ordinary_fraction(config, shards, tokenizer)
-    baseline = unigram_baseline(count_tokens(shards, len(tokenizer)), ordinary)
-    loop = TrainingLoop(
-        module,
-        optimizer,
-        config.training,
-        plan,
-        out,
-        log,
-        callbacks,
-        device=device,
-        baseline=baseline,
-    )
-    if resume:
-        loop.resume()
-    loop.fit()
-    return _finish(config, model, loop, out, description)
+    speed = throughput_metrics(config, on)
+    with open_run(
+        out, config.training, description, resume=resume, callback=callback, speed=speed
+    ) as run:
+        own = _validation_callbacks(config, module.to(on), model, shards, callbacks or Callbacks())
+        plan = batch_planner(config, Sampler(shards, seed), tokenizer)
+        ordinary = _ordinary_fraction(config, shards, tokenizer)
+        baseline = unigram_baseline(count_tokens(shards, len(tokenizer)), ordinary)
+        loop = run.training_loop(module, plan, own, notes, baseline)
+        loop.fit()
+        return _finish(config, model, loop, run)
 
 
 def _load_source(source: str | Path, tokenizer: Tokenizer) -> Model:
@@ -287,7 +218,7 @@ def build(
     )
 
 
-def _copy_weights(network: Transformer, model: Model, path: str) -> None:
+def _copy_weights(network: torch.nn.Module, model: Model, path: str) -> None:
     """Copy another model's weights; heads that it lacks keep their random weights."""
     new = _missing(network, model.network)
     if lacking := [name for name in new if not name.startswith("heads.")]:
@@ -300,13 +231,15 @@ def _copy_weights(network: Transformer, model: Model, path: str) -> None:
     network.load_state_dict(known, strict=False)
 
 
-def _missing(network: Transformer, before: Transformer) -> list[str]:
+def _missing(network: torch.nn.Module, before: torch.nn.Module) -> list[str]:
     """Return the names of weights that another network does not have in the same shape."""
     state = {name: tensor.shape for name, tensor in before.state_dict().items()}
     return [name for name, own in network.state_dict().items() if state.get(name) != own.shape]
 
 
-def _new_heads(config: PretrainConfig, network: Transformer, before: Transformer) -> list[str]:
+def _new_heads(
+    config: PretrainConfig, network: torch.nn.Module, before: torch.nn.Module
+) -> list[str]:
     """Return a note about heads that the source model lacks, if there are any."""
     heads = [name.split(".")[1] for name in _missing(network, before)]
     if not heads:
@@ -335,15 +268,14 @@ def _check_tokenizer(model: Model, tokenizer: Tokenizer, path: str) -> None:
 def _validation_callbacks(
     config: PretrainConfig,
     module: TrainingModule,
-    tokenizer: Tokenizer,
-    shards: Shards,
     model: Model,
+    shards: Shards,
     callbacks: Callbacks,
 ) -> Callbacks:
     """Add validation with a few samples, and saving of the best model."""
     if "valid" not in shards.index["splits"]:
         return callbacks
-    valid = Shards(shards.path, "valid")
+    valid, tokenizer = Shards(shards.path, "valid"), model.require_tokenizer()
     batches = validation_batches(config, valid, tokenizer)
     length = min(SAMPLE_TOKENS, config.model.max_positions // 2)
     texts = [
@@ -368,13 +300,11 @@ def _validation_callbacks(
     return replace(callbacks, validate=validate, on_improvement=save_best)
 
 
-def _finish(
-    config: PretrainConfig, model: Model, loop: TrainingLoop, out: Path, description: dict[str, Any]
-) -> PretrainResult:
+def _finish(config: PretrainConfig, model: Model, loop: TrainingLoop, run: Run) -> PretrainResult:
     """Save the model, the loss curve and the model card."""
     for note in loop.stopped_early:
-        loop.log.note(note)
-    state, metrics = loop.state, read_metrics(out)
+        run.log.note(note)
+    out, state, metrics = run.path, loop.state, run.metrics()
     validations = [line for line in metrics if line["kind"] == "validation"]
     final = validations[-1] if validations else {}
     last = {name: value for name, value in final.items() if isinstance(value, float)}
@@ -385,7 +315,7 @@ def _finish(
     if -state.best_score >= last.get("loss", math.inf):
         shutil.rmtree(out / "best", ignore_errors=True)  # the final model is the best
     elif (out / "best").exists():
-        loop.log.note(
+        run.log.note(
             f"The final validation loss, {last['loss']:.3f}, is above the lowest, "
             f"{-state.best_score:.3f}; the model with the lowest is in {out / 'best'}."
             + RISEN_ADVICE[state.position.epoch > 0]
@@ -400,12 +330,10 @@ def _finish(
         loss=last.get("loss"),
         family=family,
     )
-    done = description | {"finished": True, "results": result.values() | {"validation": last}}
     unigram_loss = loop.baseline.loss if loop.baseline is not None else 0.0
     curve, metric = {config.preset: metrics}, _language_loss(metrics)
     plot_loss(out / "loss.png", curve, unigram_loss=unigram_loss, metric=metric)
-    write_model_card(out, done, _usage_example(config))
-    write_json(out / RUN, done)
+    run.finish(result.values() | {"validation": last})
     return result
 
 
@@ -413,19 +341,6 @@ RISEN_ADVICE = {  # by whether the run has seen a text twice
     True: " The model overfits: a shorter run, more text or --set model.dropout=0.1 may help.",
     False: " No text was seen twice, so this may be noise.",
 }
-USAGE_EXAMPLES = {  # by how the model fills in blanks
-    "masks": 'model.fill("The dog [MASK] loudly.")',
-    "whole": 'model.fill("The dog [MASK] loudly.")',
-    "spans": 'model.generate("Once upon a <extra_id_0> there was a dog.")',
-    "": 'model.embed(["The dog barked loudly."])',
-}
-
-
-def _usage_example(config: PretrainConfig) -> str:
-    """Return a line of code that uses the model."""
-    if config.model.architecture == "decoder":
-        return 'model.generate("Once upon a time")'
-    return USAGE_EXAMPLES[infill_format(config.objective)]
 
 
 def _language_loss(metrics: Sequence[Mapping[str, Any]]) -> str:

@@ -21,7 +21,8 @@ from firth.tasks.registry import task_named
 from firth.tasks.task import selection_metric
 from firth.training.log import Callback, Metrics
 from firth.training.loop import Diverged
-from firth.training.run_directory import LOCK, RUN, read_run, write_finetuned_card
+from firth.training.model_card import write_model_card
+from firth.training.run_directory import LOCK, RUN, read_run
 from firth.utils.errors import FirthError, InputError, Interrupted, UsageError
 from firth.utils.files import write_json
 
@@ -98,9 +99,9 @@ def search(out: str | Path, *, minutes: float = 0.0, **options: Any) -> SweepRes
     Learning rates are scaled to the model's hidden size and frozen blocks to its depth, as in
     recipes. No run starts after `minutes`.
     """
-    given = dict(options.pop("overrides", None) or {})
+    given = options.get("overrides") or {}
     for name in ("learning_rate", "batch_size"):
-        if name in given:
+        if name in given or options.get(name) is not None:
             raise UsageError(f"The search sets {name} itself; remove {name}.")
     _check_empty(Path(out))
     config = load(options["model"]).config
@@ -108,13 +109,11 @@ def search(out: str | Path, *, minutes: float = 0.0, **options: Any) -> SweepRes
     depths = list(dict.fromkeys(frozen * depth(config) // 12 for frozen in FROZEN_BLOCKS))
     rows = [
         (
-            f"lr={rate:.1e},batch_size={batch},freeze={frozen}",
-            {
-                "overrides": {**given, "learning_rate": rate, "batch_size": batch},
-                "strategy": f"freeze:{frozen}" if frozen else "full",
-            },
+            f"lr={rate:.1e},batch_size={size},freeze={frozen}",
+            {"learning_rate": rate, "batch_size": size}
+            | {"strategy": f"freeze:{frozen}" if frozen else "full"},
         )
-        for rate, batch, frozen in product(rates, BATCH_SIZES, depths)
+        for rate, size, frozen in product(rates, BATCH_SIZES, depths)
     ]
     folder = Path(out) / "search"
     swept = _run("search", rows, folder, options, minutes=minutes)
@@ -205,4 +204,4 @@ def _promote(folder: Path, swept: SweepResult, out: Path) -> None:
     values = read_run(out)
     values["results"]["out"] = str(out)
     write_json(out / RUN, values)
-    write_finetuned_card(out, values)
+    write_model_card(out, values)

@@ -14,25 +14,24 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from firth.models.language_model import LossTerm, TrainableModel
 from firth.objectives.batch import Batch
 from firth.training.checkpoint import Checkpoint, Checkpoints
 from firth.training.config import TrainingConfig
 from firth.training.log import MetricsLog
 from firth.training.loss_scaling import update_loss_scale
-from firth.training.losses import LossTerm, TrainingModule
 from firth.training.optim import Optimizer
 from firth.training.out_of_memory import is_out_of_memory
 from firth.training.pending_metrics import ACCURACY, PendingMetrics, StepSums
 from firth.training.plateau import UnigramBaseline, is_stuck
-from firth.training.runtime import autocast
+from firth.training.runtime import apply_runtime_options, autocast
 from firth.training.schedule import lr_multiplier, warmup_fraction
-from firth.training.state import PlannedBatch, TrainingState
+from firth.training.state import BatchPlanner, PlannedBatch, TrainingState
 from firth.utils.device_transfer import AsyncFetch
 from firth.utils.devices import cpu_threads
 from firth.utils.errors import FirthError, Interrupted, StorageError
@@ -74,22 +73,24 @@ class TrainingLoop:
 
     def __init__(
         self,
-        module: TrainingModule,
-        optimizer: Optimizer,
+        module: TrainableModel,
         config: TrainingConfig,
-        plan: Callable[[TrainingState, Callable[[TrainingState], float]], Iterator[PlannedBatch]],
-        run: Path,
+        plan: BatchPlanner,
         log: MetricsLog,
         callbacks: Callbacks,
-        *,
-        device: torch.device,
         baseline: UnigramBaseline | None = None,
     ) -> None:
         """`plan` yields batches from a state on; `baseline` is used to detect a loss plateau."""
-        self.module, self.optimizer, self.config = module, optimizer, config
+        apply_runtime_options(module.network, config)
+        self.module, self.config, self.optimizer = (
+            module,
+            config,
+            Optimizer(module, config.optimizer),
+        )
         self.plan, self.log, self.callbacks = plan, log, callbacks
-        self.device, self.baseline = device, baseline
-        self.checkpoints = Checkpoints(run / "checkpoints", keep=config.keep_checkpoints)
+        self.device, self.baseline = module.device, baseline
+        folder = log.path.parent / "checkpoints"
+        self.checkpoints = Checkpoints(folder, keep=config.keep_checkpoints)
         self.state = TrainingState(
             micro_batch_tokens=config.micro_batch_tokens, threads=torch.get_num_threads()
         )
@@ -98,7 +99,7 @@ class TrainingLoop:
         self.scales_loss = config.precision == "fp16"
         # Start a step before the metrics of the last one have reached the host. The loss scale of
         # fp16 depends on them.
-        self.asynchronous = device.type == "cuda" and not self.scales_loss
+        self.asynchronous = self.device.type == "cuda" and not self.scales_loss
         self._pending: PendingMetrics | None = None
         self._compiled_for: set[bool] = set()  # bidirectional batches, causal batches, or both
         self._validation_seconds = 0.0  # in this process
@@ -178,24 +179,19 @@ class TrainingLoop:
         if bidirectional not in self._compiled_for and config.compile == "true":
             self._started += time.monotonic() - started  # a budget in minutes excludes compilation
         self._compiled_for.add(bidirectional)
-        state.step, state.position, state.planned_tokens = (
-            state.step + 1,
-            planned.next_position,
-            planned.planned_tokens,
-        )
+        state.step += 1
+        state.position, state.planned_tokens = planned.next_position, planned.planned_tokens
         state.tokens += planned.batch.tokens
         state.seconds = self._seconds()
-        previous, self._pending = (
-            self._pending,
-            PendingMetrics(
-                replace(state),
-                self.progress(state),
-                multiplier * config.optimizer.learning_rate,
-                planned.is_replay,
-                sums,
-                AsyncFetch(metrics),
-            ),
+        pending = PendingMetrics(
+            replace(state),
+            self.progress(state),
+            multiplier * config.optimizer.learning_rate,
+            planned.is_replay,
+            sums,
+            AsyncFetch(metrics),
         )
+        previous, self._pending = self._pending, pending
         if self.asynchronous:
             return previous is None or self._finish_step(previous)
         return self.wait_for_pending()
@@ -356,6 +352,7 @@ class TrainingLoop:
         state.validated = int(self.progress(state) / self.config.validate_every + 1e-9)
         self.module.eval()
         started = time.monotonic()
+        self.log.callback("validating", {})  # for a progress display
         metrics = self.callbacks.validate()
         self._validation_seconds += time.monotonic() - started
         self.module.train()

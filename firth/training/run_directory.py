@@ -1,39 +1,27 @@
-"""The run directory: its files, its description in `run.json`, and its model card."""
+"""The run directory: its files, and its description in `run.json`."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import platform
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import firth
 from firth.utils.errors import InputError, UsageError
-from firth.utils.files import atomic_file, sha256
+from firth.utils.files import sha256
 
 SWEEPS = ("seeds", "search", "strategies")  # kinds of jobs with several runs
-RUN, METRICS, CARD, LOCK = "run.json", "metrics.jsonl", "README.md", "run.lock"
+RUN, METRICS, LOCK = "run.json", "metrics.jsonl", "run.lock"
 WEIGHTS = (  # file names; large models have several files and an index
     "model.safetensors",
     "model*.safetensors*",
     "adapter_model.safetensors",
     "adapter.safetensors",
 )
-
-
-def with_validation_event(
-    validate: Callable[[], dict[str, Any]], callback: Callable[[str, dict[str, Any]], None]
-) -> Callable[[], dict[str, Any]]:
-    """Return `validate` with an event at its start, so that a progress display can show it."""
-
-    def wrapped() -> dict[str, Any]:
-        callback("validating", {})
-        return validate()
-
-    return wrapped
 
 
 def read_run(path: Path) -> dict[str, Any]:
@@ -167,111 +155,3 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
         except ValueError:
             continue
     return lines
-
-
-def write_model_card(path: Path, values: dict[str, Any], example: str) -> None:
-    """Write the model card of a pre-trained model: architecture, data, metrics, usage."""
-    job, results = values["job"], values["results"]
-    config, settings = job["model"], job["training"]
-    optimizer = settings["optimizer"]
-    rows = {
-        "architecture": f"{config['architecture']}, {config['num_layers']} layers"
-        + (f" + {config['num_decoder_layers']}" if config["num_decoder_layers"] else "")
-        + f" of size {config['hidden_size']}, {results['parameters']:,} parameters",
-        "preset": job["preset"],
-        "objective": job["objective"],
-        "data": f"{values['data']['path']} (SHA-256 of its index {values['data']['sha256'][:12]}…)",
-        "training": f"{results['steps']:,} steps, {results['tokens']:,} tokens, "
-        f"{results['seconds'] / 60:.1f} minutes",
-        "optimizer": optimizer["optimizer"],
-        "learning rate": f"{optimizer['learning_rate']:g}, {settings['schedule']}",
-        "validation": ", ".join(f"{k} {v:.4g}" for k, v in results["validation"].items()) or "none",
-        "seed": settings["seed"],
-    }
-    rows |= {name: parent["path"] for name, parent in values["parents"].items()}
-    versions = ", ".join(f"{name} {version}" for name, version in values["versions"].items())
-    lines = [
-        f"# {path.resolve().name}",
-        "",
-        f"A language model pre-trained with Firth ({job['preset']}, {job['objective']}).",
-        "",
-        "| | |",
-        "|---|---|",
-        *(f"| {name} | {value} |" for name, value in rows.items()),
-        "",
-        "![loss](loss.png)",
-        "",
-        "```python",
-        "import firth",
-        "",
-        f'model = firth.load("{path}")',
-        example,
-        "```",
-        "",
-        f"The complete configuration of this run is in `{RUN}`. Made with {versions}.",
-        "",
-    ]
-    with atomic_file(path / CARD) as file:
-        file.write("\n".join(lines).encode())
-
-
-def describe_training_examples(results: Mapping[str, Any]) -> str:
-    """Format the number of training examples and of their augmented variants.
-
-    >>> describe_training_examples({"train": 60, "variants": 120})
-    '60 examples and 120 variants of them'
-    """
-    variants = f" and {results['variants']:,} variants of them" if results["variants"] else ""
-    return f"{results['train']:,} examples{variants}"
-
-
-def write_finetuned_card(path: Path, values: dict[str, Any]) -> None:
-    """Write the model card of a fine-tuned model."""
-    job, results = values["job"], values["results"]
-    settings = job["training"]
-    optimizer = settings["optimizer"]
-    rows = {
-        "task": f"{job['task']} ({job['recipe']} recipe)",
-        "from": " and ".join(parent["path"] for parent in values["parents"].values()),
-        "strategy": f"{job['strategy']}: {results['trainable_parameters']:,} of "
-        f"{results['parameters']:,} parameters trained ({results['trainable_fraction']:.2%})",
-        "training set": describe_training_examples(results),
-        "dev set": f"{results['n']:,} examples",
-        "data": ", ".join(file["path"] for file in values["data"].values()),
-        "training": f"{results['steps']:,} steps, {results['seconds']:.0f} seconds",
-        "optimizer": optimizer["optimizer"],
-        "learning rate": f"{optimizer['learning_rate']:g}, {settings['schedule']}",
-        "seed": settings["seed"],
-    }
-    metrics = [
-        f"| {name} | {metric['value']:.4f} | {metric['low']:.4f} to {metric['high']:.4f} |"
-        for name, metric in results["metrics"].items()
-    ]
-    labels = values["task"]["labels"]
-    lines = [
-        f"# {path.resolve().name}",
-        "",
-        f"A model fine-tuned with Firth for {job['task']}.",
-        "",
-        "| | |",
-        "|---|---|",
-        *(f"| {name} | {value} |" for name, value in rows.items()),
-        *([f"| labels | {', '.join(labels)} |"] if labels else []),
-        "",
-        "| dev metric | value | 95 % confidence interval |",
-        "|---|---|---|",
-        *metrics,
-        "",
-        *(f"- {note}" for note in results["notes"]),
-        "",
-        "```bash",
-        f"firth predict {path} --data FILE",
-        "```",
-        "",
-        f"The complete configuration of this run is in `{RUN}`. Made with "
-        + ", ".join(f"{name} {version}" for name, version in values["versions"].items())
-        + ".",
-        "",
-    ]
-    with atomic_file(path / CARD) as file:
-        file.write("\n".join(lines).encode())

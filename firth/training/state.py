@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -58,3 +59,6 @@ class PlannedBatch:
     next_position: SamplerPosition
     planned_tokens: int
     is_replay: bool = False  # pre-training text replayed during fine-tuning
+
+
+BatchPlanner = Callable[[TrainingState, Callable[[TrainingState], float]], Iterator[PlannedBatch]]

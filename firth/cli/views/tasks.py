@@ -11,7 +11,7 @@ from rich.console import RenderableType
 from rich.table import Table
 
 from firth.cli.terminal import new_table
-from firth.training.run_directory import describe_training_examples
+from firth.training.model_card import describe_training_examples
 
 if TYPE_CHECKING:  # these need torch
     from firth.jobs.evaluation import EvaluationResult

@@ -118,7 +118,7 @@ def test_the_run_says_what_it_is(shards: Path, tmp_path: Path) -> None:
     run = read_run(tmp_path)
     assert run["finished"]
     assert run["job"]["training"]["seed"] == 3
-    assert len(run["data"]["sha256"]) == 64
+    assert len(run["data"]["shards"]["sha256"]) == 64
     assert run["versions"]["torch"] == torch.__version__
     assert run["results"]["loss"] == trained.loss
     card = (tmp_path / "README.md").read_text()
@@ -495,7 +495,7 @@ def test_resuming_with_other_text_is_refused(shards: Path, tmp_path: Path, sampl
             callbacks=Callbacks(before_micro_batch=stop),
         )
     firth.prepare([sample], tokenizer=shards, out=tmp_path / "shards", workers=1)
-    with pytest.raises(UsageError, match=r" data .* \(SHA-256 \w{12}…\), not "):
+    with pytest.raises(UsageError, match=r" data\.shards .* \(SHA-256 \w{12}…\), not "):
         train(tmp_path / "shards", tmp_path / "run", "encoder-tiny", 6, resume=True)
 
 

@@ -1,0 +1,113 @@
+"""The model card of a run: a README.md made from `run.json`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from firth.objectives.registry import infill_format
+from firth.training.run_directory import RUN
+from firth.utils.files import atomic_file
+
+CARD = "README.md"
+USAGE_EXAMPLES = {  # by how the model fills in blanks
+    "masks": 'model.fill("The dog [MASK] loudly.")',
+    "whole": 'model.fill("The dog [MASK] loudly.")',
+    "spans": 'model.generate("Once upon a <extra_id_0> there was a dog.")',
+    "": 'model.embed(["The dog barked loudly."])',
+}
+
+
+def write_model_card(path: Path, values: Mapping[str, Any]) -> None:
+    """Write the model card of a finished run: settings, data, metrics, usage."""
+    summary, rows, body = CARDS[values["kind"]](path, values)
+    settings = values["job"]["training"]
+    optimizer = settings["optimizer"]
+    rows |= {
+        "optimizer": optimizer["optimizer"],
+        "learning rate": f"{optimizer['learning_rate']:g}, {settings['schedule']}",
+        "seed": settings["seed"],
+    }
+    versions = ", ".join(f"{name} {version}" for name, version in values["versions"].items())
+    lines = [
+        f"# {path.resolve().name}",
+        "",
+        summary,
+        "",
+        "| | |",
+        "|---|---|",
+        *(f"| {name} | {value} |" for name, value in rows.items()),
+        "",
+        *body,
+        "",
+        f"The complete configuration of this run is in `{RUN}`. Made with {versions}.",
+        "",
+    ]
+    with atomic_file(path / CARD) as file:
+        file.write("\n".join(lines).encode())
+
+
+def _pretraining_card(
+    path: Path, values: Mapping[str, Any]
+) -> tuple[str, dict[str, Any], list[str]]:
+    job, results = values["job"], values["results"]
+    config, data = job["model"], values["data"]["shards"]
+    rows = {
+        "architecture": f"{config['architecture']}, {config['num_layers']} layers"
+        + (f" + {config['num_decoder_layers']}" if config["num_decoder_layers"] else "")
+        + f" of size {config['hidden_size']}, {results['parameters']:,} parameters",
+        "preset": job["preset"],
+        "objective": job["objective"],
+        "data": f"{data['path']} (SHA-256 of its index {data['sha256'][:12]}…)",
+        "training": f"{results['steps']:,} steps, {results['tokens']:,} tokens, "
+        f"{results['seconds'] / 60:.1f} minutes",
+        "validation": ", ".join(f"{k} {v:.4g}" for k, v in results["validation"].items()) or "none",
+    }
+    rows |= {name: parent["path"] for name, parent in values["parents"].items()}
+    example = USAGE_EXAMPLES[infill_format(job["objective"])]
+    if config["architecture"] == "decoder":
+        example = 'model.generate("Once upon a time")'
+    usage = ["```python", "import firth", "", f'model = firth.load("{path}")', example, "```"]
+    summary = f"A language model pre-trained with Firth ({job['preset']}, {job['objective']})."
+    return summary, rows, ["![loss](loss.png)", "", *usage]
+
+
+def _finetuning_card(
+    path: Path, values: Mapping[str, Any]
+) -> tuple[str, dict[str, Any], list[str]]:
+    job, results = values["job"], values["results"]
+    rows = {
+        "task": f"{job['task']} ({job['recipe']} recipe)",
+        "from": " and ".join(parent["path"] for parent in values["parents"].values()),
+        "strategy": f"{job['strategy']}: {results['trainable_parameters']:,} of "
+        f"{results['parameters']:,} parameters trained ({results['trainable_fraction']:.2%})",
+        "training set": describe_training_examples(results),
+        "dev set": f"{results['n']:,} examples",
+        "data": ", ".join(file["path"] for file in values["data"].values()),
+        "training": f"{results['steps']:,} steps, {results['seconds']:.0f} seconds",
+    }
+    if labels := values["task"]["labels"]:
+        rows["labels"] = ", ".join(labels)
+    metrics = [
+        f"| {name} | {metric['value']:.4f} | {metric['low']:.4f} to {metric['high']:.4f} |"
+        for name, metric in results["metrics"].items()
+    ]
+    table = ["| dev metric | value | 95 % confidence interval |", "|---|---|---|", *metrics]
+    notes = [f"- {note}" for note in results["notes"]]
+    usage = ["```bash", f"firth predict {path} --data FILE", "```"]
+    summary = f"A model fine-tuned with Firth for {job['task']}."
+    return summary, rows, [*table, "", *notes, "", *usage]
+
+
+CARDS = {"pretraining": _pretraining_card, "finetuning": _finetuning_card}
+
+
+def describe_training_examples(results: Mapping[str, Any]) -> str:
+    """Format the number of training examples and of their augmented variants.
+
+    >>> describe_training_examples({"train": 60, "variants": 120})
+    '60 examples and 120 variants of them'
+    """
+    variants = f" and {results['variants']:,} variants of them" if results["variants"] else ""
+    return f"{results['train']:,} examples{variants}"
