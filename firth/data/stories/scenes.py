@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 from firth.data.stories.agreement import minimal_pair
@@ -341,7 +342,7 @@ def end_story(t: StoryBuilder, happy: bool = True) -> None:
         )
 
 
-SCENES = {
+SCENES: dict[str, Callable[[StoryBuilder], None]] = {
     "open": open_story,
     "aside": aside,
     "weather": weather,

@@ -218,11 +218,10 @@ class StoryBuilder:
 
     def _fill(self, template: str) -> str:
         """Fill the slots of an answer; nobody is mentioned."""
-        out = []
-        for node in parse(template):
-            value = self.roles[node.role] if isinstance(node, Slot) else node
-            out.append(value if isinstance(value, str) else self._fixed(value, node.form))
-        return "".join(out)
+        return "".join(
+            self._fixed(self.roles[node.role], node.form) if isinstance(node, Slot) else str(node)
+            for node in parse(template)
+        )
 
     def happen(
         self,
@@ -306,7 +305,9 @@ class StoryBuilder:
         self.speaker = value
         return self._fixed(value, form)
 
-    def _fixed(self, value: Person, form: str) -> str:
+    def _fixed(self, value: Any, form: str) -> str:
+        if isinstance(value, str):
+            return value
         if form == "a":
             return value.indefinite()
         if form == "the":

@@ -217,7 +217,7 @@ def _judge(t: StoryBuilder, event: Event) -> tuple[str, str, str]:
     who, verb, thing = event.subject.name, past(event.verb), event.object
     the_thing = events.thing(event)
     if t.chance(0.25):
-        options = {
+        options: dict[str, tuple[str, ...]] = {
             "entailment": (
                 f"It is not true that {_inside(events.active(event))}",
                 f"{who} never {verb} {the_thing}{event.rest()}.",
