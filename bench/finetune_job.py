@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from seqeval.metrics.sequence_labeling import get_entities
 
 from firth.metrics.entities import convert_tags
+from firth.tasks.readers.columns import TaskFile
 from firth.tasks.readers.subsampling import stratified_sample
 from firth.tasks.registry import task_named
 
@@ -81,7 +82,7 @@ def write_job(data: Data, source: Path, folder: Path, limit: int, dev_limit: int
     """
     folder.mkdir(parents=True)
     task = task_named(data.task)
-    train, dev = (task.read(source / file) for file in (data.train, data.dev))
+    train, dev = (list(task.read(TaskFile(source / file))) for file in (data.train, data.dev))
     if data.task == "tag":
         train = train[: limit or None]
     elif limit:
@@ -91,7 +92,7 @@ def write_job(data: Data, source: Path, folder: Path, limit: int, dev_limit: int
     for place, examples in zip(places.values(), (train, dev[: dev_limit or None]), strict=True):
         lines = (json.dumps(_row(example, data.task), ensure_ascii=False) for example in examples)
         place.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    facts = task.metadata(task.read(places["train"]), LENGTH, {})
+    facts = task.metadata(list(task.read(TaskFile(places["train"]))), LENGTH, {})
     return Job(data=data, labels=facts.labels, examples=len(train), **places)
 
 

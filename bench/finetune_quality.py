@@ -56,6 +56,7 @@ import firth
 from firth.jobs.finetuning import finetune
 from firth.jobs.prediction import predict
 from firth.tasks.inputs import InputTemplate
+from firth.tasks.readers.columns import TaskFile
 from firth.tasks.registry import task_named
 from firth.tasks.task_heads import attach_head
 from firth.training.losses import TrainingModule
@@ -137,7 +138,7 @@ def run_firth(job: Job, seed: int, out: Path, precision: str, device: str) -> Ru
 def check_start(job: Job) -> str:
     """Both sides have the same tokens and, with the same head, the same loss and gradient."""
     task, model = task_named(job.data.task), firth.load(MODEL, dtype="float32")
-    examples = task.read(job.train)
+    examples = list(task.read(TaskFile(job.train)))
     facts = task.metadata(examples, LENGTH, {})
     [*_, name] = attach_head(model.network, task.head, facts, {}, seed=0)
     items = task.encode(

@@ -80,7 +80,7 @@ def ensemble_answers(
     progress: Progress = lambda what, done, total: None,
 ) -> tuple[list[Answer], int]:
     """Predict examples with an ensemble; also return the number of truncated examples."""
-    outputs, items, templates = [], [], []
+    outputs, items = [], []
     for model, known in zip(models, metadata, strict=True):
         length = known.max_length or min(task.default_max_length, model.config.max_positions)
         reader = model.require_encoder_tokenizer()
@@ -90,8 +90,7 @@ def ensemble_answers(
         found = batched_outputs(task, model.network, own, known, report)
         outputs.append([_reordered(output, known, metadata[0]) for output in found])
         items.append(own)
-        templates.append(template)
-    answers = task.answers(examples, items[0], average_outputs(outputs), metadata[0], templates[0])
+    answers = task.answers(examples, items[0], average_outputs(outputs), metadata[0])
     return answers, sum(item.cut > 0 for item in items[0])
 
 

@@ -121,10 +121,7 @@ def _answered(
     """Evaluate a fine-tuned model on its task."""
     chosen, metadata = resolve_task(model, task)
     check_columns(chosen.name, chosen.roles, options.columns)
-    examples = chosen.read(options.data, format=options.format, columns=options.columns)
-    examples = examples[: options.limit or None]
-    if not examples:
-        raise InputError(f"{options.data} has no examples.")
+    examples = list(chosen.read(options.file))[: options.limit or None]
     chosen.check(metadata, examples, Path(options.data))
     answers, notes = predict_with_notes([model], chosen, [metadata], examples, progress)
     parts = chosen.parts(examples, answers, metadata)

@@ -15,6 +15,7 @@ import numpy as np
 
 from firth.data.packing import PackedSequences
 from firth.utils.rng import Bools, Floats, Longs
+from firth.utils.streams import bounded_batches
 
 
 @dataclass(frozen=True)
@@ -98,14 +99,10 @@ class Batch:
         begins = np.arange(len(lengths) + 1)
         if self.group_sizes is not None:
             begins = np.concatenate([[0], np.cumsum(self.group_sizes)])
-        sizes = np.diff(np.concatenate([[0], np.cumsum(lengths)])[begins])
-        parts, begin, size = [], 0, 0
-        for end, length in enumerate(sizes.tolist()):
-            if end > begin and size + length > max_tokens:
-                parts.append(self._part(begin, end, begins))
-                begin, size = end, 0
-            size += length
-        return [*parts, self._part(begin, len(sizes), begins)] if begin else [self]
+        sizes = np.diff(np.concatenate([[0], np.cumsum(lengths)])[begins]).tolist()
+        limits = {"max_size": max_tokens, "max_items": len(sizes)}
+        parts = list(bounded_batches(range(len(sizes)), sizes.__getitem__, **limits))
+        return [self._part(p[0], p[-1] + 1, begins) for p in parts] if len(parts) > 1 else [self]
 
     def _part(self, begin: int, end: int, begins: Longs) -> Batch:
         """Return groups `begin` to `end` as a batch."""

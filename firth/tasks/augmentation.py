@@ -12,8 +12,8 @@ from dataclasses import replace
 import numpy as np
 import torch
 
+from firth.models.language_model import LanguageNetwork
 from firth.models.masks import Mask
-from firth.models.transformer import Transformer
 from firth.tasks.readers.examples import LabelledExample
 from firth.tokenizers.tokenizer import Tokenizer
 from firth.utils.errors import MismatchError, UsageError
@@ -28,7 +28,7 @@ KINDS = ("dropout", "swap", "masked")
 def augment(
     examples: Sequence[LabelledExample],
     kinds: str,
-    network: Transformer,
+    network: LanguageNetwork,
     tokenizer: Tokenizer,
     seed: int,
 ) -> list[LabelledExample]:
@@ -98,7 +98,7 @@ def _unchanged(text: str, key: int) -> str:
     return text
 
 
-def _masked_replacer(network: Transformer, tokenizer: Tokenizer) -> Callable[[str, int], str]:
+def _masked_replacer(network: LanguageNetwork, tokenizer: Tokenizer) -> Callable[[str, int], str]:
     """Make a function that replaces some tokens by likely predictions of the model."""
     mask = tokenizer.special_ids.get("mask")
     if network.config.architecture != "encoder" or mask is None or "language" not in network.heads:

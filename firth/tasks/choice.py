@@ -4,37 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from firth.data.readers import Bad
 from firth.metrics.bootstrap import Metric
 from firth.metrics.classification import accuracy
 from firth.models.config import ModelConfig
 from firth.models.label_heads import log_softmax_per_sequence
-from firth.models.transformer import Transformer
-from firth.objectives.batch import Batch
-from firth.tasks.classify import MIN_PROB
+from firth.models.language_model import LanguageNetwork
+from firth.objectives.batch import Batch, PredictionTargets
 from firth.tasks.inputs import InputTemplate
+from firth.tasks.readers.columns import TaskFile
 from firth.tasks.readers.examples import ChoiceExample
-from firth.tasks.readers.table_files import each_choice, read_choices
+from firth.tasks.readers.table_files import read_choices
 from firth.tasks.task import (
-    NO_COLUMNS,
     Answer,
-    Columns,
     EncodedExample,
+    Items,
     Task,
     TaskMetadata,
-    input_batch,
-    on_empty,
+    log_loss,
     prediction_targets,
-    without_roles,
 )
 from firth.training.losses import label_logits
 from firth.utils.device_transfer import to_device
-from firth.utils.rng import Floats
+from firth.utils.rng import Floats, Longs
 
 
 class ChoiceTask(Task):
@@ -47,26 +42,8 @@ class ChoiceTask(Task):
     columns = "text, choices, label"
     roles = ("text", "choices", "label")
 
-    def read(
-        self,
-        path: str | Path,
-        *,
-        labelled: bool = True,
-        format: str | None = None,
-        columns: Columns = NO_COLUMNS,
-    ) -> list[ChoiceExample]:
-        empty = on_empty(labelled)
-        return read_choices(path, need_label=labelled, format=format, on_empty=empty, **columns)
-
-    def iter_examples(
-        self,
-        path: str | Path,
-        *,
-        format: str | None = None,
-        columns: Columns = NO_COLUMNS,
-        bad: Bad | None = None,
-    ) -> Iterator[ChoiceExample]:
-        return each_choice(path, format=format, bad=bad, **without_roles(columns, "label"))
+    def read(self, file: TaskFile) -> Iterator[ChoiceExample]:
+        return read_choices(file)
 
     def encode(
         self, examples: Sequence[ChoiceExample], template: InputTemplate, metadata: TaskMetadata
@@ -81,51 +58,30 @@ class ChoiceTask(Task):
             items.append(EncodedExample(rows, example.label, cut))
         return items
 
-    def batch(
-        self, items: Sequence[EncodedExample], metadata: TaskMetadata, config: ModelConfig
-    ) -> Batch:
-        units = np.array([len(item.rows) for item in items])
-        batch = replace(
-            input_batch([row for item in items for row in item.rows], config), group_sizes=units
-        )
-        if any(item.target is None for item in items):
-            return batch
-        first = np.concatenate([[0], np.cumsum(units)[:-1]])
-        targets = [item.target for item in items]
-        wanted = prediction_targets("choice", batch.inputs.starts[first], targets)
-        return replace(batch, predictions=wanted)
+    def inputs(self, items: Items, config: ModelConfig) -> Batch:
+        sizes = np.array([len(item.rows) for item in items])
+        return replace(super().inputs(items, config), group_sizes=sizes)
+
+    def targets(
+        self, items: Items, batch: Batch, metadata: TaskMetadata
+    ) -> dict[str, PredictionTargets]:
+        first = batch.inputs.starts[_offsets(items)[:-1]]
+        return prediction_targets("choice", first, [item.target for item in items])
 
     def outputs(
-        self, network: Transformer, items: Sequence[EncodedExample], metadata: TaskMetadata
+        self, network: LanguageNetwork, items: Items, metadata: TaskMetadata
     ) -> list[Floats]:
         """Compute the probability of each choice."""
         scores = label_logits(network, self.batch(items, metadata, network.config)).squeeze(-1)
-        begins = np.concatenate([[0], np.cumsum([len(item.rows) for item in items])])
-        probs = (
-            log_softmax_per_sequence(scores, to_device(begins, scores.device))
-            .exp()
-            .double()
-            .cpu()
-            .numpy()
-        )
-        return np.split(probs, begins[1:-1])
+        offsets = _offsets(items)
+        log_probs = log_softmax_per_sequence(scores, to_device(offsets, scores.device))
+        return np.split(log_probs.exp().double().cpu().numpy(), offsets[1:-1])
 
-    def answers(
-        self,
-        examples: Sequence[ChoiceExample],
-        items: Sequence[EncodedExample],
-        outputs: Sequence[Floats],
-        metadata: TaskMetadata,
-        template: InputTemplate,
-    ) -> list[Answer]:
-        return [
-            {
-                "choice": int(probs.argmax()),
-                "text": example.choices[int(probs.argmax())],
-                "scores": probs.tolist(),
-            }
-            for example, probs in zip(examples, outputs, strict=True)
-        ]
+    def answer(
+        self, example: ChoiceExample, item: EncodedExample, output: Floats, metadata: TaskMetadata
+    ) -> Answer:
+        best = int(output.argmax())
+        return {"choice": best, "text": example.choices[best], "scores": output.tolist()}
 
     def metrics(
         self, examples: Sequence[ChoiceExample], answers: Sequence[Answer], metadata: TaskMetadata
@@ -133,14 +89,13 @@ class ChoiceTask(Task):
         gold: list[Any] = [example.label for example in examples]
         return accuracy(gold, [answer["choice"] for answer in answers])
 
-    def loss(
-        self, items: Sequence[EncodedExample], outputs: Sequence[Floats], metadata: TaskMetadata
-    ) -> float:
-        right = [probs[item.target] for probs, item in zip(outputs, items, strict=True)]
-        return float(-np.log(np.maximum(right, MIN_PROB)).mean())
-
-    def strata(self, examples: Sequence[ChoiceExample]) -> list[Any]:
-        return [example.label for example in examples]
+    def loss(self, items: Items, outputs: Sequence[Floats], metadata: TaskMetadata) -> float:
+        return log_loss([probs[item.target] for probs, item in zip(outputs, items, strict=True)])
 
     def constant_loss(self, examples: Sequence[ChoiceExample], metadata: TaskMetadata) -> float:
         return float(np.mean([np.log(len(example.choices)) for example in examples]))
+
+
+def _offsets(items: Items) -> Longs:
+    """The index of the first choice of each item, and the number of all choices."""
+    return np.cumsum([0, *(len(item.rows) for item in items)])

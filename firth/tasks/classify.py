@@ -10,36 +10,31 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from firth.data.readers import Bad
 from firth.metrics.bootstrap import Metric
 from firth.metrics.classification import (
     classification_metrics,
     multilabel_metrics,
     regression_metrics,
 )
-from firth.models.config import ModelConfig
-from firth.models.transformer import Transformer
-from firth.objectives.batch import Batch
+from firth.models.language_model import LanguageNetwork
+from firth.objectives.batch import Batch, PredictionTargets
 from firth.tasks.inputs import InputTemplate
-from firth.tasks.readers.columns import place
+from firth.tasks.readers.columns import TaskFile, place
 from firth.tasks.readers.examples import LabelledExample
-from firth.tasks.readers.table_files import each_text, read_labelled
+from firth.tasks.readers.table_files import read_labelled
 from firth.tasks.task import (
-    NO_COLUMNS,
     Answer,
-    Columns,
     EncodedExample,
+    Items,
     Task,
     TaskMetadata,
-    input_batch,
-    on_empty,
+    log_loss,
     prediction_targets,
 )
 from firth.training.losses import label_logits
 from firth.utils.errors import InputError
 from firth.utils.rng import Floats
 
-MIN_PROB = 1e-12  # lower bound of probabilities in logarithms
 PREDICTS = {"one": "label", "many": "labels", "number": "number"}
 
 
@@ -55,35 +50,8 @@ class ClassifyTask(Task):
     label_unit = "examples"
     pair: ClassVar[bool | None] = False
 
-    def read(
-        self,
-        path: str | Path,
-        *,
-        labelled: bool = True,
-        format: str | None = None,
-        columns: Columns = NO_COLUMNS,
-    ) -> list[LabelledExample]:
-        return read_labelled(
-            path,
-            pair=self.pair,
-            numbers=self.numbers,
-            text=_named(columns),
-            label=columns.get("label"),
-            need_label=labelled,
-            on_empty=on_empty(labelled),
-            format=format,
-        )
-
-    def iter_examples(
-        self,
-        path: str | Path,
-        *,
-        format: str | None = None,
-        columns: Columns = NO_COLUMNS,
-        bad: Bad | None = None,
-    ) -> Iterator[LabelledExample]:
-        named = _named(columns)
-        return each_text(path, pair=self.pair, text=named, format=format, bad=bad)
+    def read(self, file: TaskFile) -> Iterator[LabelledExample]:
+        return read_labelled(file, pair=self.pair, numbers=self.numbers)
 
     def example(self, text: str) -> LabelledExample:
         return super().example(text) if self.pair else LabelledExample(text=text)
@@ -91,8 +59,9 @@ class ClassifyTask(Task):
     def metadata(
         self, examples: Sequence[LabelledExample], length: int, options: Mapping[str, Any]
     ) -> TaskMetadata:
-        labelling = label_type_of(examples, self.numbers)
-        labels = ("score",) if labelling == "number" else labels_of(examples)
+        many = any(isinstance(example.label, tuple) for example in examples)
+        labelling = "number" if self.numbers else "many" if many else "one"
+        labels = ("score",) if self.numbers else labels_of(examples)
         plain = super().metadata(examples, length, options)
         return replace(plain, labels=labels, label_type=labelling)
 
@@ -131,20 +100,14 @@ class ClassifyTask(Task):
             )
         return items
 
-    def batch(
-        self, items: Sequence[EncodedExample], metadata: TaskMetadata, config: ModelConfig
-    ) -> Batch:
-        batch = input_batch([item.rows[0] for item in items], config)
-        if any(item.target is None for item in items):
-            return batch
-        targets = np.array([item.target for item in items])
-        wanted = prediction_targets(
-            PREDICTS[metadata.label_type], batch.inputs.starts[:-1], targets
-        )
-        return replace(batch, predictions=wanted)
+    def targets(
+        self, items: Items, batch: Batch, metadata: TaskMetadata
+    ) -> dict[str, PredictionTargets]:
+        targets = [item.target for item in items]
+        return prediction_targets(PREDICTS[metadata.label_type], batch.inputs.starts[:-1], targets)
 
     def outputs(
-        self, network: Transformer, items: Sequence[EncodedExample], metadata: TaskMetadata
+        self, network: LanguageNetwork, items: Items, metadata: TaskMetadata
     ) -> list[Floats]:
         """Compute the probability of each label, or the predicted number."""
         scores = label_logits(network, self.batch(items, metadata, network.config))
@@ -154,16 +117,17 @@ class ClassifyTask(Task):
             scores = scores.sigmoid()
         return list(scores.double().cpu().numpy())
 
-    def answers(
-        self,
-        examples: Sequence[LabelledExample],
-        items: Sequence[EncodedExample],
-        outputs: Sequence[Floats],
-        metadata: TaskMetadata,
-        template: InputTemplate,
-    ) -> list[Answer]:
-        convert = {"one": _one, "many": _many, "number": _number}[metadata.label_type]
-        return [convert(output, metadata.labels) for output in outputs]
+    def answer(
+        self, example: LabelledExample, item: EncodedExample, output: Floats, metadata: TaskMetadata
+    ) -> Answer:
+        if metadata.label_type == "number":
+            return {"number": float(output[0])}
+        scores = dict(zip(metadata.labels, output.tolist(), strict=True))
+        if metadata.label_type == "many":
+            labels = [label for label, prob in scores.items() if prob > 0.5]
+            return {"labels": labels, "scores": scores}
+        best = int(output.argmax())
+        return {"label": metadata.labels[best], "score": float(output[best]), "scores": scores}
 
     def metrics(
         self, examples: Sequence[LabelledExample], answers: Sequence[Answer], metadata: TaskMetadata
@@ -179,23 +143,16 @@ class ClassifyTask(Task):
             gold, [answer["label"] for answer in answers], metadata.labels
         )
 
-    def loss(
-        self, items: Sequence[EncodedExample], outputs: Sequence[Floats], metadata: TaskMetadata
-    ) -> float:
+    def loss(self, items: Items, outputs: Sequence[Floats], metadata: TaskMetadata) -> float:
         predicted, gold = np.stack(outputs), np.array([item.target for item in items])
         if metadata.label_type == "number":
             return float(np.mean((predicted[:, 0] - gold) ** 2))
         if metadata.label_type == "many":
-            return float(
-                -np.log(np.maximum(np.where(gold > 0, predicted, 1 - predicted), MIN_PROB)).mean()
-            )
-        return float(-np.log(np.maximum(predicted[np.arange(len(gold)), gold], MIN_PROB)).mean())
+            return log_loss(np.where(gold > 0, predicted, 1 - predicted))
+        return log_loss(predicted[np.arange(len(gold)), gold])
 
     def best(self, metadata: TaskMetadata) -> str:
         return "micro_f1" if metadata.label_type == "many" else self.metric
-
-    def strata(self, examples: Sequence[LabelledExample]) -> list[Any]:
-        return [example.label for example in examples]
 
     def labels(self, example: LabelledExample) -> tuple[Any, ...]:
         return _set(example.label)
@@ -234,19 +191,6 @@ class RegressTask(ClassifyTask):
     pair = None
 
 
-def _named(columns: Columns) -> Any:
-    """The column or the two columns of texts that the user named."""
-    texts = tuple(columns[name] for name in ("text", "text_a", "text_b") if name in columns)
-    return texts[0] if len(texts) == 1 else texts or None
-
-
-def label_type_of(examples: Sequence[LabelledExample], numbers: bool) -> str:
-    """The type of labels: "one", "many" or "number"."""
-    if numbers:
-        return "number"
-    return "many" if any(isinstance(example.label, tuple) for example in examples) else "one"
-
-
 def labels_of(examples: Sequence[LabelledExample]) -> tuple[str, ...]:
     """Collect the labels, sorted numerically if all are integers, else alphabetically.
 
@@ -270,21 +214,6 @@ def _target(label: Any, index: Mapping[str, int], labelling: str) -> Any:
     if labelling == "one":
         return index[label]
     return np.array([name in label for name in index], dtype=np.float64)
-
-
-def _one(probs: Floats, labels: Sequence[str]) -> Answer:
-    best = int(probs.argmax())
-    scores = dict(zip(labels, probs.tolist(), strict=True))
-    return {"label": labels[best], "score": float(probs[best]), "scores": scores}
-
-
-def _many(probs: Floats, labels: Sequence[str]) -> Answer:
-    scores = dict(zip(labels, probs.tolist(), strict=True))
-    return {"labels": [label for label, prob in scores.items() if prob > 0.5], "scores": scores}
-
-
-def _number(number: Floats, labels: Sequence[str]) -> Answer:
-    return {"number": float(number[0])}
 
 
 def _listed(labels: Sequence[str]) -> str:

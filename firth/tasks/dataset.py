@@ -14,6 +14,7 @@ import numpy as np
 from firth.data.sampler import SamplerPosition, in_order
 from firth.models.config import ModelConfig
 from firth.objectives.batch import Batch
+from firth.tasks.readers.columns import TaskFile
 from firth.tasks.readers.subsampling import overlap, stratified_sample
 from firth.tasks.task import EncodedExample, Example, Task, TaskMetadata
 from firth.training.config import FinetuneTrainingConfig, parse_value, unknown_setting
@@ -39,36 +40,32 @@ class TaskDataset:
 
 def load_dataset(
     task: Task,
-    train: str | Path,
-    dev: str | Path | None,
+    train: TaskFile,
+    dev: TaskFile | None,
     *,
     limit: int,
     seed: int,
     max_length: int,
-    columns: Mapping[str, str],
     options: Mapping[str, Any],
     balance: bool = False,
 ) -> TaskDataset:
     """Read the files; without a dev file, hold out part of the training data."""
-    check_columns(task.name, task.roles, columns)
+    check_columns(task.name, task.roles, train.columns)
     chosen_options = _options(task, options)
-    examples, notes = task.read(train, columns=columns), []
-    if not examples:
-        raise InputError(f"{train} has no examples.")
+    examples, notes = list(task.read(train)), []
     metadata = task.metadata(examples, max_length, chosen_options)
-    task.check(metadata, examples, Path(train))
+    task.check(metadata, examples, Path(train.path))
     if dev is not None:
-        held_out = task.read(dev, columns=columns)
-        if not held_out:
-            raise InputError(f"{dev} has no examples.")
-        task.check(metadata, held_out, Path(dev))
-    where = f"{train} with --limit {limit}" if 0 < limit < len(examples) else str(train)
+        held_out = list(task.read(dev))
+        task.check(metadata, held_out, Path(dev.path))
+    cut = 0 < limit < len(examples)
+    where = f"{train.path} with --limit {limit}" if cut else str(train.path)
     if limit:
         chosen, _ = stratified_sample(task.strata(examples), count=limit, seed=seed)
         examples = [examples[i] for i in chosen]
     if dev is not None and (same := overlap(examples, held_out)):
         notes.append(
-            f"{same:,} of the {len(held_out):,} examples in {dev} are in the training data as "
+            f"{same:,} of the {len(held_out):,} examples in {dev.path} are in the training data as "
             "well, so metrics are too optimistic."
         )
     if dev is None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from firth.models.config import ModelConfig
+from firth.models.config import LanguageModelConfig
 from firth.tasks.task import EncodedExample
 from firth.tokenizers.tokenizer import Tokenizer
 
@@ -19,7 +19,7 @@ MAX_FORGETTING = 0.1  # nats by which the language modelling loss may rise witho
 
 
 def check_inputs(
-    items: Sequence[EncodedExample], tokenizer: Tokenizer, config: ModelConfig
+    items: Sequence[EncodedExample], tokenizer: Tokenizer, config: LanguageModelConfig
 ) -> list[str]:
     """Warn about truncated examples and about a tokenizer that does not fit data or model."""
     notes = []

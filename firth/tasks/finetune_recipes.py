@@ -93,7 +93,6 @@ def finetune_training_config(
     examples: int,
     *,
     strategy: str = "full",
-    seed: int,
     device: DeviceSpec,
     scratch: bool = False,
     replay: bool = False,
@@ -119,7 +118,7 @@ def finetune_training_config(
         **STRATEGY_DEFAULTS.get(kind, {}),
     }
     sizes = {"batch_size": batch, "max_length": str(sequence_length(recipe, config, overrides))}
-    settings = FinetuneTrainingConfig(seed=seed).with_overrides({**defaults, **overrides, **sizes})
+    settings = FinetuneTrainingConfig().with_overrides({**defaults, **overrides, **sizes})
     if not settings.steps and not settings.minutes and not settings.tokens:
         steps = math.ceil(examples / batch * settings.epochs)
         steps += steps // settings.replay_every if replay else 0

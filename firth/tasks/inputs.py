@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 import tokenizers
 
-from firth.models.config import ModelConfig
+from firth.models.config import LanguageModelConfig, ModelConfig
 from firth.tokenizers.tokenizer import Tokenizer
 from firth.utils.rng import Longs
 
@@ -55,7 +55,7 @@ class InputTemplate:
     """Builds a model's input sequences, up to a maximum length."""
 
     tokenizer: Tokenizer
-    config: ModelConfig
+    config: LanguageModelConfig
     length: int
     encoder: InputTemplate | None = None  # of an encoder with its own tokenizer
 

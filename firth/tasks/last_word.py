@@ -7,15 +7,16 @@ before it, as in Radford et al. 2019). Perplexity is per word, however many toke
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import islice
 
 import numpy as np
 
-from firth.adapt.prompt_tuning import max_stack_length
 from firth.inference.generation.special_tokens import as_list
 from firth.inference.scoring.log_likelihood import score_continuations
 from firth.inference.scoring.token_scoring import TokenScores, check_language_head
 from firth.metrics.bootstrap import means
 from firth.metrics.language_model import scaled
+from firth.models.transformer import max_output_length
 from firth.tasks.readers.columns import place
 from firth.tasks.readers.examples import LastWord
 from firth.tasks.readers.sentence_pairs import read_last_words
@@ -34,8 +35,7 @@ def measure(scorer: Scorer, options: ScoringOptions) -> ScoringResult:
             f"An {scorer.config.architecture} cannot predict the next word: use a decoder."
         )
     check_language_head(scorer.network, scorer.name)
-    read_options = {"format": options.format, "limit": options.limit, **options.columns}
-    examples = read_last_words(options.data, **read_options)  # type: ignore[arg-type]
+    examples = list(islice(read_last_words(options.file), options.limit or None))
     found: list[TokenScores] = []
     cut = 0
     for begin in range(0, len(examples), BATCH_TEXTS):
@@ -80,7 +80,7 @@ def _pairs(scorer: Scorer, examples: Sequence[LastWord], path: str) -> Iterator[
 def _fitting(scorer: Scorer, pair: Pair) -> Pair:
     """Truncate the start of a context that is too long, keeping BOS."""
     context, word = pair
-    most = max_stack_length(scorer.network.stack) - len(word) + 1
+    most = max_output_length(scorer.network) - len(word) + 1
     if len(context) <= most:
         return pair
     if most < 2:

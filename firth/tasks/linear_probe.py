@@ -19,9 +19,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from firth.inference.batching import batch_by_length
 from firth.models.label_heads import LabelHead
-from firth.models.transformer import Transformer
-from firth.tasks.batched_inference import length_batches
+from firth.models.language_model import LanguageNetwork
 from firth.tasks.task import EncodedExample, Task, TaskMetadata
 from firth.training.losses import hidden_states
 from firth.utils.device_transfer import to_device
@@ -48,11 +48,11 @@ def is_solvable(task: Task) -> bool:
 
 @torch.no_grad()
 def features(
-    task: Task, network: Transformer, items: Sequence[EncodedExample], metadata: TaskMetadata
+    task: Task, network: LanguageNetwork, items: Sequence[EncodedExample], metadata: TaskMetadata
 ) -> tuple[NDArray[np.float32], NDArray[Any], Longs]:
     """Compute the head's inputs (M, W), their targets (M,) or (M, K) and item indices (M,)."""
     vectors, targets, places = [], [], []
-    for chosen in length_batches(items):
+    for chosen in batch_by_length([(item.size,) for item in items]):
         batch = task.batch([items[i] for i in chosen], metadata, network.config)
         hidden = hidden_states(network, batch)
         (wanted,) = batch.predictions.values()
@@ -122,7 +122,7 @@ def _every_label(
 @torch.no_grad()
 def solve_head(
     task: Task,
-    network: Transformer,
+    network: LanguageNetwork,
     items: Sequence[EncodedExample],
     metadata: TaskMetadata,
     texts: int,

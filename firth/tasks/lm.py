@@ -3,30 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
-from firth.data.readers import Bad
+from firth.data.windows import window_spans
 from firth.metrics.bootstrap import Metric
 from firth.metrics.classification import perplexity
-from firth.models.config import ModelConfig
-from firth.models.transformer import Transformer
-from firth.objectives.batch import Batch
+from firth.models.language_model import LanguageNetwork
+from firth.objectives.batch import Batch, PredictionTargets
 from firth.tasks.inputs import FramedSequence, InputTemplate, TokenizedText
-from firth.tasks.readers.columns import place
+from firth.tasks.readers.columns import TaskFile, place
 from firth.tasks.readers.examples import PassageExample
 from firth.tasks.readers.running_text import read_passages
 from firth.tasks.task import (
-    NO_COLUMNS,
     Answer,
-    Columns,
     EncodedExample,
+    Items,
     Task,
     TaskMetadata,
-    input_batch,
-    on_empty,
     prediction_targets,
 )
 from firth.training.losses import INFERENCE_BATCH_TOKENS, token_losses
@@ -52,25 +47,8 @@ class LanguageModelTask(Task):
         "with `firth pretrain --from`."
     )
 
-    def read(
-        self,
-        path: str | Path,
-        *,
-        labelled: bool = True,
-        format: str | None = None,
-        columns: Columns = NO_COLUMNS,
-    ) -> list[PassageExample]:
-        return list(read_passages(path, format=format, on_empty=on_empty(labelled), **columns))
-
-    def iter_examples(
-        self,
-        path: str | Path,
-        *,
-        format: str | None = None,
-        columns: Columns = NO_COLUMNS,
-        bad: Bad | None = None,
-    ) -> Iterator[PassageExample]:
-        return read_passages(path, format=format, on_empty="keep", bad=bad, **columns)
+    def read(self, file: TaskFile) -> Iterator[PassageExample]:
+        return read_passages(file)
 
     def example(self, text: str) -> PassageExample:
         return PassageExample(text=text)
@@ -94,19 +72,17 @@ class LanguageModelTask(Task):
             for example, text in zip(examples, texts, strict=True)
         ]
 
-    def batch(
-        self, items: Sequence[EncodedExample], metadata: TaskMetadata, config: ModelConfig
-    ) -> Batch:
-        batch = input_batch([row for item in items for row in item.rows], config)
+    def targets(
+        self, items: Items, batch: Batch, metadata: TaskMetadata
+    ) -> dict[str, PredictionTargets]:
         learned = np.concatenate([own for item in items for own in item.target])
         last = np.zeros(len(learned), dtype=np.bool_)
         last[batch.inputs.starts[1:] - 1] = True  # has no next token
         positions = np.flatnonzero(np.roll(learned, -1) & ~last)
-        wanted = prediction_targets("causal", positions, batch.inputs.tokens[positions + 1])
-        return replace(batch, predictions=wanted)
+        return prediction_targets("causal", positions, batch.inputs.tokens[positions + 1])
 
     def outputs(
-        self, network: Transformer, items: Sequence[EncodedExample], metadata: TaskMetadata
+        self, network: LanguageNetwork, items: Items, metadata: TaskMetadata
     ) -> list[Floats]:
         """Compute the summed loss of each item, in nats, and its number of tokens."""
         batch = self.batch(items, metadata, network.config)
@@ -118,34 +94,22 @@ class LanguageModelTask(Task):
         counts = np.bincount(owners, minlength=len(items))
         return list(np.stack([sums, counts], axis=1))
 
-    def loss(
-        self, items: Sequence[EncodedExample], outputs: Sequence[Floats], metadata: TaskMetadata
-    ) -> float:
+    def loss(self, items: Items, outputs: Sequence[Floats], metadata: TaskMetadata) -> float:
         losses, counts = np.stack(outputs).sum(0)
         return float(losses / max(1.0, counts))
 
-    def answers(
-        self,
-        examples: Sequence[PassageExample],
-        items: Sequence[EncodedExample],
-        outputs: Sequence[Floats],
-        metadata: TaskMetadata,
-        template: InputTemplate,
-    ) -> list[Answer]:
-        return [
-            {"loss": float(loss), "tokens": int(count), "perplexity": _exp(loss, count)}
-            for loss, count in outputs
-        ]
+    def answer(
+        self, example: PassageExample, item: EncodedExample, output: Floats, metadata: TaskMetadata
+    ) -> Answer:
+        loss, count = output
+        exp = float(np.exp(min(loss / max(count, 1.0), 700.0)))
+        return {"loss": float(loss), "tokens": int(count), "perplexity": exp}
 
     def metrics(
         self, examples: Sequence[PassageExample], answers: Sequence[Answer], metadata: TaskMetadata
     ) -> dict[str, Metric]:
         losses = [answer["loss"] for answer in answers]
         return perplexity(losses, [answer["tokens"] for answer in answers])
-
-
-def _exp(loss: float, count: float) -> float:
-    return float(np.exp(min(loss / max(count, 1.0), 700.0)))
 
 
 def trainable_tokens(example: PassageExample, text: TokenizedText) -> Bools:
@@ -168,12 +132,11 @@ def _rows(
 ) -> tuple[tuple[FramedSequence, ...], tuple[Bools, ...]]:
     """Split a passage into sequences, with flags of the tokens that are trained on."""
     rows, flags, room = [], [], template.room()
-    for begin in range(0, max(1, len(text.tokens)), room):
-        part = text.part(begin, begin + room)
-        row = template.one(part)
-        ends = begin + room >= len(text.tokens) and (not len(learned) or bool(learned[-1]))
+    for begin, end in window_spans(len(text.tokens), room, room):
+        row = template.one(text.part(begin, end))
+        ends = end == len(text.tokens) and (not len(learned) or bool(learned[-1]))
         own = np.full(len(row.tokens), ends)  # EOS too, at the end of the passage
-        own[row.first : row.first + len(part.tokens)] = learned[begin : begin + room]
+        own[row.first : row.first + end - begin] = learned[begin:end]
         rows.append(row)
         flags.append(own)
     return tuple(rows), tuple(flags)

@@ -9,15 +9,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import chain
+from itertools import chain, islice
 
 import numpy as np
 
-from firth.adapt.prompt_tuning import max_text_length
 from firth.data.readers import ReadOptions, find_sources
 from firth.inference.scoring.token_scoring import check_language_head
 from firth.metrics.language_model import Proportion, preferences, proportions
-from firth.tasks.readers.columns import place
+from firth.models.transformer import max_text_length
+from firth.tasks.readers.columns import TaskFile, place
 from firth.tasks.readers.examples import MinimalPair
 from firth.tasks.readers.sentence_pairs import read_minimal_pairs
 from firth.tasks.scoring_task import Parts, Scorer, ScoringOptions, ScoringResult, ScoringTask
@@ -64,8 +64,8 @@ def _sets(options: ScoringOptions) -> Iterator[tuple[str, list[MinimalPair]]]:
     sources, _ = find_sources([options.data], ReadOptions(format=options.format))
     for source in sources:
         format = None if source.guess_format else source.format
-        read = read_minimal_pairs(source.name, format=format, limit=options.limit)
-        yield source.name, read
+        pairs = read_minimal_pairs(TaskFile(source.name, format))
+        yield source.name, list(islice(pairs, options.limit or None))
 
 
 def _check(scorer: Scorer, path: str, pairs: Sequence[MinimalPair]) -> Bools:

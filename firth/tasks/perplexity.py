@@ -17,9 +17,8 @@ from typing import Any
 import numpy as np
 import tokenizers
 
-from firth.adapt.prompt_tuning import max_text_length
+from firth.data.windows import sliding_windows
 from firth.inference.scoring.log_likelihood import no_likelihood_message
-from firth.inference.scoring.sliding_window import sliding_windows
 from firth.inference.scoring.token_scoring import (
     ScoringRequest,
     check_language_head,
@@ -27,7 +26,8 @@ from firth.inference.scoring.token_scoring import (
 )
 from firth.metrics.bootstrap import Metric
 from firth.metrics.language_model import COLUMNS, language_model_metrics
-from firth.tasks.inputs import InputTemplate, TokenizedText, make_input_template
+from firth.models.transformer import max_text_length
+from firth.tasks.inputs import InputTemplate, TokenizedText
 from firth.tasks.lm import ASSISTANT, LanguageModelTask, trainable_tokens
 from firth.tasks.readers.examples import PassageExample
 from firth.tasks.readers.running_text import read_lines, read_passages
@@ -37,7 +37,7 @@ from firth.tokenizers.counting import PIECE
 from firth.tokenizers.encoding import BATCH_CHARACTERS, CachedEncoder, encode_parts
 from firth.utils.errors import InputError, MismatchError, UsageError
 from firth.utils.rng import Floats, Longs
-from firth.utils.streams import group_by_size
+from firth.utils.streams import bounded_batches
 
 PART_CHARACTERS = 1024  # of a part, the unit of the bootstrap; a shorter text is one part
 MAX_PART = 1 << 16  # characters of a part without white space
@@ -125,7 +125,7 @@ class DocumentEncoder:
 
     def pieces(self, parts: Iterable[str]) -> Iterator[Longs]:
         """Tokenize the parts of a text; yield arrays (2, L) of tokens and part numbers."""
-        for together in group_by_size(parts, len, BATCH_CHARACTERS):
+        for together in bounded_batches(parts, len, max_size=BATCH_CHARACTERS):
             ends = self.convention.line_ends
             numbers = [self.ledger.open(part, ends) for part in together]
             tokens, lengths = encode_parts(self.lookup, [together])
@@ -212,7 +212,6 @@ def _texts(
 ) -> tuple[Callable[[], int], Iterator[Iterator[Longs]]]:
     """Return a function that counts documents or lines, and the tokenized texts."""
     limit, seen = options.limit or None, [0]
-    read_options: dict[str, Any] = {"format": options.format, **options.columns}
 
     def counted(items: Iterator[Any]) -> Iterator[Any]:
         for item in islice(items, limit):
@@ -221,9 +220,9 @@ def _texts(
 
     if reader.convention.stream:
         complete = reader.convention.line_ends
-        lines = counted(read_lines(options.data, complete=complete, **read_options))
+        lines = counted(read_lines(options.file, complete=complete))
         return lambda: seen[0], iter([reader.pieces(_parts(lines))])
-    passages = counted(read_passages(options.data, **read_options))
+    passages = counted(read_passages(options.file))
     texts = (
         reader.dialogue(passage, str(options.data))
         if passage.turns
@@ -282,7 +281,7 @@ def _masked_requests(
         raise MismatchError(
             "This model's tokenizer has no mask token, which pseudo-perplexity needs."
         )
-    template: InputTemplate = make_input_template(scorer.config, scorer.tokenizer, options.context)
+    template = InputTemplate(scorer.tokenizer, scorer.config, options.context)
     size = template.room()
     for pieces in texts:
         for (tokens, numbers), _ in sliding_windows(pieces, size, size, known=0):

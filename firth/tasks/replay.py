@@ -8,12 +8,14 @@ import numpy as np
 import torch
 
 from firth.data.packing import PackedSequences
-from firth.models.transformer import Transformer
+from firth.data.windows import window_spans
+from firth.models.language_model import LanguageNetwork
 from firth.objectives.batch import Batch
 from firth.objectives.causal import causal
 from firth.objectives.denoising import infilling, span_corruption
 from firth.objectives.masked import masked
 from firth.tasks.inputs import FramedSequence, InputTemplate, TokenizedText
+from firth.tasks.readers.columns import TaskFile
 from firth.tasks.readers.running_text import read_passages
 from firth.tasks.task import pack_sequences
 from firth.tokenizers.tokenizer import Vocabulary
@@ -32,12 +34,13 @@ class TextReplay:
         if template.encoder is not None:
             raise MismatchError("A model with two tokenizers cannot replay text: remove replay.")
         self.template, self.size, self.seed = template, size, seed
-        texts = template.tokenize([passage.text for passage in read_passages(path)])
+        texts = template.tokenize([passage.text for passage in read_passages(TaskFile(path))])
         room = template.room()
         self.rows = [
-            self._row(text.part(begin, begin + room))
+            self._row(text.part(*ends))
             for text in texts
-            for begin in range(0, len(text.tokens), room)
+            for ends in window_spans(len(text.tokens), room, room)
+            if len(text.tokens)
         ]
         if not self.rows:
             raise InputError(f"{path} has no text to replay.")
@@ -54,7 +57,7 @@ class TextReplay:
         kinds = {"encoder": "masked", "decoder": "causal", "encoder-decoder": "denoising"}
         return kinds[self.template.config.architecture]
 
-    def check(self, network: Transformer) -> None:
+    def check(self, network: LanguageNetwork) -> None:
         """Raise MismatchError for a network without a language head."""
         if "language" not in network.heads:
             raise MismatchError(
@@ -77,7 +80,7 @@ class TextReplay:
         )
 
     @torch.no_grad()
-    def loss(self, network: Transformer) -> float:
+    def loss(self, network: LanguageNetwork) -> float:
         """Compute the language modelling loss on the beginning of the text."""
         self.check(network)
         network.eval()

@@ -12,8 +12,9 @@ from firth.inference.scoring.log_likelihood import log_likelihoods
 from firth.inference.scoring.pseudo_log_likelihood import pseudo_log_likelihoods
 from firth.inference.scoring.token_scoring import TokenScores
 from firth.metrics.bootstrap import Metric
-from firth.models.config import ModelConfig
-from firth.models.transformer import Transformer
+from firth.models.config import LanguageModelConfig
+from firth.models.language_model import ScoringModel
+from firth.tasks.readers.columns import TaskFile
 from firth.tokenizers.tokenizer import Tokenizer
 from firth.utils.errors import UsageError
 
@@ -26,7 +27,7 @@ Texts = Callable[[Iterable[str]], Iterator[TokenScores]]  # log-likelihoods of t
 class Scorer:
     """A model that computes log-likelihoods of texts, with its options."""
 
-    network: Transformer
+    network: ScoringModel
     tokenizer: Tokenizer
     hybrid: bool = False  # a decoder also trained on masked tokens
     by_word: bool = False  # mask the rest of a word together with each of its tokens
@@ -34,7 +35,7 @@ class Scorer:
     progress: Progress = lambda what, done, there: None
 
     @property
-    def config(self) -> ModelConfig:
+    def config(self) -> LanguageModelConfig:
         """The config of the network."""
         return self.network.config
 
@@ -71,6 +72,11 @@ class ScoringOptions:
     convention: str = ""  # of perplexity: plain, wikitext, ptb or enwik8
     context: int = 0  # tokens of a window; 0: a default for the model
     stride: int = 0  # tokens from one window to the next; 0: half a window
+
+    @property
+    def file(self) -> TaskFile:
+        """The file of examples."""
+        return TaskFile(self.data, self.format, self.columns)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,38 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
-from firth.adapt.prompt_tuning import max_stack_length
 from firth.data.packing import PackedSequences
-from firth.data.readers import Bad
 from firth.inference.generation.token_generation import greedy_decode
 from firth.metrics.bootstrap import Metric
 from firth.metrics.rouge import rouge_metrics
 from firth.metrics.translation import translation_metrics
 from firth.models.config import ModelConfig
-from firth.models.transformer import Transformer
-from firth.objectives.batch import Batch
+from firth.models.language_model import LanguageNetwork
+from firth.models.transformer import max_output_length
+from firth.objectives.batch import Batch, PredictionTargets
 from firth.tasks.inputs import FramedSequence, InputTemplate, TokenizedText
+from firth.tasks.readers.columns import TaskFile
 from firth.tasks.readers.examples import Seq2SeqExample
-from firth.tasks.readers.table_files import each_source, read_translated
+from firth.tasks.readers.table_files import read_translated
 from firth.tasks.task import (
-    NO_COLUMNS,
     Answer,
-    Columns,
     EncodedExample,
+    Items,
     Task,
     TaskMetadata,
     input_batch,
-    on_empty,
     prediction_targets,
-    without_roles,
 )
+from firth.tokenizers.tokenizer import Tokenizer
 from firth.utils.errors import UsageError
 from firth.utils.rng import Longs
 
@@ -62,26 +58,8 @@ class Seq2SeqTask(Task):
     )
     options = MappingProxyType({"prefix": "str", "arrow": "str", "written": "int"})
 
-    def read(
-        self,
-        path: str | Path,
-        *,
-        labelled: bool = True,
-        format: str | None = None,
-        columns: Columns = NO_COLUMNS,
-    ) -> list[Seq2SeqExample]:
-        empty = on_empty(labelled)
-        return read_translated(path, need_target=labelled, format=format, on_empty=empty, **columns)
-
-    def iter_examples(
-        self,
-        path: str | Path,
-        *,
-        format: str | None = None,
-        columns: Columns = NO_COLUMNS,
-        bad: Bad | None = None,
-    ) -> Iterator[Seq2SeqExample]:
-        return each_source(path, format=format, bad=bad, **without_roles(columns, "target"))
+    def read(self, file: TaskFile) -> Iterator[Seq2SeqExample]:
+        return read_translated(file)
 
     def example(self, text: str) -> Seq2SeqExample:
         return Seq2SeqExample(source=text)
@@ -113,75 +91,59 @@ class Seq2SeqTask(Task):
         items = []
         for example, source, target in zip(examples, sources, targets, strict=True):
             truncated = source.part(0, room)
-            row = (
-                _prompt(truncated.tokens, arrow, template)
-                if decoder
-                else source_template.one(truncated)
-            )
-            target_ids = (
-                None if example.target is None else _target(target.part(0, written), template)
-            )
+            row = source_template.one(truncated)
+            if decoder:
+                row = _prompt(truncated.tokens, arrow, template)
+            target_ids = None
+            if example.target is not None:
+                target_ids = _target(target.part(0, written), template)
             cut = max(0, len(source.tokens) - room) + max(0, len(target.tokens) - written)
-            items.append(EncodedExample((row,), target_ids, cut))
+            items.append(EncodedExample((row,), target_ids, cut, detail=template.tokenizer))
         return items
 
-    def batch(
-        self, items: Sequence[EncodedExample], metadata: TaskMetadata, config: ModelConfig
-    ) -> Batch:
-        rows, all_target_ids = [item.rows[0] for item in items], [item.target for item in items]
+    def inputs(self, items: Items, config: ModelConfig) -> Batch:
         if config.architecture == "decoder":
-            batch = input_batch(
-                [_joined(*pair) for pair in zip(rows, all_target_ids, strict=True)], config
-            )
-            begins = batch.inputs.starts[:-1] + [len(row.tokens) - 1 for row in rows]
-            ranges = [
-                np.arange(b, b + len(target_ids))
-                for b, target_ids in zip(begins, all_target_ids, strict=True)
-            ]
-            positions = np.concatenate(ranges)
-        else:
-            start, keys = (
-                np.array([config.decoder_start_token_id or 0]),
-                np.zeros(len(rows), dtype=np.uint64),
-            )
-            target = PackedSequences.join(
-                [np.concatenate([start, target_ids[:-1]]) for target_ids in all_target_ids], keys
-            )
-            batch = replace(input_batch(rows, config), target=target)
-            positions = np.arange(len(target.tokens))
-        return replace(
-            batch,
-            predictions=prediction_targets("target", positions, np.concatenate(all_target_ids)),
-        )
+            return input_batch([_joined(item.rows[0], item.target) for item in items], config)
+        start = np.array([config.decoder_start_token_id or 0])
+        shifted = [np.concatenate([start, item.target[:-1]]) for item in items]
+        target = PackedSequences.join(shifted, np.zeros(len(items), dtype=np.uint64))
+        return replace(super().inputs(items, config), target=target)
+
+    def targets(
+        self, items: Items, batch: Batch, metadata: TaskMetadata
+    ) -> dict[str, PredictionTargets]:
+        targets = [item.target for item in items]
+        begins = batch.output.starts[:-1]
+        if batch.target is None:  # a decoder predicts the target after its prompt
+            begins = begins + [len(item.rows[0].tokens) - 1 for item in items]
+        pairs = zip(begins, targets, strict=True)
+        positions = [np.arange(begin, begin + len(ids)) for begin, ids in pairs]
+        return prediction_targets("target", np.concatenate(positions), np.concatenate(targets))
 
     def outputs(
-        self, network: Transformer, items: Sequence[EncodedExample], metadata: TaskMetadata
+        self, network: LanguageNetwork, items: Items, metadata: TaskMetadata
     ) -> list[list[int]]:
         """Generate the target tokens."""
-        parts = [items[i : i + BATCH_SIZE] for i in range(0, len(items), BATCH_SIZE)]
-        return [row for part in parts for row in self._generate(network, part, metadata)]
+        config, found = network.config, []
+        for begin in range(0, len(items), BATCH_SIZE):
+            prompts = [item.rows[0].tokens.tolist() for item in items[begin : begin + BATCH_SIZE]]
+            longest = 0 if config.has_encoder else max(map(len, prompts))
+            room = max_output_length(network) - longest
+            most = max(1, min(int(metadata.options["written"]) + 2, room))
+            found += greedy_decode(
+                network, prompts, max_new_tokens=most, eos_token_id=config.eos_token_id
+            )
+        return found
 
-    def _generate(
-        self, network: Transformer, items: Sequence[EncodedExample], metadata: TaskMetadata
-    ) -> list[list[int]]:
-        prompts = [item.rows[0].tokens.tolist() for item in items]
-        config, longest = network.config, max(map(len, prompts))
-        room = max_stack_length(network.stack) - (0 if config.has_encoder else longest)
-        most = max(1, min(int(metadata.options["written"]) + 2, room))
-        return greedy_decode(
-            network, prompts, max_new_tokens=most, eos_token_id=config.eos_token_id
-        )
-
-    def answers(
+    def answer(
         self,
-        examples: Sequence[Seq2SeqExample],
-        items: Sequence[EncodedExample],
-        outputs: Sequence[list[int]],
+        example: Seq2SeqExample,
+        item: EncodedExample,
+        output: list[int],
         metadata: TaskMetadata,
-        template: InputTemplate,
-    ) -> list[Answer]:
-        decode = partial(template.tokenizer.decode, skip_specials=True)
-        return [{"text": decode(tokens).strip()} for tokens in outputs]
+    ) -> Answer:
+        tokenizer: Tokenizer = item.detail
+        return {"text": tokenizer.decode(output, skip_specials=True).strip()}
 
     def metrics(
         self, examples: Sequence[Seq2SeqExample], answers: Sequence[Answer], metadata: TaskMetadata

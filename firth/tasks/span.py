@@ -5,31 +5,22 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from firth.data.readers import Bad
+from firth.data.windows import window_spans
 from firth.metrics.bootstrap import Metric
 from firth.metrics.question_answering import normalise_answer, squad_metrics
 from firth.models.config import ModelConfig
-from firth.models.transformer import Transformer
+from firth.models.language_model import LanguageNetwork
 from firth.objectives.batch import Batch, PredictionTargets
 from firth.tasks.inputs import InputTemplate, Span
+from firth.tasks.readers.columns import TaskFile
 from firth.tasks.readers.examples import QuestionExample
-from firth.tasks.readers.squad import each_question, read_questions
-from firth.tasks.task import (
-    NO_COLUMNS,
-    Answer,
-    Columns,
-    EncodedExample,
-    Task,
-    TaskMetadata,
-    input_batch,
-    on_empty,
-)
+from firth.tasks.readers.squad import read_questions
+from firth.tasks.task import Answer, EncodedExample, Items, Task, TaskMetadata
 from firth.training.losses import label_logits
 from firth.utils.rng import Floats
 
@@ -61,26 +52,8 @@ class SpanTask(Task):
     default_max_length = 384
     options = MappingProxyType({"unanswered": "bool", "threshold": "float"})
 
-    def read(
-        self,
-        path: str | Path,
-        *,
-        labelled: bool = True,
-        format: str | None = None,
-        columns: Columns = NO_COLUMNS,
-    ) -> list[QuestionExample]:
-        empty = on_empty(labelled)
-        return read_questions(path, need_answers=labelled, format=format, on_empty=empty)
-
-    def iter_examples(
-        self,
-        path: str | Path,
-        *,
-        format: str | None = None,
-        columns: Columns = NO_COLUMNS,
-        bad: Bad | None = None,
-    ) -> Iterator[QuestionExample]:
-        return each_question(path, format=format, bad=bad)
+    def read(self, file: TaskFile) -> Iterator[QuestionExample]:
+        return read_questions(file)
 
     def metadata(
         self, examples: Sequence[QuestionExample], length: int, options: Mapping[str, Any]
@@ -102,8 +75,9 @@ class SpanTask(Task):
         for example, question in zip(examples, questions, strict=True):
             context = found[example.context]
             truncated = question.part(0, min(MAX_QUESTION_TOKENS, template.room(pair=True) // 2))
-            room = template.room(pair=True) - len(truncated.tokens)
-            parts = context_windows(len(context.tokens), room)
+            room = max(1, template.room(pair=True) - len(truncated.tokens))
+            stride = room - min(OVERLAP, room // 2)
+            parts = window_spans(len(context.tokens), room, stride)
             windows = [context.part(*ends) for ends in parts]
             rows = tuple(template.two(truncated, window) for window in windows)
             detail = [
@@ -119,40 +93,49 @@ class SpanTask(Task):
             items.append(EncodedExample(rows, targets, cut, detail))
         return items
 
-    def batch(
-        self, items: Sequence[EncodedExample], metadata: TaskMetadata, config: ModelConfig
-    ) -> Batch:
-        batch = input_batch([row for item in items for row in item.rows], config)
-        if any(item.target is None for item in items):
-            return batch
+    def targets(
+        self, items: Items, batch: Batch, metadata: TaskMetadata
+    ) -> dict[str, PredictionTargets]:
         ends = np.array([ends for item in items for ends in item.target])  # (S, 2)
         places, none = batch.inputs.starts[:-1, None] + ends, np.zeros(len(ends), dtype=np.int64)
-        wanted = {
-            "begin": PredictionTargets(places[:, 0], none),
-            "end": PredictionTargets(places[:, 1], none),
-        }
-        return replace(batch, predictions=wanted)
+        names = enumerate(("begin", "end"))
+        return {name: PredictionTargets(places[:, i], none) for i, name in names}
 
     def outputs(
-        self, network: Transformer, items: Sequence[EncodedExample], metadata: TaskMetadata
+        self, network: LanguageNetwork, items: Items, metadata: TaskMetadata
     ) -> list[Floats]:
         """Compute begin and end logits of each token of an item's sequences."""
         batch = self.batch(items, metadata, network.config)
         scores = label_logits(network, batch).double().cpu().numpy()  # (N, 2)
         return np.split(scores, np.cumsum([item.size for item in items])[:-1])
 
-    def answers(
-        self,
-        examples: Sequence[QuestionExample],
-        items: Sequence[EncodedExample],
-        outputs: Sequence[Floats],
-        metadata: TaskMetadata,
-        template: InputTemplate,
-    ) -> list[Answer]:
-        return [
-            _answer(example, item, scores, metadata.options)
-            for example, item, scores in zip(examples, items, outputs, strict=True)
-        ]
+    def answer(
+        self, example: QuestionExample, item: EncodedExample, output: Floats, metadata: TaskMetadata
+    ) -> Answer:
+        """Choose the best span of all windows, with its characters in the context."""
+        best, found, none, at, options = -np.inf, (0, 0), np.inf, 0, metadata.options
+        for row, window in zip(item.rows, item.detail, strict=True):
+            own = output[at : at + len(row.tokens)]
+            at += len(row.tokens)
+            none = min(none, float(own[0].sum()))
+            inside = own[window.begin : window.begin + len(window.spans)]
+            if not len(inside):
+                continue
+            score, first, last = best_span(inside[:, 0], inside[:, 1])
+            if score > best:
+                best, found = score, (window.spans[first][0], window.spans[last][1])
+        begin, end = trim_span(example.context, *found)
+        lacks = begin == end or (options["unanswered"] and none - best > options["threshold"])
+        answer = {
+            "answer": "" if lacks else example.context[begin:end],
+            "begin": 0 if lacks else begin,
+            "end": 0 if lacks else end,
+            "score": float(max(best, -MAX_SCORE)),
+            "id": example.id,
+        }
+        if options["unanswered"]:
+            answer |= {"none": none, "otherwise": example.context[begin:end]}
+        return answer
 
     def metrics(
         self, examples: Sequence[QuestionExample], answers: Sequence[Answer], metadata: TaskMetadata
@@ -169,18 +152,6 @@ class SpanTask(Task):
         return replace(
             metadata, options=metadata.options | {"threshold": _threshold(examples, answers)}
         )
-
-
-def context_windows(tokens: int, room: int, overlap: int = OVERLAP) -> list[tuple[int, int]]:
-    """Compute begin and end of the windows over a context of `tokens` tokens.
-
-    >>> context_windows(10, room=4, overlap=2), context_windows(3, room=4)
-    ([(0, 4), (2, 6), (4, 8), (6, 10)], [(0, 3)])
-    """
-    room = max(1, room)
-    step = room - min(overlap, room // 2)
-    count = 1 + max(0, -(-(tokens - room) // step))
-    return [(i * step, min(tokens, i * step + room)) for i in range(count)]
 
 
 def _tokens(example: QuestionExample, spans: Sequence[Span]) -> Span | None:
@@ -200,36 +171,6 @@ def _target(found: Span | None, window: Span, begin: int) -> Span:
     if found is None or found[0] < window[0] or found[1] >= window[1]:
         return 0, 0
     return begin + found[0] - window[0], begin + found[1] - window[0]
-
-
-def _answer(
-    example: QuestionExample, item: EncodedExample, scores: Floats, options: Mapping[str, Any]
-) -> Answer:
-    """Choose the best span of all windows, with its characters in the context."""
-    best, found, none, at = -np.inf, (0, 0), np.inf, 0
-    for row, window in zip(item.rows, item.detail, strict=True):
-        own = scores[at : at + len(row.tokens)]
-        at += len(row.tokens)
-        none = min(none, float(own[0].sum()))
-        inside = own[window.begin : window.begin + len(window.spans)]
-        if not len(inside):
-            continue
-        score, first, last = best_span(inside[:, 0], inside[:, 1])
-        if score > best:
-            best, found = score, (window.spans[first][0], window.spans[last][1])
-    begin, end = trim_span(example.context, *found)
-    lacks = begin == end or (options["unanswered"] and none - best > options["threshold"])
-    best = max(best, -MAX_SCORE)
-    answer = {
-        "answer": "" if lacks else example.context[begin:end],
-        "begin": 0 if lacks else begin,
-        "end": 0 if lacks else end,
-        "score": float(best),
-        "id": example.id,
-    }
-    if options["unanswered"]:
-        answer |= {"none": none, "otherwise": example.context[begin:end]}
-    return answer
 
 
 def trim_span(text: str, begin: int, end: int) -> Span:

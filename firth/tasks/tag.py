@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from firth.data.readers import Bad
 from firth.metrics.bootstrap import Metric
 from firth.metrics.entities import (
     entity_metrics,
@@ -20,28 +19,24 @@ from firth.metrics.entities import (
     token_accuracy,
 )
 from firth.models.config import ModelConfig
-from firth.models.transformer import Transformer
-from firth.objectives.batch import Batch
-from firth.tasks.classify import MIN_PROB
+from firth.models.language_model import LanguageNetwork
+from firth.objectives.batch import Batch, PredictionTargets
 from firth.tasks.inputs import InputTemplate, TokenizedText
-from firth.tasks.readers.columns import place
-from firth.tasks.readers.conll import each_sentence, read_tagged
+from firth.tasks.readers.columns import TaskFile, place
+from firth.tasks.readers.conll import read_sentences, read_tagged
 from firth.tasks.readers.examples import TaggedExample
 from firth.tasks.readers.plain_words import split_words
 from firth.tasks.task import (
-    NO_COLUMNS,
     Answer,
-    Columns,
     EncodedExample,
+    Items,
     Task,
     TaskMetadata,
-    input_batch,
-    on_empty,
+    log_loss,
     prediction_targets,
-    without_roles,
 )
 from firth.training.losses import label_logits
-from firth.utils.errors import InputError, UsageError
+from firth.utils.errors import InputError
 from firth.utils.rng import Floats, Longs
 
 OUTSIDE = "O"
@@ -74,30 +69,8 @@ class TagTask(Task):
     options = MappingProxyType({"entities": "bool"})
     label_unit = "words"
 
-    def read(
-        self,
-        path: str | Path,
-        *,
-        labelled: bool = True,
-        format: str | None = None,
-        columns: Columns = NO_COLUMNS,
-    ) -> list[TaggedExample]:
-        if "text" in columns:
-            raise UsageError(
-                "Training needs words and tags: the column text=NAME is for `predict` only."
-            )
-        empty = on_empty(labelled)
-        return read_tagged(path, need_tags=labelled, format=format, on_empty=empty, **columns)
-
-    def iter_examples(
-        self,
-        path: str | Path,
-        *,
-        format: str | None = None,
-        columns: Columns = NO_COLUMNS,
-        bad: Bad | None = None,
-    ) -> Iterator[TaggedExample]:
-        return each_sentence(path, format=format, bad=bad, **without_roles(columns, "tags"))
+    def read(self, file: TaskFile) -> Iterator[TaggedExample]:
+        return read_tagged(file) if file.labels == "required" else read_sentences(file)
 
     def example(self, text: str) -> TaggedExample:
         return TaggedExample(words=split_words(text))
@@ -144,20 +117,14 @@ class TagTask(Task):
             )
         return items
 
-    def batch(
-        self, items: Sequence[EncodedExample], metadata: TaskMetadata, config: ModelConfig
-    ) -> Batch:
-        batch = input_batch([row for item in items for row in item.rows], config)
-        if any(item.target is None for item in items):
-            return batch
-        targets = [
-            np.array(i.target, dtype=np.int64)[a.words] for i in items for a in i.detail.rows
-        ]
-        wanted = prediction_targets("tags", _positions(items, batch), np.concatenate(targets))
-        return replace(batch, predictions=wanted)
+    def targets(
+        self, items: Items, batch: Batch, metadata: TaskMetadata
+    ) -> dict[str, PredictionTargets]:
+        tags = [np.array(i.target, dtype=np.int64)[a.words] for i in items for a in i.detail.rows]
+        return prediction_targets("tags", _positions(items, batch), np.concatenate(tags))
 
     def outputs(
-        self, network: Transformer, items: Sequence[EncodedExample], metadata: TaskMetadata
+        self, network: LanguageNetwork, items: Items, metadata: TaskMetadata
     ) -> list[Floats]:
         """Compute the probability of each tag for each word; a word without tokens gets O."""
         batch = self.batch(items, metadata, network.config)
@@ -173,31 +140,23 @@ class TagTask(Task):
             found.append(rows)
         return found
 
-    def answers(
-        self,
-        examples: Sequence[TaggedExample],
-        items: Sequence[EncodedExample],
-        outputs: Sequence[Floats],
-        metadata: TaskMetadata,
-        template: InputTemplate,
-    ) -> list[Answer]:
-        answers = []
-        for example, probs in zip(examples, outputs, strict=True):
-            tags = [metadata.labels[id] for id in probs.argmax(-1)]
-            answer: Answer = {"words": list(example.words), "tags": tags}
-            if metadata.options["entities"]:
-                answer["entities"] = [
-                    {
-                        "type": entity.type,
-                        "text": " ".join(example.words[entity.begin : entity.end]),
-                        "begin": entity.begin,
-                        "end": entity.end,
-                        "score": float(probs[entity.begin : entity.end].max(-1).mean()),
-                    }
-                    for entity in read_entities(tags)
-                ]
-            answers.append(answer)
-        return answers
+    def answer(
+        self, example: TaggedExample, item: EncodedExample, output: Floats, metadata: TaskMetadata
+    ) -> Answer:
+        tags = [metadata.labels[id] for id in output.argmax(-1)]
+        answer: Answer = {"words": list(example.words), "tags": tags}
+        if metadata.options["entities"]:
+            answer["entities"] = [
+                {
+                    "type": entity.type,
+                    "text": " ".join(example.words[entity.begin : entity.end]),
+                    "begin": entity.begin,
+                    "end": entity.end,
+                    "score": float(output[entity.begin : entity.end].max(-1).mean()),
+                }
+                for entity in read_entities(tags)
+            ]
+        return answer
 
     def metrics(
         self, examples: Sequence[TaggedExample], answers: Sequence[Answer], metadata: TaskMetadata
@@ -207,14 +166,10 @@ class TagTask(Task):
         found = entity_metrics(gold, predicted) if metadata.options["entities"] else {}
         return {**found, **token_accuracy(gold, predicted)}
 
-    def loss(
-        self, items: Sequence[EncodedExample], outputs: Sequence[Floats], metadata: TaskMetadata
-    ) -> float:
-        right = [
-            probs[np.arange(len(probs)), item.target]
-            for probs, item in zip(outputs, items, strict=True)
-        ]
-        return float(-np.log(np.maximum(np.concatenate(right), MIN_PROB)).mean())
+    def loss(self, items: Items, outputs: Sequence[Floats], metadata: TaskMetadata) -> float:
+        pairs = zip(outputs, items, strict=True)
+        right = [probs[np.arange(len(probs)), item.target] for probs, item in pairs]
+        return log_loss(np.concatenate(right))
 
     def best(self, metadata: TaskMetadata) -> str:
         return "f1" if metadata.options["entities"] else "accuracy"
@@ -270,7 +225,7 @@ def _windows(text: TokenizedText, words: Longs, room: int) -> list[tuple[int, in
     return parts
 
 
-def _positions(items: Sequence[EncodedExample], batch: Batch) -> Longs:
+def _positions(items: Items, batch: Batch) -> Longs:
     """The positions of the first tokens of all words in the packed batch."""
     starts = iter(batch.inputs.starts.tolist())
     places = [aligned.places + next(starts) for item in items for aligned in item.detail.rows]

@@ -3,9 +3,9 @@
 read      file              -> examples
 metadata  examples          -> labels and options, saved with the model
 encode    examples          -> items: token sequences with their targets
-batch     items             -> a batch for the network
+targets   items             -> what the network predicts at which positions of a batch
 outputs   network, items    -> arrays for each item; an ensemble averages them
-answers   outputs           -> predictions as JSON values
+answer    output            -> a prediction as JSON values
 metrics   answers           -> metrics against the gold values
 """
 
@@ -14,7 +14,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, ClassVar
@@ -22,22 +22,20 @@ from typing import Any, ClassVar
 import numpy as np
 
 from firth.data.packing import PackedSequences
-from firth.data.readers import Bad
 from firth.metrics.bootstrap import Metric
 from firth.models.config import ModelConfig
-from firth.models.transformer import Transformer
+from firth.models.language_model import LanguageNetwork
 from firth.objectives.batch import Batch, PredictionTargets
 from firth.tasks.inputs import FramedSequence, InputTemplate
-from firth.tasks.readers.columns import OnEmpty
+from firth.tasks.readers.columns import TaskFile
 from firth.training.plateau import entropy
 from firth.utils.errors import InputError, MismatchError, UsageError
 from firth.utils.rng import Longs
 
 Answer = dict[str, Any]
 Example = Any  # one of the dataclasses of `examples.py`
-Columns = Mapping[str, Any]  # role of a column -> its name in the file
-NO_COLUMNS: Columns = MappingProxyType({})
 ALL_ARCHITECTURES = ("encoder", "decoder", "encoder-decoder")
+MIN_PROB = 1e-12  # lower bound of probabilities in logarithms
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,6 +76,9 @@ class EncodedExample:
         return sum(len(row.tokens) for row in self.rows)
 
 
+Items = Sequence[EncodedExample]
+
+
 class Task(ABC):
     """Base class of all tasks that a model can be fine-tuned on."""
 
@@ -90,7 +91,7 @@ class Task(ABC):
     columns: ClassVar[str] = ""  # of its files, as shown in help
     roles: ClassVar[tuple[str, ...]] = ()  # of columns; --column ROLE=NAME renames them
     default_max_length: ClassVar[int] = 512  # tokens of a sequence
-    options: ClassVar[Mapping[str, str]] = NO_COLUMNS  # setting -> its type
+    options: ClassVar[Mapping[str, str]] = MappingProxyType({})  # setting -> its type
     label_unit: ClassVar[str] = ""  # what has a label: "examples", "words" or nothing
     numbers: ClassVar[bool] = False  # regression: labels are numbers
     generates: ClassVar[bool] = False  # outputs are texts, which cannot be averaged
@@ -98,29 +99,8 @@ class Task(ABC):
     unsupported_reason: ClassVar[str] = ""  # a sentence with {architecture}
 
     @abstractmethod
-    def read(
-        self,
-        path: str | Path,
-        *,
-        labelled: bool = True,
-        format: str | None = None,
-        columns: Columns = NO_COLUMNS,
-    ) -> list[Example]:
-        """Read the examples of a file; unless `labelled`, labels may be missing and texts empty."""
-
-    def iter_examples(
-        self,
-        path: str | Path,
-        *,
-        format: str | None = None,
-        columns: Columns = NO_COLUMNS,
-        bad: Bad | None = None,
-    ) -> Iterator[Example]:
-        """Yield the examples of a file for prediction, ignoring labels.
-
-        Errors of single rows are passed to `bad`, and reading continues.
-        """
-        return iter(self.read(path, labelled=False, format=format, columns=columns))
+    def read(self, file: TaskFile) -> Iterator[Example]:
+        """Yield the examples of a file."""
 
     def example(self, text: str) -> Example:
         """Make an example of a single text, for tasks whose input is one text."""
@@ -143,28 +123,32 @@ class Task(ABC):
     ) -> list[EncodedExample]:
         """Tokenize examples."""
 
-    @abstractmethod
-    def batch(
-        self, items: Sequence[EncodedExample], metadata: TaskMetadata, config: ModelConfig
-    ) -> Batch:
-        """Make one batch of items, with prediction targets if they are known."""
+    def inputs(self, items: Items, config: ModelConfig) -> Batch:
+        """Make one batch of the token sequences of items."""
+        return input_batch([row for item in items for row in item.rows], config)
 
     @abstractmethod
-    def outputs(
-        self, network: Transformer, items: Sequence[EncodedExample], metadata: TaskMetadata
-    ) -> list[Any]:
+    def targets(
+        self, items: Items, batch: Batch, metadata: TaskMetadata
+    ) -> dict[str, PredictionTargets]:
+        """Return the prediction targets of the items in a batch, by the name of their loss."""
+
+    def batch(self, items: Items, metadata: TaskMetadata, config: ModelConfig) -> Batch:
+        """Make one batch of items, with prediction targets if they are known."""
+        batch = self.inputs(items, config)
+        if any(item.target is None for item in items):
+            return batch
+        return replace(batch, predictions=self.targets(items, batch, metadata))
+
+    @abstractmethod
+    def outputs(self, network: LanguageNetwork, items: Items, metadata: TaskMetadata) -> list[Any]:
         """Run the network and return its output for each item."""
 
     @abstractmethod
-    def answers(
-        self,
-        examples: Sequence[Example],
-        items: Sequence[EncodedExample],
-        outputs: Sequence[Any],
-        metadata: TaskMetadata,
-        template: InputTemplate,
-    ) -> list[Answer]:
-        """Convert outputs to predictions."""
+    def answer(
+        self, example: Example, item: EncodedExample, output: Any, metadata: TaskMetadata
+    ) -> Answer:
+        """Convert the output of an example to a prediction."""
 
     @abstractmethod
     def metrics(
@@ -172,9 +156,18 @@ class Task(ABC):
     ) -> dict[str, Metric]:
         """Compute the metrics of predictions against the gold values."""
 
-    def loss(
-        self, items: Sequence[EncodedExample], outputs: Sequence[Any], metadata: TaskMetadata
-    ) -> float | None:
+    def answers(
+        self,
+        examples: Sequence[Example],
+        items: Items,
+        outputs: Sequence[Any],
+        metadata: TaskMetadata,
+    ) -> list[Answer]:
+        """Convert the outputs of all examples to predictions."""
+        rows = zip(examples, items, outputs, strict=True)
+        return [self.answer(*row, metadata) for row in rows]
+
+    def loss(self, items: Items, outputs: Sequence[Any], metadata: TaskMetadata) -> float | None:
         """Compute the mean loss from outputs; None if only the network can."""
         return None
 
@@ -190,7 +183,7 @@ class Task(ABC):
 
     def strata(self, examples: Sequence[Example]) -> list[Any]:
         """The groups whose proportions a stratified sample keeps."""
-        return [None] * len(examples)
+        return [getattr(example, "label", None) for example in examples]
 
     def labels(self, example: Example) -> tuple[Any, ...]:
         """The labels of an example or of its words; empty if the task has none."""
@@ -235,14 +228,9 @@ def selection_metric(
     return best if best in metrics else next(iter(metrics))
 
 
-def on_empty(labelled: bool) -> OnEmpty:
-    """Training refuses empty texts; prediction keeps them."""
-    return "refuse" if labelled else "keep"
-
-
-def without_roles(columns: Columns, *roles: str) -> Columns:
-    """Remove some roles from the column names."""
-    return {role: name for role, name in columns.items() if role not in roles}
+def log_loss(probs: Any) -> float:
+    """Compute the mean negative log-likelihood from the probabilities of the gold labels."""
+    return float(-np.log(np.maximum(probs, MIN_PROB)).mean())
 
 
 def pack_sequences(rows: Sequence[FramedSequence]) -> PackedSequences:

@@ -12,7 +12,7 @@ from firth.formats.huggingface.directory import add_label_head
 from firth.models.heads import LanguageHead, make_head
 from firth.models.initialization import initialise_head
 from firth.models.label_heads import LABEL_HEADS, LabelHead
-from firth.models.transformer import Transformer
+from firth.models.language_model import LanguageNetwork
 from firth.tasks.task import TaskMetadata
 from firth.training.config import parse_value, unknown_setting
 from firth.utils.errors import InputError, MismatchError, UsageError
@@ -30,7 +30,11 @@ PROBE = {"layers": 0, "pooling": "mean", "norm": False, "bias": True}
 
 
 def attach_head(
-    network: Transformer, head: str, metadata: TaskMetadata, options: Mapping[str, Any], seed: int
+    network: LanguageNetwork,
+    head: str,
+    metadata: TaskMetadata,
+    options: Mapping[str, Any],
+    seed: int,
 ) -> list[str]:
     """Attach a head for these labels, unless present; return the names of the heads to train."""
     if head not in LABEL_HEADS:
@@ -71,14 +75,14 @@ def attach_head(
     return heads
 
 
-def _has_it(network: Transformer, head: str, metadata: TaskMetadata) -> bool:
+def _has_it(network: LanguageNetwork, head: str, metadata: TaskMetadata) -> bool:
     """Whether a network has a head for exactly these labels."""
     own = (network.config.label_head, network.config.labels, network.config.label_type)
     return head in network.heads and own == (head, metadata.labels, metadata.label_type)
 
 
 @torch.no_grad()
-def _inherit(network: Transformer, head: str) -> None:
+def _inherit(network: LanguageNetwork, head: str) -> None:
     """Initialize a head from the layer that ModernBERT's language head shares with it."""
     heads = dict(network.heads.items())
     old, new = heads.get("language"), heads[head]
@@ -89,7 +93,7 @@ def _inherit(network: Transformer, head: str) -> None:
         new.norm.load_state_dict(old.norm.state_dict())
 
 
-def drop_language_head(network: Transformer) -> None:
+def drop_language_head(network: LanguageNetwork) -> None:
     """Remove the language head of a model that has a label head."""
     if network.config.label_head:
         for name in set(network.heads) - {network.config.label_head, "pooler"}:

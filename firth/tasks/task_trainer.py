@@ -17,11 +17,12 @@ from firth.adapt.apply import AppliedStrategy, apply
 from firth.adapt.freeze import layer_groups, unfreeze_from
 from firth.adapt.registry import parse_strategy
 from firth.formats.safetensors import open_weights, write_weights
+from firth.inference.batching import batch_by_length
 from firth.models.initialization import initialise
-from firth.models.transformer import Transformer
+from firth.models.language_model import LanguageNetwork
 from firth.tasks import diagnostics
 from firth.tasks.augmentation import augment, num_copies
-from firth.tasks.batched_inference import batched_outputs, length_batches
+from firth.tasks.batched_inference import batched_outputs
 from firth.tasks.dataset import TaskDataset, balanced_label_weights, finetune_batches
 from firth.tasks.finetune_config import FinetuneConfig
 from firth.tasks.inputs import InputTemplate, make_input_template
@@ -67,7 +68,7 @@ class TaskTrainer:
     warnings: list[str] = field(default_factory=list)  # during training
 
     @property
-    def network(self) -> Transformer:
+    def network(self) -> LanguageNetwork:
         """The network that is trained."""
         return self.trainee.network
 
@@ -87,7 +88,7 @@ class TaskTrainer:
         """Predict the dev examples."""
         with autocast(self.settings, self.trainee.device):
             outputs = batched_outputs(self.task, self.network, self.dev_items, self.metadata)
-        return self.task.answers(self.dev, self.dev_items, outputs, self.metadata, self.template)
+        return self.task.answers(self.dev, self.dev_items, outputs, self.metadata)
 
     @torch.no_grad()
     def validate(self) -> dict[str, Any]:
@@ -98,7 +99,7 @@ class TaskTrainer:
                 return dict(mean_losses(self.trainee, self._batches(self.dev_items)))
             outputs = batched_outputs(task, self.network, self.dev_items, metadata)
             loss = self._loss(outputs)
-        answers = task.answers(self.dev, self.dev_items, outputs, metadata, self.template)
+        answers = task.answers(self.dev, self.dev_items, outputs, metadata)
         metrics = task.metrics(self.dev, answers, metadata)
         return {"loss": loss, **{name: metric.value for name, metric in metrics.items()}}
 
@@ -117,7 +118,7 @@ class TaskTrainer:
         return fmean(losses)
 
     def _batches(self, items: Sequence[EncodedExample]) -> Any:
-        for chosen in length_batches(items):
+        for chosen in batch_by_length([(item.size,) for item in items]):
             batch = self.task.batch([items[i] for i in chosen], self.metadata, self.network.config)
             yield from batch.split(INFERENCE_BATCH_TOKENS)
 
@@ -205,7 +206,7 @@ def unfrozen_groups(progress: float, epoch: int, groups: int) -> int:
 
 def build_task_trainer(
     config: FinetuneConfig,
-    network: Transformer,
+    network: LanguageNetwork,
     tokenizer: Tokenizer,
     dataset: TaskDataset,
     replay: str | Path | None,

@@ -16,7 +16,7 @@ from firth.data.corpus import CorpusPosition, CorpusReport, DocumentBatch, clean
 from firth.data.sentences import sentence_starts
 from firth.data.shards import TokenizedDocuments, token_type
 from firth.tokenizers.counting import PIECE
-from firth.utils.streams import group_by_size
+from firth.utils.streams import bounded_batches
 
 MAX_SENTENCE_CHARACTERS = 1 << 16  # longer sentences are cut at a space
 BATCH_CHARACTERS = 1 << 18  # per call of the tokenizer, which needs much memory per character
@@ -104,7 +104,7 @@ class CachedEncoder:
         pieces = [PIECE.findall(sentence) for sentence in sentences]
         flat = list(chain.from_iterable(pieces))
         new = list(set(flat) - self.known.keys())
-        for group in group_by_size(new, len, BATCH_CHARACTERS):
+        for group in bounded_batches(new, len, max_size=BATCH_CHARACTERS, max_items=len(new)):
             encodings = self.backend.encode_batch_fast(group, add_special_tokens=False)
             self.known.update(zip(group, (encoding.ids for encoding in encodings), strict=True))
         ids = list(map(self.known.__getitem__, flat))
@@ -155,7 +155,7 @@ def _encode_whole(
     ids: list[int] = []
     lengths: list[int] = []
     pairs = zip(texts, sentences, strict=True)
-    for group in group_by_size(pairs, lambda pair: len(pair[0]), BATCH_CHARACTERS):
+    for group in bounded_batches(pairs, lambda pair: len(pair[0]), max_size=BATCH_CHARACTERS):
         encodings = backend.encode_batch([text for text, _ in group], add_special_tokens=False)
         for encoding, (_, parts) in zip(encodings, group, strict=True):
             begins = [begin for begin, _ in encoding.offsets]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import queue
-import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -27,50 +26,34 @@ def bounded_batches(
     items: Iterable[Item],
     size: Callable[[Item], int],
     *,
-    max_items: int = MAX_ITEMS,
     max_size: int = MAX_CHARACTERS,
+    max_items: int = MAX_ITEMS,
+    padded: bool = False,
     live: bool = False,
 ) -> Iterator[list[Item]]:
     """Batch consecutive items within `max_items` and `max_size`; a larger item gets its own batch.
 
-    With `live`, a batch ends as soon as no further item is available, so input from a terminal or
-    a pipe is passed on at once.
+    With `padded`, all items of a batch count as much as the largest. With `live`, a batch ends as
+    soon as no further item is available, so input from a terminal or a pipe is passed on at once.
 
     >>> list(bounded_batches(["a", "b", "cccc", "d"], len, max_size=3))
     [['a', 'b'], ['cccc'], ['d']]
+    >>> list(bounded_batches(["aaa", "b", "c"], len, max_size=6, padded=True))
+    [['aaa', 'b'], ['c']]
     """
     batch: list[Any] = []
-    total = 0
+    total = largest = 0
     for item in _read_live(items, max_items) if live else items:
-        item_size = 0 if item is PAUSE else size(item)
-        if batch and (item is PAUSE or len(batch) == max_items or total + item_size > max_size):
+        own = 0 if item is PAUSE else size(item)
+        bound = max(largest, own) * (len(batch) + 1) if padded else total + own
+        if batch and (item is PAUSE or len(batch) == max_items or bound > max_size):
             yield batch
-            batch, total = [], 0
+            batch, total, largest = [], 0, 0
         if item is not PAUSE:
             batch.append(item)
-            total += item_size
+            total, largest = total + own, max(largest, own)
     if batch:
         yield batch
-
-
-def group_by_size(
-    items: Iterable[Item], size: Callable[[Item], int], min_size: int, max_items: int = sys.maxsize
-) -> Iterator[list[Item]]:
-    """Group consecutive items until their size reaches `min_size` or their number `max_items`.
-
-    >>> list(group_by_size(["ab", "c", "dddd", "e"], len, min_size=3))
-    [['ab', 'c'], ['dddd'], ['e']]
-    """
-    group: list[Item] = []
-    total = 0
-    for item in items:
-        group.append(item)
-        total += size(item)
-        if total >= min_size or len(group) == max_items:
-            yield group
-            group, total = [], 0
-    if group:
-        yield group
 
 
 def interleave_errors(

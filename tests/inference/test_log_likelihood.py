@@ -19,7 +19,7 @@ from firth.adapt.apply import apply
 from firth.inference.scoring import token_scoring
 from firth.inference.scoring.log_likelihood import log_likelihoods, score_continuations
 from firth.inference.scoring.pseudo_log_likelihood import pseudo_log_likelihoods
-from firth.inference.scoring.sliding_window import sliding_windows
+from firth.data.windows import sliding_windows
 from firth.inference.scoring.token_scoring import MIN_SHARED_PREFIX, ScoringRequest, score_requests
 from firth.jobs.prompting import prompt
 from firth.models.masks import Mask

@@ -18,14 +18,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from firth.adapt.prompt_tuning import max_input_length
 from firth.data.readers import INVALID
+from firth.inference.batching import batch_by_length
 from firth.inference.embedding.embedder import Embedder
 from firth.models.masks import Mask
 from firth.models.pooling import pool_packed
+from firth.models.transformer import max_input_length
 from firth.utils.device_transfer import AsyncFetch, to_device
 from firth.utils.errors import FirthError, UsageError
-from firth.utils.streams import group_by_size
+from firth.utils.streams import bounded_batches
 
 Floats = NDArray[np.float32]
 Item = TypeVar("Item")
@@ -96,10 +97,10 @@ def embed(embedder: Embedder, texts: Sequence[str]) -> Floats:
 def chunked(items: Iterable[Item], size: Callable[[Item], int]) -> Iterator[list[Item]]:
     """Group consecutive texts by their characters, to bound memory.
 
-    >>> list(chunked(["ab", "c", "d" * CHUNK_CHARACTERS, "e"], len))[1]
-    ['e']
+    >>> list(chunked(["ab", "c", "d" * CHUNK_CHARACTERS, "e"], len))[0]
+    ['ab', 'c']
     """
-    return group_by_size(items, size, CHUNK_CHARACTERS, CHUNK_ROWS)
+    return bounded_batches(items, size, max_size=CHUNK_CHARACTERS, max_items=CHUNK_ROWS)
 
 
 def embed_chunks(
@@ -149,8 +150,11 @@ def start_embedding(embedder: Embedder, tokens: TokenizedTexts) -> PendingVector
     device = embedder.device
     order: list[int] = []
     parts: list[Tensor] = []
+    nonempty = [i for i, row in enumerate(tokens.rows) if row]
+    shapes = [(len(tokens.rows[i]),) for i in nonempty]
     with embedder.inference_mode():
-        for rows in _batches([len(row) for row in tokens.rows], embedder.tokens_per_batch):
+        for batch in batch_by_length(shapes, embedder.tokens_per_batch, padded=True):
+            rows = [nonempty[i] for i in batch]
             hidden, mask = _hidden_states(embedder, [tokens.rows[row] for row in rows])
             with torch.autocast(device.type, enabled=False):
                 pooled = pool_packed(hidden, mask, embedder.pooling, embedder.skip)
@@ -191,32 +195,19 @@ def _without_surrogates(text: str) -> str:
     return text if text.isascii() else INVALID.sub("\ufffd", text)
 
 
-def _batches(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:
-    """Group texts by length, longest first, into padded batches of at most `batch_tokens`.
-
-    >>> list(_batches([2, 9, 3, 0, 3], batch_tokens=6))
-    [[1], [2, 4], [0]]
-    """
-    order = sorted((i for i, length in enumerate(lengths) if length), key=lambda i: -lengths[i])
-    begin = 0
-    while begin < len(order):
-        count = max(1, batch_tokens // lengths[order[begin]])
-        yield order[begin : begin + count]
-        begin += count
-
-
 def _hidden_states(embedder: Embedder, ids: Sequence[Sequence[int]]) -> tuple[Tensor, Mask]:
     """Compute the mean of the selected layers for a batch of texts."""  # (N, W)
     network, device = embedder.network, embedder.device
     lengths = [len(row) for row in ids]
     flat = np.fromiter(chain.from_iterable(ids), np.int64, count=sum(lengths))
     tokens = to_device(flat, device)
-    bidirectional = network.encoder is not None
-    mask = Mask(lengths, device=device) if bidirectional else Mask.causal(lengths, device=device)
-    layers, forward = _SelectedLayers(embedder.layers), network.encode if bidirectional else network
-    forward(tokens, mask, layers=layers)
-    mean = sum(layers[1:], layers[0]) / len(layers) if len(layers) > 1 else layers[0]
-    return mean, mask
+    make_mask = Mask if network.config.has_encoder else Mask.causal
+    mask = make_mask(lengths, device=device)
+    if embedder.layers == (network.config.num_layers,):
+        return network.encode(tokens, mask)[: len(tokens)].float(), mask
+    layers = _SelectedLayers(embedder.layers)
+    network.encode(tokens, mask, layers=layers)
+    return sum(layers[1:], layers[0]) / len(layers), mask
 
 
 class _SelectedLayers(list[Tensor]):

@@ -7,7 +7,6 @@ from dataclasses import asdict, dataclass, field
 from itertools import count
 from typing import Any
 
-from firth.adapt.prompt_tuning import max_input_length, max_stack_length
 from firth.data.readers import INVALID
 from firth.inference.generation.detokenization import (
     Detokenizer,
@@ -20,9 +19,11 @@ from firth.inference.generation.generation_config import GenerationConfig
 from firth.inference.generation.sampling import GeneratedTokens, TokenSampler
 from firth.inference.generation.special_tokens import prompt_special_tokens
 from firth.inference.generation.token_generation import generate
-from firth.models.transformer import Transformer
+from firth.models.language_model import ScoringModel, predicts_tokens
+from firth.models.transformer import max_input_length, max_output_length
 from firth.tokenizers.tokenizer import Tokenizer
 from firth.utils.errors import MismatchError, UsageError
+from firth.utils.streams import bounded_batches
 
 BATCH_TOKENS = {"cpu": 1 << 14, "cuda": 1 << 18}  # tokens in the key/value cache
 MAX_BATCH_SIZE = 256  # sequences
@@ -75,7 +76,7 @@ class EncodedPrompt:
 class TextGenerator:
     """A generative model with its tokenizers and decoding options."""
 
-    network: Transformer
+    network: ScoringModel
     tokenizer: Tokenizer
     encoder_tokenizer: Tokenizer | None = None  # if the encoder has its own
     fine_tuned: bool = False  # on inputs with the tokenizer's special tokens
@@ -83,7 +84,7 @@ class TextGenerator:
     explain: bool = False  # add each token's probability and alternatives to completions
 
     def __post_init__(self) -> None:
-        has_head = "language" in self.network.heads
+        has_head = predicts_tokens(self.network)
         if not self.network.config.has_decoder:
             use = "fill blanks (`firth fill`)" if has_head else "embed texts (`firth embed`)"
             raise MismatchError(
@@ -114,7 +115,7 @@ class TextGenerator:
             raise UsageError(
                 "The prompt is empty, and this model has no beginning-of-text token: add a word."
             )
-        max_length, max_input = max_stack_length(self.network.stack), max_input_length(self.network)
+        max_length, max_input = max_output_length(self.network), max_input_length(self.network)
         if config.has_encoder:
             max_prompt, limit = max_input, min(max_new, max_length - 1)
         else:
@@ -155,9 +156,16 @@ class TextGenerator:
         self, prompts: Iterable[tuple[int, EncodedPrompt]]
     ) -> Iterator[PromptCompletions]:
         """Complete encoded prompts with their numbers, which select the random numbers."""
-        device = self.network.tokens.weight.device.type
-        batch_tokens = BATCH_TOKENS.get(device, BATCH_TOKENS["cpu"])
-        for batch in _batches(prompts, batch_tokens, self.config.num_sequences):
+        batch_tokens = BATCH_TOKENS.get(self.network.device.type, BATCH_TOKENS["cpu"])
+        per_prompt = self.config.num_sequences
+        batches = bounded_batches(
+            prompts,
+            lambda prompt: per_prompt * (len(prompt[1].ids) + prompt[1].limit),
+            max_size=batch_tokens,
+            max_items=max(1, MAX_BATCH_SIZE // per_prompt),
+            padded=True,
+        )
+        for batch in batches:
             yield from self._complete_batch(*zip(*batch, strict=True))
 
     def _complete_batch(
@@ -228,26 +236,8 @@ class TextGenerator:
         return Completion(text=text, steps=steps, **asdict(result))
 
 
-def _batches(
-    prompts: Iterable[tuple[int, EncodedPrompt]], batch_tokens: int, per_prompt: int
-) -> Iterator[list[tuple[int, EncodedPrompt]]]:
-    """Group consecutive prompts so that their padded sequences have at most `batch_tokens`."""
-    batch: list[tuple[int, EncodedPrompt]] = []
-    longest = 0
-    for number, prompt in prompts:
-        length = len(prompt.ids) + prompt.limit
-        rows = (len(batch) + 1) * per_prompt
-        if batch and (rows * max(longest, length) > batch_tokens or rows > MAX_BATCH_SIZE):
-            yield batch
-            batch, longest = [], 0
-        batch.append((number, prompt))
-        longest = max(longest, length)
-    if batch:
-        yield batch
-
-
 def generate_text(
-    network: Transformer, tokenizer: Tokenizer, prompt: str, *, max_new_tokens: int = 40
+    network: ScoringModel, tokenizer: Tokenizer, prompt: str, *, max_new_tokens: int = 40
 ) -> str:
     """Return the greedy completion of a prompt, without the prompt."""
     config = GenerationConfig(max_new_tokens=max_new_tokens)

@@ -7,19 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from firth.adapt.prompt_tuning import max_input_length, max_stack_length
 from firth.inference.generation.special_tokens import as_list
 from firth.inference.scoring.token_scoring import Ids, ScoringRequest, TokenScores, score_requests
-from firth.models.transformer import Transformer
+from firth.models.language_model import ScoringModel
+from firth.models.transformer import max_input_length, max_output_length
 from firth.tokenizers.tokenizer import Tokenizer
 from firth.utils.errors import MismatchError
-from firth.utils.streams import group_by_size
+from firth.utils.streams import bounded_batches
 
 MAX_TEXTS, MAX_CHARACTERS = 512, 1 << 22  # of texts that are tokenized together
 
 
 def score_continuations(
-    network: Transformer, pairs: Iterable[tuple[Ids, Ids]], *, batch_tokens: int = 0
+    network: ScoringModel, pairs: Iterable[tuple[Ids, Ids]], *, batch_tokens: int = 0
 ) -> list[TokenScores]:
     """Score each continuation given its context, both in tokens.
 
@@ -39,7 +39,7 @@ def score_continuations(
 
 
 def log_likelihoods(
-    network: Transformer, tokenizer: Tokenizer, texts: Iterable[str], *, batch_tokens: int = 0
+    network: ScoringModel, tokenizer: Tokenizer, texts: Iterable[str], *, batch_tokens: int = 0
 ) -> Iterator[TokenScores]:
     """Score whole texts with a decoder, each token given all previous ones.
 
@@ -68,23 +68,23 @@ def no_likelihood_message(architecture: str) -> str:
     )
 
 
-def _decoder_request(network: Transformer, context: Ids, continuation: Ids) -> ScoringRequest:
+def _decoder_request(network: ScoringModel, context: Ids, continuation: Ids) -> ScoringRequest:
     """Build a decoder's input: context and continuation, without the last token."""
     if not len(context):
         raise MismatchError("A continuation needs at least one token before it: add a context.")
     tokens = (*context, *continuation[:-1])
-    check_length(len(tokens), max_stack_length(network.stack))
+    check_length(len(tokens), max_output_length(network))
     first = len(context) - 1
     return ScoringRequest(tokens, range(first, first + len(continuation)), continuation)
 
 
 def _encoder_decoder_request(
-    network: Transformer, context: Ids, continuation: Ids
+    network: ScoringModel, context: Ids, continuation: Ids
 ) -> ScoringRequest:
     """Build an encoder-decoder's inputs; the decoder's begins with its start token."""
     start = network.config.decoder_start_token_id or 0
     tokens = (start, *continuation[:-1])
-    check_length(len(tokens), max_stack_length(network.stack))
+    check_length(len(tokens), max_output_length(network))
     check_length(len(context), max_input_length(network))
     return ScoringRequest(tokens, range(len(continuation)), continuation, tuple(context))
 
@@ -106,4 +106,4 @@ def _encode(tokenizer: Tokenizer, texts: Iterable[str]) -> Iterator[list[int]]:
 
 def text_groups(texts: Iterable[str]) -> Iterator[list[str]]:
     """Group texts for batched tokenization."""
-    return group_by_size(texts, len, MAX_CHARACTERS, MAX_TEXTS)
+    return bounded_batches(texts, len, max_size=MAX_CHARACTERS, max_items=MAX_TEXTS)

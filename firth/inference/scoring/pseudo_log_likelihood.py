@@ -8,6 +8,7 @@ dozen rows, so copies are built with array operations; those of one length form 
 
 from __future__ import annotations
 
+import sys
 from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
@@ -15,7 +16,6 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from firth.adapt.prompt_tuning import max_text_length
 from firth.inference.generation.special_tokens import as_list
 from firth.inference.scoring.log_likelihood import check_length, no_likelihood_message, text_groups
 from firth.inference.scoring.token_scoring import (
@@ -25,13 +25,14 @@ from firth.inference.scoring.token_scoring import (
     default_batch_tokens,
     target_log_probs,
 )
+from firth.models.language_model import ScoringModel
 from firth.models.masks import Mask
-from firth.models.transformer import Transformer
+from firth.models.transformer import max_text_length
 from firth.tokenizers.tokenizer import Tokenizer
 from firth.utils.device_transfer import to_device
 from firth.utils.errors import MismatchError
 from firth.utils.rng import Bools, Floats, Longs
-from firth.utils.streams import group_by_size
+from firth.utils.streams import bounded_batches
 
 
 class MaskedPositions(NamedTuple):
@@ -48,7 +49,7 @@ class MaskedPositions(NamedTuple):
 
 
 def pseudo_log_likelihoods(
-    network: Transformer,
+    network: ScoringModel,
     tokenizer: Tokenizer,
     texts: Iterable[str],
     *,
@@ -83,16 +84,20 @@ def pseudo_log_likelihoods(
                     *(np.array(values) for values in (tokens, maskable[part], ends[part]))
                 )
 
+    window_size = size * BATCHES_PER_WINDOW
+    windows = bounded_batches(
+        masked_texts(), lambda one: one.size, max_size=window_size, max_items=sys.maxsize
+    )
     scores = (
         score
-        for window in group_by_size(masked_texts(), lambda one: one.size, size * BATCHES_PER_WINDOW)
+        for window in windows
         for score in _score_window(network, window, mask_id, size)
     )
     return _join_parts(scores, sizes)
 
 
 def _score_window(
-    network: Transformer, window: Sequence[MaskedPositions], mask_id: int, size: int
+    network: ScoringModel, window: Sequence[MaskedPositions], mask_id: int, size: int
 ) -> list[tuple[Floats, Bools]]:
     """Return each masked token's log-probability, and whether it is the top token."""
     scores: list[tuple[Floats, Bools]] = [(np.empty(0), np.empty(0, np.bool_))] * len(window)
@@ -111,7 +116,7 @@ def _score_window(
 
 @torch.no_grad()
 def _score_same_length(
-    network: Transformer, group: Sequence[MaskedPositions], mask_id: int, size: int
+    network: ScoringModel, group: Sequence[MaskedPositions], mask_id: int, size: int
 ) -> tuple[Floats, Bools]:
     """Score texts of one length; identical copies are computed once."""
     rows, which = np.unique(  # (R, L), (C,)
@@ -121,7 +126,7 @@ def _score_same_length(
     positions = np.concatenate([one.positions for one in group]) - shift
     targets = np.concatenate([one.tokens[one.positions] for one in group])
     log_probs, is_top = np.empty(len(positions)), np.empty(len(positions), dtype=np.bool_)
-    length, device = rows.shape[1], network.tokens.weight.device
+    length, device = rows.shape[1], network.device
     batch_size = max(1, size // length)
     for begin in range(0, len(rows), batch_size):
         batch = rows[begin : begin + batch_size]
@@ -150,7 +155,7 @@ EncodedText = tuple[list[int], list[int], list[int | None]]  # tokens, maskable 
 
 
 def _encode_for_encoder(
-    network: Transformer, tokenizer: Tokenizer, texts: Iterable[str]
+    network: ScoringModel, tokenizer: Tokenizer, texts: Iterable[str]
 ) -> Iterator[EncodedText]:
     """Tokenize with the tokenizer's special tokens, which are never masked."""
     for group in text_groups(texts):
@@ -161,7 +166,7 @@ def _encode_for_encoder(
 
 
 def _encode_for_decoder(
-    network: Transformer, tokenizer: Tokenizer, texts: Iterable[str]
+    network: ScoringModel, tokenizer: Tokenizer, texts: Iterable[str]
 ) -> Iterator[EncodedText]:
     """Tokenize between begin and end tokens; the first token has no position that predicts it."""
     begin, end = as_list(network.config.bos_token_id), as_list(network.config.eos_token_id)

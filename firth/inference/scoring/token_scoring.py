@@ -8,11 +8,11 @@ depend on the batching.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain, pairwise
-from typing import Any
 
 import numpy as np
 import torch
@@ -20,11 +20,12 @@ from torch import Tensor
 
 from firth.inference.batching import batch_by_length, nan_error
 from firth.models.kv_cache import KVCache
+from firth.models.language_model import ScoringModel, predicts_tokens
 from firth.models.masks import Mask
 from firth.models.transformer import Transformer
 from firth.utils.errors import MismatchError
 from firth.utils.rng import Bools, Floats, Longs
-from firth.utils.streams import group_by_size
+from firth.utils.streams import bounded_batches
 
 BATCH_TOKENS = {"cpu": 4096, "cuda": 65_536}
 BATCHES_PER_WINDOW = 16  # batches of requests that are sorted by length together
@@ -79,7 +80,7 @@ class ScoringRequest:
 
 
 def score_requests(
-    network: Transformer,
+    network: ScoringModel,
     requests: Iterable[ScoringRequest],
     *,
     bidirectional: bool = False,
@@ -91,18 +92,21 @@ def score_requests(
     """
     check_language_head(network)
     size = batch_tokens or default_batch_tokens(network)
-    for window in group_by_size(requests, lambda one: one.size, size * BATCHES_PER_WINDOW):
+    window_size = size * BATCHES_PER_WINDOW
+    for window in bounded_batches(
+        requests, lambda one: one.size, max_size=window_size, max_items=sys.maxsize
+    ):
         yield from _score_window(network, window, bidirectional, size)
 
 
-def default_batch_tokens(network: Transformer) -> int:
+def default_batch_tokens(network: ScoringModel) -> int:
     """Return the tokens per batch that suit the network's device."""
-    return BATCH_TOKENS.get(network.tokens.weight.device.type, BATCH_TOKENS["cpu"])
+    return BATCH_TOKENS.get(network.device.type, BATCH_TOKENS["cpu"])
 
 
-def check_language_head(network: Transformer, name: str = "This model") -> None:
+def check_language_head(network: ScoringModel, name: str = "This model") -> None:
     """Raise an error for a network that does not predict tokens."""
-    if "language" not in network.heads:
+    if not predicts_tokens(network):
         raise MismatchError(
             f"{name} has no language head, so it cannot score text; use a pre-trained language "
             "model."
@@ -110,7 +114,7 @@ def check_language_head(network: Transformer, name: str = "This model") -> None:
 
 
 def _score_window(
-    network: Transformer, window: Sequence[ScoringRequest], bidirectional: bool, size: int
+    network: ScoringModel, window: Sequence[ScoringRequest], bidirectional: bool, size: int
 ) -> list[TokenScores]:
     scores: list[TokenScores | None] = [None] * len(window)
     groups = _shared_inputs(window, bidirectional)
@@ -165,7 +169,7 @@ def _shared_inputs(window: Sequence[ScoringRequest], bidirectional: bool) -> lis
 
 
 def target_log_probs(
-    network: Transformer, hidden: Tensor, positions: Longs, targets: Longs
+    network: ScoringModel, hidden: Tensor, positions: Longs, targets: Longs
 ) -> tuple[Floats, Bools]:
     """Return each target's log-probability at its position, and whether it is the top token.
 
@@ -191,18 +195,19 @@ def target_log_probs(
 
 
 def hidden_states(
-    network: Transformer, rows: Sequence[ScoringRequest], bidirectional: bool
+    network: ScoringModel, rows: Sequence[ScoringRequest], bidirectional: bool
 ) -> Tensor:
     """Compute the last hidden states of inputs, concatenated."""  # (N, W)
-    device = network.tokens.weight.device
-    single_stack = not network.config.has_encoder or not network.config.has_decoder
-    if single_stack and not bidirectional and (shared := _prefix_length(rows)) >= MIN_SHARED_PREFIX:
+    device, single_stack = network.device, network.config.architecture != "encoder-decoder"
+    shared = 0 if bidirectional or not single_stack else _prefix_length(rows)
+    if shared >= MIN_SHARED_PREFIX and isinstance(network, Transformer):
         return _after_shared_prefix(network, rows, shared, device)
     tokens = torch.tensor([id for row in rows for id in row.tokens], device=device)
     lengths = [len(row.tokens) for row in rows]
     mask = Mask(lengths, device=device) if bidirectional else Mask.causal(lengths, device=device)
     if single_stack:
         return network(tokens, mask)
+    assert isinstance(network, Transformer)
     sources = list(dict.fromkeys(row.source for row in rows))
     source_mask = Mask([len(source) for source in sources], device=device)
     ids = torch.tensor([id for source in sources for id in source], device=device)
@@ -233,8 +238,8 @@ def _after_shared_prefix(
 ) -> Tensor:
     """Compute the hidden states of rows with a common prefix, which is computed once."""  # (N, W)
     rest = np.array([len(row.tokens) - shared for row in rows])
-    options: Any = {"device": device, "dtype": network.tokens.weight.dtype}
-    cache = KVCache.empty(network.config, 1, shared + int(rest.max()), **options)
+    context = shared + int(rest.max())
+    cache = KVCache.empty(network.config, 1, context, device=device, dtype=network.dtype)
     prefix = torch.tensor(rows[0].tokens[:shared], device=device)
     first = network(prefix, Mask.causal([shared], device=device), cache=cache)
     cache.repeat(len(rows))

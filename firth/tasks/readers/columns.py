@@ -11,7 +11,7 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
@@ -28,8 +28,30 @@ from firth.data.readers import (
 from firth.data.tables import TEXTS, separator_advice
 from firth.utils.errors import InputError
 
-OnEmpty = Literal["refuse", "keep"]  # what to do with an empty text
+LabelUse = Literal["required", "optional", "ignored"]
 Names = tuple[str, ...]  # of columns that belong together
+Columns = Mapping[str, str]  # role of a column -> its name in the file
+
+
+@dataclass(frozen=True)
+class TaskFile:
+    """A file of examples, and how to read it: by default for training or evaluation."""
+
+    path: str | Path
+    format: str | None = None  # of standard input and files with an unknown extension
+    columns: Columns = field(default_factory=dict)  # that the user named
+    labels: LabelUse = "required"  # also tags, answers and targets
+    allow_empty: bool = False  # texts may be empty
+    bad: Bad | None = None  # gets the errors of single rows, after which reading continues
+
+    def table_rows(self) -> Iterator[Row]:
+        """Yield the rows of a table."""
+        return table_rows(find_source(self.path, self.format), self.bad)
+
+    def require_examples(self, found: Any) -> None:
+        """Raise InputError if nothing was found, unless the file may be empty."""
+        if not found and not self.allow_empty:
+            raise InputError(f"{self.path} has no examples.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,7 +169,7 @@ def texts_in(
         with reporting_errors(bad):
             name = need_columns(role, row, header_place(source.name, line), column)[0]
             where = place(source.name, line)
-            yield where, row_text(row, name, where, "keep")
+            yield where, row_text(row, name, where)
 
 
 def lines_in(source: InputFile, raw: BinaryIO, bad: Bad | None = None) -> Iterator[tuple[int, str]]:
@@ -196,12 +218,6 @@ def _unit(path: str) -> str:
     return "row" if path.startswith("datasets:") else (*units, "line")[0]
 
 
-def require_examples(path: str | Path, examples: Sequence[Any], on_empty: OnEmpty) -> None:
-    """Raise InputError for a file without examples, unless empty input is allowed."""
-    if not examples and on_empty == "refuse":
-        raise InputError(f"{path} has no examples.")
-
-
 # ---- columns ------------------------------------------------------------------------------------
 
 
@@ -248,11 +264,12 @@ def need_columns(
     return found
 
 
-def find_label(
-    role: ColumnRole, columns: Iterable[str], where: str, named: str | None, need: bool
-) -> str | None:
-    """Find the column of labels; None if labels are optional and it is missing or ambiguous."""
-    if need or named:
+def find_label(role: ColumnRole, columns: Iterable[str], where: str, file: TaskFile) -> str | None:
+    """Find the column of labels; None if they are ignored, or optional and missing or ambiguous."""
+    named = file.columns.get(role.options[0])
+    if file.labels == "ignored":
+        return None
+    if file.labels == "required" or named:
         return need_columns(role, columns, where, named)[0]
     try:
         found = find_columns(role, columns, where)
@@ -274,20 +291,25 @@ def missing_column(
 # ---- fields -------------------------------------------------------------------------------------
 
 
-def field(row: Mapping[str, Any], column: str, where: str) -> Any:
+def row_field(row: Mapping[str, Any], column: str, where: str) -> Any:
     """Get the value of a column; rows of JSON may lack it."""
     if column not in row:
         raise InputError(f"{where} has no field '{column}', which earlier rows have.")
     return row[column]
 
 
-def row_text(row: Mapping[str, Any], column: str, where: str, on_empty: OnEmpty) -> str:
+def row_text(row: Mapping[str, Any], column: str, where: str, *, allow_empty: bool = True) -> str:
     """Get the text of a column."""
     reading = ReadOptions(column=column, strict=True)
-    text = text_field(where, field(row, column, where), reading, Counter())
-    if on_empty == "refuse" and (not text or text.isspace()):
-        raise InputError(f"{where}: '{column}' is empty; fill it in or remove the row.")
+    text = text_field(where, row_field(row, column, where), reading, Counter())
+    if not allow_empty and (not text or text.isspace()):
+        raise empty_field(where, column)
     return text
+
+
+def empty_field(where: str, column: str | None) -> InputError:
+    """The error for a field that must not be empty."""
+    return InputError(f"{where}: '{column}' is empty; fill it in or remove the row.")
 
 
 def label_text(value: Any, where: str, column: str) -> str | None:
@@ -300,7 +322,7 @@ def label_text(value: Any, where: str, column: str) -> str | None:
         return str(value).lower()
     if isinstance(value, (int, float)):
         return str(value) if value == value else None  # NaN: missing
-    return row_text({column: value}, column, where, "keep").strip() or None
+    return row_text({column: value}, column, where).strip() or None
 
 
 def json_list(value: Any, where: str, column: str) -> Any:
@@ -318,7 +340,7 @@ def text_list(value: Any, where: str, column: str) -> tuple[str, ...]:
     if not isinstance(value, list):
         raise InputError(f"{where}: '{column}' is not a list but {type(value).__name__}.")
     return tuple(
-        row_text({column: item}, column, where, "keep")
+        row_text({column: item}, column, where)
         if isinstance(item, str)
         else label_text(item, where, column) or ""
         for item in value

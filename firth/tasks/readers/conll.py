@@ -13,9 +13,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-from firth.data.readers import Bad, InputFile, Row
+from firth.data.readers import InputFile, Row
 from firth.tasks.readers.columns import (
     LABEL,
     SOURCE_AND_TARGET,
@@ -23,8 +23,8 @@ from firth.tasks.readers.columns import (
     TEXT,
     TEXT_OR_PAIR,
     WORDS,
-    OnEmpty,
-    field,
+    TaskFile,
+    empty_field,
     find_columns,
     find_label,
     find_source,
@@ -35,7 +35,7 @@ from firth.tasks.readers.columns import (
     opened,
     place,
     reporting_errors,
-    require_examples,
+    row_field,
     row_text,
     rows_in,
     task_rows,
@@ -57,78 +57,64 @@ COLUMNS = {".conll", ".conllu", ".iob", ".iob2"}  # extensions of files with tag
 
 Line = tuple[int, list[str]]  # number and fields
 Numbered = tuple[int, str]  # number and text
-Column = TypeVar("Column", int, str)
 
 
-def read_tagged(
-    path: str | Path,
-    *,
-    words: int | str | None = None,
-    tags: int | str | None = None,
-    need_tags: bool = True,
-    on_empty: OnEmpty = "refuse",
-    format: str | None = None,
-) -> list[TaggedExample]:
-    """Read sentences and their tags.
+def read_tagged(file: TaskFile) -> Iterator[TaggedExample]:
+    """Yield sentences and their tags, for training and evaluation.
 
-    `words` and `tags` are column numbers, from 1, or from -1 for the last; in JSONL and Parquet
-    they are column names. Unless `need_tags`, a line may be a word alone.
+    The columns `words` and `tags` are named by numbers, from 1, or from -1 for the last; in JSONL
+    and Parquet by names.
 
     >>> import tempfile; path = Path(tempfile.mkdtemp(), "names.conll")
     >>> _ = path.write_text("Ada B-PER\\nsleeps O\\n\\nRain O\\n")
-    >>> [(sentence.words, sentence.tags) for sentence in read_tagged(path)]
+    >>> [(sentence.words, sentence.tags) for sentence in read_tagged(TaskFile(path))]
     [(('Ada', 'sleeps'), ('B-PER', 'O')), (('Rain',), ('O',))]
     """
-    with opened(find_source(path, format, "conll")) as (source, raw):
+    if "text" in file.columns:
+        raise UsageError(
+            "Training needs words and tags: the column text=NAME is for `predict` only."
+        )
+    found = 0
+    with opened(find_source(file.path, file.format, "conll")) as (source, raw):
         if source.format in LIST_FORMATS:
-            names = (_kind(path, words, str), _kind(path, tags, str))
-            examples = list(_lists(path, rows_in(source, raw), *names, need_tags, on_empty))
+            examples = _rows(file, rows_in(source, raw))
         else:
-            numbers = (_kind(path, words, int), _kind(path, tags, int))
-            lines = lines_in(source, raw)
-            examples = list(_sentences(path, source, lines, *numbers, need_tags))
-    require_examples(path, examples, on_empty)
-    return examples
+            examples = _sentences(file, source, lines_in(source, raw))
+        for example in examples:
+            found += 1
+            yield example
+    file.require_examples(found)
 
 
-def each_sentence(
-    path: str | Path,
-    *,
-    words: int | str | None = None,
-    text: str | None = None,
-    format: str | None = None,
-    bad: Bad | None = None,
-) -> Iterator[TaggedExample]:
+def read_sentences(file: TaskFile) -> Iterator[TaggedExample]:
     """Yield sentences for prediction, ignoring tags.
 
     Input may also be plain texts: lines, or a column of a table. Whether lines are texts or CoNLL
-    is decided by `format` (txt, conll, conllu), by the extension, or by the first lines.
+    is decided by the format (txt, conll, conllu), by the extension, or by the first lines.
     """
-    with opened(find_source(path, format, "conll")) as (source, raw):
+    with opened(find_source(file.path, file.format, "conll")) as (source, raw):
         if source.format in (*LIST_FORMATS, "csv") or (source.format == "tsv" and source.is_stream):
-            yield from _rows(path, rows_in(source, raw, bad=bad), words, text, bad)
+            yield from _rows(file, rows_in(source, raw, bad=file.bad))
             return
-        lines = lines_in(source, raw, bad)
-        head, file_layout = _layout(source, format, lines)
-        if text is not None and file_layout != "table":
-            raise UsageError(f"text={text} names a column, but {path} has no column names.")
-        if file_layout == "unclear":
-            raise InputError(
-                f"{path} may be CoNLL or plain text; choose with --format conll or --format txt."
+        lines = lines_in(source, raw, file.bad)
+        head, layout = _layout(source, file.format, lines)
+        if "text" in file.columns and layout != "table":
+            raise UsageError(
+                f"text={file.columns['text']} names a column, but {file.path} has no column names."
             )
-        if file_layout == "text":
+        if layout == "unclear":
+            raise InputError(
+                f"{file.path} may be CoNLL or plain text; choose with --format conll or "
+                "--format txt."
+            )
+        if layout == "text":
             for number, line in chain(head, lines):
                 yield TaggedExample(words=split_words(line), line=number)
             return
-        if file_layout == "columns":
-            numbered = _kind(path, words, int)
-            blocks = _blocks_of(path, source, chain(head, lines), numbered, None, None)
-            for block, layout in blocks:
-                with reporting_errors(bad):
-                    sentence = tuple(layout.pick(*line)[0] for line in block)
-                    yield TaggedExample(words=sentence, line=block[0][0])
+        if layout == "columns":
+            yield from _sentences(file, source, chain(head, lines))
             return
-    yield from _rows(path, task_rows(source, bad=bad), words, text, bad)
+    yield from _rows(file, task_rows(source, bad=file.bad))
 
 
 def _layout(
@@ -145,38 +131,12 @@ def _layout(
     return head, file_layout if file_layout == "columns" else "table"
 
 
-def _rows(
-    path: str | Path,
-    rows: Iterator[Row],
-    words: int | str | None,
-    text: str | None,
-    bad: Bad | None,
-) -> Iterator[TaggedExample]:
-    """Yield sentences from rows with lists of words, or with texts."""
-    column, listed = "", False
-    for line, row in rows:
-        where = place(path, line)
-        with reporting_errors(bad):
-            if not column:
-                header, named = header_place(path, line), _kind(path, words, str)
-                listed = text is None and bool(named or find_columns(WORDS, row, header))
-                role, chosen = (WORDS, named) if listed else (TEXT, text)
-                column = need_columns(role, row, header, chosen)[0]
-            if listed:
-                sentence = _words(row, column, where)
-            else:
-                sentence = split_words(row_text(row, column, where, "keep"))
-            yield TaggedExample(words=sentence, line=line)
-
-
-def _kind(path: str | Path, column: Any, kind: type[Column]) -> Column | None:
-    """Check that the user named a column by name (str) or number (int), as the file needs."""
-    if kind is int and isinstance(column, str) and re.fullmatch(r"-?\d{1,4}", column):
-        column = int(column)
-    if column is None or (isinstance(column, kind) and column != 0):
-        return column
-    what = "names" if kind is str else "numbers, from 1"
-    raise UsageError(f"The columns of {path} have {what}, not {column!r}.")
+def _number(file: TaskFile, role: str) -> int | None:
+    """The number of a column that the user named."""
+    column = file.columns.get(role)
+    if column is None or (re.fullmatch(r"-?\d{1,4}", column) and int(column)):
+        return int(column) if column else None
+    raise UsageError(f"The columns of {file.path} have numbers, from 1, not {column!r}.")
 
 
 class TagSchemeCheck:
@@ -201,40 +161,38 @@ class TagSchemeCheck:
             )
 
 
-# ---- lists --------------------------------------------------------------------------------------
+# ---- rows ---------------------------------------------------------------------------------------
 
 
-def _lists(
-    path: str | Path,
-    rows: Iterator[Row],
-    words: str | None,
-    tags: str | None,
-    need_tags: bool,
-    on_empty: OnEmpty,
-) -> Iterator[TaggedExample]:
-    """Yield sentences from rows with lists of words and tags."""
-    prefixes, column = TagSchemeCheck(path), ""
+def _rows(file: TaskFile, rows: Iterator[Row]) -> Iterator[TaggedExample]:
+    """Yield sentences from rows with lists of words, and of tags if needed, or with texts."""
+    prefixes, column = TagSchemeCheck(file.path), ""
     for line, row in rows:
-        where = place(path, line)
-        if not column:
-            header = header_place(path, line)
-            column = need_columns(WORDS, row, header, words)[0]
-            second = find_label(TAGS, row, header, tags, need_tags)
-        sentence = _words(row, column, where)
-        value = row.get(second) if second else None
-        marked = label_list(value, where, str(second)) if value is not None else None
-        if (not sentence and on_empty == "refuse") or (marked is None and need_tags):
-            empty = second if sentence else column
-            raise InputError(f"{where}: '{empty}' is empty; fill it in or remove the row.")
-        if marked is not None and len(marked) != len(sentence):
-            raise InputError(f"{where}: {len(sentence)} words but {len(marked)} tags.")
-        for tag in marked or ():
-            prefixes.see(tag, line)
-        yield TaggedExample(words=sentence, tags=marked, line=line)
+        where = place(file.path, line)
+        with reporting_errors(file.bad):
+            if not column:
+                header, words = header_place(file.path, line), file.columns.get("words")
+                text, second = file.columns.get("text"), find_label(TAGS, row, header, file)
+                listed = text is None and bool(second or words or find_columns(WORDS, row, header))
+                role, chosen = (WORDS, words) if listed else (TEXT, text)
+                column = need_columns(role, row, header, chosen)[0]
+            if not listed:
+                yield TaggedExample(words=split_words(row_text(row, column, where)), line=line)
+                continue
+            sentence, tags = _words(row, column, where), None
+            if second:
+                if not sentence or row.get(second) is None:
+                    raise empty_field(where, second if sentence else column)
+                tags = label_list(row[second], where, second)
+                if len(tags) != len(sentence):
+                    raise InputError(f"{where}: {len(sentence)} words but {len(tags)} tags.")
+                for tag in tags:
+                    prefixes.see(tag, line)
+            yield TaggedExample(words=sentence, tags=tags, line=line)
 
 
 def _words(row: Mapping[str, Any], column: str, where: str) -> tuple[str, ...]:
-    words = text_list(field(row, column, where), where, column)
+    words = text_list(row_field(row, column, where), where, column)
     if not all(words):
         raise InputError(f"{where}: a word is empty.")
     return words
@@ -265,9 +223,8 @@ class ConllLayout:
     def pick(self, line: int, fields: list[str]) -> list[str]:
         """Get the word of a line and, if there are tags, its tag."""
         numbers = [number for number in (self.word, self.tag) if number is not None]
-        fits = (
-            len(fields) == self.width or min(numbers) > 0
-        )  # columns counted from the last need equal lines
+        # Columns counted from the last need lines of equal length.
+        fits = len(fields) == self.width or min(numbers) > 0
         if not fits or len(fields) < max(map(abs, numbers)):
             raise InputError(
                 f"{place(self.path, line)}: {len(fields)} fields where line {self.first} has "
@@ -280,52 +237,33 @@ class ConllLayout:
 
 
 def _sentences(
-    path: str | Path,
-    source: InputFile,
-    lines: Iterator[Numbered],
-    words: int | None,
-    tags: int | None,
-    need_tags: bool,
+    file: TaskFile, source: InputFile, text: Iterator[Numbered]
 ) -> Iterator[TaggedExample]:
     """Yield sentences from lines with columns."""
-    prefixes = TagSchemeCheck(path)
-    for block, layout in _blocks_of(path, source, lines, words, tags, need_tags):
-        picked = [layout.pick(*line) for line in block]
-        for (line, _), (*_, tag_of) in zip(block, picked, strict=True):
-            if layout.tag is not None:
-                prefixes.see(tag_of, line)
-        sentence, *marked = zip(*picked, strict=True)
-        yield TaggedExample(words=sentence, tags=marked[0] if marked else None, line=block[0][0])
-
-
-def _blocks_of(
-    path: str | Path,
-    source: InputFile,
-    text: Iterator[Numbered],
-    words: int | None,
-    tags: int | None,
-    need_tags: bool | None,
-) -> Iterator[tuple[list[Line], ConllLayout]]:
-    """Yield the lines of each sentence with the layout; need_tags None: ignore tags."""
+    prefixes, tagged = TagSchemeCheck(file.path), file.labels == "required"
     conllu = source.format == "conllu" or ".conllu" in Path(source.name.lower()).suffixes
     fields = ((number, fields_of(line)) for number, line in text)
     lines, first, found = _look_ahead(fields, "#" if conllu else "# ")
-    width = len(found)
-    if need_tags and _are_names(found):
+    if tagged and _are_names(found):
         raise InputError(
-            f"{place(path, first)} has column names ({', '.join(found):.60}), but tag needs CoNLL: "
-            "a word and its tag per line, an empty line after each sentence."
+            f"{place(file.path, first)} has column names ({', '.join(found):.60}), but tag needs "
+            "CoNLL: a word and its tag per line, an empty line after each sentence."
         )
-    word = words or (2 if conllu else 1)
-    tag = tags or (4 if conllu else -1)
-    if width == 1 and need_tags:
+    if tagged and len(found) == 1:
         raise InputError(
-            f"{place(path, first)} has one field; each line needs a word and its tag, and each "
-            "sentence an empty line after it."
+            f"{place(file.path, first)} has one field; each line needs a word and its tag, and "
+            "each sentence an empty line after it."
         )
-    has_tags = need_tags is not None and (width > 1 or need_tags)
-    layout = ConllLayout(path, first, width, word, tag if has_tags else None, conllu)
-    return ((block, layout) for block in _blocks(lines, layout))
+    word = _number(file, "words") or (2 if conllu else 1)
+    tag = (_number(file, "tags") or (4 if conllu else -1)) if tagged else None
+    layout = ConllLayout(file.path, first, len(found), word, tag, conllu)
+    for block in _blocks(lines, layout):
+        with reporting_errors(file.bad):
+            picked = [layout.pick(*line) for line in block]
+            sentence, *tags = zip(*picked, strict=True)
+            for (line, _), own in zip(block, tags[0] if tags else (), strict=False):
+                prefixes.see(own, line)
+            yield TaggedExample(words=sentence, tags=tags[0] if tags else None, line=block[0][0])
 
 
 def _look_ahead(lines: Iterator[Line], mark: str) -> tuple[Iterator[Line], int, list[str]]:

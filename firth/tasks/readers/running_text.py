@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from io import StringIO
-from pathlib import Path
 from typing import Any
 
-from firth.data.readers import Bad, Convention
 from firth.tasks.readers.columns import (
     PASSAGE,
-    OnEmpty,
-    field,
+    TaskFile,
     find_source,
     header_place,
     need_columns,
     place,
     reporting_errors,
+    row_field,
     row_text,
     task_rows,
 )
@@ -26,65 +24,50 @@ from firth.utils.errors import InputError
 ROLE, CONTENT = ("role", "from", "speaker"), ("content", "value", "text")  # keys of a turn
 
 
-def read_passages(
-    path: str | Path,
-    *,
-    text: str | None = None,
-    documents: Convention = "block",
-    on_empty: OnEmpty = "refuse",
-    format: str | None = None,
-    bad: Bad | None = None,
-) -> Iterator[PassageExample]:
+def read_passages(file: TaskFile) -> Iterator[PassageExample]:
     """Yield passages of text, so that a file may be larger than memory.
 
-    In plain text, `documents` defines a passage; in tables, it is a row. A row of JSON or Parquet
-    may be a dialogue: `messages` or `turns`, each with `role` and `content`.
+    In plain text, a passage is a block between blank lines; in tables, it is a row. A row of JSON
+    or Parquet may be a dialogue: `messages` or `turns`, each with `role` and `content`.
 
-    >>> import tempfile; path = Path(tempfile.mkdtemp(), "chats.jsonl")
+    >>> import pathlib, tempfile; path = pathlib.Path(tempfile.mkdtemp(), "chats.jsonl")
     >>> _ = path.write_text('{"messages": [{"role": "user", "content": "Hello."}]}')
-    >>> next(read_passages(path))
+    >>> next(read_passages(TaskFile(path)))
     PassageExample(text='user: Hello.', turns=(Turn(role='user', content='Hello.'),), line=1)
     """
-    source = find_source(path, format)
-    column = ""
-    for line, row in task_rows(source, documents, bad):
-        where = place(path, line)
-        with reporting_errors(bad):
-            column = column or need_columns(PASSAGE, row, header_place(path, line), text)[0]
-            value = field(row, column, where)
+    source = find_source(file.path, file.format)
+    plain, named, column = source.format in ("txt", "md"), file.columns.get("text"), ""
+    for line, row in task_rows(source, bad=file.bad):
+        where = place(file.path, line)
+        with reporting_errors(file.bad):
+            column = column or need_columns(PASSAGE, row, header_place(file.path, line), named)[0]
+            value = row_field(row, column, where)
             if isinstance(value, list):
                 turns = _turns(value, where, column)
                 content = "\n".join(f"{turn.role}: {turn.content}" for turn in turns)
                 yield PassageExample(text=content, turns=turns, line=line)
             else:
-                content = row_text(row, column, where, on_empty)
-                plain = source.format in ("txt", "md")
+                content = row_text(row, column, where, allow_empty=file.allow_empty)
                 yield PassageExample(text=content.rstrip("\r\n") if plain else content, line=line)
-    if not column and on_empty == "refuse":
-        raise InputError(f"{path} has no text.")
+    if not column and not file.allow_empty:
+        raise InputError(f"{file.path} has no text.")
 
 
-def read_lines(
-    path: str | Path,
-    *,
-    text: str | None = None,
-    format: str | None = None,
-    complete: bool = False,
-) -> Iterator[str]:
+def read_lines(file: TaskFile, *, complete: bool = False) -> Iterator[str]:
     """Yield the lines of a file with their newlines; a row of a table is a line.
 
     With `complete`, a newline is added to the last line of plain text if it has none.
 
-    >>> import tempfile; path = Path(tempfile.mkdtemp(), "ptb.txt")
+    >>> import pathlib, tempfile; path = pathlib.Path(tempfile.mkdtemp(), "ptb.txt")
     >>> _ = path.write_text(" no it was n't \\n\\n maybe")
-    >>> list(read_lines(path, complete=True))
+    >>> list(read_lines(TaskFile(path), complete=True))
     [" no it was n't \\n", '\\n', ' maybe\\n']
     """
-    source = find_source(path, format)
-    plain, column = source.format in ("txt", "md"), ""
+    source = find_source(file.path, file.format)
+    plain, named, column = source.format in ("txt", "md"), file.columns.get("text"), ""
     for line, row in task_rows(source, "file"):
-        column = column or need_columns(PASSAGE, row, header_place(path, line), text)[0]
-        content = row_text(row, column, place(path, line), "keep")
+        column = column or need_columns(PASSAGE, row, header_place(file.path, line), named)[0]
+        content = row_text(row, column, place(file.path, line))
         if not plain:
             yield content if content.endswith("\n") else content + "\n"
             continue
@@ -106,8 +89,8 @@ def _turns(value: list[Any], where: str, column: str) -> tuple[Turn, ...]:
             raise InputError(f"{this} has no '{role if role not in turn else content}'.")
         turns.append(
             Turn(
-                role=row_text(turn, role, this, "refuse"),
-                content=row_text(turn, content, this, "keep"),
+                role=row_text(turn, role, this, allow_empty=False),
+                content=row_text(turn, content, this),
             )
         )
     if not turns:

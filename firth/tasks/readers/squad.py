@@ -9,18 +9,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from firth.data.readers import Bad, InputFile
+from firth.data.readers import InputFile
 from firth.tasks.readers.columns import (
-    OnEmpty,
+    TaskFile,
     find_source,
     label_text,
     place,
     reporting_errors,
-    require_examples,
     row_text,
     task_rows,
 )
@@ -40,73 +38,48 @@ class SquadRow(NamedTuple):
     fields: Mapping[str, Any]
 
 
-def read_questions(
-    path: str | Path,
-    *,
-    need_answers: bool = True,
-    on_empty: OnEmpty = "refuse",
-    format: str | None = None,
-) -> list[QuestionExample]:
-    """Read questions with their contexts and answers.
+def read_questions(file: TaskFile) -> Iterator[QuestionExample]:
+    """Yield questions with their contexts and answers; SQuAD's JSON is read whole.
+
+    For prediction, answers and duplicate ids are ignored.
 
     >>> import tempfile; path = Path(tempfile.mkdtemp(), "questions.jsonl")
     >>> row = {"question": "Who?", "context": "Ada sleeps.", "answers": [{"text": "Ada"}]}
     >>> _ = path.write_text(json.dumps(row))
-    >>> read_questions(path)[0].answers
+    >>> next(read_questions(TaskFile(path))).answers
     (AnswerSpan(text='Ada', start=0),)
     """
     places: dict[str, str] = {}
-    examples = []
-    for question in _raw(path, format):
-        example = _question(question, need_answers, on_empty)
-        if example.id in places:
-            raise InputError(
-                f"{question.where}: the id '{example.id}' is already used in {places[example.id]}; "
-                "ids must be unique."
-            )
-        places[example.id] = question.where
-        examples.append(example)
-    require_examples(path, examples, on_empty)
-    return examples
-
-
-def each_question(
-    path: str | Path, *, format: str | None = None, bad: Bad | None = None
-) -> Iterator[QuestionExample]:
-    """Yield questions for prediction, ignoring answers and duplicate ids.
-
-    SQuAD's JSON is read whole; rows are streamed.
-    """
-    for question in _raw(path, format, bad):
-        with reporting_errors(bad):
-            yield replace(_question(_unanswered(question), False, "keep"), impossible=False)
-
-
-def _unanswered(question: SquadRow) -> SquadRow:
-    gold = {"answers", "is_impossible"}
-    if not isinstance(question.fields, dict):
-        return question
-    return question._replace(fields={k: v for k, v in question.fields.items() if k not in gold})
+    for question in _raw(file):
+        with reporting_errors(file.bad):
+            example = _question(question, file)
+            if example.id in places and file.labels == "required":
+                raise InputError(
+                    f"{question.where}: the id '{example.id}' is already used in "
+                    f"{places[example.id]}; ids must be unique."
+                )
+            places[example.id] = question.where
+            yield example
+    file.require_examples(places)
 
 
 # ---- file structure ----------------------------------------------------------------------
 
 
-def _raw(path: str | Path, format: str | None, bad: Bad | None = None) -> Iterator[SquadRow]:
-    source = find_source(path, format or "json")
-    return _articles(path, source, bad) if source.format == "json" else _rows(path, source, bad)
-
-
-def _rows(path: str | Path, source: InputFile, bad: Bad | None) -> Iterator[SquadRow]:
-    """Yield one question per row."""
-    for line, row in task_rows(source, bad=bad):
-        where = place(path, line)
-        with reporting_errors(bad):
+def _raw(file: TaskFile) -> Iterator[SquadRow]:
+    source = find_source(file.path, file.format or "json")
+    if source.format == "json":
+        yield from _articles(file, source)
+        return
+    for line, row in task_rows(source, bad=file.bad):
+        where = place(file.path, line)
+        with reporting_errors(file.bad):
             yield SquadRow(line, where, _get(row, "context", str, where), row)
 
 
-def _articles(path: str | Path, source: InputFile, bad: Bad | None) -> Iterator[SquadRow]:
+def _articles(file: TaskFile, source: InputFile) -> Iterator[SquadRow]:
     """Yield the questions of all paragraphs of all articles."""
+    path = file.path
     with source.open() as raw:
         content = source.content(raw, MAX_JSON_BYTES)
     number = 0
@@ -114,7 +87,7 @@ def _articles(path: str | Path, source: InputFile, bad: Bad | None) -> Iterator[
         of = f"{path} article {a}"
         for p, paragraph in enumerate(_get(article, "paragraphs", list, of), 1):
             this = f"{of}, paragraph {p}"
-            with reporting_errors(bad):
+            with reporting_errors(file.bad):
                 context = _get(paragraph, "context", str, this)
                 for fields in _get(paragraph, "qas", list, this):
                     number += 1
@@ -155,22 +128,25 @@ def _get(value: Any, name: str, kind: type, where: str) -> Any:
 # ---- questions and answers ----------------------------------------------------------------------
 
 
-def _question(raw: SquadRow, need_answers: bool, on_empty: OnEmpty) -> QuestionExample:
+def _question(raw: SquadRow, file: TaskFile) -> QuestionExample:
     _get(raw.fields, "question", str, raw.where)
-    context = row_text({"context": raw.context}, "context", raw.where, on_empty)
-    answers = _answers(raw.fields.get("answers"), context, raw.where)
-    impossible = raw.fields.get("is_impossible")
-    if answers is None and need_answers and not impossible:
-        raise InputError(f"{raw.where} has no 'answers'; give an empty list if there is none.")
-    if impossible not in (None, bool(impossible)) or (
-        impossible is not None and answers is not None and impossible == bool(answers)
-    ):
-        raise InputError(
-            f"{raw.where} has {len(answers or ())} answers, but 'is_impossible' is {impossible!r}."
-        )
+    context = row_text({"context": raw.context}, "context", raw.where, allow_empty=file.allow_empty)
+    answers, impossible = None, None
+    if file.labels == "required":
+        answers = _answers(raw.fields.get("answers"), context, raw.where)
+        impossible = raw.fields.get("is_impossible")
+        if answers is None and not impossible:
+            raise InputError(f"{raw.where} has no 'answers'; give an empty list if there is none.")
+        if impossible not in (None, bool(impossible)) or (
+            impossible is not None and answers is not None and impossible == bool(answers)
+        ):
+            raise InputError(
+                f"{raw.where} has {len(answers or ())} answers, but 'is_impossible' is "
+                f"{impossible!r}."
+            )
     return QuestionExample(
         id=label_text(raw.fields.get("id"), raw.where, "id") or str(raw.number),
-        question=row_text(raw.fields, "question", raw.where, on_empty),
+        question=row_text(raw.fields, "question", raw.where, allow_empty=file.allow_empty),
         context=context,
         answers=answers or (),
         impossible=bool(impossible) or answers == (),

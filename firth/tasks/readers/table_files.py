@@ -10,11 +10,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
-from firth.data.readers import Bad
 from firth.tasks.readers.columns import (
     CHOICES,
     LABEL,
@@ -26,11 +23,10 @@ from firth.tasks.readers.columns import (
     TEXT,
     TEXT_OR_PAIR,
     Names,
-    OnEmpty,
-    field,
+    TaskFile,
+    empty_field,
     find_columns,
     find_label,
-    find_source,
     header_place,
     json_list,
     label_list,
@@ -38,91 +34,48 @@ from firth.tasks.readers.columns import (
     need_columns,
     place,
     reporting_errors,
-    require_examples,
+    row_field,
     row_text,
-    table_rows,
     text_list,
 )
 from firth.tasks.readers.examples import ChoiceExample, Label, LabelledExample, Seq2SeqExample
-from firth.tasks.readers.running_text import read_passages
 from firth.utils.errors import InputError, UsageError
-
-__all__ = [
-    "each_choice",
-    "each_source",
-    "each_text",
-    "read_choices",
-    "read_labelled",
-    "read_passages",
-    "read_translated",
-]
 
 MAX_FLOAT = 3.4028234e38  # of 32 bits
 NUMBERED = re.compile(r"(?:choice|option|ending)_?(\d{1,4})", re.IGNORECASE)
 
 
 def read_labelled(
-    path: str | Path,
-    *,
-    numbers: bool = False,
-    pair: bool | None = None,
-    text: str | tuple[str, str] | None = None,
-    label: str | None = None,
-    need_label: bool = True,
-    on_empty: OnEmpty = "refuse",
-    format: str | None = None,
-) -> list[LabelledExample]:
-    """Read texts or pairs of texts with their labels.
+    file: TaskFile, *, numbers: bool = False, pair: bool | None = None
+) -> Iterator[LabelledExample]:
+    """Yield texts or pairs of texts with their labels.
 
     With `numbers`, labels are numeric. If the first row has a list of labels, the data are
     multi-label. `pair`: by default, decided by the columns' names.
 
-    >>> import tempfile; path = Path(tempfile.mkdtemp(), "pairs.tsv")
+    >>> import pathlib, tempfile; path = pathlib.Path(tempfile.mkdtemp(), "pairs.tsv")
     >>> _ = path.write_text("premise\\thypothesis\\tlabel\\nIt snows.\\tIt is cold.\\tyes\\n")
-    >>> read_labelled(path)
-    [LabelledExample(text='It snows.', second='It is cold.', label='yes', line=2)]
+    >>> next(read_labelled(TaskFile(path)))
+    LabelledExample(text='It snows.', second='It is cold.', label='yes', line=2)
     """
-    examples: list[LabelledExample] = []
     texts: Names = ()
     many: bool | None = None
-    for line, row in table_rows(find_source(path, format)):
-        where = place(path, line)
-        if not texts:
-            header = header_place(path, line)
-            texts = _text_columns(row, pair, text, header)
-            labels = find_label(LABEL, row, header, label, need_label)
-        value = row.get(labels) if labels else None
-        if many is None and value is not None:
-            many = isinstance(value, list) or _is_list(value)
-        found = _label(value, labels, where, numbers, bool(many))
-        if found is None and need_label:
-            raise InputError(f"{where}: '{labels}' is empty; fill it in or remove the row.")
-        examples.append(replace(_texts(row, texts, line, where, on_empty), label=found))
-    require_examples(path, examples, on_empty)
-    return examples
-
-
-def each_text(
-    path: str | Path,
-    *,
-    pair: bool | None = None,
-    text: str | tuple[str, str] | None = None,
-    format: str | None = None,
-    bad: Bad | None = None,
-) -> Iterator[LabelledExample]:
-    """Yield texts or pairs of texts for prediction, ignoring labels."""
-    texts: Names = ()
-    for line, row in table_rows(find_source(path, format), bad):
-        with reporting_errors(bad):
-            texts = texts or _text_columns(row, pair, text, header_place(path, line))
-            yield _texts(row, texts, line, place(path, line), "keep")
-
-
-def _texts(
-    row: dict[str, Any], columns: Names, line: int, where: str, on_empty: OnEmpty
-) -> LabelledExample:
-    parts = [row_text(row, column, where, on_empty) for column in columns]
-    return LabelledExample(text=parts[0], second=(*parts, None)[1], line=line)
+    for line, row in file.table_rows():
+        where = place(file.path, line)
+        with reporting_errors(file.bad):
+            if not texts:
+                header = header_place(file.path, line)
+                found = _text_columns(row, pair, file, header)
+                texts, labels = found, find_label(LABEL, row, header, file)
+            parts = [row_text(row, name, where, allow_empty=file.allow_empty) for name in texts]
+            value = row.get(labels) if labels else None
+            if many is None and value is not None:
+                many = isinstance(value, list) or _is_list(value)
+            label = _label(value, labels, where, numbers, bool(many))
+            if label is None and file.labels == "required":
+                raise empty_field(where, labels)
+            yield LabelledExample(text=parts[0], second=(*parts, None)[1], label=label, line=line)
+    file.require_examples(texts)
 
 
 def _is_list(value: Any) -> bool:
@@ -139,12 +92,12 @@ def _is_list(value: Any) -> bool:
         return False
 
 
-def _text_columns(
-    row: dict[str, Any], pair: bool | None, named: str | tuple[str, str] | None, where: str
-) -> Names:
+def _text_columns(row: dict[str, Any], pair: bool | None, file: TaskFile, where: str) -> Names:
     """Find the one or two columns of texts."""
-    if named and pair is not None and pair != isinstance(named, tuple):
-        raise UsageError(f"text={named} names {'one column' if pair else 'a pair'}.")
+    roles = ("text", "text_a", "text_b")
+    named = tuple(file.columns[role] for role in roles if role in file.columns)
+    if named and pair is not None and pair != (len(named) > 1):
+        raise UsageError(f"{', '.join(named)} names {'one column' if pair else 'a pair'}.")
     role = {True: PAIR, False: TEXT, None: TEXT_OR_PAIR}[pair]
     return need_columns(role, row, where, named)
 
@@ -189,66 +142,33 @@ def _number(value: Any, where: str, column: str) -> float | None:
 # ---- choices ------------------------------------------------------------------------------------
 
 
-def read_choices(
-    path: str | Path,
-    *,
-    text: str | None = None,
-    choices: str | None = None,
-    label: str | None = None,
-    need_label: bool = True,
-    on_empty: OnEmpty = "refuse",
-    format: str | None = None,
-) -> list[ChoiceExample]:
-    """Read texts with their choices; the label is the index of the right one, or its text.
+def read_choices(file: TaskFile) -> Iterator[ChoiceExample]:
+    """Yield texts with their choices; the label is the index of the right one, or its text.
 
     Choices are a list (in TSV and CSV a JSON list), or columns `choice_0`, `choice_1`, …, the last
     of which may be empty; or, as in ARC, `{"text": [...], "label": ["A", ...]}`.
 
-    >>> import tempfile; path = Path(tempfile.mkdtemp(), "choices.jsonl")
+    >>> import pathlib, tempfile; path = pathlib.Path(tempfile.mkdtemp(), "choices.jsonl")
     >>> _ = path.write_text('{"text": "Ice is", "choices": ["hot", "cold"], "label": "cold"}')
-    >>> read_choices(path)
-    [ChoiceExample(text='Ice is', choices=('hot', 'cold'), label=1, line=1)]
+    >>> next(read_choices(TaskFile(path)))
+    ChoiceExample(text='Ice is', choices=('hot', 'cold'), label=1, line=1)
     """
-    examples: list[ChoiceExample] = []
     texts: Names = ()
-    for line, row in table_rows(find_source(path, format)):
-        where = place(path, line)
-        if not texts:
-            header = header_place(path, line)
-            texts = need_columns(PROMPT, row, header, text)
-            listed = _choice_columns(row, choices, header)
-            right = find_label(RIGHT, row, header, label, need_label)
-        words = row_text(row, texts[0], where, on_empty)
-        offered, names = _choices(row, listed, where)
-        found = _right(row.get(right), offered, names, where, right) if right else None
-        if found is None and need_label:
-            raise InputError(f"{where}: '{right}' is empty; fill it in or remove the row.")
-        examples.append(ChoiceExample(text=words, choices=offered, label=found, line=line))
-    require_examples(path, examples, on_empty)
-    return examples
-
-
-def each_choice(
-    path: str | Path,
-    *,
-    text: str | None = None,
-    choices: str | None = None,
-    format: str | None = None,
-    bad: Bad | None = None,
-) -> Iterator[ChoiceExample]:
-    """Yield texts with their choices for prediction, ignoring labels."""
-    texts: Names = ()
-    for line, row in table_rows(find_source(path, format), bad):
-        where = place(path, line)
-        with reporting_errors(bad):
+    for line, row in file.table_rows():
+        where = place(file.path, line)
+        with reporting_errors(file.bad):
             if not texts:
-                header = header_place(path, line)
-                prompt = need_columns(PROMPT, row, header, text)
-                listed = _choice_columns(row, choices, header)
-                texts = prompt
-            offered, _ = _choices(row, listed, where)
-            words = row_text(row, texts[0], where, "keep")
-            yield ChoiceExample(text=words, choices=offered, line=line)
+                header = header_place(file.path, line)
+                found = need_columns(PROMPT, row, header, file.columns.get("text"))
+                listed = _choice_columns(row, file.columns.get("choices"), header)
+                texts, right = found, find_label(RIGHT, row, header, file)
+            text = row_text(row, texts[0], where, allow_empty=file.allow_empty)
+            choices, names = _choices(row, listed, where)
+            label = _right(row.get(right), choices, names, where, right) if right else None
+            if label is None and file.labels == "required":
+                raise empty_field(where, right)
+            yield ChoiceExample(text=text, choices=choices, label=label, line=line)
+    file.require_examples(texts)
 
 
 def _choice_columns(row: dict[str, Any], named: str | None, where: str) -> Names:
@@ -269,11 +189,11 @@ def _choices(row: dict[str, Any], listed: Names, where: str) -> tuple[tuple[str,
     """Get the choices of a row, and their names if they have any."""
     names: Names = ()
     if len(listed) > 1:
-        texts = [row_text(row, column, where, "keep") for column in listed]
+        texts = [row_text(row, column, where) for column in listed]
         while texts and not texts[-1].strip():
             texts.pop()
     else:
-        value = json_list(field(row, listed[0], where), where, listed[0])
+        value = json_list(row_field(row, listed[0], where), where, listed[0])
         if isinstance(value, dict) and {"text", "label"} <= value.keys():
             names = label_list(value["label"], where, "label")
             value = value["text"]
@@ -311,76 +231,42 @@ def _right(
 # ---- other tables -------------------------------------------------------------------------------
 
 
-def read_translated(
-    path: str | Path,
-    *,
-    source: str | None = None,
-    target: str | None = None,
-    need_target: bool = True,
-    on_empty: OnEmpty = "refuse",
-    format: str | None = None,
-    bad: Bad | None = None,
-) -> list[Seq2SeqExample]:
-    """Read sources and targets: columns `source` and `target`, or two that are named.
+def read_translated(file: TaskFile) -> Iterator[Seq2SeqExample]:
+    """Yield sources and targets: columns `source` and `target`, or two that are named.
 
-    Rows like `{"translation": {"en": ..., "fr": ...}}` have the languages as columns. Errors of
-    single rows are passed to `bad`, if given, and reading continues.
+    Rows like `{"translation": {"en": ..., "fr": ...}}` have the languages as columns.
 
-    >>> import tempfile; path = Path(tempfile.mkdtemp(), "pairs.csv")
+    >>> import pathlib, tempfile; path = pathlib.Path(tempfile.mkdtemp(), "pairs.csv")
     >>> _ = path.write_text('en,fr\\nA cat.,Un chat.\\n')
-    >>> read_translated(path, source="en", target="fr")
-    [Seq2SeqExample(source='A cat.', target='Un chat.', line=2)]
+    >>> next(read_translated(TaskFile(path, columns={"source": "en", "target": "fr"})))
+    Seq2SeqExample(source='A cat.', target='Un chat.', line=2)
     """
-    if target and not source:
-        raise UsageError(f"target={target} needs source=NAME as well.")
-    file = find_source(path, format)
-    examples: list[Seq2SeqExample] = []
+    if "target" in file.columns and "source" not in file.columns:
+        raise UsageError(f"target={file.columns['target']} needs source=NAME as well.")
     names: Names = ()
-    for line, row in table_rows(file, bad):
-        where = place(path, line)
+    for line, row in file.table_rows():
+        where = place(file.path, line)
         if isinstance(row.get("translation"), dict):
             row = row["translation"]
-        if not names:
-            header = header_place(path, line)
-            names = _translation_columns(row, source, target, need_target, header)
-        with reporting_errors(bad):
-            text = row_text(row, names[0], where, on_empty)
-            empty = on_empty if need_target else "keep"
-            made = row_text(row, names[1], where, empty) if len(names) > 1 else ""
-            found = made if made or need_target else None
-            examples.append(Seq2SeqExample(source=text, target=found, line=line))
-    require_examples(path, examples, on_empty)
-    return examples
+        first_row_decides = not names and file.labels != "ignored"
+        with reporting_errors(None if first_row_decides else file.bad):
+            names = names or _translation_columns(row, file, header_place(file.path, line))
+            source = row_text(row, names[0], where, allow_empty=file.allow_empty)
+            target = ""
+            if len(names) > 1:
+                target = row_text(row, names[1], where, allow_empty=file.labels != "required")
+            yield Seq2SeqExample(source=source, target=target or None, line=line)
+    file.require_examples(names)
 
 
-def each_source(
-    path: str | Path,
-    *,
-    source: str | None = None,
-    format: str | None = None,
-    bad: Bad | None = None,
-) -> Iterator[Seq2SeqExample]:
-    """Yield sources for prediction, ignoring targets."""
-    names: Names = ()
-    for line, row in table_rows(find_source(path, format), bad):
-        if isinstance(row.get("translation"), dict):
-            row = row["translation"]
-        with reporting_errors(bad):
-            names = names or _translation_columns(
-                row, source, None, False, header_place(path, line)
-            )
-            yield Seq2SeqExample(
-                source=row_text(row, names[0], place(path, line), "keep"), line=line
-            )
-
-
-def _translation_columns(
-    row: dict[str, Any], source: str | None, target: str | None, need_target: bool, where: str
-) -> Names:
-    """Find the column of the source and, if there is one, of the target."""
-    if source and (target or need_target):
+def _translation_columns(row: dict[str, Any], file: TaskFile, where: str) -> Names:
+    """Find the column of the source and, unless it is ignored or missing, of the target."""
+    source, target = (file.columns.get(role) for role in ("source", "target"))
+    required, ignored = file.labels == "required", file.labels == "ignored"
+    if source and not ignored and (target or required):
         return need_columns(SOURCE_AND_TARGET, row, where, (source, target or "target"))
     both = None if source else find_columns(SOURCE_AND_TARGET, row, where)
-    if need_target and not both:
+    if required and not both:
         return need_columns(SOURCE_AND_TARGET, row, where)
-    return both or need_columns(SOURCE, row, where, source)
+    found = both or need_columns(SOURCE, row, where, source)
+    return found[:1] if ignored else found

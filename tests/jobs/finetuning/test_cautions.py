@@ -21,6 +21,7 @@ from firth.tasks.dataset import balanced_label_weights, load_dataset, with_label
 from firth.tasks.diagnostics import check_training
 from firth.tasks.inputs import InputTemplate
 from firth.tasks.linear_probe import STRENGTHS, choose_strength
+from firth.tasks.readers.columns import TaskFile
 from firth.tasks.readers.examples import ChoiceExample, LabelledExample
 from firth.tasks.registry import task_named
 from firth.tasks.task import TaskMetadata
@@ -300,7 +301,7 @@ def test_examples_are_held_out(run: Callable[..., FinetuneResult], tmp_path: Pat
 def test_held_out_examples_have_the_labels_shares(tmp_path: Path) -> None:
     rows = [("red dog", "x")] * 60 + [("green dog", "y")] * 20
     train = table(tmp_path / "quarter.tsv", "text label", rows)
-    options = {"limit": 40, "seed": 3, "max_length": 16, "columns": {}, "options": {}}
-    dataset = load_dataset(task_named("classify"), train, None, **options)
+    options = {"limit": 40, "seed": 3, "max_length": 16, "options": {}}
+    dataset = load_dataset(task_named("classify"), TaskFile(train), None, **options)
     assert Counter(e.label for e in dataset.train) == {"x": 27, "y": 9}
     assert Counter(e.label for e in dataset.dev) == {"x": 3, "y": 1}

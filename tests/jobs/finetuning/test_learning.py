@@ -12,6 +12,7 @@ from firth.jobs.evaluation import evaluate
 from firth.jobs.finetuning import finetune
 from firth.jobs.prediction import predict
 from firth.model import load
+from firth.tasks.readers.columns import TaskFile
 from firth.tasks.readers.table_files import read_translated
 from firth.tasks.registry import task_named
 from firth.tasks.task_trainer import unfrozen_groups
@@ -59,7 +60,7 @@ def test_every_strategy_learns(strategy: str, models: dict[str, Path], tmp_path:
     )
     assert tuned.metrics["accuracy"].value == 1.0
     assert (tuned.path / "loss.png").is_file() == (strategy != "probe")  # which has no curve
-    right = [example.label for example in task_named("classify").read(dev)]
+    right = [example.label for example in task_named("classify").read(TaskFile(dev))]
     assert [answer["label"] for answer in predict(tuned.path, data=dev).answers] == right
 
 
@@ -174,7 +175,7 @@ def test_writing_is_learned(architecture: str, models: dict[str, Path], tmp_path
     overrides = TINY | {"learning_rate": 1e-2, "steps": 100, "max_grad_norm": 0}
     tuned = finetune(models[architecture], task="seq2seq", overrides=overrides, **files)
     said = [answer["text"] for answer in predict(tuned.path, data=dev).answers]
-    assert said == [example.target for example in read_translated(dev)]
+    assert said == [example.target for example in read_translated(TaskFile(dev))]
 
 
 def test_a_thawed_network_changes_from_the_top(models: dict[str, Path], tmp_path: Path) -> None:

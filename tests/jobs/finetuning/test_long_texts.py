@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from tokenizers import processors
 
+from firth.data.windows import window_spans
 from firth.jobs.evaluation import evaluate
 from firth.jobs.finetuning import FinetuneResult
 from firth.jobs.prediction import predict
@@ -25,7 +26,7 @@ from firth.tasks.readers.examples import (
     TaggedExample,
     Turn,
 )
-from firth.tasks.span import SpanTask, best_span, context_windows
+from firth.tasks.span import SpanTask, best_span
 from firth.tasks.tag import TagTask
 from firth.tasks.task import TaskMetadata
 from firth.tokenizers.tokenizer import Tokenizer
@@ -63,7 +64,7 @@ def said(
         if first:
             scores[at + first, 0] = scores[at + last, 1] = 5.0
         at += len(row.tokens)
-    return task.answers([example], [item], [scores], metadata, template)[0]
+    return task.answers([example], [item], [scores], metadata)[0]
 
 
 # ---- questions ----------------------------------------------------------------------------------
@@ -99,12 +100,12 @@ def test_windows_lose_nothing(tokenizer: Tokenizer) -> None:
 
 @pytest.mark.parametrize(("tokens", "room"), [(1, 1), (7, 3), (200, 30), (31, 30), (1000, 255)])
 def test_windows_overlap_by_half_at_most(tokens: int, room: int) -> None:
-    parts = context_windows(tokens, room)
+    overlap = min(128, room // 2)
+    parts = window_spans(tokens, room, room - overlap)
     assert parts[0][0] == 0
     assert parts[-1][1] == tokens
     assert all(end - begin <= room for begin, end in parts)
-    overlaps = [before[1] - after[0] for before, after in pairwise(parts)]
-    assert all(overlap == min(128, room // 2) for overlap in overlaps)
+    assert all(before[1] - after[0] == overlap for before, after in pairwise(parts))
 
 
 # An accent that is a character of its own, one that is not, emoji of one and of several
@@ -158,7 +159,7 @@ def test_no_answer_wins_by_more_than_the_threshold(tokenizer: Tokenizer) -> None
     for threshold, answered in ((0.9, False), (1.1, True)):
         options = {"unanswered": True, "threshold": threshold}
         metadata = TaskMetadata(task="span", max_length=40, options=options)
-        (answer,) = SpanTask().answers([example], [item], [scores], metadata, template)
+        (answer,) = SpanTask().answers([example], [item], [scores], metadata)
         assert (answer["answer"] == "anna") is answered
         assert answer["otherwise"] == "anna"
         assert answer["none"] - answer["score"] == pytest.approx(1.0)
@@ -168,7 +169,7 @@ def test_a_text_with_nothing_in_it(tokenizer: Tokenizer) -> None:
     template = InputTemplate(tokenizer, config_for(tokenizer), 40)
     example = QuestionExample(id="1", question="who ?", context=" ")
     (item,) = SpanTask().encode([example], template, SPAN)
-    (answer,) = SpanTask().answers([example], [item], [np.zeros((item.size, 2))], SPAN, template)
+    (answer,) = SpanTask().answers([example], [item], [np.zeros((item.size, 2))], SPAN)
     assert answer["answer"] == ""
     assert np.isfinite(float(answer["score"]))
 

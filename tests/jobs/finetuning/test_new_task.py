@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,22 +15,20 @@ from firth.jobs.prediction import predict
 from firth.metrics.bootstrap import Metric
 from firth.metrics.classification import accuracy
 from firth.model import load
-from firth.models.config import ModelConfig
-from firth.models.transformer import Transformer
-from firth.objectives.batch import Batch
+from firth.models.language_model import LanguageNetwork
+from firth.objectives.batch import Batch, PredictionTargets
 from firth.tasks.finetune_recipes import recipe_for
 from firth.tasks.inputs import InputTemplate
+from firth.tasks.readers.columns import TaskFile
 from firth.tasks.readers.examples import LabelledExample
 from firth.tasks.readers.table_files import read_labelled
 from firth.tasks.registry import TASKS
 from firth.tasks.task import (
-    NO_COLUMNS,
     Answer,
-    Columns,
     EncodedExample,
+    Items,
     Task,
     TaskMetadata,
-    input_batch,
     prediction_targets,
 )
 from firth.training.losses import label_logits
@@ -47,15 +45,8 @@ class Hue(Task):
     metric = "accuracy"
     architectures = ("encoder",)
 
-    def read(
-        self,
-        path: str | Path,
-        *,
-        labelled: bool = True,
-        format: str | None = None,
-        columns: Columns = NO_COLUMNS,
-    ) -> list[LabelledExample]:
-        return read_labelled(path, need_label=labelled, format=format)
+    def read(self, file: TaskFile) -> Iterator[LabelledExample]:
+        return read_labelled(file)
 
     def metadata(
         self, examples: Sequence[LabelledExample], length: int, options: Mapping[str, Any]
@@ -67,36 +58,24 @@ class Hue(Task):
         self, examples: Sequence[LabelledExample], template: InputTemplate, metadata: TaskMetadata
     ) -> list[EncodedExample]:
         texts = template.tokenize([example.text for example in examples])
-        targets = [metadata.labels.index(str(example.label)) for example in examples]
-        return [
-            EncodedExample((template.one(t),), target)
-            for t, target in zip(texts, targets, strict=True)
-        ]
+        ids = {label: id for id, label in enumerate(metadata.labels)}
+        pairs = zip(texts, examples, strict=True)
+        return [EncodedExample((template.one(t),), ids.get(str(e.label))) for t, e in pairs]
 
-    def batch(
-        self, items: Sequence[EncodedExample], metadata: TaskMetadata, config: ModelConfig
-    ) -> Batch:
-        batch = input_batch([item.rows[0] for item in items], config)
-        targets = [item.target for item in items]
-        return replace(
-            batch, predictions=prediction_targets("label", batch.inputs.starts[:-1], targets)
-        )
+    def targets(
+        self, items: Items, batch: Batch, metadata: TaskMetadata
+    ) -> dict[str, PredictionTargets]:
+        labels = [item.target for item in items]
+        return prediction_targets("label", batch.inputs.starts[:-1], labels)
 
-    def outputs(
-        self, network: Transformer, items: Sequence[EncodedExample], metadata: TaskMetadata
-    ) -> list[Any]:
+    def outputs(self, network: LanguageNetwork, items: Items, metadata: TaskMetadata) -> list[Any]:
         scores = label_logits(network, self.batch(items, metadata, network.config))
         return list(scores.softmax(-1).double().cpu().numpy())
 
-    def answers(
-        self,
-        examples: Sequence[LabelledExample],
-        items: Sequence[EncodedExample],
-        outputs: Sequence[Any],
-        metadata: TaskMetadata,
-        template: InputTemplate,
-    ) -> list[Answer]:
-        return [{"label": metadata.labels[int(shares.argmax())]} for shares in outputs]
+    def answer(
+        self, example: LabelledExample, item: EncodedExample, output: Any, metadata: TaskMetadata
+    ) -> Answer:
+        return {"label": metadata.labels[int(output.argmax())]}
 
     def metrics(
         self, examples: Sequence[LabelledExample], answers: Sequence[Answer], metadata: TaskMetadata

@@ -18,6 +18,7 @@ from firth.jobs.finetuning import FinetuneResult, finetune
 from firth.metrics.bootstrap import Metric
 from firth.model import load
 from firth.tasks.dataset import load_dataset
+from firth.tasks.readers.columns import TaskFile
 from firth.tasks.registry import task_named
 from firth.utils.errors import FirthError, InputError, Interrupted, UsageError
 from tests.jobs.finetuning.toys import TINY, coloured, table
@@ -35,9 +36,10 @@ def options(models: dict[str, Path], tmp_path: Path) -> dict[str, Any]:
 def test_a_sample_keeps_the_shares(seed: int, tmp_path: Path) -> None:
     rows = [("red dog", "x")] * 70 + [("green dog", "y")] * 20 + [("grey dog", "z")] * 10
     train = table(tmp_path / "many.tsv", "text label", rows)
-    given: dict[str, Any] = {"seed": seed, "max_length": 16, "columns": {}, "options": {}}
+    given: dict[str, Any] = {"seed": seed, "max_length": 16, "options": {}}
     for limit, counts in ((20, (14, 4, 2)), (50, (35, 10, 5)), (1000, (70, 20, 10))):
-        made = load_dataset(task_named("classify"), train, train, limit=limit, **given)
+        file = TaskFile(train)
+        made = load_dataset(task_named("classify"), file, file, limit=limit, **given)
         found = Counter(example.label for example in made.train)
         assert tuple(found[label] for label in "xyz") == counts
         assert made.metadata.labels == ("x", "y", "z")

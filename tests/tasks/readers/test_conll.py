@@ -14,11 +14,21 @@ from hypothesis import strategies as st
 
 from firth.data.stories.entity_tags import tokenize
 from firth.tasks.readers import conll
-from firth.tasks.readers.conll import each_sentence, read_tagged
+from firth.tasks.readers.columns import TaskFile
+from firth.tasks.readers.conll import read_sentences, read_tagged
 from firth.tasks.readers.examples import TaggedExample
 from firth.tasks.readers.plain_words import split_words
 from firth.utils.errors import InputError, UsageError
 from tests.conftest import SAMPLE
+
+
+def tagged(path: Path, **columns: str) -> list[TaggedExample]:
+    return list(read_tagged(TaskFile(path, columns=columns)))
+
+
+def sentences(path: Path, format: str | None = None, **columns: str) -> list[TaggedExample]:
+    file = TaskFile(path, format, columns, labels="ignored", allow_empty=True)
+    return list(read_sentences(file))
 
 
 @pytest.fixture
@@ -47,16 +57,16 @@ Blackburn NNP I-NP I-PER
 
 def test_conll_2003(file: Callable[[str, str], Path]) -> None:
     path = file("train.conll", CONLL_2003)
-    assert read_tagged(path) == [
+    assert tagged(path) == [
         TaggedExample(
             words=("EU", "rejects", "German", "call"), tags=("I-ORG", "O", "I-MISC", "O"), line=3
         ),
         TaggedExample(words=("Peter", "Blackburn"), tags=("I-PER", "I-PER"), line=8),
     ]
-    assert [e.tags for e in read_tagged(path, tags=2)] == [("NNP", "VBZ", "JJ", "NN"), ("NNP",) * 2]
-    assert read_tagged(path, tags=-2)[1].tags == ("I-NP", "I-NP")
-    assert read_tagged(path, tags="-2") == read_tagged(path, tags=3) == read_tagged(path, tags=-2)
-    assert read_tagged(path, words=2, tags=1)[1].words == ("NNP", "NNP")
+    assert [e.tags for e in tagged(path, tags="2")] == [("NNP", "VBZ", "JJ", "NN"), ("NNP",) * 2]
+    assert tagged(path, tags="-2")[1].tags == ("I-NP", "I-NP")
+    assert tagged(path, tags="-2") == tagged(path, tags="3")
+    assert tagged(path, words="2", tags="1")[1].words == ("NNP", "NNP")
 
 
 # The example of universaldependencies.org/format.html, shortened.
@@ -78,11 +88,11 @@ CONLLU = """\
 
 
 def test_conllu_has_parts_of_speech(file: Callable[[str, str], Path]) -> None:
-    found = read_tagged(file("es.conllu", CONLLU))
+    found = tagged(file("es.conllu", CONLLU))
     assert [e.words for e in found] == [("vamos", "nos", "a", "el", "mar"), ("A b",)]
     assert [e.tags for e in found] == [("VERB", "PRON", "ADP", "DET", "NOUN"), ("X",)]
     assert [e.line for e in found] == [4, 13]
-    lemmas = read_tagged(file("es.conllu", CONLLU), tags=3)
+    lemmas = tagged(file("es.conllu", CONLLU), tags="3")
     assert lemmas[0].tags == ("ir", "nosotros", "a", "el", "mar")
 
 
@@ -98,7 +108,7 @@ def test_conllu_has_parts_of_speech(file: Callable[[str, str], Path]) -> None:
     ],
 )
 def test_how_lines_may_be_written(file: Callable[[str, str], Path], content: str) -> None:
-    found = read_tagged(file("a.conll", content))
+    found = tagged(file("a.conll", content))
     assert [(e.words, e.tags) for e in found] == [
         (("Ada", "sleeps"), ("B-PER", "O")),
         (("Rain",), ("O",)),
@@ -106,36 +116,35 @@ def test_how_lines_may_be_written(file: Callable[[str, str], Path], content: str
 
 
 def test_a_hash_is_a_word_where_it_has_a_tag(file: Callable[[str, str], Path]) -> None:
-    found = read_tagged(file("a.conll", "# O\nlove O\n# O\n\n# O\n"))
+    found = tagged(file("a.conll", "# O\nlove O\n# O\n\n# O\n"))
     assert [e.words for e in found] == [("#", "love", "#"), ("#",)]
-    assert read_tagged(file("a.conll", "# O\n"))[0].words == ("#",)
-    found = read_tagged(file("b.conll", "# sent = 1\na X Y O\n# X Y O\n\n# sent = 2\nb X Y O\n"))
+    assert tagged(file("a.conll", "# O\n"))[0].words == ("#",)
+    found = tagged(file("b.conll", "# sent = 1\na X Y O\n# X Y O\n\n# sent = 2\nb X Y O\n"))
     assert [e.words for e in found] == [("a", "#"), ("b",)]
 
 
 def test_spaces_that_are_no_separators_stay_in_words(file: Callable[[str, str], Path]) -> None:
     """No-break and ideographic spaces are letters here; with tabs, so are spaces."""
-    found = read_tagged(file("a.conll", "10\u00a0000 O\n\u3000 O\n"))
+    found = tagged(file("a.conll", "10\u00a0000 O\n\u3000 O\n"))
     assert found[0].words == ("10\u00a0000", "\u3000")
-    assert read_tagged(file("b.conll", "New York\tB-LOC\n"))[0].words == ("New York",)
+    assert tagged(file("b.conll", "New York\tB-LOC\n"))[0].words == ("New York",)
 
 
 def test_any_ending_and_compression(tmp_path: Path, file: Callable[[str, str], Path]) -> None:
     for name in ("a.txt", "a.tsv", "a.iob2", "a"):
-        assert read_tagged(file(name, "Ada B-PER\n"))[0].tags == ("B-PER",)
+        assert tagged(file(name, "Ada B-PER\n"))[0].tags == ("B-PER",)
     (tmp_path / "a.conll.gz").write_bytes(gzip.compress(b"Ada B-PER\n"))
-    assert read_tagged(tmp_path / "a.conll.gz")[0].words == ("Ada",)
+    assert tagged(tmp_path / "a.conll.gz")[0].words == ("Ada",)
 
 
 def test_words_alone_where_tags_are_not_needed(file: Callable[[str, str], Path]) -> None:
     path = file("a.conll", "Ada\nsleeps\n\nRain\n")
-    assert [(e.words, e.tags) for e in read_tagged(path, need_tags=False)] == [
+    assert [(e.words, e.tags) for e in sentences(path)] == [
         (("Ada", "sleeps"), None),
         (("Rain",), None),
     ]
     with pytest.raises(InputError, match=r"a\.conll line 1 has one field"):
-        read_tagged(path)
-    assert read_tagged(file("b.conll", "x O\n"), need_tags=False)[0].tags == ("O",)
+        tagged(path)
 
 
 @pytest.mark.parametrize(
@@ -164,27 +173,27 @@ def test_what_is_wrong_is_named(
     file: Callable[[str, str], Path], content: str, message: str
 ) -> None:
     with pytest.raises(InputError, match=message) as caught:
-        read_tagged(file("a.conll", content))
+        tagged(file("a.conll", content))
     assert "a.conll" in str(caught.value)
 
 
 def test_tags_without_any_prefix_are_fine(file: Callable[[str, str], Path]) -> None:
-    assert read_tagged(file("a.conll", "( -LRB-\nruns VBZ\n"))[0].tags == ("-LRB-", "VBZ")
+    assert tagged(file("a.conll", "( -LRB-\nruns VBZ\n"))[0].tags == ("-LRB-", "VBZ")
 
 
 def test_a_file_without_empty_lines_is_refused(
     file: Callable[[str, str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(conll, "MAX_SENTENCE", 5)
-    assert len(read_tagged(file("a.conll", "x O\n" * 5))[0].words) == 5
+    assert len(tagged(file("a.conll", "x O\n" * 5))[0].words) == 5
     with pytest.raises(InputError, match=r"a\.conll line 2: a sentence of more than 5 words; put"):
-        read_tagged(file("a.conll", "\n" + "x O\n" * 6))
+        tagged(file("a.conll", "\n" + "x O\n" * 6))
 
 
 def test_bytes_that_are_not_utf8_are_named(tmp_path: Path) -> None:
     (tmp_path / "a.conll").write_bytes(b"Ma\xf1ana O\n")  # CoNLL-2002 is in Latin-1
     with pytest.raises(InputError, match=r"a\.conll line 1: byte 2 .* not UTF-8; convert it with"):
-        read_tagged(tmp_path / "a.conll")
+        tagged(tmp_path / "a.conll")
 
 
 # ---- lists --------------------------------------------------------------------------------------
@@ -194,14 +203,14 @@ def test_lists(tmp_path: Path, file: Callable[[str, str], Path]) -> None:
     expected = [TaggedExample(words=("Ada", "sleeps"), tags=("B-PER", "O"), line=1)]
     for names in (("words", "tags"), ("tokens", "ner_tags")):
         row = dict(zip(names, (["Ada", "sleeps"], ["B-PER", "O"]), strict=True))
-        assert read_tagged(file("a.jsonl", json.dumps(row))) == expected
+        assert tagged(file("a.jsonl", json.dumps(row))) == expected
         pd.DataFrame([row]).to_parquet(tmp_path / "a.parquet")
-        assert read_tagged(tmp_path / "a.parquet") == expected
+        assert tagged(tmp_path / "a.parquet") == expected
     path = file("a.jsonl", '{"tokens": ["x", "y"], "pos_tags": [3, 0], "ner_tags": [0, 1]}')
-    assert read_tagged(path, tags="pos_tags")[0].tags == ("3", "0")
-    assert read_tagged(path, need_tags=False)[0].tags is None
+    assert tagged(path, tags="pos_tags")[0].tags == ("3", "0")
+    assert sentences(path)[0].tags is None
     with pytest.raises(InputError, match=r"has 'ner_tags' and 'pos_tags'; .* tags=NAME"):
-        read_tagged(path)
+        tagged(path)
 
 
 @pytest.mark.parametrize(
@@ -220,19 +229,19 @@ def test_lists(tmp_path: Path, file: Callable[[str, str], Path]) -> None:
 )
 def test_bad_lists(file: Callable[[str, str], Path], row: str, message: str) -> None:
     with pytest.raises(InputError, match=rf"a\.jsonl {message}"):
-        read_tagged(file("a.jsonl", row))
+        tagged(file("a.jsonl", row))
 
 
 def test_columns_have_numbers_and_lists_have_names(file: Callable[[str, str], Path]) -> None:
     path = file("a.conll", "Ada B-PER\n")
     with pytest.raises(UsageError, match=r"numbers, from 1.*'tag'"):
-        read_tagged(path, tags="tag")
-    with pytest.raises(UsageError, match="have numbers, from 1, not 0"):
-        read_tagged(path, tags=0)
-    with pytest.raises(UsageError, match="have names, not 2"):
-        read_tagged(file("a.jsonl", '{"words": ["x"], "tags": ["O"]}'), tags=2)
+        tagged(path, tags="tag")
+    with pytest.raises(UsageError, match="have numbers, from 1, not '0'"):
+        tagged(path, tags="0")
+    with pytest.raises(InputError, match="has no column '2'"):
+        tagged(file("a.jsonl", '{"words": ["x"], "tags": ["O"]}'), tags="2")
     with pytest.raises(InputError, match="line 1: 2 fields where line 1 has 2"):
-        read_tagged(path, tags=4)
+        tagged(path, tags="4")
 
 
 WORD = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0\r\n\t "), min_size=1)
@@ -254,7 +263,7 @@ def test_what_is_written_is_read(
     blocks = ("".join(f"{word}{separator}{tag}\n" for word, tag in s) for s in sentences)
     path = tmp_path_factory.mktemp("conll") / "a.conll"
     path.write_bytes("\n".join(blocks).encode())
-    found = [list(zip(e.words, e.tags or (), strict=True)) for e in read_tagged(path)]
+    found = [list(zip(e.words, e.tags or (), strict=True)) for e in tagged(path)]
     assert found == sentences
 
 
@@ -289,7 +298,7 @@ TEXT_OF = "Nora lived in St-Denis."
 def test_a_text_may_stand_in_any_file(
     name: str, content: str, file: Callable[[str, str], Path]
 ) -> None:
-    assert [e.words for e in each_sentence(file(name, content))] == [SENTENCE_OF]
+    assert [e.words for e in sentences(file(name, content))] == [SENTENCE_OF]
 
 
 @pytest.mark.parametrize(
@@ -306,7 +315,7 @@ def test_a_text_may_stand_in_any_file(
     ],
 )
 def test_no_word_of_a_text_is_lost(lines: list[str], file: Callable[[str, str], Path]) -> None:
-    found = each_sentence(file("a.txt", "\n".join(lines) + "\n"))
+    found = sentences(file("a.txt", "\n".join(lines) + "\n"))
     assert ["".join(e.words) for e in found] == ["".join(line.split()) for line in lines]
 
 
@@ -325,27 +334,27 @@ def test_no_word_of_a_text_is_lost(lines: list[str], file: Callable[[str, str], 
 def test_what_is_not_clear_is_asked(content: str, file: Callable[[str, str], Path]) -> None:
     path = file("a.txt", content)
     with pytest.raises(InputError, match=r"--format conll or --format txt"):
-        list(each_sentence(path))
-    texts = [e.words for e in each_sentence(path, format="txt")]
+        sentences(path)
+    texts = [e.words for e in sentences(path, format="txt")]
     assert ["".join(words) for words in texts] == ["".join(x.split()) for x in content.splitlines()]
     if "York" not in content:
-        columns = [word for e in each_sentence(path, format="conll") for word in e.words]
+        columns = [word for e in sentences(path, format="conll") for word in e.words]
         assert columns == [line.split()[0] for line in content.splitlines() if line]
 
 
 def test_a_named_column_of_texts(file: Callable[[str, str], Path]) -> None:
     path = file("a.jsonl", '{"words": ["x"], "note": "Nora ran."}')
-    assert next(each_sentence(path, text="note")).words == ("Nora", "ran", ".")
+    assert sentences(path, text="note")[0].words == ("Nora", "ran", ".")
     path = file("a.tsv", "note\tid\nNora ran.\t7\n")
-    assert next(each_sentence(path, text="note")).words == ("Nora", "ran", ".")
+    assert sentences(path, text="note")[0].words == ("Nora", "ran", ".")
     with pytest.raises(
         InputError, match=r"a\.tsv line 1 has no column 'text' \(it has 'note', 'id'"
     ):
-        list(each_sentence(path))
+        sentences(path)
     with pytest.raises(UsageError, match=r"text=note .*a\.txt"):
-        list(each_sentence(file("a.txt", "Nora ran.\n"), text="note"))
+        sentences(file("a.txt", "Nora ran.\n"), text="note")
     with pytest.raises(InputError, match=r"has no column 'text' .*--column text=NAME"):
-        list(each_sentence(file("a.csv", "x\ny\n")))
+        sentences(file("a.csv", "x\ny\n"))
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 
 from firth.tasks.readers import squad
+from firth.tasks.readers.columns import TaskFile
 from firth.tasks.readers.examples import AnswerSpan, QuestionExample
 from firth.tasks.readers.squad import read_questions
 from firth.utils.errors import InputError
@@ -29,6 +30,10 @@ def asked(*answers: tuple[str, int], **fields: Any) -> dict[str, Any]:
     return {"id": "q1", "question": "Who?", "answers": given, **fields}
 
 
+def questions(path: Path, **options: Any) -> list[QuestionExample]:
+    return list(read_questions(TaskFile(path, **options)))
+
+
 @pytest.fixture
 def file(tmp_path: Path) -> Callable[[str, Any], Path]:
     def write(name: str, content: Any) -> Path:
@@ -43,7 +48,7 @@ def file(tmp_path: Path) -> Callable[[str, Any], Path]:
 def test_version_1(file: Callable[[str, Any], Path]) -> None:
     second = {"id": "q2", "question": "What?", "answers": [{"text": "numbers", "answer_start": 48}]}
     data = article(asked(("Ada Lovelace", 0), ("Ada", 38)), second)
-    assert read_questions(file("a.json", data)) == [
+    assert questions(file("a.json", data)) == [
         QuestionExample(
             id="q1",
             question="Who?",
@@ -71,7 +76,7 @@ def test_version_2_has_questions_without_an_answer(
     )
     path = tmp_path / "a.json.gz"
     path.write_bytes(gzip.compress(json.dumps(data).encode("utf-8-sig")))
-    found = read_questions(path)
+    found = questions(path)
     assert [(e.impossible, len(e.answers)) for e in found] == [(True, 0), (False, 1)]
 
 
@@ -87,7 +92,7 @@ def test_rows_as_hugging_face_has_them(file: Callable[[str, Any], Path], tmp_pat
     lines = file("a.jsonl", "\n".join(map(json.dumps, rows)))
     pd.DataFrame(rows).to_parquet(tmp_path / "a.parquet")
     for path in (lines, tmp_path / "a.parquet"):
-        found = read_questions(path)
+        found = questions(path)
         assert [e.id for e in found] == ["q0", "q1"]
         assert found[0].answers == (
             AnswerSpan(text="Ada", start=0),
@@ -99,23 +104,23 @@ def test_rows_as_hugging_face_has_them(file: Callable[[str, Any], Path], tmp_pat
 def test_rows_without_ids_are_counted(file: Callable[[str, Any], Path]) -> None:
     row = {"question": "Who?", "context": "Ada.", "answers": [{"text": "Ada"}]}
     path = file("a.jsonl", f"{json.dumps(row)}\n\n{json.dumps(row)}\n")
-    assert [(e.id, e.line) for e in read_questions(path)] == [("1", 1), ("3", 3)]
+    assert [(e.id, e.line) for e in questions(path)] == [("1", 1), ("3", 3)]
 
 
 def test_questions_alone_where_answers_are_not_needed(file: Callable[[str, Any], Path]) -> None:
     path = file("a.json", article({"id": 7, "question": "Who?"}))
-    (found,) = read_questions(path, need_answers=False)
+    (found,) = questions(path, labels="ignored")
     assert (found.id, found.answers, found.impossible) == ("7", (), False)
     with pytest.raises(InputError, match=r"a\.json question 1 \(id 7\) has no 'answers'"):
-        read_questions(path)
+        questions(path)
 
 
 def test_a_place_is_needed_where_an_answer_stands_twice(file: Callable[[str, Any], Path]) -> None:
     once = {"id": "q1", "question": "Who?", "answers": [{"text": "Lovelace"}]}
-    assert read_questions(file("a.json", article(once)))[0].answers[0].start == 4
+    assert questions(file("a.json", article(once)))[0].answers[0].start == 4
     twice = {"id": "q1", "question": "Who?", "answers": [{"text": "Ada"}]}
     with pytest.raises(InputError, match="the answer 'Ada' needs 'answer_start'"):
-        read_questions(file("a.json", article(twice)))
+        questions(file("a.json", article(twice)))
 
 
 @pytest.mark.parametrize(
@@ -147,23 +152,23 @@ def test_a_bad_question_is_named_by_its_id(
 ) -> None:
     path = file("a.json", article(asked(("Ada", 0), id="q0"), question))
     with pytest.raises(InputError, match=rf"a\.json question 2 \(id q1\).*{message}") as caught:
-        read_questions(path)
+        questions(path)
     assert "\n" not in str(caught.value)
 
 
 def test_unicode_is_not_repaired(file: Callable[[str, Any], Path]) -> None:
     """é as one letter is not e with an accent, and é counts as one place."""
     good = article(asked(("Paris", 10)), context="Café à de Paris")
-    assert read_questions(file("a.json", good))[0].answers[0].start == 10
+    assert questions(file("a.json", good))[0].answers[0].start == 10
     other = article(asked(("Cafe\u0301", 0)), context="Café à de Paris")
     with pytest.raises(InputError, match="is not in its context"):
-        read_questions(file("a.json", other))
+        questions(file("a.json", other))
 
 
 def test_ids_stand_once(file: Callable[[str, Any], Path]) -> None:
     path = file("a.json", article(asked(("Ada", 0)), asked(("Ada", 0))))
     with pytest.raises(InputError, match=r"question 2 \(id q1\): the id 'q1' .*question 1"):
-        read_questions(path)
+        questions(path)
 
 
 @pytest.mark.parametrize(
@@ -185,16 +190,16 @@ def test_what_is_wrong_is_named(
     file: Callable[[str, Any], Path], content: Any, message: str
 ) -> None:
     with pytest.raises(InputError, match=message):
-        read_questions(file("a.json", content))
+        questions(file("a.json", content))
 
 
 def test_what_is_no_json_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "a.json"
     path.write_bytes(b'{"data": [\n"caf\xe9"]}')
     with pytest.raises(InputError, match=r"a\.json line 2: byte 15 of the file is not UTF-8"):
-        read_questions(path)
+        questions(path)
     monkeypatch.setattr(squad, "MAX_JSON_BYTES", 1 << 20)
     bomb = tmp_path / "a.json.gz"
     bomb.write_bytes(gzip.compress(b" " * (8 << 20)))
     with pytest.raises(InputError, match="holds more than 1 MiB"):
-        read_questions(bomb)
+        questions(bomb)

@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from firth.tasks.readers.columns import TaskFile
 from firth.tasks.readers.examples import (
     ChoiceExample,
     LabelledExample,
@@ -24,11 +25,11 @@ from firth.tasks.readers.examples import (
     Seq2SeqExample,
     Turn,
 )
+from firth.tasks.readers.running_text import read_passages
 from firth.tasks.readers.sentence_pairs import read_last_words, read_minimal_pairs
 from firth.tasks.readers.table_files import (
     read_choices,
     read_labelled,
-    read_passages,
     read_translated,
 )
 from firth.utils.errors import InputError, UsageError
@@ -54,6 +55,16 @@ def file(tmp_path: Path) -> Callable[..., Path]:
     return write
 
 
+def read(reader: Callable[..., Any], path: str | Path, **options: Any) -> list[Any]:
+    return list(reader(TaskFile(path, **options)))
+
+
+def labelled(
+    path: str | Path, *, pair: bool | None = None, numbers: bool = False, **options: Any
+) -> list[LabelledExample]:
+    return list(read_labelled(TaskFile(path, **options), pair=pair, numbers=numbers))
+
+
 def as_bytes(frame: pd.DataFrame, format: str) -> bytes:
     """A table in a format, written by pandas."""
     if format == "parquet":
@@ -76,7 +87,7 @@ def test_every_format_gives_the_same(
     texts = ['He said "no', "ɓera, ƙarami", "Ẹ káàárọ̀"]
     frame = pd.DataFrame({"id": [7, 8, 9], "text": texts, "label": [1, 0, 1]})
     path = file(f"a.{format}{compression}", COMPRESS[compression](as_bytes(frame, format)))
-    found = read_labelled(path)
+    found = labelled(path)
     assert [(example.text, example.label) for example in found] == list(
         zip(texts, ["1", "0", "1"], strict=True)
     )
@@ -102,7 +113,7 @@ def test_csv_and_json_keep_every_text(
     lines = [json.dumps({"text_a": a, "text_b": b, "label": "x"}) for a, b in rows]
     (folder / "a.jsonl").write_text("\n".join(lines))
     for name in ("a.csv", "a.jsonl"):
-        found = read_labelled(folder / name)
+        found = labelled(folder / name)
         assert [(example.text, example.second) for example in found] == rows
 
 
@@ -114,13 +125,13 @@ def test_tsv_keeps_every_text_without_tabs(
     texts = [text for text in texts if text.strip()] or ["x"]
     path = tmp_path_factory.mktemp("rows") / "a.tsv"
     path.write_bytes(("text\tlabel\n" + "".join(f"{text}\tx\n" for text in texts)).encode())
-    assert [example.text for example in read_labelled(path)] == texts
+    assert [example.text for example in labelled(path)] == texts
 
 
 def test_quotation_marks_in_tsv_are_text_as_in_glue(file: Callable[..., Path]) -> None:
     """Two rows of MRPC's kind: marks that never close, and marks around a whole field."""
     path = file("a.tsv", 'text_a\ttext_b\tlabel\n" No , " he said\t"Yes"\t1\nIt is 5" .\t""\t0\n')
-    assert [(e.text, e.second, e.label) for e in read_labelled(path, pair=True)] == [
+    assert [(e.text, e.second, e.label) for e in labelled(path, pair=True)] == [
         ('" No , " he said', '"Yes"', "1"),
         ('It is 5" .', '""', "0"),
     ]
@@ -128,7 +139,7 @@ def test_quotation_marks_in_tsv_are_text_as_in_glue(file: Callable[..., Path]) -
 
 def test_a_row_on_several_lines_is_named_by_its_first(file: Callable[..., Path]) -> None:
     path = file("a.csv", '\ufefftext,label\r\n"on\r\ntwo lines",a\r\n\r\nx,b\r\n')
-    found = read_labelled(path)
+    found = labelled(path)
     assert [(example.text, example.line) for example in found] == [("on\r\ntwo lines", 2), ("x", 5)]
 
 
@@ -152,7 +163,7 @@ def test_columns_of_public_files_are_found(
 ) -> None:
     names = header.split(",")
     path = file("a.csv", f"{header}\n{','.join(f'in {name.strip()}' for name in names)}\n")
-    (found,) = read_labelled(path)
+    (found,) = labelled(path)
     labels = ("label", "score", "gold_label", "is_duplicate", "quality")
     assert found.label == next(f"in {n.strip()}" for n in names if n.strip().lower() in labels)
     texts = [n.strip() for n in names if n.strip().lower().startswith(("text", "sent", "prem"))]
@@ -164,13 +175,13 @@ def test_columns_of_public_files_are_found(
 
 def test_columns_can_be_named(file: Callable[..., Path]) -> None:
     path = file("a.csv", "text,label,body,other,stars\na,b,c,d,e\n")
-    assert read_labelled(path, text="body", label="stars")[0].inputs == ("c",)
-    assert read_labelled(path, text="body", label="stars")[0].label == "e"
-    assert read_labelled(path, text=("body", "other"))[0].inputs == ("c", "d")
+    assert labelled(path, columns={"text": "body", "label": "stars"})[0].inputs == ("c",)
+    assert labelled(path, columns={"text": "body", "label": "stars"})[0].label == "e"
+    assert labelled(path, columns={"text_a": "body", "text_b": "other"})[0].inputs == ("c", "d")
     with pytest.raises(InputError, match=r"a\.csv line 1 has no column 'nosuch' \(it has 'text', "):
-        read_labelled(path, text="nosuch")
+        labelled(path, columns={"text": "nosuch"})
     with pytest.raises(UsageError, match="names a pair"):
-        read_labelled(path, text=("body", "other"), pair=False)
+        labelled(path, columns={"text_a": "body", "text_b": "other"}, pair=False)
 
 
 @pytest.mark.parametrize(
@@ -214,103 +225,103 @@ def test_what_is_wrong_is_named(
     file: Callable[..., Path], name: str, content: str, message: str
 ) -> None:
     with pytest.raises(InputError, match=message) as caught:
-        read_labelled(file(name, content))
+        labelled(file(name, content))
     assert "\n" not in str(caught.value)
 
 
 def test_text_in_place_of_names_is_not_shown_whole(file: Callable[..., Path]) -> None:
     path = file("a.tsv", "\t".join(["word " * 1000] * 50) + "\n" + "\t".join("x" * 50) + "\n")
     with pytest.raises(InputError, match="two columns") as caught:
-        read_labelled(path)
+        labelled(path)
     assert len(str(caught.value)) < 300
     path = file("a.tsv", "\t".join(f"{n} word " * 1000 for n in range(50)) + "\n" + "\t" * 49)
     with pytest.raises(InputError, match="and 38 more") as caught:
-        read_labelled(path)
+        labelled(path)
     assert len(str(caught.value)) < 1000
 
 
 def test_bytes_that_are_not_utf8_are_named(file: Callable[..., Path]) -> None:
     path = file("a.tsv", b"text\tlabel\nfine\tx\ncaf\xe9\tx\n")
     with pytest.raises(InputError, match=r"a\.tsv line 3: byte 21 of the file is not UTF-8"):
-        read_labelled(path)
+        labelled(path)
 
 
 def test_predicting_keeps_every_row(file: Callable[..., Path]) -> None:
     path = file("a.csv", 'text\nx\n""\ny\n')
-    found = read_labelled(path, need_label=False, on_empty="keep")
+    found = labelled(path, labels="optional", allow_empty=True)
     assert [(example.text, example.label, example.line) for example in found] == [
         ("x", None, 2),
         ("", None, 3),
         ("y", None, 4),
     ]
     path = file("a.txt", "x\n\nlast, without an end")
-    found = read_labelled(path, need_label=False, on_empty="keep")
+    found = labelled(path, labels="optional", allow_empty=True)
     assert [example.text for example in found] == ["x", "", "last, without an end"]
-    assert read_labelled(file("b.txt", ""), need_label=False, on_empty="keep") == []
+    assert labelled(file("b.txt", ""), labels="optional", allow_empty=True) == []
     path = file("c.jsonl", [{"text": "x", "label": "a"}, {"text": "y"}])
-    assert [e.label for e in read_labelled(path, need_label=False)] == ["a", None]
+    assert [e.label for e in labelled(path, labels="optional")] == ["a", None]
 
 
 def test_a_column_of_labels_that_nobody_needs_may_be_unclear(file: Callable[..., Path]) -> None:
     path = file("a.csv", "text,class,rating\na,b,c\n")
-    assert read_labelled(path, need_label=False) == [LabelledExample(text="a", line=2)]
+    assert labelled(path, labels="optional") == [LabelledExample(text="a", line=2)]
 
 
 def test_scores(file: Callable[..., Path]) -> None:
     path = file("a.tsv", "text_a\ttext_b\tlabel\nx\ty\t5.000\nx\ty\t-1e-3\n")
-    assert [example.label for example in read_labelled(path, numbers=True)] == [5.0, -0.001]
+    assert [example.label for example in labelled(path, numbers=True)] == [5.0, -0.001]
     path = file("a.jsonl", [{"text": "x", "score": 3}, {"text": "x", "score": 2.5}])
-    assert [example.label for example in read_labelled(path, numbers=True)] == [3.0, 2.5]
+    assert [example.label for example in labelled(path, numbers=True)] == [3.0, 2.5]
 
 
 @pytest.mark.parametrize("value", ["NaN", "Infinity", '"nan"', '"-inf"', '"abc"', '"3,5"', "true"])
 def test_scores_that_are_no_numbers(file: Callable[..., Path], value: str) -> None:
     path = file("a.jsonl", '{"text": "x", "label": 1}\n{"text": "x", "label": ' + value + "}")
     with pytest.raises(InputError, match=r"a\.jsonl line 2: 'label' is .*, not a finite number"):
-        read_labelled(path, numbers=True)
+        labelled(path, numbers=True)
 
 
 def test_scores_beyond_a_network(file: Callable[..., Path]) -> None:
     for value in ("1e39", "1_000", "1" + "0" * 400):
         with pytest.raises(InputError, match="not a finite number"):
-            read_labelled(file("a.csv", f"text,label\nx,{value}\n"), numbers=True)
+            labelled(file("a.csv", f"text,label\nx,{value}\n"), numbers=True)
     with pytest.raises(InputError, match="line 2: 'label' is empty"):
-        read_labelled(file("a.csv", "text,label,z\nx,,z\n"), numbers=True)
+        labelled(file("a.csv", "text,label,z\nx,,z\n"), numbers=True)
 
 
 def test_many_labels(file: Callable[..., Path]) -> None:
     path = file("a.jsonl", [{"text": "x", "labels": ["b", "a", "b"]}, {"text": "y", "labels": []}])
-    assert [example.label for example in read_labelled(path)] == [("b", "a"), ()]
+    assert [example.label for example in labelled(path)] == [("b", "a"), ()]
     path = file("a.tsv", 'text\tlabel\nw\t["d", 1]\nx\ta,b\ny\t\nz\t[]\n')
-    assert [e.label for e in read_labelled(path)] == [("d", "1"), ("a,b",), (), ()]
+    assert [e.label for e in labelled(path)] == [("d", "1"), ("a,b",), (), ()]
     path = file("a.tsv", 'text\tlabel\nx\ta,b\nz\t["d", 1]\n')
-    assert [e.label for e in read_labelled(path)] == ["a,b", '["d", 1]']
+    assert [e.label for e in labelled(path)] == ["a,b", '["d", 1]']
     path = file("a.jsonl", [{"text": "x", "label": "a"}, {"text": "y", "label": ["a"]}])
     with pytest.raises(InputError, match="line 2: 'label' is a list of labels"):
-        read_labelled(path)
+        labelled(path)
     path = file("a.jsonl", [{"text": "x", "label": ["a", None]}])
     with pytest.raises(InputError, match="line 1: one of 'label' is empty"):
-        read_labelled(path)
+        labelled(path)
 
 
 def test_lists_in_parquet(tmp_path: Path) -> None:
     frame = pd.DataFrame({"text": ["x", "y"], "labels": [[3, 1], []]})  # as GoEmotions
     frame.to_parquet(tmp_path / "a.parquet")
-    assert [e.label for e in read_labelled(tmp_path / "a.parquet")] == [("3", "1"), ()]
+    assert [e.label for e in labelled(tmp_path / "a.parquet")] == [("3", "1"), ()]
 
 
 def test_one_file_is_read(tmp_path: Path, file: Callable[..., Path]) -> None:
     file("a.csv", "text,label\nx,y\n")
     file("b.csv", "text,label\nx,y\n")
     with pytest.raises(InputError, match="is a folder; name a file in it"):
-        read_labelled(tmp_path)
+        labelled(tmp_path)
     with pytest.raises(InputError, match="2 files; name one"):
-        read_labelled(f"{tmp_path}/*.csv")
+        labelled(f"{tmp_path}/*.csv")
     with pytest.raises(InputError, match="There is no file"):
-        read_labelled(tmp_path / "c.csv")
+        labelled(tmp_path / "c.csv")
     with pytest.raises(UsageError, match="--format"):
-        read_labelled(file("notes", "x"))
-    assert read_labelled(file("notes", "text,label\nx,y\n"), format="csv")[0].label == "y"
+        labelled(file("notes", "x"))
+    assert labelled(file("notes", "text,label\nx,y\n"), format="csv")[0].label == "y"
 
 
 # ---- choices ------------------------------------------------------------------------------------
@@ -333,22 +344,22 @@ TWO = ChoiceExample(text="Ice is", choices=("hot", "cold"), label=1, line=1)
     ],
 )
 def test_choices(file: Callable[..., Path], row: dict[str, Any]) -> None:
-    assert read_choices(file("a.jsonl", [row])) == [TWO]
+    assert read(read_choices, file("a.jsonl", [row])) == [TWO]
 
 
 def test_choices_in_tables(file: Callable[..., Path]) -> None:
     lists = file("a.tsv", 'text\tchoices\tlabel\nIce is\t["hot", "cold"]\t1\n')
     columns = file("a.csv", "text,choice_1,choice_0,choice_2,label\nIce is,cold,hot,,cold\n")
     assert [
-        (e.text, e.choices, e.label) for path in (lists, columns) for e in read_choices(path)
+        (e.text, e.choices, e.label) for path in (lists, columns) for e in read(read_choices, path)
     ] == [("Ice is", ("hot", "cold"), 1)] * 2
 
 
 def test_the_right_choice_may_be_unknown(file: Callable[..., Path]) -> None:
     path = file("a.jsonl", [{"text": "x", "choices": ["a", "b"], "label": -1}])
-    assert read_choices(path, need_label=False)[0].label is None
+    assert read(read_choices, path, labels="optional")[0].label is None
     with pytest.raises(InputError, match="line 1: 'label' is empty"):
-        read_choices(path)
+        read(read_choices, path)
 
 
 @pytest.mark.parametrize(
@@ -371,14 +382,14 @@ def test_bad_choices(
 ) -> None:
     path = file("a.jsonl", [{"text": "x", "choices": choices, "label": label}])
     with pytest.raises(InputError, match=rf"a\.jsonl line 1: .*{message}"):
-        read_choices(path)
+        read(read_choices, path)
 
 
 def test_choices_are_counted_from_0(file: Callable[..., Path]) -> None:
     for names, missing in (("choice_1,choice_2", 0), ("choice_0,choice_9999", 1)):
         path = file("a.csv", f"text,{names},label\nx,a,b,0\n")
         with pytest.raises(InputError, match=f"no choice {missing};"):
-            read_choices(path)
+            read(read_choices, path)
 
 
 # ---- other tables -------------------------------------------------------------------------------
@@ -397,26 +408,26 @@ def test_translations(file: Callable[..., Path]) -> None:
         ),
         ("e.jsonl", [{"document": "A cat.", "summary": "Un chat.", "id": 1}], {}),
     ):
-        found = read_translated(file(name, content), **named)  # type: ignore[arg-type]
+        found = read(read_translated, file(name, content), columns=named)
         assert [(example.source, example.target) for example in found] == expected
 
 
 def test_sources_alone(file: Callable[..., Path]) -> None:
     path = file("a.tsv", "source\ttarget\nx\t\n")
     with pytest.raises(InputError, match=r"a\.tsv line 2: 'target' is empty"):
-        read_translated(path)
-    assert read_translated(path, need_target=False) == [Seq2SeqExample(source="x", line=2)]
+        read(read_translated, path)
+    assert read(read_translated, path, labels="optional") == [Seq2SeqExample(source="x", line=2)]
     path = file("a.txt", "x\ny\n")
-    assert [e.source for e in read_translated(path, need_target=False)] == ["x", "y"]
+    assert [e.source for e in read(read_translated, path, labels="optional")] == ["x", "y"]
     with pytest.raises(InputError, match=r"line 1 has no column 'source' and 'target' \(it has 't"):
-        read_translated(path)
+        read(read_translated, path)
     path = file("b.csv", "text,prompt\nx,y\n")
     with pytest.raises(InputError, match="has 'text' and 'prompt'"):
-        read_translated(path, need_target=False)
+        read(read_translated, path, labels="optional")
     with pytest.raises(UsageError, match="target=fr needs source=NAME"):
-        read_translated(path, target="fr")
+        read(read_translated, path, columns={"target": "fr"})
     with pytest.raises(InputError, match="has no column 'target'"):
-        read_translated(path, source="text")
+        read(read_translated, path, columns={"source": "text"})
 
 
 def test_minimal_pairs_as_blimp_writes_them(file: Callable[..., Path]) -> None:
@@ -436,7 +447,7 @@ def test_minimal_pairs_as_blimp_writes_them(file: Callable[..., Path]) -> None:
         },
     ]
     good, bad = rows[0]["sentence_good"], rows[0]["sentence_bad"]
-    assert read_minimal_pairs(file("a.jsonl", rows)) == [
+    assert read(read_minimal_pairs, file("a.jsonl", rows)) == [
         MinimalPair(
             good=good,
             bad=bad,
@@ -456,11 +467,11 @@ def test_minimal_pairs_as_blimp_writes_them(file: Callable[..., Path]) -> None:
     named = file(
         "anaphora.jsonl", [{"sentence_good": "I saw myself.", "sentence_bad": "I saw us."}]
     )
-    assert [pair.category for pair in read_minimal_pairs(named)] == ["anaphora"]
+    assert [pair.category for pair in read(read_minimal_pairs, named)] == ["anaphora"]
     with pytest.raises(InputError, match="line 1 has no column 'sentence_good' and 'sentence_bad'"):
-        read_minimal_pairs(file("a.jsonl", [{"sentence_good": "x"}]))
+        read(read_minimal_pairs, file("a.jsonl", [{"sentence_good": "x"}]))
     with pytest.raises(InputError, match="line 1: 'sentence_bad' is empty"):
-        read_minimal_pairs(file("a.jsonl", [{"sentence_good": "x", "sentence_bad": " "}]))
+        read(read_minimal_pairs, file("a.jsonl", [{"sentence_good": "x", "sentence_bad": " "}]))
 
 
 def test_the_last_word_is_what_stands_behind_the_last_space(file: Callable[..., Path]) -> None:
@@ -469,12 +480,12 @@ def test_the_last_word_is_what_stands_behind_the_last_space(file: Callable[..., 
         ("a.jsonl", rows),
         ("b.txt", "He looked at the moon\n\none  two\tlast\n"),
     ):
-        found = read_last_words(file(name, content))
+        found = read(read_last_words, file(name, content))
         assert (found[0].text, found[0].word, found[0].line) == ("He looked at the", "moon", 1)
         assert found[1].text == "one  two"
     assert [(row.word, row.line) for row in found] == [("moon", 1), ("last", 3)]
     with pytest.raises(InputError, match=r"a.txt line 2: 'word' is a single word"):
-        read_last_words(file("a.txt", "two words\nword\n"))
+        read(read_last_words, file("a.txt", "two words\nword\n"))
 
 
 # ---- passages -----------------------------------------------------------------------------------
@@ -482,14 +493,13 @@ def test_the_last_word_is_what_stands_behind_the_last_space(file: Callable[..., 
 
 def test_passages_of_plain_text(file: Callable[..., Path]) -> None:
     path = file("a.txt", "\ufeff\none\ntwo\n\n\nthree\n")
-    assert [(p.text, p.line) for p in read_passages(path)] == [("one\ntwo", 2), ("three", 6)]
-    assert [p.text for p in read_passages(path, documents="line")] == ["one", "two", "three"]
+    assert [(p.text, p.line) for p in read(read_passages, path)] == [("one\ntwo", 2), ("three", 6)]
     with pytest.raises(InputError, match="has no text"):
-        list(read_passages(file("b.txt", "\n\n")))
+        read(read_passages, file("b.txt", "\n\n"))
 
 
 def test_passages_are_read_one_at_a_time(file: Callable[..., Path]) -> None:
-    passages = read_passages(file("a.jsonl", '{"text": "x"}\n{"text": 7}'))
+    passages = read_passages(TaskFile(file("a.jsonl", '{"text": "x"}\n{"text": 7}')))
     assert next(passages) == PassageExample(text="x", line=1)
     with pytest.raises(InputError, match="line 2: 'text' is not text but int"):
         next(passages)
@@ -502,7 +512,7 @@ def test_dialogues(file: Callable[..., Path]) -> None:
         {"conversations": [{"from": t.role, "value": t.content} for t in turns]},
     ]
     for row in rows:
-        (passage,) = read_passages(file("a.jsonl", [row]))
+        (passage,) = read(read_passages, file("a.jsonl", [row]))
         assert (passage.turns, passage.text) == (turns, "user: Hi.\nassistant: Hello.")
 
 
@@ -518,4 +528,4 @@ def test_dialogues(file: Callable[..., Path]) -> None:
 )
 def test_bad_dialogues(file: Callable[..., Path], turns: object, message: str) -> None:
     with pytest.raises(InputError, match=rf"a\.jsonl line 1.*{message}"):
-        list(read_passages(file("a.jsonl", [{"messages": turns}])))
+        read(read_passages, file("a.jsonl", [{"messages": turns}]))

@@ -1,4 +1,4 @@
-"""Sliding windows over the tokens of a long text."""
+"""Windows over the tokens of a long text."""
 
 from __future__ import annotations
 
@@ -7,6 +7,18 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 
 from firth.utils.rng import Longs
+
+
+def window_spans(length: int, size: int, stride: int) -> list[tuple[int, int]]:
+    """Return begin and end of each window over `length` tokens; an empty text has one window.
+
+    Windows start `stride` tokens apart; with a stride of `size` they do not overlap.
+
+    >>> window_spans(10, size=4, stride=2), window_spans(3, size=4, stride=4)
+    ([(0, 4), (2, 6), (4, 8), (6, 10)], [(0, 3)])
+    """
+    count = 1 + max(0, -(-(length - size) // stride))
+    return [(i * stride, min(length, i * stride + size)) for i in range(count)]
 
 
 def sliding_windows(
