@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from firth.adapt.freeze import NoOptions
 from firth.adapt.injection import InjectedModule, base_modules, new_parameter
 from firth.models.transformer import Transformer
 from firth.utils.errors import MismatchError
-
-
-@dataclass(frozen=True, kw_only=True)
-class BitFitConfig:
-    """BitFit has no options."""
 
 
 class BiasShift(InjectedModule):
@@ -33,7 +28,7 @@ class BiasShift(InjectedModule):
         return {"bias": bias + self.adapter_weight * self.bias}
 
 
-def bitfit(network: Transformer, options: BitFitConfig, seed: int) -> dict[str, InjectedModule]:
+def bitfit(network: Transformer, options: NoOptions, seed: int) -> dict[str, InjectedModule]:
     """Create a shift for every bias of the encoder and the decoder, including those of norms."""
     modules: dict[str, InjectedModule] = {
         path: BiasShift(bias)

@@ -10,13 +10,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from firth.adapt.injection import base_parameters
-from firth.models.transformer import Transformer
+from firth.models.language_model import LanguageNetwork
 from firth.utils.errors import UsageError
 
 
 @dataclass(frozen=True, kw_only=True)
-class FullConfig:
-    """Full fine-tuning has no options."""
+class NoOptions:
+    """A strategy without options."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,22 +26,13 @@ class FreezeConfig:
     blocks: int  # number of frozen blocks from the bottom; the embeddings are always frozen
 
 
-@dataclass(frozen=True, kw_only=True)
-class ProbeConfig:
-    """Probing has no options: only the head is trained."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class GradualConfig:
-    """Gradual unfreezing has no options."""
-
-
-def layer_groups(network: Transformer) -> list[list[str]]:
+def layer_groups(network: LanguageNetwork) -> list[list[str]]:
     """Group the parameters below the heads by layer, from the last block to the embeddings.
 
     The final norm belongs to the last block. Decoder blocks come before encoder blocks.
 
     >>> from firth.models.presets import preset
+    >>> from firth.models.transformer import Transformer
     >>> for names in layer_groups(Transformer(preset("bert-tiny").config, ["language"])):
     ...     print(len(names), names[0])
     12 encoder.blocks.1.attention.qkv.weight
@@ -64,10 +55,11 @@ def layer_groups(network: Transformer) -> list[list[str]]:
     return [*(layers[key] for key in reversed(upwards)), embeddings]
 
 
-def unfreeze_from(network: Transformer, top_blocks: int, heads: Iterable[str] = ()) -> None:
+def unfreeze_from(network: LanguageNetwork, top_blocks: int, heads: Iterable[str] = ()) -> None:
     """Train only these heads and the top blocks; one more than all blocks trains everything.
 
     >>> from firth.models.presets import preset
+    >>> from firth.models.transformer import Transformer
     >>> network = Transformer(preset("bert-tiny").config, ["language"])
     >>> unfreeze_from(network, 1)
     >>> {name.split(".")[2] for name, p in network.named_parameters() if p.requires_grad}
@@ -77,19 +69,21 @@ def unfreeze_from(network: Transformer, top_blocks: int, heads: Iterable[str] = 
     set_trainable(network, unfrozen, heads)
 
 
-def set_trainable(network: Transformer, names: Iterable[str], heads: Iterable[str] = ()) -> None:
+def set_trainable(
+    network: LanguageNetwork, names: Iterable[str], heads: Iterable[str] = ()
+) -> None:
     """Make only these parameters, and those of these heads, require gradients."""
     trainable, prefixes = set(names), tuple(f"heads.{head}." for head in heads)
     for name, parameter in network.named_parameters():
         parameter.requires_grad_(name in trainable or name.startswith(prefixes))
 
 
-def full(network: Transformer, options: FullConfig) -> list[str]:
+def full(network: LanguageNetwork, options: NoOptions) -> list[str]:
     """Return all parameters below the heads."""
     return [name for group in layer_groups(network) for name in group]
 
 
-def freeze(network: Transformer, options: FreezeConfig) -> list[str]:
+def freeze(network: LanguageNetwork, options: FreezeConfig) -> list[str]:
     """Return the parameters above the frozen blocks."""
     layers = layer_groups(network)[:-1]
     if not 0 <= options.blocks <= len(layers):
@@ -101,11 +95,6 @@ def freeze(network: Transformer, options: FreezeConfig) -> list[str]:
     return [name for group in layers[: len(layers) - options.blocks] for name in group]
 
 
-def probe(network: Transformer, options: ProbeConfig) -> list[str]:
-    """Return nothing: all parameters below the heads are frozen."""
-    return []
-
-
-def gradual(network: Transformer, options: GradualConfig) -> list[str]:
-    """Return nothing: at first all parameters below the heads are frozen (see `unfreeze_from`)."""
+def freeze_all(network: LanguageNetwork, options: NoOptions) -> list[str]:
+    """Return nothing: all parameters below the heads are frozen, in gradual unfreezing at first."""
     return []

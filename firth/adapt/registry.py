@@ -13,26 +13,18 @@ from dataclasses import MISSING, dataclass, fields
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from firth.adapt.adapters import AdapterConfig, adapters
-from firth.adapt.bitfit import BitFitConfig, bitfit
-from firth.adapt.freeze import (
-    FreezeConfig,
-    FullConfig,
-    GradualConfig,
-    ProbeConfig,
-    freeze,
-    full,
-    gradual,
-    probe,
-)
+from firth.adapt.bitfit import bitfit
+from firth.adapt.freeze import FreezeConfig, NoOptions, freeze, freeze_all, full
 from firth.adapt.ia3 import IA3Config, ia3
 from firth.adapt.injection import InjectedModule
 from firth.adapt.lora import LoraConfig, lora
 from firth.adapt.prompt_tuning import PrefixTuningConfig, PromptTuningConfig, prefix, prompt
+from firth.models.language_model import LanguageNetwork
 from firth.models.transformer import Transformer
 from firth.utils.errors import UsageError, suggest
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class StrategyRow:
     """A fine-tuning strategy: its config class, its implementation and its properties.
 
@@ -44,7 +36,7 @@ class StrategyRow:
     about: str
     options: type[Any]
     inject: Callable[[Transformer, Any, int], dict[str, InjectedModule]] | None = None
-    unfreeze: Callable[[Transformer, Any], list[str]] | None = None
+    unfreeze: Callable[[LanguageNetwork, Any], list[str]] | None = None
     starts_as_identity: bool = True  # before training, the network's outputs are unchanged
     mergeable: bool = False  # can be merged into the weights of the network
     additive: bool = False  # several adapters can be combined as a weighted sum
@@ -52,56 +44,48 @@ class StrategyRow:
 
 
 STRATEGIES: dict[str, StrategyRow] = {
-    "full": StrategyRow(about="train all parameters", options=FullConfig, unfreeze=full),
+    "full": StrategyRow("train all parameters", NoOptions, unfreeze=full),
     "freeze": StrategyRow(
-        about="freeze the embeddings and the lower blocks",
-        options=FreezeConfig,
-        unfreeze=freeze,
+        "freeze the embeddings and the lower blocks", FreezeConfig, unfreeze=freeze
     ),
-    "probe": StrategyRow(about="train the head only", options=ProbeConfig, unfreeze=probe),
+    "probe": StrategyRow("train the head only", NoOptions, unfreeze=freeze_all),
     "gradual": StrategyRow(
-        about="gradual unfreezing: the head first, then one more block per epoch (ULMFiT)",
-        options=GradualConfig,
-        unfreeze=gradual,
+        "gradual unfreezing: the head first, then one more block per epoch (ULMFiT)",
+        NoOptions,
+        unfreeze=freeze_all,
     ),
     "lora": StrategyRow(
-        about="low-rank updates of the linear projections",
-        options=LoraConfig,
-        inject=lora,
+        "low-rank updates of the linear projections",
+        LoraConfig,
+        lora,
         mergeable=True,
         additive=True,
         peft="LORA",
     ),
     "adapters": StrategyRow(
-        about="bottleneck adapters after the sub-layers of each block",
-        options=AdapterConfig,
-        inject=adapters,
+        "bottleneck adapters after the sub-layers of each block", AdapterConfig, adapters
     ),
     "prefix": StrategyRow(
-        about="prefix tuning: trainable keys and values in every layer",
-        options=PrefixTuningConfig,
-        inject=prefix,
+        "prefix tuning: trainable keys and values in every layer",
+        PrefixTuningConfig,
+        prefix,
         starts_as_identity=False,
         peft="PREFIX_TUNING",
     ),
     "prompt": StrategyRow(
-        about="prompt tuning: trainable embeddings before the input",
-        options=PromptTuningConfig,
-        inject=prompt,
+        "prompt tuning: trainable embeddings before the input",
+        PromptTuningConfig,
+        prompt,
         starts_as_identity=False,
         peft="PROMPT_TUNING",
     ),
     "bitfit": StrategyRow(
-        about="train the biases only",
-        options=BitFitConfig,
-        inject=bitfit,
-        mergeable=True,
-        additive=True,
+        "train the biases only", NoOptions, bitfit, mergeable=True, additive=True
     ),
     "ia3": StrategyRow(
-        about="rescale keys, values and feed-forward activations",
-        options=IA3Config,
-        inject=ia3,
+        "rescale keys, values and feed-forward activations",
+        IA3Config,
+        ia3,
         mergeable=True,
         peft="IA3",
     ),

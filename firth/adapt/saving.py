@@ -9,7 +9,6 @@ firth.json                                        in both: hash of the base mode
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import asdict, dataclass, replace
@@ -30,15 +29,16 @@ from firth.adapt.apply import (
 from firth.adapt.injection import InjectedModule, base_parameters
 from firth.adapt.prompt_tuning import PrefixKeyValues
 from firth.adapt.registry import Strategy, strategy_from_options
+from firth.formats.json_files import read_object
 from firth.formats.safetensors import open_weights, write_weights
 from firth.models.config import ModelConfig
 from firth.models.heads import make_head
+from firth.models.language_model import LanguageNetwork
 from firth.models.transformer import Transformer
 from firth.utils.errors import InputError, MismatchError, UsageError, storage_errors
 from firth.utils.files import write_json
 
 ABOUT, WEIGHTS = "firth.json", "adapter.safetensors"
-MAX_JSON_BYTES = 10_000_000
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class SavedAdapter:
     why: str = ""  # why PEFT does not support it
 
 
-def fingerprint(network: Transformer) -> str:
+def fingerprint(network: LanguageNetwork) -> str:
     """Compute the SHA-256 of a network's own weights, without heads and adapters.
 
     >>> from firth.models.presets import preset
@@ -195,18 +195,7 @@ def load_adapter(
 
 def _read_json(file: Path) -> dict[str, Any] | None:
     """Read a JSON object; None if there is no such file."""
-    if not file.is_file():
-        return None
-    try:
-        if file.stat().st_size > MAX_JSON_BYTES:
-            raise ValueError("it is too large")
-        values = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        why = str(error).splitlines()[0]
-        raise InputError(f"{file} cannot be read as JSON ({why}).") from error
-    if not isinstance(values, dict):
-        raise InputError(f"{file} does not describe an adapter.")
-    return values
+    return read_object(file) if file.is_file() else None
 
 
 def _check_base(network: Transformer, about: Mapping[str, Any]) -> None:
@@ -236,7 +225,10 @@ def _read(network: Transformer, folder: Path, about: Mapping[str, Any]) -> Parts
 
 
 def _read_peft(
-    network: Transformer, folder: Path, config: Mapping[str, Any], about: Mapping[str, Any] | None
+    network: Transformer,
+    folder: Path,
+    config: Mapping[str, Any],
+    about: Mapping[str, Any] | None,
 ) -> Parts:
     """Read an adapter in PEFT's format; `about` is given if Firth saved it."""
     file = folder / peft.WEIGHTS
@@ -287,7 +279,7 @@ def _empty_changes(network: Transformer, chosen: Strategy) -> dict[str, Injected
         return chosen.row.inject(network, chosen.options, 0)
 
 
-def _empty_head(network: Transformer, head: str, config: ModelConfig) -> nn.Module:
+def _empty_head(network: LanguageNetwork, head: str, config: ModelConfig) -> nn.Module:
     with torch.device("meta"):
         module = make_head(head, config)
     like = network.tokens.weight

@@ -6,7 +6,6 @@ projections and norms. Each module has its own folder; the network may also be i
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -17,6 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
+from firth.formats.json_files import read_json, read_object
 from firth.formats.safetensors import WHOLE, open_weights, write_weights
 from firth.models.pooling import POOLINGS
 from firth.utils.errors import InputError, MismatchError
@@ -26,7 +26,6 @@ MODULES, SETTINGS, PROMPTS = (
     *("modules.json", "sentence_bert_config.json"),
     "config_sentence_transformers.json",
 )
-MAX_BYTES = 1_000_000  # of any of these files
 FOLDER = re.compile(r"(?!\.\.?$)[\w. -]{0,200}")  # a plain name in the directory itself
 OURS = {"mean_sqrt_len_tokens": "mean_sqrt_len", "lasttoken": "last"}  # theirs -> ours
 FLAGS = {  # the poolings in older files
@@ -126,7 +125,7 @@ def read_sentence(path: Path) -> SentenceEncoderConfig | None:
 
 
 def _sentence(path: Path) -> SentenceEncoderConfig:
-    modules = [(_kind(path, row), _folder(path, row["path"])) for row in _json(path / MODULES)]
+    modules = [(_kind(path, row), _folder(path, row["path"])) for row in read_json(path / MODULES)]
     if [kind for kind, _ in modules[:2]] != ["Transformer", "Pooling"]:
         raise InputError(
             f"{path / MODULES} does not begin with a Transformer and its Pooling, as every "
@@ -135,8 +134,8 @@ def _sentence(path: Path) -> SentenceEncoderConfig:
     network, pooling = (path / folder for _, folder in modules[:2])
     steps = [STEPS[kind](path / folder) for kind, folder in modules[2:]]
     settings = _settings(network)
-    pooled = _json(pooling / "config.json")
-    prompts = _json(path / PROMPTS) if (path / PROMPTS).is_file() else {}
+    pooled = read_json(pooling / "config.json")
+    prompts = read_object(path / PROMPTS)
     longest = settings.get("max_seq_length")
     return SentenceEncoderConfig(
         pooling=_modes(pooling / "config.json", pooled),
@@ -172,14 +171,14 @@ def _folder(path: Path, name: str) -> str:
 def _settings(folder: Path) -> dict[str, Any]:
     """Read the settings of the network; older files have the family in their name."""
     found = sorted(folder.glob("sentence_*_config.json"), key=lambda file: file.name != SETTINGS)
-    settings: dict[str, Any] = _json(found[0]) if found else {}
+    settings: dict[str, Any] = read_json(found[0]) if found else {}
     for name, wanted in REQUIRED.items():
         if settings.get(name, wanted) != wanted:
             raise InputError(
                 f"{found[0]}: a sentence encoder with {name} = {settings[name]!r:.80} cannot be "
                 f"computed here, only {wanted!r}."
             )
-    config = _json(folder / "config.json") if (folder / "config.json").is_file() else {}
+    config = read_object(folder / "config.json")
     if config.get("use_bidirectional_attention") or config.get("is_causal") is False:
         raise InputError(
             f"{folder / 'config.json'} is of a decoder whose tokens see both ways, which cannot be "
@@ -206,7 +205,7 @@ def _modes(file: Path, values: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _dense(folder: Path) -> nn.Module:
-    values = _json(folder / "config.json")
+    values = read_json(folder / "config.json")
     activation = str(values.get("activation_function", "torch.nn.Tanh"))
     library, _, name = activation.rpartition(".")
     if not library.startswith("torch.nn") or name not in ACTIVATIONS:
@@ -222,7 +221,7 @@ def _dense(folder: Path) -> nn.Module:
 
 def _scale(folder: Path) -> nn.Module:
     with torch.device("meta"):
-        scale = Scale(_json(folder / "config.json")["dimension"])
+        scale = Scale(read_json(folder / "config.json")["dimension"])
     return _filled(scale, folder)
 
 
@@ -248,7 +247,7 @@ def _normalize(folder: Path) -> nn.Module:
 def _refuse_tokens(folder: Path) -> None:
     """Raise `InputError` for a module that works on single tokens, as in late interaction."""
     file = folder / "config.json"
-    values = _json(file) if file.is_file() else {}
+    values = read_object(file)
     for name in ("module_input_name", "module_output_name"):
         if values.get(name) not in (None, "sentence_embedding"):
             raise InputError(
@@ -263,18 +262,6 @@ STEPS: dict[str, Callable[[Path], nn.Module | None]] = {
     "Normalize": _normalize,
     "Dropout": lambda folder: None,  # only in training
 }
-
-
-def _json(file: Path) -> Any:
-    """Read a JSON file of settings."""
-    try:
-        if file.stat().st_size > MAX_BYTES:
-            raise InputError(f"{file} is too large to be a file of settings.")
-        return json.loads(file.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(f"{file} cannot be read ({error.strerror}).") from error
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{file} is not JSON ({str(error).splitlines()[0]}).") from error
 
 
 def write_sentence(sentence: SentenceEncoderConfig, path: Path, width: int) -> None:

@@ -215,9 +215,9 @@ def written(file: str, text: str) -> Callable[[Path], object]:
 @pytest.mark.parametrize(
     ("spec", "damage", "message"),
     [
-        ("lora:rank=2", written("firth.json", "{"), "cannot be read as JSON"),
-        ("lora:rank=2", written("firth.json", "[" * 100_000), "cannot be read as JSON"),
-        ("lora:rank=2", written("firth.json", "[]"), "does not describe an adapter"),
+        ("lora:rank=2", written("firth.json", "{"), "is not JSON"),
+        ("lora:rank=2", written("firth.json", "[" * 100_000), "is not JSON"),
+        ("lora:rank=2", written("firth.json", "[]"), "is not a JSON object"),
         ("lora:rank=2", written("firth.json", "{}"), "does not describe an adapter ('base')"),
         ("bitfit", said_by_us(strategy="magic"), "There is no strategy 'magic'"),
         ("adapters", said_by_us(options={"reduction": "x"}), "not 'x'"),

@@ -6,7 +6,6 @@ network has the `model_type` "firth": the same two files, with the names of this
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -30,10 +29,12 @@ from firth.formats.huggingface.modernbert import MODERNBERT, MODERNBERT_DECODER
 from firth.formats.huggingface.mpnet import MPNET
 from firth.formats.huggingface.t5 import MT5, MT5_GATED, T5, T5_ENCODERS, T5_GATED
 from firth.formats.huggingface.xlm import XLM
+from firth.formats.json_files import read_json
 from firth.formats.safetensors import open_weights, write_weights
 from firth.models.config import ModelConfig
 from firth.models.heads import HEADS
 from firth.models.label_heads import LABEL_HEADS
+from firth.models.language_model import LanguageNetwork
 from firth.models.layers import FusedLinear
 from firth.models.transformer import Transformer
 from firth.utils.errors import InputError, MismatchError
@@ -47,7 +48,6 @@ FAMILIES: tuple[ModelFamily, ...] = (
 )
 NATIVE = "firth"
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
-MAX_CONFIG_BYTES = 10_000_000  # bytes
 MAX_NAMES_SHOWN = 4  # in an error message
 
 
@@ -98,12 +98,7 @@ def read_config(path: Path) -> tuple[ModelConfig, ModelFamily | None]:
         raise InputError(f"{path} is not a directory with a model.")
     if not file.is_file():
         raise InputError(f"{path} holds no model: there is no {CONFIG} in it.")
-    if file.stat().st_size > MAX_CONFIG_BYTES:
-        raise InputError(f"{file} is too large to be a config.")
-    try:
-        values = json.loads(file.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{file} is not JSON ({str(error).splitlines()[0]}).") from error
+    values = read_json(file)
     if not isinstance(values, dict) or not isinstance(values.get("model_type"), str):
         raise InputError(f"{file} has no model_type.")
     try:
@@ -299,7 +294,7 @@ def _pieces(
     return list(zip(theirs, parts, strict=True))
 
 
-def write_network(network: Transformer, path: Path, *, dtype: torch.dtype | None = None) -> str:
+def write_network(network: LanguageNetwork, path: Path, *, dtype: torch.dtype | None = None) -> str:
     """Save a network as a directory, and return the name of the family whose format it has."""
     config, heads = network.config, tuple(network.heads)
     family = family_of(config, heads)
@@ -317,7 +312,7 @@ def write_network(network: Transformer, path: Path, *, dtype: torch.dtype | None
 
 
 def named_weights(
-    network: Transformer, family: ModelFamily | None, dtype: torch.dtype
+    network: LanguageNetwork, family: ModelFamily | None, dtype: torch.dtype
 ) -> list[tuple[str, Tensor]]:
     """Return all weights with the family's names."""
     parameters = {name for name, _ in network.named_parameters()}

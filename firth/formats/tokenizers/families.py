@@ -14,10 +14,11 @@ from typing import Any
 import tokenizers
 from tokenizers import AddedToken, processors
 
+from firth.formats.json_files import read_object
 from firth.formats.tokenizers import backends as rebuild
 from firth.formats.tokenizers.backends import MBART_LANGUAGES, VocabularySource, sentinels
 from firth.formats.tokenizers.moses import read_moses
-from firth.formats.tokenizers.vocab_files import TokenizerSettings, read_object, read_settings
+from firth.formats.tokenizers.vocab_files import TokenizerSettings, read_settings
 from firth.tokenizers.tokenizer import ROLES, Tokenizer
 from firth.tokenizers.trainer import SPECIALS, SpecialTokens, set_template, tokenizer_config
 from firth.utils.errors import FirthError, InputError
@@ -32,18 +33,15 @@ GENERIC_CLASSES = ("PreTrainedTokenizer", "TokenizersBackend", "PythonBackend")
 COPIED_SETTINGS = ("model_max_length", "padding_side", "truncation_side", "chat_template")
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class TokenizerFamily:
     """How a family builds a tokenizer from its files."""
 
-    models: str = ""  # `model_type` in config.json
-    classes: str = ""  # `tokenizer_class` in tokenizer_config.json
+    models: str  # `model_type` in config.json
     file: str
     specials: SpecialTokens
     build: Callable[[VocabularySource], tokenizers.Tokenizer | Tokenizer]
-    extra: Callable[[VocabularySource], Sequence[str]] = (
-        lambda source: ()
-    )  # special tokens without a role
+    extra: Callable[[VocabularySource], Sequence[str]] = lambda source: ()  # tokens without a role
     chosen: Mapping[str, str] = field(default_factory=dict)  # template token -> setting that has it
     spaced: bool = False  # the mask token includes the space before it
     trims: bool = False  # offsets do not include the space before a token
@@ -60,150 +58,57 @@ def _bare(**roles: str) -> SpecialTokens:
     return SpecialTokens(roles, "$A", "$A $B")
 
 
-ROBERTA = SPECIALS["roberta"]
+BERT, ROBERTA = SPECIALS["bert"], SPECIALS["roberta"]
+DISTILBERT = SpecialTokens(BERT.roles, "[CLS] $A [SEP]", "[CLS] $A [SEP] $B [SEP]")
+DEBERTA = _cls_sep(unk="[UNK]", pad="[PAD]")
+BYTE_DEBERTA = SpecialTokens(DEBERTA.roles, DISTILBERT.single, "[CLS] $A [SEP] [SEP] $B [SEP]")
+MPNET = SpecialTokens(ROBERTA.roles | {"unk": "[UNK]"}, ROBERTA.single, ROBERTA.pair)
+MBART = SpecialTokens(ROBERTA.roles, "$A </s> en_XX", "$A $B </s> en_XX")
+ALBERT = _cls_sep(unk="<unk>", pad="<pad>")
+LLAMA = _bare(unk="<unk>", bos="<s>", eos="</s>")
+GEMMA = _bare(unk="<unk>", bos="<bos>", eos="<eos>", pad="<pad>", mask="<mask>")
+QWEN = _bare(unk="<|endoftext|>", eos="<|endoftext|>", pad="<|endoftext|>")
+XLM = SpecialTokens(
+    dict(unk="<unk>", bos="<s>", sep="</s>", pad="<pad>", cls="</s>", mask="<special1>"),
+    "<s> $A </s>",
+    "<s> $A </s> $B:1 </s>:1",
+)
 FAMILIES = (
+    TokenizerFamily("bert electra mobilebert", "vocab.txt", BERT, rebuild.wordpiece),
+    TokenizerFamily("distilbert", "vocab.txt", DISTILBERT, rebuild.wordpiece),
+    TokenizerFamily("mpnet", "vocab.txt", MPNET, rebuild.wordpiece, spaced=True),
+    TokenizerFamily("gpt2", "vocab.json", SPECIALS["gpt2"], rebuild.byte_level),
+    TokenizerFamily("roberta bart", "vocab.json", ROBERTA, rebuild.byte_level, trims=True),
+    TokenizerFamily("deberta", "vocab.json", BYTE_DEBERTA, rebuild.byte_level),
+    TokenizerFamily("qwen2 qwen3", "vocab.json", QWEN, rebuild.qwen),
+    TokenizerFamily("openai-gpt", "vocab.json", _bare(unk="<unk>"), rebuild.gpt1),
+    TokenizerFamily("xlm", "vocab.json", XLM, read_moses),
+    TokenizerFamily("t5 mt5", "spiece.model", SPECIALS["t5"], rebuild.t5, extra=sentinels),
+    TokenizerFamily("albert", "spiece.model", ALBERT, rebuild.albert),
+    TokenizerFamily("rembert", "sentencepiece.model", ALBERT, rebuild.rembert),
+    TokenizerFamily("deberta-v2", "spm.model", DEBERTA, rebuild.deberta),
+    TokenizerFamily("xlm-roberta", "sentencepiece.bpe.model", ROBERTA, rebuild.xlm_roberta),
     TokenizerFamily(
-        models="bert electra mobilebert",
-        classes="BertTokenizer ElectraTokenizer MobileBertTokenizer",
-        file="vocab.txt",
-        specials=SPECIALS["bert"],
-        build=rebuild.wordpiece,
-    ),
-    TokenizerFamily(
-        models="distilbert",
-        classes="DistilBertTokenizer",
-        file="vocab.txt",
-        specials=SpecialTokens(SPECIALS["bert"].roles, "[CLS] $A [SEP]", "[CLS] $A [SEP] $B [SEP]"),
-        build=rebuild.wordpiece,
-    ),
-    TokenizerFamily(
-        models="mpnet",
-        classes="MPNetTokenizer",
-        file="vocab.txt",
-        specials=SpecialTokens(ROBERTA.roles | {"unk": "[UNK]"}, ROBERTA.single, ROBERTA.pair),
-        build=rebuild.wordpiece,
-        spaced=True,
-    ),
-    TokenizerFamily(
-        models="gpt2",
-        classes="GPT2Tokenizer",
-        file="vocab.json",
-        specials=SPECIALS["gpt2"],
-        build=rebuild.byte_level,
-    ),
-    TokenizerFamily(
-        models="roberta bart",
-        classes="RobertaTokenizer BartTokenizer",
-        file="vocab.json",
-        specials=ROBERTA,
-        build=rebuild.byte_level,
-        trims=True,
-    ),
-    TokenizerFamily(
-        models="deberta",
-        classes="DebertaTokenizer",
-        file="vocab.json",
-        specials=SpecialTokens(
-            _cls_sep(unk="[UNK]", pad="[PAD]").roles,
-            "[CLS] $A [SEP]",
-            "[CLS] $A [SEP] [SEP] $B [SEP]",
-        ),
-        build=rebuild.byte_level,
-    ),
-    TokenizerFamily(
-        models="qwen2 qwen3",
-        classes="Qwen2Tokenizer",
-        file="vocab.json",
-        specials=_bare(unk="<|endoftext|>", eos="<|endoftext|>", pad="<|endoftext|>"),
-        build=rebuild.qwen,
-    ),
-    TokenizerFamily(
-        models="openai-gpt",
-        classes="OpenAIGPTTokenizer",
-        file="vocab.json",
-        specials=_bare(unk="<unk>"),
-        build=rebuild.gpt1,
-    ),
-    TokenizerFamily(
-        models="xlm",
-        classes="XLMTokenizer",
-        file="vocab.json",
-        specials=SpecialTokens(
-            dict(unk="<unk>", bos="<s>", sep="</s>", pad="<pad>", cls="</s>", mask="<special1>"),
-            "<s> $A </s>",
-            "<s> $A </s> $B:1 </s>:1",
-        ),
-        build=read_moses,
-    ),
-    TokenizerFamily(
-        models="t5 mt5",
-        classes="T5Tokenizer MT5Tokenizer",
-        file="spiece.model",
-        specials=SPECIALS["t5"],
-        build=rebuild.t5,
-        extra=sentinels,
-    ),
-    TokenizerFamily(
-        models="albert",
-        classes="AlbertTokenizer",
-        file="spiece.model",
-        specials=_cls_sep(unk="<unk>", pad="<pad>"),
-        build=rebuild.albert,
-    ),
-    TokenizerFamily(
-        models="rembert",
-        classes="RemBertTokenizer",
-        file="sentencepiece.model",
-        specials=_cls_sep(unk="<unk>", pad="<pad>"),
-        build=rebuild.rembert,
-    ),
-    TokenizerFamily(
-        models="deberta-v2",
-        classes="DebertaV2Tokenizer",
-        file="spm.model",
-        specials=_cls_sep(unk="[UNK]", pad="[PAD]"),
-        build=rebuild.deberta,
-    ),
-    TokenizerFamily(
-        models="xlm-roberta",
-        classes="XLMRobertaTokenizer",
-        file="sentencepiece.bpe.model",
-        specials=ROBERTA,
-        build=rebuild.xlm_roberta,
-    ),
-    TokenizerFamily(
-        models="mbart",
-        classes="MBartTokenizer",
-        file="sentencepiece.bpe.model",
-        specials=SpecialTokens(ROBERTA.roles, "$A </s> en_XX", "$A $B </s> en_XX"),
-        build=rebuild.mbart,
+        "mbart",
+        "sentencepiece.bpe.model",
+        MBART,
+        rebuild.mbart,
         extra=lambda source: MBART_LANGUAGES,
         chosen={"en_XX": "src_lang"},
         spaced=True,
     ),
-    TokenizerFamily(
-        models="llama mistral",
-        classes="LlamaTokenizer",
-        file="tokenizer.model",
-        specials=_bare(unk="<unk>", bos="<s>", eos="</s>"),
-        build=rebuild.llama,
-    ),
-    TokenizerFamily(
-        models="gemma gemma2 gemma3 gemma3_text",
-        classes="GemmaTokenizer",
-        file="tokenizer.model",
-        specials=_bare(unk="<unk>", bos="<bos>", eos="<eos>", pad="<pad>", mask="<mask>"),
-        build=rebuild.gemma,
-    ),
+    TokenizerFamily("llama mistral", "tokenizer.model", LLAMA, rebuild.llama),
+    TokenizerFamily("gemma gemma2 gemma3 gemma3_text", "tokenizer.model", GEMMA, rebuild.gemma),
 )
 BY_MODEL = {name: family for family in FAMILIES for name in family.models.split()}
-BY_CLASS = {name: family for family in FAMILIES for name in family.classes.split()}
-PLAIN_SENTENCEPIECE = TokenizerFamily(file=PIECES[0], specials=_bare(), build=rebuild.plain)
+PLAIN_SENTENCEPIECE = TokenizerFamily("", PIECES[0], _bare(), rebuild.plain)
 BY_FILE = {
     "vocab.txt": BY_MODEL["bert"],
     **dict.fromkeys(("vocab.json", "merges.txt"), BY_MODEL["gpt2"]),
     **dict.fromkeys(PIECES, PLAIN_SENTENCEPIECE),
 }
+# By `tokenizer_class` in lower case: XLMRobertaTokenizer is of xlm-roberta.
+BY_CLASS = {f"{name.replace('-', '')}tokenizer": family for name, family in BY_MODEL.items()}
 
 
 def build_tokenizer(folder: Path) -> Tokenizer:
@@ -242,7 +147,7 @@ def complete_settings(
 def _family(folder: Path, settings: TokenizerSettings) -> tuple[TokenizerFamily, Path]:
     """Return the family and vocabulary file of a directory, by its settings, else by its files."""
     name = _class(folder, settings)
-    if name not in (*BY_CLASS, *GENERIC_CLASSES, ""):
+    if name.lower() not in BY_CLASS and name not in (*GENERIC_CLASSES, ""):
         raise InputError(
             f"{folder} has a {name}, which cannot be built from its files; save it with a "
             "tokenizer.json, as `transformers` does."
@@ -253,7 +158,7 @@ def _family(folder: Path, settings: TokenizerSettings) -> tuple[TokenizerFamily,
     names = [family.file, *alike] if family is not None else []
     if family is not None and (file := next((one for one in names if one in there), None)):
         return family, folder / file
-    if family is not None and name in BY_CLASS:
+    if family is not None and name.lower() in BY_CLASS:
         raise InputError(f"{folder} holds no {family.file}, which a {name} needs.")
     return BY_FILE[there[0]], folder / there[0]
 
@@ -261,7 +166,7 @@ def _family(folder: Path, settings: TokenizerSettings) -> tuple[TokenizerFamily,
 def _named(folder: Path, settings: TokenizerSettings) -> TokenizerFamily | None:
     """Return the family that the tokenizer settings or the model config name."""
     name, config = _class(folder, settings), read_object(folder / "config.json")
-    return BY_CLASS.get(name) or BY_MODEL.get(str(config.get("model_type")))
+    return BY_CLASS.get(name.lower()) or BY_MODEL.get(str(config.get("model_type")))
 
 
 def _class(folder: Path, settings: TokenizerSettings) -> str:

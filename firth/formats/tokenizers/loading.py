@@ -6,9 +6,10 @@ from pathlib import Path
 
 import tokenizers
 
+from firth.formats.json_files import read_object
 from firth.formats.tokenizers.families import FILES, build_tokenizer, complete_settings
 from firth.formats.tokenizers.gguf import gguf_tokenizer
-from firth.formats.tokenizers.vocab_files import read_object, read_settings
+from firth.formats.tokenizers.vocab_files import read_settings
 from firth.tokenizers.tokenizer import TOKENIZER, Tokenizer
 from firth.utils.errors import InputError
 

@@ -9,7 +9,6 @@ vocab.json, merges.txt    token ids; merges in order of priority
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import Any
 
 from tokenizers import AddedToken
 
+from firth.formats.json_files import read_object
 from firth.tokenizers.tokenizer import ROLES
 from firth.utils.errors import InputError
 
@@ -83,19 +83,6 @@ def read_settings(folder: Path) -> TokenizerSettings:
     return TokenizerSettings(merged, dict(sorted(added)))
 
 
-def read_object(file: Path) -> dict[str, Any]:
-    """Read a JSON object; empty if there is no such file."""
-    if not file.is_file():
-        return {}
-    try:
-        found = json.loads(read_text(file))
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{file} is not JSON ({str(error).splitlines()[0]}).") from error
-    if not isinstance(found, dict):
-        raise InputError(f"{file} is not a JSON object.")
-    return found
-
-
 def read_text(file: Path) -> str:
     """Read a UTF-8 text file of bounded size."""
     if file.stat().st_size > MAX_BYTES:
@@ -120,7 +107,7 @@ def read_ids(file: Path) -> dict[str, int]:
     """Read `vocab.json`."""
     if not file.is_file():
         raise InputError(f"There is no {file}, which merges.txt needs.")
-    ids = read_object(file)
+    ids = read_object(file, MAX_BYTES)
     if not ids:
         raise InputError(f"{file} has no tokens.")
     return {token: _id(file, token, id) for token, id in ids.items()}
