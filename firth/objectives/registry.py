@@ -40,16 +40,26 @@ class Objective:
     validate: Callable[..., Batch] | None = None  # builds validation batches; default `build`
 
 
-def _framed(sampler: Sampler, pieces: DocumentSpans, vocabulary: Vocabulary) -> PackedSequences:
+def _framed(sampler: Sampler, spans: DocumentSpans, vocabulary: Vocabulary) -> PackedSequences:
     """Gather spans as `[CLS] text [SEP]`."""
     first, last = vocabulary.id("cls", "bos"), vocabulary.id("sep", "eos")
-    return sampler.gather(pieces, first=first, last=last)
+    return sampler.gather(spans, first=first, last=last)
 
 
-def _documents(sampler: Sampler, pieces: DocumentSpans, vocabulary: Vocabulary) -> PackedSequences:
+def _documents(sampler: Sampler, spans: DocumentSpans, vocabulary: Vocabulary) -> PackedSequences:
     """Gather spans with BOS and EOS only where a document begins and ends."""
     first, last = vocabulary.id("bos", "cls"), vocabulary.id("eos", "sep")
-    return sampler.gather(pieces, first=first, last=last, at_document_ends_only=True)
+    return sampler.gather(spans, first=first, last=last, at_document_ends_only=True)
+
+
+def _plain(sampler: Sampler, spans: DocumentSpans, vocabulary: Vocabulary) -> PackedSequences:
+    """Gather spans without special tokens."""
+    return sampler.gather(spans)
+
+
+def _sentences(sampler: Sampler, spans: DocumentSpans, vocabulary: Vocabulary) -> PackedSequences:
+    """Gather spans without special tokens, with the starts of their sentences."""
+    return replace(sampler.gather(spans), sentences=sampler.sentence_starts(spans))
 
 
 Frame = Callable[[Sampler, DocumentSpans, Vocabulary], PackedSequences]
@@ -73,39 +83,23 @@ def _without_vocabulary(objective: Callable[[PackedSequences], Batch]) -> Callab
     return lambda packed, vocabulary: objective(packed)
 
 
-def _next_sentence(
-    sampler: Sampler, drawn: Pairs, vocabulary: Vocabulary, *, length: int, **options: Any
+def _masked_pairs(
+    random_half: bool,
+    sampler: Sampler,
+    drawn: Pairs,
+    vocabulary: Vocabulary,
+    *,
+    length: int,
+    **options: Any,
 ) -> Batch:
-    first, second, follows = drawn
-    texts = sampler.gather(first), sampler.gather(second)
-    pairs = next_sentence(*texts, follows, vocabulary, length=length)
-    return _add_masking(pairs, vocabulary, **options)
-
-
-def _sentence_order(
-    sampler: Sampler, drawn: Pairs, vocabulary: Vocabulary, *, length: int, **options: Any
-) -> Batch:
-    first, second, _ = drawn
-    pairs = sentence_order(sampler.gather(first), sampler.gather(second), vocabulary, length=length)
-    return _add_masking(pairs, vocabulary, **options)
-
-
-def _add_masking(pairs: Batch, vocabulary: Vocabulary, **options: Any) -> Batch:
-    hidden = masked(pairs.inputs, vocabulary, **options)
-    return replace(hidden, predictions={**hidden.predictions, **pairs.predictions})
-
-
-def _span_corruption(
-    sampler: Sampler, drawn: DocumentSpans, vocabulary: Vocabulary, *, length: int, **options: Any
-) -> Batch:
-    return span_corruption(sampler.gather(drawn), vocabulary, **options)
-
-
-def _infilling(
-    sampler: Sampler, drawn: DocumentSpans, vocabulary: Vocabulary, *, length: int, **options: Any
-) -> Batch:
-    text = replace(sampler.gather(drawn), sentences=sampler.sentence_starts(drawn))
-    return infilling(text, vocabulary, **options)
+    """Apply next-sentence or sentence-order prediction to pairs of texts, and mask tokens."""
+    first, second, follows = sampler.gather(drawn[0]), sampler.gather(drawn[1]), drawn[2]
+    if random_half:
+        pairs = next_sentence(first, second, follows, vocabulary, length=length)
+    else:
+        pairs = sentence_order(first, second, vocabulary, length=length)
+    batch = masked(pairs.inputs, vocabulary, **options)
+    return replace(batch, predictions={**batch.predictions, **pairs.predictions})
 
 
 def _take(
@@ -138,11 +132,6 @@ def _masked_fraction(mask_prob: float = 0.15, **_: Any) -> float:
     return mask_prob
 
 
-def _span_masked_fraction(mask_prob: float = 0.15, **_: Any) -> float:
-    """SpanBERT predicts a masked token at its position, and from the boundary of its span."""
-    return 2 * mask_prob
-
-
 def _hybrid_fraction(masked_fraction: float = 0.5, mask_prob: float = 0.15, **_: Any) -> float:
     return masked_fraction * mask_prob + 1 - masked_fraction
 
@@ -164,128 +153,105 @@ def _infilling_fraction(
     return 1 / (2 - noise_density + noise_density / mean_span_length)
 
 
-ENCODER, DECODER, BOTH = "encoder", "decoder", "encoder-decoder"
+_encoder = partial(
+    Objective,
+    architectures=("encoder",),
+    predicts=("masked",),
+    infill_format="masks",
+    predicted_fraction=_masked_fraction,
+    draw=_take,
+)
+_decoder = partial(Objective, architectures=("decoder",), draw=_take)
+_encoder_decoder = partial(
+    Objective, architectures=("encoder-decoder",), predicts=("denoising",), draw=_take
+)
 
-OBJECTIVES = {
-    "masked": Objective(
+OBJECTIVES: dict[str, Objective] = {
+    "masked": _encoder(
         about="predict 15 % of the tokens, masked at random (dynamic masking)",
         source="BERT without pairs: RoBERTa, Liu et al. 2019",
-        architectures=(ENCODER,),
-        predicts=("masked",),
-        infill_format="masks",
-        predicted_fraction=_masked_fraction,
-        draw=_take,
         build=_with_frame(_framed, masked),
     ),
-    "masked-words": Objective(
+    "masked-words": _encoder(
         about="predict masked whole words",
         source="BERT's whole-word release, 2019",
-        architectures=(ENCODER,),
-        predicts=("masked",),
-        infill_format="masks",
-        predicted_fraction=_masked_fraction,
-        draw=_take,
         build=_with_frame(_framed, masked, whole_words=True),
     ),
-    "masked-spans": Objective(
+    "masked-spans": _encoder(
         about="predict masked spans, also from their two boundary tokens",
         source="SpanBERT, Joshi et al. 2020",
-        architectures=(ENCODER,),
         predicts=("masked", "boundary"),
-        infill_format="masks",
-        predicted_fraction=_span_masked_fraction,
-        draw=_take,
+        predicted_fraction=lambda mask_prob=0.15, **_: 2 * mask_prob,  # both predictions
         build=_with_frame(_framed, masked_spans),
     ),
-    "masked-nsp": Objective(
+    "masked-nsp": _encoder(
         about="predict masked tokens, and whether the second text follows the first",
         source="BERT, Devlin et al. 2019",
-        architectures=(ENCODER,),
         predicts=("masked", "next sentence"),
-        infill_format="masks",
-        predicted_fraction=_masked_fraction,
         draw=partial(_take_pairs, True),
-        build=_next_sentence,
+        build=partial(_masked_pairs, True),
     ),
-    "masked-sop": Objective(
+    "masked-sop": _encoder(
         about="predict masked tokens, and whether two texts were swapped",
         source="ALBERT, Lan et al. 2020",
-        architectures=(ENCODER,),
         predicts=("masked", "sentence order"),
-        infill_format="masks",
-        predicted_fraction=_masked_fraction,
         draw=partial(_take_pairs, False),
-        build=_sentence_order,
+        build=partial(_masked_pairs, False),
     ),
-    "replaced": Objective(
+    "replaced": _encoder(
         about="detect the tokens that a generator network replaced",
         source="ELECTRA, Clark et al. 2020",
-        architectures=(ENCODER,),
         predicts=("replaced",),
-        predicted_fraction=_masked_fraction,
+        infill_format="",
         loss_weights={"replaced": 50.0},
-        draw=_take,
         build=_with_frame(_framed, mask_for_generator),
     ),
-    "causal": Objective(
+    "causal": _decoder(
         about="predict the next token",
         source="GPT, Radford et al. 2018",
-        architectures=(DECODER,),
         predicts=("causal",),
-        draw=_take,
         build=_with_frame(_documents, _without_vocabulary(causal)),
     ),
-    "prefix": Objective(
+    "prefix": _decoder(
         about="predict the next token after a bidirectional prefix",
         source="Raffel et al. 2020, section 3.2.1",
-        architectures=(DECODER,),
         predicts=("prefix",),
         predicted_fraction=lambda **_: 0.5,
-        draw=_take,
         build=_with_frame(_documents, _without_vocabulary(prefix)),
     ),
-    "hybrid": Objective(
+    "hybrid": _decoder(
         about="mix masked and causal sequences in each batch",
         source="GPT-BERT, Charpentier and Samuel 2024",
-        architectures=(DECODER,),
         predicts=("masked", "causal"),
         infill_format="masks",
         predicted_fraction=_hybrid_fraction,
-        draw=_take,
         build=_with_frame(_documents, hybrid),
     ),
-    "hybrid-batches": Objective(
+    "hybrid-batches": _decoder(
         about="alternate between masked and causal batches",
         source="GPT-BERT, Charpentier and Samuel 2024",
-        architectures=(DECODER,),
         predicts=("masked", "causal"),
         infill_format="masks",
         predicted_fraction=_hybrid_fraction,
-        draw=_take,
         build=_with_frame(_framed, hybrid_batches),
         validate=_with_frame(_framed, hybrid),  # both losses in every validation batch
     ),
-    "span-corruption": Objective(
+    "span-corruption": _encoder_decoder(
         about="predict spans that sentinel tokens replace",
         source="T5, Raffel et al. 2020",
-        architectures=(BOTH,),
-        predicts=("denoising",),
         start_token_roles=("pad", "bos", "cls"),
         infill_format="spans",
         predicted_fraction=_span_fraction,
         draw=_take_for_spans,
-        build=_span_corruption,
+        build=_with_frame(_plain, span_corruption),
     ),
-    "infilling": Objective(
+    "infilling": _encoder_decoder(
         about="restore a text with masked spans and shuffled sentences",
         source="BART, Lewis et al. 2020",
-        architectures=(BOTH,),
-        predicts=("denoising",),
         start_token_roles=("eos", "sep"),
         infill_format="whole",
         predicted_fraction=_infilling_fraction,
-        draw=_take,
-        build=_infilling,
+        build=_with_frame(_sentences, infilling),
     ),
 }
 
