@@ -234,9 +234,7 @@ def build_task_trainer(
     template = make_input_template(
         network.config, tokenizer, metadata.max_length, encoder_tokenizer
     )
-    text = (
-        TextReplay(replay, template, int(settings.batch_tokens), settings.seed) if replay else None
-    )
+    text = TextReplay(replay, template, settings.batch_size, settings.seed) if replay else None
     replay_loss = text.loss(network) if text is not None else 0.0
     train = augment(dataset.train, config.augment, network, tokenizer, settings.seed)
     items, dev_items = (

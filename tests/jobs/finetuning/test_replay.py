@@ -1,4 +1,4 @@
-"""A text to remember: which steps are on it, what is asked of it, and what is lost on it."""
+"""Replay of pre-training text: its batches, its steps and the loss on it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from firth.training.run_directory import read_metrics
 from firth.utils.errors import InputError, MismatchError
 from tests.jobs.finetuning.toys import TINY, coloured
 
-ASKED = {"encoder": "masked", "decoder": "causal", "encoder-decoder": "denoising"}
+OBJECTIVES = {"encoder": "masked", "decoder": "causal", "encoder-decoder": "denoising"}
 
 
 def replay(model: Model, text: Path, length: int = 24) -> TextReplay:
@@ -30,12 +30,14 @@ def replay(model: Model, text: Path, length: int = 24) -> TextReplay:
     )
 
 
-@pytest.mark.parametrize("architecture", ASKED)
-def test_what_is_asked(architecture: str, models: dict[str, Path], stories: Path) -> None:
+@pytest.mark.parametrize("architecture", OBJECTIVES)
+def test_batches_have_the_objective_of_pretraining(
+    architecture: str, models: dict[str, Path], stories: Path
+) -> None:
     model = load(models[architecture])
     text = replay(model, stories / "dev.txt")
     batch = text.batch(3)
-    assert list(batch.predictions) == [ASKED[architecture]]
+    assert list(batch.predictions) == [OBJECTIVES[architecture]]
     assert len(batch.inputs.lengths) == 4
     assert batch.inputs.lengths.max() <= 24
     again, other = text.batch(3), text.batch(4)
@@ -43,7 +45,7 @@ def test_what_is_asked(architecture: str, models: dict[str, Path], stories: Path
     assert other.inputs.tokens.tolist() != batch.inputs.tokens.tolist()
 
 
-def test_denoising_reads_plain_passages(models: dict[str, Path], stories: Path) -> None:
+def test_denoising_adds_the_end_token_once(models: dict[str, Path], stories: Path) -> None:
     model = load(models["encoder-decoder"])
     vocabulary = model.require_tokenizer().vocabulary
     batch = replay(model, stories / "dev.txt").batch(3)
@@ -51,10 +53,10 @@ def test_denoising_reads_plain_passages(models: dict[str, Path], stories: Path) 
     assert first not in batch.inputs.tokens
     ends = [int(tokens[-1]) for tokens in np.split(batch.inputs.tokens, batch.inputs.starts[1:-1])]
     assert set(ends) == {vocabulary.id("sep")}
-    assert int((batch.inputs.tokens == ends[0]).sum()) == len(ends)  # one for each, none hidden
+    assert int((batch.inputs.tokens == ends[0]).sum()) == len(ends)
 
 
-def test_who_has_no_sentinels_learned_with_masks() -> None:
+def test_denoising_without_sentinels_uses_masks() -> None:
     plain = replace(VOCABULARY, sentinels=VOCABULARY.sentinels[:0])
     batch = make_objective_batch(
         packed("the dog barked . a fox jump ##s over it ."), "denoising", plain
@@ -62,20 +64,7 @@ def test_who_has_no_sentinels_learned_with_masks() -> None:
     assert plain.id("mask") in batch.inputs.tokens
 
 
-@pytest.mark.parametrize("strategy", ["freeze:2", "gradual"])
-def test_a_text_is_replayed_while_only_a_head_learns(
-    strategy: str, models: dict[str, Path], stories: Path, tmp_path: Path
-) -> None:
-    train, dev = coloured(tmp_path, counts=(64, 8))
-    files = {"train": train, "dev": dev, "out": tmp_path / "run", "replay": stories / "dev.txt"}
-    overrides = TINY | {"batch_size": 4, "epochs": 1, "replay_every": 1}
-    tuned = finetune(
-        models["encoder"], task="classify", strategy=strategy, overrides=overrides, **files
-    )
-    assert tuned.steps == 32
-
-
-def test_no_word_of_the_text_is_lost(models: dict[str, Path], stories: Path) -> None:
+def test_every_token_of_the_text_is_kept(models: dict[str, Path], stories: Path) -> None:
     model = load(models["decoder"])
     text, tokenizer = replay(model, stories / "dev.txt"), model.require_tokenizer()
     special = tokenizer.vocabulary.special
@@ -84,7 +73,7 @@ def test_no_word_of_the_text_is_lost(models: dict[str, Path], stories: Path) -> 
     assert held == plain
 
 
-def test_the_loss_by_hand(models: dict[str, Path], tmp_path: Path) -> None:
+def test_the_loss_equals_a_manual_computation(models: dict[str, Path], tmp_path: Path) -> None:
     model = load(models["decoder"])
     path = tmp_path / "text.txt"
     path.write_text("the dog ran\n\nthe river rose in the morning\n", encoding="utf-8")
@@ -99,20 +88,26 @@ def test_the_loss_by_hand(models: dict[str, Path], tmp_path: Path) -> None:
     assert text.loss(model.network) == pytest.approx(sum(losses) / len(losses), rel=1e-5)
 
 
-def test_every_few_steps(models: dict[str, Path], stories: Path, tmp_path: Path) -> None:
-    """Sixteen examples, four at a time, three times: twelve steps, and one on the text for two."""
+@pytest.mark.parametrize("strategy", ["full", "freeze:2", "gradual"])
+def test_text_is_replayed_after_every_second_step(
+    strategy: str, models: dict[str, Path], stories: Path, tmp_path: Path
+) -> None:
+    """Three epochs of sixteen examples, four at a time: twelve steps, and six on the text."""
     train, dev = coloured(tmp_path, counts=(16, 8))
     files = {"train": train, "dev": dev, "out": tmp_path / "run", "replay": stories / "dev.txt"}
     overrides = TINY | {"batch_size": 4, "epochs": 3, "replay_every": 2, "log_every": 1}
-    tuned = finetune(models["encoder"], task="classify", overrides=overrides, **files)
+    options = {"task": "classify", "strategy": strategy, "overrides": overrides}
+    tuned = finetune(models["encoder"], **options, **files)
     steps = [line for line in read_metrics(tuned.path) if line["kind"] == "step"]
     kinds = ["masked" if "masked" in line else "label" for line in steps]
     assert kinds == ["label", "label", "masked"] * 6
     assert tuned.steps == 18
-    assert steps[-1]["epoch"] == 3  # every example was seen three times all the same
+    assert steps[-1]["epoch"] == 3
+    tokens = np.diff([line["tokens"] for line in steps])
+    assert max(tokens) <= 4 * 32  # four sequences in each batch, also of the text
 
 
-def test_a_text_that_helps_nobody(models: dict[str, Path], tmp_path: Path) -> None:
+def test_invalid_texts_and_models(models: dict[str, Path], tmp_path: Path) -> None:
     model = load(models["encoder"])
     empty = tmp_path / "empty.txt"
     empty.write_text("", encoding="utf-8")
