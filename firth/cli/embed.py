@@ -109,7 +109,8 @@ def embed(
 
 def check_source(file: str) -> None:
     """Raise an error if a file does not exist, before a model is loaded."""
-    from firth.data.readers import ReadOptions, find_sources
+    from firth.data.input_files import find_sources
+    from firth.data.readers import ReadOptions
 
     if not Path(file).is_dir():
         find_sources([file], ReadOptions(format="txt"))

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from firth.data.cleaning import clean
-from firth.data.readers import ReadOptions, find_sources
+from firth.data.input_files import find_sources
+from firth.data.readers import ReadOptions
 from firth.utils.errors import InputError
 
 

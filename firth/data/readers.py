@@ -1,4 +1,4 @@
-"""Readers of text files in all formats and compressions, streaming in bounded memory.
+"""Readers of text files in all formats, streaming in bounded memory.
 
 A reader takes an open stream and yields its texts or rows. A row of more than MAX_ROW_BYTES is an
 error; a document of more than MAX_CHARS is split.
@@ -6,25 +6,15 @@ error; a document of more than MAX_CHARS is split.
 
 from __future__ import annotations
 
-import glob
-import io
-import lzma
-import os
 import re
-import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import islice
-from pathlib import Path
-from typing import Any, BinaryIO, Literal, cast
+from typing import Any, BinaryIO, Literal
 
-from firth.data.compression import COMPRESSIONS
 from firth.data.tables import (
     Table,
-    begins_json,
     csv_table,
     dataset_rows,
     json_object,
@@ -33,13 +23,11 @@ from firth.data.tables import (
     text_column,
     tsv_table,
 )
-from firth.utils.errors import InputError, UsageError
+from firth.utils.errors import InputError
 
 MAX_CHARS = 2 << 20
 MAX_ROW_BYTES = 16 << 20
-INVALID = re.compile(
-    "[\ud800-\udfff]"
-)  # `surrogateescape` decodes bytes that are not UTF-8 to these
+INVALID = re.compile("[\ud800-\udfff]")  # `surrogateescape` decodes invalid UTF-8 to these
 
 Convention = Literal["block", "line", "file", "row"]
 Tally = Counter[str]  # numbers of repairs, by kind
@@ -59,189 +47,47 @@ class ReadOptions:
     strict: bool = False  # raise an error for bytes that are not UTF-8 instead of replacing them
 
 
-Reader = Callable[[str, BinaryIO, ReadOptions, Tally], Iterator[str]]
-RowReader = Callable[[str, BinaryIO, ReadOptions, Tally, Bad | None], Iterator[Row]]
-TableReader = Callable[[str, BinaryIO, ReadOptions, Tally, Bad | None], Table]
-
-
 @dataclass(frozen=True)
-class InputFile:
-    """One input file with its format."""
+class OpenFile:
+    """An opened file and the options for reading it."""
 
     name: str
-    format: str
-    compression: str = ""
-    guess_format: bool = False  # standard input: plain text or JSONL
-
-    @property
-    def is_stream(self) -> bool:
-        """Whether it can be read only once, like standard input or a pipe."""
-        return self.format != "datasets" and not os.path.isfile(self.name)
-
-    @property
-    def size(self) -> int:
-        """Size in bytes; 0 if unknown."""
-        return os.path.getsize(self.name) if os.path.isfile(self.name) else 0
-
-    def open(self) -> BinaryIO:
-        """Open the file for reading bytes."""
-        if self.format == "datasets":
-            return io.BytesIO()
-        try:
-            return open(0, "rb", closefd=False) if self.name == "-" else open(self.name, "rb")
-        except OSError as error:
-            raise InputError(f"{self.name} cannot be read: {error.strerror}.") from error
-
-    def detect_format(self, raw: BinaryIO) -> InputFile:
-        """Detect JSONL on standard input: it begins with a JSON object."""
-        with suppress(OSError):  # reported by the reader
-            if self.guess_format and begins_json(cast(io.BufferedReader, raw).peek(1 << 13)):
-                return replace(self, format="jsonl", guess_format=False)
-        return self
-
-    def documents(self, raw: BinaryIO, reading: ReadOptions, tally: Tally) -> Iterator[str]:
-        """Yield the texts of an opened file."""
-        if self.format == "datasets":
-            yield from _read_dataset(self.name, reading, tally)
-            return
-        read = FORMATS[self.detect_format(raw).format]
-        with self._stream(raw) as stream:
-            for text in read(self.name, stream, reading, tally):
-                if len(text) <= MAX_CHARS:
-                    yield text
-                    continue
-                yield from islice(_parts(text, tally), 1 if reading.documents == "row" else None)
-
-    def rows(
-        self, raw: BinaryIO, reading: ReadOptions, tally: Tally, bad: Bad | None = None
-    ) -> Iterator[Row]:
-        """Yield the fields of each row, with its first line (Parquet, datasets: its number)."""
-        if self.format == "datasets":
-            yield from enumerate(dataset_rows(self.name), 1)
-            return
-        with self._stream(raw) as stream:
-            yield from ROWS[self.format](self.name, stream, reading, tally, bad)
-
-    def lines(
-        self, raw: BinaryIO, reading: ReadOptions, tally: Tally, bad: Bad | None = None
-    ) -> Iterator[tuple[int, str]]:
-        """Yield the lines, numbered from 1."""
-        with self._stream(raw) as stream:
-            for number, line in _lines(self.name, stream, reading, tally, cut=False, bad=bad):
-                if _is_valid(line):
-                    yield number, line
-
-    def content(self, raw: BinaryIO, max_bytes: int) -> bytes:
-        """Return all bytes, decompressed; raise an error if they are more than `max_bytes`."""
-        with self._stream(raw) as stream:
-            content = stream.read(max_bytes + 1)
-        if len(content) > max_bytes:
-            size = f"{max_bytes >> 20} MiB"
-            raise InputError(f"{self.name} holds more than {size}; split it, or use JSONL.")
-        return content
-
-    @contextmanager
-    def _stream(self, raw: BinaryIO) -> Iterator[BinaryIO]:
-        """Decompress the file if needed; turn errors of the decompressor into an InputError."""
-        try:
-            stream = COMPRESSIONS[self.compression](raw)
-            if self.format != "parquet":
-                _refuse_binary(self.name, stream)
-            yield stream
-        except (EOFError, zlib.error, lzma.LZMAError) as error:
-            raise self._damaged(error) from error
-        except OSError as error:
-            if error.errno is None:  # from the decompressor, not the operating system
-                raise self._damaged(error) from error
-            raise InputError(f"{self.name} cannot be read: {error.strerror}.") from error
-
-    def _damaged(self, error: Exception) -> InputError:
-        return InputError(f"{self.name} is damaged or incomplete ({error}); download it again.")
+    stream: BinaryIO
+    reading: ReadOptions
+    tally: Tally
+    bad: Bad | None = None
 
 
-def find_sources(paths: Iterable[str | Path], reading: ReadOptions) -> tuple[list[InputFile], int]:
-    """Resolve files, folders, globs, `-` and `datasets:NAME` to input files, in a fixed order.
-
-    Also return the number of files in folders that were skipped for their unknown extension.
-    """
-    sources: list[InputFile] = []
-    skipped = 0
-    for path in map(str, paths):
-        if path == "-":
-            unknown = reading.format is None
-            sources.append(InputFile("-", reading.format or "txt", guess_format=unknown))
-            continue
-        if path.startswith("datasets:"):
-            sources.append(InputFile(path.removeprefix("datasets:"), "datasets"))
-            continue
-        matches = [path] if os.path.exists(path) else sorted(glob.glob(path, recursive=True))
-        if not matches:
-            what = "No file matches" if glob.has_magic(path) else "There is no file or folder"
-            raise InputError(f"{what} {path}.")
-        for match in matches:
-            if os.path.isdir(match):
-                inside = [_source(file, None) for file in _walk(match)]
-                sources += [source for source in inside if source]
-                skipped += inside.count(None)
-            else:
-                sources.append(_named_source(match, reading.format))
-    if not sources:
-        raise InputError(f"There is no file to read in {', '.join(map(str, paths))}.")
-    unique = {(os.path.abspath(source.name), source.format): source for source in reversed(sources)}
-    return list(unique.values())[::-1], skipped
-
-
-def _walk(folder: str) -> Iterator[str]:
-    """Yield the files below a folder, sorted, without hidden ones."""
-    for root, folders, files in os.walk(folder):
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
-        yield from (os.path.join(root, name) for name in sorted(files) if name[0] != ".")
-
-
-def _source(path: str, default: str | None) -> InputFile | None:
-    stem, ending = os.path.splitext(path.lower())
-    compression = ending if ending and ending in COMPRESSIONS else ""
-    format = (os.path.splitext(stem)[1] if compression else ending).removeprefix(".")
-    format = format if format in FORMATS else default or ""
-    return InputFile(path, format, compression) if format else None
-
-
-def _named_source(path: str, default: str | None) -> InputFile:
-    source = _source(path, default)
-    if source is None:
-        raise UsageError(
-            f"{path} has an unknown extension (known: {', '.join(FORMATS)}, each also with "
-            f"{' '.join(filter(None, COMPRESSIONS))}); give its format with --format."
-        )
-    return source
+Reader = Callable[[OpenFile], Iterator[str]]
+RowReader = Callable[[OpenFile], Iterator[Row]]
+TableReader = Callable[[OpenFile], Table]
 
 
 # ---- plain text -------------------------------------------------------------------------------
 
 
-def _read_text(name: str, stream: BinaryIO, reading: ReadOptions, tally: Tally) -> Iterator[str]:
-    if reading.documents == "row":
-        yield from _read_rows(name, stream, reading, tally)
-        return
-    yield from (row["text"] for _, row in _text_rows(name, stream, reading, tally))
+def _read_text(file: OpenFile) -> Iterator[str]:
+    if file.reading.documents == "row":
+        yield from _text_lines(file)
+    else:
+        yield from (row["text"] for _, row in _text_rows(file))
 
 
-def _text_rows(
-    name: str, stream: BinaryIO, reading: ReadOptions, tally: Tally, bad: Bad | None = None
-) -> Iterator[Row]:
+def _text_rows(file: OpenFile) -> Iterator[Row]:
     block: list[str] = []
     size, begin = 0, 1
-    for number, line in _lines(name, stream, reading, tally, cut=True, bad=bad):
-        if not _is_valid(line):
+    documents = file.reading.documents
+    for number, line in read_lines(file, cut=True):
+        if not is_valid(line):
             continue
         blank = not line or line.isspace()
         full = size + len(line) > MAX_CHARS
-        ends = reading.documents == "line" or (blank and reading.documents == "block")
+        ends = documents == "line" or (blank and documents == "block")
         if block and (ends or full):
-            tally["long documents cut"] += full
+            file.tally["long documents cut"] += full
             yield begin, {"text": "".join(block)}
             block, size = [], 0
-        if not blank or reading.documents == "file":
+        if not blank or documents == "file":
             begin = begin if block else number
             block.append(line)
             size += len(line)
@@ -249,54 +95,51 @@ def _text_rows(
         yield begin, {"text": "".join(block)}
 
 
-def _read_rows(name: str, stream: BinaryIO, reading: ReadOptions, tally: Tally) -> Iterator[str]:
+def _text_lines(file: OpenFile) -> Iterator[str]:
     last = 0
-    for number, line in _lines(name, stream, reading, tally, cut=True):
+    for number, line in read_lines(file, cut=True):
         if number > last:
             yield line.rstrip("\r\n")
         else:  # the rest of a line that is too long
-            tally["long documents cut"] += 1
+            file.tally["long documents cut"] += 1
         last = number
 
 
-def _lines(
-    name: str,
-    stream: BinaryIO,
-    reading: ReadOptions,
-    tally: Tally,
-    cut: bool,
-    bad: Bad | None = None,
-) -> Iterator[tuple[int, str]]:
+def read_lines(file: OpenFile, cut: bool = False) -> Iterator[tuple[int, str]]:
     """Yield numbered lines; invalid bytes are replaced and counted, or an error if strict.
 
-    With `bad`, they are reported and stay in the line, so that the whole row can be skipped.
+    With `file.bad`, they are reported and stay in the line, so that the whole row can be skipped.
     """
     offset, number = 0, 1
-    for raw in _raw_lines(stream) if cut else iter(partial(stream.readline, MAX_ROW_BYTES), b""):
+    whole_lines = iter(partial(file.stream.readline, MAX_ROW_BYTES), b"")
+    for raw in _raw_lines(file.stream) if cut else whole_lines:
         if not cut and len(raw) == MAX_ROW_BYTES and not raw.endswith(b"\n"):
-            raise InputError(f"{name} line {number} is longer than {MAX_ROW_BYTES >> 20} MiB.")
+            limit = f"{MAX_ROW_BYTES >> 20} MiB"
+            raise InputError(f"{file.name} line {number} is longer than {limit}.")
         try:
             line = raw.decode()
         except UnicodeDecodeError as error:
             line, replaced = raw.decode("utf-8", "surrogateescape"), 0
-            if reading.strict:
-                complaint = InputError(
-                    f"{name} line {number}: byte {offset + error.start} of the file is not UTF-8; "
-                    "convert it with iconv."
-                )
-                if bad is None:
-                    raise complaint from error
-                bad(complaint)
+            if file.reading.strict:
+                where = f"{file.name} line {number}: byte {offset + error.start} of the file"
+                _report(file, InputError(f"{where} is not UTF-8; convert it with iconv."))
             else:
                 line, replaced = INVALID.subn("\ufffd", line)
-            tally["invalid bytes replaced"] += replaced
+            file.tally["invalid bytes replaced"] += replaced
         yield number, line.removeprefix("\ufeff") if offset == 0 else line
         offset += len(raw)
         if raw.endswith(b"\n"):
             number += 1
 
 
-def _is_valid(text: str) -> bool:
+def _report(file: OpenFile, error: InputError) -> None:
+    """Report an invalid row, or raise the error."""
+    if file.bad is None:
+        raise error
+    file.bad(error)
+
+
+def is_valid(text: str) -> bool:
     """Return whether a text has no undecoded bytes."""
     return text.isascii() or not INVALID.search(text)
 
@@ -318,100 +161,75 @@ def _raw_lines(stream: BinaryIO) -> Iterator[bytes]:
         yield rest
 
 
-def _parts(text: str, tally: Tally) -> Iterator[str]:
-    """Split a text into parts of at most MAX_CHARS characters, at spaces if possible."""
-    tally["long documents cut"] += 1
-    while len(text) > MAX_CHARS:
-        end = text.rfind(" ", MAX_CHARS // 2, MAX_CHARS) + 1 or MAX_CHARS
-        yield text[:end]
-        text = text[end:]
-    yield text
-
-
-def _refuse_binary(name: str, stream: BinaryIO) -> None:
-    head = cast(io.BufferedReader, stream).peek(1 << 13)
-    if head[:2] in (b"\xff\xfe", b"\xfe\xff"):
-        raise InputError(f"{name} is UTF-16; convert it first: iconv -f UTF-16 -t UTF-8.")
-    if (zero := head.find(b"\0")) >= 0:
-        raise InputError(f"{name} is not text: byte {zero} is zero.")
-
-
 # ---- rows -------------------------------------------------------------------------------------
 
 
-def _json_rows(
-    name: str, stream: BinaryIO, reading: ReadOptions, tally: Tally, bad: Bad | None = None
-) -> Iterator[Row]:
-    for number, line in _lines(name, stream, reading, tally, cut=False, bad=bad):
-        if not line.strip() or not _is_valid(line):
+def _json_rows(file: OpenFile) -> Iterator[Row]:
+    for number, line in read_lines(file):
+        if not line.strip() or not is_valid(line):
             continue
         try:
-            row = json_object(line, f"{name} line {number}")
+            row = json_object(line, f"{file.name} line {number}")
         except InputError as error:
-            if bad is None:
-                raise
-            bad(error)
+            _report(file, error)
         else:
             yield number, row
 
 
-def _read_json_lines(
-    name: str, stream: BinaryIO, reading: ReadOptions, tally: Tally
-) -> Iterator[str]:
-    rows = ((f"{name} line {n}", row) for n, row in _json_rows(name, stream, reading, tally))
-    return _texts_of(rows, reading, tally)
+def _read_json_lines(file: OpenFile) -> Iterator[str]:
+    rows = ((f"{file.name} line {number}", row) for number, row in _json_rows(file))
+    return _text_of_rows(rows, file.reading, file.tally)
 
 
-def _texts_of(
+def read_dataset(name: str, reading: ReadOptions, tally: Tally) -> Iterator[str]:
+    """Yield the texts of a Hugging Face dataset."""
+    rows = ((f"datasets:{name} row {n}", row) for n, row in enumerate(dataset_rows(name), 1))
+    return _text_of_rows(rows, reading, tally)
+
+
+def _text_of_rows(
     rows: Iterator[tuple[str, dict[str, Any]]], reading: ReadOptions, tally: Tally
 ) -> Iterator[str]:
     """Yield the texts of rows, from the column that the first row has."""
-    first = True
-    for where, row in rows:
-        found = text_column(where, reading.column, row, first)
-        if first:
-            reading, first = replace(reading, column=found), False
-        yield text_field(where, row[reading.column], reading, tally)
+    for index, (where, row) in enumerate(rows):
+        column = text_column(where, reading.column, row, usual=index == 0)
+        if index == 0:
+            reading = replace(reading, column=column)
+        yield text_field(where, row[column], reading, tally)
 
 
-def _lines_as(make: Callable[[str, Iterable[str], int, Bad | None], Table]) -> TableReader:
+def _table_of_lines(make: Callable[[str, Iterable[str], int, Bad | None], Table]) -> TableReader:
     """Return a reader of line-based tables; rows with reported invalid bytes are skipped."""
 
-    def read(
-        name: str, stream: BinaryIO, reading: ReadOptions, tally: Tally, bad: Bad | None
-    ) -> Table:
-        lines = (line for _, line in _lines(name, stream, reading, tally, cut=False, bad=bad))
-        return (row for row in make(name, lines, MAX_ROW_BYTES, bad) if all(map(_is_valid, row[1])))
+    def read(file: OpenFile) -> Table:
+        table = make(file.name, (line for _, line in read_lines(file)), MAX_ROW_BYTES, file.bad)
+        return (row for row in table if all(map(is_valid, row[1])))
 
     return read
 
 
-def _column_of(table: TableReader) -> Reader:
-    """Return a reader of the text column."""
+def _text_of_table(table: TableReader) -> Reader:
+    """Return a reader of the text column of a table."""
 
-    def read(name: str, stream: BinaryIO, reading: ReadOptions, tally: Tally) -> Iterator[str]:
-        rows = table(name, stream, reading, tally, None)
-        line, header = next(rows, (1, [reading.column]))
-        place = header.index(text_column(f"{name} line {line}", reading.column, header))
-        return (row[place] for _, row in rows)
+    def read(file: OpenFile) -> Iterator[str]:
+        rows = table(file)
+        line, header = next(rows, (1, [file.reading.column]))
+        column = text_column(f"{file.name} line {line}", file.reading.column, header)
+        index = header.index(column)
+        return (row[index] for _, row in rows)
 
     return read
 
 
-def _read_parquet(name: str, stream: BinaryIO, reading: ReadOptions, tally: Tally) -> Iterator[str]:
-    rows = parquet_table(name, stream, reading.column)
+def _read_parquet(file: OpenFile) -> Iterator[str]:
+    rows = parquet_table(file.name, file.stream, file.reading.column)
     next(rows)
     for number, (value,) in rows:
-        yield text_field(f"{name} row {number}", value, reading, tally)
+        yield text_field(f"{file.name} row {number}", value, file.reading, file.tally)
 
 
-def _rows_of(table: TableReader) -> RowReader:
-    return lambda name, *options: named_fields(name, table(name, *options))
-
-
-def _read_dataset(name: str, reading: ReadOptions, tally: Tally) -> Iterator[str]:
-    rows = ((f"datasets:{name} row {n}", row) for n, row in enumerate(dataset_rows(name), 1))
-    return _texts_of(rows, reading, tally)
+def _rows_of_table(table: TableReader) -> RowReader:
+    return lambda file: named_fields(file.name, table(file))
 
 
 def text_field(where: str, value: Any, reading: ReadOptions, tally: Tally) -> str:
@@ -431,12 +249,14 @@ def text_field(where: str, value: Any, reading: ReadOptions, tally: Tally) -> st
     return value
 
 
+_CSV, _TSV = _table_of_lines(csv_table), _table_of_lines(tsv_table)
+
 FORMATS: dict[str, Reader] = {
     "txt": _read_text,
     "md": _read_text,
     "jsonl": _read_json_lines,
-    "csv": _column_of(_lines_as(csv_table)),
-    "tsv": _column_of(_lines_as(tsv_table)),
+    "csv": _text_of_table(_CSV),
+    "tsv": _text_of_table(_TSV),
     "parquet": _read_parquet,
 }
 
@@ -444,7 +264,7 @@ ROWS: dict[str, RowReader] = {
     "txt": _text_rows,
     "md": _text_rows,
     "jsonl": _json_rows,
-    "csv": _rows_of(_lines_as(csv_table)),
-    "tsv": _rows_of(_lines_as(tsv_table)),
-    "parquet": _rows_of(lambda name, stream, *_: parquet_table(name, stream)),
+    "csv": _rows_of_table(_CSV),
+    "tsv": _rows_of_table(_TSV),
+    "parquet": _rows_of_table(lambda file: parquet_table(file.name, file.stream)),
 }

@@ -28,7 +28,8 @@ from firth.data.corpus import (
     no_documents,
 )
 from firth.data.dedup import digests, find_duplicates, open_fingerprints, signatures
-from firth.data.readers import InputFile, ReadOptions
+from firth.data.input_files import InputFile
+from firth.data.readers import ReadOptions
 from firth.data.shards import ARRAYS, FORMAT, TokenizedDocuments, damaged, read_index, write_shard
 from firth.formats.tokenizers.loading import load_tokenizer
 from firth.tokenizers.counting import Progress

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
-from firth.data.readers import Bad, InputFile
+from firth.data.input_files import InputFile
+from firth.data.readers import Bad
 from firth.tasks.readers.columns import ColumnRole, reporting_errors, texts_in
 from firth.utils.errors import InputError, UsageError
 from firth.utils.streams import MAX_ITEMS, bounded_batches, interleave_errors

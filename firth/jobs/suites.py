@@ -9,7 +9,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from firth.data.readers import InputFile, ReadOptions, find_sources
+from firth.data.input_files import InputFile, find_sources
+from firth.data.readers import ReadOptions
 from firth.jobs.ensembles import Progress, load_if_needed
 from firth.jobs.evaluation import EvaluationResult, evaluate
 from firth.metrics.bootstrap import Metric, metrics_to_json

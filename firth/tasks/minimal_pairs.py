@@ -13,7 +13,8 @@ from itertools import chain, islice
 
 import numpy as np
 
-from firth.data.readers import ReadOptions, find_sources
+from firth.data.input_files import find_sources
+from firth.data.readers import ReadOptions
 from firth.inference.scoring.token_scoring import check_language_head
 from firth.metrics.language_model import Proportion, preferences, proportions
 from firth.models.transformer import max_text_length

@@ -18,7 +18,8 @@ import pytest
 import zstandard
 
 from firth.data import readers
-from firth.data.readers import ReadOptions, find_sources
+from firth.data.input_files import find_sources
+from firth.data.readers import ReadOptions
 from firth.utils.errors import InputError, UsageError
 
 TEXTS = ["One document,\non two lines.\n", "Ẹ káàárọ̀ — ɓera ƙarami.\n"]

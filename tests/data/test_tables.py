@@ -12,7 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from firth.data.readers import ReadOptions, find_sources
+from firth.data.input_files import find_sources
+from firth.data.readers import ReadOptions
 from firth.utils.errors import InputError
 
 

@@ -19,7 +19,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from firth.data.readers import InputFile, ReadOptions, find_sources
+from firth.data.input_files import InputFile, find_sources
+from firth.data.readers import ReadOptions
 from firth.inference.embedding.embedder import Embedder
 from firth.inference.embedding.vector_files import VectorWriter, writer_for
 from firth.inference.embedding.vectors import (

@@ -22,7 +22,8 @@ from typing import Any, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from firth.data.readers import InputFile, ReadOptions
+from firth.data.input_files import InputFile
+from firth.data.readers import ReadOptions
 from firth.inference.embedding.embed_file import (
     EmbeddingJournal,
     embedding_plan,

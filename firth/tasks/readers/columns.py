@@ -16,15 +16,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
-from firth.data.readers import (
-    Bad,
-    Convention,
-    InputFile,
-    ReadOptions,
-    Row,
-    find_sources,
-    text_field,
-)
+from firth.data.input_files import InputFile, find_sources
+from firth.data.readers import Bad, Convention, ReadOptions, Row, text_field
 from firth.data.tables import TEXTS, separator_advice
 from firth.utils.errors import InputError
 

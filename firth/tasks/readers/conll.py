@@ -15,7 +15,8 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from firth.data.readers import InputFile, Row
+from firth.data.input_files import InputFile
+from firth.data.readers import Row
 from firth.tasks.readers.columns import (
     LABEL,
     SOURCE_AND_TARGET,

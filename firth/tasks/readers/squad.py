@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from firth.data.readers import InputFile
+from firth.data.input_files import InputFile
 from firth.tasks.readers.columns import (
     TaskFile,
     find_source,

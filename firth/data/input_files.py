@@ -1,0 +1,201 @@
+"""Input files: files, folders, globs, standard input and Hugging Face datasets."""
+
+from __future__ import annotations
+
+import glob
+import io
+import lzma
+import os
+import zlib
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from itertools import islice
+from pathlib import Path
+from typing import BinaryIO, cast
+
+from firth.data.compression import COMPRESSIONS
+from firth.data.readers import (
+    FORMATS,
+    MAX_CHARS,
+    ROWS,
+    Bad,
+    OpenFile,
+    ReadOptions,
+    Row,
+    Tally,
+    is_valid,
+    read_dataset,
+    read_lines,
+)
+from firth.data.tables import begins_json, dataset_rows
+from firth.utils.errors import InputError, UsageError
+
+
+@dataclass(frozen=True)
+class InputFile:
+    """One input file with its format."""
+
+    name: str
+    format: str
+    compression: str = ""
+    guess_format: bool = False  # standard input: plain text or JSONL
+
+    @property
+    def is_stream(self) -> bool:
+        """Whether it can be read only once, like standard input or a pipe."""
+        return self.format != "datasets" and not os.path.isfile(self.name)
+
+    @property
+    def size(self) -> int:
+        """Size in bytes; 0 if unknown."""
+        return os.path.getsize(self.name) if os.path.isfile(self.name) else 0
+
+    def open(self) -> BinaryIO:
+        """Open the file for reading bytes."""
+        if self.format == "datasets":
+            return io.BytesIO()
+        try:
+            return open(0, "rb", closefd=False) if self.name == "-" else open(self.name, "rb")
+        except OSError as error:
+            raise InputError(f"{self.name} cannot be read: {error.strerror}.") from error
+
+    def detect_format(self, raw: BinaryIO) -> InputFile:
+        """Detect JSONL on standard input: it begins with a JSON object."""
+        with suppress(OSError):  # reported by the reader
+            if self.guess_format and begins_json(cast(io.BufferedReader, raw).peek(1 << 13)):
+                return replace(self, format="jsonl", guess_format=False)
+        return self
+
+    def documents(self, raw: BinaryIO, reading: ReadOptions, tally: Tally) -> Iterator[str]:
+        """Yield the texts of an opened file."""
+        if self.format == "datasets":
+            yield from read_dataset(self.name, reading, tally)
+            return
+        format = self.detect_format(raw).format
+        with self._stream(raw) as stream:
+            for text in FORMATS[format](OpenFile(self.name, stream, reading, tally)):
+                if len(text) <= MAX_CHARS:
+                    yield text
+                    continue
+                yield from islice(_split(text, tally), 1 if reading.documents == "row" else None)
+
+    def rows(
+        self, raw: BinaryIO, reading: ReadOptions, tally: Tally, bad: Bad | None = None
+    ) -> Iterator[Row]:
+        """Yield the fields of each row, with its first line (Parquet, datasets: its number)."""
+        if self.format == "datasets":
+            yield from enumerate(dataset_rows(self.name), 1)
+            return
+        with self._stream(raw) as stream:
+            yield from ROWS[self.format](OpenFile(self.name, stream, reading, tally, bad))
+
+    def lines(
+        self, raw: BinaryIO, reading: ReadOptions, tally: Tally, bad: Bad | None = None
+    ) -> Iterator[tuple[int, str]]:
+        """Yield the lines, numbered from 1."""
+        with self._stream(raw) as stream:
+            file = OpenFile(self.name, stream, reading, tally, bad)
+            yield from ((number, line) for number, line in read_lines(file) if is_valid(line))
+
+    def content(self, raw: BinaryIO, max_bytes: int) -> bytes:
+        """Return all bytes, decompressed; raise an error if they are more than `max_bytes`."""
+        with self._stream(raw) as stream:
+            content = stream.read(max_bytes + 1)
+        if len(content) > max_bytes:
+            size = f"{max_bytes >> 20} MiB"
+            raise InputError(f"{self.name} has more than {size}; split it, or use JSONL.")
+        return content
+
+    @contextmanager
+    def _stream(self, raw: BinaryIO) -> Iterator[BinaryIO]:
+        """Decompress the file if needed; turn errors of the decompressor into an InputError."""
+        try:
+            stream = COMPRESSIONS[self.compression](raw)
+            if self.format != "parquet":
+                _refuse_binary(self.name, stream)
+            yield stream
+        except (EOFError, zlib.error, lzma.LZMAError) as error:
+            raise self._damaged(error) from error
+        except OSError as error:
+            if error.errno is None:  # from the decompressor, not the operating system
+                raise self._damaged(error) from error
+            raise InputError(f"{self.name} cannot be read: {error.strerror}.") from error
+
+    def _damaged(self, error: Exception) -> InputError:
+        return InputError(f"{self.name} is damaged or incomplete ({error}); download it again.")
+
+
+def _split(text: str, tally: Tally) -> Iterator[str]:
+    """Split a text into parts of at most MAX_CHARS characters, at spaces if possible."""
+    tally["long documents cut"] += 1
+    while len(text) > MAX_CHARS:
+        end = text.rfind(" ", MAX_CHARS // 2, MAX_CHARS) + 1 or MAX_CHARS
+        yield text[:end]
+        text = text[end:]
+    yield text
+
+
+def _refuse_binary(name: str, stream: BinaryIO) -> None:
+    head = cast(io.BufferedReader, stream).peek(1 << 13)
+    if head[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        raise InputError(f"{name} is UTF-16; convert it first: iconv -f UTF-16 -t UTF-8.")
+    if (zero := head.find(b"\0")) >= 0:
+        raise InputError(f"{name} is not text: byte {zero} is zero.")
+
+
+def find_sources(paths: Iterable[str | Path], reading: ReadOptions) -> tuple[list[InputFile], int]:
+    """Resolve files, folders, globs, `-` and `datasets:NAME` to input files, in a fixed order.
+
+    Also return the number of files in folders that were skipped for their unknown extension.
+    """
+    sources: list[InputFile] = []
+    skipped = 0
+    for path in map(str, paths):
+        if path == "-":
+            unknown = reading.format is None
+            sources.append(InputFile("-", reading.format or "txt", guess_format=unknown))
+            continue
+        if path.startswith("datasets:"):
+            sources.append(InputFile(path.removeprefix("datasets:"), "datasets"))
+            continue
+        matches = [path] if os.path.exists(path) else sorted(glob.glob(path, recursive=True))
+        if not matches:
+            what = "No file matches" if glob.has_magic(path) else "There is no file or folder"
+            raise InputError(f"{what} {path}.")
+        for match in matches:
+            if os.path.isdir(match):
+                inside = [_source(file, None) for file in _walk(match)]
+                sources += [source for source in inside if source]
+                skipped += inside.count(None)
+            else:
+                sources.append(_named_source(match, reading.format))
+    if not sources:
+        raise InputError(f"There is no file to read in {', '.join(map(str, paths))}.")
+    unique = {(os.path.abspath(source.name), source.format): source for source in reversed(sources)}
+    return list(unique.values())[::-1], skipped
+
+
+def _walk(folder: str) -> Iterator[str]:
+    """Yield the files below a folder, sorted, without hidden ones."""
+    for root, folders, files in os.walk(folder):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        yield from (os.path.join(root, name) for name in sorted(files) if name[0] != ".")
+
+
+def _source(path: str, default: str | None) -> InputFile | None:
+    stem, ending = os.path.splitext(path.lower())
+    compression = ending if ending and ending in COMPRESSIONS else ""
+    format = (os.path.splitext(stem)[1] if compression else ending).removeprefix(".")
+    format = format if format in FORMATS else default or ""
+    return InputFile(path, format, compression) if format else None
+
+
+def _named_source(path: str, default: str | None) -> InputFile:
+    source = _source(path, default)
+    if source is None:
+        raise UsageError(
+            f"{path} has an unknown extension (known: {', '.join(FORMATS)}, each also with "
+            f"{' '.join(filter(None, COMPRESSIONS))}); give its format with --format."
+        )
+    return source
