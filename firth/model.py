@@ -30,6 +30,7 @@ from firth.inference.infilling.fill_methods import (
 from firth.inference.infilling.mask_filling import fill_batch
 from firth.inference.infilling.spelling import CorrectedText, correct_batch, make_corrector
 from firth.models.config import ModelConfig
+from firth.models.language_model import LanguageNetwork
 from firth.models.transformer import Transformer, count_parameters
 from firth.quantization.int8 import count_int8_weights, to_int8
 from firth.tasks.registry import TASKS
@@ -52,7 +53,7 @@ JOINED = "joined"  # folder with the base model of an adapter on a joined encode
 class Model:
     """A network and its tokenizer, in eval mode after `load`."""
 
-    network: Transformer
+    network: LanguageNetwork
     tokenizer: Tokenizer | None
     path: Path | None = None
     source: str | None = None  # the argument of `load`: a path or a name on the hub
@@ -65,6 +66,14 @@ class Model:
     def config(self) -> ModelConfig:
         """Return the config of the network."""
         return self.network.config
+
+    @property
+    def transformer(self) -> Transformer:
+        """Return the network; raise an error if it is no Transformer, which some functions need."""
+        if not isinstance(self.network, Transformer):
+            kind = type(self.network).__name__
+            raise MismatchError(f"This function needs a Transformer, and the network is a {kind}.")
+        return self.network
 
     @property
     def num_parameters(self) -> int:
@@ -349,7 +358,7 @@ def _quantize(model: Model, weights: str | None) -> Model:
             merge(model.network, keep=False)
         except UsageError as error:
             raise UsageError(f"{model.path} cannot be quantized (--weights): {error}") from error
-    QUANTIZERS[weights](model.network)
+    QUANTIZERS[weights](model.transformer)
     return model
 
 
@@ -382,7 +391,7 @@ def _adapted(
         raise type(error)(
             f"{path} is an adapter whose base model cannot be loaded. {error}"
         ) from error
-    load_adapter(model.network, path)
+    load_adapter(model.transformer, path)
     if dtype:
         model.network.to(DTYPES[dtype])
     model.network.eval()

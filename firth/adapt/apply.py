@@ -24,6 +24,7 @@ from firth.adapt.injection import InjectedModule, attach, detach
 from firth.adapt.registry import Strategy, parse_strategy
 from firth.adapt.target_modules import family_without_labels, label_fields
 from firth.models.config import ModelConfig
+from firth.models.language_model import LanguageNetwork
 from firth.models.transformer import Transformer, count_parameters
 from firth.utils.errors import UsageError
 
@@ -32,7 +33,7 @@ from firth.utils.errors import UsageError
 class AppliedStrategy:
     """A fine-tuning strategy applied to a network, with its trainable parameters."""
 
-    network: Transformer
+    network: LanguageNetwork
     name: str
     strategy: Strategy
     config: ModelConfig  # of the network, with the labels of the trained heads
@@ -82,14 +83,14 @@ class AdapterRegistry(dict[str, AppliedStrategy]):
         return bool(self.originals)
 
 
-def get_adapters(network: Transformer) -> AdapterRegistry:
+def get_adapters(network: LanguageNetwork) -> AdapterRegistry:
     """Return the adapters of a network, by name."""
     registry: AdapterRegistry = network.__dict__.setdefault("_adapters", AdapterRegistry())
     return registry
 
 
 def apply(
-    network: Transformer,
+    network: LanguageNetwork,
     spec: str | Strategy,
     *,
     name: str = "default",
@@ -127,6 +128,8 @@ def apply(
             unfrozen=unfrozen,
         )
     assert chosen.row.inject is not None
+    if not isinstance(network, Transformer):
+        raise UsageError(f"{chosen.name} adapts the blocks of a Transformer; use another strategy.")
     with adapters_disabled(network):
         modules = chosen.row.inject(network, chosen.options, seed)
     copies = {
@@ -138,7 +141,7 @@ def apply(
 
 
 def attach_adapter(
-    network: Transformer,
+    network: LanguageNetwork,
     name: str,
     chosen: Strategy,
     modules: dict[str, InjectedModule],
@@ -167,7 +170,7 @@ def attach_adapter(
     return adapted
 
 
-def activate(network: Transformer, adapters: str | Iterable[str] | Mapping[str, float]) -> None:
+def activate(network: LanguageNetwork, adapters: str | Iterable[str] | Mapping[str, float]) -> None:
     """Activate only these adapters, with weight 1 unless a mapping gives other weights.
 
     Heads and labels are those of the last active adapter that has some, else the network's own.
@@ -212,7 +215,7 @@ def _uses_pooler(adapted: AppliedStrategy) -> bool:
     return row is not None and row.pooler
 
 
-def merge(network: Transformer, *, keep: bool = True) -> None:
+def merge(network: LanguageNetwork, *, keep: bool = True) -> None:
     """Merge the active adapters into the weights of the network.
 
     With `keep`, the original weights are kept for `unmerge`; otherwise the adapters are removed.
@@ -239,7 +242,7 @@ def merge(network: Transformer, *, keep: bool = True) -> None:
         _clear(network)
 
 
-def _merged_weights(network: Transformer, active: list[AppliedStrategy]) -> dict[str, Tensor]:
+def _merged_weights(network: LanguageNetwork, active: list[AppliedStrategy]) -> dict[str, Tensor]:
     """Return the base weights plus the sum of the adapters' updates, by name."""
     new: dict[str, Tensor] = {}
     for adapted in active:
@@ -251,7 +254,7 @@ def _merged_weights(network: Transformer, active: list[AppliedStrategy]) -> dict
     return new
 
 
-def unmerge(network: Transformer) -> None:
+def unmerge(network: LanguageNetwork) -> None:
     """Undo `merge`, bitwise."""
     registry = get_adapters(network)
     with torch.no_grad():
@@ -265,7 +268,7 @@ def unmerge(network: Transformer) -> None:
                 attach(network.get_submodule(host), name, module)
 
 
-def remove(network: Transformer, name: str) -> None:
+def remove(network: LanguageNetwork, name: str) -> None:
     """Remove an adapter; without adapters the network is bitwise identical to the original."""
     registry = get_adapters(network)
     if name not in registry:
@@ -277,7 +280,7 @@ def remove(network: Transformer, name: str) -> None:
         _clear(network)
 
 
-def _clear(network: Transformer) -> None:
+def _clear(network: LanguageNetwork) -> None:
     """Let the network be one like any other."""
     del network.__dict__["_adapters"]
     network.requires_grad_(True)
@@ -295,7 +298,7 @@ def _set_weights(registry: AdapterRegistry, weights: Mapping[str, float]) -> Non
 
 
 @contextmanager
-def adapters_disabled(network: Transformer) -> Iterator[None]:
+def adapters_disabled(network: LanguageNetwork) -> Iterator[None]:
     """Deactivate all adapters inside the context."""
     registry = get_adapters(network)
     _check_unmerged(registry)
@@ -306,7 +309,7 @@ def adapters_disabled(network: Transformer) -> Iterator[None]:
         _set_weights(registry, registry.weights)
 
 
-def _find_heads(network: Transformer, heads: Iterable[str]) -> dict[str, nn.Module]:
+def _find_heads(network: LanguageNetwork, heads: Iterable[str]) -> dict[str, nn.Module]:
     for head in (names := list(heads)):
         if head not in network.heads:
             known = ", ".join(network.heads) or "none"

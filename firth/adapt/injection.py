@@ -18,7 +18,6 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from firth.models.initialization import parameter_seed
-from firth.models.transformer import Transformer
 
 
 class InjectionPoint(nn.ModuleDict):
@@ -104,7 +103,7 @@ def base_parameters(network: nn.Module) -> dict[str, nn.Parameter]:
     }
 
 
-def block_modules(network: Transformer) -> Iterator[tuple[str, nn.Module]]:
+def block_modules(network: nn.Module) -> Iterator[tuple[str, nn.Module]]:
     """Yield the network's own modules inside transformer blocks."""
     return ((path, module) for path, module in base_modules(network) if ".blocks." in path)
 

@@ -24,7 +24,7 @@ from firth.formats.huggingface.directory import add_label_head
 from firth.formats.huggingface.family import ModelFamily
 from firth.formats.huggingface.label_heads import read_labels
 from firth.models.config import ModelConfig
-from firth.models.transformer import Transformer
+from firth.models.language_model import LanguageNetwork
 from firth.utils.errors import InputError, MismatchError
 
 CONFIG, WEIGHTS, PICKLE = "adapter_config.json", "adapter_model.safetensors", "adapter_model.bin"
@@ -51,7 +51,7 @@ ALLOWED_VALUES = {"bias": ("none",), "init_lora_weights": (True, False, "gaussia
 Shapes = Mapping[str, tuple[int, ...]]
 
 
-def family_in_peft(network: Transformer) -> ModelFamily:
+def family_in_peft(network: LanguageNetwork) -> ModelFamily:
     """Return the Hugging Face family whose parameter names PEFT uses for a network."""
     family = family_without_labels(network.config)
     if family is None:
@@ -98,7 +98,7 @@ def pools_prompt(heads: Iterable[str], config: ModelConfig) -> bool:
 
 
 def tensor_names(
-    network: Transformer, modules: Mapping[str, InjectedModule], heads: Mapping[str, nn.Module]
+    network: LanguageNetwork, modules: Mapping[str, InjectedModule], heads: Mapping[str, nn.Module]
 ) -> dict[str, tuple[str, tuple[int, ...]]]:
     """Return the name and shape of each tensor of an adapter in PEFT's files, by our name."""
     family = family_in_peft(network)
@@ -114,7 +114,7 @@ def tensor_names(
 
 
 def _tensors(
-    network: Transformer, modules: Mapping[str, InjectedModule]
+    network: LanguageNetwork, modules: Mapping[str, InjectedModule]
 ) -> Iterator[tuple[str, str, str, tuple[int, ...]]]:
     """Yield our name, PEFT's module, the name in it and the shape of each tensor of an adapter."""
     targets = target_modules(network)
@@ -134,13 +134,13 @@ def _tensors(
                     yield ours, "", TOKENS, (len(tensor), tensor[0].numel())
 
 
-def to_peft_name(network: Transformer, kind: str, theirs: str) -> str:
+def to_peft_name(network: LanguageNetwork, kind: str, theirs: str) -> str:
     """Return the name of a tensor in PEFT's files."""
     prefix = "base_model." if kind.endswith("_TUNING") else "base_model.model."
     return theirs if theirs == TOKENS else prefix + _in_class(network, theirs)
 
 
-def _in_class(network: Transformer, theirs: str) -> str:
+def _in_class(network: LanguageNetwork, theirs: str) -> str:
     """Return a parameter name as in the Hugging Face class with exactly the network's heads."""
     family = family_in_peft(network)
     try:
@@ -149,7 +149,7 @@ def _in_class(network: Transformer, theirs: str) -> str:
         return theirs
 
 
-def from_peft_names(network: Transformer, stored: Iterable[str]) -> dict[str, str]:
+def from_peft_names(network: LanguageNetwork, stored: Iterable[str]) -> dict[str, str]:
     """Map names as `tensor_names` returns them to the names in a file."""
     bare = {re.sub(r"^base_model\.(model\.)?", "", name): name for name in stored}
     found = family_in_peft(network).normal([name for name in bare if name != TOKENS])
@@ -160,7 +160,7 @@ def from_peft_names(network: Transformer, stored: Iterable[str]) -> dict[str, st
     )
 
 
-def stored_heads(network: Transformer, stored: Iterable[str]) -> list[str]:
+def stored_heads(network: LanguageNetwork, stored: Iterable[str]) -> list[str]:
     """Return the network's heads with weights in a file, by the names of `from_peft_names`."""
     family, names = family_in_peft(network), set(stored)
 
@@ -173,7 +173,7 @@ def stored_heads(network: Transformer, stored: Iterable[str]) -> list[str]:
 
 
 def stored_labels(
-    network: Transformer, config: Mapping[str, Any], shapes: Shapes
+    network: LanguageNetwork, config: Mapping[str, Any], shapes: Shapes
 ) -> tuple[ModelConfig, list[str]]:
     """Return the model config with the labels of a new head in a file, and the heads to load.
 
@@ -237,25 +237,27 @@ def _shape_of_tokens(adapted: AppliedStrategy) -> dict[str, Any]:
         "token_dim": model.token_embedding_size
         if is_prompt
         else model.num_kv_heads * model.head_dim,
-        "num_layers": twice * adapted.network.stack.layers,
+        "num_layers": twice * model.num_output_layers,
     }
 
 
-def pack_virtual_tokens(network: Transformer, kind: str, rows: Tensor) -> Tensor:
+def pack_virtual_tokens(network: LanguageNetwork, kind: str, rows: Tensor) -> Tensor:
     """Convert the tensor of a prompt or a prefix, (P, …), to PEFT's format."""
     model = network.config
     if kind == "prompt":  # PEFT inserts it after the scaling of embeddings
         return rows * model.hidden_size**0.5 if model.embedding_scale else rows
     if model.architecture != "encoder-decoder":
         return rows
-    pairs = rows.unflatten(1, (network.stack.layers, -1))
+    pairs = rows.unflatten(1, (model.num_output_layers, -1))
     return torch.stack([pairs, torch.zeros_like(pairs)], dim=2).flatten(1)
 
 
 # --- reading
 
 
-def parse_peft_config(network: Transformer, config: Mapping[str, Any], shapes: Shapes) -> Strategy:
+def parse_peft_config(
+    network: LanguageNetwork, config: Mapping[str, Any], shapes: Shapes
+) -> Strategy:
     """Convert a PEFT config to a strategy; `shapes` are by the names of `from_peft_names`."""
     known = {row.peft: name for name, row in STRATEGIES.items() if row.peft}
     if config.get("peft_type") not in known:
@@ -273,7 +275,7 @@ def parse_peft_config(network: Transformer, config: Mapping[str, Any], shapes: S
     return strategy_from_options(name, _OPTIONS[name](network, config, shapes))
 
 
-def _lora(network: Transformer, config: Mapping[str, Any], shapes: Shapes) -> dict[str, Any]:
+def _lora(network: LanguageNetwork, config: Mapping[str, Any], shapes: Shapes) -> dict[str, Any]:
     suffix = f".{MATRICES['a']}"
     return {
         "rank": config.get("r", 8),
@@ -287,7 +289,7 @@ def _lora(network: Transformer, config: Mapping[str, Any], shapes: Shapes) -> di
     }
 
 
-def _ia3(network: Transformer, config: Mapping[str, Any], shapes: Shapes) -> dict[str, Any]:
+def _ia3(network: LanguageNetwork, config: Mapping[str, Any], shapes: Shapes) -> dict[str, Any]:
     """Factors of outputs are stored as a column, factors of inputs as a row."""
     found = {
         target.path: shapes.get(f"{target.theirs}.{FACTORS}", ())
@@ -299,11 +301,11 @@ def _ia3(network: Transformer, config: Mapping[str, Any], shapes: Shapes) -> dic
     }
 
 
-def _prompt(network: Transformer, config: Mapping[str, Any], shapes: Shapes) -> dict[str, Any]:
+def _prompt(network: LanguageNetwork, config: Mapping[str, Any], shapes: Shapes) -> dict[str, Any]:
     return {"length": config.get("num_virtual_tokens")}
 
 
-def _prefix(network: Transformer, config: Mapping[str, Any], shapes: Shapes) -> dict[str, Any]:
+def _prefix(network: LanguageNetwork, config: Mapping[str, Any], shapes: Shapes) -> dict[str, Any]:
     side = "decoder" if network.config.has_decoder else "encoder"
     return {"length": config.get("num_virtual_tokens"), "where": [side]}
 
@@ -312,10 +314,10 @@ _OPTIONS = {"lora": _lora, "ia3": _ia3, "prompt": _prompt, "prefix": _prefix}
 
 
 def unpack_virtual_tokens(
-    network: Transformer, kind: str, rows: Tensor, config: Mapping[str, Any]
+    network: LanguageNetwork, kind: str, rows: Tensor, config: Mapping[str, Any]
 ) -> Tensor:
     """Undo `pack_virtual_tokens`, also for files that PEFT wrote."""
-    model, layers = network.config, network.stack.layers
+    model, layers = network.config, network.config.num_output_layers
     if rows.dim() != 2:
         raise MismatchError(f"{TOKENS} has {rows.dim()} dimensions, not two")
     if kind == "prompt":  # for an encoder-decoder PEFT stores two and uses the first

@@ -2,7 +2,7 @@
 
 Prompt tuning trains embeddings before the input; prefix tuning trains keys and values in every
 layer. Both are initialized from tokens, random or given, so a causal network first computes what it
-computes with these tokens before the text. They take positions from it: see `max_text_length`.
+computes with these tokens before the text. They take positions from it: see `Stack.max_length`.
 
 P  virtual tokens     E  embedding size     L  layers     K  key-value heads     D  head size
 """
@@ -167,33 +167,6 @@ def prefix(
     if "decoder" in states or "cross" in states:
         modules["decoder"] = PrefixKeyValues(states.get("decoder"), states.get("cross"))
     return modules
-
-
-def max_text_length(network: Transformer) -> int:
-    """Return the maximum number of tokens of a text, less active prompts and prefixes.
-
-    >>> from firth.adapt.apply import apply
-    >>> from firth.models.presets import preset
-    >>> network = Transformer(preset("bert-tiny").config)
-    >>> max_text_length(network)
-    512
-    >>> _ = apply(network, "prefix:length=12")
-    >>> max_text_length(network)
-    500
-    """
-    return min(max_stack_length(stack) for stack in _stacks(network).values())
-
-
-def max_input_length(network: Transformer) -> int:
-    """Return the same for the input of the network: of the encoder, if there is one."""
-    return max_stack_length(next(iter(_stacks(network).values())))
-
-
-def max_stack_length(stack: Stack) -> int:
-    """Return the same for the input of one stack."""
-    prompts = len(stack.prompt()) if stack.prompt is not None else 0
-    prefixes = stack.prefix().length if stack.prefix is not None else 0
-    return stack.config.max_positions - prompts - prefixes
 
 
 def _stacks(network: Transformer) -> dict[str, Stack]:

@@ -16,8 +16,8 @@ from firth.adapt.injection import block_modules
 from firth.formats.huggingface.directory import family_of
 from firth.formats.huggingface.family import ModelFamily
 from firth.models.config import ModelConfig
+from firth.models.language_model import LanguageNetwork
 from firth.models.layers import FusedLinear
-from firth.models.transformer import Transformer
 from firth.utils.errors import UsageError
 
 FUSED = {"qkv": ("query", "key", "value"), "kv": ("key", "value")}
@@ -65,10 +65,11 @@ def label_fields(config: ModelConfig) -> dict[str, Any]:
     return {name: getattr(config, name) for name in names if "label" in name or name == "pooling"}
 
 
-def target_modules(network: Transformer) -> list[TargetModule]:
+def target_modules(network: LanguageNetwork) -> list[TargetModule]:
     """List all projections inside the blocks of a network.
 
     >>> from firth.models.presets import preset
+    >>> from firth.models.transformer import Transformer
     >>> [target.name for target in target_modules(Transformer(preset("bert-tiny").config))][:6]
     ['query', 'key', 'value', 'output', 'up', 'down']
     """
@@ -106,10 +107,11 @@ def _split_fused(host: str, module: nn.Linear, stored: list[str]) -> list[Target
     ]
 
 
-def select_targets(network: Transformer, targets: Iterable[str]) -> list[TargetModule]:
+def select_targets(network: LanguageNetwork, targets: Iterable[str]) -> list[TargetModule]:
     """Return the projections that the targets name, in the network's order.
 
     >>> from firth.models.presets import preset
+    >>> from firth.models.transformer import Transformer
     >>> network = Transformer(preset("bert-tiny").config)
     >>> [target.path for target in select_targets(network, ["value", "0.feed_forward.up"])]
     ['encoder.blocks.0.attention.value', 'encoder.blocks.0.feed_forward.up', \

@@ -20,7 +20,7 @@ from firth.inference.infilling.mask_filling import fill
 from firth.inference.infilling.span_filling import fill_sentinels, tokens_after_sentinel
 from firth.jobs.preparation import PrepareResult, prepare
 from firth.jobs.pretraining import PretrainResult, pretrain
-from firth.models.transformer import Transformer
+from firth.models.language_model import LanguageNetwork
 from firth.objectives.batch import Batch
 from firth.objectives.causal import causal, prefix
 from firth.objectives.denoising import span_corruption
@@ -233,7 +233,7 @@ def _progress_callback(name: str, progress: Progress) -> Callable[[str, Metrics]
     return callback
 
 
-def restore_spans(network: Transformer, tokenizer: Tokenizer, shards: Shards) -> RestoredText:
+def restore_spans(network: LanguageNetwork, tokenizer: Tokenizer, shards: Shards) -> RestoredText:
     """Remove spans from a validation text, and let the network predict them."""
     key = np.array([7], dtype=np.uint64)
     text = PackedSequences.join([shards[0][:PASSAGE_TOKENS].astype(np.int64)], key)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from firth.inference.generation.text_generation import generate_text
 from firth.inference.infilling.mask_filling import fill
-from firth.models.transformer import Transformer
+from firth.models.language_model import LanguageNetwork
 from firth.tokenizers.tokenizer import Tokenizer
 
 PROMPT_WORDS = 8  # for a decoder
@@ -14,7 +14,7 @@ CONTEXT_WORDS = 16  # around a blank
 MAX_NEW_TOKENS = 24
 
 
-def samples(network: Transformer, tokenizer: Tokenizer, texts: Sequence[str]) -> list[str]:
+def samples(network: LanguageNetwork, tokenizer: Tokenizer, texts: Sequence[str]) -> list[str]:
     """Return each text with a prediction in «»: a filled blank, a completion or a filled span."""
     architectures = {"encoder": _fill, "decoder": _complete, "encoder-decoder": _fill_span}
     predict = architectures[network.config.architecture]
@@ -22,7 +22,7 @@ def samples(network: Transformer, tokenizer: Tokenizer, texts: Sequence[str]) ->
     return [line for line in lines if line is not None]
 
 
-def _fill(network: Transformer, tokenizer: Tokenizer, text: str) -> str | None:
+def _fill(network: LanguageNetwork, tokenizer: Tokenizer, text: str) -> str | None:
     """Mask the middle word and show the model's three best guesses."""
     words = text.split()[:CONTEXT_WORDS]
     mask = tokenizer.special_tokens.get("mask")
@@ -35,14 +35,14 @@ def _fill(network: Transformer, tokenizer: Tokenizer, text: str) -> str | None:
     return f"{' '.join(before)} «{shown}» {' '.join(after)}   [{hidden}]"
 
 
-def _complete(network: Transformer, tokenizer: Tokenizer, text: str) -> str:
+def _complete(network: LanguageNetwork, tokenizer: Tokenizer, text: str) -> str:
     """Complete the first words."""
     prompt = " ".join(text.split()[:PROMPT_WORDS])
     completion = generate_text(network, tokenizer, prompt, max_new_tokens=MAX_NEW_TOKENS)
     return f"{prompt} «{completion}»"
 
 
-def _fill_span(network: Transformer, tokenizer: Tokenizer, text: str) -> str | None:
+def _fill_span(network: LanguageNetwork, tokenizer: Tokenizer, text: str) -> str | None:
     """Remove two words and show what the decoder generates for them."""
     words = text.split()[:CONTEXT_WORDS]
     blank = tokenizer.special_tokens.get("mask")

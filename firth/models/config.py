@@ -1,10 +1,10 @@
-"""The configuration of a model, from which `transformer.py` builds it."""
+"""The configuration of a model."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
-from typing import Any
+from dataclasses import MISSING, asdict, dataclass, fields
+from typing import Any, Self
 
 from firth.utils.errors import InputError, suggest
 
@@ -25,23 +25,69 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "label_activation": ("tanh", *ACTIVATIONS),
     "initialization": ("normal", "truncated", "scaled", "scaled-truncated", "fan-in", "xavier"),
 }
-
-
-REQUIRED = (
-    "architecture",
-    "vocab_size",
-    "hidden_size",
-    "num_layers",
-    "num_heads",
-    "ffn_size",
-    "max_positions",
-)
 MAX_SIZE, MAX_LAYERS = 2**27, 10_000  # far beyond every published model
 
 
 @dataclass(frozen=True, kw_only=True)
-class ModelConfig:
-    """The architecture and sizes of a model; derived defaults are noted as "0: ...".
+class LanguageModelConfig:
+    """What scoring and generation need to know of any language model.
+
+    >>> config = LanguageModelConfig(architecture="decoder", vocab_size=100, max_positions=32)
+    >>> LanguageModelConfig.from_dict(config.to_dict()) == config
+    True
+    """
+
+    architecture: str  # encoder, decoder, or encoder-decoder
+    vocab_size: int
+    max_positions: int  # the longest sequence
+
+    # --- special tokens, where the family stores them in its config
+    pad_token_id: int | None = None
+    bos_token_id: int | None = None
+    eos_token_id: int | None = None
+    decoder_start_token_id: int | None = None  # the decoder's first input in an encoder-decoder
+
+    def __post_init__(self) -> None:
+        for name, known in CHOICES.items():
+            if (value := getattr(self, name, known[0])) not in known:
+                raise InputError(f"{name} cannot be {value!r}; known are {', '.join(known)}.")
+        for field in (field for field in fields(self) if field.type == "int"):
+            name, value = field.name, getattr(self, field.name)
+            smallest = int(field.default is MISSING)  # required sizes are positive
+            largest = MAX_LAYERS if "layers" in name else MAX_SIZE
+            if not smallest <= value <= largest:
+                raise InputError(f"{name} must be between {smallest} and {largest:,}, not {value}.")
+
+    @property
+    def has_encoder(self) -> bool:
+        return self.architecture != "decoder"
+
+    @property
+    def has_decoder(self) -> bool:
+        return self.architecture != "encoder"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields as JSON-compatible values."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        """Build a config from JSON values; raise InputError naming unknown or missing fields."""
+        known = {field.name: field for field in fields(cls)}
+        for name, value in values.items():
+            if name not in known:
+                raise InputError(f"A model config has no field {name!r}; {suggest(name, known)}")
+            if not _fits(value, kind := str(known[name].type)):
+                raise InputError(f"The field {name} of a model config is {kind}, not {value!r}.")
+        needed = [field.name for field in known.values() if field.default is MISSING]
+        if missing := [name for name in needed if name not in values]:
+            raise InputError(f"The model config lacks {', '.join(missing)}.")
+        return cls(**values)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelConfig(LanguageModelConfig):
+    """The architecture and sizes of a network; derived defaults are noted as "0: ...".
 
     >>> config = ModelConfig(architecture="encoder", vocab_size=100, hidden_size=64, num_layers=2,
     ...                      num_heads=4, ffn_size=256, max_positions=32)
@@ -52,8 +98,6 @@ class ModelConfig:
     """
 
     # --- size
-    architecture: str  # encoder, decoder, or encoder-decoder
-    vocab_size: int
     hidden_size: int
     num_layers: int  # of the encoder, or of a decoder without an encoder
     num_decoder_layers: int = 0  # of the decoder of an encoder-decoder; 0: num_layers
@@ -61,7 +105,6 @@ class ModelConfig:
     num_kv_heads: int = 0  # key-value heads (grouped-query attention); 0: num_heads
     head_dim: int = 0  # 0: hidden_size / num_heads
     ffn_size: int  # hidden size of the feed-forward layer
-    max_positions: int  # the longest sequence
     encoder: ModelConfig | None = None  # the encoder's config, if it differs from the decoder's
 
     # --- embedding
@@ -121,22 +164,16 @@ class ModelConfig:
     initialization: str = "normal"
     init_std: float = 0.02  # standard deviation of the initial weights
 
-    # --- special tokens, where the family stores them in its config
-    pad_token_id: int | None = None
-    bos_token_id: int | None = None
-    eos_token_id: int | None = None
-    decoder_start_token_id: int | None = None  # the decoder's first input in an encoder-decoder
-
     # --- files
     family: str = ""  # whose parameter names to save, where several families have this architecture
 
     def __post_init__(self) -> None:
         if not self.head_activation:
             object.__setattr__(self, "head_activation", self.activation)
-        for name, known in CHOICES.items():
-            if (value := getattr(self, name)) not in known:
-                raise InputError(f"{name} cannot be {value!r}; known are {', '.join(known)}.")
-        self._check_sizes()
+        super().__post_init__()
+        for name in ("dropout", "attention_dropout"):
+            if not 0.0 <= (rate := getattr(self, name)) <= 1.0:
+                raise InputError(f"{name} must be between 0 and 1, not {rate}.")
         derived = {
             "num_kv_heads": self.num_heads,
             "head_dim": self.block_size // self.num_heads,
@@ -173,16 +210,6 @@ class ModelConfig:
         if self.encoder is not None:
             self._check_encoder(self.encoder)
 
-    def _check_sizes(self) -> None:
-        """Raise InputError for impossible sizes, before anything is allocated."""
-        for name in (field.name for field in fields(self) if field.type == "int"):
-            smallest, largest = int(name in REQUIRED), MAX_LAYERS if "layers" in name else MAX_SIZE
-            if not smallest <= (value := getattr(self, name)) <= largest:
-                raise InputError(f"{name} must be between {smallest} and {largest:,}, not {value}.")
-        for name in ("dropout", "attention_dropout"):
-            if not 0.0 <= (value := getattr(self, name)) <= 1.0:
-                raise InputError(f"{name} must be between 0 and 1, not {value}.")
-
     def _check_encoder(self, encoder: ModelConfig) -> None:
         """Raise InputError for an encoder and a decoder that do not fit together."""
         if (self.architecture, encoder.architecture) != ("encoder-decoder", "encoder"):
@@ -204,6 +231,11 @@ class ModelConfig:
         return self.encoder or self
 
     @property
+    def num_output_layers(self) -> int:
+        """The layers of the stack below the heads: the decoder, if there is one."""
+        return self.num_decoder_layers or self.num_layers
+
+    @property
     def block_size(self) -> int:
         """The input size of attention and feed-forward layers."""
         return self.bottleneck_size or self.hidden_size
@@ -218,34 +250,16 @@ class ModelConfig:
         """The factor of the attention scores."""
         return self.attention_scale or float(self.head_dim**-0.5)
 
-    @property
-    def has_encoder(self) -> bool:
-        return self.architecture != "decoder"
-
-    @property
-    def has_decoder(self) -> bool:
-        return self.architecture != "encoder"
-
     def to_dict(self) -> dict[str, Any]:
         """Return the fields as JSON-compatible values."""
         lists = {"windowed_layers": list(self.windowed_layers), "labels": list(self.labels)}
         encoder = self.encoder.to_dict() if self.encoder is not None else None
-        return {**asdict(self), **lists, "encoder": encoder}
+        return {**super().to_dict(), **lists, "encoder": encoder}
 
     @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> ModelConfig:
-        """Build a config from JSON values; raise InputError naming unknown or missing fields."""
-        known = {field.name: field for field in fields(cls)}
-        for name in values:
-            if name not in known:
-                raise InputError(f"A model config has no field {name!r}; {suggest(name, known)}")
-        for name, value in values.items():
-            if not _fits(value, str(known[name].type)):
-                kind = str(known[name].type)
-                raise InputError(f"The field {name} of a model config is {kind}, not {value!r}.")
-        if missing := [name for name in REQUIRED if name not in values]:
-            raise InputError(f"The model config lacks {', '.join(missing)}.")
-        return cls(**{**values, "encoder": cls._encoder(values.get("encoder"))})
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        """Build a config from JSON values, also of its encoder."""
+        return super().from_dict({**values, "encoder": cls._encoder(values.get("encoder"))})
 
     @classmethod
     def _encoder(cls, values: Any) -> ModelConfig | None:

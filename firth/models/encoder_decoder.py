@@ -88,7 +88,7 @@ def joined_config(encoder: ModelConfig, decoder: ModelConfig) -> ModelConfig:
     )
 
 
-def cross_attention_names(network: Transformer) -> list[str]:
+def cross_attention_names(network: nn.Module) -> list[str]:
     """Return the names of the cross-attention parameters, which are not pre-trained."""
     return [name for name, _ in network.named_parameters() if any(part in name for part in NEW)]
 

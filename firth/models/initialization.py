@@ -16,13 +16,14 @@ from __future__ import annotations
 import math
 import zlib
 from collections.abc import Iterable
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from firth.models.config import ModelConfig
+from firth.models.language_model import LanguageNetwork
 from firth.models.layers import GemmaRMSNorm
-from firth.models.transformer import Transformer
 from firth.utils.rng import derive_key
 
 # Projections into the residual stream; ModernBERT also scales the head's transform.
@@ -33,13 +34,15 @@ RESIDUAL = (
     "heads.language.transform.weight:0",
 )
 QUERIES = ("attention.qkv.weight:0", "cross.query.weight:0")
+Network = TypeVar("Network", bound=LanguageNetwork)
 
 
 @torch.no_grad()
-def initialise(network: Transformer, seed: int) -> Transformer:
+def initialise(network: Network, seed: int) -> Network:
     """Initialize all weights in place.
 
     >>> from firth.models.presets import preset
+    >>> from firth.models.transformer import Transformer
     >>> network = initialise(Transformer(preset("bert-tiny").config), seed=1)
     >>> round(network.tokens.weight.std().item(), 3)
     0.018
@@ -48,14 +51,14 @@ def initialise(network: Transformer, seed: int) -> Transformer:
     return network
 
 
-def initialise_head(network: Transformer, name: str, seed: int) -> None:
+def initialise_head(network: LanguageNetwork, name: str, seed: int) -> None:
     """Initialize the weights of one head."""
     names = [f"heads.{name}.{own}" for own, _ in network.heads[name].named_parameters()]
     initialise_parameters(network, names, seed)
 
 
 @torch.no_grad()
-def initialise_parameters(network: Transformer, names: Iterable[str], seed: int) -> None:
+def initialise_parameters(network: LanguageNetwork, names: Iterable[str], seed: int) -> None:
     """Initialize the named parameters."""
     for name in names:
         of_encoder = name.startswith(("encoder.", "encoder_tokens."))
@@ -63,7 +66,7 @@ def initialise_parameters(network: Transformer, names: Iterable[str], seed: int)
         _initialise(name, network, config, seed)
 
 
-def _initialise(name: str, network: Transformer, config: ModelConfig, seed: int) -> None:
+def _initialise(name: str, network: LanguageNetwork, config: ModelConfig, seed: int) -> None:
     module, parameter = network.get_submodule(name.rpartition(".")[0]), network.get_parameter(name)
     if name.endswith("bias"):
         parameter.zero_()

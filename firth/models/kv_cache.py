@@ -91,8 +91,7 @@ class KVCache:
         dtype: torch.dtype = torch.float32,
     ) -> KVCache:
         """Allocate a cache for `batch` sequences of up to `context` tokens."""
-        layers = config.num_decoder_layers or config.num_layers
-        shape = (layers, batch, context, 2, config.num_kv_heads, config.head_dim)
+        shape = (config.num_output_layers, batch, context, 2, config.num_kv_heads, config.head_dim)
         keys_values = torch.zeros(shape, device=device, dtype=dtype)
         return cls(keys_values, torch.zeros(batch, dtype=torch.long, device=device))
 

@@ -1,7 +1,8 @@
-"""The formula of attention, as the truth that the fast backends are tested against."""
+"""Attention and the key/value cache in plain tensors, the truth for tests of the fast ones."""
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 
@@ -18,3 +19,18 @@ def dense_attention(
     k, v = k.repeat_interleave(group, dim=0), v.repeat_interleave(group, dim=0)  # (H, T, D)
     weights = (q @ k.transpose(1, 2) * scale + mask).softmax(dim=-1)  # (H, Q, T)
     return (weights @ v).transpose(0, 1)  # (Q, H, D)
+
+
+def cached_attention(
+    q: Tensor, k: Tensor, v: Tensor, cache: tuple[Tensor, Tensor], scale: float | None = None
+) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+    """Attend from new tokens to the cached ones and, causally, to each other.
+
+    The keys and values of the new tokens are appended to the cache, so that no step computes those
+    of earlier tokens again.
+    """  # (Q, H, D), (Q, K, D), (Q, K, D), 2 x (T, K, D) -> (Q, H, D), 2 x (T + Q, K, D)
+    k, v = torch.cat([cache[0], k]), torch.cat([cache[1], v])
+    positions = torch.arange(len(k))
+    is_later = positions > positions[-len(q) :, None]  # (Q, T + Q)
+    mask = torch.zeros(is_later.shape).masked_fill(is_later, float("-inf"))
+    return dense_attention(q, k, v, mask[None], scale), (k, v)

@@ -266,6 +266,13 @@ class Stack(nn.Module):
             weight for module in modules if module is not None for weight in module.parameters()
         ]
 
+    @property
+    def max_length(self) -> int:
+        """The maximum number of tokens of a sequence, less the active prompts and prefixes."""
+        prompts = len(self.prompt()) if self.prompt is not None else 0
+        prefixes = self.prefix().length if self.prefix is not None else 0
+        return self.config.max_positions - prompts - prefixes
+
     def _check_length(self, length: int) -> None:
         if self.config.position_embedding == "learned" and length > self.config.max_positions:
             raise MismatchError(

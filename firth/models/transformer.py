@@ -17,16 +17,16 @@ from torch.nn.functional import pad
 from firth.models.attention import exclude_from_compile
 from firth.models.config import ModelConfig
 from firth.models.cuda_graphs import CudaGraphRunner
-from firth.models.heads import LanguageHead, make_head
+from firth.models.heads import make_head
 from firth.models.kv_cache import KVCache
+from firth.models.language_model import HiddenStateModel, LanguageNetwork, ScoringModel
 from firth.models.masks import Mask
-from firth.models.pooling import pool
 from firth.models.positions import DisentangledBias
 from firth.models.stack import Stack
 from firth.utils.errors import UsageError
 
 
-class Transformer(nn.Module):
+class Transformer(LanguageNetwork):
     """Token embeddings, an encoder or a decoder or both, and prediction heads.
 
     >>> config = ModelConfig(architecture="encoder", vocab_size=10, hidden_size=8, num_layers=1,
@@ -47,8 +47,8 @@ class Transformer(nn.Module):
         if config.has_encoder:
             self.encoder = Stack(config.input_config, config.num_layers, decoder=False)
         if config.has_decoder:
-            layers = config.num_decoder_layers or config.num_layers
             memory_size = config.input_config.hidden_size if config.has_encoder else 0
+            layers = config.num_output_layers
             self.decoder = Stack(config, layers, decoder=True, memory_size=memory_size)
         self.heads = nn.ModuleDict({name: make_head(name, config) for name in heads})
         self.inference_only = False  # set by `firth.quantization.int8`
@@ -60,15 +60,14 @@ class Transformer(nn.Module):
         return super().train(mode)
 
     @property
-    def _stacks(self) -> list[Stack]:
+    def stacks(self) -> list[Stack]:
+        """The encoder, the decoder, or both."""
         return [stack for stack in (self.encoder, self.decoder) if stack is not None]
 
     @property
     def stack(self) -> Stack:
         """The stack whose output is the input of the heads."""
-        stack = self.encoder if self.decoder is None else self.decoder
-        assert stack is not None
-        return stack
+        return self.stacks[-1]
 
     def token_embeddings(self, stack: Stack) -> nn.Embedding:
         """Return the token embeddings of one of the stacks."""
@@ -109,12 +108,11 @@ class Transformer(nn.Module):
         segments: Tensor | None = None,
         layers: list[Tensor] | None = None,
     ) -> Tensor:
-        """Compute the encoder's output, to which the decoder attends.
+        """Compute the hidden states of an input: of the encoder, if there is one.
 
         With a trained prompt (prompt tuning) its outputs follow those of all tokens.
         """  # (M,) -> (M, R)
-        assert self.encoder is not None
-        return self._run_stack(self.encoder, tokens, mask, segments, layers=layers)
+        return self._run_stack(self.stacks[0], tokens, mask, segments, layers=layers)
 
     def _run_stack(
         self, stack: Stack, tokens: Tensor, mask: Mask, segments: Tensor | None, **inputs: Any
@@ -135,32 +133,13 @@ class Transformer(nn.Module):
             layers[:] = [layer[inverse[: len(tokens)]] for layer in layers]
         return hidden[inverse]
 
-    def logits(self, hidden: Tensor) -> Tensor:
-        """Compute next-token (or masked-token) logits."""  # (P, W) -> (P, V)
-        head = self.heads["language"]
-        assert isinstance(head, LanguageHead)
-        return head(hidden, self.tokens.weight)
-
-    def label_logits(self, hidden: Tensor, starts: Tensor) -> Tensor:
-        """Compute label logits: (S, K), or (N, K) if tokens have labels."""
-        head = self.heads[self.config.label_head]
-        if self.config.label_head in ("tag", "span"):
-            return head(hidden)
-        return head(self.pool(hidden, starts))
-
-    def pool(self, hidden: Tensor, starts: Tensor) -> Tensor:
-        """Compute one vector per sequence; BERT's pooler transforms the first token's."""
-        pooled = pool(hidden, starts, self.config.pooling)  # (S, W)
-        has_pooler = self.config.pooling == "first" and "pooler" in self.heads
-        return self.heads["pooler"](pooled) if has_pooler else pooled
-
     def compile_blocks(self) -> None:
         """Compile embeddings and blocks with torch.compile.
 
         Blocks with disentangled attention (DeBERTa) are left eager.
         """
         exclude_from_compile()
-        for stack in self._stacks:
+        for stack in self.stacks:
             if not isinstance(stack.relative, DisentangledBias):
                 stack.compiled = True
                 for module in (stack.embedding, *stack.blocks):
@@ -168,25 +147,51 @@ class Transformer(nn.Module):
 
     def capture_graphs(self, on: bool = True) -> None:
         """Capture the forward and backward pass of the blocks as CUDA graphs during training."""
-        for stack in self._stacks:
+        for stack in self.stacks:
             stack.graph_runner = CudaGraphRunner() if on else None
 
     def stop_graph_capture(self) -> bool:
         """Free all captured CUDA graphs and capture no more; return whether there were any."""
-        runners = [stack.graph_runner for stack in self._stacks]
+        runners = [stack.graph_runner for stack in self.stacks]
         freed = [runner.stop() for runner in runners if runner is not None]
         return any(freed)
 
     @property
     def graph_capture_error(self) -> str:
         """Why CUDA graph capture failed; empty if it did not."""
-        runners = [stack.graph_runner for stack in self._stacks]
+        runners = [stack.graph_runner for stack in self.stacks]
         return next((runner.error for runner in runners if runner and runner.error), "")
 
     def checkpoint_activations(self, on: bool = True) -> None:
         """Keep only the input of each block, and recompute its activations for the gradient."""
-        for stack in self._stacks:
+        for stack in self.stacks:
             stack.checkpointing = on
+
+
+def max_text_length(model: ScoringModel | HiddenStateModel) -> int:
+    """Return the maximum number of tokens of a text, less active prompts and prefixes.
+
+    >>> from firth.models.presets import preset
+    >>> max_text_length(Transformer(preset("bert-tiny").config))
+    512
+    """
+    return min(_max_lengths(model))
+
+
+def max_input_length(model: ScoringModel | HiddenStateModel) -> int:
+    """Return the same for the input of a model: of the encoder, if there is one."""
+    return _max_lengths(model)[0]
+
+
+def max_output_length(model: ScoringModel | HiddenStateModel) -> int:
+    """Return the same for the stack that predicts: the decoder, if there is one."""
+    return _max_lengths(model)[-1]
+
+
+def _max_lengths(model: ScoringModel | HiddenStateModel) -> list[int]:
+    if isinstance(model, Transformer):
+        return [stack.max_length for stack in model.stacks]
+    return [model.config.max_positions]
 
 
 def count_parameters(network: nn.Module) -> int:

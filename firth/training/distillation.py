@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn.functional import kl_div
 from torch.utils.checkpoint import checkpoint
 
-from firth.models.transformer import Transformer
+from firth.models.language_model import LanguageNetwork
 from firth.utils.errors import MismatchError
 
 BLOCK = re.compile(r"^(encoder|decoder)\.blocks\.(\d+)\.")
@@ -26,7 +26,7 @@ def teacher_layers(student: int, teacher: int) -> list[int]:
 
 
 @torch.no_grad()
-def copy_teacher_weights(student: Transformer, teacher: Transformer) -> None:
+def copy_teacher_weights(student: LanguageNetwork, teacher: LanguageNetwork) -> None:
     """Copy the teacher's weights to the student, with evenly spaced layers."""
     if student.config.vocab_size != teacher.config.vocab_size:
         raise MismatchError(
@@ -47,7 +47,7 @@ def copy_teacher_weights(student: Transformer, teacher: Transformer) -> None:
 
 
 def distillation_loss(
-    student: Transformer, teacher: Transformer, ours: Tensor, theirs: Tensor, chunk: int
+    student: LanguageNetwork, teacher: LanguageNetwork, ours: Tensor, theirs: Tensor, chunk: int
 ) -> tuple[Tensor, Tensor]:
     """Return the KL divergence of the student from the teacher, and the number of equal argmaxes.
 
@@ -67,7 +67,7 @@ def distillation_loss(
 
 
 def _divergence(
-    student: Transformer, teacher: Transformer, ours: Tensor, theirs: Tensor
+    student: LanguageNetwork, teacher: LanguageNetwork, ours: Tensor, theirs: Tensor
 ) -> tuple[Tensor, Tensor]:
     with torch.no_grad():
         targets = teacher.logits(theirs).float() / TEMPERATURE

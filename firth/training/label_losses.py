@@ -13,15 +13,15 @@ from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy, mse_loss
 
 from firth.models.label_heads import log_softmax_per_sequence
+from firth.models.language_model import LanguageNetwork
 from firth.models.masks import select_rows
-from firth.models.transformer import Transformer
 from firth.objectives.batch import Batch, PredictionTargets
 from firth.utils.device_transfer import to_device
 
-Loss = Callable[[Transformer, Tensor, PredictionTargets, Batch], tuple[Tensor, Tensor]]
+Loss = Callable[[LanguageNetwork, Tensor, PredictionTargets, Batch], tuple[Tensor, Tensor]]
 
 
-def _logits(network: Transformer, hidden: Tensor, batch: Batch) -> Tensor:
+def _logits(network: LanguageNetwork, hidden: Tensor, batch: Batch) -> Tensor:
     return network.label_logits(hidden, to_device(batch.output.starts, hidden.device)).float()
 
 
@@ -32,7 +32,7 @@ def _weighted(losses: Tensor, wanted: PredictionTargets) -> Tensor:
 
 
 def _label(
-    network: Transformer, hidden: Tensor, wanted: PredictionTargets, batch: Batch
+    network: LanguageNetwork, hidden: Tensor, wanted: PredictionTargets, batch: Batch
 ) -> tuple[Tensor, Tensor]:
     """Compute the loss of one label per sequence."""
     logits, targets = _logits(network, hidden, batch), to_device(wanted.targets, hidden.device)
@@ -41,7 +41,7 @@ def _label(
 
 
 def _labels(
-    network: Transformer, hidden: Tensor, wanted: PredictionTargets, batch: Batch
+    network: LanguageNetwork, hidden: Tensor, wanted: PredictionTargets, batch: Batch
 ) -> tuple[Tensor, Tensor]:
     """Compute the multi-label loss of sequences; correct if all labels are."""
     logits = _logits(network, hidden, batch)
@@ -51,7 +51,7 @@ def _labels(
 
 
 def _number(
-    network: Transformer, hidden: Tensor, wanted: PredictionTargets, batch: Batch
+    network: LanguageNetwork, hidden: Tensor, wanted: PredictionTargets, batch: Batch
 ) -> tuple[Tensor, Tensor]:
     """Compute the regression loss of sequences; correct within 0.5."""
     logits = _logits(network, hidden, batch).squeeze(-1)
@@ -61,7 +61,7 @@ def _number(
 
 
 def _choice(
-    network: Transformer, hidden: Tensor, wanted: PredictionTargets, batch: Batch
+    network: LanguageNetwork, hidden: Tensor, wanted: PredictionTargets, batch: Batch
 ) -> tuple[Tensor, Tensor]:
     """Compute the multiple-choice loss: column sequence of each group is correct."""
     assert batch.group_sizes is not None
@@ -76,7 +76,7 @@ def _choice(
 
 
 def _tag(
-    network: Transformer, hidden: Tensor, wanted: PredictionTargets, batch: Batch
+    network: LanguageNetwork, hidden: Tensor, wanted: PredictionTargets, batch: Batch
 ) -> tuple[Tensor, Tensor]:
     """Compute the loss of one label per token."""
     chosen = select_rows(hidden, to_device(wanted.positions, hidden.device))
@@ -90,7 +90,7 @@ def _boundary(column: int) -> Loss:
     """Return the loss of an answer's start (0) or end (1) among the tokens of its sequence."""
 
     def loss(
-        network: Transformer, hidden: Tensor, wanted: PredictionTargets, batch: Batch
+        network: LanguageNetwork, hidden: Tensor, wanted: PredictionTargets, batch: Batch
     ) -> tuple[Tensor, Tensor]:
         starts = to_device(batch.output.starts, hidden.device)
         log_probs = log_softmax_per_sequence(_logits(network, hidden, batch)[:, column], starts)

@@ -7,7 +7,6 @@ packing give exactly the gradient of one large batch.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,8 +17,8 @@ from torch.nn.functional import cross_entropy as plain_cross_entropy
 
 from firth.data.packing import PackedSequences
 from firth.models.heads import BoundaryHead, LanguageHead
+from firth.models.language_model import LanguageNetwork, LossTerm
 from firth.models.masks import Mask, select_rows
-from firth.models.transformer import Transformer
 from firth.objectives.batch import Batch, PredictionTargets
 from firth.objectives.replaced import replaced
 from firth.tokenizers.tokenizer import Vocabulary
@@ -38,18 +37,8 @@ LOGITS_CHUNK = 1024  # positions whose logits are in memory at once
 INFERENCE_BATCH_TOKENS = 16_384  # tokens per forward pass without gradients
 
 
-@dataclass(frozen=True)
-class LossTerm:
-    """The loss of one kind of prediction in one batch."""
-
-    sum: Tensor
-    count: int
-    num_correct: Tensor | None  # number of correct predictions, if defined
-    weight: float = 1.0
-
-
 def _language(
-    network: Transformer, hidden: Tensor, wanted: PredictionTargets, batch: Batch
+    network: LanguageNetwork, hidden: Tensor, wanted: PredictionTargets, batch: Batch
 ) -> tuple[Tensor, Tensor]:
     head = network.heads["language"]
     assert isinstance(head, LanguageHead)
@@ -60,7 +49,7 @@ def _language(
 
 
 def _boundary(
-    network: Transformer, hidden: Tensor, wanted: PredictionTargets, batch: Batch
+    network: LanguageNetwork, hidden: Tensor, wanted: PredictionTargets, batch: Batch
 ) -> tuple[Tensor, Tensor]:
     head = network.heads["boundary"]
     assert isinstance(head, BoundaryHead)
@@ -74,7 +63,7 @@ def _boundary(
 
 
 def _pair(
-    network: Transformer, hidden: Tensor, wanted: PredictionTargets, batch: Batch
+    network: LanguageNetwork, hidden: Tensor, wanted: PredictionTargets, batch: Batch
 ) -> tuple[Tensor, Tensor]:
     first = hidden[to_device(wanted.positions, hidden.device)]
     if "pooler" in network.heads:  # MobileBERT has none
@@ -86,7 +75,7 @@ def _pair(
 
 
 def _replaced(
-    network: Transformer, hidden: Tensor, wanted: PredictionTargets, batch: Batch
+    network: LanguageNetwork, hidden: Tensor, wanted: PredictionTargets, batch: Batch
 ) -> tuple[Tensor, Tensor]:
     logits = network.heads["replaced"](
         select_rows(hidden, to_device(wanted.positions, hidden.device))
@@ -117,10 +106,10 @@ class TrainingModule(nn.Module):
 
     def __init__(
         self,
-        network: Transformer,
+        network: LanguageNetwork,
         *,
-        generator: Transformer | None = None,
-        teacher: Transformer | None = None,
+        generator: LanguageNetwork | None = None,
+        teacher: LanguageNetwork | None = None,
         vocabulary: Vocabulary | None = None,
         weights: dict[str, float] | None = None,
     ) -> None:
@@ -140,7 +129,7 @@ class TrainingModule(nn.Module):
     @property
     def device(self) -> torch.device:
         """The device of the network."""
-        return self.network.tokens.weight.device
+        return self.network.device
 
     def forward(self, batch: Batch) -> dict[str, LossTerm]:
         """Compute the losses of a batch by name."""
@@ -162,7 +151,7 @@ class TrainingModule(nn.Module):
             counts["soft targets"] = counts["cosine"] = counts["masked"]
         return counts
 
-    def _terms(self, network: Transformer, hidden: Tensor, batch: Batch) -> dict[str, LossTerm]:
+    def _terms(self, network: LanguageNetwork, hidden: Tensor, batch: Batch) -> dict[str, LossTerm]:
         terms = {}
         for name, wanted in batch.predictions.items():
             if len(wanted.targets):
@@ -220,26 +209,24 @@ def mean_losses(module: TrainingModule, batches: Iterable[Batch]) -> dict[str, f
     return {"loss": total, **losses, **accuracies}
 
 
-def hidden_states(network: Transformer, batch: Batch) -> Tensor:
+def hidden_states(network: LanguageNetwork, batch: Batch) -> Tensor:
     """Run the network on a batch; return the last hidden states."""  # (N, W)
-    device = network.tokens.weight.device
+    device = network.device
     inputs, target = batch.inputs, batch.target
     tokens, segments = to_device(inputs.tokens, device), None
     if inputs.segments is not None and network.config.input_config.num_segments:
         segments = to_device(inputs.segments, device)
     mask = Mask(inputs.lengths, prefix=batch.prefix, device=device)
-    if target is None:  # an encoder-decoder's encoder can be used alone
-        forward = network.encode if network.config.architecture == "encoder-decoder" else network
-        hidden = forward(tokens, mask, segments=segments)
-        return hidden[: len(tokens)]  # without virtual tokens
     memory = network.encode(tokens, mask, segments=segments)
+    if target is None:  # an encoder-decoder's encoder can be used alone
+        return memory[: len(tokens)]  # without virtual tokens
     target_mask = Mask.causal(target.lengths, device=device)
     stream = to_device(target.tokens, device)
     return network(stream, target_mask, memory=memory, memory_mask=mask)
 
 
 @torch.no_grad()
-def token_losses(network: Transformer, batch: Batch, wanted: PredictionTargets) -> Floats:
+def token_losses(network: LanguageNetwork, batch: Batch, wanted: PredictionTargets) -> Floats:
     """Return the loss of each target, in nats."""  # (M,)
     hidden, found = hidden_states(network, batch), []
     positions, targets = (
@@ -253,7 +240,7 @@ def token_losses(network: Transformer, batch: Batch, wanted: PredictionTargets) 
     return torch.cat(found).numpy() if found else np.empty(0)
 
 
-def label_logits(network: Transformer, batch: Batch) -> Tensor:
+def label_logits(network: LanguageNetwork, batch: Batch) -> Tensor:
     """Return the label logits of a batch's sequences or tokens."""
     found = []
     for part in batch.split(INFERENCE_BATCH_TOKENS):
@@ -271,7 +258,7 @@ def _original(batch: Batch) -> PackedSequences:
 
 
 @torch.no_grad()
-def _sample(generator: Transformer, hidden: Tensor, batch: Batch) -> Longs:
+def _sample(generator: LanguageNetwork, hidden: Tensor, batch: Batch) -> Longs:
     """Sample a token for each masked position; the random numbers depend on the position alone."""
     positions = batch.predictions["masked"].positions
     owners, offsets = batch.inputs.owners[positions], batch.inputs.offsets[positions]

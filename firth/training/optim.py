@@ -19,6 +19,7 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor, nn
 
+from firth.models.language_model import TrainableModel
 from firth.training.muon import Muon, MuonParameter
 from firth.utils.errors import MismatchError, UsageError
 
@@ -77,7 +78,7 @@ class Optimizer:
     ['adamw.exp_avg.0.bias', 'adamw.exp_avg.0.weight']
     """
 
-    def __init__(self, network: nn.Module, config: OptimizerConfig) -> None:
+    def __init__(self, network: TrainableModel | nn.Module, config: OptimizerConfig) -> None:
         self.config = config
         named = {name: p for name, p in network.named_parameters() if p.requires_grad}
         scales = layer_lr_scales(named, config.layer_lr_decay)
@@ -192,7 +193,7 @@ def _layers_above(name: str, depths: Mapping[str, int]) -> int:
     return max(below, default=0) if ".final_norm." not in name else 0
 
 
-def muon_splits(network: nn.Module) -> dict[str, tuple[int, ...]]:
+def muon_splits(network: TrainableModel | nn.Module) -> dict[str, tuple[int, ...]]:
     """Return the parameters for Muon, the blocks' matrices, with the rows of each fused part.
 
     A layer whose weight is several stacked matrices has their numbers of rows in `splits`.

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import torch
 
-from firth.models.transformer import Transformer
+from firth.models.language_model import LanguageNetwork
 from firth.training.config import TrainingConfig
 from firth.training.schedule import StagedValue
 from firth.utils.devices import DeviceSpec, has_triton, resolve_precision
@@ -50,7 +50,7 @@ def autocast(config: TrainingConfig, device: torch.device) -> Any:
     return torch.autocast(device.type, dtype or torch.bfloat16, enabled=dtype is not None)
 
 
-def apply_runtime_options(network: Transformer, config: TrainingConfig) -> None:
+def apply_runtime_options(network: LanguageNetwork, config: TrainingConfig) -> None:
     """Enable activation checkpointing, compilation and CUDA graphs as configured."""
     if config.activation_checkpointing:
         network.checkpoint_activations()

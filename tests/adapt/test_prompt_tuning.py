@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from firth.adapt.apply import activate, apply, remove
-from firth.adapt.prompt_tuning import max_text_length
 from firth.inference.generation.token_generation import greedy_decode
 from firth.models import attention
 from firth.models.masks import Mask
+from firth.models.transformer import max_text_length
 from firth.utils.errors import MismatchError
 from tests.adapt.harness import NETWORKS, differ, fresh, said, stirred
 from tests.models.small import BOTH, DECODERS, Sample, run, samples

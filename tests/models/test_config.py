@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from firth.models.config import CHOICES, REQUIRED, ModelConfig
+from firth.models.config import CHOICES, ModelConfig
 from firth.utils.errors import InputError
 from tests.models.small import KINDS, small
 
@@ -79,7 +79,7 @@ ERRORS: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "output width": ({"output_embedding_size": 32}, ("output_embedding_size", "32", "64")),
     **{
         f"{sign} {name}": ({name: value}, (name, "1", str(value)))
-        for name in REQUIRED[1:]
+        for name in list(SIZE)[1:]
         for sign, value in (("no", 0), ("negative", -2))
     },
 }
@@ -105,7 +105,7 @@ def test_an_unknown_choice_lists_the_known(name: str) -> None:
 
 def test_missing_fields_are_named_together() -> None:
     given = {name: SIZE[name] for name in ("architecture", "hidden_size", "num_heads")}
-    with pytest.raises(InputError, match="vocab_size, num_layers, ffn_size, max_positions"):
+    with pytest.raises(InputError, match="vocab_size, max_positions, num_layers, ffn_size"):
         ModelConfig.from_dict(given)
 
 

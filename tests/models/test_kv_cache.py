@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from itertools import cycle
+
 import pytest
 import torch
 from torch import Tensor
 
-from firth.models.kv_cache import KVCache
+from firth.models.attention import AttentionParams
+from firth.models.config import ModelConfig
+from firth.models.kv_cache import CacheWrite, KVCache
 from firth.models.masks import Mask
+from firth.models.reference import cached_attention
+from firth.models.stack import Stack
 from firth.models.transformer import Transformer
 from tests.models.small import BOTH, DECODERS, KINDS, Sample, build, run, samples
 
@@ -64,6 +70,36 @@ def test_cached_steps_equal_one_uncached_pass(kind: str) -> None:
     assert decoder.done == LENGTHS
     assert decoder.cache.lengths.tolist() == LENGTHS
     close([torch.cat(parts) for parts in zip(*pieces, strict=True)], decoder.at_once())
+
+
+class ReferenceAttention:
+    """Attention with the plain cache of `reference.py`, for the layers of a network in turn."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        empty = torch.empty(0, config.num_kv_heads, config.head_dim, dtype=torch.float64)
+        self.caches = [(empty, empty)] * config.num_layers
+        self.layers = cycle(range(config.num_layers))
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, params: AttentionParams) -> Tensor:
+        i = next(self.layers)
+        out, self.caches[i] = cached_attention(q, k, v, self.caches[i], params.scale)
+        return out
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "llama"])
+def test_cached_uncached_and_reference_are_equal(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps = [[5], [1], [1], [4]]
+    cached, plain = CachedDecoder(kind, lengths=[11]), CachedDecoder(kind, lengths=[11])
+    fast = torch.cat([cached.feed(counts)[0] for counts in steps])
+    reference = ReferenceAttention(plain.network.config)
+    monkeypatch.setattr(CacheWrite, "write", lambda self, k, v: (k, v))
+    monkeypatch.setattr(Stack, "_backend", lambda *arguments: reference)
+    slow = torch.cat([plain.feed(counts)[0] for counts in steps])
+    monkeypatch.undo()
+    assert [len(keys) for keys, _ in reference.caches] == [11] * len(reference.caches)
+    close([fast, slow], cached.at_once() * 2)
 
 
 @pytest.mark.parametrize("kind", GENERATORS)

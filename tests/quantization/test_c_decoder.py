@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import nn
 
-from firth.inference.generation.decode_state import DecodeState
+from firth.inference.generation.decode_state import CachedDecodeState
 from firth.inference.generation.generation_config import GenerationConfig
 from firth.inference.generation.token_generation import generate
 from firth.models.config import ModelConfig
@@ -137,7 +137,7 @@ def test_threads_do_not_race(monkeypatch: pytest.MonkeyPatch) -> None:
     before = torch.get_num_threads()
     try:
         torch.set_num_threads(4)
-        state = DecodeState(
+        state = CachedDecodeState(
             network, [[3]] * MAX_SEQUENCES, GenerationConfig(max_new_tokens=8), [8] * MAX_SEQUENCES
         )
         assert state._native is not None
@@ -158,7 +158,7 @@ def test_nan_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     last: Any = network.stack.blocks[1]
     with torch.no_grad():
         last.feed_forward.down.weight[3, 4] = float("nan")
-    scores = DecodeState(network, [[3]], GenerationConfig(max_new_tokens=3), [3])
+    scores = CachedDecodeState(network, [[3]], GenerationConfig(max_new_tokens=3), [3])
     scores.advance(torch.tensor([4]), torch.tensor([False]))
     assert scores._native is not None
     assert scores.logits.isnan().any()
@@ -235,7 +235,7 @@ def test_transposed_weights(monkeypatch: pytest.MonkeyPatch) -> None:
 @needs_native
 def test_weights_may_be_replaced_on_the_way() -> None:
     network = build(KNOWN["gpt2"]).eval()
-    state = DecodeState(network, [[3]], GenerationConfig(max_new_tokens=9), [9])
+    state = CachedDecodeState(network, [[3]], GenerationConfig(max_new_tokens=9), [9])
     assert state._native is not None
     network.double()
     for _ in range(4):

@@ -13,10 +13,11 @@ from itertools import chain
 import torch
 from torch import nn
 
-from firth.adapt.prompt_tuning import max_input_length
 from firth.formats.sentence_transformers import Normalize, SentenceEncoderConfig
+from firth.models.language_model import HiddenStateModel
 from firth.models.pooling import read_pooling
-from firth.models.transformer import Transformer
+from firth.models.stack import Stack
+from firth.models.transformer import max_input_length
 from firth.tokenizers.tokenizer import Tokenizer
 from firth.utils.devices import device_spec, has_native_bf16, resolve_precision
 from firth.utils.errors import UsageError
@@ -32,7 +33,7 @@ DTYPE_NAMES = {torch.bfloat16: "bf16", torch.float16: "fp16"}
 class Embedder:
     """A network with its tokenizer, and how token vectors become one vector per text."""
 
-    network: Transformer
+    network: HiddenStateModel
     tokenizer: Tokenizer
     pooling: tuple[str, ...]  # several are concatenated
     steps: nn.Sequential  # modules applied to the pooled vector: projections, norms
@@ -52,14 +53,14 @@ class Embedder:
 
     @property
     def device(self) -> torch.device:
-        return self.network.tokens.weight.device
+        return self.network.device
 
     @property
     def precision(self) -> str:
         """The precision of matrix products: fp32, bf16 or fp16."""
         if self.use_bf16:
             return "bf16"
-        return DTYPE_NAMES.get(self.network.tokens.weight.dtype, "fp32")
+        return DTYPE_NAMES.get(self.network.dtype, "fp32")
 
     @property
     def tokens_per_batch(self) -> int:
@@ -70,7 +71,7 @@ class Embedder:
     def inference_mode(self) -> Iterator[None]:
         """Switch the network to eval mode and this precision, and restore its state afterwards."""
         network = self.network
-        stacks = [stack for stack in (network.encoder, network.decoder) if stack is not None]
+        stacks = [module for module in network.modules() if isinstance(module, Stack)]
         training, previous = network.training, [stack.float32_residual for stack in stacks]
         network.eval()
         with ExitStack() as undo:
@@ -102,7 +103,7 @@ class Embedder:
 
 
 def make_embedder(
-    network: Transformer,
+    network: HiddenStateModel,
     tokenizer: Tokenizer,
     sentence: SentenceEncoderConfig | None = None,
     *,
@@ -136,7 +137,7 @@ def make_embedder(
         network=network,
         tokenizer=tokenizer,
         pooling=kinds,
-        steps=_steps(given.steps, normalize).to(network.tokens.weight.device),
+        steps=_steps(given.steps, normalize).to(network.device),
         layers=_layers(network, layer),
         max_length=int(min(size for size in limits if isinstance(size, int | float) and size > 0)),
         prompt=prompt_text,
@@ -148,7 +149,7 @@ def make_embedder(
     )
 
 
-def _use_bf16(network: Transformer, precision: str) -> bool:
+def _use_bf16(network: HiddenStateModel, precision: str) -> bool:
     """Decide whether to autocast matrix products of float32 weights to bf16.
 
     `auto` does so for encoders on GPUs, whose vectors keep a cosine of 0.9999 with those in fp32;
@@ -156,8 +157,7 @@ def _use_bf16(network: Transformer, precision: str) -> bool:
     """
     if precision not in PRECISIONS:
         raise UsageError(f"Unknown precision {precision!r}; choose from {', '.join(PRECISIONS)}.")
-    weights = network.tokens.weight
-    is_float32, spec = weights.dtype == torch.float32, device_spec(weights.device)
+    is_float32, spec = network.dtype == torch.float32, device_spec(network.device)
     if precision == "auto":
         return (
             is_float32
@@ -165,8 +165,8 @@ def _use_bf16(network: Transformer, precision: str) -> bool:
             and has_native_bf16(spec)
             and network.config.has_encoder
         )
-    if not is_float32 and not (precision.endswith("bf16") and weights.dtype == torch.bfloat16):
-        dtype = str(weights.dtype).removeprefix("torch.")
+    if not is_float32 and not (precision.endswith("bf16") and network.dtype == torch.bfloat16):
+        dtype = str(network.dtype).removeprefix("torch.")
         raise UsageError(
             f"Precision {precision} is not possible with {dtype} weights; load the model with "
             'dtype="float32" (--dtype float32).'
@@ -183,7 +183,7 @@ def _steps(steps: Sequence[nn.Module], normalize: bool | None) -> nn.Sequential:
     return nn.Sequential(*kept)
 
 
-def _layers(network: Transformer, layer: Layer | None) -> tuple[int, ...]:
+def _layers(network: HiddenStateModel, layer: Layer | None) -> tuple[int, ...]:
     """Return layer numbers counted from the first; -1 is the last."""
     last = network.config.num_layers
     layers = (last,) if layer is None else (layer,) if isinstance(layer, int) else tuple(layer)

@@ -1,15 +1,15 @@
-"""The state of incremental decoding: key/value cache, next-token logits and token history.
+"""The state of incremental decoding: next-token logits, token history, and a key/value cache.
 
     S  prompts     B  sequences, those of one prompt side by side     V  vocabulary
 
-A step is one forward pass with one token per sequence. On a GPU its tensors stay in place for many
-steps (so the step can be a CUDA graph), until the cache view grows or finished prompts are dropped.
+`DecodeState` runs any model on whole sequences in every step. With a Transformer's cache, a step is
+one forward pass with one token per sequence. On a GPU its tensors stay in place for many steps (so
+the step can be a CUDA graph), until the cache view grows or finished prompts are dropped.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -19,6 +19,7 @@ from firth.inference.generation.cuda_graph import GraphedStep, Step
 from firth.inference.generation.generation_config import GenerationConfig
 from firth.inference.generation.logits_processors import HISTORY_PAD
 from firth.models.kv_cache import KVCache
+from firth.models.language_model import ScoringModel
 from firth.models.masks import Mask
 from firth.models.transformer import Transformer
 from firth.quantization.c_decoder import SelectedTokens, make_c_decoder
@@ -32,6 +33,70 @@ Prompts = Sequence[Sequence[int]]
 class DecodeState:
     """Sequences that are being decoded, one or several per prompt."""
 
+    history: Tensor | None  # (B, T) the tokens of each sequence, padded on the left
+    logits: Tensor  # (B, V) of the next token
+
+    def __init__(self, model: ScoringModel, prompts: Prompts, config: GenerationConfig) -> None:
+        """Run the prompts."""
+        self.model, self.per_prompt = model, config.num_sequences
+        self.history = _history(model, prompts, self.per_prompt)
+        self.forward()
+
+    def advance(self, tokens: Tensor, ended: Tensor) -> None:
+        """Append one token to each sequence that has not ended, and compute the next logits."""
+        self.set_inputs(tokens, ended)
+        self.forward()
+
+    def set_inputs(self, tokens: Tensor, ended: Tensor) -> None:
+        """Set the inputs of the next forward pass."""
+        assert self.history is not None
+        self.history = torch.cat([self.history, tokens[:, None]], dim=1)
+
+    def forward(self) -> None:
+        """Run the model on the current inputs; the result is in `logits`."""
+        assert self.history is not None
+        is_token = self.history != HISTORY_PAD
+        mask = Mask.causal(is_token.sum(1).cpu().numpy(), device=self.history.device)
+        hidden = self.model(self.history[is_token], mask)
+        self.logits = self.model.logits(hidden[mask.starts[1:] - 1]).float()
+
+    def run_step(self, graphed: GraphedStep, step: Step) -> None:
+        """Run a step that adds one token to each sequence, as a CUDA graph where possible."""
+        step()
+
+    def decode_greedily(self, selected: SelectedTokens, max_steps: int) -> int:
+        """Decode up to `max_steps` tokens greedily in C, and return how many there were.
+
+        The model has seen all but the last of them. Returns 0 without the C decoder.
+        """
+        return 0
+
+    def reorder(self, rows: Tensor) -> None:
+        """Continue with these sequences, in this order; each stays with its prompt."""  # (B,)
+        if self.history is not None:
+            self.history = self.history[rows]
+
+    def keep_prompts(self, prompts: Sequence[int]) -> None:
+        """Continue with the sequences of these prompts only."""
+        kept = [i * self.per_prompt + j for i in prompts for j in range(self.per_prompt)]
+        rows = torch.tensor(kept, device=self.logits.device)
+        self.logits = self.logits[rows]
+        if self.history is not None:
+            self.history = self.history[rows]
+
+
+def start_decoding(
+    model: ScoringModel, prompts: Prompts, config: GenerationConfig, limits: Sequence[int]
+) -> DecodeState:
+    """Run the prompts, with a key/value cache if the model has one."""
+    if isinstance(model, Transformer):
+        return CachedDecodeState(model, prompts, config, limits)
+    return DecodeState(model, prompts, config)
+
+
+class CachedDecodeState(DecodeState):
+    """Sequences that a Transformer decodes with a key/value cache."""
+
     def __init__(
         self,
         network: Transformer,
@@ -40,15 +105,15 @@ class DecodeState:
         limits: Sequence[int],
     ) -> None:
         """Run the prompts; `limits` is the maximum number of new tokens of each."""
-        self.network, per_prompt = network, config.num_sequences
+        self.network, self.per_prompt = network, config.num_sequences
         self.cache, hidden = _prefill(network, prompts, limits)
         self.shared = int(self.cache.lengths.min())  # cache positions all sequences share
-        self.logits = network.logits(hidden).float().repeat_interleave(per_prompt, 0)  # (B, V)
-        if per_prompt > 1:
-            self.cache.repeat(per_prompt)
-        self.history: Tensor | None = None  # (B, T)
+        self.logits = network.logits(hidden).float().repeat_interleave(self.per_prompt, 0)  # (B, V)
+        if self.per_prompt > 1:
+            self.cache.repeat(self.per_prompt)
+        self.history = None
         if config.needs_history:
-            self.history = _history(network, prompts, per_prompt)
+            self.history = _history(network, prompts, self.per_prompt)
         self._allocate()
 
     def _allocate(self) -> None:
@@ -61,19 +126,16 @@ class DecodeState:
         self._native = make_c_decoder(self.network, self.cache)
 
     def advance(self, tokens: Tensor, ended: Tensor) -> None:
-        """Append one token to each sequence that has not ended, and compute the next logits."""
         if self.history is not None:
             self.history = torch.cat([self.history, tokens[:, None]], dim=1)
         self.set_inputs(tokens, ended)
         self.run_step(self._step, self.forward)
 
     def set_inputs(self, tokens: Tensor, ended: Tensor) -> None:
-        """Copy the inputs of the next forward pass into place."""
         self._tokens.copy_(tokens)
         self._ended.copy_(ended)
 
     def forward(self) -> None:
-        """Run the network on the current inputs; the result is in `logits`."""
         # An ended sequence overwrites its last cache position: it may have no free one.
         self.cache.lengths -= self._ended
         if self._native is not None:
@@ -84,10 +146,6 @@ class DecodeState:
         self.logits.copy_(self.network.logits(hidden))
 
     def decode_greedily(self, selected: SelectedTokens, max_steps: int) -> int:
-        """Decode up to `max_steps` tokens greedily in C, and return how many there were.
-
-        The network has seen all but the last of them. Returns 0 without the C decoder.
-        """
         if self._native is None:
             return 0
         count = self._native.generate(self._tokens, self.cache, self.logits, selected, max_steps)
@@ -95,26 +153,17 @@ class DecodeState:
         return count
 
     def run_step(self, graphed: GraphedStep, step: Step) -> None:
-        """Run a step that adds one token to each sequence, as a CUDA graph where possible."""
         used = self.cache.used
         graphed(step, self.cache.attended_length(1))
         self.cache.used = used + 1  # a replayed graph runs no Python code
 
     def reorder(self, rows: Tensor) -> None:
-        """Continue with these sequences, in this order; each stays with its prompt."""  # (B,)
         self.cache.select(rows, since=self.shared)
-        if self.history is not None:
-            self.history = self.history[rows]
+        super().reorder(rows)
 
     def keep_prompts(self, prompts: Sequence[int]) -> None:
-        """Continue with the sequences of these prompts only."""
-        per_prompt, device = self.cache.sequences_per_source, self.logits.device
-        kept = [i * per_prompt + j for i in prompts for j in range(per_prompt)]
-        rows = torch.tensor(kept, device=device)
         self.cache.keep_sources(prompts)
-        self.logits = self.logits[rows]
-        if self.history is not None:
-            self.history = self.history[rows]
+        super().keep_prompts(prompts)
         self._allocate()
 
 
@@ -122,16 +171,15 @@ def _prefill(
     network: Transformer, prompts: Prompts, limits: Sequence[int]
 ) -> tuple[KVCache, Tensor]:
     """Run all prompts in one batch; return the cache and the last hidden states."""  # (S, W)
-    device = network.tokens.weight.device
+    device = network.device
     tokens = torch.tensor([id for prompt in prompts for id in prompt], device=device)
     lengths = [len(prompt) for prompt in prompts]
     has_encoder = network.config.has_encoder
     decoder_lengths = [1] * len(prompts) if has_encoder else lengths
     longest = max(map(sum, zip(decoder_lengths, limits, strict=True)))
     stride = CACHE_STRIDE.get(device.type, 1)
-    options: Any = {"device": device, "dtype": network.tokens.weight.dtype}
-    capacity = -(-longest // stride) * stride
-    cache = KVCache.empty(network.config, len(prompts), capacity, **options)
+    shape = len(prompts), -(-longest // stride) * stride
+    cache = KVCache.empty(network.config, *shape, device=device, dtype=network.dtype)
     cache.stride = stride
     if has_encoder:
         cache.memory = Mask(lengths, device=device)
@@ -144,10 +192,10 @@ def _prefill(
     return cache, hidden[torch.tensor(lengths, device=device).cumsum(0) - 1]
 
 
-def _history(network: Transformer, prompts: Prompts, per_prompt: int) -> Tensor:
+def _history(network: ScoringModel, prompts: Prompts, per_prompt: int) -> Tensor:
     """Return the decoder's input tokens of each sequence, padded on the left."""  # (B, T)
     if network.config.has_encoder:
         prompts = [[network.config.decoder_start_token_id or 0]] * len(prompts)
     rows = [torch.tensor(prompt) for prompt in prompts]
     padded = pad_sequence(rows, batch_first=True, padding_value=HISTORY_PAD, padding_side="left")
-    return padded.to(network.tokens.weight.device).repeat_interleave(per_prompt, 0)
+    return padded.to(network.device).repeat_interleave(per_prompt, 0)

@@ -6,13 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
 
 from firth.inference.generation.detokenization import Detokenizer
 from firth.inference.generation.generation_config import GenerationConfig
 from firth.inference.generation.logits_processors import filter_logits, penalize_repetition
-from firth.models.masks import Mask
-from firth.models.transformer import Transformer
+from firth.inference.scoring.token_scoring import ScoringRequest, hidden_states
+from firth.models.language_model import ScoringModel
 
 NUM_ALTERNATIVES = 5
 MAX_LOGITS = 1 << 24  # logits in memory at a time
@@ -41,7 +40,7 @@ class ExplainedToken:
 
 @torch.no_grad()
 def explain(
-    network: Transformer,
+    network: ScoringModel,
     detokenizer: Detokenizer,
     prompt: Sequence[int],
     tokens: Sequence[int],
@@ -51,7 +50,11 @@ def explain(
     """Compute probability, rank and alternatives of each generated token in one forward pass."""
     if not tokens:
         return ()
-    hidden, past = _hidden_states(network, prompt, tokens)  # (T, W)
+    past, source = tuple(prompt), tuple[int, ...]()
+    if network.config.has_encoder:
+        past, source = (network.config.decoder_start_token_id or 0,), past
+    request = ScoringRequest((*past, *tokens[:-1]), (), (), source)
+    hidden = hidden_states(network, [request], bidirectional=False)[len(past) - 1 :]  # (T, W)
     chunk = max(1, MAX_LOGITS // network.config.vocab_size)
     steps = []
     for i, token in enumerate(tokens):
@@ -80,20 +83,3 @@ def explain(
         )
         steps.append(step)
     return tuple(steps)
-
-
-def _hidden_states(
-    network: Transformer, prompt: Sequence[int], tokens: Sequence[int]
-) -> tuple[Tensor, Sequence[int]]:
-    """Return the hidden state that predicts each token, and the decoder's input before them."""
-    device = network.tokens.weight.device
-    past = (
-        [network.config.decoder_start_token_id or 0] if network.config.has_encoder else list(prompt)
-    )
-    inputs = torch.tensor([*past, *tokens[:-1]], device=device)
-    mask = Mask.causal([len(inputs)], device=device)
-    if not network.config.has_encoder:
-        return network(inputs, mask)[len(past) - 1 :], past
-    memory_mask = Mask([len(prompt)], device=device)
-    memory = network.encode(torch.tensor(list(prompt), device=device), memory_mask)
-    return network(inputs, mask, memory=memory, memory_mask=memory_mask), past

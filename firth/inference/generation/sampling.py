@@ -16,14 +16,14 @@ from torch.nn.functional import cross_entropy
 
 from firth.inference.batching import nan_error
 from firth.inference.generation.cuda_graph import GraphedStep
-from firth.inference.generation.decode_state import DecodeState, Prompts
+from firth.inference.generation.decode_state import Prompts, start_decoding
 from firth.inference.generation.generation_config import GenerationConfig
 from firth.inference.generation.logits_processors import (
     filter_logits,
     penalize_repetition,
     sample_tokens,
 )
-from firth.models.transformer import Transformer
+from firth.models.language_model import ScoringModel
 from firth.quantization.c_decoder import SelectedTokens
 from firth.utils.rng import derive_keys, uniform
 
@@ -53,7 +53,7 @@ class TokenSampler:
     @torch.inference_mode()
     def __init__(
         self,
-        network: Transformer,
+        network: ScoringModel,
         prompts: Prompts,
         config: GenerationConfig,
         *,
@@ -65,7 +65,7 @@ class TokenSampler:
         """`limits`: maximum new tokens per prompt; `indices`: each prompt's random stream."""
         self.config, self.eos_token_id, self.should_stop = config, eos_token_id, should_stop
         per_prompt, rows = config.num_sequences, len(prompts) * config.num_sequences
-        self.state = DecodeState(network, prompts, config, limits)
+        self.state = start_decoding(network, prompts, config, limits)
         device = self.state.logits.device
         self.max_steps, self.step_count = max(limits), 0
         self.tokens = torch.zeros(rows, self.max_steps, dtype=torch.long, device=device)

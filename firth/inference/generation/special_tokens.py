@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from firth.models.config import ModelConfig
+from firth.models.config import LanguageModelConfig
 from firth.tokenizers.tokenizer import Tokenizer
 
 PrefixSuffix = tuple[list[int], list[int]]
 
 
 def prompt_special_tokens(
-    config: ModelConfig,
+    config: LanguageModelConfig,
     tokenizer: Tokenizer,
     encoder_tokenizer: Tokenizer | None,
     *,

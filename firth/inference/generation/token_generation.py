@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from firth.adapt.prompt_tuning import max_stack_length
 from firth.inference.generation.beam_search import beam_search
 from firth.inference.generation.decode_state import Prompts
 from firth.inference.generation.generation_config import GenerationConfig
 from firth.inference.generation.sampling import GeneratedTokens, StopCheck, TokenSampler
-from firth.models.transformer import Transformer
+from firth.models.language_model import ScoringModel
+from firth.models.transformer import max_output_length
 from firth.utils.errors import UsageError
 
 STEPS_PER_CALL = 16  # tokens decoded in one C call, which Ctrl-C cannot interrupt
 
 
 def generate(
-    network: Transformer,
+    network: ScoringModel,
     prompts: Prompts,
     config: GenerationConfig = GenerationConfig(),
     *,
@@ -58,9 +58,9 @@ def generate(
     return sampler.results()
 
 
-def _free_positions(network: Transformer, prompts: Prompts) -> list[int]:
+def _free_positions(network: ScoringModel, prompts: Prompts) -> list[int]:
     """Return how many new tokens fit after each prompt."""
-    max_length = max_stack_length(network.stack)
+    max_length = max_output_length(network)
     if network.config.has_encoder:
         return [max_length - 1] * len(prompts)
     if (longest := max(map(len, prompts))) >= max_length:
@@ -72,7 +72,7 @@ def _free_positions(network: Transformer, prompts: Prompts) -> list[int]:
 
 
 def greedy_decode(
-    network: Transformer, prompts: Prompts, *, max_new_tokens: int, eos_token_id: int | None
+    network: ScoringModel, prompts: Prompts, *, max_new_tokens: int, eos_token_id: int | None
 ) -> list[list[int]]:
     """Return the greedy completion of each prompt, without the end token."""
     config = GenerationConfig(max_new_tokens=max_new_tokens)

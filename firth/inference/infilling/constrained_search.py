@@ -16,7 +16,7 @@ from torch import Tensor
 
 from firth.inference.batching import nan_error
 from firth.inference.scoring.token_scoring import ScoringRequest, hidden_states
-from firth.models.transformer import Transformer
+from firth.models.language_model import LanguageNetwork
 
 Ids = tuple[int, ...]
 
@@ -40,7 +40,7 @@ class SpanConstraint:
 
 @torch.no_grad()
 def constrained_beam_search(
-    network: Transformer, sources: Sequence[Ids], rules: Sequence[SpanConstraint], *, beams: int
+    network: LanguageNetwork, sources: Sequence[Ids], rules: Sequence[SpanConstraint], *, beams: int
 ) -> list[list[SpanCandidate]]:
     """Return up to `beams` outputs for each source under its constraint, best first.
 
@@ -73,7 +73,7 @@ def _log_prob(candidate: SpanCandidate) -> float:
 
 
 def _continuations(
-    network: Transformer,
+    network: LanguageNetwork,
     sources: Sequence[Ids],
     rules: Sequence[SpanConstraint],
     running: dict[int, list[SpanCandidate]],

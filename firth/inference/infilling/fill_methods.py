@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from firth.adapt.prompt_tuning import max_input_length, max_text_length
 from firth.inference.infilling.blanks import BlankedText, find_blanks, sentinel_tokens
-from firth.models.transformer import Transformer
+from firth.models.language_model import LanguageNetwork
+from firth.models.transformer import max_input_length, max_text_length
 from firth.objectives.registry import infill_format
 from firth.tokenizers.tokenizer import Tokenizer
 from firth.utils.errors import MismatchError, UsageError
@@ -68,7 +68,7 @@ class EncodedBlanks:
 class BlankFiller:
     """A model that fills blanks by `masks`, `spans` (T5) or `whole` text (BART)."""
 
-    network: Transformer
+    network: LanguageNetwork
     tokenizer: Tokenizer
     method: str
 
@@ -133,7 +133,7 @@ class BlankFiller:
 
 
 def make_filler(
-    network: Transformer, tokenizer: Tokenizer, *, objective: str | None = None
+    network: LanguageNetwork, tokenizer: Tokenizer, *, objective: str | None = None
 ) -> BlankFiller:
     """Choose the method from the model's architecture and pre-training objective."""
     architecture, pretrained_as = network.config.architecture, infill_format(objective)

@@ -23,16 +23,15 @@ from firth.inference.infilling.fill_methods import (
 )
 from firth.inference.infilling.span_filling import fill_by_generation
 from firth.inference.scoring.token_scoring import ScoringRequest, hidden_states
-from firth.models.transformer import Transformer
+from firth.models.language_model import LanguageNetwork
 from firth.tokenizers.tokenizer import Tokenizer
 from firth.utils.errors import UsageError
 
-BATCH_TOKENS = 8192
 MAX_LOGITS = 1 << 24  # logits in memory at a time
 
 
 def fill(
-    network: Transformer, tokenizer: Tokenizer, text: str, *, top: int = 5
+    network: LanguageNetwork, tokenizer: Tokenizer, text: str, *, top: int = 5
 ) -> list[list[FillCandidate]]:
     """Return the best candidates for each blank of a text."""
     filler = make_filler(network, tokenizer)
@@ -86,7 +85,7 @@ def top_tokens(
     on the batching.
     """
     found: list[list[TopTokens]] = [[] for _ in rows]
-    for batch in batch_by_length([(len(ids),) for ids, _ in rows], BATCH_TOKENS):
+    for batch in batch_by_length([(len(ids),) for ids, _ in rows]):
         hidden, owners = _hidden_at(filler, [rows[i] for i in batch])
         chunk = max(1, MAX_LOGITS // filler.network.config.vocab_size)
         for begin in range(0, len(hidden), chunk):

@@ -13,7 +13,6 @@ from functools import cached_property
 
 import numpy as np
 
-from firth.adapt.prompt_tuning import max_input_length, max_stack_length, max_text_length
 from firth.inference.generation.special_tokens import (
     PrefixSuffix,
     as_list,
@@ -21,7 +20,8 @@ from firth.inference.generation.special_tokens import (
     text_special_tokens,
 )
 from firth.inference.scoring.token_scoring import ScoringRequest, TokenScores, score_requests
-from firth.models.transformer import Transformer
+from firth.models.language_model import ScoringModel
+from firth.models.transformer import max_input_length, max_output_length, max_text_length
 from firth.tokenizers.tokenizer import Tokenizer
 from firth.utils.errors import MismatchError, UsageError
 from firth.utils.rng import Floats
@@ -34,7 +34,7 @@ CONTENT_FREE = ("N/A", "", "[MASK]")
 class PromptedModel:
     """A model with what determines the form of its prompts."""
 
-    network: Transformer
+    network: ScoringModel
     tokenizer: Tokenizer
     encoder_tokenizer: Tokenizer | None = None  # if the encoder has its own
     cloze: bool = False  # fills masked tokens: an encoder, or a decoder with the hybrid objective
@@ -104,7 +104,7 @@ class PromptedModel:
         if blank and self.sentinel is not None:
             prefix = [self.sentinel]
         prefix = [self.network.config.decoder_start_token_id or 0, *prefix]
-        max_tokens = max_stack_length(self.network.stack) - len(prefix)
+        max_tokens = max_output_length(self.network) - len(prefix)
         target = self.tokenizer.encode(answer)[:max_tokens]
         if not target:
             raise _no_tokens_error(answer)

@@ -8,8 +8,9 @@ import pytest
 import torch
 
 from firth.jobs.finetuning import FinetuneResult
+from firth.models.language_model import LossTerm
 from firth.objectives.batch import Batch
-from firth.training.losses import LossTerm, TrainingModule
+from firth.training.losses import TrainingModule
 
 
 def test_dropout_is_on_in_every_step_and_off_in_answers(

@@ -1,0 +1,168 @@
+"""What the rest of the package needs of a model, in parts that a model implements separately.
+
+    ScoringModel      logits of tokens in their context     evaluation, generation
+    HiddenStateModel  one vector for each token             embeddings, label heads
+    TrainableModel    named losses of a batch               the training loop
+
+A count-based model implements scoring, word vectors hidden states. A `LanguageNetwork`, such as the
+`Transformer`, implements both, and `firth/training/losses.py` makes any of them trainable.
+
+N  tokens of the batch     P  some of the tokens     V  vocabulary size
+S  sequences               W  hidden size            K  labels
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from firth.models.config import LanguageModelConfig, ModelConfig
+from firth.models.heads import LanguageHead
+from firth.models.masks import Mask
+from firth.models.pooling import pool
+from firth.objectives.batch import Batch
+
+
+class ScoringModel(Protocol):
+    """Predicts tokens: the next one, or in an encoder the masked one."""
+
+    @property
+    def config(self) -> LanguageModelConfig: ...
+    @property
+    def device(self) -> torch.device: ...
+    def __call__(self, tokens: Tensor, mask: Mask) -> Tensor:
+        """Return what `logits` needs to know of each token and its context: (N,) -> (N, …)."""
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """Return logits or log-probabilities, which the caller may change: (P, …) -> (P, V)."""
+
+
+class HiddenStateModel(Protocol):
+    """Computes vectors of tokens, which are pooled or given to heads."""
+
+    training: bool
+
+    @property
+    def config(self) -> ModelConfig: ...
+    @property
+    def device(self) -> torch.device: ...
+    @property
+    def dtype(self) -> torch.dtype: ...
+    def encode(
+        self,
+        tokens: Tensor,
+        mask: Mask,
+        *,
+        segments: Tensor | None = None,
+        layers: list[Tensor] | None = None,
+    ) -> Tensor:
+        """Return hidden states: (N,) -> (N, W); a list `layers` receives those of all layers."""
+
+    def train(self, mode: bool = True) -> Any: ...
+    def eval(self) -> Any: ...
+    def modules(self) -> Iterator[nn.Module]: ...
+    def named_parameters(self) -> Iterator[tuple[str, nn.Parameter]]: ...
+    def named_buffers(self) -> Iterator[tuple[str, Tensor]]: ...
+
+
+@dataclass(frozen=True)
+class LossTerm:
+    """The loss of one kind of prediction in one batch."""
+
+    sum: Tensor
+    count: int
+    num_correct: Tensor | None  # number of correct predictions, if defined
+    weight: float = 1.0
+
+
+class TrainableModel(Protocol):
+    """Computes the losses of a batch by name; `training.losses.TrainingModule` is one."""
+
+    @property
+    def network(self) -> LanguageNetwork: ...
+    @property
+    def device(self) -> torch.device: ...
+    def __call__(self, batch: Batch) -> dict[str, LossTerm]: ...
+    def counts(self, batch: Batch) -> dict[str, int]:
+        """Return the number of targets of each loss."""
+
+    def train(self, mode: bool = True) -> Any: ...
+    def eval(self) -> Any: ...
+    def named_modules(self) -> Iterator[tuple[str, nn.Module]]: ...
+    def named_parameters(self) -> Iterator[tuple[str, nn.Parameter]]: ...
+    def named_buffers(self) -> Iterator[tuple[str, Tensor]]: ...
+
+
+class LanguageNetwork(nn.Module):
+    """Base class of networks: token embeddings, and heads on the hidden states of `forward`."""
+
+    config: ModelConfig
+    tokens: nn.Embedding
+    heads: nn.ModuleDict
+
+    @property
+    def device(self) -> torch.device:
+        return self.tokens.weight.device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.tokens.weight.dtype
+
+    def encode(
+        self,
+        tokens: Tensor,
+        mask: Mask,
+        *,
+        segments: Tensor | None = None,
+        layers: list[Tensor] | None = None,
+    ) -> Tensor:
+        """Compute the hidden states of an input; here without segments and layers."""
+        return self(tokens, mask)
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """Compute next-token (or masked-token) logits."""  # (P, W) -> (P, V)
+        head = self.heads["language"]
+        assert isinstance(head, LanguageHead)
+        return head(hidden, self.tokens.weight)
+
+    def label_logits(self, hidden: Tensor, starts: Tensor) -> Tensor:
+        """Compute label logits: (S, K), or (N, K) if tokens have labels."""
+        head = self.heads[self.config.label_head]
+        if self.config.label_head in ("tag", "span"):
+            return head(hidden)
+        return head(self.pool(hidden, starts))
+
+    def pool(self, hidden: Tensor, starts: Tensor) -> Tensor:
+        """Compute one vector per sequence; BERT's pooler transforms the first token's."""
+        pooled = pool(hidden, starts, self.config.pooling)  # (S, W)
+        has_pooler = self.config.pooling == "first" and "pooler" in self.heads
+        return self.heads["pooler"](pooled) if has_pooler else pooled
+
+    # Options of speed and memory, which a network may ignore.
+
+    @property
+    def graph_capture_error(self) -> str:
+        """Why CUDA graph capture failed; empty if it did not."""
+        return ""
+
+    def compile_blocks(self) -> None:
+        """Compile the network with torch.compile."""
+
+    def capture_graphs(self, on: bool = True) -> None:
+        """Capture the forward and backward pass as CUDA graphs during training."""
+
+    def stop_graph_capture(self) -> bool:
+        """Free all captured CUDA graphs and capture no more; return whether there were any."""
+        return False
+
+    def checkpoint_activations(self, on: bool = True) -> None:
+        """Recompute activations in the backward pass instead of storing them."""
+
+
+def predicts_tokens(model: ScoringModel) -> bool:
+    """Tell whether a model has a language head, or needs none because it is no network."""
+    return not isinstance(model, LanguageNetwork) or "language" in model.heads
