@@ -17,7 +17,7 @@ import pandas as pd
 import pytest
 import zstandard
 
-from firth.data import readers
+from firth.data import input_files, readers
 from firth.data.input_files import find_sources
 from firth.data.readers import ReadOptions
 from firth.utils.errors import InputError, UsageError
@@ -318,7 +318,7 @@ def test_a_quotation_mark_that_never_closes_is_refused(
 
 
 def test_a_long_row_is_cut_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(readers, "MAX_CHARS", 64)
+    monkeypatch.setattr(input_files, "MAX_CHARS", 64)
     text = "ɓera " * 30 + "x" * 200
     (tmp_path / "a.jsonl").write_text(json.dumps({"text": text}) + '\n{"text": "y"}')
     texts, tally = read(tmp_path / "a.jsonl")
