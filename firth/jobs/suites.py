@@ -14,7 +14,7 @@ from firth.data.readers import ReadOptions
 from firth.jobs.ensembles import Progress, load_if_needed
 from firth.jobs.evaluation import EvaluationResult, evaluate
 from firth.metrics.bootstrap import Metric, metrics_to_json
-from firth.metrics.language_model import mean_metric
+from firth.metrics.language_modelling import mean_metric
 from firth.model import Model
 from firth.tasks.scoring_task import Parts
 from firth.utils.errors import FirthError, InputError, UsageError

@@ -15,7 +15,7 @@ from firth.inference.generation.special_tokens import as_list
 from firth.inference.scoring.log_likelihood import score_continuations
 from firth.inference.scoring.token_scoring import TokenScores, check_language_head
 from firth.metrics.bootstrap import means
-from firth.metrics.language_model import scaled
+from firth.metrics.language_modelling import scaled
 from firth.models.transformer import max_output_length
 from firth.tasks.readers.columns import place
 from firth.tasks.readers.examples import LastWord

@@ -16,7 +16,7 @@ import numpy as np
 from firth.data.input_files import find_sources
 from firth.data.readers import ReadOptions
 from firth.inference.scoring.token_scoring import check_language_head
-from firth.metrics.language_model import Proportion, preferences, proportions
+from firth.metrics.language_modelling import Proportion, preferences, proportions
 from firth.models.transformer import max_text_length
 from firth.tasks.readers.columns import TaskFile, place
 from firth.tasks.readers.examples import MinimalPair

@@ -25,7 +25,7 @@ from firth.inference.scoring.token_scoring import (
     score_requests,
 )
 from firth.metrics.bootstrap import Metric
-from firth.metrics.language_model import COLUMNS, language_model_metrics
+from firth.metrics.language_modelling import COLUMNS, language_model_metrics
 from firth.models.transformer import max_text_length
 from firth.tasks.inputs import InputTemplate, TokenizedText
 from firth.tasks.lm import ASSISTANT, LanguageModelTask, trainable_tokens

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from firth.metrics.bootstrap import Metric
-from firth.metrics.language_model import (
+from firth.metrics.language_modelling import (
     language_model_metrics,
     mean_metric,
     preferences,
