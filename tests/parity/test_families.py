@@ -17,18 +17,19 @@ import torch
 import transformers
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
-from transformers.models.t5.modeling_t5 import T5Attention
 
 from firth.formats.huggingface.directory import read_network, write_network
-from firth.models.masks import Mask
-from firth.models.positions import DisentangledBias, RelativeBias
-from firth.models.transformer import Transformer, count_parameters
+from firth.models.transformer import count_parameters
+from tests.parity.reference_models import (
+    VOCABULARY,
+    assert_close,
+    forward_ours,
+    forward_theirs,
+    randomize,
+)
 
 # DeBERTa's implementation there uses the deprecated torch.jit.script.
 pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
-
-V = 60
-LENGTHS, TARGETS = (13, 5, 9, 1), (6, 7, 2, 3)
 
 
 @dataclass(frozen=True)
@@ -61,15 +62,7 @@ class Row:
         made = getattr(transformers, self.name)
         reference = made(made.config_class(**self.config)).to(dtype)
         self.change(reference)
-        torch.manual_seed(0)
-        with torch.no_grad():
-            for name, tensor in reference.state_dict().items():
-                is_norm = tensor.dim() == 1 and not name.endswith("bias")
-                tensor.normal_(1.0 if is_norm else 0.0, self.std)
-            for module in reference.modules():
-                if isinstance(module, nn.Embedding) and module.padding_idx is not None:
-                    module.weight[module.padding_idx] = 0.0
-        return reference.eval()
+        return randomize(reference, self.std)
 
 
 def untie(reference: Any) -> None:
@@ -88,15 +81,8 @@ def one_bias(path: str) -> Callable[[Any], None]:
 
 
 def bert(**more: Any) -> dict[str, Any]:
-    return dict(
-        vocab_size=V,
-        hidden_size=24,
-        num_hidden_layers=3,
-        num_attention_heads=4,
-        intermediate_size=40,
-        max_position_embeddings=20,
-        **more,
-    )
+    size = dict(hidden_size=24, num_hidden_layers=3, num_attention_heads=4, intermediate_size=40)
+    return dict(**size, vocab_size=VOCABULARY, max_position_embeddings=20, **more)
 
 
 def llama(**more: Any) -> dict[str, Any]:
@@ -104,13 +90,15 @@ def llama(**more: Any) -> dict[str, Any]:
 
 
 def t5(**more: Any) -> dict[str, Any]:
-    return dict(vocab_size=V, d_model=24, d_kv=6, d_ff=40, num_layers=3, num_heads=4) | more
+    return (
+        dict(vocab_size=VOCABULARY, d_model=24, d_kv=6, d_ff=40, num_layers=3, num_heads=4) | more
+    )
 
 
 def bart(**more: Any) -> dict[str, Any]:
     sides = ("encoder", "decoder")
     return {
-        **dict(vocab_size=V, d_model=24, max_position_embeddings=20),
+        **dict(vocab_size=VOCABULARY, d_model=24, max_position_embeddings=20),
         **{f"{side}_layers": 2 for side in sides},
         **{f"{side}_attention_heads": 4 for side in sides},
         **{f"{side}_ffn_dim": 40 for side in sides},
@@ -120,22 +108,16 @@ def bart(**more: Any) -> dict[str, Any]:
 
 UNTIED = dict(tie_word_embeddings=False)
 ODD = dict(hidden_size=30, num_attention_heads=6)
-GPT = dict(vocab_size=V, n_embd=24, n_layer=3, n_head=4, n_positions=20)
+GPT = dict(vocab_size=VOCABULARY, n_embd=24, n_layer=3, n_head=4, n_positions=20)
 ENDS = dict(bos_token_id=1, eos_token_id=1)
 DISTIL = dict(
-    vocab_size=V, dim=24, n_layers=3, n_heads=4, hidden_dim=40, max_position_embeddings=20
+    vocab_size=VOCABULARY, dim=24, n_layers=3, n_heads=4, hidden_dim=40, max_position_embeddings=20
 )
 MODERN = dict(pad_token_id=0, bos_token_id=1, eos_token_id=2, cls_token_id=1, sep_token_id=2)
-DEBERTA = dict(
-    relative_attention=True,
-    position_buckets=6,
-    max_relative_positions=10,
-    pos_att_type=["p2c", "c2p"],
-    share_att_key=True,
-    norm_rel_ebd="layer_norm",
-)
+DEBERTA = dict(relative_attention=True, share_att_key=True, norm_rel_ebd="layer_norm")
+DEBERTA |= dict(position_buckets=6, max_relative_positions=10, pos_att_type=["p2c", "c2p"])
 MOBILE = dict(embedding_size=8, intra_bottleneck_size=12, num_feedforward_networks=3)
-XLM = dict(vocab_size=V, emb_dim=24, n_layers=3, n_heads=4, max_position_embeddings=20)
+XLM = dict(vocab_size=VOCABULARY, emb_dim=24, n_layers=3, n_heads=4, max_position_embeddings=20)
 WINDOWS = dict(use_sliding_window=True, sliding_window=4)
 MIXED = ["sliding_attention", "full_attention", "sliding_attention"]
 GATED = dict(feed_forward_proj="gated-gelu")
@@ -230,7 +212,6 @@ ROWS = [
     Row("MBartForConditionalGeneration", "scaled", bart(scale_embedding=True)),
     Row("MBartModel", "layers", bart(encoder_layers=3)),
 ]
-every_row = pytest.mark.parametrize("row", ROWS, ids=lambda row: row.id)
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -246,107 +227,14 @@ def quiet() -> Iterator[None]:
     torch.set_num_threads(threads)
 
 
-class Batch:
-    """Sequences of unequal length: as a stream for us, as padded rows for them."""
-
-    def __init__(self, lengths: tuple[int, ...], pad: int, below: int = V, low: int = 2) -> None:
-        self.lengths = list(lengths)
-        generator = torch.Generator().manual_seed(len(lengths) + sum(lengths))
-        drawn = [torch.randint(low, below, (length,), generator=generator) for length in lengths]
-        drawn = [ids.where(ids != pad, below - 1) if low else ids for ids in drawn]
-        self.stream = torch.cat(drawn)
-        self.rows = nn.utils.rnn.pad_sequence(drawn, batch_first=True, padding_value=pad)
-        real = torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]
-        self.attention = real.long()
-
-    def flat(self, rows: Tensor) -> Tensor:
-        """What stands at real tokens."""  # (S, L, …) -> (N, …)
-        return rows[self.attention.bool()]
-
-
-def forward_theirs(reference: Any) -> dict[str, Tensor]:
-    """Their outputs by their names, without padding."""
-    config = reference.config
-    source, target, segments = batches(config)
-    given = dict(input_ids=source.rows, attention_mask=source.attention)
-    if segments is not None:
-        given["token_type_ids"] = segments.rows
-    if config.is_encoder_decoder:
-        given["decoder_input_ids"] = target.rows
-    with torch.no_grad():
-        found = {**reference(**given, output_hidden_states=True)}
-        if "last_hidden_state" not in found and reference.base_model is not reference:
-            found = {**reference.base_model(**given), **found}
-    if "last_hidden_state" not in found:
-        found["last_hidden_state"] = found["decoder_hidden_states"][-1]
-    last = target if config.is_encoder_decoder else source
-    return {
-        name: last.flat(found[name]) if found[name].shape[:2] == last.rows.shape else found[name]
-        for name in NAMES
-        if found.get(name) is not None
-    }
-
-
-def forward_ours(network: Transformer, config: Any) -> dict[str, Tensor]:
-    """Our outputs, by their names."""
-    source, target, segments = batches(config)
-    kinds = None if segments is None else segments.stream
-    last, mask = source, Mask(source.lengths)
-    with torch.no_grad():
-        if network.config.architecture == "encoder":
-            hidden = network(source.stream, mask, segments=kinds)
-        elif network.config.architecture == "decoder":
-            hidden = network(source.stream, Mask.causal(source.lengths))
-        else:
-            memory = network.encode(source.stream, mask)
-            last, causal = target, Mask.causal(target.lengths)
-            hidden = network(target.stream, causal, memory=memory, memory_mask=mask)
-        heads = network.heads
-        first = hidden[Mask(last.lengths).starts[:-1].long()]
-        found = {"last_hidden_state": hidden}
-        if "pooler" in heads:
-            first = found["pooler_output"] = heads["pooler"](first)
-        if "pair" in heads:
-            pairs = heads["pair"](first)
-            found |= {"logits": pairs, "seq_relationship_logits": pairs, "sop_logits": pairs}
-        if "replaced" in heads:
-            found["logits"] = heads["replaced"](hidden)
-        if "language" in heads:
-            found |= dict.fromkeys(("logits", "prediction_logits"), network.logits(hidden))
-        if "pooler_output" not in found:
-            found["pooler_output"] = first
-    return found
-
-
-NAMES = (
-    *("last_hidden_state", "pooler_output", "logits"),
-    *("prediction_logits", "seq_relationship_logits", "sop_logits"),
-)
-
-
-def batches(config: Any) -> tuple[Batch, Batch, Batch | None]:
-    """What the encoder reads, what the decoder reads, and the segments of the former."""
-    pad = config.pad_token_id or 0
-    kinds = getattr(config, "type_vocab_size", 0)
-    segments = Batch(LENGTHS, 0, kinds, low=0) if kinds else None
-    return Batch(LENGTHS, pad), Batch(TARGETS, pad), segments
-
-
-def assert_close(ours: dict[str, Tensor], theirs: dict[str, Tensor], error: float) -> None:
-    for name, wanted in theirs.items():
-        assert wanted.std(0).mean() > 0.01, f"{name} is the same everywhere"
-        assert ours[name].dtype == wanted.dtype
-        difference = float((ours[name] - wanted).abs().max() / wanted.abs().max().clamp(min=1.0))
-        assert difference <= error, name
-
-
-@every_row
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.id)
 def test_computes_the_same_and_is_written_as_it_was(row: Row, tmp_path: Path) -> None:
-    reference = row.reference()
+    dtype, error = (torch.float64, 1e-9) if row.is_double else (torch.float32, 1e-5)
+    reference = row.reference(dtype)
     reference.save_pretrained(tmp_path / "theirs")
     network = read_network(tmp_path / "theirs").eval()
     theirs = forward_theirs(reference)
-    assert_close(forward_ours(network, reference.config), theirs, 1e-5)
+    assert_close(forward_ours(network, reference.config), theirs, error)
     assert count_parameters(network) == sum(p.numel() for p in reference.parameters())
 
     family = write_network(network, tmp_path / "ours")
@@ -357,67 +245,40 @@ def test_computes_the_same_and_is_written_as_it_was(row: Row, tmp_path: Path) ->
     assert_close(forward_theirs(again.eval()), theirs, 1e-6)  # the configuration is the same, too
 
 
-@pytest.mark.parametrize("row", [row for row in ROWS if row.is_double], ids=lambda row: row.id)
-def test_computes_the_same_in_double_precision(row: Row, tmp_path: Path) -> None:
-    reference = row.reference(torch.float64)
-    reference.save_pretrained(tmp_path)
-    network = read_network(tmp_path).eval()
-    assert_close(forward_ours(network, reference.config), forward_theirs(reference), 1e-9)
-
-
 def assert_same_weights(first: nn.Module, second: nn.Module) -> None:
     one, other = first.state_dict(), second.state_dict()
     assert one.keys() == other.keys()
     assert all(torch.equal(one[name], other[name]) for name in one)
 
 
-@pytest.mark.parametrize(("buckets", "distance"), [(256, 512), (6, 10), (16, 20), (32, 128)])
-def test_disentangled_distances_fall_into_the_same_buckets(buckets: int, distance: int) -> None:
-    from transformers.models.deberta_v2.modeling_deberta_v2 import make_log_bucket_position
+@dataclass(frozen=True)
+class WildFile:
+    """What files in the wild have beside, or instead of, what is saved today."""
 
-    relative = torch.arange(-distance, distance + 1)
-    theirs = make_log_bucket_position(relative, buckets, distance).long()
-    with torch.device("meta"):
-        ours = DisentangledBias(8, buckets, distance, 1e-7)
-    assert torch.equal(ours.bucket(relative), theirs)
-
-
-@pytest.mark.parametrize("bidirectional", [True, False])
-@pytest.mark.parametrize(("buckets", "distance"), [(32, 128), (8, 9), (64, 1000)])
-def test_biased_distances_fall_into_the_same_buckets(
-    buckets: int, distance: int, bidirectional: bool
-) -> None:
-    relative = torch.arange(-2 * distance, 2 * distance + 1)
-    theirs = T5Attention._relative_position_bucket(relative, bidirectional, buckets, distance)
-    assert torch.equal(RelativeBias(buckets, distance, 4, bidirectional).bucket(relative), theirs)
+    row: str
+    names: dict[str, str] = field(default_factory=dict)  # today's -> those found instead
+    tensors: dict[str, Tensor] = field(default_factory=dict)  # found as well
+    config: dict[str, Any] = field(default_factory=dict)  # values of config.json
 
 
-def renamed(name: str, overrides: dict[str, str]) -> str:
-    for new, old in overrides.items():
-        name = name.replace(new, old)
-    return name
-
-
-# What files in the wild have beside, or instead of, what is saved today: a row, names of today and
-# those found instead, tensors that are found too, values of config.json.
-WILD: dict[str, tuple[str, dict[str, str], dict[str, Tensor], dict[str, Any]]] = {
-    "gamma-and-beta": (
+OLD_BASES = dict(global_rope_theta=160_000.0, local_rope_theta=10_000.0)
+CROSS_BIAS = "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight"
+POSITIONS = torch.arange(20)[None]
+WILD = {
+    "gamma-and-beta": WildFile(
         "BertForPreTraining-relu",
         {"LayerNorm.weight": "LayerNorm.gamma", "LayerNorm.bias": "LayerNorm.beta"},
-        {"bert.embeddings.position_ids": torch.arange(20)[None]},
-        {},
+        {"bert.embeddings.position_ids": POSITIONS},
     ),
-    "pooler": (
+    "pooler": WildFile(
         "RobertaForMaskedLM-one-segment",
-        {},
-        {
+        tensors={
             "roberta.embeddings.position_ids": torch.arange(22)[None],
             "roberta.pooler.dense.weight": torch.ones(24, 24),
             "roberta.pooler.dense.bias": torch.ones(24),
         },
-        {},
     ),
-    "new-head": (
+    "new-head": WildFile(
         "DebertaV2ForMaskedLM-v3",
         {
             "cls.predictions.transform": "lm_predictions.lm_head",
@@ -426,63 +287,45 @@ WILD: dict[str, tuple[str, dict[str, str], dict[str, Tensor], dict[str, Any]]] =
         {"mask_predictions.dense.weight": torch.ones(24, 24)},
         {"pos_att_type": "p2c|c2p"},
     ),
-    "cross-bias": (
-        "T5ForConditionalGeneration-plain",
-        {},
-        {
-            "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight": torch.ones(
-                8, 4
-            )
-        },
-        {},
+    "cross-bias": WildFile(
+        "T5ForConditionalGeneration-plain", tensors={CROSS_BIAS: torch.ones(8, 4)}
     ),
-    "no-prefix": (
+    "no-prefix": WildFile(
         "GPT2LMHeadModel-inner",
         {"transformer.": ""},
         {"h.0.attn.bias": torch.ones(1, 1, 20, 20), "h.0.attn.masked_bias": torch.tensor(-1e4)},
-        {},
     ),
-    "frequencies": (
+    "frequencies": WildFile(
         "LlamaForCausalLM-grouped",
-        {},
-        {"model.layers.0.self_attn.rotary_emb.inv_freq": torch.ones(3)},
-        {"rope_parameters": None, "rope_theta": 10_000.0},
+        tensors={"model.layers.0.self_attn.rotary_emb.inv_freq": torch.ones(3)},
+        config={"rope_parameters": None, "rope_theta": 10_000.0},
     ),
-    "words": (
+    "words": WildFile(
         "XLMWithLMHeadModel-plain",
-        {},
-        {"transformer.position_ids": torch.arange(20)[None]},
-        {"n_words": V, "pad_index": 2, "vocab_size": None, "pad_token_id": None},
+        tensors={"transformer.position_ids": POSITIONS},
+        config={"n_words": VOCABULARY, "pad_index": 2, "vocab_size": None, "pad_token_id": None},
     ),
-    "bases": (
+    "bases": WildFile(
         "ModernBertForMaskedLM-windows",
-        {},
-        {},
-        {
-            "rope_parameters": None,
-            "layer_types": None,
-            "global_rope_theta": 160_000.0,
-            "local_rope_theta": 10_000.0,
-        },
+        config={"rope_parameters": None, "layer_types": None, **OLD_BASES},
     ),
-    "version": (
+    "version": WildFile(
         "BartForConditionalGeneration-scaled",
-        {},
-        {"model.encoder.version": torch.tensor([2.0])},
-        {},
+        tensors={"model.encoder.version": torch.tensor([2.0])},
     ),
 }
 
 
-@pytest.mark.parametrize("case", WILD)
-def test_reads_files_in_the_wild(case: str, tmp_path: Path) -> None:
-    id, overrides, more, values = WILD[case]
-    reference = next(row for row in ROWS if row.id == id).reference()
+@pytest.mark.parametrize("wild", WILD.values(), ids=WILD)
+def test_reads_files_in_the_wild(wild: WildFile, tmp_path: Path) -> None:
+    reference = next(row for row in ROWS if row.id == wild.row).reference()
     reference.save_pretrained(tmp_path)
     weights, config = tmp_path / "model.safetensors", tmp_path / "config.json"
-    state = {renamed(name, overrides): tensor for name, tensor in load_file(weights).items()}
-    save_file(state | more, weights)
-    config.write_text(json.dumps({**json.loads(config.read_text()), **values}))
+    state = load_file(weights)
+    for today, found in wild.names.items():
+        state = {name.replace(today, found): tensor for name, tensor in state.items()}
+    save_file(state | wild.tensors, weights)
+    config.write_text(json.dumps({**json.loads(config.read_text()), **wild.config}))
     network = read_network(tmp_path).eval()
     assert_close(forward_ours(network, reference.config), forward_theirs(reference), 1e-5)
     assert write_network(network, tmp_path / "again") == reference.config.model_type

@@ -13,9 +13,12 @@ import transformers
 from tokenizers import decoders, models, pre_tokenizers, processors
 
 from firth.formats.huggingface.directory import read_network
-from firth.inference.infilling.constrained_search import constrained_beam_search
 from firth.inference.infilling.fill_methods import BlankFiller, make_filler
-from firth.inference.infilling.span_filling import span_constraint, text_constraint
+from firth.inference.infilling.span_filling import (
+    allowed_span_tokens,
+    generate_fills,
+    max_fill_tokens,
+)
 from firth.model import Model, load
 from firth.tokenizers.tokenizer import SENTINEL, Tokenizer
 from tests.parity.test_families import ROWS, Row, V
@@ -120,10 +123,10 @@ def generated(reference: Any, ids: tuple[int, ...], width: int, **options: Any) 
     )
 
 
-def ended(row: list[int], ends: set[int]) -> tuple[int, ...]:
-    """A row of theirs without what it is filled up with."""
-    last = next((i for i, id in enumerate(row) if id in ends), len(row) - 1)
-    return tuple(row[: last + 1])
+def without_padding(row: list[int], sentinel: int = -1) -> tuple[int, ...]:
+    """A row of theirs up to the end token, or with the last sentinel."""
+    last = next((i for i, id in enumerate(row) if id in (3, sentinel)), len(row))
+    return tuple(row[: last + (sentinel in row[last : last + 1])])
 
 
 T5 = next(row for row in ROWS if row.name == "T5ForConditionalGeneration")
@@ -136,22 +139,22 @@ def test_spans_are_those_of_their_beam_search(text: str, tmp_path: Path) -> None
     tokenizer, width = make_tokenizer(sentinels=8), 4
     reference, filler = filler_of(T5, tokenizer, tmp_path)
     question = filler.encode(text)
-    rule = span_constraint(filler, len(question.blanks))
-    ours = constrained_beam_search(filler.network, [question.ids], [rule], beams=width)[0]
+    blanks, (ours,) = len(question.blanks), generate_fills(filler, [question], width)
+    allowed, last = allowed_span_tokens(filler, blanks), tokenizer.sentinel_ids[blanks]
     theirs = generated(
         reference,
         question.ids,
         width,
         prefix_allowed_tokens_fn=lambda _, written: (
-            rule.next(tuple(written[1:].tolist())).nonzero().flatten().tolist()
+            allowed(written[1:].tolist()).nonzero().flatten().tolist()
         ),
-        max_new_tokens=rule.max_tokens,
-        eos_token_id=[3, tokenizer.sentinel_ids[len(question.blanks)]],
+        max_new_tokens=max_fill_tokens(filler, question),
+        eos_token_id=[3, last],
     )
-    ends = {3, tokenizer.sentinel_ids[len(question.blanks)]}
-    expected = [ended(row[1:].tolist(), ends) for row in theirs.sequences]
-    assert [found.tokens for found in ours] == expected
-    assert [found.log_prob for found in ours] == pytest.approx(
+    assert [found.tokens for found in ours] == [
+        without_padding(row[1:].tolist(), last) for row in theirs.sequences
+    ]
+    assert [found.logprob for found in ours] == pytest.approx(
         theirs.sequences_scores.tolist(), rel=1e-4
     )
 
@@ -161,15 +164,13 @@ def test_a_text_is_written_anew_as_by_their_beam_search(tmp_path: Path) -> None:
     reference, filler = filler_of(BART, tokenizer, tmp_path)
     assert filler.method == "whole"
     questions = [filler.encode(text) for text in ("the [MASK] barked .", "a cat sat on [MASK]")]
-    rules = [text_constraint(filler, question) for question in questions]
-    found = constrained_beam_search(
-        filler.network, [question.ids for question in questions], rules, beams=width
-    )
-    for question, rule, ours in zip(questions, rules, found, strict=True):
-        theirs = generated(reference, question.ids, width, max_new_tokens=rule.max_tokens)
-        expected = [ended(row[1:].tolist(), {3}) for row in theirs.sequences]
+    found = generate_fills(filler, questions, width)
+    for question, ours in zip(questions, found, strict=True):
+        limit = max_fill_tokens(filler, question)
+        theirs = generated(reference, question.ids, width, max_new_tokens=limit)
+        expected = [without_padding(row[1:].tolist()) for row in theirs.sequences]
         assert [one.tokens for one in ours] == expected
-        assert [one.log_prob for one in ours] == pytest.approx(
+        assert [one.logprob for one in ours] == pytest.approx(
             theirs.sequences_scores.tolist(), rel=1e-4
         )
 

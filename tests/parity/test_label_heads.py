@@ -14,11 +14,13 @@ from firth.formats.huggingface.directory import FAMILIES, read_network, write_ne
 from firth.model import Model, load
 from firth.models.masks import Mask
 from firth.models.transformer import Transformer
+from tests.parity.reference_models import VOCABULARY as V
+from tests.parity.reference_models import randomize
 
 # DeBERTa's code there is compiled in a way that torch calls outdated.
 pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
 
-V, LENGTHS = 60, (9, 4, 6)
+LENGTHS = (9, 4, 6)
 BERT = dict(
     vocab_size=V, hidden_size=24, num_hidden_layers=2, num_attention_heads=2, intermediate_size=40
 )
@@ -33,14 +35,8 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "albert": BERT | dict(embedding_size=16),
     "rembert": BERT | dict(input_embedding_size=16, output_embedding_size=20),
     "deberta-v2": BERT
-    | dict(
-        relative_attention=True,
-        pos_att_type=["p2c", "c2p"],
-        position_buckets=8,
-        norm_rel_ebd="layer_norm",
-        share_att_key=True,
-        type_vocab_size=0,
-    ),
+    | dict(relative_attention=True, share_att_key=True, norm_rel_ebd="layer_norm")
+    | dict(pos_att_type=["p2c", "c2p"], position_buckets=8, type_vocab_size=0),
     "mobilebert": BERT
     | dict(embedding_size=16, intra_bottleneck_size=12, num_feedforward_networks=2),
     "mpnet": BERT,
@@ -70,17 +66,7 @@ def reference(family: str, name: str) -> Any:
     made = getattr(transformers, name)
     bare = name.endswith(("QuestionAnswering", "MultipleChoice"))
     labels = {} if bare else {"id2label": dict(enumerate(LABELS))}
-    network = made(made.config_class(**CONFIGS[family], **labels))
-    torch.manual_seed(0)
-    with torch.no_grad():
-        for key, tensor in network.state_dict().items():
-            if tensor.is_floating_point():
-                is_norm = tensor.dim() == 1 and not key.endswith("bias")
-                tensor.normal_(1.0 if is_norm else 0.0, 0.15)
-        for module in network.modules():
-            if isinstance(module, torch.nn.Embedding) and module.padding_idx is not None:
-                module.weight[module.padding_idx] = 0.0
-    return network.eval()
+    return randomize(made(made.config_class(**CONFIGS[family], **labels)), std=0.15)
 
 
 @torch.no_grad()
