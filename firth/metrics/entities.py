@@ -3,12 +3,12 @@
 A scheme marks each token with a letter and the type of its entity. Tags are read as conlleval does,
 the script of the shared tasks, and seqeval: a token continues the entity before it when its letter
 is I or E, that of the token before it B or I, and their types are equal; every other token that is
-not O begins an entity. So every sequence is valid, and converting tags also repairs them.
+not O begins an entity, so every sequence is valid.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -16,7 +16,7 @@ import numpy as np
 
 from firth.metrics.bootstrap import Bootstrap, Metric, Weights, check_pairs, divide, estimate, tally
 from firth.metrics.classification import entries, f1_from_counts
-from firth.utils.errors import InputError, MismatchError, UsageError
+from firth.utils.errors import InputError, MismatchError
 from firth.utils.rng import Floats
 
 Tags = Sequence[str]  # of one sentence
@@ -31,22 +31,6 @@ class Entity(NamedTuple):
     begin: int
     end: int
 
-
-class TagPrefixes(NamedTuple):
-    """Prefixes of a scheme for an entity's first, inside and last token, and a single one."""
-
-    first: str
-    inside: str
-    last: str
-    only: str
-
-
-SCHEMES = {
-    "IOB1": TagPrefixes("I", "I", "I", "I"),  # B when an entity of the same type ends right before
-    "IOB2": TagPrefixes("B", "I", "I", "B"),
-    "BIOES": TagPrefixes("B", "I", "E", "S"),
-    "BILOU": TagPrefixes("B", "I", "L", "U"),
-}
 
 _SAME_LETTER = {"L": "E", "U": "S"}  # BILOU's names for BIOES's letters
 
@@ -87,42 +71,6 @@ Entity(type='ORG', begin=4, end=5)]
             found.append(Entity(type, place, place + 1))
         before = now
     return found
-
-
-def write_tags(entities: Iterable[Entity], length: int, scheme: str = "IOB2") -> list[str]:
-    """Write the tags of a sentence of `length` tokens from its entities.
-
-    >>> write_tags([Entity("PER", 0, 2), Entity("PER", 2, 3)], length=4, scheme="IOB1")
-    ['I-PER', 'I-PER', 'B-PER', 'O']
-    """
-    letters = SCHEMES.get(scheme)
-    if letters is None:
-        raise UsageError(f"There is no tag scheme {scheme!r}; known are {', '.join(SCHEMES)}.")
-    tags = ["O"] * length
-    before = Entity("", 0, 0)
-    for entity in sorted(entities, key=lambda entity: entity.begin):
-        type, begin, end = entity
-        if not before.end <= begin < end <= length:
-            raise MismatchError(
-                f"{entity} overlaps another one or reaches beyond the {length} tokens."
-            )
-        marks = [letters.first, *letters.inside * (end - begin - 2), letters.last]
-        if end - begin == 1:
-            marks = [letters.only]
-        if scheme == "IOB1" and (type, begin) == (before.type, before.end):
-            marks[0] = "B"
-        tags[begin:end] = [mark if type == UNTYPED else f"{mark}-{type}" for mark in marks]
-        before = entity
-    return tags
-
-
-def convert_tags(tags: Tags, scheme: str = "IOB2") -> list[str]:
-    """Convert tags to another scheme, repairing sequences that the scheme does not allow.
-
-    >>> convert_tags(["O", "I-PER", "I-LOC", "I-LOC"], "BIOES")
-    ['O', 'S-PER', 'B-LOC', 'E-LOC']
-    """
-    return write_tags(read_entities(tags), len(tags), scheme)
 
 
 def _continues(before: tuple[str, str], now: tuple[str, str]) -> bool:
