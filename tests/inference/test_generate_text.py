@@ -307,7 +307,7 @@ def test_a_file_of_prompts(verb: Verb, gpt: Path, tmp_path: Path) -> None:
         how = ("--file", file, *column)
         done = verb("generate", gpt, *how, *options, "--out", "out.jsonl")
         assert done.exit_code == 0, done.output
-        assert "3 prompts to out.jsonl" in done.stdout
+        assert "3 rows to out.jsonl" in done.stdout
         lines = (tmp_path / "out.jsonl").read_text().splitlines()
         assert [json.loads(line) for line in lines] == found["results"]
     lines = verb("generate", gpt, "--file", "p.txt", *options, "--out", "-").stdout.splitlines()
