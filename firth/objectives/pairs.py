@@ -8,7 +8,6 @@ et al. 2020, section 3.1). Both return sequences `[CLS] A [SEP] B [SEP]` with se
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Literal
 
 import numpy as np
 
@@ -20,8 +19,6 @@ from firth.utils.rng import Bools, Longs, derive_keys, uniform
 
 SWAP, TRUNCATE = 30, 31  # names of random draws
 
-Truncation = Literal["either", "end"]
-
 
 def next_sentence(
     first: PackedSequences,
@@ -30,7 +27,6 @@ def next_sentence(
     vocabulary: Vocabulary,
     *,
     length: int,
-    truncation: Truncation = "either",
 ) -> Batch:
     """Join pairs of texts and label whether the second follows the first: 0 if so, 1 if not.
 
@@ -42,18 +38,13 @@ def next_sentence(
     >>> batch.inputs.segments.tolist(), batch.predictions["next sentence"].targets.tolist()
     ([0, 0, 0, 0, 0, 1, 1, 1, 1, 0, 0, 0, 0, 0, 1, 1, 1], [0, 1])
     """
-    pairs = _join(first, second, vocabulary, length, truncation)
+    pairs = _join(first, second, vocabulary, length, random_ends=True)
     prediction = PredictionTargets(pairs.starts[:-1], (~follows).astype(np.int64))
     return Batch(pairs, pairs.lengths, {"next sentence": prediction})
 
 
 def sentence_order(
-    first: PackedSequences,
-    second: PackedSequences,
-    vocabulary: Vocabulary,
-    *,
-    length: int,
-    truncation: Truncation = "end",
+    first: PackedSequences, second: PackedSequences, vocabulary: Vocabulary, *, length: int
 ) -> Batch:
     """Swap half of the pairs of consecutive texts; the label is 1 for swapped pairs.
 
@@ -70,7 +61,7 @@ def sentence_order(
     ordered = [(b, a) if swap else (a, b) for a, b, swap in both]
     front = PackedSequences.join([a for a, _ in ordered], first.keys)
     back = PackedSequences.join([b for _, b in ordered], second.keys)
-    pairs = _join(front, back, vocabulary, length, truncation)
+    pairs = _join(front, back, vocabulary, length, random_ends=False)
     prediction = PredictionTargets(pairs.starts[:-1], swapped.astype(np.int64))
     return Batch(pairs, pairs.lengths, {"sentence order": prediction})
 
@@ -80,7 +71,7 @@ def _join(
     second: PackedSequences,
     vocabulary: Vocabulary,
     length: int,
-    truncation: Truncation,
+    random_ends: bool,
 ) -> PackedSequences:
     """Build `[CLS] A [SEP] B [SEP]`, truncated to `length` tokens."""
     room = length - 3
@@ -93,7 +84,7 @@ def _join(
     cls, sep = [vocabulary.id("cls", "bos")], [vocabulary.id("sep", "eos")]
     rows, segments = [], []
     second = replace(second, keys=derive_keys(second.keys, 1))  # random draws of its own
-    texts = _truncate(first, fronts, truncation), _truncate(second, backs, truncation)
+    texts = _truncate(first, fronts, random_ends), _truncate(second, backs, random_ends)
     for a, b in zip(*texts, strict=True):
         rows.append(np.concatenate((cls, a, sep, b, sep)))
         segments.append(np.repeat([0, 1], [len(a) + 2, len(b) + 1]))
@@ -101,22 +92,14 @@ def _join(
     return replace(joined, segments=np.concatenate(segments) if segments else joined.tokens)
 
 
-def _truncate(packed: PackedSequences, sizes: Longs, truncation: Truncation) -> list[Longs]:
+def _truncate(packed: PackedSequences, sizes: Longs, random_ends: bool) -> list[Longs]:
     """Truncate texts to `sizes`: at the end, or each token at a random end (BERT)."""
     starts = packed.starts[:-1]
-    if truncation == "either":
+    if random_ends:
         excess = packed.lengths - sizes
         owners = np.repeat(np.arange(len(sizes)), excess)
-        from_front = (
-            uniform(
-                derive_keys(
-                    packed.keys[owners],
-                    np.arange(len(owners)) - (np.cumsum(excess) - excess)[owners],
-                ),
-                TRUNCATE,
-            )
-            < 0.5
-        )
-        starts = starts + np.bincount(owners[from_front], minlength=len(sizes))
+        number = np.arange(len(owners)) - (np.cumsum(excess) - excess)[owners]
+        draws = uniform(derive_keys(packed.keys[owners], number), TRUNCATE)
+        starts = starts + np.bincount(owners[draws < 0.5], minlength=len(sizes))
     ends = (starts + sizes).tolist()
     return [packed.tokens[a:b] for a, b in zip(starts.tolist(), ends, strict=True)]

@@ -43,6 +43,11 @@ class BpeModel:
     tokens: list[str]
     merges: list[tuple[str, str]]
 
+    @property
+    def ids(self) -> dict[str, int]:
+        """The id of each token."""
+        return {token: i for i, token in enumerate(self.tokens)}
+
 
 def learn_merges(
     words: Sequence[str],

@@ -7,26 +7,23 @@ bounded and the result deterministic.
 
 from __future__ import annotations
 
-import json
 import tempfile
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import tokenizers
-from tokenizers import decoders, models, normalizers, pre_tokenizers, processors, trainers
+from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
 
 from firth.data.corpus import Corpus, CorpusReport
 from firth.data.readers import ReadOptions
 from firth.tokenizers.bpe import BpeConfig, BpeModel, learn_merges
 from firth.tokenizers.counting import Progress, count_words, most_frequent_words
 from firth.tokenizers.tokenizer import SENTINEL, Tokenizer
+from firth.tokenizers.unigram import train_unigram
 from firth.utils.errors import InputError, UsageError, storage_errors
-
-UNIGRAM_SAMPLE = 4_000_000  # maximum number of words for the library's Unigram trainer
 
 
 @dataclass(frozen=True)
@@ -83,30 +80,26 @@ class TrainingInput:
     unknown: str
     progress: Progress
 
-    def bpe_config(self, **overrides: Any) -> BpeConfig:
-        return BpeConfig(
-            size=self.size, min_frequency=self.min_frequency, specials=self.specials, **overrides
-        )
+    def learn(self, **options: Any) -> BpeModel:
+        """Learn BPE merges; `options` are fields of BpeConfig."""
+        shared = dict(size=self.size, min_frequency=self.min_frequency, specials=self.specials)
+        progress = partial(self.progress, "learning merges")
+        return learn_merges(self.words, self.counts, BpeConfig(**shared, **options), progress)
 
 
 def _learn_wordpiece(data: TrainingInput) -> models.Model:
-    learned = _learn_marked(data, prefix="##")
-    ids = {token: i for i, token in enumerate(learned.tokens)}
+    ids = _learn_marked(data, prefix="##").ids
     return models.WordPiece(ids, unk_token=data.unknown, max_input_chars_per_word=100)
 
 
 def _learn_bpe(data: TrainingInput) -> models.Model:
-    alphabet = "".join(sorted(pre_tokenizers.ByteLevel.alphabet()))
-    learned = learn_merges(
-        data.words, data.counts, data.bpe_config(alphabet=alphabet), _merging(data)
-    )
-    return models.BPE({token: i for i, token in enumerate(learned.tokens)}, learned.merges)
+    learned = data.learn(alphabet="".join(sorted(pre_tokenizers.ByteLevel.alphabet())))
+    return models.BPE(learned.ids, learned.merges)
 
 
 def _learn_bpe_word(data: TrainingInput) -> models.Model:
-    learned = _learn_marked(data, suffix="</w>")
-    ids = {token: i for i, token in enumerate(learned.tokens)}
-    return models.BPE(ids, learned.merges, unk_token=data.unknown, end_of_word_suffix="</w>")
+    bpe = _learn_marked(data, suffix="</w>")
+    return models.BPE(bpe.ids, bpe.merges, unk_token=data.unknown, end_of_word_suffix="</w>")
 
 
 def _learn_marked(data: TrainingInput, **mark: str) -> BpeModel:
@@ -118,85 +111,16 @@ def _learn_marked(data: TrainingInput, **mark: str) -> BpeModel:
     alphabet = len(set().union(*data.words))
     limit = max(1, (data.size - len(data.specials)) // 3)
     while True:
-        config = data.bpe_config(max_alphabet=limit, **mark)
-        learned = learn_merges(data.words, data.counts, config, _merging(data))
+        learned = data.learn(max_alphabet=limit, **mark)
         missing = data.size - len(learned.tokens)
         if missing <= 0 or limit >= alphabet:
             return learned
         limit += max(1, missing // 2)
 
 
-def _merging(data: TrainingInput) -> Callable[[int, int], None]:
-    return lambda done, total: data.progress("learning merges", done, total)
-
-
 def _learn_unigram(data: TrainingInput) -> models.Model:
-    """Train Unigram (Kudo 2018) with the library, on a sample of the words."""
     data.progress("learning pieces", 0, 1)
-    letters: Counter[str] = Counter()
-    for word, times in zip(data.words, data.counts, strict=True):
-        for letter in word:
-            letters[letter] += times
-    ranked = sorted(letters, key=lambda letter: (-letters[letter], letter))
-    room = data.size - len(data.specials)
-    limit = max(1, room // 2)  # single characters, or more if nothing else fills the vocabulary
-    while True:
-        pieces = _unigram_pieces(data, set(ranked[:limit]))
-        missing = data.size - len(pieces)
-        if missing <= 0 or limit >= min(room, len(ranked)):
-            break
-        limit = min(room, limit + missing)
-    unknown = data.specials.index(data.unknown)
-    return models.Unigram(_sorted_pieces(pieces, data.specials), unknown, byte_fallback=False)
-
-
-def _unigram_pieces(data: TrainingInput, letters: set[str]) -> list[list[Any]]:
-    """Train pieces of these characters, each with its score."""
-    scratch = tokenizers.Tokenizer(models.Unigram())
-    scratch.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    trainer = trainers.UnigramTrainer(
-        vocab_size=data.size,
-        special_tokens=list(data.specials),
-        unk_token=data.unknown,
-        show_progress=False,
-    )
-    try:
-        scratch.train_from_iterator(_sample(data.words, data.counts, letters), trainer)
-    except Exception as error:  # the library raises nothing more precise
-        raise InputError(f"No Unigram vocabulary can be trained on this text: {error}.") from error
-    pieces: list[list[Any]] = json.loads(scratch.to_str())["model"]["vocab"]
-    return pieces
-
-
-def _sample(words: Sequence[str], counts: Sequence[int], letters: set[str]) -> Iterator[str]:
-    """Sample at most UNIGRAM_SAMPLE words in proportion to their counts.
-
-    Systematic sampling: words are taken at equal steps of the cumulative counts. Other characters
-    than `letters` are dropped.
-    """
-    total = np.cumsum(np.asarray(counts, dtype=np.int64))
-    taken = np.floor(total * min(1.0, UNIGRAM_SAMPLE / max(1, total[-1]))).astype(np.int64)
-    for word, times in zip(words, np.diff(taken, prepend=0).tolist(), strict=True):
-        if times and (spelt := "".join(letter for letter in word if letter in letters)):
-            yield " ".join([spelt] * times)
-
-
-def _sorted_pieces(pieces: list[list[Any]], specials: Sequence[str]) -> list[tuple[str, float]]:
-    """Make pieces and scores independent of the random order of the library's hash tables.
-
-    Sums in another order differ in their last digits, and single characters outside the learned
-    pieces get the lowest score plus a small step each, in random order.
-    """
-    learned = {piece: round(score, 6) for piece, score in pieces if piece not in specials}
-    lowest = min(learned.values(), default=0.0)
-    steps = {
-        piece: score
-        for piece, score in learned.items()
-        if len(piece) == 1 and abs(((score - lowest) * 1e4 + 0.5) % 1 - 0.5) < 0.1
-    }
-    learned.update(zip(sorted(steps), sorted(steps.values()), strict=True))
-    ranked = sorted(learned.items(), key=lambda item: (-item[1], item[0]))
-    return [(token, 0.0) for token in specials] + ranked
+    return train_unigram(data.words, data.counts, data.size, data.specials, data.unknown)
 
 
 def _learn_characters(data: TrainingInput) -> models.Model:
@@ -301,8 +225,8 @@ def train_tokenizer(
     >>> [piece.token for piece in tokenizer.pieces("lowest")]
     ['lo', 'w', 'est</w>']
     """
-    row = _row(KINDS, "--kind", kind)
-    family = _row(SPECIALS, "--specials", specials or row.specials)
+    recipe: TokenizerKind = _lookup(KINDS, "--kind", kind)
+    family: SpecialTokens = _lookup(SPECIALS, "--specials", specials or recipe.specials)
     size = vocab_size - sentinels
     if size <= len(family.tokens) or sentinels < 0 or min_frequency < 0:
         raise UsageError(
@@ -310,8 +234,8 @@ def train_tokenizer(
             f"and {sentinels} sentinels; raise --vocab-size."
         )
     backend = tokenizers.Tokenizer(models.WordLevel({}, ""))
-    backend.normalizer = row.normalizer(lowercase)
-    backend.pre_tokenizer = row.pre_tokenizer
+    backend.normalizer = recipe.normalizer(lowercase)
+    backend.pre_tokenizer = recipe.pre_tokenizer
     corpus = Corpus(paths, reading, clean=clean)
     with tempfile.TemporaryDirectory(prefix="firth-") as folder:
         scratch = Path(folder)
@@ -322,16 +246,16 @@ def train_tokenizer(
         report.repaired[f"words with fewer than {min_count} occurrences ignored"] += 1
     unknown = family.roles["unk"]
     data = TrainingInput(words, times, size, min_frequency, family.tokens, unknown, progress)
-    backend.model = row.learn(data)
-    backend.decoder = row.decoder
+    backend.model = recipe.learn(data)
+    backend.decoder = recipe.decoder
     _check_size(backend.get_vocab_size() + sentinels, vocab_size)
     return _with_special_tokens(backend, family, sentinels), report
 
 
-def _row(table: dict[str, Any], option: str, name: str) -> Any:
-    if name not in table:
-        raise UsageError(f"{option} {name} is unknown; choose one of {', '.join(table)}.")
-    return table[name]
+def _lookup(registry: dict[str, Any], option: str, name: str) -> Any:
+    if name not in registry:
+        raise UsageError(f"{option} {name} is unknown; choose one of {', '.join(registry)}.")
+    return registry[name]
 
 
 def _check_size(size: int, wanted: int) -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from firth.data.packing import PackedSequences
-from firth.objectives.pairs import Truncation, next_sentence, sentence_order
+from firth.objectives.pairs import next_sentence, sentence_order
 from firth.objectives.replaced import mask_for_generator, replaced
 from firth.objectives.toy_vocabulary import VOCABULARY, WORDS, packed, predicted, words
 from firth.tokenizers.tokenizer import Vocabulary
@@ -32,6 +32,9 @@ def test_the_literals_of_the_docstrings() -> None:
     assert batch.predictions["sentence order"].targets.tolist() == [1, 0]
 
 
+KEYS = derive_keys(0, np.arange(500))
+
+
 def bert_lengths(a: int, b: int, room: int) -> tuple[int, int]:
     """BERT's loop: one token at a time off the longer text."""
     while a + b > room:
@@ -42,19 +45,12 @@ def bert_lengths(a: int, b: int, room: int) -> tuple[int, int]:
     return a, b
 
 
-@pytest.mark.parametrize("truncation", ["either", "end"])
-def test_truncation_is_berts(truncation: Truncation, vocabulary: Vocabulary) -> None:
-    draw = np.random.default_rng(0)
-    sizes = draw.integers(1, 40, size=(500, 2))
-    first = PackedSequences.join(
-        [np.arange(a) + 5 for a, _ in sizes], derive_keys(0, np.arange(500))
-    )
-    second = PackedSequences.join(
-        [np.arange(b) + 100 for _, b in sizes], derive_keys(1, np.arange(500))
-    )
-    follows = np.ones(500, dtype=bool)
-    batch = next_sentence(first, second, follows, vocabulary, length=35, truncation=truncation)
-    fronts_cut = 0
+def test_truncation_has_the_lengths_of_bert(vocabulary: Vocabulary) -> None:
+    sizes = np.random.default_rng(0).integers(1, 40, size=(500, 2))
+    first = PackedSequences.join([np.arange(a) + 5 for a, _ in sizes], KEYS)
+    second = PackedSequences.join([np.arange(b) + 100 for _, b in sizes], KEYS)
+    batch = next_sentence(first, second, np.ones(500, dtype=bool), vocabulary, length=35)
+    cut_in_front = excess = 0
     for (a, b), row in zip(sizes.tolist(), batch.inputs.rows(), strict=True):
         keep_a, keep_b = bert_lengths(a, b, 32)
         assert row[0] == 2
@@ -62,11 +58,11 @@ def test_truncation_is_berts(truncation: Truncation, vocabulary: Vocabulary) -> 
         assert len(row) == keep_a + keep_b + 3 <= 35
         text = row[1 : keep_a + 1]
         np.testing.assert_array_equal(np.diff(text), 1)
-        fronts_cut += text[0] - 5
-        assert truncation == "either" or text[0] == 5
-    excess = sum(a - bert_lengths(a, b, 32)[0] for a, b in sizes.tolist())
-    if truncation == "either":  # each cut token comes off either end with equal chance
-        assert fronts_cut / excess == pytest.approx(0.5, abs=0.05)
+        cut_in_front += text[0] - 5
+        excess += a - keep_a
+    assert cut_in_front / excess == pytest.approx(0.5, abs=0.05)  # either end with equal chance
+    ordered = sentence_order(first, second, vocabulary, length=35)  # truncated at the end only
+    assert {int(row[1]) for row in ordered.inputs.rows()} == {5, 100}
 
 
 def test_orders_are_balanced_and_labels_true(vocabulary: Vocabulary) -> None:

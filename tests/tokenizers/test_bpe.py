@@ -1,4 +1,4 @@
-"""Merges against the published examples, the plain reference and the `tokenizers` library."""
+"""BPE merges compared with published examples, the plain reference and the `tokenizers` library."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Word counts: the same as the library's own pre-tokenizers give, in any memory, on any cores."""
+"""Word counts compared with the pre-tokenizers of the library, for any memory and workers."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ def backend(kind: str) -> tokenizers.Tokenizer:
 
 
 def whole(tokenizer: tokenizers.Tokenizer, text: str) -> Counter[str]:
-    """Normalise and cut the text in one piece."""
+    """Count the words of the whole text."""
     text = tokenizer.normalizer.normalize_str(text)
     return Counter(word for word, _ in tokenizer.pre_tokenizer.pre_tokenize_str(text))
 
 
 @pytest.mark.parametrize("clean", [True, False])
 @pytest.mark.parametrize("kind", KINDS)
-def test_pieces_give_the_words_of_the_whole_text(tmp_path: Path, kind: str, clean: bool) -> None:
+def test_words_are_those_of_the_pre_tokenizer(tmp_path: Path, kind: str, clean: bool) -> None:
     (tmp_path / "a.txt").write_text(HARD + "\n\n" + SAMPLE, encoding="utf-8")
     corpus = Corpus([tmp_path], ReadOptions(documents="file"), clean=clean)
     counts, report = count_words(corpus, backend(kind), tmp_path / "scratch", workers=1)
@@ -47,7 +47,7 @@ def test_pieces_give_the_words_of_the_whole_text(tmp_path: Path, kind: str, clea
 
 
 @given(st.text(st.sampled_from("ab.'é1 \n\t\u00a0\u2003東"), max_size=30))
-def test_no_pre_tokenizer_joins_two_pieces(text: str) -> None:
+def test_pieces_do_not_change_the_words(text: str) -> None:
     tokenizer = backend("bpe")
     joined: Counter[str] = Counter()
     for piece, times in _cut([text]).items():
@@ -57,13 +57,13 @@ def test_no_pre_tokenizer_joins_two_pieces(text: str) -> None:
 
 
 @given(st.lists(st.text("ab.é", min_size=1, max_size=5), min_size=1), st.data())
-def test_clean_text_is_cut_alike_and_faster(words: list[str], data: st.DataObject) -> None:
+def test_clean_text_has_the_same_pieces(words: list[str], data: st.DataObject) -> None:
     spaces = [data.draw(st.sampled_from(" \n")) for _ in words]
     text = "".join(word + space for word, space in zip(words, spaces, strict=True)).strip()
     assert _cut_clean([text]) == _cut([text])
 
 
-def test_counts_that_outgrow_memory_are_the_same(tmp_path: Path) -> None:
+def test_counts_on_disk_equal_counts_in_memory(tmp_path: Path) -> None:
     small, large = WordCounts(tmp_path / "runs", memory=2000), WordCounts(tmp_path)
     for i in range(200):
         part = {f"w{i * j % 97}\n": j for j in range(1, 20)}
@@ -75,7 +75,7 @@ def test_counts_that_outgrow_memory_are_the_same(tmp_path: Path) -> None:
     assert list(small.items()) == list(small.items()), "items can be read twice"
 
 
-def test_any_number_of_workers_counts_the_same(
+def test_counts_do_not_depend_on_the_number_of_workers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(counting, "BATCH_CHARACTERS", 500)
@@ -90,7 +90,7 @@ def test_any_number_of_workers_counts_the_same(
     assert report.repaired == {"control characters removed": 2, "pieces of markup removed": 2}
 
 
-def test_only_the_most_frequent_words_when_there_are_too_many(tmp_path: Path) -> None:
+def test_most_frequent_words(tmp_path: Path) -> None:
     counts = WordCounts(tmp_path)
     counts.add({"aa": 5, "bb": 3, "cc": 2, "dd": 1, "ee": 1})
     assert most_frequent_words(counts) == (["aa", "bb", "cc", "dd", "ee"], [5, 3, 2, 1, 1], 1)
@@ -98,7 +98,7 @@ def test_only_the_most_frequent_words_when_there_are_too_many(tmp_path: Path) ->
     assert most_frequent_words(counts, max_characters=4) == (["aa", "bb"], [5, 3], 3)
 
 
-def test_nothing_left_to_count_is_an_error(tmp_path: Path) -> None:
+def test_empty_corpus_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("<br>\n\n\x01\n")
     with pytest.raises(InputError, match=r"No documents are left of .*a\.txt"):
         count_words(Corpus([tmp_path]), backend("bpe"), tmp_path)

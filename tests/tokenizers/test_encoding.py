@@ -1,4 +1,4 @@
-"""Documents get the tokens that their tokenizer gives them, whatever it cuts at."""
+"""Documents, encoded in pieces, have the tokens that the tokenizer gives the whole text."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from firth.tokenizers.trainer import KINDS, train_tokenizer
 from tests.conftest import SAMPLE
 
 ACCENTED = "Été naïve, ọ̀rọ̀ Yorùbá: ẹ káàárọ̀! Café á là É 각 が."
-# Letters and what may be put on them, in a row or behind white space, which takes nothing.
+# Letters, combining marks and white space.
 MARKS = "ae é\u0301\u0300\u0323\u3099か각\u1100\u1161\u11a8\u0344Å.。東\n\u00a0\u2000\u3000\u200d"
 
 
 def llama() -> tokenizers.Tokenizer:
-    """A tokenizer that puts ▁ before a text once and does not cut at white space."""
+    """Make a tokenizer that prepends one ▁ to a text and does not split at white space."""
     backend = tokenizers.Tokenizer(models.BPE(byte_fallback=True, unk_token="<unk>"))
     backend.normalizer = normalizers.Sequence(
         [normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")]
@@ -32,7 +32,7 @@ def llama() -> tokenizers.Tokenizer:
     return backend
 
 
-def test_one_that_does_not_cut_at_spaces_sees_whole_documents() -> None:
+def test_tokenizers_that_do_not_split_at_spaces_encode_whole_documents() -> None:
     backend = llama()
     lookup = CachedEncoder(backend)
     assert not lookup.cuts
@@ -45,7 +45,7 @@ def test_one_that_does_not_cut_at_spaces_sees_whole_documents() -> None:
     assert len(passage.sentences) > len(texts)
 
 
-def test_ids_beyond_a_gap_are_kept() -> None:
+def test_ids_may_have_gaps() -> None:
     """There may be fewer tokens than the largest id."""
     words = {"[UNK]": 0, "the": 1, "far": 70_000}
     backend = tokenizers.Tokenizer(models.WordLevel(words, unk_token="[UNK]"))
@@ -65,7 +65,7 @@ def every_kind(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Tokenizer]
     }
 
 
-def test_accents_of_their_own_are_those_of_their_letters(every_kind: dict[str, Tokenizer]) -> None:
+def test_combining_accents_are_composed(every_kind: dict[str, Tokenizer]) -> None:
     apart = unicodedata.normalize("NFD", ACCENTED)
     for tokenizer in every_kind.values():
         wanted = tokenizer.encode(ACCENTED)
@@ -76,7 +76,9 @@ def test_accents_of_their_own_are_those_of_their_letters(every_kind: dict[str, T
 
 
 @given(text=st.text(st.sampled_from(MARKS), min_size=1, max_size=16))
-def test_pieces_have_the_tokens_of_the_whole(every_kind: dict[str, Tokenizer], text: str) -> None:
+def test_pieces_have_the_tokens_of_the_whole_text(
+    every_kind: dict[str, Tokenizer], text: str
+) -> None:
     for tokenizer in every_kind.values():
         lookup = CachedEncoder(tokenizer.backend)
         assert lookup.cuts

@@ -1,4 +1,4 @@
-"""Each kind of tokenizer against the library's own trainer, and its bad input."""
+"""Tokenizer training: every kind compared with the trainers of the `tokenizers` library."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tokenizers import models, trainers
 
 from firth.data.corpus import Corpus
 from firth.formats.tokenizers.loading import load_tokenizer
-from firth.tokenizers import trainer as vocabulary
+from firth.tokenizers import unigram
 from firth.tokenizers.tokenizer import Tokenizer
 from firth.tokenizers.trainer import KINDS, SPECIALS, train_tokenizer
 from firth.utils.errors import InputError, UsageError
@@ -27,7 +27,7 @@ TRAINERS = {
 
 
 def library(kind: str, path: Path, size: int, **options: object) -> tokenizers.Tokenizer:
-    """The same text through the library's trainer, which counts for itself."""
+    """Train on the same text with the library, which counts words itself."""
     model, trainer = TRAINERS[kind]
     tokenizer = tokenizers.Tokenizer(model())
     tokenizer.normalizer = KINDS[kind].normalizer(False)
@@ -42,7 +42,7 @@ def model_of(tokenizer: tokenizers.Tokenizer) -> dict[str, object]:
     return json.loads(tokenizer.to_str())["model"]  # type: ignore[no-any-return]
 
 
-def test_bpe_is_the_librarys_to_the_last_merge(sample: Path) -> None:
+def test_bpe_has_the_merges_of_the_library(sample: Path) -> None:
     from tokenizers.pre_tokenizers import ByteLevel
 
     ours, _ = train_tokenizer([sample], kind="bpe", vocab_size=500)
@@ -53,7 +53,7 @@ def test_bpe_is_the_librarys_to_the_last_merge(sample: Path) -> None:
     assert ours.backend.get_vocab() == theirs.get_vocab()
 
 
-def test_wordpiece_is_the_librarys_up_to_ties(sample: Path) -> None:
+def test_wordpiece_has_the_vocabulary_of_the_library_up_to_ties(sample: Path) -> None:
     ours, _ = train_tokenizer([sample], kind="wordpiece", vocab_size=430)
     theirs = library("wordpiece", sample, 430, min_frequency=2)
     common = ours.backend.get_vocab().keys() & theirs.get_vocab().keys()
@@ -61,17 +61,15 @@ def test_wordpiece_is_the_librarys_up_to_ties(sample: Path) -> None:
     assert len(common) > 0.9 * 430
 
 
-def test_unigram_is_the_librarys_when_the_text_is_small(sample: Path) -> None:
+def test_unigram_has_the_vocabulary_of_the_library(sample: Path) -> None:
     ours, _ = train_tokenizer([sample], kind="unigram", vocab_size=300)
     theirs = library("unigram", sample, 300, unk_token="<unk>")
     assert ours.backend.get_vocab().keys() == theirs.get_vocab().keys()
 
 
-def test_a_unigram_sample_is_as_good_as_everything(
-    sample: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unigram_from_a_sample_of_words(sample: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole, _ = train_tokenizer([sample], kind="unigram", vocab_size=250)
-    monkeypatch.setattr(vocabulary, "UNIGRAM_SAMPLE", 600)
+    monkeypatch.setattr(unigram, "MAX_SAMPLE", 600)
     part, _ = train_tokenizer([sample], kind="unigram", vocab_size=250)
     texts = list(Corpus([sample]))
     ratio = part.coverage(texts).tokens / whole.coverage(texts).tokens
@@ -79,9 +77,7 @@ def test_a_unigram_sample_is_as_good_as_everything(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_same_every_time_whatever_the_hash_seed(
-    sample: Path, kind: str, tmp_path: Path
-) -> None:
+def test_training_does_not_depend_on_the_hash_seed(sample: Path, kind: str, tmp_path: Path) -> None:
     code = (
         "import sys; from firth.tokenizers.trainer import train_tokenizer as t; "
         "print(t([sys.argv[1]], kind=sys.argv[2], vocab_size=int(sys.argv[3]))[0].fingerprint)"
@@ -99,7 +95,7 @@ def test_the_same_every_time_whatever_the_hash_seed(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_kind_is_lossless_or_says_unknown(sample: Path, kind: str) -> None:
+def test_round_trip_and_unknown_tokens(sample: Path, kind: str) -> None:
     tokenizer, _ = train_tokenizer([sample], kind=kind, vocab_size=SIZES[kind])
     assert len(tokenizer) == SIZES[kind]
     assert tokenizer.kind == kind
@@ -110,14 +106,14 @@ def test_every_kind_is_lossless_or_says_unknown(sample: Path, kind: str) -> None
     assert (kind == "bpe") == all(piece.known for piece in snowman)
 
 
-def test_lowercase_is_bert_uncased(sample: Path) -> None:
+def test_lowercase(sample: Path) -> None:
     tokenizer, _ = train_tokenizer([sample], kind="wordpiece", vocab_size=400, lowercase=True)
     assert tokenizer.encode("THE CAFÉ") == tokenizer.encode("the cafe")
     cased, _ = train_tokenizer([sample], kind="bpe", vocab_size=400, lowercase=True)
     assert cased.encode("THE CAFÉ") == cased.encode("the café") != cased.encode("the cafe")
 
 
-def test_special_tokens_and_sentinels_have_their_familys_ids(sample: Path) -> None:
+def test_special_token_and_sentinel_ids(sample: Path) -> None:
     bert, _ = train_tokenizer([sample], kind="wordpiece", vocab_size=400)
     assert bert.special_ids == {"pad": 0, "unk": 1, "cls": 2, "sep": 3, "mask": 4}
     t5, _ = train_tokenizer([sample], kind="unigram", vocab_size=400, sentinels=100)
@@ -131,7 +127,7 @@ def test_special_tokens_and_sentinels_have_their_familys_ids(sample: Path) -> No
     assert roberta.encode("a <mask>")[1:] == [roberta.special_ids["mask"]]
 
 
-def test_a_vocabulary_larger_than_the_text_supports(sample: Path) -> None:
+def test_vocabulary_too_large_for_the_text(sample: Path) -> None:
     with pytest.raises(InputError, match="30,000"):
         train_tokenizer([sample], kind="wordpiece", vocab_size=30_000)
     with pytest.raises(InputError, match="300"):
@@ -141,8 +137,8 @@ def test_a_vocabulary_larger_than_the_text_supports(sample: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["wordpiece", "bpe-word", "unigram"])
-def test_many_characters_and_no_spaces(tmp_path: Path, kind: str) -> None:
-    """Chinese in small: the most frequent characters fill the vocabulary, the rest is unknown."""
+def test_large_alphabet_without_spaces(tmp_path: Path, kind: str) -> None:
+    """As in Chinese, the most frequent characters fill the vocabulary; others are unknown."""
     letters = [chr(0x4E00 + i) for i in range(2000)]
     text = "".join(letters[min(1999, 2000 * i * i // 10**8)] for i in range(10_000))
     (tmp_path / "a.txt").write_text("\n\n".join(text[i : i + 60] for i in range(0, 9999, 60)))
@@ -151,7 +147,7 @@ def test_many_characters_and_no_spaces(tmp_path: Path, kind: str) -> None:
     assert tokenizer.pieces(letters[0])[-1].known
 
 
-def test_a_vocabulary_with_no_room(sample: Path) -> None:
+def test_invalid_options(sample: Path) -> None:
     with pytest.raises(UsageError, match="at least 257"):
         train_tokenizer([sample], kind="bpe", vocab_size=100)
     with pytest.raises(UsageError, match="5 special tokens and 100 sentinels"):
@@ -160,7 +156,7 @@ def test_a_vocabulary_with_no_room(sample: Path) -> None:
         train_tokenizer([sample], kind="words", vocab_size=100)
 
 
-def test_loading_what_is_no_tokenizer(tmp_path: Path, sample: Path) -> None:
+def test_loading_invalid_tokenizers(tmp_path: Path, sample: Path) -> None:
     with pytest.raises(InputError, match="nosuch"):
         load_tokenizer(tmp_path / "nosuch")
     with pytest.raises(InputError, match=r"holds no tokenizer\.json"):
