@@ -21,7 +21,7 @@ from firth.models.transformer import Transformer
 from firth.tasks import diagnostics
 from firth.tasks.augmentation import num_copies
 from firth.tasks.dataset import load_dataset
-from firth.tasks.finetune_config import FinetuneConfig
+from firth.tasks.finetune_config import FinetuneRunConfig
 from firth.tasks.finetune_recipes import (
     finetune_training_config,
     frozen_blocks,
@@ -53,7 +53,7 @@ class FinetuneResult:
 
     path: Path
     model: Model
-    config: FinetuneConfig
+    config: FinetuneRunConfig
     metrics: dict[str, Metric]  # on the dev examples
     examples: tuple[int, int]  # numbers of train and dev examples
     variants: int  # added by augmentation
@@ -162,7 +162,7 @@ def finetune(
         replay=replay is not None,
         overrides={"seed": seed, **groups["training"]},
     )
-    config = FinetuneConfig(
+    config = FinetuneRunConfig(
         model=str(base.path),
         task=task,
         recipe=name,
@@ -274,7 +274,7 @@ def _joining_note(network: torch.nn.Module) -> str:
 
 
 def _describe(
-    config: FinetuneConfig,
+    config: FinetuneRunConfig,
     base: Model,
     decoder: Model | None,
     files: Mapping[str, str | Path | None],
@@ -311,7 +311,7 @@ def _without_adapters(network: Transformer) -> Transformer:
 
 
 def _finish(
-    config: FinetuneConfig,
+    config: FinetuneRunConfig,
     base: Model,
     trainer: TaskTrainer,
     loop: TrainingLoop,

@@ -38,7 +38,7 @@ from firth.training.pending_metrics import ACCURACY
 from firth.training.plateau import unigram_baseline
 from firth.training.pretrain_config import (
     ParentModel,
-    PretrainConfig,
+    PretrainRunConfig,
     nearest_preset,
     resolve_pretrain_config,
 )
@@ -60,7 +60,7 @@ class PretrainResult:
 
     path: Path
     model: Model
-    config: PretrainConfig
+    config: PretrainRunConfig
     steps: int
     tokens: int
     seconds: float
@@ -188,7 +188,7 @@ def _parent(model: Model) -> ParentModel:
 
 
 def build(
-    config: PretrainConfig, tokenizer: Tokenizer, source: Model | None = None
+    config: PretrainRunConfig, tokenizer: Tokenizer, source: Model | None = None
 ) -> TrainingModule:
     """Build the network, with random weights or those of a source model or teacher."""
     row, seed = OBJECTIVES[config.objective], config.training.seed
@@ -238,7 +238,7 @@ def _missing(network: torch.nn.Module, before: torch.nn.Module) -> list[str]:
 
 
 def _new_heads(
-    config: PretrainConfig, network: torch.nn.Module, before: torch.nn.Module
+    config: PretrainRunConfig, network: torch.nn.Module, before: torch.nn.Module
 ) -> list[str]:
     """Return a note about heads that the source model lacks, if there are any."""
     heads = [name.split(".")[1] for name in _missing(network, before)]
@@ -266,7 +266,7 @@ def _check_tokenizer(model: Model, tokenizer: Tokenizer, path: str) -> None:
 
 
 def _validation_callbacks(
-    config: PretrainConfig,
+    config: PretrainRunConfig,
     module: TrainingModule,
     model: Model,
     shards: Shards,
@@ -300,7 +300,9 @@ def _validation_callbacks(
     return replace(callbacks, validate=validate, on_improvement=save_best)
 
 
-def _finish(config: PretrainConfig, model: Model, loop: TrainingLoop, run: Run) -> PretrainResult:
+def _finish(
+    config: PretrainRunConfig, model: Model, loop: TrainingLoop, run: Run
+) -> PretrainResult:
     """Save the model, the loss curve and the model card."""
     for note in loop.stopped_early:
         run.log.note(note)
@@ -349,7 +351,7 @@ def _language_loss(metrics: Sequence[Mapping[str, Any]]) -> str:
     return next(terms, "loss")
 
 
-def _ordinary_fraction(config: PretrainConfig, shards: Shards, tokenizer: Tokenizer) -> float:
+def _ordinary_fraction(config: PretrainRunConfig, shards: Shards, tokenizer: Tokenizer) -> float:
     """Return the fraction of an objective's targets that are not special tokens."""
     batch = first_batch(config, Sampler(shards, config.training.seed), tokenizer)
     targets = next(iter(batch.predictions.values())).targets

@@ -7,20 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from firth.objectives.registry import OBJECTIVES
+from firth.utils.config_fields import flag
 from firth.utils.errors import UsageError
-
-OPTIONS = {
-    "learning_rate": "--lr",
-    "batch_tokens": "--batch-tokens",
-    "batch_size": "--batch-size",
-    "epochs": "--epochs",
-    "max_length": "--max-length",
-    "warmup": "--warmup",
-    "weight_decay": "--weight-decay",
-    "optimizer": "--optimizer",
-    "precision": "--precision",
-    "objective.mask_prob": "--mask-prob",
-}
 
 
 def merge_options(
@@ -40,7 +28,7 @@ def merge_options(
             continue
         if name in merged:
             raise UsageError(
-                f"{name} is given twice: give {OPTIONS[name]} or --set {name}=…, not both."
+                f"{name} is given twice: give {flag(name)} or --set {name}=…, not both."
             )
         merged[name] = str(value)  # parsed like the text of --set
     return merged

@@ -10,7 +10,7 @@ from firth.training.config import FinetuneTrainingConfig
 
 
 @dataclass(frozen=True, kw_only=True)
-class FinetuneConfig:
+class FinetuneRunConfig:
     """Everything that determines a run: the same config and data give the same weights."""
 
     model: str

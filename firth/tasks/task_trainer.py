@@ -24,7 +24,7 @@ from firth.tasks import diagnostics
 from firth.tasks.augmentation import augment, num_copies
 from firth.tasks.batched_inference import batched_outputs
 from firth.tasks.dataset import TaskDataset, balanced_label_weights, finetune_batches
-from firth.tasks.finetune_config import FinetuneConfig
+from firth.tasks.finetune_config import FinetuneRunConfig
 from firth.tasks.inputs import InputTemplate, make_input_template
 from firth.tasks.linear_probe import is_solvable, solve_head
 from firth.tasks.registry import task_named
@@ -205,7 +205,7 @@ def unfrozen_groups(progress: float, epoch: int, groups: int) -> int:
 
 
 def build_task_trainer(
-    config: FinetuneConfig,
+    config: FinetuneRunConfig,
     network: LanguageNetwork,
     tokenizer: Tokenizer,
     dataset: TaskDataset,

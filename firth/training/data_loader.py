@@ -14,7 +14,7 @@ from firth.data.shards import Shards
 from firth.objectives.batch import Batch
 from firth.objectives.registry import OBJECTIVES
 from firth.tokenizers.tokenizer import Tokenizer
-from firth.training.pretrain_config import PretrainConfig
+from firth.training.pretrain_config import PretrainRunConfig
 from firth.training.schedule import StagedValue
 from firth.training.state import PlannedBatch, TrainingState
 from firth.utils.errors import UsageError
@@ -25,7 +25,7 @@ VALIDATION_SEED = 1
 
 
 def batch_planner(
-    config: PretrainConfig, sampler: Sampler, tokenizer: Tokenizer
+    config: PretrainRunConfig, sampler: Sampler, tokenizer: Tokenizer
 ) -> Callable[[TrainingState, Callable[[TrainingState], float]], Iterator[PlannedBatch]]:
     """Return a function that yields the batches from a state on; some are built ahead of use."""
     row, training, vocabulary = OBJECTIVES[config.objective], config.training, tokenizer.vocabulary
@@ -57,7 +57,7 @@ def batch_planner(
     return lambda state, progress: in_order(tasks(state, progress))
 
 
-def options_at(config: PretrainConfig, progress: float) -> dict[str, Any]:
+def options_at(config: PretrainRunConfig, progress: float) -> dict[str, Any]:
     """Return the options of the objective at this progress."""
     return {name: _evaluate(value, progress) for name, value in config.objective_options.items()}
 
@@ -79,7 +79,7 @@ def _evaluate(value: Any, progress: float) -> Any:
     return first + (last - first) * progress
 
 
-def first_batch(config: PretrainConfig, sampler: Sampler, tokenizer: Tokenizer) -> Batch:
+def first_batch(config: PretrainRunConfig, sampler: Sampler, tokenizer: Tokenizer) -> Batch:
     """Build a small batch, to report wrong options or a missing special token before training."""
     row, length = (
         OBJECTIVES[config.objective],
@@ -98,7 +98,9 @@ def first_batch(config: PretrainConfig, sampler: Sampler, tokenizer: Tokenizer) 
         ) from error
 
 
-def validation_batches(config: PretrainConfig, shards: Shards, tokenizer: Tokenizer) -> list[Batch]:
+def validation_batches(
+    config: PretrainRunConfig, shards: Shards, tokenizer: Tokenizer
+) -> list[Batch]:
     """Build the validation batches: the same text with the same masks at every validation.
 
     They use the objective's default options, so that metrics of different runs are comparable.

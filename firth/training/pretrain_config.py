@@ -54,7 +54,7 @@ class ParentModel:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PretrainConfig:
+class PretrainRunConfig:
     """The complete configuration of a run: with the same data, it gives identical weights."""
 
     preset: str  # or the preset or family of the source model
@@ -82,7 +82,7 @@ def resolve_pretrain_config(
     source: ParentModel | None,
     teacher: str | Path | None,
     device: DeviceSpec,
-) -> PretrainConfig:
+) -> PretrainRunConfig:
     """Resolve the config from a preset, or else from the source model, and overrides."""
     chosen = _chosen(name, source)
     objective = objective or ("masked" if teacher else chosen.objective)
@@ -107,7 +107,7 @@ def resolve_pretrain_config(
     options = recipe.objective_options.get(objective, {}) | {
         k: parse_any(v) for k, v in groups["objective"].items()
     }
-    return PretrainConfig(
+    return PretrainRunConfig(
         preset=chosen.name,
         objective=objective,
         model=config,

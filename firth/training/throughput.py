@@ -11,13 +11,13 @@ from firth.models.generator import generator_config
 from firth.objectives.registry import OBJECTIVES
 from firth.training.data_loader import options_at
 from firth.training.log import Metrics
-from firth.training.pretrain_config import PretrainConfig
+from firth.training.pretrain_config import PretrainRunConfig
 from firth.training.runtime import peak_memory
 from firth.training.schedule import StagedValue
 
 
 def throughput_metrics(
-    config: PretrainConfig, device: torch.device
+    config: PretrainRunConfig, device: torch.device
 ) -> Callable[[int, float], Metrics]:
     """Return a function that computes MFU and peak memory from a number of tokens and seconds."""
     dtype = torch.bfloat16 if config.training.precision == "bf16" else torch.float32
@@ -32,7 +32,7 @@ def throughput_metrics(
     return metrics
 
 
-def flops_per_token(config: PretrainConfig, length: int) -> float:
+def flops_per_token(config: PretrainRunConfig, length: int) -> float:
     """Return the training FLOPs per token at the start of a run."""
     row = OBJECTIVES[config.objective]
     fraction = row.predicted_fraction(**options_at(config, 0.0))

@@ -1,18 +1,23 @@
-"""Options of `pretrain` and `finetune`: each gives the same run config as `--set`."""
+"""Options of verbs: the documented fields of configs; each gives the same run as `--set`."""
 
 from __future__ import annotations
 
 import inspect
 import json
 from collections.abc import Callable
+from dataclasses import MISSING, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import pytest
 
 import firth as api
-from firth.cli import finetune, pretrain
-from firth.jobs.run_options import OPTIONS
+from firth import Model
+from firth.inference.generation.generation_config import GenerationConfig
+from firth.jobs.job_configs import FinetuneConfig, PretrainConfig
+from firth.jobs.prompt_config import PromptConfig
+from firth.utils.config_fields import Doc, flag
+from tests.cli.test_cli import commands
 from tests.conftest import Result
 
 Firth = Callable[..., Result]
@@ -133,11 +138,65 @@ def test_set_suggests_the_nearest_name(firth_here: Firth, shards: Path) -> None:
         assert right in refused.error
 
 
-def test_the_functions_have_the_same_keyword_arguments() -> None:
-    """What the command line offers as an option, Python offers as an argument."""
-    for verb, function in ((pretrain.pretrain, api.pretrain), (finetune.finetune, api.finetune)):
-        fields = {name.rpartition(".")[2] for name in OPTIONS}
-        offered = fields & set(inspect.signature(verb).parameters)
-        assert offered == fields & set(inspect.signature(function).parameters)
-    tested = {name: option for option, (name, _) in [*PRETRAIN.items(), *FINETUNE.items()]}
-    assert tested == OPTIONS
+def test_the_options_with_a_setting_are_tested() -> None:
+    """What is compared with --set are the training options of both verbs."""
+    docs = {
+        flag(name): doc
+        for config in (PretrainConfig, FinetuneConfig)
+        for name, doc in documented(config).items()
+    }
+    of_recipes = {
+        option
+        for option, doc in docs.items()
+        if "the recipe's" in doc.help or option == "--precision"
+    }
+    assert {*PRETRAIN, *FINETUNE} == of_recipes - {"--strategy"}
+
+
+def documented(config: Any) -> dict[str, Doc]:
+    hints = get_type_hints(config, localns={"Model": Model}, include_extras=True)
+    return {
+        name: hint.__metadata__[0] for name, hint in hints.items() if hasattr(hint, "__metadata__")
+    }
+
+
+@pytest.mark.parametrize(
+    ("verb", "config"),
+    [
+        ("pretrain", PretrainConfig),
+        ("finetune", FinetuneConfig),
+        ("generate", GenerationConfig),
+        ("prompt", PromptConfig),
+    ],
+)
+def test_every_documented_field_is_an_option_with_its_help(verb: str, config: Any) -> None:
+    options = {option.name: option for option in commands()[verb].params}
+    for name, doc in documented(config).items():
+        assert options[name].help.startswith(doc.help)
+        assert options[name].opts == [(doc.flags or flag(name)).split("/")[0]]
+        assert (
+            "Default:" in options[name].help
+            or options[name].default is not None
+            or options[name].required
+            or name in ("overrides", "columns")
+        )
+
+
+@pytest.mark.parametrize(
+    ("function", "config", "others"),
+    [
+        (api.pretrain, PretrainConfig, {"callback", "callbacks"}),
+        (api.finetune, FinetuneConfig, {"callback", "callbacks"}),
+        (api.prompt, PromptConfig, {"model", "bad", "progress"}),
+    ],
+)
+def test_the_arguments_of_functions_are_the_fields_of_configs(
+    function: Any, config: Any, others: set[str]
+) -> None:
+    parameters, hints = inspect.signature(function).parameters, get_type_hints(function)
+    kinds = get_type_hints(config, localns={"Model": Model})
+    assert parameters.keys() == {field.name for field in fields(config)} | others
+    for field in fields(config):
+        default = inspect.Parameter.empty if field.default is MISSING else field.default
+        assert parameters[field.name].default == default
+        assert hints[field.name] == kinds[field.name], field.name

@@ -35,7 +35,7 @@ from firth.models.language_model import LanguageNetwork
 from firth.models.masks import Mask
 from firth.objectives.causal import causal
 from firth.tasks.dataset import TaskDataset
-from firth.tasks.finetune_config import FinetuneConfig
+from firth.tasks.finetune_config import FinetuneRunConfig
 from firth.tasks.perplexity import measure
 from firth.tasks.readers.examples import LabelledExample
 from firth.tasks.registry import task_named
@@ -205,7 +205,7 @@ def test_it_is_fine_tuned_to_classify(bigram: Bigram, tokenizer: Tokenizer, tmp_
     metadata = task.metadata(train_set, 16, {})
     optimizer = OptimizerConfig(learning_rate=0.05)
     settings = FinetuneTrainingConfig(steps=80, batch_size=16, optimizer=optimizer, **CPU)
-    config = FinetuneConfig(
+    config = FinetuneRunConfig(
         model="bigram", task="classify", recipe="", strategy="full", training=settings,
         metadata=metadata, head={"pooling": "mean"},
     )  # fmt: skip
