@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.module import _global_forward_hooks, _global_forward_pre_hooks
+from torch.nn.modules import module as torch_modules
 
 from firth.models.config import ModelConfig
 from firth.models.heads import LanguageHead
@@ -21,7 +21,7 @@ from firth.models.positions import rotary_frequencies
 from firth.models.stack import Block, Embedding, Stack
 from firth.models.transformer import Transformer
 from firth.quantization.c_library import load_library
-from firth.quantization.int8 import Int8Embedding, Int8Linear
+from firth.quantization.int8 import Int8Embedding, Int8Linear, has_hooks
 
 MAX_SEQUENCES = 8  # for larger batches torch's matrix products are faster
 WEIGHTS_PER_THREAD = 1 << 20  # with fewer, synchronization takes longer
@@ -117,7 +117,7 @@ def is_supported(network: Transformer, sequences: int, length: int) -> bool:
         and _is_square(head.transform)
         and all(map(_is_supported_module, network.modules()))
         and all(map(_is_supported_weight, network.parameters()))
-        and not (_global_forward_hooks or _global_forward_pre_hooks)
+        and not _has_global_hooks()
     )
 
 
@@ -131,9 +131,13 @@ def _is_square(transform: nn.Module | None) -> bool:
 
 
 def _is_supported_module(module: nn.Module) -> bool:
-    return type(module) in SUPPORTED_MODULES and not (
-        module._forward_hooks or module._forward_pre_hooks
-    )
+    return type(module) in SUPPORTED_MODULES and not has_hooks(module)
+
+
+def _has_global_hooks() -> bool:
+    """Tell whether torch calls hooks for all modules; True if that cannot be known."""
+    kinds = ("_global_forward_hooks", "_global_forward_pre_hooks")
+    return any(getattr(torch_modules, kind, True) for kind in kinds)
 
 
 def _is_supported_weight(weight: Tensor) -> bool:

@@ -190,11 +190,20 @@ def _check(network: Transformer) -> None:
     modules = list(network.modules())
     if any(isinstance(module, Int8Matrix) for module in modules):
         raise UsageError("The weights of this model are int8 already.")
-    if any(module._forward_hooks or module._forward_pre_hooks for module in modules):
+    if any(map(has_hooks, modules)):
         raise UsageError(
             "This model has an adapter: merge it into the weights first "
             "(firth.adapt.apply.merge), or remove it."
         )
+
+
+def has_hooks(module: nn.Module) -> bool:
+    """Tell whether a module has forward hooks, as an adapter's host has; torch has no public test.
+
+    Without these attributes a module counts as one with hooks, and its network is left to torch.
+    """
+    kinds = ("_forward_hooks", "_forward_pre_hooks")
+    return any(getattr(module, kind, True) for kind in kinds)
 
 
 def _projections(network: Transformer) -> list[str]:

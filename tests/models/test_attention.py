@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from transformers.models.t5.modeling_t5 import T5Attention
 
+from firth.models import attention
 from firth.models.attention import (
     AttentionParams,
+    EqualLengthAttention,
     PaddedAttention,
     PositionBias,
     ScoreTerms,
@@ -26,6 +29,7 @@ from firth.models.positions import (
     sinusoidal_embedding,
 )
 from firth.models.reference import dense_attention
+from tests.models.small import KINDS, build
 
 LENGTHS = [5, 9, 1, 8, 3]
 MASKS = {
@@ -210,3 +214,43 @@ def test_varlen_kernels_need_supported_head_dims(
     assert has_varlen_kernels(torch.device("cuda"), width) is fits
     assert not has_varlen_kernels(torch.device("cpu"), width)
     has_varlen_kernels.cache_clear()
+    monkeypatch.setattr(attention, "FLASH_ARGUMENTS", ["query", "of another version"])
+    assert not has_varlen_kernels(torch.device("cuda"), width)
+    has_varlen_kernels.cache_clear()
+
+
+@pytest.mark.parametrize("pattern", ["even", "causal"])
+def test_constant_lengths_compute_the_same(pattern: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lengths that torch.compile treats as constants, and plain integers."""
+    mask = Mask([6, 6]) if pattern == "even" else Mask.causal([6, 6])
+    parts = qkv(mask.num_tokens, kv_heads=2)
+    outputs = [EqualLengthAttention(mask, mask).attend(*parts, AttentionParams(SCALE))]
+    monkeypatch.setattr(attention, "as_constant", lambda length: length)
+    outputs.append(EqualLengthAttention(mask, mask).attend(*parts, AttentionParams(SCALE)))
+    assert torch.equal(*outputs)
+    expected = expected_attention(*parts, mask.visible(0))
+    torch.testing.assert_close(outputs[0], expected, rtol=0, atol=1e-12)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # the compiler's own
+def test_compiled_blocks_run_eagerly_in_eval_mode(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blocks are compiled for training; the numbers are the same."""
+    compiled: list[str] = []
+
+    def backend(graph: torch.fx.GraphModule, inputs: list[Tensor]) -> Callable[..., object]:
+        compiled.append(graph.code)
+        return graph.forward
+
+    compile_module = nn.Module.compile
+    monkeypatch.setattr(
+        nn.Module, "compile", lambda self, **more: compile_module(self, backend=backend, **more)
+    )
+    network, mask, tokens = build(KINDS["bert"]).eval(), Mask([3, 2]), torch.arange(1, 6)
+    before = network(tokens, mask)
+    network.stack.compile_blocks()
+    assert torch.equal(network(tokens, mask), before)
+    in_eval_mode = len(compiled)  # the embedding
+    network.train()(tokens, mask)
+    assert len(compiled) > in_eval_mode
+    assert not any("matmul" in code or "linear" in code for code in compiled[:in_eval_mode])

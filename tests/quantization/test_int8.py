@@ -101,6 +101,19 @@ def test_the_float_fallback_computes_the_same(shape: tuple[int, int, int]) -> No
     assert torch.allclose(int8._float_matmul(x, numbers, scale).double(), by_hand, atol=1e-4)
 
 
+def test_without_torchs_private_product_floats_are_multiplied(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    x, (numbers, scale) = draw(5, 64, seed=1), quantise(draw(40, 64, seed=2))
+    with_product = Int8Linear(numbers, scale, None)(x)
+    monkeypatch.delattr(torch, "_int_mm")
+    int8.has_exact_int8_matmul.cache_clear()
+    without = Int8Linear(numbers, scale, None)
+    int8.has_exact_int8_matmul.cache_clear()
+    assert without.matmul is int8._float_matmul
+    torch.testing.assert_close(without(x), with_product, rtol=1e-3, atol=2e-3)
+
+
 @needs_exact
 def test_what_else_is_in_a_batch_makes_no_difference() -> None:
     numbers, scale = quantise(draw(40, 64))
