@@ -1,6 +1,8 @@
-"""A million tokens of random text, packed in sequences of many lengths."""
+"""A vocabulary, and a million tokens of random text in packed sequences of many lengths."""
 
 from __future__ import annotations
+
+from functools import cache
 
 import numpy as np
 import pytest
@@ -12,9 +14,9 @@ from firth.utils.rng import derive_keys
 SIZE = 1000  # ids: 0 to 4 are [PAD] [UNK] [CLS] [SEP] [MASK], the last 100 sentinels
 
 
-@pytest.fixture(scope="session")
-def vocabulary() -> Vocabulary:
-    """Of the ordinary ids, every third goes on with a word."""
+@cache
+def make_vocabulary() -> Vocabulary:
+    """Make a vocabulary in which every third token continues a word."""
     ids = np.arange(SIZE)
     return Vocabulary(
         ids={"pad": 0, "unk": 1, "cls": 2, "sep": 3, "mask": 4},
@@ -23,6 +25,11 @@ def vocabulary() -> Vocabulary:
         begins=ids % 3 != 0,
         ends=np.zeros(SIZE, dtype=np.bool_),
     )
+
+
+@pytest.fixture(scope="session")
+def vocabulary() -> Vocabulary:
+    return make_vocabulary()
 
 
 def text(

@@ -1,4 +1,4 @@
-"""Sequences end to end: taken apart, put together, and who may see whom."""
+"""Batches: attention masks, splitting and selection."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from firth.objectives.toy_vocabulary import VOCABULARY, packed
         ([2, 1], ["11000", "11000", "11100", "00010", "00011"]),  # prefix
     ],
 )
-def test_who_may_see_whom(prefix: list[int], pattern: list[str]) -> None:
-    """Two packed texts of three and two tokens, drawn by hand."""
+def test_attention_mask(prefix: list[int], pattern: list[str]) -> None:
+    """Compare the masks of two packed texts with those drawn by hand."""
     batch = Batch(packed("the dog barked", "a fox"), np.array(prefix))
     assert ["".join("01"[int(x)] for x in row) for row in batch.attention_mask()] == pattern
 
 
 @pytest.mark.parametrize("max_tokens", [1, 12, 20, 1000])
-def test_parts_hold_the_same_sequences_and_ask_the_same(max_tokens: int) -> None:
+def test_split_keeps_sequences_and_targets(max_tokens: int) -> None:
     texts = [
         "[CLS] the quick brown fox jump ##s over the lazy dog [SEP]",
         "[CLS] a lazy dog barked . [SEP]",
@@ -39,20 +39,18 @@ def test_parts_hold_the_same_sequences_and_ask_the_same(max_tokens: int) -> None
     joined = np.concatenate([part.inputs.tokens for part in parts])
     assert joined.tolist() == batch.inputs.tokens.tolist()
     assert sum(part.tokens for part in parts) == batch.tokens
-    for name, whole in batch.predictions.items():
-        rows = []
-        for part in parts:
-            asked = part.predictions[name]
-            read = part.inputs.tokens
-            beside = (read[p].tolist() for p in (asked.left, asked.right) if p is not None)
-            rows.append([*zip(read[asked.positions], asked.targets, *beside, strict=True)])
-        read = batch.inputs.tokens
-        beside = (read[p].tolist() for p in (whole.left, whole.right) if p is not None)
-        expected = [*zip(read[whole.positions], whole.targets, *beside, strict=True)]
-        assert [row for part in rows for row in part] == expected
+    for name in batch.predictions:
+        assert [row for part in parts for row in targets_of(part, name)] == targets_of(batch, name)
 
 
-def test_segments_and_pair_answers_go_with_their_sequence() -> None:
+def targets_of(batch: Batch, name: str) -> list[tuple[int, ...]]:
+    """List the input token, the target and the boundary tokens of each prediction."""
+    tokens, prediction = batch.inputs.tokens, batch.predictions[name]
+    boundary = (tokens[p].tolist() for p in (prediction.left, prediction.right) if p is not None)
+    return [*zip(tokens[prediction.positions], prediction.targets, *boundary, strict=True)]
+
+
+def test_split_keeps_segments_and_labels() -> None:
     firsts = packed("the dog barked", "a fox", "thank you")
     seconds = packed("it jump ##s", "the lazy dog", "for me")
     batch = sentence_order(firsts, seconds, VOCABULARY, length=16)
@@ -66,7 +64,7 @@ def test_segments_and_pair_answers_go_with_their_sequence() -> None:
     assert answers == batch.predictions["sentence order"].targets.tolist()
 
 
-def test_a_selection_keeps_tokens_and_keys_together() -> None:
+def test_select_keeps_tokens_and_keys() -> None:
     stream = PackedSequences.join(
         [np.array([1, 2]), np.array([3]), np.array([4, 5])], np.array([7, 8, 9], np.uint64)
     )

@@ -1,4 +1,4 @@
-"""T5 and BART: published lengths, statistics, and that the text can be had back."""
+"""Span corruption and text infilling: published lengths, statistics and invariants."""
 
 from __future__ import annotations
 
@@ -7,27 +7,18 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from firth.data.packing import PackedSequences
 from firth.objectives.denoising import infilling, raw_length, span_corruption
-from firth.objectives.toy_vocabulary import VOCABULARY, packed, predicted, words
 from firth.tokenizers.tokenizer import Vocabulary
 from firth.utils.errors import UsageError
 from firth.utils.rng import derive_keys
+from tests.objectives.conftest import make_vocabulary
 
 
-def test_the_literals_of_the_docstrings() -> None:
-    text = packed("thank you for invit ##ing me to your party")
-    batch = span_corruption(text, VOCABULARY, noise_density=0.35, mean_span_length=1.5)
-    assert words(batch.inputs) == ["thank you for invit <extra_id_0> to your <extra_id_1> [SEP]"]
-    assert predicted(batch, "denoising") == "<extra_id_0> ##ing me <extra_id_1> party [SEP]"
-    batch = infilling(packed("the dog barked . a fox jump ##s over it ."), VOCABULARY)
-    assert words(batch.inputs) == ["[CLS] a fox jump ##s over it . [MASK] . [SEP]"]
-    whole = "[CLS] the dog barked . a fox jump ##s over it . [SEP]"
-    assert predicted(batch, "denoising") == whole
-
-
-def test_568_tokens_give_512_and_114(vocabulary: Vocabulary) -> None:
+def test_568_tokens_give_inputs_of_512_and_targets_of_114(vocabulary: Vocabulary) -> None:
     """The lengths of T5's released data code for inputs of 512."""
     row = np.arange(568) % 800 + 5
     batch = span_corruption(PackedSequences.join([row], derive_keys(0, [0])), vocabulary)
@@ -43,7 +34,7 @@ def test_568_tokens_give_512_and_114(vocabulary: Vocabulary) -> None:
 
 
 def restored(inputs: np.ndarray, labels: np.ndarray, sentinels: np.ndarray) -> list[int]:
-    """Put the spans back, reading as a person would."""
+    """Put the spans back in place of their sentinels."""
     spans: dict[int, list[int]] = {}
     for token in labels[:-1]:
         if token in sentinels:
@@ -56,7 +47,7 @@ def restored(inputs: np.ndarray, labels: np.ndarray, sentinels: np.ndarray) -> l
     return text
 
 
-def test_the_text_can_be_put_together_again(
+def test_spans_and_inputs_restore_the_text(
     bare_million: PackedSequences, vocabulary: Vocabulary
 ) -> None:
     batch = span_corruption(bare_million, vocabulary)
@@ -67,13 +58,13 @@ def test_the_text_can_be_put_together_again(
         assert inputs[-1] == asked[-1] == 3  # both end with the end token
         if i < 300:
             assert restored(inputs, asked, vocabulary.sentinels) == original.tolist()
-    # The decoder reads its targets one step behind, beginning with the pad token (T5).
+    # The decoder input is the targets shifted right by one, beginning with the pad token (T5).
     shifted = batch.target.rows()
     assert all(row[0] == 0 for row in shifted)
     np.testing.assert_array_equal(shifted[0][1:], labels[0][:-1])
 
 
-def test_rate_and_span_lengths_over_a_million_tokens(
+def test_noise_density_and_mean_span_length(
     bare_million: PackedSequences, vocabulary: Vocabulary
 ) -> None:
     batch = span_corruption(bare_million, vocabulary)
@@ -86,8 +77,8 @@ def test_rate_and_span_lengths_over_a_million_tokens(
     assert sentinels_read == is_sentinel.sum()
 
 
-def test_the_first_span_begins_anywhere_but_first(vocabulary: Vocabulary) -> None:
-    """As in T5: a text begins with kept tokens and ends with a span."""
+def test_texts_begin_with_kept_tokens_and_end_with_a_span(vocabulary: Vocabulary) -> None:
+    """As in the data code of T5."""
     rows = PackedSequences.join([np.arange(5, 25)] * 2000, derive_keys(0, np.arange(2000)))
     batch = span_corruption(rows, vocabulary)
     for inputs in batch.inputs.rows():
@@ -95,7 +86,7 @@ def test_the_first_span_begins_anywhere_but_first(vocabulary: Vocabulary) -> Non
         assert inputs[-2] in vocabulary.sentinels
 
 
-def test_infilling_hides_its_share_behind_single_masks(
+def test_infilling_replaces_each_span_by_one_mask(
     bare_million: PackedSequences, vocabulary: Vocabulary
 ) -> None:
     batch = infilling(bare_million, vocabulary, shuffle=False)
@@ -107,7 +98,7 @@ def test_infilling_hides_its_share_behind_single_masks(
     labels = np.split(batch.predictions["denoising"].targets, batch.target.starts[1:-1])
     for asked, original in zip(labels[:500], bare_million.rows(), strict=False):
         assert asked.tolist() == [2, *original, 3]
-    # What is not hidden stands in its order.
+    # The other tokens keep their order.
     for inputs, original in zip(batch.inputs.rows()[:200], bare_million.rows(), strict=False):
         left = iter(original.tolist())
         assert all(token in left for token in inputs[1:-1].tolist() if token != 4)
@@ -121,7 +112,7 @@ def test_span_lengths_are_poisson(vocabulary: Vocabulary) -> None:
     for inputs in infilling(rows, vocabulary, shuffle=False).inputs.rows():
         kept = np.concatenate(([4], inputs[1:-1], [895]))
         places = np.flatnonzero(kept == 4)[1:]
-        for place in places[:-1]:  # a neighbouring mask hides where one span ends
+        for place in places[:-1]:  # next to another mask, the end of a span is unknown
             if kept[place - 1] != 4 and kept[place + 1] != 4:
                 lengths.append(int(kept[place + 1] - kept[place - 1] - 1))
     shares = np.bincount(lengths, minlength=12)[:12] / len(lengths)
@@ -129,7 +120,7 @@ def test_span_lengths_are_poisson(vocabulary: Vocabulary) -> None:
     np.testing.assert_allclose(shares, expected, atol=0.015)
 
 
-def test_sentences_are_shuffled_whole(
+def test_whole_sentences_are_shuffled(
     bare_million: PackedSequences, vocabulary: Vocabulary
 ) -> None:
     batch = infilling(bare_million, vocabulary, noise_density=0.0)
@@ -147,7 +138,7 @@ def test_sentences_are_shuffled_whole(
         infilling(replace(bare_million, sentences=None), vocabulary)
 
 
-def test_damaged_texts_are_never_longer_than_asked_for(vocabulary: Vocabulary) -> None:
+def test_corrupted_texts_have_at_most_the_given_length(vocabulary: Vocabulary) -> None:
     for length in range(3, 40):
         raw = raw_length(length)
         rows = PackedSequences.join([np.arange(5, 5 + raw)] * 300, derive_keys(0, np.arange(300)))
@@ -160,31 +151,25 @@ def test_damaged_texts_are_never_longer_than_asked_for(vocabulary: Vocabulary) -
         raw_length(3, final_sentinel=True)
 
 
-@pytest.mark.parametrize("final_sentinel", [False, True])
-@pytest.mark.parametrize("mean_span_length", [1.0, 3.0, 20.0])
-@pytest.mark.parametrize("noise_density", [0.0, 0.05, 0.15, 0.5, 0.9, 1.0])
-def test_as_much_text_as_fits(
-    noise_density: float, mean_span_length: float, final_sentinel: bool, vocabulary: Vocabulary
-) -> None:
-    """On both sides, whatever is asked; one token more would be too many."""
-    options: dict[str, Any] = {
-        "noise_density": noise_density,
-        "mean_span_length": mean_span_length,
-        "final_sentinel": final_sentinel,
-    }
-
+@settings(max_examples=30, deadline=None)
+@given(
+    noise_density=st.sampled_from([0.0, 0.05, 0.15, 0.5, 0.9, 1.0]),
+    mean_span_length=st.sampled_from([1.0, 3.0, 20.0]),
+    final_sentinel=st.booleans(),
+    length=st.integers(4, 64),
+)
+def test_raw_length_is_the_longest_text_that_fits(length: int, **options: Any) -> None:
     def longest(size: int) -> int:
         rows = PackedSequences.join([np.arange(5, 5 + size)], derive_keys(0, [0]))
-        batch = span_corruption(rows, vocabulary, **options)
+        batch = span_corruption(rows, make_vocabulary(), **options)
         return int(max(batch.inputs.lengths.max(), batch.output.lengths.max()))
 
-    for length in (4, 5, 17, 64):
-        raw = raw_length(length, **options)
-        assert all(longest(size) <= length for size in range(2, raw + 1))
-        assert longest(raw + 1) > length
+    raw = raw_length(length, **options)
+    assert all(longest(size) <= length for size in range(2, raw + 1))
+    assert longest(raw + 1) > length
 
 
-def test_too_few_sentinels_wrong_options_and_too_short_texts(
+def test_invalid_options_and_short_texts(
     bare_million: PackedSequences, vocabulary: Vocabulary
 ) -> None:
     few = replace(vocabulary, sentinels=vocabulary.sentinels[:3])

@@ -1,4 +1,4 @@
-"""Masked language models: the literals of the docstrings, and statistics over a million tokens."""
+"""Masked language modelling: invariants and statistics over a million tokens."""
 
 from __future__ import annotations
 
@@ -11,25 +11,13 @@ from firth.data.packing import PackedSequences
 from firth.objectives.batch import Batch
 from firth.objectives.masked import masked, masked_spans, word_starts
 from firth.objectives.reference import mask_tokens
-from firth.objectives.toy_vocabulary import VOCABULARY, packed, predicted, words
 from firth.tokenizers.tokenizer import Vocabulary
 from firth.utils.errors import UsageError
 from firth.utils.rng import derive_keys
 
 
-def test_the_literals_of_the_docstring() -> None:
-    batch = masked(packed("[CLS] the quick brown fox jump ##s [SEP]"), VOCABULARY, mask_prob=0.3)
-    assert words(batch.inputs) == ["[CLS] [MASK] quick [MASK] fox jump ##s [SEP]"]
-    assert predicted(batch, "masked") == "the brown"
-    text = packed("[CLS] the quick brown fox jump ##s over a lazy dog [SEP]", seed=5)
-    batch = masked_spans(text, VOCABULARY, mask_prob=0.3)
-    hidden = "[CLS] the quick brown fox [MASK] [MASK] [MASK] [MASK] lazy dog [SEP]"
-    assert words(batch.inputs) == [hidden]
-    assert predicted(batch, "boundary") == "jump ##s over a"
-
-
 def check_recoverable(batch: Batch, original: PackedSequences, vocabulary: Vocabulary) -> None:
-    """Targets in their places give the original back; no special token is hidden."""
+    """Check that inserting the targets gives the original, and that no special token is masked."""
     prediction = batch.predictions["masked"]
     restored = batch.inputs.tokens.copy()
     restored[prediction.positions] = prediction.targets
@@ -39,7 +27,7 @@ def check_recoverable(batch: Batch, original: PackedSequences, vocabulary: Vocab
 
 
 @pytest.mark.parametrize("kind", ["tokens", "words", "spans"])
-def test_rates_and_fates_over_a_million_tokens(
+def test_masking_statistics_over_a_million_tokens(
     million: PackedSequences, vocabulary: Vocabulary, kind: str
 ) -> None:
     if kind == "spans":
@@ -52,19 +40,21 @@ def test_rates_and_fates_over_a_million_tokens(
     assert ordinary > 950_000
     assert len(positions) / ordinary == pytest.approx(0.15, abs=0.002)
     now, before = batch.inputs.tokens[positions], million.tokens[positions]
-    # Standard deviations are below 0.001 (below 0.003 for spans, which share a fate).
+    # Standard deviations are below 0.001 (below 0.003 for spans, whose tokens share one draw).
     tolerance = 0.01 if kind == "spans" else 0.004
     assert (now == 4).mean() == pytest.approx(0.8, abs=tolerance)
     assert (now == before).mean() == pytest.approx(0.1, abs=tolerance)
     changed = now[(now != 4) & (now != before)]
     assert len(changed) / len(now) == pytest.approx(0.1, abs=tolerance)
     counts = np.bincount(changed, minlength=1000)[5:900]
-    assert counts.min() > 0  # any ordinary token may stand in
-    assert counts.sum() == len(changed)  # and no special one
+    assert counts.min() > 0  # every ordinary token occurs as a replacement
+    assert counts.sum() == len(changed)  # and no special token
     assert counts.max() < 2.5 * counts.mean()
 
 
-def test_the_plain_reference_masks_alike(million: PackedSequences, vocabulary: Vocabulary) -> None:
+def test_masking_equals_the_plain_reference(
+    million: PackedSequences, vocabulary: Vocabulary
+) -> None:
     """The same number of targets in every sequence, the same invariants, the same statistics."""
     rng, fractions = Random(0), np.zeros((2, 3))
     rows = [*million.between(0, 1000).rows(), *map(np.array, ([2, 3], [2, 7, 3], [9]))]
@@ -119,7 +109,7 @@ def test_what_is_hidden_does_not_depend_on_the_packing(vocabulary: Vocabulary) -
         np.testing.assert_array_equal(alone, together[i])
 
 
-def test_words_are_hidden_whole(million: PackedSequences, vocabulary: Vocabulary) -> None:
+def test_whole_words_are_masked(million: PackedSequences, vocabulary: Vocabulary) -> None:
     batch = masked(million, vocabulary, whole_words=True)
     hidden = np.zeros(len(million.tokens), dtype=bool)
     hidden[batch.predictions["masked"].positions] = True
@@ -128,7 +118,7 @@ def test_words_are_hidden_whole(million: PackedSequences, vocabulary: Vocabulary
     np.testing.assert_array_equal(hidden[places], hidden[places - 1])
 
 
-def test_spans_have_the_lengths_of_the_paper(
+def test_span_lengths_are_those_of_the_paper(
     million: PackedSequences, vocabulary: Vocabulary
 ) -> None:
     """Joshi et al. 2020, section 3.1: geometric with p = 0.2, at most 10 words, 3.8 on average."""
@@ -157,13 +147,13 @@ def test_spans_have_the_lengths_of_the_paper(
     np.testing.assert_array_equal(boundary.positions - boundary.left, boundary.position_in_span)
 
 
-def test_the_drawn_span_lengths_have_the_papers_mean() -> None:
+def test_mean_span_length_is_that_of_the_paper() -> None:
     from firth.objectives.masked import SPAN_LENGTHS
 
     assert SPAN_LENGTHS @ np.arange(1, 11) == pytest.approx(3.8, abs=0.01)
 
 
-def test_short_sequences_hide_at_least_one_token(vocabulary: Vocabulary) -> None:
+def test_short_sequences_have_at_least_one_masked_token(vocabulary: Vocabulary) -> None:
     rows = [np.array([2, 7, 3]), np.array([2, 3]), np.array([9])]
     keys = derive_keys(0, np.arange(3))
     for objective in (masked, masked_spans):
@@ -171,7 +161,7 @@ def test_short_sequences_hide_at_least_one_token(vocabulary: Vocabulary) -> None
         assert batch.predictions["masked"].targets.tolist() == [7, 9]
 
 
-def test_text_with_nothing_to_hide(vocabulary: Vocabulary) -> None:
+def test_text_of_special_tokens_only(vocabulary: Vocabulary) -> None:
     rows = PackedSequences.join([np.array([2, 1, 1, 3])], derive_keys(0, np.arange(1)))
     whole = masked(rows, vocabulary, whole_words=True)
     for batch in (masked(rows, vocabulary), whole, masked_spans(rows, vocabulary)):
@@ -179,7 +169,7 @@ def test_text_with_nothing_to_hide(vocabulary: Vocabulary) -> None:
         np.testing.assert_array_equal(batch.inputs.tokens, rows.tokens)
 
 
-def test_no_mask_token_no_masked_model(million: PackedSequences, vocabulary: Vocabulary) -> None:
+def test_invalid_vocabulary_and_mask_prob(million: PackedSequences, vocabulary: Vocabulary) -> None:
     from dataclasses import replace
 
     without = replace(vocabulary, ids={"eos": 3})

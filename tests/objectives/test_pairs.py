@@ -1,4 +1,4 @@
-"""Pairs of texts, and ELECTRA's two halves."""
+"""Sentence pairs and replaced-token detection."""
 
 from __future__ import annotations
 
@@ -8,35 +8,15 @@ import pytest
 from firth.data.packing import PackedSequences
 from firth.objectives.pairs import next_sentence, sentence_order
 from firth.objectives.replaced import mask_for_generator, replaced
-from firth.objectives.toy_vocabulary import VOCABULARY, WORDS, packed, predicted, words
 from firth.tokenizers.tokenizer import Vocabulary
 from firth.utils.errors import UsageError
 from firth.utils.rng import derive_keys
-
-
-def test_the_literals_of_the_docstrings() -> None:
-    first, second = packed("the dog barked .", "a fox ."), packed("it jump ##s", "thank you")
-    batch = next_sentence(first, second, np.array([True, False]), VOCABULARY, length=9)
-    assert words(batch.inputs) == [
-        "[CLS] dog barked . [SEP] it jump ##s [SEP]",
-        "[CLS] a fox . [SEP] thank you [SEP]",
-    ]
-    assert batch.inputs.segments is not None
-    assert batch.inputs.segments.tolist() == [0] * 5 + [1] * 4 + [0] * 5 + [1] * 3
-    assert batch.predictions["next sentence"].targets.tolist() == [0, 1]
-    batch = sentence_order(first, second, VOCABULARY, length=12)
-    assert words(batch.inputs) == [
-        "[CLS] it jump ##s [SEP] the dog barked . [SEP]",
-        "[CLS] a fox . [SEP] thank you [SEP]",
-    ]
-    assert batch.predictions["sentence order"].targets.tolist() == [1, 0]
-
 
 KEYS = derive_keys(0, np.arange(500))
 
 
 def bert_lengths(a: int, b: int, room: int) -> tuple[int, int]:
-    """BERT's loop: one token at a time off the longer text."""
+    """Truncate as BERT's loop does: one token at a time off the longer text."""
     while a + b > room:
         if a > b:
             a -= 1
@@ -65,7 +45,7 @@ def test_truncation_has_the_lengths_of_bert(vocabulary: Vocabulary) -> None:
     assert {int(row[1]) for row in ordered.inputs.rows()} == {5, 100}
 
 
-def test_orders_are_balanced_and_labels_true(vocabulary: Vocabulary) -> None:
+def test_half_of_the_pairs_are_swapped(vocabulary: Vocabulary) -> None:
     first = PackedSequences.join([np.arange(4) + 5] * 20_000, derive_keys(0, np.arange(20_000)))
     second = PackedSequences.join([np.arange(4) + 100] * 20_000, derive_keys(1, np.arange(20_000)))
     batch = sentence_order(first, second, vocabulary, length=20)
@@ -75,24 +55,13 @@ def test_orders_are_balanced_and_labels_true(vocabulary: Vocabulary) -> None:
     np.testing.assert_array_equal(begins == 100, swapped == 1)
 
 
-def test_a_pair_needs_room(vocabulary: Vocabulary) -> None:
+def test_too_short_pairs_are_an_error(vocabulary: Vocabulary) -> None:
     text = PackedSequences.join([np.array([5])], derive_keys(0, [0]))
     with pytest.raises(UsageError, match="5, not 4"):
         sentence_order(text, text, vocabulary, length=4)
 
 
-def test_the_literals_of_the_two_halves() -> None:
-    text = packed("[CLS] the lazy dog barked . [SEP]")
-    hidden = mask_for_generator(text, VOCABULARY, mask_prob=0.4)
-    assert words(hidden.inputs) == ["[CLS] [MASK] lazy [MASK] barked . [SEP]"]
-    assert predicted(hidden, "masked") == "the dog"
-    samples = np.array([WORDS.index("the"), WORDS.index("fox")])
-    batch = replaced(text, VOCABULARY, hidden, samples)
-    assert words(batch.inputs) == ["[CLS] the lazy fox barked . [SEP]"]
-    assert batch.predictions["replaced"].targets.tolist() == [0, 0, 1, 0, 0]
-
-
-def test_detection_asks_about_every_token_but_special_ones(
+def test_detection_has_a_target_for_every_ordinary_token(
     million: PackedSequences, vocabulary: Vocabulary
 ) -> None:
     hidden = mask_for_generator(million, vocabulary)

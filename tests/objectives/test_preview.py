@@ -1,4 +1,4 @@
-"""Objectives as people look at them."""
+"""Previews of the objectives."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def shards(sample: Path, tmp_path: Path) -> Path:
     return out
 
 
-def test_every_objective_can_be_looked_at(shards: Path) -> None:
+def test_every_objective_has_a_preview(shards: Path) -> None:
     examples, reasons = show_objectives(Shards(shards))
     assert [example.objective for example in examples] == list(OBJECTIVES)
     assert not reasons
@@ -42,20 +42,20 @@ def test_every_objective_can_be_looked_at(shards: Path) -> None:
     assert changed == replaced.predicts["replaced"].count("replaced")
 
 
-def test_what_the_vocabulary_lacks_is_said(sample: Path, tmp_path: Path) -> None:
+def test_missing_tokens_are_reported(sample: Path, tmp_path: Path) -> None:
     train_tokenizer([sample], kind="bpe", vocab_size=400)[0].save(tmp_path / "gpt2")
     out = tmp_path / "shards"
     prepare([sample], tokenizer=tmp_path / "gpt2", out=out, valid_fraction=0)
     examples, reasons = show_objectives(Shards(out))
     assert [example.objective for example in examples] == ["causal", "prefix"]
-    assert "has no cls or bos" not in reasons["masked"]  # <|endoftext|> is its beginning
+    assert "has no cls or bos" not in reasons["masked"]  # <|endoftext|> is the bos token
     assert "mask token" in reasons["masked"]
     assert "--sentinels 100" in reasons["span-corruption"]
     with pytest.raises(UsageError, match="mask token"):
         show_objectives(Shards(out), ["masked"])
 
 
-def test_the_verb(shards: Path, firth: Callable[..., Result]) -> None:
+def test_command_line(shards: Path, firth: Callable[..., Result]) -> None:
     listed = firth("objectives").stdout
     assert all(name in listed for name in OBJECTIVES)
     values = firth("objectives", "--data", shards, "--objective", "masked", "--json").json

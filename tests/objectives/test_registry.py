@@ -1,8 +1,10 @@
-"""What the columns of the table say of an objective is what its batches are."""
+"""The registry of objectives describes the batches that they build."""
 
 from __future__ import annotations
 
+import doctest
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -11,13 +13,14 @@ from firth.data.sampler import Sampler, SamplerPosition
 from firth.data.shards import Shards
 from firth.data.stories import write_stories
 from firth.jobs.preparation import prepare
+from firth.objectives import causal, denoising, masked, pairs, replaced
 from firth.objectives.batch import Batch
 from firth.objectives.registry import OBJECTIVES
 from firth.tokenizers.tokenizer import Tokenizer
 from firth.tokenizers.trainer import train_tokenizer
 
 LENGTH = 64
-BINARY = ("next sentence", "sentence order")  # these take no part of the vocabulary
+BINARY = ("next sentence", "sentence order")  # not predictions of tokens
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +34,7 @@ def shards(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-def made(shards: Path, name: str, **options: Any) -> Batch:
+def build(shards: Path, name: str, **options: Any) -> Batch:
     row, sampler = OBJECTIVES[name], Sampler(Shards(shards), 0)
     drawn, _ = row.draw(sampler, SamplerPosition(), length=LENGTH, tokens=1 << 16, **options)
     return row.build(sampler, drawn, Tokenizer.load(shards).vocabulary, length=LENGTH, **options)
@@ -40,7 +43,7 @@ def made(shards: Path, name: str, **options: Any) -> Batch:
 def options_of(name: str) -> list[dict[str, Any]]:
     if name in ("causal", "prefix"):
         return [{}]
-    if name == "hybrid-batches":  # a batch is of one kind
+    if name == "hybrid-batches":  # a batch is all masked or all causal
         return [{"mask_prob": 0.4, "masked_fraction": fraction} for fraction in (0, 1)]
     if "denoising" in OBJECTIVES[name].predicts:
         long = [{"noise_density": 0.4, "mean_span_length": mean} for mean in (1.0, 8.0)]
@@ -55,18 +58,16 @@ CASES = [(name, options) for name in OBJECTIVES for options in options_of(name)]
 
 
 @pytest.mark.parametrize(("name", "options"), CASES)
-def test_nothing_is_longer_than_asked_for(shards: Path, name: str, options: dict[str, Any]) -> None:
-    batch = made(shards, name, **options)
-    assert batch.inputs.lengths.max() <= LENGTH
-    assert batch.output.lengths.max() <= LENGTH
-    assert max(batch.inputs.lengths.max(), batch.output.lengths.max()) >= LENGTH - 2  # and is full
+def test_lengths_and_predicted_fraction(shards: Path, name: str, options: dict[str, Any]) -> None:
+    batch = build(shards, name, **options)
+    assert LENGTH - 2 <= max(batch.inputs.lengths.max(), batch.output.lengths.max()) <= LENGTH
+    targets = sum(count for what, count in batch.counts().items() if what not in BINARY)
+    fraction = OBJECTIVES[name].predicted_fraction(**options)
+    assert fraction == pytest.approx(targets / batch.tokens, rel=0.15)
 
 
-@pytest.mark.parametrize(("name", "options"), CASES)
-def test_the_share_that_is_predicted(shards: Path, name: str, options: dict[str, Any]) -> None:
-    batch = made(shards, name, **options)
-    counts = batch.counts()
-    asked = sum(count for what, count in counts.items() if what not in BINARY)
-    assert OBJECTIVES[name].predicted_fraction(**options) == pytest.approx(
-        asked / batch.tokens, rel=0.15
-    )
+@pytest.mark.parametrize("module", [causal, denoising, masked, pairs, replaced])
+def test_docstring_literals(module: ModuleType) -> None:
+    result = doctest.testmod(module)
+    assert result.attempted
+    assert not result.failed
