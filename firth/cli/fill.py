@@ -1,6 +1,7 @@
 """`firth fill`: predict the words in the blanks of a text, or correct misspelt words."""
 
 from pathlib import Path
+from typing import Any
 
 from firth.cli.options import (
     DEVICE,
@@ -72,7 +73,7 @@ def fill(
     from firth.jobs.row_streams import as_values
 
     loaded = load_model(model, dtype, device)
-    candidates = {"top": top or DEFAULT_TOP, "targets": words}
+    candidates: dict[str, Any] = {"top": top or DEFAULT_TOP, "targets": words}
     if file is not None:
         bad_rows = BadRows()
         rows = fill_file(

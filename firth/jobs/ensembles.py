@@ -60,18 +60,6 @@ def resolve_task(model: Model, task: str | None) -> tuple[Task, TaskMetadata]:
     return task_named(model.task.task), model.task
 
 
-def predict_with_notes(
-    models: Sequence[Model],
-    task: Task,
-    metadata: Sequence[TaskMetadata],
-    examples: Sequence[Example],
-    progress: Progress,
-) -> tuple[list[Answer], list[str]]:
-    """Predict examples with an ensemble; also return notes about truncation."""
-    answers, cut = ensemble_answers(models, task, metadata, examples, progress)
-    return answers, truncation_note(cut, len(examples))
-
-
 def ensemble_answers(
     models: Sequence[Model],
     task: Task,

@@ -5,50 +5,38 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from firth.jobs.ensembles import Progress, load_if_needed, predict_with_notes, resolve_task
-from firth.metrics.bootstrap import Metric, metrics_to_json
+from firth.jobs.ensembles import (
+    Progress,
+    ensemble_answers,
+    load_if_needed,
+    resolve_task,
+    truncation_note,
+)
 from firth.model import Model
 from firth.objectives.registry import infill_format
 from firth.tasks.dataset import check_columns
 from firth.tasks.registry import SCORING_TASKS
-from firth.tasks.scoring_task import Parts, Scorer, ScoringOptions, ScoringResult
+from firth.tasks.scoring_task import Scorer, ScoringOptions, ScoringResult
+from firth.utils.config_fields import flag
 from firth.utils.errors import InputError, UsageError
 
 
-@dataclass(frozen=True)
-class EvaluationResult:
-    """The metrics of a model."""
+@dataclass(frozen=True, kw_only=True)
+class EvaluationResult(ScoringResult):
+    """The metrics of a model on a task."""
 
     task: str
-    n: int
-    metrics: Mapping[str, Metric]
     seconds: float
-    parts: Parts = field(default_factory=dict)  # by entity type or set of minimal pairs
-    notes: list[str] = field(default_factory=list)
-    groups: dict[str, Parts] = field(default_factory=dict)  # by larger categories
-    details: dict[str, Any] = field(default_factory=dict)  # counts and options
 
     def values(self) -> dict[str, Any]:
         """Convert to plain JSON values."""
-        return {
-            "task": self.task,
-            "n": self.n,
-            "metrics": metrics_to_json(self.metrics),
-            "seconds": self.seconds,
-            "parts": {part: metrics_to_json(row) for part, row in self.parts.items()},
-            "groups": {
-                kind: {part: metrics_to_json(row) for part, row in parts.items()}
-                for kind, parts in self.groups.items()
-            },
-            "details": self.details,
-            "notes": self.notes,
-        }
+        return asdict(self)
 
 
 def evaluate(
@@ -94,16 +82,9 @@ def evaluate(
         found = _measured(name, scorer, options)
     else:
         found = _answered(loaded, task, options, progress)
-    return EvaluationResult(
-        task=name,
-        n=found.n,
-        metrics=found.metrics,
-        seconds=time.monotonic() - start,
-        parts=found.parts,
-        notes=found.notes,
-        groups=found.groups,
-        details=found.details | ({"weights": weights} if weights else {}),
-    )
+    details = found.details | ({"weights": weights} if weights else {})
+    seconds = time.monotonic() - start
+    return EvaluationResult(**{**vars(found), "details": details}, task=name, seconds=seconds)
 
 
 def _check_options(task: str, options: Mapping[str, Any]) -> None:
@@ -112,7 +93,7 @@ def _check_options(task: str, options: Mapping[str, Any]) -> None:
     for name, value in options.items():
         if value and name not in known:
             homes = ", ".join(key for key, row in SCORING_TASKS.items() if name in row.options)
-            raise UsageError(f"--{name.replace('_', '-')} is for --task {homes}.")
+            raise UsageError(f"{flag(name)} is for --task {homes}.")
 
 
 def _answered(
@@ -123,10 +104,13 @@ def _answered(
     check_columns(chosen.name, chosen.roles, options.columns)
     examples = list(chosen.read(options.file))[: options.limit or None]
     chosen.check(metadata, examples, Path(options.data))
-    answers, notes = predict_with_notes([model], chosen, [metadata], examples, progress)
-    parts = chosen.parts(examples, answers, metadata)
-    metrics = chosen.metrics(examples, answers, metadata)
-    return ScoringResult(n=len(examples), metrics=metrics, parts=parts, notes=notes)
+    answers, cut = ensemble_answers([model], chosen, [metadata], examples, progress)
+    return ScoringResult(
+        n=len(examples),
+        metrics=chosen.metrics(examples, answers, metadata),
+        parts=chosen.parts(examples, answers, metadata),
+        notes=truncation_note(cut, len(examples)),
+    )
 
 
 def _measured(name: str, scorer: Scorer, options: ScoringOptions) -> ScoringResult:

@@ -24,7 +24,7 @@ SELECTION_METHODS = ("random", "balanced", "nearest")
 class PromptConfig:
     """The arguments of `prompt`; invalid combinations raise UsageError before anything is loaded.
 
-    >>> PromptConfig(queries="fine", task="classify", labels=["good", "bad"]).labels
+    >>> PromptConfig(queries="fine", task="classify", labels=["good", "bad"]).words
     {'good': 'good', 'bad': 'bad'}
     """
 
@@ -107,18 +107,12 @@ class PromptConfig:
     device: Annotated[str | None, DEVICE] = None
 
     def __post_init__(self) -> None:
-        queries = (self.queries,) if isinstance(self.queries, str) else tuple(self.queries)
-        labels = self.labels or {}
-        if not isinstance(labels, Mapping):
-            labels = {label: label for label in labels}
-        object.__setattr__(self, "queries", queries)
-        object.__setattr__(self, "labels", labels)
         for wrong, why in self._complaints():
             if wrong:
                 raise UsageError(why)
 
     def _complaints(self) -> Iterator[tuple[bool, str]]:
-        task, count, picking = self.task, len(self.queries), self.picking
+        task, count, picking = self.task, len(self.texts), self.picking
         tasks, picks = ", ".join(FIELDS), ", ".join(SELECTION_METHODS)
         yield task not in FIELDS, f"Prompting supports the tasks {tasks}, not {task!r}."
         yield bool(count) == (self.data is not None), "Give either texts or a file with --data."
@@ -142,6 +136,17 @@ class PromptConfig:
         balanced = f"--pick balanced needs labels, which {task} has not; use random or nearest."
         yield picking == "balanced" and unlabelled, balanced
         yield self.near is not None and picking != "nearest", "--near is for --pick nearest."
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The queries; a single one may be given without a list."""
+        return (self.queries,) if isinstance(self.queries, str) else tuple(self.queries)
+
+    @property
+    def words(self) -> dict[str, str]:
+        """The word of each given label: by default, the label itself."""
+        given = self.labels or {}
+        return dict(given) if isinstance(given, Mapping) else {label: label for label in given}
 
     @property
     def picking(self) -> str:

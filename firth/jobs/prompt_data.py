@@ -100,12 +100,12 @@ def _queries(config: PromptConfig, bad: Bad | None) -> list[Example]:
                 found[i] for i in stratified_sample(strata, count=config.limit, seed=config.seed)[0]
             ]
         return found
-    first, *rest = config.queries
+    first, *rest = config.texts
     made: dict[str, list[Example]] = {
-        "classify": [LabelledExample(text=text) for text in config.queries],
+        "classify": [LabelledExample(text=text) for text in config.texts],
         "pair": [LabelledExample(text=first, second=(*rest, "")[0])],
         "choice": [ChoiceExample(text=first, choices=tuple(rest))],
-        "seq2seq": [Seq2SeqExample(source=text) for text in config.queries],
+        "seq2seq": [Seq2SeqExample(source=text) for text in config.texts],
     }
     return made[config.task]
 
@@ -153,7 +153,7 @@ def _shots(config: PromptConfig, there: int) -> int:
 
 def _words(config: PromptConfig, shown: list[Example], queries: list[Example]) -> dict[str, str]:
     """The word of each label: as given, or the label itself."""
-    words = dict(config.labels) or {label: label for label in labels_of([*shown, *queries])}
+    words = config.words or {label: label for label in labels_of([*shown, *queries])}
     for path, examples in ((config.examples, shown), (config.data, queries)):
         for example in examples:
             if example.label is not None and example.label not in words:

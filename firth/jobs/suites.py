@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from firth.data.input_files import InputFile, find_sources
 from firth.data.readers import ReadOptions
 from firth.jobs.ensembles import Progress, load_if_needed
 from firth.jobs.evaluation import EvaluationResult, evaluate
-from firth.metrics.bootstrap import Metric, metrics_to_json
+from firth.metrics.bootstrap import Metric
 from firth.metrics.language_modelling import mean_metric
 from firth.model import Model
 from firth.tasks.scoring_task import Parts
@@ -50,45 +50,27 @@ class SuiteRow:
 
     name: str
     measure: str  # name of the metric
-    metric: Metric
+    score: Metric
     n: int
     metrics: Mapping[str, Metric]  # all metrics of the dataset
-
-    def values(self) -> dict[str, Any]:
-        """Convert to plain JSON values."""
-        score = {"measure": self.measure, "score": asdict(self.metric)}
-        metrics = metrics_to_json(self.metrics)
-        return {"name": self.name, "n": self.n, **score, "metrics": metrics}
 
 
 @dataclass(frozen=True, kw_only=True)
 class SuiteResult:
     """The results of a suite and their averages."""
 
-    name: str
+    suite: str
     rows: list[SuiteRow]
     averages: dict[str, Metric]  # the one that papers report first
     averaged: list[str]  # rows that are part of the average
-    seconds: float
+    seconds: float = 0.0
     missing: list[str] = field(default_factory=list)
     groups: dict[str, Parts] = field(default_factory=dict)  # of minimal pairs, by larger categories
     notes: list[str] = field(default_factory=list)
 
     def values(self) -> dict[str, Any]:
         """Convert to plain JSON values."""
-        return {
-            "suite": self.name,
-            "rows": [row.values() for row in self.rows],
-            "averages": metrics_to_json(self.averages),
-            "averaged": self.averaged,
-            "missing": self.missing,
-            "groups": {
-                kind: {part: metrics_to_json(row) for part, row in parts.items()}
-                for kind, parts in self.groups.items()
-            },
-            "seconds": self.seconds,
-            "notes": self.notes,
-        }
+        return asdict(self)
 
 
 def evaluate_suite(
@@ -114,17 +96,15 @@ def evaluate_suite(
     if not folder.is_dir():
         raise InputError(f"{folder} is not a folder; --suite {name} evaluates all files in one.")
     begun = time.monotonic()
-    options = {"limit": limit, "device": device, "progress": progress}
-    if by_word:
-        options["by_word"] = True
+    options = {"limit": limit, "by_word": by_word, "device": device, "progress": progress}
     found = SUITES[name](model, folder, options)
-    return SuiteResult(name=name, seconds=time.monotonic() - begun, **found)
+    return replace(found, seconds=time.monotonic() - begun)
 
 
 # ---- GLUE ---------------------------------------------------------------------------------------
 
 
-def _glue(model: str | Path | Model, data: Path, options: dict[str, Any]) -> dict[str, Any]:
+def _glue(model: str | Path | Model, data: Path, options: dict[str, Any]) -> SuiteResult:
     """Evaluate GLUE's dev sets, with one run for each task."""
     if isinstance(model, Model) or not Path(model).is_dir():
         raise UsageError(
@@ -154,8 +134,15 @@ def _glue(model: str | Path | Model, data: Path, options: dict[str, Any]) -> dic
     lacking = [task for task in missing if task not in UNCOUNTED]
     if lacking:
         notes.append(f"The average excludes {', '.join(lacking)}: it is not the GLUE score.")
-    averages = _averages(rows, counted, "score")
-    return _table(rows, averages, counted) | {"missing": missing, "notes": notes}
+    scores = [row.score for row in rows if row.name in counted]
+    return SuiteResult(
+        suite="glue",
+        rows=rows,
+        averages={"score": mean_metric(scores)} if scores else {},
+        averaged=counted,
+        missing=missing,
+        notes=notes,
+    )
 
 
 def _folders(place: Path) -> dict[str, Path]:
@@ -182,37 +169,36 @@ def _row(name: str, measures: tuple[str, ...], found: EvaluationResult) -> Suite
         sum(getattr(metric, part) for metric in chosen) / len(chosen)
         for part in ("value", "low", "high")
     )
-    metric = Metric(value=value, low=low, high=high)
-    words = " and ".join(measures)
-    measure = f"mean of {words}" if len(measures) > 1 else words
-    return SuiteRow(name=name, measure=measure, metric=metric, n=found.n, metrics=found.metrics)
+    score = Metric(value=value, low=low, high=high)
+    measure = ("mean of " if len(measures) > 1 else "") + " and ".join(measures)
+    return SuiteRow(name=name, measure=measure, score=score, n=found.n, metrics=found.metrics)
 
 
 # ---- texts --------------------------------------------------------------------------------------
 
 
-def _lm(model: str | Path | Model, data: Path, options: dict[str, Any]) -> dict[str, Any]:
+def _lm(model: str | Path | Model, data: Path, options: dict[str, Any]) -> SuiteResult:
     """Evaluate every file of a folder, with the task and convention of its name."""
     opened = load_if_needed(model, options["device"])
     rows, notes = [], []
     sources, skipped = find_sources([data], ReadOptions())
     for source, task, convention in _kinds(sources):
-        given: dict[str, Any] = {"convention": convention} if convention else {}
-        found = evaluate(opened, data=source.name, task=task, **given, **options)
-        first = next(iter(found.metrics))
+        found = evaluate(opened, data=source.name, task=task, convention=convention, **options)
         name = str(Path(source.name).relative_to(data))
+        metrics, first = found.metrics, next(iter(found.metrics))
         measure = f"{convention or task}: {first}"
-        metrics = found.metrics
         rows.append(
-            SuiteRow(name=name, measure=measure, metric=metrics[first], n=found.n, metrics=metrics)
+            SuiteRow(name=name, measure=measure, score=metrics[first], n=found.n, metrics=metrics)
         )
         notes += [note for note in found.notes if note not in notes]
     if skipped:
         notes.append(f"{skipped:,} files with unknown extensions were skipped.")
     of = next((m for m in ("bits_per_byte", PSEUDO) if any(m in row.metrics for row in rows)), "")
-    counted = [row.name for row in rows if of in row.metrics]
-    averages = {of: mean_metric([r.metrics[of] for r in rows if of in r.metrics])} if of else {}
-    return _table(rows, averages, counted) | {"notes": notes}
+    counted = {row.name: row.metrics[of] for row in rows if of in row.metrics}
+    averages = {of: mean_metric(list(counted.values()))} if of else {}
+    return SuiteResult(
+        suite="lm", rows=rows, averages=averages, averaged=list(counted), notes=notes
+    )
 
 
 def _kinds(sources: list[InputFile]) -> Iterator[tuple[InputFile, str, str]]:
@@ -228,28 +214,25 @@ def _kinds(sources: list[InputFile]) -> Iterator[tuple[InputFile, str, str]]:
         yield next((source, task, how) for what, task, how in KINDS if what.search(name))
 
 
-def _blimp(model: str | Path | Model, data: Path, options: dict[str, Any]) -> dict[str, Any]:
+def _blimp(model: str | Path | Model, data: Path, options: dict[str, Any]) -> SuiteResult:
     """Evaluate every set of minimal pairs and their unweighted mean."""
     found = evaluate(model, data=data, task="minimal-pairs", **options)
     sizes = found.details["sizes"]
     rows = [
-        SuiteRow(name=name, measure="accuracy", metric=row["accuracy"], n=sizes[name], metrics=row)
+        SuiteRow(name=name, measure="accuracy", score=row["accuracy"], n=sizes[name], metrics=row)
         for name, row in found.parts.items()
     ]
     averages = {
         measure: mean_metric([row.metrics[measure] for row in rows]) for measure in found.metrics
     }
-    rest = {"groups": found.groups, "notes": found.notes}
-    return _table(rows, averages, [row.name for row in rows]) | rest
+    return SuiteResult(
+        suite="blimp",
+        rows=rows,
+        averages=averages,
+        averaged=[row.name for row in rows],
+        groups=found.groups,
+        notes=found.notes,
+    )
 
 
-def _averages(rows: list[SuiteRow], counted: list[str], name: str) -> dict[str, Metric]:
-    metrics = [row.metric for row in rows if row.name in counted]
-    return {name: mean_metric(metrics)} if metrics else {}
-
-
-def _table(rows: list[SuiteRow], averages: dict[str, Metric], counted: list[str]) -> dict[str, Any]:
-    return {"rows": rows, "averages": averages, "averaged": counted}
-
-
-SUITES: dict[str, Callable[..., dict[str, Any]]] = {"glue": _glue, "lm": _lm, "blimp": _blimp}
+SUITES: dict[str, Callable[..., SuiteResult]] = {"glue": _glue, "lm": _lm, "blimp": _blimp}

@@ -106,11 +106,11 @@ def _details(details: Mapping[str, Any]) -> list[str]:
 
 def suite(result: SuiteResult) -> list[RenderableType]:
     """Show the metric of each task of a suite, and their average."""
-    table = new_table(result.name, "metric", "value", "95 % interval", "n")
+    table = new_table(result.suite, "metric", "value", "95 % interval", "n")
     table.box = box.SIMPLE_HEAD
     for row in result.rows:
-        value = f"{row.metric.value:.4f}{_error(row.metric)}"
-        table.add_row(row.name, row.measure, value, row.metric.interval, f"{row.n:,}")
+        value = f"{row.score.value:.4f}{_error(row.score)}"
+        table.add_row(row.name, row.measure, value, row.score.interval, f"{row.n:,}")
     summary = []
     for name, average in list(result.averages.items())[:1]:
         named = len(result.averaged) <= MAX_NAMED
