@@ -185,6 +185,7 @@ class KVCache:
 
 
 def _as_16_byte_elements(keys_values: Tensor) -> Tensor:
-    """View the cache as 16-byte elements, which a GPU copies faster."""  # (layers, B, T, …)
+    """View the cache as 16-byte elements, which a GPU, but not a CPU, copies faster."""
     flat = keys_values.flatten(-3)  # (layers, B, T, 2 K D)
-    return flat.view(torch.complex128) if flat.shape[-1] * flat.itemsize % 16 == 0 else flat
+    fits = flat.is_cuda and flat.shape[-1] * flat.itemsize % 16 == 0
+    return flat.view(torch.complex128) if fits else flat
