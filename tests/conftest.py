@@ -1,4 +1,4 @@
-"""What many tests need: a way to call the command line, and a little text."""
+"""What many tests need: ways to call the command line, and a short text."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -61,16 +62,33 @@ def firth(tmp_path: Path) -> Callable[..., Result]:
 
 @pytest.fixture
 def firth_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
-    """The same in this process, which has torch already: quicker where no process is tested."""
+    """The same in this process, which has imported torch: for tests that need no new process."""
     monkeypatch.chdir(tmp_path)
     return in_process
 
 
-def in_process(*arguments: str | Path) -> Result:
-    """Run `firth …` here; what no verb would let through is raised."""
+def in_process(*arguments: object, input: str = "") -> Result:
+    """Run `firth …` in this process; errors that are not handled are raised."""
     from firth.cli.app import app
 
-    done = CliRunner().invoke(app, [str(word) for word in arguments])
+    with standard_input(input):
+        done = CliRunner().invoke(app, [str(word) for word in arguments])
     if done.exception is not None and not isinstance(done.exception, SystemExit):
         raise done.exception
     return Result(["firth", *map(str, arguments)], done.exit_code, done.stdout, done.stderr)
+
+
+@contextmanager
+def standard_input(text: str) -> Iterator[None]:
+    """Make a pipe with this text the standard input of this process."""
+    reader, writer = os.pipe()
+    os.write(writer, text.encode())  # a pipe holds 64 KiB without a reader
+    os.close(writer)
+    before = os.dup(0)
+    os.dup2(reader, 0)
+    os.close(reader)
+    try:
+        yield
+    finally:
+        os.dup2(before, 0)
+        os.close(before)

@@ -1,18 +1,17 @@
-"""Small shards to learn from, and a way to train in a process of its own."""
+"""Small shards to train on, runs that are killed, and what their logs hold."""
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from firth.data.stories import write_stories
 from firth.jobs.preparation import prepare
+from firth.objectives.batch import Batch
 from firth.tokenizers.trainer import train_tokenizer
+from firth.training.loop import Callbacks
+from firth.training.run_directory import read_metrics
 
 
 @pytest.fixture(scope="session")
@@ -40,24 +39,26 @@ SMALL = {
     "validate_every": 0.5,
 }
 
-Start = Callable[..., "subprocess.Popen[str]"]
+
+class Killed(Exception):
+    """Ends a run in this process as a kill would end its own."""
 
 
-@pytest.fixture
-def start() -> Start:
-    """Begin `firth pretrain …` on one thread; returns the process."""
+def kill_at(step: int) -> Callbacks:
+    """Return callbacks that end a run before the first micro-batch of a step."""
 
-    def begin(*arguments: str | Path, **overrides: object) -> subprocess.Popen[str]:
-        pairs = [f"{key.replace('__', '.')}={value}" for key, value in (SMALL | overrides).items()]
-        command = [sys.executable, "-m", "firth", "pretrain", *map(str, arguments)]
-        for pair in pairs:
-            command += ["--set", pair]
-        return subprocess.Popen(
-            command,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env=os.environ | {"OMP_NUM_THREADS": "1"},
-        )
+    def kill(now: int, batch: Batch) -> None:
+        if now == step:
+            raise Killed
 
-    return begin
+    return Callbacks(before_micro_batch=kill)
+
+
+def notes(run: Path) -> list[str]:
+    """Return the notes in a run's log."""
+    return [line["note"] for line in read_metrics(run) if line["kind"] == "note"]
+
+
+def losses(run: Path, kind: str = "step") -> list[float]:
+    """Return the losses of the logged steps, or of the validations."""
+    return [line["loss"] for line in read_metrics(run) if line["kind"] == kind]

@@ -59,7 +59,7 @@ def dead_process() -> int:
     return process.pid
 
 
-def test_the_newest_are_kept_by_number_and_given_back(tmp_path: Path) -> None:
+def test_the_newest_checkpoints_are_kept(tmp_path: Path) -> None:
     checkpoints = Checkpoints(tmp_path / "run" / "checkpoints")
     assert checkpoints.newest() is None
     for step in (8, 9, 10, 11, 100):
@@ -74,7 +74,7 @@ def test_the_newest_are_kept_by_number_and_given_back(tmp_path: Path) -> None:
         Checkpoints(tmp_path, keep=0)
 
 
-def test_a_later_step_of_an_abandoned_run_never_costs_the_one_just_saved(tmp_path: Path) -> None:
+def test_a_damaged_later_step_does_not_replace_the_one_just_saved(tmp_path: Path) -> None:
     checkpoints = saved(tmp_path, 1, 50, keep=1)
     flip(tmp_path / "step-50/tensors.safetensors", 4000)
     checkpoints.save(2, *at(2))
@@ -83,7 +83,7 @@ def test_a_later_step_of_an_abandoned_run_never_costs_the_one_just_saved(tmp_pat
     assert names(tmp_path) == {"step-51"}
 
 
-def test_other_things_in_the_directory_are_left_alone(tmp_path: Path) -> None:
+def test_other_files_in_the_directory_are_kept(tmp_path: Path) -> None:
     for name in ("step-7.txt", "step-x", ".step-1.partial", "metrics.jsonl", ".step-1.2.other"):
         (tmp_path / name).mkdir()
     others = names(tmp_path)
@@ -101,13 +101,13 @@ def test_a_step_is_replaced(tmp_path: Path) -> None:
     assert new.state == {"again": True}
     assert list(new.weights) == ["other"]
     assert names(tmp_path) == {"step-1", "step-2"}
-    assert is_whole(old, 2)  # what had been opened stays what it was
+    assert is_whole(old, 2)  # its memory-mapped tensors are unchanged
 
 
 def test_a_process_that_died_while_replacing_loses_nothing(tmp_path: Path) -> None:
     checkpoints = saved(tmp_path, 1, 2)
     replaced = tmp_path / f".step-2.{dead_process()}.replaced"
-    os.rename(tmp_path / "step-2", replaced)  # and here the power went
+    os.rename(tmp_path / "step-2", replaced)  # killed here
     assert is_whole(checkpoints.newest(), 2)
     checkpoints.save(3, *at(3))
     assert names(tmp_path) == {"step-2", "step-3"}
@@ -118,7 +118,7 @@ def test_a_process_that_died_while_replacing_loses_nothing(tmp_path: Path) -> No
     assert names(tmp_path) == {"step-3", "step-4"}
 
 
-def test_what_dead_processes_left_is_removed_and_what_living_ones_write_is_not(
+def test_partial_checkpoints_of_dead_processes_are_removed(
     tmp_path: Path,
 ) -> None:
     checkpoints = saved(tmp_path, 1)
@@ -133,12 +133,12 @@ def test_what_dead_processes_left_is_removed_and_what_living_ones_write_is_not(
 
 
 @pytest.mark.parametrize("file", ["tensors.safetensors", "state.json"])
-def test_a_single_bit_is_noticed_and_the_one_before_is_used(tmp_path: Path, file: str) -> None:
+def test_one_flipped_bit_is_detected(tmp_path: Path, file: str) -> None:
     checkpoints = saved(tmp_path, 9, 10)
     victim = tmp_path / "step-10" / file
     whole = victim.read_bytes()
     draw = random.Random(0)
-    for bit in draw.sample(range(8 * len(whole)), 1500):
+    for bit in draw.sample(range(8 * len(whole)), 300):
         flip(victim, bit)
         notes: list[str] = []
         assert is_whole(checkpoints.newest(notes), 9)
@@ -149,7 +149,7 @@ def test_a_single_bit_is_noticed_and_the_one_before_is_used(tmp_path: Path, file
 
 
 @pytest.mark.parametrize("file", ["tensors.safetensors", "state.json"])
-def test_an_incomplete_one_is_passed_over(tmp_path: Path, file: str) -> None:
+def test_a_truncated_checkpoint_is_skipped(tmp_path: Path, file: str) -> None:
     checkpoints = saved(tmp_path, 1, 2, 3, keep=3)
     victim = tmp_path / "step-3" / file
     whole = victim.read_bytes()
@@ -167,7 +167,7 @@ def test_an_incomplete_one_is_passed_over(tmp_path: Path, file: str) -> None:
     assert str(tmp_path) in notes[0]
 
 
-def test_parts_of_two_checkpoints_are_none(tmp_path: Path) -> None:
+def test_files_of_two_checkpoints_do_not_mix(tmp_path: Path) -> None:
     checkpoints = saved(tmp_path, 1, 2, 3, keep=3)
     shutil.copy(tmp_path / "step-2/tensors.safetensors", tmp_path / "step-3/tensors.safetensors")
     assert is_whole(checkpoints.newest(), 2)
@@ -179,7 +179,7 @@ def test_parts_of_two_checkpoints_are_none(tmp_path: Path) -> None:
         assert is_whole(checkpoints.newest(), 1)
 
 
-def test_a_run_with_damaged_checkpoints_only_does_not_begin_again(tmp_path: Path) -> None:
+def test_damaged_checkpoints_alone_are_an_error(tmp_path: Path) -> None:
     checkpoints = saved(tmp_path, 1, 2)
     (tmp_path / "step-1/state.json").unlink()
     flip(tmp_path / "step-2/tensors.safetensors", 3000)
@@ -187,7 +187,7 @@ def test_a_run_with_damaged_checkpoints_only_does_not_begin_again(tmp_path: Path
         checkpoints.newest()
 
 
-def test_a_failure_of_any_kind_leaves_the_earlier_ones(tmp_path: Path) -> None:
+def test_a_failed_save_keeps_earlier_checkpoints(tmp_path: Path) -> None:
     checkpoints = saved(tmp_path, 1)
     with pytest.raises(TypeError):
         checkpoints.save(2, at(2)[0], {"not JSON": object()})
@@ -224,34 +224,39 @@ def test_a_full_disk(tmp_path: Path) -> None:
 
 
 KILLING = """
-import json, os, random, signal, sys, time
+import json, os, sys
 from pathlib import Path
 import torch
 from firth.training.checkpoint import Checkpoints
 
-torch.set_num_threads(1)
+CHANGES = {"open", "os.mkdir", "os.rename", "os.remove", "os.rmdir"}  # of the file system
 checkpoints = Checkpoints(Path(sys.argv[1]))
-names = [f"layer.{i}" for i in range(20)]
+checkpoints.directory.mkdir()
 
-def save_for_ever(step, version):
-    while True:  # every step twice: once new, once in place of what is there
-        for _ in range(2):
-            version += 1
-            tensors = {name: torch.full((50, 1000), float(version)) for name in names}
-            checkpoints.save(step, tensors, {"version": version})
-        step += 1
+def save(step, version):
+    weights = {name: torch.full((50,), float(version)) for name in "abc"}
+    checkpoints.save(step, weights, {"version": version})
 
-draw, before, kills, half_done = random.Random(int(sys.argv[2])), (0, 0), 0, 0
-until = time.monotonic() + 20
-while (kills < 25 or half_done < 5) and time.monotonic() < until:
+def die_before(change):
+    def hook(event, arguments, seen=[]):
+        if event in CHANGES:
+            seen.append(event)
+            if len(seen) > change:
+                os._exit(9)
+    sys.addaudithook(hook)
+
+before, killed, left = (0, 0), 0, set()
+while True:
     child = os.fork()
     if not child:
-        save_for_ever(before[0] + 1, before[1])
-    time.sleep(draw.uniform(0.0, 0.25))
-    os.kill(child, signal.SIGKILL)
-    os.waitpid(child, 0)
-    kills += 1
-    half_done += any(path.name.endswith("partial") for path in checkpoints.directory.iterdir())
+        die_before(killed)
+        for version in (1, 2):  # a new checkpoint, and one in place of what is there
+            save(before[0] + 1, before[1] + version)
+        os._exit(0)
+    if os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0:
+        break
+    killed += 1
+    left |= {path.suffix for path in checkpoints.directory.iterdir() if path.suffix}
     notes = []
     newest = checkpoints.newest(notes)
     if newest is None:
@@ -259,23 +264,21 @@ while (kills < 25 or half_done < 5) and time.monotonic() < until:
         continue
     version = newest.state["version"]
     assert not notes, notes
-    assert set(newest.weights) == set(names)
+    assert sorted(newest.weights) == ["a", "b", "c"]
     assert all(tensor.eq(version).all() for tensor in newest.weights.values())
     assert (newest.step, version) >= before, (newest.step, version, before)
     before = (newest.step, version)
-checkpoints.save(before[0] + 1, {}, {})
-left = sorted(path.name for path in checkpoints.directory.iterdir())
-print(json.dumps([kills, half_done, before, left]))
+print(json.dumps([killed, sorted(left), len(list(checkpoints.directory.iterdir()))]))
 """
 
 
-def test_killed_again_and_again_the_newest_is_always_whole(tmp_path: Path) -> None:
-    seed = random.SystemRandom().randrange(10**6)
-    command = [sys.executable, "-c", KILLING, str(tmp_path), str(seed)]
-    done = subprocess.run(command, capture_output=True, text=True)
+@pytest.mark.slow
+def test_killed_before_any_change_of_the_disk_the_newest_is_intact(tmp_path: Path) -> None:
+    """One process dies before its first change of the disk, the next before its second, …"""
+    command = [sys.executable, "-c", KILLING, str(tmp_path / "checkpoints")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
-    kills, half_done, (step, version), left = json.loads(done.stdout)
-    assert kills >= half_done > 0
-    assert version > step > 0
-    assert len(left) == 2
-    assert f"step-{step + 1}" in left
+    killed, left, files = json.loads(done.stdout)
+    assert killed > 20
+    assert left == [".partial", ".replaced"]
+    assert files == 2

@@ -1,4 +1,4 @@
-"""The chunked loss is torch's, to the gradient, whatever the size of its pieces."""
+"""The chunked cross-entropy equals torch's, with its gradients, for any chunk size."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DEVICES = ["cpu", pytest.param("cuda", marks=GPU)]
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("pieces", [1 << 24, 7 * 11])
 @pytest.mark.parametrize("device", DEVICES)
-def test_it_is_torchs_loss_and_gradient(
+def test_loss_and_gradients_equal_torch(
     bias: bool, pieces: int, device: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(module.MAX_LOGITS, device, pieces)
@@ -39,12 +39,12 @@ def test_it_is_torchs_loss_and_gradient(
         torch.testing.assert_close(mine, other)
 
 
-def test_a_word_is_right_where_none_has_a_higher_score() -> None:
+def test_a_target_that_ties_with_the_maximum_is_correct() -> None:
     _, right = cross_entropy(torch.eye(1), torch.ones(3, 1), None, torch.tensor([2]))
     assert int(right) == 1
 
 
-def test_in_half_precision_it_is_close_and_gives_gradients_in_full() -> None:
+def test_half_precision_is_close_and_has_float32_gradients() -> None:
     generator = torch.Generator().manual_seed(1)
     hidden = torch.randn(64, 32, generator=generator, requires_grad=True)
     matrix = (torch.randn(100, 32, generator=generator) * 0.2).requires_grad_()
@@ -61,7 +61,7 @@ def test_in_half_precision_it_is_close_and_gives_gradients_in_full() -> None:
 
 @pytest.mark.parametrize("learns", [(0,), (1,), (2,), (0, 2)])
 @pytest.mark.parametrize("device", DEVICES)
-def test_only_what_learns_has_a_gradient(
+def test_frozen_inputs_have_no_gradient(
     learns: tuple[int, ...], device: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(module.MAX_LOGITS, device, 77)
@@ -81,7 +81,7 @@ def test_only_what_learns_has_a_gradient(
         torch.testing.assert_close(part.grad, gradient)
 
 
-def test_without_gradients_none_are_made(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_autograd_no_gradients_are_computed(monkeypatch: pytest.MonkeyPatch) -> None:
     def never(*given: object) -> None:
         raise AssertionError
 

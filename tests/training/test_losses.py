@@ -1,4 +1,4 @@
-"""Losses by name: each with its own denominator, and the same however a step is cut up."""
+"""Losses of every objective, and the same gradients for any split of a batch."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from firth.objectives.batch import Batch
 from firth.objectives.causal import causal
 from firth.objectives.denoising import span_corruption
 from firth.objectives.masked import masked, masked_spans
+from firth.objectives.registry import OBJECTIVES
 from firth.objectives.replaced import mask_for_generator
 from firth.objectives.toy_vocabulary import VOCABULARY, WORDS, packed
 from firth.training import losses
@@ -73,7 +74,7 @@ def gradients(trainee: TrainingModule, parts: list[Batch], whole: Batch) -> dict
 
 
 @pytest.mark.parametrize("name", ["masked", "spans", "causal", "denoising"])
-def test_parts_add_up_to_the_gradient_of_the_whole(name: str) -> None:
+def test_gradients_of_micro_batches_sum_to_the_whole(name: str) -> None:
     architecture, batch = batches()[name]
     trainee = TrainingModule(network(architecture, heads_for(tuple(batch.predictions))))
     parts = batch.split(1)
@@ -84,7 +85,7 @@ def test_parts_add_up_to_the_gradient_of_the_whole(name: str) -> None:
         torch.testing.assert_close(cut[key], whole[key])
 
 
-def test_the_generators_samples_do_not_depend_on_how_a_step_is_cut() -> None:
+def test_generator_samples_do_not_depend_on_micro_batches() -> None:
     batch = mask_for_generator(packed(*TEXTS), VOCABULARY, mask_prob=0.4)
     trainee = TrainingModule(
         network("encoder", ("replaced",)),
@@ -101,7 +102,7 @@ def test_the_generators_samples_do_not_depend_on_how_a_step_is_cut() -> None:
 
 
 def test_generator_samples_follow_its_distribution() -> None:
-    """2,000 draws of one hidden place against the softmax they are drawn from."""
+    """2,000 samples at one masked position, compared with the softmax."""
     text = packed(*(["[CLS] the dog [SEP]"] * 2000))
     text = replace(text, keys=derive_keys(3, np.arange(2000)))
     batch = mask_for_generator(text, VOCABULARY, mask_prob=0.5)
@@ -116,7 +117,7 @@ def test_generator_samples_follow_its_distribution() -> None:
     assert np.abs(counts - shares).max() < 0.05
 
 
-def test_a_masked_loss_is_the_mean_surprise_at_the_hidden_tokens() -> None:
+def test_the_masked_loss_is_cross_entropy_at_masked_tokens() -> None:
     batch = batches()["masked"][1]
     model = network("encoder", ("language",))
     term = TrainingModule(model)(batch)["masked"]
@@ -128,7 +129,7 @@ def test_a_masked_loss_is_the_mean_surprise_at_the_hidden_tokens() -> None:
     assert term.count == len(wanted.targets)
 
 
-def test_a_teachers_distribution_and_direction_are_learned() -> None:
+def test_distillation_losses_equal_the_formulas() -> None:
     batch = batches()["masked"][1]
     teacher = network("encoder", ("language",), seed=5)
     student = network("encoder", ("language",), seed=6)
@@ -151,7 +152,7 @@ def test_a_teachers_distribution_and_direction_are_learned() -> None:
 
 
 @pytest.mark.parametrize("at_once", [1, 3, 100])
-def test_soft_targets_in_parts_are_the_plain_formula_with_its_gradients(at_once: int) -> None:
+def test_chunked_soft_targets_equal_the_formula(at_once: int) -> None:
     teacher = network("encoder", ("language",), seed=5)
     student = network("encoder", ("language",), seed=6)
     matrix, (mine, theirs) = student.tokens.weight, torch.randn(2, 10, 16).double()
@@ -171,7 +172,7 @@ def test_soft_targets_in_parts_are_the_plain_formula_with_its_gradients(at_once:
 
 
 class Watch(TorchDispatchMode):
-    """Notes the most rows of scores that any tensor holds."""
+    """Records the largest number of rows of logits in a tensor."""
 
     rows = 0
 
@@ -184,7 +185,7 @@ class Watch(TorchDispatchMode):
         return made
 
 
-def test_soft_targets_hold_the_scores_of_one_part_alone() -> None:
+def test_soft_targets_keep_the_logits_of_one_chunk() -> None:
     teacher = network("encoder", ("language",), seed=5)
     student = network("encoder", ("language",), seed=6)
     mine, theirs = torch.randn(2, 60, 16).double()
@@ -201,7 +202,7 @@ def test_soft_targets_hold_the_scores_of_one_part_alone() -> None:
     assert not any(len(WORDS) in shape for shape in kept)
 
 
-def test_the_generators_samples_do_not_depend_on_how_many_are_scored_at_once(
+def test_generator_samples_do_not_depend_on_the_chunk_size(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     batch = mask_for_generator(packed(*TEXTS), VOCABULARY, mask_prob=0.4)
@@ -214,7 +215,7 @@ def test_the_generators_samples_do_not_depend_on_how_many_are_scored_at_once(
         np.testing.assert_array_equal(losses._sample(generator, hidden, batch), whole)
 
 
-def test_a_student_begins_with_alternate_layers() -> None:
+def test_a_student_starts_with_alternate_layers() -> None:
     teacher = initialise(Transformer(replace(CONFIG, num_layers=4), ["language"]), 1)
     student = initialise(Transformer(CONFIG, ["language"]), 2)
     copy_teacher_weights(student, teacher)
@@ -226,6 +227,4 @@ def test_a_student_begins_with_alternate_layers() -> None:
 
 
 def test_every_prediction_of_an_objective_has_a_loss() -> None:
-    from firth.objectives.registry import OBJECTIVES
-
     assert {name for row in OBJECTIVES.values() for name in row.predicts} <= set(LOSSES)

@@ -1,15 +1,15 @@
-"""Schedules: those of transformers and of the papers, and what holds for all of them."""
+"""Schedules equal those of transformers and of the papers; properties of all of them."""
 
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch.optim.lr_scheduler import LambdaLR
 from transformers import (
     get_constant_schedule_with_warmup,
     get_cosine_schedule_with_warmup,
@@ -35,56 +35,43 @@ STEPS, WARMUP = 200, 30
 PARTS = st.floats(0, 1)
 
 
-def optimizer() -> torch.optim.Optimizer:
-    return torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [
+        (linear, lambda sgd: get_linear_schedule_with_warmup(sgd, WARMUP, STEPS)),
+        (
+            partial(cosine, min_ratio=0.0),
+            lambda sgd: get_cosine_schedule_with_warmup(sgd, WARMUP, STEPS),
+        ),
+        (
+            partial(wsd, decay=0.2),
+            lambda sgd: get_wsd_schedule(sgd, WARMUP, 40, STEPS, decay_type="linear"),
+        ),
+        (constant, lambda sgd: get_constant_schedule_with_warmup(sgd, WARMUP)),
+    ],
+    ids=["linear", "cosine", "wsd", "constant"],
+)
+def test_schedules_equal_transformers(ours: Any, theirs: Any) -> None:
+    """Our step n has the learning rate of theirs; their step 0 has 0."""
+    schedule = theirs(torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0))
+    expected = [schedule.lr_lambdas[0](step + 1) for step in range(STEPS)]
+    found = [ours((step + 1) / STEPS, WARMUP / STEPS) for step in range(STEPS)]
+    assert found == pytest.approx(expected)
 
 
-def rates(schedule: LambdaLR) -> list[float]:
-    """The rate transformers gives to step 1, 2, …: its step 0 has none, and ours is its step 1."""
-    return [schedule.lr_lambdas[0](step + 1) for step in range(STEPS)]
-
-
-def progress() -> list[float]:
-    """As the training loop asks for it."""
-    return [(step + 1) / STEPS for step in range(STEPS)]
-
-
-def test_linear_is_that_of_transformers() -> None:
-    expected = rates(get_linear_schedule_with_warmup(optimizer(), WARMUP, STEPS))
-    assert [linear(p, WARMUP / STEPS) for p in progress()] == pytest.approx(expected)
-
-
-def test_cosine_is_that_of_transformers() -> None:
-    expected = rates(get_cosine_schedule_with_warmup(optimizer(), WARMUP, STEPS))
-    assert [cosine(p, WARMUP / STEPS, 0.0) for p in progress()] == pytest.approx(expected)
-
-
-def test_cosine_stops_at_the_floor() -> None:
+def test_cosine_ends_at_the_minimum() -> None:
     """Brown et al. 2020: down to a tenth over the run; halfway, the mean of 1 and a tenth."""
     assert cosine(0.1 + 0.9 / 2, 0.1, 0.1) == pytest.approx(0.55)
     assert cosine(1.0, 0.1, 0.1) == pytest.approx(0.1)
 
 
-def test_wsd_is_that_of_transformers() -> None:
-    schedule = get_wsd_schedule(
-        optimizer(), WARMUP, num_decay_steps=40, num_training_steps=STEPS, decay_type="linear"
-    )
-    ours = [wsd(p, WARMUP / STEPS, decay=0.2) for p in progress()]
-    assert ours == pytest.approx(rates(schedule))
-
-
-def test_the_decay_of_wsd_ends_at_the_floor_and_starts_after_the_warmup() -> None:
+def test_the_decay_of_wsd() -> None:
     assert wsd(0.9, 0.1, 0.2, decay=0.2) == pytest.approx(0.6)
     assert wsd(1.0, 0.1, 0.2, decay=0.2) == pytest.approx(0.2)
     assert [wsd(p, 0.5, 0.0, decay=0.9) for p in (0.25, 0.5, 0.75)] == [0.5, 1.0, 0.5]
 
 
-def test_constant_is_that_of_transformers() -> None:
-    expected = rates(get_constant_schedule_with_warmup(optimizer(), WARMUP))
-    assert [constant(p, WARMUP / STEPS) for p in progress()] == pytest.approx(expected)
-
-
-def test_slanted_is_the_formula_of_the_paper() -> None:
+def test_slanted_triangular_equals_the_paper() -> None:
     """Howard & Ruder 2018, equation 3, with the values they train with."""
     total, cut_frac, ratio = 1000, 0.1, 32
     cut = math.floor(total * cut_frac)
@@ -96,13 +83,15 @@ def test_slanted_is_the_formula_of_the_paper() -> None:
 
 @pytest.mark.parametrize("name", SCHEDULES)
 @given(progress=PARTS, warmup=PARTS, min_ratio=PARTS)
-def test_multipliers_are_parts(name: str, progress: float, warmup: float, min_ratio: float) -> None:
+def test_multipliers_are_between_0_and_1(
+    name: str, progress: float, warmup: float, min_ratio: float
+) -> None:
     assert 0 <= lr_multiplier(name, progress, warmup, min_ratio) <= 1
 
 
 @pytest.mark.parametrize("name", SCHEDULES)
 @given(progress=PARTS, warmup=st.floats(0.01, 0.9), min_ratio=PARTS)
-def test_multipliers_do_not_jump(
+def test_multipliers_are_continuous(
     name: str, progress: float, warmup: float, min_ratio: float
 ) -> None:
     """The steepest slope is that of a warm-up of 0.01 or a decay from 0.9 on: 100 at most."""
@@ -115,7 +104,7 @@ def test_multipliers_do_not_jump(
 
 @pytest.mark.parametrize("name", SCHEDULES)
 @given(parts=st.tuples(PARTS, PARTS), warmup=st.floats(0.01, 1), min_ratio=PARTS)
-def test_warmups_go_up_to_one(
+def test_warmups_rise_to_one(
     name: str, parts: tuple[float, float], warmup: float, min_ratio: float
 ) -> None:
     early, late = sorted(part * warmup for part in parts)
@@ -126,7 +115,7 @@ def test_warmups_go_up_to_one(
 
 
 @pytest.mark.parametrize("name", SCHEDULES)
-def test_no_warmup_starts_at_the_top(name: str) -> None:
+def test_without_warmup_the_multiplier_starts_at_one(name: str) -> None:
     assert lr_multiplier(name, 0.0, 0.0, 0.0) == 1
     assert lr_multiplier(name, 1 / 1000, 0.0, 0.5) > 0.99
 
@@ -164,7 +153,7 @@ def test_unknown_schedules_are_named_with_the_known() -> None:
     assert all(name in str(error.value) for name in SCHEDULES)
 
 
-def test_stages_change_after_their_part_of_the_steps() -> None:
+def test_stages_change_after_their_fraction_of_the_run() -> None:
     stages = StagedValue.parse("128:0.25, 256:.5, 512")
     for steps in (4, 100, 4000):
         sizes = [stages.at((step + 1) / steps) for step in range(steps)]
@@ -178,15 +167,15 @@ def test_one_stage_and_a_written_end() -> None:
     assert StagedValue.parse("512:0.9,128").largest == 512
 
 
-NO_STAGES = (
+INVALID_STAGES = (
     "-1 0 1.5 x 128:0.9 128,512 128:0,512 128:1,512 128:1.5,512 128:nan,512 128:-0.5,512 "
     "128:0.5,256:0.5,512 128:0.9,256:0.5,512 128:0.5,512:0.9 128:0.9,, 128:0.9:0.9,512 "
     "1_000 １２８"
 )
 
 
-@pytest.mark.parametrize("text", ["", *NO_STAGES.split()])
-def test_what_is_no_schedule_of_sizes_is_shown_one(text: str) -> None:
+@pytest.mark.parametrize("text", ["", *INVALID_STAGES.split()])
+def test_invalid_stages(text: str) -> None:
     with pytest.raises(UsageError) as error:
         StagedValue.parse(text)
     assert repr(text) in str(error.value)

@@ -1,4 +1,4 @@
-"""FLOPs per token, counted by hand: the basis of the reported MFU."""
+"""FLOPs per token, from which MFU is computed, equal a manual count."""
 
 from __future__ import annotations
 
@@ -13,13 +13,8 @@ from firth.training.pretrain_config import resolve_pretrain_config
 from firth.training.throughput import flops_per_token
 from firth.utils.devices import DeviceSpec
 
-SHAPE = {
-    "model.hidden_size": 32,
-    "model.num_heads": 2,
-    "model.ffn_size": 48,
-    "model.num_layers": 2,
-    "max_length": "32",
-}
+SHAPE = {"model.hidden_size": 32, "model.num_heads": 2, "model.ffn_size": 48}
+SHAPE |= {"model.num_layers": 2, "max_length": "32"}
 
 
 def per_token(shards: Path, preset: str, objective: str | None, **options: Any) -> float:
@@ -43,7 +38,7 @@ def per_token(shards: Path, preset: str, objective: str | None, **options: Any) 
         ("decoder-tiny", "hybrid", {"mask_prob": 0.2}, 0.6),
     ],
 )
-def test_the_head_counts_as_often_as_it_is_asked(
+def test_the_language_head_counts_for_predicted_positions(
     shards: Path, preset: str, objective: str, options: dict[str, Any], fraction: float
 ) -> None:
     tokens = len(Tokenizer.load(shards))
@@ -54,7 +49,7 @@ def test_the_head_counts_as_often_as_it_is_asked(
     assert per_token(shards, preset, objective, **options) == pytest.approx(expected)
 
 
-def test_of_two_networks_the_generator_alone_is_asked_for_tokens(shards: Path) -> None:
+def test_in_electra_only_the_generator_has_a_language_head(shards: Path) -> None:
     tokenizer = Tokenizer.load(shards)
     config = resolve_pretrain_config(
         "electra-small", None, tokenizer, {"steps": 1}, 0, SHAPE, None, None, DeviceSpec()
