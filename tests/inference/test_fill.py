@@ -1,9 +1,10 @@
-"""Blanks: found, filled and put back; one by one and together; in Python and as a verb."""
+"""Filling blanks: how they are found and filled, in Python and on the command line."""
 
 from __future__ import annotations
 
 import json
 import random
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 import torch
 
 from firth import Model, Tokenizer, load, train_tokenizer
+from firth.inference.batching import batch_by_length
 from firth.inference.infilling.blanks import (
     BlankedText,
     BlankFill,
@@ -19,33 +21,30 @@ from firth.inference.infilling.blanks import (
     token_fill,
 )
 from firth.inference.infilling.fill_methods import make_filler
-from firth.inference.infilling.mask_filling import fill_batch
+from firth.inference.infilling.mask_filling import fill_batch, word_token
 from firth.inference.infilling.span_filling import extract_fills
 from firth.jobs.preparation import prepare
 from firth.jobs.pretraining import pretrain
 from firth.models.masks import Mask
 from firth.utils.errors import MismatchError, UsageError
 from tests.conftest import SAMPLE
-from tests.inference.conftest import MakeModel
+from tests.inference.conftest import SENTENCES, MakeModel, memorize
 
 Verb = Any
-
-
-# ---- blanks -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("text", "own", "parts"),
     [
         ("The [MASK] ran.", "[MASK]", ("The ", " ran.")),
-        ("The [MASK] ran.", "<mask>", ("The ", " ran.")),  # another family's mark will do
-        ("The <mask> ran to ___.", "<mask>", ("The ", " ran to ___.")),  # its own comes first
+        ("The [MASK] ran.", "<mask>", ("The ", " ran.")),  # the mask of another family
+        ("The <mask> ran to ___.", "<mask>", ("The ", " ran to ___.")),  # its own mask comes first
         ("___ ran to ____", "[MASK]", ("", " ran to ", "")),
         ("<extra_id_4><extra_id_0>", "[MASK]", ("", "", "")),
         ("snake_case __init__ [MASK]", "[MASK]", ("snake_case __init__ ", "")),
     ],
 )
-def test_marks(text: str, own: str, parts: tuple[str, ...]) -> None:
+def test_blanks_are_found(text: str, own: str, parts: tuple[str, ...]) -> None:
     assert find_blanks(text, own) == BlankedText(parts)
 
 
@@ -117,7 +116,7 @@ def test_a_span_can_be_filled_back_in(every_kind: dict[str, Tokenizer]) -> None:
         assert BlankedText((SENTENCE[:begin], SENTENCE[end:])).filled([piece]) == SENTENCE
 
 
-# ---- encoders -----------------------------------------------------------------------------------
+# ---- encoders
 
 
 def shares(model: Model, ids: list[int], place: int) -> torch.Tensor:
@@ -173,7 +172,8 @@ def test_small_chunks_of_logits_change_nothing(
     model, text = make_model("bert-tiny"), "[MASK] and [MASK] saw [MASK]."
     usual = model.fill(text, top=2)
     monkeypatch.setattr("firth.inference.infilling.mask_filling.MAX_LOGITS", 1)
-    monkeypatch.setattr("firth.inference.infilling.mask_filling.BATCH_TOKENS", 1)
+    one_row = partial(batch_by_length, max_tokens=1)
+    monkeypatch.setattr("firth.inference.infilling.mask_filling.batch_by_length", one_row)
     assert [[g.token for g in blank] for blank in model.fill(text, top=2)] == [
         [g.token for g in blank] for blank in usual
     ]
@@ -195,8 +195,6 @@ def test_targets(make_model: MakeModel) -> None:
 
 def test_a_word_has_another_token_at_the_beginning(every_kind: dict[str, Tokenizer]) -> None:
     """In byte-level BPE, `in` and `Ġin` are different tokens."""
-    from firth.inference.infilling.mask_filling import word_token
-
     tokenizer = every_kind["bpe"]
     ids = [word_token(tokenizer, "in", spaced=spaced) for spaced in (True, False)]
     assert [tokenizer.backend.id_to_token(id) for id in ids] == ["Ġin", "in"]
@@ -226,7 +224,7 @@ def test_models_that_cannot_fill(make_model: MakeModel) -> None:
             model.fill("The [MASK] ran.")
 
 
-# ---- a decoder that fills, too ------------------------------------------------------------------
+# ---- decoders
 
 
 def test_hybrid_decoder_predicts_at_the_position_before(make_model: MakeModel) -> None:
@@ -254,23 +252,12 @@ def test_the_objective_of_a_run_determines_the_method(
     shards = tmp_path / "shards"
     options: dict[str, Any] = dict(tokenizer=tmp_path / "tokenizer", workers=1, valid_fraction=0)
     prepare([sample], out=shards, **options)
-    small: dict[str, Any] = {
-        "model.hidden_size": 32,
-        "model.num_heads": 2,
-        "model.ffn_size": 48,
-        "max_length": "32",
-    }
-    small |= {"batch_tokens": "128", "precision": "fp32"}
+    small: dict[str, Any] = {"model.hidden_size": 32, "model.num_heads": 2, "model.ffn_size": 48}
+    small |= {"max_length": "32", "batch_tokens": "128", "precision": "fp32"}
     for objective in ("hybrid", "causal"):
         out = tmp_path / objective
-        made = pretrain(
-            preset="decoder-tiny",
-            data=shards,
-            out=out,
-            objective=objective,
-            steps=2,
-            overrides=small,
-        )
+        given = dict(preset="decoder-tiny", objective=objective, steps=2, overrides=small)
+        made = pretrain(data=shards, out=out, **given)
         for model in (made.model, load(out)):
             assert model.objective == objective
             if objective == "hybrid":
@@ -280,7 +267,7 @@ def test_the_objective_of_a_run_determines_the_method(
                     model.fill("The [MASK] ran.")
 
 
-# ---- encoder-decoders ---------------------------------------------------------------------------
+# ---- encoder-decoders
 
 
 @pytest.fixture(scope="module")
@@ -293,11 +280,8 @@ def with_sentinels(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
 
 def writer(make_model: MakeModel, tokenizer: Tokenizer, name: str = "t5-small") -> Model:
     ids = tokenizer.special_ids
-    roles = {
-        "decoder_start_token_id": ids["pad"],
-        "eos_token_id": ids["sep"],
-        "pad_token_id": ids["pad"],
-    }
+    roles = dict(decoder_start_token_id=ids["pad"], eos_token_id=ids["sep"])
+    roles["pad_token_id"] = ids["pad"]
     made = make_model(name, vocab_size=len(tokenizer), num_decoder_layers=2, **roles)
     return Model(made.network, tokenizer)
 
@@ -364,39 +348,14 @@ def test_targets_in_a_regenerated_text(
         assert guess.score == pytest.approx(by_hand, rel=1e-3)
 
 
-SENTENCES = [
-    "The dog barked at the mailman.",
-    "The cat slept on the warm table.",
-    "The girl walked home from school.",
-    "The boy played with the small boat.",
-    "An old woman carried water from the river.",
-    "The farmer sold apples at the market.",
-]
-
-
 @pytest.mark.nightly
 @pytest.mark.parametrize("objective", ["infilling", "span-corruption"])
 def test_memorized_sentences_are_filled_correctly(objective: str, tmp_path: Path) -> None:
     """The objective of a run determines how it fills blanks."""
-    draw, text = random.Random(0), tmp_path / "text.txt"
+    draw = random.Random(0)
     passages = [" ".join(draw.sample(SENTENCES, 4)) for _ in range(400)]
-    text.write_text("\n\n".join(passages if objective != "infilling" else SENTENCES * 40))
-    options: dict[str, Any] = dict(kind="wordpiece", vocab_size=140, lowercase=True, sentinels=10)
-    train_tokenizer([text], workers=1, **options)[0].save(tmp_path / "tokenizer")
-    shards = tmp_path / "shards"
-    prepare([text], tokenizer=tmp_path / "tokenizer", out=shards, valid_fraction=0, workers=1)
-    small: dict[str, Any] = {"model.hidden_size": 64, "model.num_heads": 2, "model.ffn_size": 128}
-    small |= {
-        "max_length": "48",
-        "batch_tokens": "512",
-        "precision": "fp32",
-        "learning_rate": "5e-3",
-    }
-    run = tmp_path / "run"
-    pretrain(
-        preset="seq2seq-tiny", data=shards, out=run, objective=objective, steps=800, overrides=small
-    )
-    model = load(run)
+    text = SENTENCES * 40 if objective == "infilling" else passages
+    model = load(memorize(text, tmp_path, "seq2seq-tiny", 800, objective))
     blanks = {
         "The ___ barked at the mailman.": "dog",
         "The girl walked ___ from school.": "home",
@@ -407,7 +366,7 @@ def test_memorized_sentences_are_filled_correctly(objective: str, tmp_path: Path
     assert sum(found[blank][0] == right for blank, right in blanks.items()) >= 2, found
 
 
-# ---- the verb -----------------------------------------------------------------------------------
+# ---- the command line
 
 
 def test_the_verb(bert: Path, verb: Verb) -> None:
@@ -483,7 +442,7 @@ def test_invalid_options(words: list[str], facts: list[str], bert: Path, verb: V
     assert all(fact in done.stderr for fact in facts)
 
 
-def test_a_file_that_is_not_there(bert: Path, verb: Verb) -> None:
+def test_a_missing_file(bert: Path, verb: Verb) -> None:
     done = verb("fill", bert, "--file", "gone.txt")
     assert done.exit_code == 1
     assert "gone.txt" in done.stderr

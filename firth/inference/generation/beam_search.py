@@ -10,13 +10,13 @@ divided by length ** length_penalty (Wu et al. 2016, section 7, for the idea).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 
 import torch
 from torch import Tensor
 
-from firth.inference.generation.decode_state import DecodeState, Prompts
+from firth.inference.generation.decode_state import DecodeState, Prompts, start_decoding
 from firth.inference.generation.generation_config import GenerationConfig
 from firth.inference.generation.logits_processors import penalize_repetition
 from firth.inference.generation.sampling import (
@@ -29,9 +29,12 @@ from firth.inference.generation.sampling import (
     StopCheck,
     make_generated_tokens,
 )
-from firth.models.transformer import Transformer
+from firth.models.language_model import ScoringModel
 
 MIN_SCORE = -1e9  # below any real score, and finite
+
+# The tokens (V,) that may follow the generated ones of a prompt (its index in the batch).
+AllowedTokens = Callable[[int, Sequence[int]], Tensor]
 
 
 @dataclass
@@ -78,17 +81,21 @@ class Beams:
 
 @torch.inference_mode()
 def beam_search(
-    network: Transformer,
+    network: ScoringModel,
     prompts: Prompts,
     config: GenerationConfig,
     *,
     eos_token_id: int | None,
     limits: Sequence[int],
     should_stop: StopCheck | None = None,
+    allowed_tokens: AllowedTokens | None = None,
 ) -> list[list[GeneratedTokens]]:
-    """Return the n best completions of each prompt, best first."""
-    state = DecodeState(network, prompts, config, limits)
-    search = BeamSearch(state, config, eos_token_id, limits, should_stop)
+    """Return the n best completions of each prompt, best first.
+
+    With `allowed_tokens`, the logits of all other tokens are masked (constrained decoding).
+    """
+    state = start_decoding(network, prompts, config, limits)
+    search = BeamSearch(state, config, eos_token_id, limits, should_stop, allowed_tokens)
     results: dict[int, list[GeneratedTokens]] = {}
     interval = CHECK_INTERVAL.get(state.logits.device.type, 1)
     while search.active:
@@ -114,12 +121,15 @@ class BeamSearch:
         eos_token_id: int | None,
         limits: Sequence[int],
         should_stop: StopCheck | None,
+        allowed_tokens: AllowedTokens | None,
     ) -> None:
-        self.state, self.config = state, config
+        self.state, self.config, self.allowed_tokens = state, config, allowed_tokens
         self.eos_token_id, self.should_stop = eos_token_id, should_stop
         prompts, device = len(limits), state.logits.device
         shape = prompts, config.beams, max(limits), device
         self.running, self.kept = Beams.empty(*shape), Beams.empty(*shape)
+        if allowed_tokens is not None:
+            self.running.scores.fill_(-torch.inf)  # may be all that is left
         self.running.scores[:, 0] = 0.0  # all beams start equal: expand only the first
         self.limits = torch.tensor(limits, device=device)[:, None]  # (S, 1)
         self.going = torch.ones(prompts, dtype=torch.bool, device=device)
@@ -157,6 +167,8 @@ class BeamSearch:
         running, beams, at = self.running, self.config.beams, self.step_count
         log_probs = self.state.logits.log_softmax(-1)  # (S K, V)
         processed = penalize_repetition(log_probs, self.state.history, self.config)
+        if self.allowed_tokens is not None:
+            processed = processed.masked_fill(~self._allowed(self.allowed_tokens), -torch.inf)
         vocab_size = log_probs.shape[1]
         totals = processed.view(-1, beams, vocab_size) + running.scores[..., None]
         scores, flat = totals.flatten(1).topk(min(2, vocab_size) * beams)  # (S, 2 K)
@@ -169,6 +181,15 @@ class BeamSearch:
         candidates.sizes = torch.full_like(candidates.sizes, at + 1)
         candidates.ended = self._finish_codes(candidates.tokens[..., : at + 1])
         return candidates, parents
+
+    def _allowed(self, allowed_tokens: AllowedTokens) -> Tensor:
+        """Return the tokens that may follow each running beam."""  # (S K, V)
+        allowed = torch.zeros_like(self.state.logits, dtype=torch.bool)
+        sequences = self.running.tokens[..., : self.step_count].flatten(0, 1).tolist()
+        for row in (self.running.scores.flatten() > MIN_SCORE).nonzero().flatten().tolist():
+            prompt = self.active[row // self.config.beams]
+            allowed[row] = allowed_tokens(prompt, sequences[row]).to(allowed.device)
+        return allowed
 
     def _finish_codes(self, tokens: Tensor) -> Tensor:
         """Return why each sequence ends with its last token."""  # (S, J, T) -> (S, J)
@@ -194,7 +215,8 @@ class BeamSearch:
         if config.early_stopping == "never" and config.length_penalty > 0:
             size = self.limits[:, 0].double()
         best_possible = self.running.scores[:, 0] / size**config.length_penalty
-        return incomplete | (best_possible > kept.scores.min(1).values)
+        better = incomplete | (best_possible > kept.scores.min(1).values)
+        return better & (self.running.scores[:, 0] != -torch.inf)  # unless no token was allowed
 
     def advance(self) -> None:
         """Feed the new token of every beam to the network."""

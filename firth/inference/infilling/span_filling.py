@@ -7,18 +7,19 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import exp
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from firth.adapt.prompt_tuning import max_stack_length
+from firth.inference.generation.beam_search import beam_search
+from firth.inference.generation.generation_config import GenerationConfig
+from firth.inference.generation.sampling import GeneratedTokens
 from firth.inference.generation.token_generation import greedy_decode
 from firth.inference.infilling.blanks import BlankedText, BlankFill, span_fill, tokenize_words
-from firth.inference.infilling.constrained_search import SpanConstraint, constrained_beam_search
 from firth.inference.infilling.fill_methods import (
     BlankFiller,
     EncodedBlanks,
@@ -28,7 +29,8 @@ from firth.inference.infilling.fill_methods import (
     Ids,
 )
 from firth.inference.scoring.token_scoring import ScoringRequest, score_requests
-from firth.models.transformer import Transformer
+from firth.models.language_model import LanguageNetwork
+from firth.models.transformer import max_output_length
 from firth.tokenizers.tokenizer import Tokenizer
 from firth.utils.errors import UsageError
 
@@ -38,7 +40,7 @@ MAX_BEAMS = 320  # in a batch
 
 
 def fill_sentinels(
-    network: Transformer, tokenizer: Tokenizer, corrupted: Sequence[int]
+    network: LanguageNetwork, tokenizer: Tokenizer, corrupted: Sequence[int]
 ) -> list[list[int]]:
     """Generate the span of each sentinel in a corrupted text, greedily (T5)."""
     sentinels = [id for id in corrupted if id in set(tokenizer.sentinel_ids)]
@@ -73,10 +75,11 @@ def tokens_after_sentinel(output: Sequence[int], sentinel: int, sentinels: set[i
 # ---- constraints --------------------------------------------------------------------------------
 
 
-def span_constraint(filler: BlankFiller, blanks: int) -> SpanConstraint:
-    """Allow T5's output: each sentinel in order with a span after it; the last span may end.
+def allowed_span_tokens(filler: BlankFiller, blanks: int) -> Callable[[Sequence[int]], Tensor]:
+    """Return a function that maps T5's output so far to the tokens that may follow it.
 
-    Spans contain neither sentinels nor other special tokens.
+    An output is each sentinel in order with a span after it; the last span ends with the next
+    sentinel or the end token. Spans contain neither sentinels nor other special tokens.
     """
     tokenizer, config = filler.tokenizer, filler.network.config
     sentinels = tokenizer.sentinel_ids[: blanks + 1]
@@ -86,7 +89,7 @@ def span_constraint(filler: BlankFiller, blanks: int) -> SpanConstraint:
     is_text[: len(tokenizer)] = True
     is_text[[*tokenizer.backend.get_added_tokens_decoder(), *tokenizer.sentinel_ids]] = False
 
-    def allowed_next(output: Ids) -> Tensor:
+    def allowed_next(output: Sequence[int]) -> Tensor:
         begin = max((i for i, id in enumerate(output) if id in number), default=-1)
         blank = number[output[begin]] if output else -1
         full = not output or len(output) - begin > MAX_SPAN_TOKENS
@@ -94,26 +97,7 @@ def span_constraint(filler: BlankFiller, blanks: int) -> SpanConstraint:
         allowed[last if blank == blanks - 1 else sentinels[blank + 1]] = True
         return allowed
 
-    max_length = max_stack_length(filler.network.stack) - 1
-    max_tokens = min(max_length, blanks * (MAX_SPAN_TOKENS + 1) + 1)
-    return SpanConstraint(allowed_next, lambda output: output[-1] in last, max_tokens)
-
-
-def split_spans(tokenizer: Tokenizer, output: Ids, blanks: int) -> list[Ids]:
-    """Return the span after each sentinel of an output."""
-    sentinels = set(tokenizer.sentinel_ids)
-    if output and output[-1] not in sentinels:  # the end token
-        output = output[:-1]
-    own = tokenizer.sentinel_ids[:blanks]
-    return [tuple(tokens_after_sentinel(output, id, sentinels)) for id in own]
-
-
-def text_constraint(filler: BlankFiller, question: EncodedBlanks) -> SpanConstraint:
-    """Allow BART's output: any text, up to a little longer than the input."""
-    longest = len(question.ids) + EXTRA_TOKENS * len(question.blanks)
-    max_tokens = min(max_stack_length(filler.network.stack) - 1, longest)
-    end = filler.network.config.eos_token_id
-    return SpanConstraint(lambda output: None, lambda output: output[-1] == end, max_tokens)
+    return allowed_next
 
 
 def extract_fills(blanks: BlankedText, tokenizer: Tokenizer, text: str) -> list[str] | None:
@@ -145,40 +129,61 @@ def fill_by_generation(
     batch_size = max(1, MAX_BEAMS // (2 * top))
     for begin in range(0, len(questions), batch_size):
         batch = questions[begin : begin + batch_size]
-        fills = _score(filler, batch, targets) if targets else _generate(filler, batch, top)
+        if targets:
+            fills = _score(filler, batch, targets)
+        else:  # several outputs may have the same text
+            found = zip(batch, generate_fills(filler, batch, 2 * top), strict=True)
+            fills = [[_decode(filler, question, one) for one in own] for question, own in found]
         for question, own in zip(batch, fills, strict=True):
             results.append(_merge(question, own, len(targets) or top))
     return results
 
 
-def _generate(
-    filler: BlankFiller, questions: Sequence[EncodedBlanks], top: int
-) -> list[list[GeneratedFill]]:
-    """Return the best outputs, of which several may have the same text."""
-    spans = filler.method == "spans"
-    rules = [
-        span_constraint(filler, len(question.blanks))
-        if spans
-        else text_constraint(filler, question)
-        for question in questions
-    ]
-    sources = [question.ids for question in questions]
-    found = constrained_beam_search(filler.network, sources, rules, beams=2 * top)
-    return [
-        [_decode(filler, question, tokens, log_prob) for tokens, log_prob, _ in own]
-        for question, own in zip(questions, found, strict=True)
-    ]
+def generate_fills(
+    filler: BlankFiller, questions: Sequence[EncodedBlanks], beams: int
+) -> list[list[GeneratedTokens]]:
+    """Return the most probable outputs of the decoder for each text, best first."""
+    network = filler.network
+    options: dict[str, Any] = {}
+    if filler.method == "spans":
+        counts = [len(question.blanks) for question in questions]
+        allowed = {count: allowed_span_tokens(filler, count) for count in counts}
+        sentinels = filler.tokenizer.sentinel_ids
+        options["allowed_tokens"] = lambda i, output: allowed[counts[i]](output)
+        options["should_stop"] = lambda i, output: output[-1] == sentinels[counts[i]]
+    return beam_search(
+        network,
+        [question.ids for question in questions],
+        GenerationConfig(method="beam", beams=beams, n=beams, length_penalty=0.0),
+        eos_token_id=network.config.eos_token_id,
+        limits=[max_fill_tokens(filler, question) for question in questions],
+        **options,
+    )
 
 
-def _decode(
-    filler: BlankFiller, question: EncodedBlanks, tokens: Ids, log_prob: float
-) -> GeneratedFill:
+def max_fill_tokens(filler: BlankFiller, question: EncodedBlanks) -> int:
+    """The maximum length of an output: of all spans, or a little more than the input."""
+    blanks = len(question.blanks)
+    longest = len(question.ids) + EXTRA_TOKENS * blanks
+    if filler.method == "spans":
+        longest = blanks * (MAX_SPAN_TOKENS + 1) + 1
+    return min(max_output_length(filler.network) - 1, longest)
+
+
+def _decode(filler: BlankFiller, question: EncodedBlanks, result: GeneratedTokens) -> GeneratedFill:
     tokenizer, blanks = filler.tokenizer, question.blanks
     if filler.method == "spans":
-        fills = [span_fill(tokenizer, own) for own in split_spans(tokenizer, tokens, len(blanks))]
-        return GeneratedFill(tuple(fill.text for fill in fills), log_prob, blanks.filled(fills))
-    text = tokenizer.decode(tokens, skip_specials=True).strip()
-    return GeneratedFill(tuple(extract_fills(blanks, tokenizer, text) or ()), log_prob, text)
+        sentinels = tokenizer.sentinel_ids
+        spans = [
+            tokens_after_sentinel(result.tokens, id, set(sentinels))
+            for id in sentinels[: len(blanks)]
+        ]
+        fills = [span_fill(tokenizer, span) for span in spans]
+        parts, text = tuple(fill.text for fill in fills), blanks.filled(fills)
+    else:
+        text = tokenizer.decode(result.tokens, skip_specials=True).strip()
+        parts = tuple(extract_fills(blanks, tokenizer, text) or ())
+    return GeneratedFill(parts, result.logprob, text)
 
 
 def _score(
