@@ -1,4 +1,4 @@
-"""Cleaning removes what is not language and keeps what is, in every script and in linear time."""
+"""Cleaning removes markup and control characters, in every script and in linear time."""
 
 import unicodedata
 
@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from firth.data.cleaning import CleanedText, clean
 
-# Each of these is text that must come through untouched.
-SPEECH = {
+# Texts that cleaning must not change.
+UNCHANGED = {
     "English": "“Don't,” she said—‘never’—and left… a < b and c > d; List<T>, x <- y, 3 << 4.",
     "mail": "Write to <a@b.c> or <p.q@r.st>, or see <https://example.org/?a=1&b=2>.",
     "code": "if (a <b and c> d) { x = [[1, 2], [3, 4]]; y = {1: {2: 3}}; s = ''; } AT&T &c; &foo;",
@@ -28,36 +28,29 @@ SPEECH = {
 }
 
 
-@pytest.mark.parametrize("text", SPEECH.values(), ids=SPEECH.keys())
-def test_language_survives(text: str) -> None:
+@pytest.mark.parametrize("text", UNCHANGED.values(), ids=UNCHANGED.keys())
+def test_text_is_kept_and_composed(text: str) -> None:
     assert clean(text) == CleanedText(text, controls=0, markup=0)
-
-
-@pytest.mark.parametrize("text", SPEECH.values(), ids=SPEECH.keys())
-def test_decomposed_text_is_composed(text: str) -> None:
     assert clean(unicodedata.normalize("NFD", text)).text == text
 
 
-@pytest.mark.parametrize("newline", ["\r\n", "\r", "\u2028", "\u2029", "\x85", "\f", "\n\n\r"])
-def test_every_line_break_becomes_one_newline(newline: str) -> None:
-    assert clean(f"one {newline}\t two{newline}") == CleanedText("one\ntwo", 0, 0)
+def test_white_space_is_normalized() -> None:
+    for newline in ("\r\n", "\r", "\u2028", "\u2029", "\x85", "\f", "\n\n\r"):
+        assert clean(f"one {newline}\t two{newline}") == CleanedText("one\ntwo", 0, 0)
+    for space in ("  ", "\t", "\u00a0", "\u2009", "\u202f", "\u3000", " \u2003 "):
+        assert clean(f"{space}one{space}two{space}") == CleanedText("one two", 0, 0)
 
 
-@pytest.mark.parametrize("space", ["  ", "\t", "\u00a0", "\u2009", "\u202f", "\u3000", " \u2003 "])
-def test_every_run_of_spaces_becomes_one_space(space: str) -> None:
-    assert clean(f"{space}one{space}two{space}") == CleanedText("one two", 0, 0)
-
-
-def test_control_characters_go_and_are_counted() -> None:
+def test_control_characters_are_removed_and_counted() -> None:
     controls = "\x00\x07\x1b\x7f\x9f\xad\ufeff\ufdd0\uffff\U0001fffe\U0010ffff"
     assert clean(f"ab{controls}cd") == CleanedText("abcd", controls=len(controls), markup=0)
 
 
-def test_a_lone_surrogate_leaves_a_replacement_character() -> None:
+def test_lone_surrogates_become_replacement_characters() -> None:
     assert clean("a\ud83db").text == "a\ufffdb"
 
 
-def test_an_endless_stack_of_marks_is_cut_short() -> None:
+def test_number_of_combining_marks_is_limited() -> None:
     assert len(clean("x" + "\u0301\u0316" * 500 + "y").text) == 1 + 30 + 1
 
 
@@ -81,7 +74,7 @@ def test_an_endless_stack_of_marks_is_cut_short() -> None:
         ("Cafe&#769;, co&shy;operate", "Café, cooperate", 2),
     ],
 )
-def test_markup_goes_and_is_counted(dirty: str, text: str, markup: int) -> None:
+def test_markup_is_removed_and_counted(dirty: str, text: str, markup: int) -> None:
     cleaned = clean(dirty)
     assert (cleaned.text, cleaned.markup) == (text, markup)
 
@@ -90,13 +83,13 @@ plain_text = st.text(st.characters(exclude_characters="<&[{'", codec=None))
 
 
 @given(plain_text)
-def test_clean_text_stays_as_it_is(text: str) -> None:
+def test_cleaning_is_idempotent(text: str) -> None:
     once = clean(text)
     assert clean(once.text) == CleanedText(once.text, controls=0, markup=0)
 
 
 @given(plain_text)
-def test_clean_text_is_what_it_promises(text: str) -> None:
+def test_properties_of_clean_text(text: str) -> None:
     cleaned = clean(text).text
     assert unicodedata.is_normalized("NFC", cleaned)
     assert cleaned == "\n".join(" ".join(line.split(" ")) for line in cleaned.split("\n")).strip()
@@ -105,16 +98,29 @@ def test_clean_text_is_what_it_promises(text: str) -> None:
 
 
 @given(st.text(alphabet="<>/!-&;#ab=[]{}|' \n\"", max_size=60))
-def test_half_markup_never_fails(text: str) -> None:
+def test_incomplete_markup(text: str) -> None:
     assert len(clean(text).text) <= len(text)
 
 
-BOMBS = ["<", "<a ", "</b", "<!--", "<!-", "<b =", "<script>", "<ref ", "[[", "[[a|", "{{", "{{x"]
-BOMBS += ["''", "''a", "&", "&#1", "&abc", " ", "\r", " \n", "\u0301\u0316", "\u0f73"]
+PARTS = [
+    "<",
+    "<a ",
+    "</b",
+    "<!--",
+    "<!-",
+    "<b =",
+    "<script>",
+    "<ref ",
+    "[[",
+    "[[a|",
+    "{{",
+    "{{x",
+]
+PARTS += ["''", "''a", "&", "&#1", "&abc", " ", "\r", " \n", "\u0301\u0316", "\u0f73"]
 
 
-@pytest.mark.parametrize("bomb", BOMBS)
-def test_a_megabyte_of_anything_comes_to_an_end(bomb: str) -> None:
-    """Each takes a second; a quadratic pattern would take hours over the megabyte."""
-    text = bomb * (1_000_000 // len(bomb))
+@pytest.mark.parametrize("part", PARTS)
+def test_cleaning_takes_linear_time(part: str) -> None:
+    """A quadratic pattern would take hours for a megabyte."""
+    text = part * (1_000_000 // len(part))
     assert len(clean(text).text) <= len(text)

@@ -1,4 +1,4 @@
-"""Batches, positions and the report."""
+"""Corpus batches, positions and reports."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_batches_do_not_depend_on_where_reading_began(folder: Path) -> None:
+def test_batches_do_not_depend_on_the_start_position(folder: Path) -> None:
     corpus = Corpus([folder])
     batches = list(corpus.batches(START, characters=300))
     assert sum(len(batch.texts) for batch in batches) == 60
@@ -37,29 +37,24 @@ def test_repairs_before_the_start_are_not_counted_again(tmp_path: Path) -> None:
     assert [batch.repaired["invalid bytes replaced"] for batch in rest] == [2, 0, 1]
 
 
-def test_iteration_gives_clean_documents_with_text(tmp_path: Path) -> None:
+def test_iteration_yields_clean_documents(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("<p>Sannu&nbsp;duniya.</p>\n\n<br>\n\nNa  gode.\n")
     assert list(Corpus([tmp_path])) == ["Sannu duniya.", "Na gode."]
     assert next(iter(Corpus([tmp_path], clean=False))) == "<p>Sannu&nbsp;duniya.</p>\n"
 
 
-def test_words_are_counted_alike_in_clean_and_raw_text() -> None:
+def test_word_counts_of_clean_and_raw_text() -> None:
     clean, raw = CorpusReport(), CorpusReport()
     clean.count("Na gode\nsosai da sosai", clean=True)
     raw.count("  Na gode\n\n sosai\tda  sosai ", clean=False)
     assert clean.words == raw.words == 5
 
 
-def test_a_report_adds_up_and_survives_json() -> None:
+def test_report_sums_and_json() -> None:
     total, part = CorpusReport(), CorpusReport(documents=2, words=7, characters=30)
     part.removed["empty"] = 1
     total.add(part)
     total.add(part)
-    assert total.as_dict() == {
-        "documents": 4,
-        "words": 14,
-        "characters": 60,
-        "removed": {"empty": 2},
-        "repaired": {},
-    }
+    counts = {"documents": 4, "words": 14, "characters": 60}
+    assert total.as_dict() == {**counts, "removed": {"empty": 2}, "repaired": {}}
     assert CorpusReport.from_dict(total.as_dict()) == total

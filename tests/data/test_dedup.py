@@ -1,4 +1,4 @@
-"""Estimates are held against true Jaccard similarities, verdicts against planted duplicates."""
+"""Deduplication compared with true Jaccard similarities and planted duplicates."""
 
 import random
 import string
@@ -43,26 +43,26 @@ def random_text(rng: random.Random, words: int, letters: str = string.ascii_lowe
     return " ".join("".join(rng.choices(letters, k=rng.randint(2, 9))) for _ in range(words))
 
 
-def with_changed_words(rng: random.Random, text: str, share: float) -> str:
+def with_changed_words(rng: random.Random, text: str, fraction: float) -> str:
     words = text.split()
-    for place in rng.sample(range(len(words)), round(share * len(words))):
+    for place in rng.sample(range(len(words)), round(fraction * len(words))):
         words[place] = random_text(rng, 1)
     return " ".join(words)
 
 
 @pytest.mark.parametrize("words", [8, 40, 300])  # 8 words leave most of the 128 bins empty
-@pytest.mark.parametrize("share", [0.1, 0.3, 0.6])
-def test_the_estimate_is_unbiased(words: int, share: float) -> None:
+@pytest.mark.parametrize("fraction", [0.1, 0.3, 0.6])
+def test_estimate_is_unbiased(words: int, fraction: float) -> None:
     rng = random.Random(words)
     ones = [random_text(rng, words) for _ in range(200)]
-    others = [with_changed_words(rng, one, share) for one in ones]
+    others = [with_changed_words(rng, one, fraction) for one in ones]
     truth = np.array([jaccard(*pair) for pair in zip(ones, others, strict=True)])
     estimate = (signatures(ones) == signatures(others)).mean(axis=1)
     standard_error = np.sqrt((truth * (1 - truth) / 128).sum()) / len(ones)
     assert abs((estimate - truth).mean()) <= 4 * standard_error
 
 
-def test_the_estimate_varies_no_more_than_minhash() -> None:
+def test_variance_is_that_of_minhash() -> None:
     rng = random.Random(0)
     ones = [random_text(rng, 300) for _ in range(400)]
     others = [with_changed_words(rng, one, 0.15) for one in ones]
@@ -71,7 +71,7 @@ def test_the_estimate_varies_no_more_than_minhash() -> None:
     assert np.sqrt((error**2).mean()) <= 1.1 * np.sqrt((truth * (1 - truth) / 128).mean())
 
 
-def test_near_duplicates_are_found_and_different_texts_are_not() -> None:
+def test_near_duplicates_are_found() -> None:
     rng = random.Random(1)
     originals = [random_text(rng, 200) for _ in range(300)]
     close = [with_changed_words(rng, text, 0.02) for text in originals]
@@ -82,42 +82,42 @@ def test_near_duplicates_are_found_and_different_texts_are_not() -> None:
     assert verdicts.tolist() == [KEEP] * 300 + [NEAR] * 300 + [KEEP] * 300
 
 
-def test_the_first_of_its_kind_stays() -> None:
+def test_the_first_copy_is_kept() -> None:
     text = random_text(random.Random(2), 100)
     texts = [text, "another text", text, text.upper(), text + " more", "another text"]
     assert duplicates(texts).tolist() == [KEEP, KEEP, EXACT, NEAR, NEAR, EXACT]
     assert duplicates(texts[::-1]).tolist() == [KEEP, KEEP, NEAR, NEAR, EXACT, EXACT]
 
 
-def test_the_threshold_is_the_share_of_equal_bins() -> None:
+def test_threshold_is_the_fraction_of_equal_bins() -> None:
     rng = random.Random(3)
     text = random_text(rng, 200)
     pair = [text, with_changed_words(rng, text, 0.1)]
-    share = float(np.equal(*signatures(pair)).mean())
-    assert duplicates(pair, threshold=share).tolist() == [KEEP, NEAR]
-    assert duplicates(pair, threshold=share + 0.001).tolist() == [KEEP, KEEP]
+    equal = float(np.equal(*signatures(pair)).mean())
+    assert duplicates(pair, threshold=equal).tolist() == [KEEP, NEAR]
+    assert duplicates(pair, threshold=equal + 0.001).tolist() == [KEEP, KEEP]
 
 
 @pytest.mark.parametrize(
     "letters", ["ɓɗƙƴaei", "ابتثجحخد", "कखगघिीुू", "กขคงจฉ", "的一是不了人我在有他", "😀😁😂🤣😃"]
 )
-def test_every_script(letters: str) -> None:
+def test_scripts(letters: str) -> None:
     rng = random.Random(4)
     one, other = random_text(rng, 60, letters), random_text(rng, 60, letters)
     assert duplicates([one, other, one + "!", other]).tolist() == [KEEP, KEEP, NEAR, EXACT]
 
 
-def test_short_texts_are_only_ever_exact_duplicates() -> None:
+def test_short_texts_have_exact_duplicates_only() -> None:
     assert duplicates(["", "no", "No", "no", "", "four", " four"]).tolist() == [0, 0, 0, 1, 1, 0, 0]
     assert duplicates([]).tolist() == []
 
 
-def test_case_and_white_space_do_not_count() -> None:
+def test_case_and_white_space_are_ignored() -> None:
     plain, shouted = signatures(["Die Straße war  leer.\n", "DIE STRASSE WAR LEER."])
     assert (plain == shouted).all()
 
 
-def test_a_chain_is_followed_from_one_to_the_next(tmp_path: Path) -> None:
+def test_chains_of_near_duplicates(tmp_path: Path) -> None:
     rows = np.random.default_rng(0).integers(2**15, size=(3, 128)).astype(np.uint16)
     rows[1, 20:] = rows[0, 20:]  # 84 % like the first
     rows[2, :108] = rows[1, :108]  # 84 % like the second, 69 % like the first
@@ -126,7 +126,7 @@ def test_a_chain_is_followed_from_one_to_the_next(tmp_path: Path) -> None:
     assert find_duplicates(tmp_path).tolist() == [KEEP, NEAR, NEAR]
 
 
-def test_batches_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_signatures_do_not_depend_on_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     rng = random.Random(5)
     texts = [random_text(rng, words) for words in (0, 1, 2, 3, 50, 900, 2, 4000)]
     together = signatures(texts)
@@ -136,7 +136,7 @@ def test_batches_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (together == signatures(texts)).all()
 
 
-def test_partitions_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_verdicts_do_not_depend_on_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
     rng = random.Random(6)
     originals = [random_text(rng, 60) for _ in range(100)]
     texts = [with_changed_words(rng, rng.choice(originals), 0.05) for _ in range(500)]
@@ -152,7 +152,7 @@ def test_digests_are_blake2b() -> None:
     assert digests([""])[0] == int.from_bytes(bytes.fromhex("e4a6a0577479b2b4"), "little")
 
 
-def test_files_of_different_lengths_are_refused(tmp_path: Path) -> None:
+def test_files_of_different_lengths_are_an_error(tmp_path: Path) -> None:
     with open_fingerprints(tmp_path) as append:
         append(digests(["one", "two"]), signatures(["one"]))
     with pytest.raises(ValueError, match="different numbers"):

@@ -1,4 +1,4 @@
-"""Every format, every compression, and everything that can be wrong with a file."""
+"""Readers: formats, compressions and invalid files."""
 
 from __future__ import annotations
 
@@ -43,16 +43,10 @@ def read(*paths: Path | str, **options: object) -> tuple[list[str], Counter[str]
 
 
 def write_rows(format: str) -> bytes:
-    """The two texts in a format, made by other libraries than ours."""
-    import pandas as pd
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
+    """Write the two texts in a format with other libraries."""
     frame = pd.DataFrame({"id": [1, 2], "text": TEXTS})
     if format == "parquet":
-        sink = pa.BufferOutputStream()
-        pq.write_table(pa.Table.from_pandas(frame), sink)
-        return sink.getvalue().to_pybytes()
+        return frame.to_parquet()
     if format == "jsonl":
         return frame.to_json(orient="records", lines=True, force_ascii=False).encode()
     if format == "csv":
@@ -71,7 +65,7 @@ def test_every_format_in_every_compression(tmp_path: Path, format: str, compress
     assert read(path)[0] == expected
 
 
-def test_plain_text_has_three_conventions(tmp_path: Path) -> None:
+def test_documents_of_plain_text(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_bytes(b"\xef\xbb\xbfone\r\ntwo\r\n \t\r\n\r\nthree")
     assert read(path)[0] == ["one\r\ntwo\r\n", "three"]
@@ -79,7 +73,7 @@ def test_plain_text_has_three_conventions(tmp_path: Path) -> None:
     assert read(path, documents="file")[0] == ["one\r\ntwo\r\n \t\r\n\r\nthree"]
 
 
-def test_folders_are_sorted_and_globs_match(tmp_path: Path) -> None:
+def test_folders_and_globs(tmp_path: Path) -> None:
     for name in ("b.txt", "a/z.md", "a/b/c.jsonl", ".hidden.txt", ".git/x.txt", "photo.png"):
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -95,16 +89,15 @@ def test_folders_are_sorted_and_globs_match(tmp_path: Path) -> None:
     assert [Path(source.name).name for source in inside] == ["z.md", "c.jsonl"]
 
 
-def test_a_column_of_another_name(tmp_path: Path) -> None:
+def test_column_name(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_text('{"body": "x"}\n\n{"body": null}\n')
     assert read(path, column="body")[0] == ["x", ""]
 
 
-def test_usual_names_of_a_column_of_texts(tmp_path: Path) -> None:
-    """Every reader knows the names that the tasks know, and nobody guesses between two."""
-    rows = {"id": ["7", "8"], "Review": ["x", "y"]}
-    frame = pd.DataFrame(rows)
+def test_common_names_of_text_columns(tmp_path: Path) -> None:
+    """One common name is accepted; a choice between two is an error."""
+    frame = pd.DataFrame({"id": ["7", "8"], "Review": ["x", "y"]})
     frame.to_parquet(tmp_path / "a.parquet")
     frame.to_csv(tmp_path / "a.csv", index=False)
     frame.to_csv(tmp_path / "a.tsv", index=False, sep="\t")
@@ -146,7 +139,7 @@ def test_invalid_bytes_are_replaced_and_counted(tmp_path: Path) -> None:
         read(path, strict=True)
 
 
-def test_half_characters_in_json_are_replaced(tmp_path: Path) -> None:
+def test_lone_surrogates_in_json_are_replaced(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_text(r'{"text": "x\ud83d y\ud83d\ude00"}')
     texts, tally = read(path)
@@ -168,7 +161,7 @@ def test_half_characters_in_json_are_replaced(tmp_path: Path) -> None:
         ("[" * 100_000, "line 2 is not JSON"),
     ],
 )
-def test_a_bad_row_is_named(tmp_path: Path, row: str, message: str) -> None:
+def test_error_of_an_invalid_row(tmp_path: Path, row: str, message: str) -> None:
     path = tmp_path / "a.jsonl"
     path.write_text('{"text": "x"}\n' + row + "\n")
     with pytest.raises(InputError, match=message):
@@ -178,16 +171,8 @@ def test_a_bad_row_is_named(tmp_path: Path, row: str, message: str) -> None:
 LINES = b'{"text": "One document,\\non two lines."}\n{"text": "Another."}\n'
 PIPED: dict[str, tuple[bytes, dict[str, str], list[str]]] = {
     "rows": (LINES, {}, ["One document,\non two lines.", "Another."]),
-    "rows after a byte order mark": (
-        b"\xef\xbb\xbf" + LINES,
-        {},
-        ["One document,\non two lines.", "Another."],
-    ),
-    "a row longer than what a pipe holds": (
-        b'{ "text": "%s"}' % (b"x" * 100_000),
-        {},
-        ["x" * 100_000],
-    ),
+    "rows after a byte order mark": (b"\xef\xbb\xbf" + LINES[-21:], {}, ["Another."]),
+    "a row longer than a pipe's buffer": (b'{"text": "%s"}' % (b"x" * 10**5), {}, ["x" * 10**5]),
     "rows of another column": (b'{"id": 1, "a": "x"}\n', {"column": "a"}, ["x"]),
     "rows that are text": (LINES[-21:], {"format": "txt"}, ['{"text": "Another."}\n']),
     "text": (b"{sic} Text.\n\n{\n", {}, ["{sic} Text.\n", "{\n"]),
@@ -196,8 +181,8 @@ PIPED: dict[str, tuple[bytes, dict[str, str], list[str]]] = {
 
 
 @pytest.mark.parametrize("what", PIPED)
-def test_what_standard_input_holds(what: str) -> None:
-    """It is plain text unless it begins with a JSON object, or somebody says what it is."""
+def test_format_of_standard_input(what: str) -> None:
+    """It is plain text unless it begins with a JSON object or a format is given."""
     data, options, texts = PIPED[what]
     with piped(data):
         assert read("-", **options) == (texts, {})
@@ -205,7 +190,7 @@ def test_what_standard_input_holds(what: str) -> None:
 
 @contextmanager
 def piped(data: bytes) -> Iterator[None]:
-    """Standard input that is a pipe, into which another thread writes."""
+    """Replace standard input by a pipe, into which a thread writes."""
     own, (reading, writing) = os.dup(0), os.pipe()
     os.dup2(reading, 0)
     writer = threading.Thread(target=lambda: [os.write(writing, data), os.close(writing)])
@@ -219,34 +204,31 @@ def piped(data: bytes) -> Iterator[None]:
         writer.join()
 
 
-def test_bad_tables_are_named(tmp_path: Path) -> None:
-    path = tmp_path / "a.csv"
-    path.write_text("id,note\n1,x\n")
-    with pytest.raises(InputError, match=r"line 1 has no field 'text' \(it has 'id', 'note'\)"):
-        read(path)
-    path.write_text("id;text\n1;x\n")
-    with pytest.raises(InputError, match=r"'text' \(it has 'id;text'\).*semicolons"):
-        read(path)
-    path.write_text("id\ttext\n1\tx\n")
-    with pytest.raises(InputError, match=r"tabs.*\.tsv"):
-        read(path)
-    path.write_text("text,id\nx,1\ny\n")
-    with pytest.raises(InputError, match=r"line 3: 1 fields where the header has 2"):
-        read(path)
-    path.write_text("text\nHello, world\n")
-    with pytest.raises(InputError, match=r"line 2: 2 fields where the header has 1"):
-        read(path)
-    path.write_text('text\nfine\n"never closed\nmore\n')
-    with pytest.raises(InputError, match=r"line 4: unexpected end of data"):
-        read(path)
-    path = tmp_path / "a.parquet"
-    path.write_bytes(b"PAR1 but nothing else")
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ("id,note\n1,x\n", r"line 1 has no field 'text' \(it has 'id', 'note'\)"),
+        ("id;text\n1;x\n", r"'text' \(it has 'id;text'\).*semicolons"),
+        ("id\ttext\n1\tx\n", r"tabs.*\.tsv"),
+        ("text,id\nx,1\ny\n", "line 3: 1 fields where the header has 2"),
+        ("text\nHello, world\n", "line 2: 2 fields where the header has 1"),
+        ('text\nfine\n"never closed\nmore\n', "line 4: unexpected end of data"),
+    ],
+)
+def test_invalid_tables(tmp_path: Path, table: str, message: str) -> None:
+    (tmp_path / "a.csv").write_text(table)
+    with pytest.raises(InputError, match=message):
+        read(tmp_path / "a.csv")
+
+
+def test_invalid_parquet(tmp_path: Path) -> None:
+    (tmp_path / "a.parquet").write_bytes(b"PAR1 but nothing else")
     with pytest.raises(InputError, match="not a Parquet file"):
-        read(path)
+        read(tmp_path / "a.parquet")
 
 
 @pytest.mark.parametrize("compression", [".gz", ".bz2", ".xz", ".zst"])
-def test_cut_or_damaged_archives_are_named(tmp_path: Path, compression: str) -> None:
+def test_truncated_and_damaged_archives(tmp_path: Path, compression: str) -> None:
     whole = COMPRESS[compression](json.dumps(list(range(50_000))).encode())
     path = tmp_path / f"a.txt{compression}"
     for data in (whole[: len(whole) // 2], b"not an archive at all"):
@@ -255,7 +237,7 @@ def test_cut_or_damaged_archives_are_named(tmp_path: Path, compression: str) -> 
             read(path)
 
 
-def test_binary_and_utf16_files_are_refused(tmp_path: Path) -> None:
+def test_binary_and_utf16_files_are_errors(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_bytes(b"\x89PNG\r\n\x1a\n\0\0\0")
     with pytest.raises(InputError, match="is not text: byte 8 is zero"):
@@ -265,7 +247,7 @@ def test_binary_and_utf16_files_are_refused(tmp_path: Path) -> None:
         read(path)
 
 
-def test_an_empty_file_has_no_documents(tmp_path: Path) -> None:
+def test_empty_files(tmp_path: Path) -> None:
     for format in ("txt", "jsonl", "csv", "tsv"):
         path = tmp_path / f"a.{format}"
         path.write_bytes(b"")
@@ -285,7 +267,7 @@ def test_missing_and_unknown_paths(tmp_path: Path) -> None:
     assert read(tmp_path / "notes", format="txt")[0] == ["x"]
 
 
-def test_a_long_line_is_cut_between_words_and_characters(
+def test_long_lines_are_split_between_words_and_characters(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(readers, "MAX_CHARS", 64)
@@ -300,7 +282,7 @@ def test_a_long_line_is_cut_between_words_and_characters(
     assert "".join(read(path)[0]) == "ɓ" * 500
 
 
-def test_a_long_row_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_long_rows_are_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(readers, "MAX_ROW_BYTES", 64)
     for name, rows in (("a.jsonl", '{"text": "x"}\n{"text": "%s"}'), ("a.tsv", "text\n%s")):
         (tmp_path / name).write_text(rows % ("x" * 100))
@@ -308,7 +290,7 @@ def test_a_long_row_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
             read(tmp_path / name)
 
 
-def test_a_quotation_mark_that_never_closes_is_refused(
+def test_unclosed_quotation_mark_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(readers, "MAX_ROW_BYTES", 64)
@@ -317,7 +299,7 @@ def test_a_quotation_mark_that_never_closes_is_refused(
         read(tmp_path / "a.csv")
 
 
-def test_a_long_row_is_cut_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_rows_are_split(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(input_files, "MAX_CHARS", 64)
     text = "ɓera " * 30 + "x" * 200
     (tmp_path / "a.jsonl").write_text(json.dumps({"text": text}) + '\n{"text": "y"}')

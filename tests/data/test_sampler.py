@@ -1,4 +1,4 @@
-"""The order of training text: complete, random, and found again from a position alone."""
+"""The sampler: complete epochs in random order, and resuming from a position."""
 
 from __future__ import annotations
 
@@ -21,25 +21,20 @@ from tests.conftest import SAMPLE
 
 @pytest.fixture(scope="module")
 def shards(tmp_path_factory: pytest.TempPathFactory) -> Shards:
-    """The sample in several shards, with sentinels in its vocabulary."""
+    """Prepare the sample in several shards, with sentinels in the vocabulary."""
     folder = tmp_path_factory.mktemp("batches")
     text = folder / "sample.txt"
     text.write_text(SAMPLE * 3, encoding="utf-8")
     tokenizer, _ = train_tokenizer([text], kind="wordpiece", vocab_size=450, sentinels=30)
     tokenizer.save(folder / "tokenizer")
-    prepare(
-        [text],
-        tokenizer=folder / "tokenizer",
-        out=folder / "shards",
-        valid_fraction=0,
-        shard_tokens=700,
-    )
-    loaded = Shards(folder / "shards")
+    out = folder / "shards"
+    prepare([text], tokenizer=folder / "tokenizer", out=out, valid_fraction=0, shard_tokens=700)
+    loaded = Shards(out)
     assert len(loaded.entries) > 3
     return loaded
 
 
-def test_an_epoch_has_every_token_once_in_a_new_order(shards: Shards) -> None:
+def test_epochs_have_every_token_once_in_a_new_order(shards: Shards) -> None:
     sampler = Sampler(shards, seed=3)
     position = SamplerPosition()
     orders: list[list[int]] = []
@@ -48,9 +43,9 @@ def test_an_epoch_has_every_token_once_in_a_new_order(shards: Shards) -> None:
         order: list[int] = []
         while position.epoch == epoch and position.token < shards.tokens:
             left = shards.tokens - position.token
-            # Take a batch at a time, the last one just as large as what is left.
-            pieces, position = sampler.take(position, length=50, tokens=min(64, left), frame=0)
-            columns = zip(pieces.documents, pieces.starts, pieces.ends, strict=True)
+            # The last batch has the remaining tokens.
+            spans, position = sampler.take(position, length=50, tokens=min(64, left), frame=0)
+            columns = zip(spans.documents, spans.starts, spans.ends, strict=True)
             for document, start, end in columns:
                 counts[document][start:end] += 1
                 order.append(int(document))
@@ -61,43 +56,42 @@ def test_an_epoch_has_every_token_once_in_a_new_order(shards: Shards) -> None:
     assert orders[0] != sorted(orders[0])
 
 
-def test_pieces_are_the_documents_themselves(shards: Shards) -> None:
+def test_spans_have_the_tokens_of_their_documents(shards: Shards) -> None:
     sampler = Sampler(shards)
-    pieces, _ = sampler.take(SamplerPosition(), length=40, tokens=2000)
-    packed = sampler.gather(pieces, first=2, last=3)
+    spans, _ = sampler.take(SamplerPosition(), length=40, tokens=2000)
+    packed = sampler.gather(spans, first=2, last=3)
     assert packed.lengths.max() <= 40
     assert 2000 - 16 < len(packed.tokens) <= 2000
-    columns = zip(pieces.documents, pieces.starts, pieces.ends, packed.rows(), strict=True)
+    columns = zip(spans.documents, spans.starts, spans.ends, packed.rows(), strict=True)
     for document, start, end, row in columns:
         assert row.tolist() == [2, *shards[int(document)][start:end], 3]
 
 
-def test_beginnings_and_ends_of_documents_only(shards: Shards) -> None:
+def test_special_tokens_at_document_ends_only(shards: Shards) -> None:
     sampler = Sampler(shards)
-    pieces, _ = sampler.take(SamplerPosition(), length=40, tokens=2000)
-    packed = sampler.gather(pieces, first=2, last=3, at_document_ends_only=True)
+    spans, _ = sampler.take(SamplerPosition(), length=40, tokens=2000)
+    packed = sampler.gather(spans, first=2, last=3, at_document_ends_only=True)
     for i, row in enumerate(packed.rows()):
-        whole = shards.lengths[pieces.documents[i]]
-        assert (row[0] == 2) == (pieces.starts[i] == 0)
-        assert (row[-1] == 3) == (pieces.ends[i] == whole)
+        whole = shards.lengths[spans.documents[i]]
+        assert (row[0] == 2) == (spans.starts[i] == 0)
+        assert (row[-1] == 3) == (spans.ends[i] == whole)
 
 
-def test_sentence_starts_of_pieces(shards: Shards) -> None:
+def test_sentence_starts_of_spans(shards: Shards) -> None:
     sampler = Sampler(shards)
-    pieces, _ = sampler.take(SamplerPosition(), length=60, tokens=1000, frame=0)
-    packed = sampler.gather(pieces)
-    starts = set(sampler.sentence_starts(pieces).tolist())
+    spans, _ = sampler.take(SamplerPosition(), length=60, tokens=1000, frame=0)
+    packed = sampler.gather(spans)
+    starts = set(sampler.sentence_starts(spans).tolist())
     assert set(packed.starts[:-1].tolist()) <= starts
     tokenizer = Tokenizer.load(shards.path)
     dots = {tokenizer.encode(mark)[0] for mark in ".?!"}
     for start in starts - set(packed.starts.tolist()):
         before = packed.tokens[max(0, start - 3) : start].tolist()
-        assert dots & set(before), "a sentence begins behind the end of another"
+        assert dots & set(before), "a sentence begins after the end of another"
 
 
 @pytest.mark.parametrize("name", OBJECTIVES)
-def test_a_position_is_all_the_state_there_is(shards: Shards, name: str) -> None:
-    """Batches from any position on are those of a run that came there by itself."""
+def test_batches_depend_on_the_position_only(shards: Shards, name: str) -> None:
     objective, vocabulary = OBJECTIVES[name], Tokenizer.load(shards.path).vocabulary
 
     def batches(sampler: Sampler, position: SamplerPosition, sizes: list[int]) -> Iterator[object]:
@@ -120,7 +114,7 @@ def test_a_position_is_all_the_state_there_is(shards: Shards, name: str) -> None
     assert other != whole[:2]
 
 
-def test_the_same_batches_for_any_number_of_workers(shards: Shards) -> None:
+def test_batches_do_not_depend_on_the_number_of_workers(shards: Shards) -> None:
     objective, vocabulary = OBJECTIVES["masked"], Tokenizer.load(shards.path).vocabulary
 
     def run(workers: int) -> list[list[int]]:
@@ -140,10 +134,10 @@ def test_the_same_batches_for_any_number_of_workers(shards: Shards) -> None:
     assert run(1) == run(2) == run(5)
 
 
-def test_pairs_follow_each_other_or_come_from_elsewhere(shards: Shards) -> None:
+def test_half_of_the_pairs_are_consecutive(shards: Shards) -> None:
     sampler = Sampler(shards, seed=1)
     position = SamplerPosition()
-    share, pairs = 0, 0
+    consecutive = pairs = 0
     for _ in range(60):
         (first, second, follows), position = sampler.take_pairs(
             position, length=64, tokens=640, random_half=True
@@ -155,14 +149,14 @@ def test_pairs_follow_each_other_or_come_from_elsewhere(shards: Shards) -> None:
             bounds = shards.sentences(int(document))
             assert start in bounds
             assert end in bounds
-        share += follows.sum()
+        consecutive += follows.sum()
         pairs += len(follows)
     assert pairs > 400
-    assert share / pairs == pytest.approx(0.5, abs=0.12)  # 5 standard deviations
+    assert consecutive / pairs == pytest.approx(0.5, abs=0.12)  # 5 standard deviations
     assert position.epoch >= 1
 
 
-def test_sentence_order_never_leaves_the_document(shards: Shards) -> None:
+def test_pairs_for_sentence_order_are_consecutive(shards: Shards) -> None:
     (first, second, follows), _ = Sampler(shards).take_pairs(
         SamplerPosition(), length=64, tokens=2000, random_half=False
     )
@@ -179,7 +173,7 @@ def prepared(folder: Path, text: str, shards: Shards) -> Shards:
     return Shards(out)
 
 
-def test_text_that_cannot_be_paired_is_a_sentence(tmp_path: Path, shards: Shards) -> None:
+def test_text_without_pairs_is_an_error(tmp_path: Path, shards: Shards) -> None:
     one = Sampler(prepared(tmp_path / "one", "The sea. The wind.", shards))
     with pytest.raises(InputError, match="needs two documents"):
         one.take_pairs(SamplerPosition(), length=64, tokens=512, random_half=True)
@@ -188,7 +182,7 @@ def test_text_that_cannot_be_paired_is_a_sentence(tmp_path: Path, shards: Shards
         lone.take_pairs(SamplerPosition(), length=64, tokens=512, random_half=False)
 
 
-def test_lengths_without_room_are_a_sentence(shards: Shards) -> None:
+def test_too_short_lengths_are_an_error(shards: Shards) -> None:
     sampler = Sampler(shards)
     with pytest.raises(UsageError, match="length of 1 has no room"):
         sampler.take(SamplerPosition(), length=1, tokens=512)
@@ -198,7 +192,7 @@ def test_lengths_without_room_are_a_sentence(shards: Shards) -> None:
         sampler.take_pairs(SamplerPosition(), length=4, tokens=512, random_half=False)
 
 
-def test_documents_of_one_token_do_no_harm(tmp_path: Path, shards: Shards) -> None:
+def test_documents_of_one_token(tmp_path: Path, shards: Shards) -> None:
     tiny = prepared(tmp_path, "a\n\nthe\n\na boat and a sea of stories", shards)
     vocabulary = Tokenizer.load(shards.path).vocabulary
     for name, objective in OBJECTIVES.items():

@@ -1,4 +1,4 @@
-"""Rows with all their fields and the places they stand at."""
+"""Table rows with their fields and line numbers."""
 
 from __future__ import annotations
 
@@ -24,8 +24,7 @@ def rows(path: Path, **options: Any) -> list[tuple[int, dict[str, Any]]]:
         return list(source.rows(raw, reading, Counter()))
 
 
-def test_rows_are_those_of_other_readers(tmp_path: Path) -> None:
-    """What Python's csv module reads is what is read here; lines are those that rows begin in."""
+def test_rows_equal_those_of_the_csv_module(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_text('a,b\n1,"x\ny"\n\n2,"he said ""no"""\n')
     with path.open(newline="") as file:
@@ -42,7 +41,7 @@ def test_all_columns_of_parquet(tmp_path: Path) -> None:
     assert rows(tmp_path / "b.parquet.gz")[-1] == (600, {"a": 599, "b": ["599"]})
 
 
-def test_text_that_is_not_utf8_in_parquet_is_refused(tmp_path: Path) -> None:
+def test_invalid_utf8_in_parquet_is_an_error(tmp_path: Path) -> None:
     bad = pa.StringArray.from_buffers(
         2, pa.py_buffer(b"\0\0\0\0\2\0\0\0\4\0\0\0"), pa.py_buffer(b"ok\xff\xfe")
     )
@@ -51,7 +50,7 @@ def test_text_that_is_not_utf8_in_parquet_is_refused(tmp_path: Path) -> None:
         rows(tmp_path / "a.parquet")
 
 
-def test_blocks_of_plain_text_have_the_lines_they_begin_in(tmp_path: Path) -> None:
+def test_line_numbers_of_plain_text(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("\n\none\ntwo\n\n \nthree")
     assert rows(tmp_path / "a.txt") == [(3, {"text": "one\ntwo\n"}), (7, {"text": "three"})]
     lines = rows(tmp_path / "a.txt", documents="line")

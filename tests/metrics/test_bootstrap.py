@@ -1,4 +1,4 @@
-"""Intervals: what is drawn, how wide they are, and how often they hold the truth."""
+"""Bootstrap intervals: resampling, width and coverage."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def weights(examples: int, resamples: int, seed: int = 0, width: int = 0) -> np.
     )
 
 
-def test_a_resample_draws_as_many_examples_with_replacement() -> None:
+def test_resamples_are_drawn_with_replacement() -> None:
     """Each is drawn Binomial(n, 1/n) times, so 0, 1, 2 … as often as that distribution says."""
     drawn = weights(50, 2000)
     assert drawn.shape == (2000, 50)
@@ -26,21 +26,21 @@ def test_a_resample_draws_as_many_examples_with_replacement() -> None:
     assert shares == pytest.approx(stats.binom.pmf(range(6), 50, 1 / 50), abs=0.005)
 
 
-def test_draws_depend_on_the_seed_alone() -> None:
+def test_resamples_depend_on_the_seed_only() -> None:
     assert (weights(70, 40) == weights(70, 40, width=10**6)).all()  # one resample at a time
     assert (weights(70, 40)[:7] == weights(70, 7)).all()
     assert (weights(70, 40) != weights(70, 40, seed=1)).any()
     assert len(np.unique(weights(70, 40), axis=0)) == 40
 
 
-def test_memory_is_bounded_by_the_widest_array() -> None:
+def test_memory_is_bounded() -> None:
     first = next(iter(resample(10, Bootstrap(resamples=10**9))))
     assert first.size <= 1 << 16
     assert len(next(iter(resample(10, Bootstrap(), width=10**7)))) == 1
 
 
-def test_the_interval_is_that_of_a_plain_loop_with_numpys_generator() -> None:
-    """Other draws, the same distribution: the ends agree up to the noise of 4,000 resamples."""
+def test_interval_equals_that_of_a_plain_loop() -> None:
+    """Compare with NumPy's generator, up to the noise of 4,000 resamples, and with theory."""
     values = np.random.default_rng(1).exponential(size=300)
     metric = means({"mean": values}, Bootstrap(resamples=4000))["mean"]
     rng = np.random.default_rng(2)
@@ -49,12 +49,11 @@ def test_the_interval_is_that_of_a_plain_loop_with_numpys_generator() -> None:
     assert (metric.low, metric.high) == pytest.approx(
         tuple(np.percentile(loop, [2.5, 97.5])), abs=0.02
     )
-    # And that of theory: 1.96 standard errors to either side.
     error = values.std() / np.sqrt(300)
     assert (metric.high - metric.low) / (2 * 1.96 * error) == pytest.approx(1, abs=0.05)
 
 
-def test_intervals_hold_the_truth_in_about_95_of_100_cases() -> None:
+def test_intervals_have_a_coverage_of_95_percent() -> None:
     rng = np.random.default_rng(0)
     held = 0
     for seed in range(200):
@@ -64,22 +63,22 @@ def test_intervals_hold_the_truth_in_about_95_of_100_cases() -> None:
     assert 180 <= held <= 198
 
 
-def test_an_interval_always_holds_its_value() -> None:
-    """The share of distinct values is 1, but about 0.63 in any resample."""
+def test_intervals_contain_the_value() -> None:
+    """The fraction of distinct values is 1, but about 0.63 in any resample."""
 
     def distinct(weights: np.ndarray) -> dict[str, np.ndarray]:
-        return {"share": (weights > 0).mean(axis=1)}
+        return {"fraction": (weights > 0).mean(axis=1)}
 
-    metric = estimate(distinct, 100)["share"]
+    metric = estimate(distinct, 100)["fraction"]
     assert (metric.value, metric.high) == (1.0, 1.0)
     assert 0.5 < metric.low < 0.64
 
 
-def test_one_example_has_no_interval() -> None:
+def test_interval_of_one_example() -> None:
     assert means({"x": [3]}) == {"x": Metric(value=3.0, low=3.0, high=3.0)}
 
 
-def test_tally_adds_up_entries_of_groups() -> None:
+def test_tally() -> None:
     rows, groups = np.array([0, 0, 1, 3, 3]), np.array([4, 4, 0, 4, 1])
     weights = np.array([[1.0, 1, 1, 1], [0, 3, 1, 0], [2, 0, 0, 2]])
     expected = [[1, 1, 0, 0, 3], [3, 0, 0, 0, 0], [0, 2, 0, 0, 6]]
@@ -88,7 +87,7 @@ def test_tally_adds_up_entries_of_groups() -> None:
     assert tally(none, none, 2)(weights).tolist() == [[0, 0]] * 3
 
 
-def test_what_cannot_be_scored_is_refused() -> None:
+def test_invalid_inputs_are_errors() -> None:
     with pytest.raises(InputError, match="no examples to score"):
         means({"x": []})
     with pytest.raises(MismatchError, match="There are 3 gold values but 2 predictions"):

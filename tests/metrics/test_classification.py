@@ -1,4 +1,4 @@
-"""Labels, sets of labels, numbers and likelihoods: worked examples and what is refused."""
+"""Classification, multi-label, regression and perplexity metrics: examples by hand."""
 
 from __future__ import annotations
 
@@ -22,50 +22,47 @@ def values(metrics: dict[str, Metric]) -> dict[str, float]:
     return {name: metric.value for name, metric in metrics.items()}
 
 
-def test_two_labels_by_hand() -> None:
-    """Of 3 yes, 2 are found, and 1 of 4 no is taken for yes: precision 2/3, recall 2/3."""
+def test_binary_classification_by_hand() -> None:
+    """2 of 3 yes are predicted, and 1 of 4 no is predicted as yes: precision 2/3, recall 2/3."""
     gold = ["yes", "yes", "yes", "no", "no", "no", "no"]
-    said = ["yes", "yes", "no", "yes", "no", "no", "no"]
-    found = values(classification_metrics(gold, said, ["no", "yes"]))
+    predicted = ["yes", "yes", "no", "yes", "no", "no", "no"]
+    found = values(classification_metrics(gold, predicted, ["no", "yes"]))
     assert found["accuracy"] == found["micro_f1"] == pytest.approx(5 / 7)
     assert found["f1"] == pytest.approx(2 / 3)
     assert found["macro_f1"] == pytest.approx((2 / 3 + 3 / 4) / 2)
     assert found["matthews"] == pytest.approx((2 * 3 - 1 * 1) / math.sqrt(3 * 3 * 4 * 4))
-    assert accuracy(gold, said)["accuracy"].value == pytest.approx(5 / 7)
+    assert accuracy(gold, predicted)["accuracy"].value == pytest.approx(5 / 7)
 
 
-def test_the_positive_label_is_the_second_or_the_named_one() -> None:
-    gold, said = [0, 0, 0, 1], [0, 0, 1, 1]
-    assert classification_metrics(gold, said, [0, 1])["f1"].value == pytest.approx(2 / 3)
-    assert classification_metrics(gold, said, [1, 0])["f1"].value == pytest.approx(4 / 5)
-    assert classification_metrics(gold, said, [0, 1], positive=0)["f1"].value == pytest.approx(
-        4 / 5
-    )
-    assert "f1" not in classification_metrics(gold, said, [0, 1, 2])
-    assert classification_metrics(gold, said, [0, 1, 2], positive=1)["f1"].value == pytest.approx(
-        2 / 3
-    )
+def test_positive_label() -> None:
+    def f1(labels: list[int], positive: int | None = None) -> float | None:
+        metrics = classification_metrics([0, 0, 0, 1], [0, 0, 1, 1], labels, positive=positive)
+        return values(metrics).get("f1")
+
+    assert f1([0, 1]) == f1([0, 1, 2], positive=1) == pytest.approx(2 / 3)
+    assert f1([1, 0]) == f1([0, 1], positive=0) == pytest.approx(4 / 5)
+    assert f1([0, 1, 2]) is None
 
 
-def test_a_prediction_that_is_no_label_is_wrong() -> None:
-    """What a generating model says need not be a label; it lowers recall, not precision."""
+def test_predictions_outside_the_labels_are_wrong() -> None:
+    """A generated answer need not be a label; it lowers recall, not precision."""
     found = values(classification_metrics(["a", "a", "b"], ["a", "??", "b"], ["a", "b"]))
     assert found["accuracy"] == pytest.approx(2 / 3)
     assert found["macro_f1"] == pytest.approx((2 / 3 + 1) / 2)
     assert found["micro_f1"] == pytest.approx(4 / 5)
 
 
-def test_arrays_and_lists_are_the_same() -> None:
-    gold, said = [0, 1, 2, 1], [0, 1, 1, 1]
-    arrays = classification_metrics(np.array(gold), np.array(said), np.arange(3))
-    assert arrays == classification_metrics(gold, said, range(3))
-    assert accuracy(np.array(gold), said) == accuracy(gold, np.array(said))
+def test_arrays_and_lists() -> None:
+    gold, predicted = [0, 1, 2, 1], [0, 1, 1, 1]
+    arrays = classification_metrics(np.array(gold), np.array(predicted), np.arange(3))
+    assert arrays == classification_metrics(gold, predicted, range(3))
+    assert accuracy(np.array(gold), predicted) == accuracy(gold, np.array(predicted))
 
 
 def test_multilabel_by_hand() -> None:
-    """a: 1 found, 1 missed; b: 1 found, 1 too many; c occurs nowhere, which counts 0."""
-    gold, said = [{"a", "b"}, {"a"}, set()], [{"a", "b"}, {"b"}, set()]
-    found = values(multilabel_metrics(gold, said, ["a", "b", "c"]))
+    """a: 1 correct, 1 missed; b: 1 correct, 1 too many; c does not occur and counts 0."""
+    gold, predicted = [{"a", "b"}, {"a"}, set()], [{"a", "b"}, {"b"}, set()]
+    found = values(multilabel_metrics(gold, predicted, ["a", "b", "c"]))
     assert found["exact"] == pytest.approx(2 / 3)
     assert found["micro_f1"] == pytest.approx(2 * 2 / (3 + 3))
     assert found["macro_f1"] == pytest.approx((2 / 3 + 2 / 3 + 0) / 3)
@@ -80,7 +77,7 @@ def test_regression_by_hand() -> None:
     assert found["rmse"] == pytest.approx(math.sqrt(sum(e * e for e in errors) / 5))
 
 
-def test_a_correlation_with_a_constant_is_0() -> None:
+def test_correlation_with_a_constant_is_0() -> None:
     for constant in (0.0, 0.1, 1e9):
         found = regression_metrics([1.0, 2.0, 3.0], [constant] * 3)
         assert found["pearson"] == found["spearman"] == Metric(value=0.0, low=0.0, high=0.0)
@@ -88,7 +85,7 @@ def test_a_correlation_with_a_constant_is_0() -> None:
     assert regression_metrics([1, 2], [1, 2])["pearson"] == Metric(value=1.0, low=0.0, high=1.0)
 
 
-def test_a_resample_of_one_value_is_constant_however_it_is_rounded() -> None:
+def test_constant_resamples_are_detected_despite_rounding() -> None:
     rng = np.random.default_rng(0)
     constants = 0
     for seed in range(300):
@@ -100,7 +97,7 @@ def test_a_resample_of_one_value_is_constant_however_it_is_rounded() -> None:
     assert constants > 20
 
 
-def test_extreme_numbers_neither_overflow_nor_hide_the_rest() -> None:
+def test_extreme_numbers() -> None:
     for numbers in ([1e300, -1e300, 3e299], [5e-324, 0, 0]):
         assert regression_metrics(numbers, numbers)["pearson"].value == pytest.approx(1)
     # Without the outlier, as in a third of the resamples, the rest correlates perfectly.
@@ -108,7 +105,7 @@ def test_extreme_numbers_neither_overflow_nor_hide_the_rest() -> None:
     assert regression_metrics(line, [*range(50), 0])["pearson"].high == pytest.approx(1.0)
 
 
-def test_perplexity_weighs_documents_by_their_tokens() -> None:
+def test_perplexity_weights_documents_by_tokens() -> None:
     """3 tokens at 1/2 and 1 at 1/16: (2³ · 16)^(1/4) = 128^(1/4)."""
     found = perplexity([3 * math.log(2), math.log(16)], [3, 1])["perplexity"]
     assert found.value == pytest.approx(128**0.25)
@@ -117,16 +114,16 @@ def test_perplexity_weighs_documents_by_their_tokens() -> None:
     assert perplexity([1e6], [1])["perplexity"].value == math.inf
 
 
-def test_figures_are_the_same_every_time_and_change_with_the_seed() -> None:
+def test_metrics_are_reproducible_and_depend_on_the_seed() -> None:
     rng = np.random.default_rng(0)
-    gold, said = rng.normal(size=(2, 40))
-    assert regression_metrics(gold, said) == regression_metrics(gold, said)
-    other = regression_metrics(gold, said, Bootstrap(seed=1))
-    assert other["pearson"].value == regression_metrics(gold, said)["pearson"].value
-    assert other != regression_metrics(gold, said)
+    gold, predicted = rng.normal(size=(2, 40))
+    assert regression_metrics(gold, predicted) == regression_metrics(gold, predicted)
+    other = regression_metrics(gold, predicted, Bootstrap(seed=1))
+    assert other["pearson"].value == regression_metrics(gold, predicted)["pearson"].value
+    assert other != regression_metrics(gold, predicted)
 
 
-def test_what_does_not_fit_is_refused_in_a_sentence() -> None:
+def test_invalid_inputs_are_errors() -> None:
     with pytest.raises(MismatchError, match="'c' is none of 'a', 'b'"):
         classification_metrics(["a", "c"], ["a", "b"], ["a", "b"])
     with pytest.raises(MismatchError, match="2 gold values but 1 predictions"):

@@ -1,4 +1,4 @@
-"""Figures of language models, calculated by hand."""
+"""Language-model metrics, by hand."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from firth.metrics.language_modelling import (
 from firth.utils.errors import InputError
 
 
-def test_perplexities_and_bits() -> None:
+def test_perplexity_and_bits_per_character() -> None:
     """Two parts of 3 and 5 tokens at 4 bits each: 32 bits in all."""
     nats = 4 * math.log(2)
     counts = np.array([[3 * nats, 3, 2, 7, 9], [5 * nats, 5, 2, 9, 23], [0, 0, 5, 1, 1]])
@@ -26,15 +26,15 @@ def test_perplexities_and_bits() -> None:
     assert found["word_perplexity"].value == pytest.approx(2 ** (32 / 4))
     assert found["bits_per_character"].value == pytest.approx(32 / 16)
     assert found["bits_per_byte"].value == pytest.approx(32 / 32)
-    # Every token costs the same, so no choice of parts changes the first.
+    # All tokens have the same loss, so resampling does not change the token perplexity.
     first = found["token_perplexity"]
     assert (first.low, first.high) == pytest.approx((16.0, 16.0))
-    # Parts twice over, or once: 5 tokens for 2 words or 3 for 2.
+    # A resample may contain one part twice: 5 tokens for 2 words, or 3 for 2.
     words = found["word_perplexity"]
     assert (words.low, words.high) == pytest.approx((2 ** (12 / 2), 2 ** (20 / 2)))
 
 
-def test_what_is_endlessly_unlikely_is_still_a_number() -> None:
+def test_huge_losses_are_finite() -> None:
     found = language_model_metrics(np.array([[1e6, 1, 1, 1, 1]]))
     assert math.isfinite(found["token_perplexity"].value)
     assert found["bits_per_byte"].value == pytest.approx(1e6 / math.log(2))
@@ -42,19 +42,19 @@ def test_what_is_endlessly_unlikely_is_still_a_number() -> None:
         language_model_metrics(np.zeros((3, 5)))
 
 
-def test_rates_have_the_standard_error_of_a_mean() -> None:
+def test_standard_error_of_proportions() -> None:
     outcomes = preferences([-1.0, -2.0, -3.0, -4.0], [-2.0, -2.0, -1.0, -9.0])
     assert outcomes.tolist() == [1.0, 0.5, 0.0, 1.0]
     rate = proportions({"accuracy": outcomes})["accuracy"]
     mean = 2.5 / 4
-    spread = sum((x - mean) ** 2 for x in (1, 0.5, 0, 1)) / 3
+    variance = sum((x - mean) ** 2 for x in (1, 0.5, 0, 1)) / 3
     assert rate.value == mean
-    assert rate.error == pytest.approx(math.sqrt(spread / 4))
+    assert rate.error == pytest.approx(math.sqrt(variance / 4))
     assert proportions({"accuracy": [1.0]})["accuracy"].error == 0.0
 
 
-def test_the_mean_of_independent_figures() -> None:
-    """Of normal figures with deviations 0.03 and 0.04, the mean has 0.05 / 2."""
+def test_mean_of_independent_metrics() -> None:
+    """The mean of metrics with standard errors 0.03 and 0.04 has one of 0.05 / 2."""
     parts = [
         Metric(value=v, low=v - 1.96 * s, high=v + 1.96 * s) for v, s in ((1, 0.03), (2, 0.04))
     ]

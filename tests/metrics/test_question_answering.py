@@ -1,4 +1,4 @@
-"""Answers to questions: the rules of SQuAD's official scripts, worked by hand."""
+"""SQuAD metrics: the rules of the official scripts, by hand."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from firth.utils.errors import InputError, MismatchError, UsageError
         ("an apple a day", "apple day"),
         ("Athens, Andes, them", "athens andes them"),  # articles are whole words
         ("$1.2 million", "12 million"),
-        ("the-a", "thea"),  # punctuation goes first
+        ("the-a", "thea"),  # punctuation is removed first
         ("«Ænima» – the album", "«ænima» – album"),  # only ASCII punctuation
         ("  two\n lines\u00a0here ", "two lines here"),
         ("ÉCOLE", "école"),
@@ -26,7 +26,7 @@ from firth.utils.errors import InputError, MismatchError, UsageError
         ("?!", ""),
     ],
 )
-def test_what_counts_of_an_answer(text: str, expected: str) -> None:
+def test_normalised_answers(text: str, expected: str) -> None:
     assert normalise_answer(text) == expected
 
 
@@ -35,7 +35,7 @@ def scores(gold: list[str], said: str, version: str | None = None) -> tuple[floa
     return found["exact"].value, pytest.approx(found["f1"].value)
 
 
-def test_worked_examples() -> None:
+def test_examples_by_hand() -> None:
     gold = ["Denver Broncos", "The Denver Broncos of the AFC"]
     assert scores(gold, "the denver broncos!") == (100, 100)
     # 2 of 3 words are in the first (F1 4/5); the second has 4 words: 2 shared, F1 4/7.
@@ -62,23 +62,23 @@ def test_unanswerable_questions() -> None:
     )
 
 
-def test_the_versions_differ_where_nothing_is_left_of_an_answer() -> None:
+def test_versions_differ_for_empty_normalised_answers() -> None:
     """1.1 counts shared words, of which there are none; 2.0 drops such gold answers."""
     assert scores(["The"], "the") == (100, 0)
     assert scores(["The"], "the", "2.0") == (100, 100)
     assert scores(["The", "U2"], "", "1.1") == (100, 0)
     assert scores(["The", "U2"], "", "2.0") == (0, 0)
-    assert scores([], "the") == (100, 100)  # nothing is left of what was said, either
+    assert scores([], "the") == (100, 100)  # the prediction is empty, too
 
 
-def test_the_parts_of_version_2_are_there_when_they_have_questions() -> None:
+def test_parts_of_version_2() -> None:
     assert set(squad_metrics([["x"]], ["x"])) == {"exact", "f1"}
     parts = squad_metrics([["x"]], ["x"], version="2.0")
     assert set(parts) == {"exact", "f1", "has_answer_exact", "has_answer_f1"}
     assert parts["has_answer_f1"] == parts["f1"]
 
 
-def test_what_does_not_fit_is_refused() -> None:
+def test_invalid_inputs_are_errors() -> None:
     with pytest.raises(MismatchError, match="Question 2 has no gold answer"):
         squad_metrics([["x"], []], ["x", ""], version="1.1")
     with pytest.raises(UsageError, match=r"no version '3' of SQuAD; known are 1\.1, 2\.0"):

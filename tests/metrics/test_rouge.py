@@ -1,4 +1,4 @@
-"""ROUGE: the examples of Lin (2004), and common subsequences."""
+"""ROUGE: the examples of Lin (2004), and longest common subsequences."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def score(reference: str | list[str], said: str) -> dict[str, float]:
     return {name: metric.value for name, metric in rouge_metrics([reference], [said]).items()}
 
 
-def test_sentences_of_lin() -> None:
+def test_sentence_examples_of_lin() -> None:
     """§3.1: S2 has 3 words of S1 in order, S3 two; both share one pair of words."""
     reference = "police killed the gunman"
     second = score(reference, "police kill the gunman")
@@ -23,21 +23,21 @@ def test_sentences_of_lin() -> None:
     assert second["rouge1"] == third["rouge1"] == 3 / 4
 
 
-def test_summaries_of_lin() -> None:
+def test_summary_example_of_lin() -> None:
     """§3.2: w1 w2 with the first sentence, w1 w3 w5 with the second: four words of five."""
     found = score("w1 w2 w3 w4 w5", "w1 w2 w6 w7 w8\nw1 w3 w8 w9 w5")
     precision, recall = 4 / 10, 4 / 5
     assert found["rougeLsum"] == pytest.approx(2 * precision * recall / (precision + recall))
 
 
-def test_the_best_reference_counts_for_each_score() -> None:
+def test_best_of_several_references() -> None:
     found = score(["a b", "b c a d"], "a b c d")
     assert found["rouge1"] == 1.0
     assert found["rougeL"] == pytest.approx(3 / 4)
     assert found["rouge2"] == pytest.approx(2 * 1 / (1 + 3))
 
 
-def test_case_and_punctuation_do_not_count_and_empty_texts_score_0() -> None:
+def test_case_punctuation_and_empty_texts() -> None:
     assert score("It's 5 o'clock!", "it s 5 O CLOCK") == pytest.approx(
         dict(rouge1=1, rouge2=1, rougeL=1, rougeLsum=1)
     )
@@ -46,8 +46,8 @@ def test_case_and_punctuation_do_not_count_and_empty_texts_score_0() -> None:
 
 
 @given(*[st.text("abc", max_size=40)] * 2)
-def test_a_common_subsequence_is_one_and_none_is_longer(true: str, said: str) -> None:
-    """Against the table of every textbook."""
+def test_longest_common_subsequence(true: str, said: str) -> None:
+    """Compare with the textbook algorithm."""
     table = [[0] * (len(said) + 1) for _ in range(len(true) + 1)]
     for i, a in enumerate(true, start=1):
         for j, b in enumerate(said, start=1):

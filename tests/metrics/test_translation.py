@@ -1,4 +1,4 @@
-"""BLEU and chrF: worked examples."""
+"""BLEU and chrF: examples by hand."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_bleu_of_papineni() -> None:
     assert found == pytest.approx(100 * math.prod(precisions) ** (1 / 4))
 
 
-def test_a_text_too_short_is_punished() -> None:
+def test_brevity_penalty() -> None:
     """All runs of 5 words match, but the reference has 8: exp(1 - 8/5)."""
     found = translation_metrics(
         ["one two three four five six seven eight"], ["one two three four five"]
@@ -28,7 +28,7 @@ def test_a_text_too_short_is_punished() -> None:
     assert found["bleu"].value == pytest.approx(100 * math.exp(1 - 8 / 5))
 
 
-def test_the_length_is_that_of_the_nearest_reference_and_of_two_the_shorter() -> None:
+def test_reference_length_is_the_nearest() -> None:
     six, four = "a b c d e f", "a b c d"
     assert translation_metrics([[six, four]], ["a b c d e"])["bleu"].value == pytest.approx(100)
     assert translation_metrics([[six, six]], ["a b c d e"])["bleu"].value == pytest.approx(
@@ -36,7 +36,7 @@ def test_the_length_is_that_of_the_nearest_reference_and_of_two_the_shorter() ->
     )
 
 
-def test_bleu_is_of_the_corpus_not_a_mean() -> None:
+def test_bleu_sums_over_the_corpus() -> None:
     """Matches and runs are summed first: 4 + 0, 3 + 0, 2 + 0 and 1 + 0 of 8, 6, 4 and 2."""
     found = translation_metrics(["a b c d", "e f g h"], ["a b c d", "w x y z"])["bleu"].value
     assert found == pytest.approx(50)
@@ -72,11 +72,11 @@ def test_empty_texts_score_0() -> None:
         ("¿qué?", "¿qué ?"),
     ],
 )
-def test_words_are_those_of_mteval(text: str, words: str) -> None:
+def test_tokenization_of_mteval(text: str, words: str) -> None:
     assert tokenize_13a(text) == words.split()
 
 
-def test_what_does_not_fit_is_refused() -> None:
+def test_invalid_inputs_are_errors() -> None:
     with pytest.raises(MismatchError, match="Example 2 has no reference"):
         translation_metrics(["a", []], ["a", "b"])
     with pytest.raises(MismatchError, match="1 gold values but 2 predictions"):

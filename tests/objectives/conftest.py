@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from functools import cache
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from firth.data.packing import PackedSequences
+from firth.data.stories import write_stories
+from firth.jobs.preparation import prepare
 from firth.tokenizers.tokenizer import Vocabulary
+from firth.tokenizers.trainer import train_tokenizer
 from firth.utils.rng import derive_keys
 
 SIZE = 1000  # ids: 0 to 4 are [PAD] [UNK] [CLS] [SEP] [MASK], the last 100 sentinels
@@ -54,3 +59,15 @@ def bare_million() -> PackedSequences:
     packed = text(1, framed=False)
     starts = np.flatnonzero(packed.offsets % 10 == 0)
     return PackedSequences(packed.tokens, packed.starts, packed.keys, sentences=starts)
+
+
+@pytest.fixture(scope="session")
+def shards(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Shards of stories, with sentinels in the vocabulary."""
+    folder = tmp_path_factory.mktemp("objectives")
+    write_stories(folder / "stories", words=20_000, seed=0)
+    train, out = folder / "stories/train.txt", folder / "shards"
+    options: dict[str, Any] = {"kind": "wordpiece", "vocab_size": 600, "sentinels": 100}
+    train_tokenizer([train], workers=1, **options)[0].save(folder / "tokenizer")
+    prepare([train], tokenizer=folder / "tokenizer", out=out, valid_fraction=0, workers=1)
+    return out

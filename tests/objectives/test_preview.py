@@ -16,15 +16,6 @@ from firth.utils.errors import UsageError
 from tests.conftest import Result
 
 
-@pytest.fixture
-def shards(sample: Path, tmp_path: Path) -> Path:
-    tokenizer, _ = train_tokenizer([sample], kind="wordpiece", vocab_size=430, sentinels=20)
-    tokenizer.save(tmp_path / "tokenizer")
-    out = tmp_path / "shards"
-    prepare([sample], tokenizer=tmp_path / "tokenizer", out=out, valid_fraction=0)
-    return out
-
-
 def test_every_objective_has_a_preview(shards: Path) -> None:
     examples, reasons = show_objectives(Shards(shards))
     assert [example.objective for example in examples] == list(OBJECTIVES)

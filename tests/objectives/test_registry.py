@@ -11,27 +11,13 @@ import pytest
 
 from firth.data.sampler import Sampler, SamplerPosition
 from firth.data.shards import Shards
-from firth.data.stories import write_stories
-from firth.jobs.preparation import prepare
 from firth.objectives import causal, denoising, masked, pairs, replaced
 from firth.objectives.batch import Batch
 from firth.objectives.registry import OBJECTIVES
 from firth.tokenizers.tokenizer import Tokenizer
-from firth.tokenizers.trainer import train_tokenizer
 
 LENGTH = 64
 BINARY = ("next sentence", "sentence order")  # not predictions of tokens
-
-
-@pytest.fixture(scope="module")
-def shards(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("table")
-    write_stories(folder / "stories", words=20_000, seed=0)
-    train, out = folder / "stories/train.txt", folder / "shards"
-    options: dict[str, Any] = {"kind": "wordpiece", "vocab_size": 600, "sentinels": 100}
-    train_tokenizer([train], workers=1, **options)[0].save(folder / "tokenizer")
-    prepare([train], tokenizer=folder / "tokenizer", out=out, valid_fraction=0, workers=1)
-    return out
 
 
 def build(shards: Path, name: str, **options: Any) -> Batch:

@@ -1,4 +1,4 @@
-"""Draws without state: uniform, independent, the same each time."""
+"""Counter-based random numbers: uniform, independent, reproducible."""
 
 from __future__ import annotations
 
@@ -8,22 +8,18 @@ import pytest
 from firth.utils.rng import choose_positions, derive_keys, mix_bits, uniform, uniform_list
 
 
-def test_the_mixer_is_splitmix64() -> None:
-    """The first numbers of splitmix64 with seed 1234567, as its authors' reference prints them."""
+def test_mix_bits_is_splitmix64() -> None:
+    """Compare with the first numbers of the authors' splitmix64 with seed 1234567."""
     golden = 0x9E3779B97F4A7C15
     states = np.array([(1234567 + (i + 1) * golden) % 2**64 for i in range(5)], dtype=np.uint64)
-    expected = [
-        6457827717110365317,
-        3203168211198807973,
-        9817491932198370423,
-        4593380528125082431,
-        16408922859458223821,
-    ]
+    numbers = """6457827717110365317 3203168211198807973 9817491932198370423 4593380528125082431
+        16408922859458223821"""
+    expected = [int(number) for number in numbers.split()]
     assert mix_bits(states).tolist() == expected
     assert derive_keys(1234567, np.arange(5)).tolist() == expected
 
 
-def test_uniform_numbers_are_uniform_and_independent() -> None:
+def test_uniform_numbers() -> None:
     keys = derive_keys(0, np.arange(400_000))
     first, second = uniform(keys, 1), uniform(keys, 2)
     for draws in (first, second):
@@ -36,18 +32,18 @@ def test_uniform_numbers_are_uniform_and_independent() -> None:
     assert abs(np.corrcoef(first, neighbouring_seeds)[0, 1]) < 0.01
 
 
-def test_single_draws_are_those_of_the_arrays() -> None:
+def test_single_draws_equal_those_of_arrays() -> None:
     for key in (0, 7, 2**64 - 1):
         assert uniform_list(key, 3, 5) == uniform(derive_keys(key, np.arange(5)), 3).tolist()
 
 
-def test_choices_are_exact_in_number_and_even() -> None:
+def test_choices_have_the_exact_number_and_are_uniform() -> None:
     groups = 30_000
     keys = derive_keys(5, np.arange(groups))
     sizes = np.full(groups, 6)
     chosen = choose_positions(keys, 0, sizes, np.full(groups, 2)).reshape(groups, 6)
     assert (chosen.sum(axis=1) == 2).all()
-    # Each of the 15 pairs stands for 2,000 of the 30,000 groups.
+    # Each of the 15 pairs is expected in 2,000 of the 30,000 groups.
     pairs = chosen @ (1 << np.arange(6))
     counts = np.unique(pairs, return_counts=True)[1]
     assert len(counts) == 15
@@ -61,6 +57,6 @@ def test_empty_and_overfull_groups() -> None:
     assert choose_positions(keys[:0], 0, np.array([], int), np.array([], int)).tolist() == []
 
 
-def test_numbers_below_zero_are_refused_by_numpy() -> None:
+def test_negative_numbers_are_an_error() -> None:
     with pytest.raises(OverflowError):
         derive_keys(0, -1)

@@ -1,4 +1,4 @@
-"""All cores: order, laziness, and no process left behind."""
+"""Worker processes: order, laziness, and ending with the parent."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_results_come_in_order(workers: int) -> None:
     assert list(ordered_map(partial(_squarer, 0), range(40), workers)) == [x * x for x in range(40)]
 
 
-def test_only_a_few_items_are_in_flight() -> None:
+def test_items_are_taken_lazily() -> None:
     taken: list[int] = []
 
     def items() -> object:
@@ -56,12 +56,12 @@ def test_only_a_few_items_are_in_flight() -> None:
     results.close()  # type: ignore[attr-defined]
 
 
-def test_a_worker_that_dies_is_a_sentence() -> None:
+def test_killed_worker_is_an_error() -> None:
     with pytest.raises(FirthError, match="A worker process was killed"):
         list(ordered_map(_killer, range(20), 2))
 
 
-def test_a_script_without_a_main_guard_runs_once(tmp_path: Path) -> None:
+def test_scripts_without_a_main_guard_run_once(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(
         PRELUDE + "print('top')\nprint(list(ordered_map(partial(partial, pow, 2), range(5), 2)))\n"
