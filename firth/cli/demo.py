@@ -2,19 +2,21 @@
 
 from pathlib import Path
 
-from firth.cli.options import DataOption, OutputOption, TrainingOption
+from firth.cli import options
 from firth.cli.verbs import Output
 
 EXAMPLES = ("firth demo", "firth demo --minutes 1 --words 100000 --out runs/demo")
 
 
 def demo(
-    words: int = DataOption(1_000_000, min=1000, help="Approximate size of the corpus in words."),
-    minutes: float = TrainingOption(
+    words: int = options.DataOption(
+        1_000_000, min=1000, help="Approximate size of the corpus in words."
+    ),
+    minutes: float = options.TrainingOption(
         3.6, min=0.01, help="Pre-training time of the three models together, in minutes."
     ),
-    seed: int = TrainingOption(0, help="Random seed."),
-    out: Path = OutputOption(Path("firth-demo"), help="Directory for the results."),
+    seed: int = options.TrainingOption(0, help="Random seed."),
+    out: Path = options.OutputOption(Path("firth-demo"), help="Directory for the results."),
 ) -> Output:
     """Pre-train an encoder, a decoder and an encoder-decoder, fine-tune one, show the results."""
     from firth.cli import terminal

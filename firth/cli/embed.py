@@ -4,16 +4,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from firth.cli.options import (
-    DTYPE_DOC,
-    MODEL,
-    Argument,
-    FileOptions,
-    ModelOption,
-    OutputOption,
-    load_model,
-    with_options,
-)
+from firth.cli import options
 from firth.cli.verbs import Output
 from firth.jobs import job_configs
 from firth.utils.config_fields import Doc
@@ -31,7 +22,7 @@ WEIGHT_DTYPES = dict.fromkeys(("fp32", "bf16", "force-bf16"), "float32")
 
 
 @dataclass(frozen=True, kw_only=True)
-class EmbedOptions(FileOptions):
+class EmbedOptions(options.FileOptions):
     """How `embed` and `search` compute vectors."""
 
     pooling: Annotated[
@@ -42,8 +33,7 @@ class EmbedOptions(FileOptions):
         ),
     ] = None
     layer: Annotated[
-        int | None,
-        Doc("Layer whose hidden states to pool; 0: embeddings. Default: -1, the last."),
+        int | None, Doc("Layer whose hidden states to pool; 0: embeddings. Default: -1, the last.")
     ] = None
     layers: Annotated[
         str | None,
@@ -53,12 +43,14 @@ class EmbedOptions(FileOptions):
     precision: Annotated[
         str, Doc("Matrix products in fp32, bf16 or auto: bf16 for encoders on a GPU.")
     ] = "auto"
-    dtype: Annotated[str | None, DTYPE_DOC] = None
+    dtype: Annotated[str | None, options.DTYPE_DOC] = None
     device: Annotated[str | None, job_configs.DEVICE] = None
 
     def load(self, model: str) -> "Model":
         """Load a model with the weights that these options need."""
-        return load_model(model, self.dtype or WEIGHT_DTYPES.get(self.precision), self.device)
+        return options.load_model(
+            model, self.dtype or WEIGHT_DTYPES.get(self.precision), self.device
+        )
 
     def arguments(self) -> dict[str, Any]:
         """Return the keyword arguments of `Model.embedder`."""
@@ -70,25 +62,25 @@ class EmbedOptions(FileOptions):
         }
 
 
-@with_options(EmbedOptions, panel="Model")
+@options.with_options(EmbedOptions, panel="Model")
 def embed(
-    model: str = MODEL,
-    file: str = Argument(
+    model: str = options.MODEL,
+    file: str = options.Argument(
         ...,
         metavar="FILE",
         help="File with one text per line, or a table with a text column (.jsonl .csv .tsv "
         ".parquet), also .gz .bz2 .xz .zst; - for standard input.",
     ),
-    out: Path = OutputOption(..., help="File to write: .npy, .jsonl or .parquet."),
-    normalize: bool | None = ModelOption(
+    out: Path = options.OutputOption(..., help="File to write: .npy, .jsonl or .parquet."),
+    normalize: bool | None = options.ModelOption(
         None,
         "--normalize/--no-normalize",
         help="Scale vectors to unit length. Default: as the model's files say.",
     ),
-    prompt: str | None = ModelOption(
+    prompt: str | None = options.ModelOption(
         None, help="Name of one of the model's own prompts to prepend. Default: none."
     ),
-    **options: Any,
+    **settings: Any,
 ) -> Output:
     """Write one embedding vector for each text of a file; an interrupted run continues."""
     from firth.cli import terminal
@@ -96,7 +88,7 @@ def embed(
     from firth.inference.embedding.vector_files import writer_for
 
     writer_for(out)  # errors in file names come before the model is loaded
-    how = EmbedOptions(**options)
+    how = EmbedOptions(**settings)
     reading = how.reading()
     check_source(file)
     from firth.inference.embedding.embed_file import embed_file

@@ -2,16 +2,7 @@
 
 from typing import Any
 
-from firth.cli.options import (
-    COLUMNS,
-    DEVICE,
-    FORMAT,
-    LIMIT,
-    MODEL,
-    WEIGHTS,
-    DataOption,
-    column_names,
-)
+from firth.cli import options
 from firth.cli.verbs import Output
 from firth.utils.config_fields import flag
 from firth.utils.errors import UsageError
@@ -23,37 +14,39 @@ EXAMPLES = (
 
 
 def evaluate(
-    model: str = MODEL,
-    data: str = DataOption(
+    model: str = options.MODEL,
+    data: str = options.DataOption(
         ..., help="File of labelled examples, a text file, or the folder of a suite."
     ),
-    task: str | None = DataOption(
+    task: str | None = options.DataOption(
         None,
         help="Task; lm, last-word and minimal-pairs work with any language model. Default: the "
         "task the model was fine-tuned for.",
     ),
-    suite: str | None = DataOption(
+    suite: str | None = options.DataOption(
         None, help="glue, lm or blimp: all files of the folder, with the average. Default: none."
     ),
-    convention: str = DataOption(
+    convention: str = options.DataOption(
         "",
         help="lm: preprocessing and unit of perplexity: plain, wikitext, ptb or enwik8. Default: "
         "plain.",
     ),
-    context: int = DataOption(
+    context: int = options.DataOption(
         0, min=0, help="lm: window size in tokens; 0: 1024, or the model's maximum if shorter."
     ),
-    stride: int = DataOption(0, min=0, help="lm: tokens between windows; 0: half of --context."),
-    by_word: bool = DataOption(
+    stride: int = options.DataOption(
+        0, min=0, help="lm: tokens between windows; 0: half of --context."
+    ),
+    by_word: bool = options.DataOption(
         False,
         "--by-word",
         help="minimal-pairs, masked models: mask also the following tokens of the same word.",
     ),
-    limit: int = LIMIT,
-    columns: list[str] | None = COLUMNS,
-    format: str | None = FORMAT,
-    weights: str | None = WEIGHTS,
-    device: str | None = DEVICE,
+    limit: int = options.LIMIT,
+    columns: list[str] | None = options.COLUMNS,
+    format: str | None = options.FORMAT,
+    weights: str | None = options.WEIGHTS,
+    device: str | None = options.DEVICE,
 ) -> Output:
     """Compute the metrics of a model, with 95 % confidence intervals."""
     from firth.cli import terminal
@@ -67,7 +60,7 @@ def evaluate(
         "convention": convention,
         "context": context,
         "stride": stride,
-        "columns": column_names(columns),
+        "columns": options.column_names(columns),
         "format": format,
         "weights": weights,
     }

@@ -2,16 +2,16 @@
 
 from pathlib import Path
 
-from firth.cli.options import MODEL, Argument, OutputOption
+from firth.cli import options
 from firth.cli.verbs import Output
 
 EXAMPLES = ("firth export runs/encoder runs/encoder-hf", "firth export runs/lora runs/merged")
 
 
 def export(
-    model: str = MODEL,
-    out: Path = Argument(..., metavar="OUT", help="Directory to write."),
-    to: str = OutputOption("hf", help="Format: hf is a Hugging Face checkpoint."),
+    model: str = options.MODEL,
+    out: Path = options.Argument(..., metavar="OUT", help="Directory to write."),
+    to: str = options.OutputOption("hf", help="Format: hf is a Hugging Face checkpoint."),
 ) -> Output:
     """Write a model as a Hugging Face checkpoint; adapters are merged into the weights."""
     from firth.model import export

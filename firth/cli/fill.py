@@ -3,19 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from firth.cli.options import (
-    DEVICE,
-    DTYPE,
-    FORMAT,
-    MODEL,
-    Argument,
-    DataOption,
-    OutputOption,
-    check_jsonl,
-    check_source,
-    load_model,
-    terminal_text,
-)
+from firth.cli import options
 from firth.cli.verbs import BadRows, Output, row_output
 from firth.utils.errors import UsageError
 
@@ -27,29 +15,31 @@ DEFAULT_TOP = 5
 
 
 def fill(
-    model: str = MODEL,
-    text: str | None = Argument(
+    model: str = options.MODEL,
+    text: str | None = options.Argument(
         None, metavar="[TEXT]", help="Text with blanks: [MASK], <mask>, <extra_id_0> or ___."
     ),
-    file: str | None = DataOption(
+    file: str | None = options.DataOption(
         None,
         help="File of texts, one per line, or a table with a text column; - for standard input. "
         "Default: the TEXT.",
     ),
-    column: str | None = DataOption(None, help="Column of a table with the text. Default: text."),
-    format: str | None = FORMAT,
-    device: str | None = DEVICE,
-    dtype: str | None = DTYPE,
-    top: int | None = OutputOption(
+    column: str | None = options.DataOption(
+        None, help="Column of a table with the text. Default: text."
+    ),
+    format: str | None = options.FORMAT,
+    device: str | None = options.DEVICE,
+    dtype: str | None = options.DTYPE,
+    top: int | None = options.OutputOption(
         None, min=1, help=f"Number of candidates per blank. Default: {DEFAULT_TOP}."
     ),
-    targets: str | None = OutputOption(
+    targets: str | None = options.OutputOption(
         None, help="Score only these words: good,bad,ugly. Default: the whole vocabulary."
     ),
-    correct: bool = OutputOption(
+    correct: bool = options.OutputOption(
         False, "--correct", help="Suggest corrections for unlikely words."
     ),
-    out: Path | None = OutputOption(
+    out: Path | None = options.OutputOption(
         None,
         help="With --file: JSON-lines file to write, one line per row; - for stdout. Default: "
         "print.",
@@ -64,15 +54,15 @@ def fill(
         raise UsageError("All --targets are shown: omit --top.")
     if out is not None and file is None:
         raise UsageError("--out is for --file; for one TEXT use --json.")
-    check_jsonl(out)
+    options.check_jsonl(out)
     words = _parse_words(targets) if targets is not None else []
     if file is not None:
-        check_source(file, format)
+        options.check_source(file, format)
     from firth.cli.views import filling as view
     from firth.jobs.filling import fill_file
     from firth.jobs.row_streams import as_values
 
-    loaded = load_model(model, dtype, device)
+    loaded = options.load_model(model, dtype, device)
     candidates: dict[str, Any] = {"top": top or DEFAULT_TOP, "targets": words}
     if file is not None:
         bad_rows = BadRows()
@@ -80,7 +70,7 @@ def fill(
             loaded, file, correct=correct, column=column, format=format, bad=bad_rows, **candidates
         )
         return row_output(rows, lambda row: as_values(row.found), view.rows, out, bad_rows)
-    text = terminal_text(text or "")
+    text = options.terminal_text(text or "")
     if correct:
         corrected = loaded.correct(text)
         return Output(corrected.values(), view.corrected(corrected))

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from firth.cli.options import MODEL, TrainingOption, column_names, overrides, with_options
+from firth.cli import options
 from firth.cli.verbs import Output
 from firth.jobs.job_configs import FinetuneConfig
 from firth.utils.errors import UsageError
@@ -15,19 +15,19 @@ EXAMPLES = (
 )
 
 
-@with_options(FinetuneConfig, panel="Training")
+@options.with_options(FinetuneConfig, panel="Training")
 def finetune(
-    model: str = MODEL,
-    seeds: int = TrainingOption(
+    model: str = options.MODEL,
+    seeds: int = options.TrainingOption(
         1, min=1, help="Number of runs with different seeds; reports mean ± std."
     ),
-    search: bool = TrainingOption(
+    search: bool = options.TrainingOption(
         False, "--search", help="Grid search over learning rate, batch size and frozen layers."
     ),
-    minutes: float = TrainingOption(
+    minutes: float = options.TrainingOption(
         0.0, min=0, help="With --search: start no run after this time in minutes; 0: no limit."
     ),
-    **options: Any,
+    **settings: Any,
 ) -> Output:
     """Fine-tune a model on labelled examples of a task.
 
@@ -38,7 +38,7 @@ def finetune(
     from firth.jobs import sweep
     from firth.jobs.finetuning import finetune
 
-    out, strategy, resume = options.pop("out"), options.pop("strategy"), options.pop("resume")
+    out, strategy, resume = settings.pop("out"), settings.pop("strategy"), settings.pop("resume")
     several = strategy.split()
     sweeps = (seeds > 1, search, len(several) > 1 or several == ["all"])
     if sum(sweeps) > 1:
@@ -49,18 +49,18 @@ def finetune(
         raise UsageError("--search chooses between full and freeze itself: omit --strategy.")
     if minutes and not search:
         raise UsageError("--minutes is for --search; for one run use --set minutes=N.")
-    options["overrides"] = overrides(options["overrides"])
-    options["columns"] = column_names(options["columns"])
-    options["model"] = model
+    settings["overrides"] = options.overrides(settings["overrides"])
+    settings["columns"] = options.column_names(settings["columns"])
+    settings["model"] = model
     with terminal.training() as callback:
-        options["callback"] = callback
+        settings["callback"] = callback
         if not any(sweeps):
-            result = finetune(out=out, strategy=strategy, resume=resume, **options)
+            result = finetune(out=out, strategy=strategy, resume=resume, **settings)
             return Output(result.values(), view.finetuned(result))
         if search:
-            swept = sweep.search(out, minutes=minutes, **options)
+            swept = sweep.search(out, minutes=minutes, **settings)
         elif seeds > 1:
-            swept = sweep.seeds(seeds, out, strategy=strategy, **options)
+            swept = sweep.seeds(seeds, out, strategy=strategy, **settings)
         else:
-            swept = sweep.strategies(several, out, **options)
+            swept = sweep.strategies(several, out, **settings)
     return Output(swept.values(), view.sweep(swept, out))

@@ -7,21 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from firth.cli.options import (
-    DEVICE,
-    DTYPE,
-    FORMAT,
-    MODEL,
-    WEIGHTS,
-    Argument,
-    DataOption,
-    OutputOption,
-    check_jsonl,
-    check_source,
-    load_model,
-    terminal_text,
-    with_options,
-)
+from firth.cli import options
 from firth.cli.verbs import BadRows, Output, row_output
 from firth.inference.generation.generation_config import GenerationConfig
 from firth.utils.errors import InputError, UsageError
@@ -38,36 +24,36 @@ EXAMPLES = (
 EARLY_STOPPING = {"yes": True, "no": False, "never": "never"}
 
 
-@with_options(GenerationConfig, panel="Decoding", unset=True)
+@options.with_options(GenerationConfig, panel="Decoding", unset=True)
 def generate(
-    model: str = MODEL,
-    prompt: str | None = Argument(
+    model: str = options.MODEL,
+    prompt: str | None = options.Argument(
         None, metavar="PROMPT", help="Text to continue; - reads one prompt per line of stdin."
     ),
-    file: str | None = DataOption(
+    file: str | None = options.DataOption(
         None,
         help="File of prompts, one per line, or a table with a prompt column (.jsonl .csv .tsv "
         ".parquet), also .gz .bz2 .xz .zst; - for standard input. Default: the PROMPT.",
     ),
-    column: str | None = DataOption(
+    column: str | None = options.DataOption(
         None, help="Column of a table with the prompts. Default: text."
     ),
-    format: str | None = FORMAT,
-    dtype: str | None = DTYPE,
-    weights: str | None = WEIGHTS,
-    device: str | None = DEVICE,
-    out: Path | None = OutputOption(
+    format: str | None = options.FORMAT,
+    dtype: str | None = options.DTYPE,
+    weights: str | None = options.WEIGHTS,
+    device: str | None = options.DEVICE,
+    out: Path | None = options.OutputOption(
         None,
         help="With --file: JSON-lines file to write, one line per prompt; - for stdout. Default: "
         "print.",
     ),
-    explain: bool = OutputOption(
+    explain: bool = options.OutputOption(
         False, "--explain", help="Show the probability of each token and its alternatives."
     ),
-    show_strategies: bool = OutputOption(
+    show_strategies: bool = options.OutputOption(
         False, "--show-strategies", help="Compare greedy, three temperatures and beam search."
     ),
-    stream: bool | None = OutputOption(
+    stream: bool | None = options.OutputOption(
         None,
         "--stream/--no-stream",
         help="Print tokens as they are generated. Default: in a terminal.",
@@ -94,23 +80,23 @@ def generate(
         raise UsageError("--explain prints a table for one PROMPT; with --file, add --out.")
     if prompt is not None and out is not None:
         raise UsageError("--out is for --file; the completion of one PROMPT is printed.")
-    check_jsonl(out)
+    options.check_jsonl(out)
     if stream and (file or explain or show_strategies or config.num_sequences > 1):
         raise UsageError("--stream needs one PROMPT, no beams and --n 1.")
     if file is not None:
-        check_source(file, format)
+        options.check_source(file, format)
     from firth.cli.views import generation as view
     from firth.jobs.generating import complete_file, strategies
     from firth.jobs.row_streams import as_values
 
-    loaded = load_model(model, dtype, device, weights)
+    loaded = options.load_model(model, dtype, device, weights)
     generator = replace(loaded.text_generator(**settings), explain=explain)
     if file is not None:
         bad_rows = BadRows()
         found = complete_file(generator, file, column=column, format=format, bad=bad_rows)
         show = lambda found: _show_completions(found, config.n)  # noqa: E731
         return row_output(found, as_values, show, out, bad_rows)
-    prompt = terminal_text(prompt or "")
+    prompt = options.terminal_text(prompt or "")
     if show_strategies:
         compared = strategies(generator, prompt)
         rows = [{"strategy": name, **one.values()} for name, one in compared.items()]

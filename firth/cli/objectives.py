@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from firth.cli.options import DataOption
+from firth.cli import options
 from firth.cli.verbs import Output
 from firth.utils.errors import UsageError
 
@@ -13,14 +13,14 @@ EXAMPLES = (
 
 
 def objectives(
-    data: Path | None = DataOption(
+    data: Path | None = options.DataOption(
         None, help="Shards of `firth prepare`, to show examples of their text. Default: none."
     ),
-    objective: list[str] | None = DataOption(
+    objective: list[str] | None = options.DataOption(
         None, help="Show only this objective; repeatable. Default: all."
     ),
-    length: int = DataOption(32, min=1, help="Sequence length in tokens."),
-    seed: int = DataOption(0, help="Random seed."),
+    length: int = options.DataOption(32, min=1, help="Sequence length in tokens."),
+    seed: int = options.DataOption(0, help="Random seed."),
 ) -> Output:
     """List the pre-training objectives; with --data, show the inputs and targets of each."""
     from firth.cli.views import objectives as view

@@ -4,18 +4,7 @@ import os
 from functools import partial
 from pathlib import Path
 
-from firth.cli.options import (
-    COLUMNS,
-    DEVICE,
-    FORMAT,
-    MODEL_HELP,
-    Argument,
-    DataOption,
-    OutputOption,
-    check_jsonl,
-    column_names,
-    terminal_text,
-)
+from firth.cli import options
 from firth.cli.verbs import BadRows, Output, row_output
 from firth.utils.errors import UsageError
 
@@ -26,21 +15,22 @@ EXAMPLES = (
 
 
 def predict(
-    models: list[str] = Argument(
+    models: list[str] = options.Argument(
         ...,
         metavar="MODEL... [TEXT]...",
-        help=f"{MODEL_HELP} With --data: one or more models. Without: one model, then texts.",
+        help=options.MODEL_HELP
+        + " With --data: one or more models. Without: one model, then texts.",
     ),
-    data: str | None = DataOption(
+    data: str | None = options.DataOption(
         None, help="File of examples; - for standard input. Default: the TEXTs."
     ),
-    task: str | None = DataOption(
+    task: str | None = options.DataOption(
         None, help="Task. Default: the task the model was fine-tuned for."
     ),
-    columns: list[str] | None = COLUMNS,
-    format: str | None = FORMAT,
-    device: str | None = DEVICE,
-    out: Path | None = OutputOption(
+    columns: list[str] | None = options.COLUMNS,
+    format: str | None = options.FORMAT,
+    device: str | None = options.DEVICE,
+    out: Path | None = options.OutputOption(
         None, help="JSON-lines file to write, one line per example; - for stdout. Default: print."
     ),
 ) -> Output:
@@ -54,14 +44,14 @@ def predict(
     texts: list[str] = []
     if data is None:
         models, texts = models[:1], _check_texts(models[1:])
-    check_jsonl(out)
+    options.check_jsonl(out)
     bad_rows = BadRows()
     stream = predicting(
         models,
         data=data,
         texts=texts,
         task=task,
-        columns=column_names(columns),
+        columns=options.column_names(columns),
         format=format,
         device=device,
         bad=bad_rows,
@@ -83,4 +73,4 @@ def _check_texts(texts: list[str]) -> list[str]:
                 f"{text} is a file or folder, not a text: pass it with --data, which also allows "
                 "several models."
             )
-    return [terminal_text(text) for text in texts]
+    return [options.terminal_text(text) for text in texts]

@@ -3,14 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from firth.cli.options import (
-    PATHS,
-    DataOption,
-    ModelOption,
-    OutputOption,
-    TextOptions,
-    with_options,
-)
+from firth.cli import options
 from firth.cli.verbs import Output
 
 EXAMPLES = (
@@ -19,24 +12,26 @@ EXAMPLES = (
 )
 
 
-@with_options(TextOptions, panel="Data")
+@options.with_options(options.TextOptions, panel="Data")
 def prepare(
-    paths: list[str] = PATHS,
-    valid: list[str] | None = DataOption(
+    paths: list[str] = options.PATHS,
+    valid: list[str] | None = options.DataOption(
         None, help="Text for the validation split; repeatable. Default: none."
     ),
-    valid_fraction: float | None = DataOption(
+    valid_fraction: float | None = options.DataOption(
         None,
         help="Fraction of the documents held out for validation. Default: 0.01, or 0 with --valid.",
     ),
-    dedup: bool = DataOption(
+    dedup: bool = options.DataOption(
         False, "--dedup", help="Remove exact and near duplicates of earlier documents."
     ),
-    tokenizer: str = ModelOption(
+    tokenizer: str = options.ModelOption(
         ..., metavar="MODEL", help="Tokenizer directory, or a model with a tokenizer."
     ),
-    out: Path = OutputOption(..., help="Directory to write."),
-    shard_tokens: int = OutputOption(1 << 24, min=1, help="Approximate size of a shard in tokens."),
+    out: Path = options.OutputOption(..., help="Directory to write."),
+    shard_tokens: int = options.OutputOption(
+        1 << 24, min=1, help="Approximate size of a shard in tokens."
+    ),
     **text: Any,
 ) -> Output:
     """Clean, deduplicate and tokenize text into shards; an interrupted run continues."""
@@ -54,7 +49,7 @@ def prepare(
             dedup=dedup,
             shard_tokens=shard_tokens,
             progress=progress,
-            **TextOptions(**text).arguments(),
+            **options.TextOptions(**text).arguments(),
         )
     values = {"out": str(out), "resumed": prepared.resumed, "splits": prepared.splits}
     return Output(values | prepared.report.as_dict(), view.prepared(prepared))

@@ -1,13 +1,13 @@
 """`firth presets`: list the model architectures that can be pre-trained."""
 
-from firth.cli.options import Argument
+from firth.cli import options
 from firth.cli.verbs import Output
 
 EXAMPLES = ("firth presets", "firth presets bert-base")
 
 
 def presets(
-    name: str | None = Argument(
+    name: str | None = options.Argument(
         None, help="Show all config fields of this preset. Default: list all."
     ),
 ) -> Output:

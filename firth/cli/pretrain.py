@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from firth.cli.options import overrides, with_options
+from firth.cli import options
 from firth.cli.verbs import Output
 from firth.jobs.job_configs import PretrainConfig
 from firth.utils.errors import UsageError
@@ -16,8 +16,8 @@ EXAMPLES = (
 SUFFIXES = {"k": 10**3, "M": 10**6, "G": 10**9, "B": 10**9}
 
 
-@with_options(PretrainConfig, panel="Training")
-def pretrain(**options: Any) -> Output:
+@options.with_options(PretrainConfig, panel="Training")
+def pretrain(**settings: Any) -> Output:
     """Pre-train a language model, from scratch or from another model.
 
     Any other field of the config is set with --set: schedule=cosine, model.num_layers=6,
@@ -27,10 +27,10 @@ def pretrain(**options: Any) -> Output:
     from firth.cli.views import data as view
     from firth.jobs.pretraining import pretrain
 
-    options["tokens"] = _parse_count(options["tokens"])
-    options["overrides"] = overrides(options["overrides"])
+    settings["tokens"] = _parse_count(settings["tokens"])
+    settings["overrides"] = options.overrides(settings["overrides"])
     with terminal.training() as callback:
-        result = pretrain(**options, callback=callback)
+        result = pretrain(**settings, callback=callback)
     return Output(result.values(), view.pretrained(result))
 
 

@@ -2,16 +2,7 @@
 
 from typing import Any
 
-from firth.cli.options import (
-    MODEL,
-    Argument,
-    OutputOption,
-    PromptOption,
-    check_jsonl,
-    column_names,
-    terminal_text,
-    with_options,
-)
+from firth.cli import options
 from firth.cli.verbs import BadRows, Output
 from firth.jobs.prompt_config import PromptConfig
 from firth.utils.errors import UsageError
@@ -23,37 +14,37 @@ EXAMPLES = (
 ARROWS = ("=>", "→", "\t")  # between the text of a demonstration and its answer
 
 
-@with_options(PromptConfig, panel="Prompt")
+@options.with_options(PromptConfig, panel="Prompt")
 def prompt(
-    model: str = MODEL,
-    queries: list[str] | None = Argument(
+    model: str = options.MODEL,
+    queries: list[str] | None = options.Argument(
         None,
         metavar="[TEXT]...",
         help="Texts to answer; for pair, the two texts; for choice, a text and its choices.",
     ),
-    example: list[str] | None = PromptOption(
+    example: list[str] | None = options.PromptOption(
         None, metavar="TEXT=>ANSWER", help="A demonstration; repeatable. Default: none."
     ),
-    show: bool = OutputOption(False, "--show", help="Print the first prompt."),
-    **options: Any,
+    show: bool = options.OutputOption(False, "--show", help="Print the first prompt."),
+    **settings: Any,
 ) -> Output:
     """Predict with a prompt of zero, one or a few demonstrations, without training."""
     from firth.cli import terminal
     from firth.cli.views import prompting as view
     from firth.jobs.prompting import prompt
 
-    if example and options["examples"]:
+    if example and settings["examples"]:
         raise UsageError("Give --examples FILE or --example TEXT=>ANSWER, not both.")
     if example:
-        options["examples"] = [_parse_example(terminal_text(one)) for one in example]
-    check_jsonl(options["out"])
-    options["labels"] = _parse_labels(options["labels"])
-    options["columns"] = column_names(options["columns"])
-    texts = [terminal_text(query) for query in queries or ()]
+        settings["examples"] = [_parse_example(options.terminal_text(one)) for one in example]
+    options.check_jsonl(settings["out"])
+    settings["labels"] = _parse_labels(settings["labels"])
+    settings["columns"] = options.column_names(settings["columns"])
+    texts = [options.terminal_text(query) for query in queries or ()]
     bad_rows = BadRows()
     with terminal.progress() as progress:
-        result = prompt(model, texts, bad=bad_rows, progress=progress, **options)
-    return Output(result.values(), view.prompted(result, show=show, out=options["out"]), bad_rows)
+        result = prompt(model, texts, bad=bad_rows, progress=progress, **settings)
+    return Output(result.values(), view.prompted(result, show=show, out=settings["out"]), bad_rows)
 
 
 def _parse_example(text: str) -> tuple[str, str]:

@@ -4,8 +4,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from firth.cli import options
 from firth.cli.embed import EmbedOptions, check_source
-from firth.cli.options import MODEL, Argument, OutputOption, terminal_text, with_options
 from firth.cli.verbs import Output
 
 EXAMPLES = (
@@ -15,22 +15,24 @@ EXAMPLES = (
 )
 
 
-@with_options(EmbedOptions, panel="Model")
+@options.with_options(EmbedOptions, panel="Model")
 def search(
-    model: str = MODEL,
-    file: str = Argument(..., metavar="FILE", help="File of texts, in a format of `firth embed`."),
-    query: str = Argument(..., metavar="QUERY", help="Text to search for."),
-    top: int = OutputOption(5, min=1, help="Number of results."),
-    index: Path | None = OutputOption(
+    model: str = options.MODEL,
+    file: str = options.Argument(
+        ..., metavar="FILE", help="File of texts, in a format of `firth embed`."
+    ),
+    query: str = options.Argument(..., metavar="QUERY", help="Text to search for."),
+    top: int = options.OutputOption(5, min=1, help="Number of results."),
+    index: Path | None = options.OutputOption(
         None, help="Directory of the search index. Default: FILE.index."
     ),
-    **options: Any,
+    **settings: Any,
 ) -> Output:
     """Find the texts of a file whose embeddings are most similar to that of a query."""
     from firth.cli import terminal
     from firth.cli.views import embedding as view
 
-    how = EmbedOptions(**options)
+    how = EmbedOptions(**settings)
     reading = how.reading()
     check_source(file)
     from firth.inference.embedding import semantic_search
@@ -41,7 +43,7 @@ def search(
         built = semantic_search.open_index(
             embedder, file, path=index, reading=reading, progress=progress
         )
-    query = terminal_text(query)
+    query = options.terminal_text(query)
     queries = loaded.embedder(**how_embedded, role="query")
     hits = semantic_search.search(queries, built, query, top=top)
     values = {"query": query, "index": str(built.path), "built": built.built, "rows": len(built)}

@@ -3,16 +3,18 @@
 from dataclasses import asdict
 from pathlib import Path
 
-from firth.cli.options import Argument, DataOption
+from firth.cli import options
 from firth.cli.verbs import Output
 
 EXAMPLES = ("firth stories runs/stories", "firth stories runs/stories --words 200000 --seed 1")
 
 
 def stories(
-    out: Path = Argument(..., metavar="OUT", help="Directory to write."),
-    words: int = DataOption(1_000_000, min=1, help="Approximate size of the corpus in words."),
-    seed: int = DataOption(0, help="Random seed."),
+    out: Path = options.Argument(..., metavar="OUT", help="Directory to write."),
+    words: int = options.DataOption(
+        1_000_000, min=1, help="Approximate size of the corpus in words."
+    ),
+    seed: int = options.DataOption(0, help="Random seed."),
 ) -> Output:
     """Write the built-in corpus: English stories, and labelled examples for each task."""
     from firth.cli import terminal

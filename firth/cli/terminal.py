@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
+from rich import box
+from rich.console import Console, RenderableType
 from rich.progress import (
     BarColumn,
     Progress,
@@ -135,8 +136,16 @@ def heading(text: str) -> Text:
     return Text(f"\n{text}\n", "bold")
 
 
-def new_table(*columns: str) -> Table:
-    table = Table()
+def new_table(
+    *columns: str,
+    rows: Iterable[Sequence[RenderableType]] = (),
+    left: Container[int] = (0,),
+    plain: bool = False,
+) -> Table:
+    """Make a table; the columns with the numbers `left` are aligned left, others right."""
+    table = Table(box=box.SIMPLE_HEAD if plain else box.HEAVY_HEAD)
     for i, column in enumerate(columns):
-        table.add_column(column, justify="right" if i else "left")
+        table.add_column(column, justify="left" if i in left else "right")
+    for row in rows:
+        table.add_row(*row)
     return table

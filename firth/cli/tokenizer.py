@@ -4,16 +4,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from firth.cli.options import (
-    PATHS,
-    Argument,
-    DataOption,
-    ModelOption,
-    OutputOption,
-    TextOptions,
-    terminal_text,
-    with_options,
-)
+from firth.cli import options
 from firth.cli.verbs import Output
 from firth.utils.errors import UsageError
 
@@ -28,30 +19,30 @@ SHOW_EXAMPLES = (
 )
 
 
-@with_options(TextOptions, panel="Data")
+@options.with_options(options.TextOptions, panel="Data")
 def train(
-    paths: list[str] = PATHS,
-    kind: str = ModelOption(
+    paths: list[str] = options.PATHS,
+    kind: str = options.ModelOption(
         ..., help="Algorithm: wordpiece, bpe (bytes), bpe-word, unigram or char."
     ),
-    vocab_size: int = ModelOption(
+    vocab_size: int = options.ModelOption(
         ..., min=1, help="Vocabulary size in tokens, special tokens included."
     ),
-    lowercase: bool = ModelOption(
+    lowercase: bool = options.ModelOption(
         False, "--lowercase", help="Lower-case the text; wordpiece also strips accents."
     ),
-    min_frequency: int = ModelOption(
+    min_frequency: int = options.ModelOption(
         2, min=0, help="Merge only pairs that occur at least this often."
     ),
-    specials: str | None = ModelOption(
+    specials: str | None = options.ModelOption(
         None,
         help="Special tokens of bert, roberta, gpt1, gpt2, t5 or elmo. Default: those usual for "
         "--kind.",
     ),
-    sentinels: int = ModelOption(
+    sentinels: int = options.ModelOption(
         0, min=0, help="Number of sentinel tokens <extra_id_N>; T5 has 100."
     ),
-    out: Path = OutputOption(..., help="Directory to write."),
+    out: Path = options.OutputOption(..., help="Directory to write."),
     **text: Any,
 ) -> Output:
     """Train a tokenizer on text."""
@@ -71,7 +62,7 @@ def train(
             specials=specials,
             sentinels=sentinels,
             progress=progress,
-            **TextOptions(**text).arguments(),
+            **options.TextOptions(**text).arguments(),
         )
         tokenizer.save(out)
     values = {"out": str(out), "kind": kind, "vocab_size": len(tokenizer), **report.as_dict()}
@@ -80,17 +71,17 @@ def train(
 
 
 def show(
-    directories: list[Path] = Argument(
+    directories: list[Path] = options.Argument(
         ..., metavar="DIR...", help="Directories of the tokenizers to compare."
     ),
-    text: list[str] = DataOption(..., help="Text to tokenize; repeatable."),
+    text: list[str] = options.DataOption(..., help="Text to tokenize; repeatable."),
 ) -> Output:
     """Compare tokenizers on a text: tokens, ids, tokens per word, unknown tokens."""
     from firth.cli.views import tokenizers as view
     from firth.tokenizers.tokenizer import Tokenizer
 
     tokenizers = {str(path): Tokenizer.load(path) for path in directories}
-    text = [terminal_text(one) for one in text]
+    text = [options.terminal_text(one) for one in text]
     values = []
     for name, tokenizer in tokenizers.items():
         coverage = tokenizer.coverage(text)

@@ -18,23 +18,20 @@ if TYPE_CHECKING:
 
 def report(report: CorpusReport) -> Table:
     """Count documents and words, and what cleaning removed or repaired."""
-    table = new_table("", "count")
-    rows = [("documents", report.documents), ("words", report.words)]
-    rows.append(("characters", report.characters))
-    rows += [(f"removed: {why}", count) for why, count in sorted(report.removed.items())]
-    rows += sorted(report.repaired.items())
-    for what, count in rows:
-        table.add_row(what, f"{count:,}")
-    return table
+    counts = [(name, getattr(report, name)) for name in ("documents", "words", "characters")]
+    counts += [(f"removed: {why}", count) for why, count in sorted(report.removed.items())]
+    counts += sorted(report.repaired.items())
+    return new_table("", "count", rows=[(what, f"{count:,}") for what, count in counts])
 
 
 def prepared(prepared: PrepareResult) -> list[RenderableType]:
     """Show the cleaning report and the size of each split."""
-    table = new_table("split", "documents", "sentences", "tokens", "shards")
-    for split, totals in prepared.splits.items():
-        columns = ("documents", "sentences", "tokens", "shards")
-        table.add_row(split, *(f"{totals[column]:,}" for column in columns))
-    lines: list[RenderableType] = [report(prepared.report), table]
+    columns = ("documents", "sentences", "tokens", "shards")
+    rows = [
+        (split, *(f"{totals[column]:,}" for column in columns))
+        for split, totals in prepared.splits.items()
+    ]
+    lines: list[RenderableType] = [report(prepared.report), new_table("split", *columns, rows=rows)]
     if prepared.resumed:
         lines.append("Continued an interrupted run.")
     if "valid" not in prepared.splits:
@@ -44,30 +41,29 @@ def prepared(prepared: PrepareResult) -> list[RenderableType]:
 
 def stories(summary: Summary) -> list[RenderableType]:
     """Count the stories, and the examples of each task."""
-    counts_table = new_table("", "count")
-    for what in ("stories", "words", "vocabulary"):
-        counts_table.add_row(what, f"{getattr(summary, what):,}")
-    counts_table.add_row("long test sentences also in train", f"{summary.repeated:.1%}")
-    table = new_table("task", "train", "dev", "test")
+    rows = [(what, f"{getattr(summary, what):,}") for what in ("stories", "words", "vocabulary")]
+    rows.append(("long test sentences also in train", f"{summary.repeated:.1%}"))
     counts = list(summary.examples.items())
-    for parts in zip(counts[::3], counts[1::3], counts[2::3], strict=True):
-        table.add_row(parts[0][0].split("/")[0], *(f"{count:,}" for _, count in parts))
-    return [counts_table, table, f"The stories are in {summary.out}."]
+    tasks = [
+        (parts[0][0].split("/")[0], *(f"{count:,}" for _, count in parts))
+        for parts in zip(counts[::3], counts[1::3], counts[2::3], strict=True)
+    ]
+    tables = (
+        new_table("", "count", rows=rows),
+        new_table("task", "train", "dev", "test", rows=tasks),
+    )
+    return [*tables, f"The stories are in {summary.out}."]
 
 
 def pretrained(result: PretrainResult) -> list[RenderableType]:
     """Summarize a pre-training run."""
-    table = new_table("", "")
-    loss = "none" if result.loss is None else f"{result.loss:.3f}"
     rows = {
         "parameters": f"{result.model.num_parameters:,}",
         "steps": f"{result.steps:,}",
         "tokens": f"{result.tokens:,}",
         "minutes": f"{result.seconds / 60:.1f}",
-        "validation loss": loss,
+        "validation loss": "none" if result.loss is None else f"{result.loss:.3f}",
         "format": result.family,
     }
-    for name, value in rows.items():
-        table.add_row(name, value)
-    path = result.path
+    path, table = result.path, new_table("", "", rows=list(rows.items()))
     return [table, f"The model is in {path}, its loss curve in {path / 'loss.png'}."]

@@ -54,12 +54,10 @@ def demo(result: DemoResult) -> list[RenderableType]:
 
 def _adapted(result: AdaptationResult) -> list[RenderableType]:
     """Show the encoder fine-tuned for three tasks."""
-    table = new_table("sentiment", "labels", "accuracy", "95 % interval", "seconds")
-    for run in result.sentiment:
-        table.add_row(run.name, *_cells(run))
+    columns = ("sentiment", "labels", "accuracy", "95 % interval", "seconds")
     return [
         heading("Fine-tuning the encoder: sentiment"),
-        table,
+        new_table(*columns, rows=[(run.name, *_cells(run)) for run in result.sentiment]),
         *predictions(result.opinions),
         heading("Fine-tuning the encoder: named entities"),
         _summary("entity F1", result.entities),
@@ -99,9 +97,7 @@ def _pretrained(result: DemoResult) -> Table:
 
 def _fills(fills: Mapping[str, Sequence[FillCandidate]]) -> Table:
     """Show sentences with a masked word, and the most probable words."""
-    table = Table()
-    for column in ("sentence", "most probable words"):
-        table.add_column(column)
+    table = new_table("sentence", "most probable words", left=(0, 1))
     for text, candidates in fills.items():
         words = Text()
         for i, candidate in enumerate(candidates):

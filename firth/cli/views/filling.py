@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from rich import box
 from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -16,7 +15,7 @@ from firth.cli.verbs import OutputLine
 from firth.utils.errors import InputError
 
 if TYPE_CHECKING:  # these need torch
-    from firth.inference.infilling.fill_methods import FillCandidate, FilledSentence, FillResult
+    from firth.inference.infilling.fill_methods import FillResult
     from firth.inference.infilling.spelling import CorrectedText
     from firth.jobs.filling import FilledRow
 
@@ -26,37 +25,23 @@ MAX_CANDIDATES = 3  # shown after each text of a file
 
 def filled(found: FillResult) -> list[RenderableType]:
     """Show the candidates for each blank; for several blanks, also the most probable sentences."""
-    if len(found.blanks) == 1:
-        candidates = found.blanks[0]
-        rewritten = [] if any(candidate.token for candidate in candidates) else [REWRITTEN]
-        return [_candidates("token", candidates), *rewritten]
-    tables = [_candidates(f"blank {i}", g) for i, g in enumerate(found.blanks, 1) if g]
-    rewritten = [] if tables else [REWRITTEN]
-    return [*tables, *([_sentences(found.sentences)] if found.sentences else []), *rewritten]
+    several = len(found.blanks) > 1
+    parts: list[RenderableType] = [
+        _fills(f"blank {i}" if several else "token", [(g.token, g.score, g.text) for g in guesses])
+        for i, guesses in enumerate(found.blanks, 1)
+        if guesses or not several
+    ]
+    if not (parts if several else any(guess.token for guess in found.blanks[0])):
+        parts.append(REWRITTEN)
+    if several and found.sentences:
+        rows = [(", ".join(one.tokens), one.score, one.text) for one in found.sentences]
+        parts.append(_fills("sentence", rows))
+    return parts
 
 
-def _candidates(name: str, candidates: Sequence[FillCandidate]) -> Table:
-    table = _table(name, "", "text")
-    for candidate in candidates:
-        table.add_row(Text(candidate.token or "–"), _percent(candidate.score), Text(candidate.text))
-    return table
-
-
-def _sentences(sentences: Sequence[FilledSentence]) -> Table:
-    table = _table("sentence", "", "text")
-    for sentence in sentences:
-        table.add_row(
-            Text(", ".join(sentence.tokens) or "–"), _percent(sentence.score), Text(sentence.text)
-        )
-    return table
-
-
-def _table(*columns: str) -> Table:
-    table = new_table(*columns)
-    table.box = box.SIMPLE_HEAD
-    for column, justify in zip(table.columns, ("left", "right", "left"), strict=False):
-        column.justify = justify  # type: ignore[assignment]
-    return table
+def _fills(name: str, fills: Iterable[tuple[str, float, str]]) -> Table:
+    rows = [(Text(token or "–"), _percent(score), Text(text)) for token, score, text in fills]
+    return new_table(name, "", "text", rows=rows, left=(0, 2), plain=True)
 
 
 def _percent(score: float) -> str:
@@ -72,9 +57,8 @@ def corrected(found: CorrectedText) -> list[RenderableType]:
     """Show the corrections and the corrected text."""
     if not found.corrections:
         return ["No corrections: no similarly spelt word is more probable."]
-    table = _table("word", "at", "correction")
-    for name in ("probability", "before", "edits"):
-        table.add_column(name, justify="right")
+    columns = ("word", "at", "correction", "probability", "before", "edits")
+    table = new_table(*columns, left=(0, 2), plain=True)
     for one in found.corrections:
         probabilities = _percent(one.score), _percent(one.was)
         table.add_row(

@@ -9,6 +9,8 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from firth.cli.terminal import new_table
+
 if TYPE_CHECKING:
     from firth.objectives.preview import ObjectivePreview
 
@@ -47,9 +49,9 @@ def objective_table() -> Table:
     """List all objectives with their architectures and papers."""
     from firth.objectives.registry import OBJECTIVES
 
-    table = Table()
-    for column in ("objective", "description", "architecture", "source"):
-        table.add_column(column)
-    for name, row in OBJECTIVES.items():
-        table.add_row(name, row.about, ", ".join(row.architectures), row.source)
-    return table
+    rows = [
+        (name, row.about, ", ".join(row.architectures), row.source)
+        for name, row in OBJECTIVES.items()
+    ]
+    columns = ("objective", "description", "architecture", "source")
+    return new_table(*columns, rows=rows, left=range(4))

@@ -57,8 +57,6 @@ def _short(number: int) -> str:
 
 def preset(row: Preset) -> list[RenderableType]:
     """Show all config fields of a preset."""
-    table = new_table("field", "value")
-    for name, value in row.config.to_dict().items():
-        table.add_row(name, str(value))
+    rows = [(name, str(value)) for name, value in row.config.to_dict().items()]
     about = f"{row.name}: {row.parameters:,} parameters with {', '.join(row.heads)}. {row.source}."
-    return [about, table]
+    return [about, new_table("field", "value", rows=rows)]

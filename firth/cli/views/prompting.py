@@ -54,14 +54,17 @@ def _answer(answer: Mapping[str, Any]) -> RenderableType:
 
 def _draws(result: PromptResult) -> Table:
     """Show the metrics of each demonstration set, and their mean."""
-    names = list(result.metrics)
-    table = new_table("draw", *[part for name in names for part in (name, "95 % interval")])
-    for number, draw in enumerate(result.demonstration_sets, 1):
-        metrics = [draw.metrics[name] for name in names]
-        cells = [(f"{metric.value:.4f}", metric.interval) for metric in metrics]
-        table.add_row(str(number), *[cell for pair in cells for cell in pair])
-    over = [(f"{result.metrics[n].value:.4f}", f"± {result.deviations[n]:.4f}") for n in names]
-    table.add_row("mean", *[cell for pair in over for cell in pair], style="bold")
+    columns = [part for name in result.metrics for part in (name, "95 % interval")]
+    rows = [
+        [str(number)]
+        + [part for m in draw.metrics.values() for part in (f"{m.value:.4f}", m.interval)]
+        for number, draw in enumerate(result.demonstration_sets, 1)
+    ]
+    table = new_table("draw", *columns, rows=rows)
+    mean = [
+        (f"{m.value:.4f}", f"± {result.deviations[name]:.4f}") for name, m in result.metrics.items()
+    ]
+    table.add_row("mean", *[part for pair in mean for part in pair], style="bold")
     return table
 
 

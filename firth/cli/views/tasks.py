@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich import box
 from rich.console import RenderableType
 from rich.table import Table
 
@@ -27,22 +26,19 @@ UNITS = {"minimal-pairs": "pairs", "last-word": "texts"}
 
 def tasks(rows: Sequence[Mapping[str, Any]]) -> Table:
     """List the tasks with their files, metric and recipes."""
-    table = new_table("task", "description", "files", "selection metric", "recipes")
-    table.box = box.SIMPLE_HEAD
-    for column in table.columns:
-        column.justify = "left"
-    for row in rows:
-        recipes = ", ".join(row["recipes"]) if row["trainable"] else "(evaluation only)"
-        table.add_row(row["task"], row["about"], row["files"], row["metric"], recipes)
-    return table
+    columns = ("task", "description", "files", "selection metric", "recipes")
+    cells = [
+        [row[name] for name in ("task", "about", "files", "metric")]
+        + [", ".join(row["recipes"]) if row["trainable"] else "(evaluation only)"]
+        for row in rows
+    ]
+    return new_table(*columns, rows=cells, left=range(5), plain=True)
 
 
 def metrics_table(metrics: Mapping[str, Metric]) -> Table:
     """Show metrics with their confidence intervals."""
-    table = new_table("metric", "value", "95 % interval")
-    for name, metric in metrics.items():
-        table.add_row(name, f"{metric.value:.4f}{_error(metric)}", metric.interval)
-    return table
+    rows = [(name, _value(metric), metric.interval) for name, metric in metrics.items()]
+    return new_table("metric", "value", "95 % interval", rows=rows)
 
 
 def finetuned(result: FinetuneResult) -> list[RenderableType]:
@@ -80,18 +76,17 @@ def _parts(kind: str, rows: Mapping[str, Mapping[str, Metric]]) -> Table:
     """Show the metrics of each group, with standard errors or the interval of the last metric."""
     names = list(next(iter(rows.values())))
     with_errors = any(hasattr(metric, "error") for row in rows.values() for metric in row.values())
-    table = new_table(kind, *names, *(() if with_errors else ("95 % interval",)))
-    for part, row in rows.items():
-        cells = [f"{row[name].value:.4f}{_error(row[name])}" for name in names]
-        last = row[names[-1]]
-        interval = () if with_errors else (last.interval,)
-        table.add_row(part, *cells, *interval)
-    return table
+    cells = [
+        [part, *(_value(row[name]) for name in names)]
+        + ([] if with_errors else [row[names[-1]].interval])
+        for part, row in rows.items()
+    ]
+    return new_table(kind, *names, *([] if with_errors else ["95 % interval"]), rows=cells)
 
 
-def _error(metric: Metric) -> str:
+def _value(metric: Metric) -> str:
     error = getattr(metric, "error", None)
-    return "" if error is None else f" ± {error:.4f}"
+    return f"{metric.value:.4f}" + ("" if error is None else f" ± {error:.4f}")
 
 
 def _details(details: Mapping[str, Any]) -> list[str]:
@@ -106,12 +101,12 @@ def _details(details: Mapping[str, Any]) -> list[str]:
 
 def suite(result: SuiteResult) -> list[RenderableType]:
     """Show the metric of each task of a suite, and their average."""
-    table = new_table(result.suite, "metric", "value", "95 % interval", "n")
-    table.box = box.SIMPLE_HEAD
-    for row in result.rows:
-        value = f"{row.score.value:.4f}{_error(row.score)}"
-        table.add_row(row.name, row.measure, value, row.score.interval, f"{row.n:,}")
-    summary = []
+    rows = [
+        (row.name, row.measure, _value(row.score), row.score.interval, f"{row.n:,}")
+        for row in result.rows
+    ]
+    columns = (result.suite, "metric", "value", "95 % interval", "n")
+    table, summary = new_table(*columns, rows=rows, plain=True), []
     for name, average in list(result.averages.items())[:1]:
         named = len(result.averaged) <= MAX_NAMED
         over = ", ".join(result.averaged) if named else f"all {len(result.averaged)}"
@@ -125,19 +120,17 @@ def suite(result: SuiteResult) -> list[RenderableType]:
 def sweep(result: SweepResult, out: Path) -> list[RenderableType]:
     """Compare several runs; for several seeds, show mean and standard deviation."""
     rows = {trial.name: _trial(run, result) for trial, run in result.done}
-    table = new_table(result.kind, *next(iter(rows.values())))
-    table.box = box.SIMPLE_HEAD
+    table = new_table(result.kind, *next(iter(rows.values())), plain=True)
     for name, row in rows.items():
         table.add_row(name, *row.values(), style="bold" if name == result.best else "")
     failed = [f"{trial.name}: {trial.why}" for trial in result.runs if trial.result is None]
-    means = new_table("metric", "mean", "std")
-    for name, (mean, deviation) in result.mean().items():
-        means.add_row(name, f"{mean:.4f}", f"± {deviation:.4f}")
+    means = [(name, f"{mean:.4f}", f"± {std:.4f}") for name, (mean, std) in result.mean().items()]
+    over_seeds = [new_table("metric", "mean", "std", rows=means)] if result.kind == "seeds" else []
     place = f"{out}, all runs are in {out / 'search'}"  # the best run was copied there
     if result.kind != "search":
         place = f"{out / result.best}, all runs are in {out}"
     last = f"The best run is {result.best}; its model is in {place}."
-    return [table, *([means] if result.kind == "seeds" else []), *failed, *result.notes, last]
+    return [table, *over_seeds, *failed, *result.notes, last]
 
 
 def _trial(run: FinetuneResult, result: SweepResult) -> dict[str, str]:

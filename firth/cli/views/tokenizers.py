@@ -29,14 +29,8 @@ def tokenizers(tokenizers: Mapping[str, Tokenizer], texts: Sequence[str]) -> lis
     summary = new_table("tokenizer", "kind", "vocabulary", "tokens", "tokens per word", "unknown")
     for name, tokenizer in tokenizers.items():
         coverage = tokenizer.coverage(texts)
-        summary.add_row(
-            name,
-            tokenizer.kind,
-            f"{len(tokenizer):,}",
-            f"{coverage.tokens:,}",
-            f"{coverage.fertility:.2f}",
-            f"{coverage.unknown_rate:.1%}",
-        )
+        rates = f"{coverage.fertility:.2f}", f"{coverage.unknown_rate:.1%}"
+        summary.add_row(name, tokenizer.kind, f"{len(tokenizer):,}", f"{coverage.tokens:,}", *rates)
     return [pieces, summary]
 
 
