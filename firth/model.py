@@ -185,35 +185,16 @@ class Model:
             where = SearchIndex(embed(embedder, texts), texts)
         return search(self.embedder(normalize=True, role="query"), where, query, top=top)
 
-    def embedder(
-        self,
-        *,
-        pooling: str | None = None,
-        layer: Layer | None = None,
-        normalize: bool | None = None,
-        prompt: str | None = None,
-        role: str = "",
-        precision: str = "auto",
-        batch_tokens: int = 0,
-    ) -> Embedder:
-        """Return an embedder; `role` is document or query, for models with a prompt for each."""
-        names = PROMPTS.get(role, ())
-        there = [
-            name
-            for name in names
-            if self.sentence_encoder and name in self.sentence_encoder.prompts
-        ]
-        return make_embedder(
-            self.network,
-            self.require_encoder_tokenizer() or self.require_tokenizer(),
-            self.sentence_encoder,
-            pooling=pooling,
-            layer=layer,
-            normalize=normalize,
-            prompt=there[0] if there and prompt is None else prompt,
-            precision=precision,
-            batch_tokens=batch_tokens,
-        )
+    def embedder(self, *, role: str = "", prompt: str | None = None, **options: Any) -> Embedder:
+        """Return an embedder with the options of `make_embedder`.
+
+        `role` is document or query, for models with a prompt for each.
+        """
+        prompts = self.sentence_encoder.prompts if self.sentence_encoder is not None else {}
+        of_role = next((name for name in PROMPTS.get(role, ()) if name in prompts), None)
+        tokenizer = self.require_encoder_tokenizer() or self.require_tokenizer()
+        options["prompt"] = of_role if prompt is None else prompt
+        return make_embedder(self.network, tokenizer, self.sentence_encoder, **options)
 
     def require_tokenizer(self) -> Tokenizer:
         """Return the tokenizer; raise an error if there is none."""
@@ -264,13 +245,8 @@ class Model:
 
 def _generation(config: ModelConfig) -> dict[str, int | bool]:
     """Return the special tokens for `transformers`' generation_config.json."""
-    ids = {
-        "pad_token_id": config.pad_token_id,
-        "bos_token_id": config.bos_token_id,
-        "eos_token_id": config.eos_token_id,
-        "decoder_start_token_id": config.decoder_start_token_id,
-    }
-    return {name: id for name, id in ids.items() if id is not None}
+    names = "pad_token_id bos_token_id eos_token_id decoder_start_token_id".split()
+    return {name: getattr(config, name) for name in names if getattr(config, name) is not None}
 
 
 def load(

@@ -52,15 +52,11 @@ class HiddenStateModel(Protocol):
     def device(self) -> torch.device: ...
     @property
     def dtype(self) -> torch.dtype: ...
-    def encode(
-        self,
-        tokens: Tensor,
-        mask: Mask,
-        *,
-        segments: Tensor | None = None,
-        layers: list[Tensor] | None = None,
-    ) -> Tensor:
-        """Return hidden states: (N,) -> (N, W); a list `layers` receives those of all layers."""
+    def encode(self, tokens: Tensor, mask: Mask, **inputs: Any) -> Tensor:
+        """Return hidden states: (N,) -> (N, W).
+
+        Inputs may be `segments` and `layers`, a list that receives the hidden states of all layers.
+        """
 
     def train(self, mode: bool = True) -> Any: ...
     def eval(self) -> Any: ...
@@ -112,14 +108,7 @@ class LanguageNetwork(nn.Module):
     def dtype(self) -> torch.dtype:
         return self.tokens.weight.dtype
 
-    def encode(
-        self,
-        tokens: Tensor,
-        mask: Mask,
-        *,
-        segments: Tensor | None = None,
-        layers: list[Tensor] | None = None,
-    ) -> Tensor:
+    def encode(self, tokens: Tensor, mask: Mask, **inputs: Any) -> Tensor:
         """Compute the hidden states of an input; here without segments and layers."""
         return self(tokens, mask)
 
@@ -141,26 +130,6 @@ class LanguageNetwork(nn.Module):
         pooled = pool(hidden, starts, self.config.pooling)  # (S, W)
         has_pooler = self.config.pooling == "first" and "pooler" in self.heads
         return self.heads["pooler"](pooled) if has_pooler else pooled
-
-    # Options of speed and memory, which a network may ignore.
-
-    @property
-    def graph_capture_error(self) -> str:
-        """Why CUDA graph capture failed; empty if it did not."""
-        return ""
-
-    def compile_blocks(self) -> None:
-        """Compile the network with torch.compile."""
-
-    def capture_graphs(self, on: bool = True) -> None:
-        """Capture the forward and backward pass as CUDA graphs during training."""
-
-    def stop_graph_capture(self) -> bool:
-        """Free all captured CUDA graphs and capture no more; return whether there were any."""
-        return False
-
-    def checkpoint_activations(self, on: bool = True) -> None:
-        """Recompute activations in the backward pass instead of storing them."""
 
 
 def predicts_tokens(model: ScoringModel) -> bool:

@@ -18,6 +18,7 @@ from firth.models.attention import (
     CachedAttention,
     attention_backend,
     cross_attention_backend,
+    exclude_from_compile,
     has_equal_lengths,
     has_varlen_kernels,
 )
@@ -162,7 +163,7 @@ class Stack(nn.Module):
         # set by `firth.adapt.prompt_tuning`, trained:
         self.prompt: nn.Module | None = None  # embeddings before every sequence
         self.prefix: nn.Module | None = None  # keys and values before every sequence
-        self.checkpointing = False  # recompute activations in the backward pass
+        self.checkpointing = False  # keep only the input of blocks, recompute their activations
         self.dense = False  # explicit masks instead of fused kernels (for tests)
         self.float32_residual = False  # float32 hidden states between blocks, even under autocast
         self.compiled = False  # by torch.compile
@@ -265,6 +266,14 @@ class Stack(nn.Module):
         return [
             weight for module in modules if module is not None for weight in module.parameters()
         ]
+
+    def compile_blocks(self) -> None:
+        """Compile embeddings and blocks with torch.compile; DeBERTa's blocks are left eager."""
+        exclude_from_compile()
+        if not isinstance(self.relative, DisentangledBias):
+            self.compiled = True
+            for module in (self.embedding, *self.blocks):
+                module.compile(dynamic=True)
 
     @property
     def max_length(self) -> int:

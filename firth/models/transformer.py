@@ -14,14 +14,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
-from firth.models.attention import exclude_from_compile
 from firth.models.config import ModelConfig
-from firth.models.cuda_graphs import CudaGraphRunner
 from firth.models.heads import make_head
 from firth.models.kv_cache import KVCache
 from firth.models.language_model import HiddenStateModel, LanguageNetwork, ScoringModel
 from firth.models.masks import Mask
-from firth.models.positions import DisentangledBias
 from firth.models.stack import Stack
 from firth.utils.errors import UsageError
 
@@ -79,16 +76,15 @@ class Transformer(LanguageNetwork):
         tokens: Tensor,
         mask: Mask,
         *,
-        segments: Tensor | None = None,
         memory: Tensor | None = None,
         memory_mask: Mask | None = None,
         cache: KVCache | None = None,
-        layers: list[Tensor] | None = None,
+        **inputs: Any,
     ) -> Tensor:
         """Compute hidden states, the input of the heads: token ids (N,) -> (N, W).
 
         In an encoder-decoder the tokens are the decoder's and `memory` is the output of `encode`.
-        `layers`, if given, receives the input of every block and the final output.
+        Other inputs are those of `Stack`: segments and layers.
         """
         if memory_mask is None and cache is not None:
             memory_mask = cache.memory
@@ -96,76 +92,33 @@ class Transformer(LanguageNetwork):
         if memory_mask is not None and prompt is not None:
             memory_mask, order = memory_mask.prepend(len(prompt()))
             memory = memory[order] if memory is not None else None
-        inputs = dict(memory=memory, memory_mask=memory_mask, cache=cache, layers=layers)
-        hidden = self._run_stack(self.stack, tokens, mask, segments, **inputs)
+        inputs |= dict(memory=memory, memory_mask=memory_mask, cache=cache)
+        hidden = self._run_stack(self.stack, tokens, mask, **inputs)
         return hidden if len(hidden) == len(tokens) else hidden[: len(tokens)]
 
-    def encode(
-        self,
-        tokens: Tensor,
-        mask: Mask,
-        *,
-        segments: Tensor | None = None,
-        layers: list[Tensor] | None = None,
-    ) -> Tensor:
+    def encode(self, tokens: Tensor, mask: Mask, **inputs: Any) -> Tensor:
         """Compute the hidden states of an input: of the encoder, if there is one.
 
         With a trained prompt (prompt tuning) its outputs follow those of all tokens.
         """  # (M,) -> (M, R)
-        return self._run_stack(self.stacks[0], tokens, mask, segments, layers=layers)
+        return self._run_stack(self.stacks[0], tokens, mask, **inputs)
 
-    def _run_stack(
-        self, stack: Stack, tokens: Tensor, mask: Mask, segments: Tensor | None, **inputs: Any
-    ) -> Tensor:
+    def _run_stack(self, stack: Stack, tokens: Tensor, mask: Mask, **inputs: Any) -> Tensor:
         """Run a stack; the outputs of a trained prompt follow those of all tokens."""
         x, cache = self.token_embeddings(stack)(tokens), inputs.get("cache")  # (N, E)
         if stack.prompt is None or (cache is not None and cache.used):
-            return stack(x, mask, segments=segments, **inputs)
+            return stack(x, mask, **inputs)
         prompt = stack.prompt()  # (prompt length, E)
         longer, order = mask.prepend(len(prompt))
         x = torch.cat([x, prompt.to(x.dtype).repeat(len(mask), 1)])[order]
-        if segments is not None:
-            segments = pad(segments, (0, len(x) - len(segments)))[order]
+        if (segments := inputs.get("segments")) is not None:
+            inputs["segments"] = pad(segments, (0, len(x) - len(segments)))[order]
         if cache is not None:
             cache.extend(len(prompt))
-        hidden, inverse = stack(x, longer, segments=segments, **inputs), order.argsort()
+        hidden, inverse = stack(x, longer, **inputs), order.argsort()
         if (layers := inputs.get("layers")) is not None:
             layers[:] = [layer[inverse[: len(tokens)]] for layer in layers]
         return hidden[inverse]
-
-    def compile_blocks(self) -> None:
-        """Compile embeddings and blocks with torch.compile.
-
-        Blocks with disentangled attention (DeBERTa) are left eager.
-        """
-        exclude_from_compile()
-        for stack in self.stacks:
-            if not isinstance(stack.relative, DisentangledBias):
-                stack.compiled = True
-                for module in (stack.embedding, *stack.blocks):
-                    module.compile(dynamic=True)
-
-    def capture_graphs(self, on: bool = True) -> None:
-        """Capture the forward and backward pass of the blocks as CUDA graphs during training."""
-        for stack in self.stacks:
-            stack.graph_runner = CudaGraphRunner() if on else None
-
-    def stop_graph_capture(self) -> bool:
-        """Free all captured CUDA graphs and capture no more; return whether there were any."""
-        runners = [stack.graph_runner for stack in self.stacks]
-        freed = [runner.stop() for runner in runners if runner is not None]
-        return any(freed)
-
-    @property
-    def graph_capture_error(self) -> str:
-        """Why CUDA graph capture failed; empty if it did not."""
-        runners = [stack.graph_runner for stack in self.stacks]
-        return next((runner.error for runner in runners if runner and runner.error), "")
-
-    def checkpoint_activations(self, on: bool = True) -> None:
-        """Keep only the input of each block, and recompute its activations for the gradient."""
-        for stack in self.stacks:
-            stack.checkpointing = on
 
 
 def max_text_length(model: ScoringModel | HiddenStateModel) -> int:

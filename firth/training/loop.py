@@ -29,7 +29,12 @@ from firth.training.optim import Optimizer
 from firth.training.out_of_memory import is_out_of_memory
 from firth.training.pending_metrics import ACCURACY, PendingMetrics, StepSums
 from firth.training.plateau import UnigramBaseline, is_stuck
-from firth.training.runtime import apply_runtime_options, autocast
+from firth.training.runtime import (
+    apply_runtime_options,
+    autocast,
+    remove_graphs,
+    stop_graph_capture,
+)
 from firth.training.schedule import lr_multiplier, warmup_fraction
 from firth.training.state import BatchPlanner, PlannedBatch, TrainingState
 from firth.utils.device_transfer import AsyncFetch
@@ -118,9 +123,8 @@ class TrainingLoop:
             with self._signals(), cpu_threads(self.state.threads):
                 self._train_until_finished()
         finally:
-            if reason := self.module.network.graph_capture_error:
+            if reason := remove_graphs(self.module.network):
                 self.log.note(f"CUDA graphs were not captured, which is slower: {reason}")
-            self.module.network.capture_graphs(False)
         if self._saved_step != self.state.step:
             self.checkpoint(final=True)
 
@@ -228,7 +232,7 @@ class TrainingLoop:
                 if not is_out_of_memory(error):
                     raise
                 self.optimizer.zero_grad()
-                if not self.module.network.stop_graph_capture():  # what is noted holds memory
+                if not stop_graph_capture(self.module.network):  # what is noted holds memory
                     self._halve_micro_batch(batch, error)
 
     def _accumulate(self, batch: Batch) -> StepSums:

@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
+from torch import nn
 
-from firth.models.language_model import LanguageNetwork
+from firth.models.cuda_graphs import CudaGraphRunner
+from firth.models.stack import Stack
 from firth.training.config import TrainingConfig
 from firth.training.schedule import StagedValue
 from firth.utils.devices import DeviceSpec, has_triton, resolve_precision
@@ -50,14 +52,34 @@ def autocast(config: TrainingConfig, device: torch.device) -> Any:
     return torch.autocast(device.type, dtype or torch.bfloat16, enabled=dtype is not None)
 
 
-def apply_runtime_options(network: LanguageNetwork, config: TrainingConfig) -> None:
-    """Enable activation checkpointing, compilation and CUDA graphs as configured."""
-    if config.activation_checkpointing:
-        network.checkpoint_activations()
-    if config.compile == "true":
-        network.compile_blocks()
-    if config.cuda_graphs == "true":
-        network.capture_graphs()
+def apply_runtime_options(network: nn.Module, config: TrainingConfig) -> None:
+    """Enable activation checkpointing, compilation and CUDA graphs in the blocks of a network."""
+    for stack in _stacks(network):
+        stack.checkpointing = config.activation_checkpointing
+        if config.compile == "true":
+            stack.compile_blocks()
+        if config.cuda_graphs == "true":
+            stack.graph_runner = CudaGraphRunner()
+
+
+def stop_graph_capture(network: nn.Module) -> bool:
+    """Free all captured CUDA graphs and capture no more; return whether there were any."""
+    runners = [stack.graph_runner for stack in _stacks(network)]
+    freed = [runner.stop() for runner in runners if runner is not None]
+    return any(freed)
+
+
+def remove_graphs(network: nn.Module) -> str:
+    """Undo CUDA graph capture; return why it failed, or an empty string if it did not."""
+    error = ""
+    for stack in _stacks(network):
+        error = error or (stack.graph_runner.error if stack.graph_runner is not None else "")
+        stack.graph_runner = None
+    return error
+
+
+def _stacks(network: nn.Module) -> list[Stack]:
+    return [module for module in network.modules() if isinstance(module, Stack)]
 
 
 def reset_peak_memory(device: torch.device) -> None:

@@ -212,7 +212,8 @@ def test_checkpointed_activations_have_the_same_gradients() -> None:
         network = fresh("t5")
         adapted = stirred(network, "prefix:3")
         network.train()
-        network.checkpoint_activations(on)
+        for stack in network.stacks:
+            stack.checkpointing = on
         torch.cat(run(network, samples("t5"))).square().mean().backward()
         gradients.append([p.grad for n, p in adapted.parameters.items() if "prefix" in n])
     torch.testing.assert_close(*gradients)

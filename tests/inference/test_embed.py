@@ -40,7 +40,7 @@ KINDS = {
 
 
 def vectors_of(embedder: Embedder, texts: list[str]) -> TextVectors:
-    return start_embedding(embedder, encode_texts(embedder, texts)).wait()
+    return start_embedding(embedder, encode_texts(embedder, texts))()
 
 
 # --- pooling

@@ -186,7 +186,8 @@ def test_recomputed_activations_give_the_same_gradients() -> None:
     network = with_random_cross_attention(join(*parts())).train()
     found = []
     for on in (False, True):
-        network.checkpoint_activations(on)
+        for stack in network.stacks:
+            stack.checkpointing = on
         network.zero_grad()
         mask, causal = Mask(SOURCES), Mask.causal(TARGETS)
         memory = network.encode(draw(SOURCES, 55), mask)

@@ -77,25 +77,13 @@ def test_t5_matches_transformers(gated: bool) -> None:
     form = dict(T5, relative_buckets=64, gated=gated, tie_embeddings=not gated)
     ours = build("encoder-decoder", **fields, **form, initialization="fan-in", init_std=1.0)
     torch.manual_seed(1)
-    theirs = T5ForConditionalGeneration(
-        T5Config(
-            vocab_size=1000,
-            d_model=256,
-            d_kv=48,
-            d_ff=512,
-            num_layers=1,
-            num_heads=4,
-            relative_attention_num_buckets=64,
-            feed_forward_proj="gated-gelu" if gated else "relu",
-            tie_word_embeddings=not gated,
-        )
-    )
+    size = dict(vocab_size=1000, d_model=256, d_kv=48, d_ff=512, num_layers=1, num_heads=4)
+    kind = dict(feed_forward_proj="gated-gelu" if gated else "relu", tie_word_embeddings=not gated)
+    config = T5Config(**size, **kind, relative_attention_num_buckets=64)
+    theirs = T5ForConditionalGeneration(config)
     block, reference = ours.stack.blocks[0], theirs.decoder.block[0].layer
-    attention, cross, feed = (
-        reference[0].SelfAttention,
-        reference[1].EncDecAttention,
-        reference[2].DenseReluDense,
-    )
+    attention, cross = reference[0].SelfAttention, reference[1].EncDecAttention
+    feed = reference[2].DenseReluDense
     q, k, v = block.attention.qkv.weight.split(block.attention.qkv.splits)
     cross_k, cross_v = block.cross.kv.weight.split(block.cross.kv.splits)
     ups = block.feed_forward.up.weight.split(block.feed_forward.up.splits)
@@ -126,36 +114,14 @@ def test_t5_matches_transformers(gated: bool) -> None:
 
 
 def test_modernbert_matches_transformers() -> None:
-    ours = build(
-        "encoder",
-        hidden_size=192,
-        num_layers=3,
-        initialization="scaled-truncated",
-        gated=True,
-        position_embedding="rotary",
-        norm_position="pre",
-        first_norm=False,
-        bias=False,
-        norm_bias=False,
-        head_transform=True,
-        transform_bias=False,
-        head_bias="trained",
-    )
+    form = dict(gated=True, position_embedding="rotary", norm_position="pre", first_norm=False)
+    form |= dict(bias=False, norm_bias=False, head_transform=True, transform_bias=False)
+    form |= dict(initialization="scaled-truncated", head_bias="trained")
+    ours = build("encoder", hidden_size=192, num_layers=3, **form)
     torch.manual_seed(1)
-    theirs = ModernBertForMaskedLM(
-        ModernBertConfig(
-            vocab_size=2000,
-            hidden_size=192,
-            intermediate_size=320,
-            num_hidden_layers=3,
-            num_attention_heads=4,
-            pad_token_id=0,
-            bos_token_id=1,
-            eos_token_id=2,
-            cls_token_id=1,
-            sep_token_id=2,
-        )
-    )
+    size = dict(vocab_size=2000, hidden_size=192, intermediate_size=320, num_hidden_layers=3)
+    ids = dict(pad_token_id=0, bos_token_id=1, eos_token_id=2, cls_token_id=1, sep_token_id=2)
+    theirs = ModernBertForMaskedLM(ModernBertConfig(**size, **ids, num_attention_heads=4))
     block, reference = ours.stack.blocks[1], theirs.model.layers[1]
     pairs = {
         "qkv": (block.attention.qkv.weight, reference.attn.Wqkv.weight),

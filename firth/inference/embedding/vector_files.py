@@ -9,10 +9,11 @@ from __future__ import annotations
 import io
 import json
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,22 +24,6 @@ from firth.utils.files import atomic_file
 Floats = NDArray[np.float32]
 
 VECTORS, ENDS, TEXTS = "vectors.npy", "ends.npy", "texts"  # files of a search index
-
-
-class VectorWriter(Protocol):
-    """Appends texts and vectors to a file."""
-
-    def append(self, texts: Sequence[str], vectors: Floats) -> None:
-        """Append rows."""
-
-    def mark(self) -> int:
-        """Flush to disk and return the position, in units of the writer."""
-
-    def finish(self) -> Path:
-        """Complete the file and return its path."""
-
-    def close(self) -> None:
-        """Close the files."""
 
 
 class AppendableFile:
@@ -104,32 +89,47 @@ class AppendableArray(AppendableFile):
         return super().sync()
 
 
-class NpyWriter:
+class VectorWriter(ABC):
+    """Appends texts and vectors to files."""
+
+    def __init__(self, path: Path, *files: AppendableFile) -> None:
+        self.path, self.files = path, files
+
+    @abstractmethod
+    def append(self, texts: Sequence[str], vectors: Floats) -> None:
+        """Append rows."""
+
+    def mark(self) -> int:
+        """Flush to disk and return the position, in units of the writer."""
+        return [file.sync() for file in self.files][-1]
+
+    def finish(self) -> Path:
+        """Complete the file and return its path."""
+        return self.path
+
+    def close(self) -> None:
+        """Close the files."""
+        for file in self.files:
+            file.close()
+
+
+class NpyWriter(VectorWriter):
     """Writes the vectors only, as a NumPy array."""
 
     def __init__(self, path: Path, dimension: int, rows: int, mark: int) -> None:
-        self.path = path
         self.array = AppendableArray(path, rows, np.dtype(np.float32), (dimension,))
+        super().__init__(path, self.array)
 
     def append(self, texts: Sequence[str], vectors: Floats) -> None:
         self.array.append(vectors)
 
-    def mark(self) -> int:
-        return self.array.sync()
 
-    def finish(self) -> Path:
-        return self.path
-
-    def close(self) -> None:
-        self.array.close()
-
-
-class JsonlWriter:
+class JsonlWriter(VectorWriter):
     """Writes one JSON object per row with text and vector; null for a non-finite vector."""
 
     def __init__(self, path: Path, dimension: int, rows: int, mark: int) -> None:
-        self.path = path
         self.lines = AppendableFile(path, mark)
+        super().__init__(path, self.lines)
 
     def append(self, texts: Sequence[str], vectors: Floats) -> None:
         for text, vector in zip(texts, vectors, strict=True):
@@ -138,23 +138,15 @@ class JsonlWriter:
             line = f'{{"text": {json.dumps(text, ensure_ascii=False)}, "vector": {value}}}\n'
             self.lines.file.write(line.encode())
 
-    def mark(self) -> int:
-        return self.lines.sync()
 
-    def finish(self) -> Path:
-        return self.path
-
-    def close(self) -> None:
-        self.lines.close()
-
-
-class ParquetWriter:
+class ParquetWriter(VectorWriter):
     """Writes columns `text` and `vector`, in parts that `finish` merges: Parquet cannot grow."""
 
     def __init__(self, path: Path, dimension: int, rows: int, mark: int) -> None:
         import pyarrow as pa
 
-        self.path, self.parts = path, mark
+        super().__init__(path)
+        self.parts = mark
         self.schema = pa.schema(
             [("text", pa.string()), ("vector", pa.list_(pa.float32(), dimension))]
         )
@@ -188,15 +180,11 @@ class ParquetWriter:
                 writer.write_table(pq.read_table(self._part(number), schema=self.schema))
         return self.path
 
-    def close(self) -> None:
-        pass
 
-
-class IndexWriter:
+class IndexWriter(VectorWriter):
     """Writes a search index: vectors, concatenated texts, and the end of each text."""
 
     def __init__(self, path: Path, dimension: int, rows: int, mark: int) -> None:
-        self.path = path
         path.mkdir(exist_ok=True)
         with ExitStack() as opened:
             self.array = AppendableArray(path / VECTORS, rows, np.dtype(np.float32), (dimension,))
@@ -204,8 +192,8 @@ class IndexWriter:
             self.ends = AppendableArray(path / ENDS, rows, np.dtype(np.int64), ())
             opened.callback(self.ends.close)
             self.texts = AppendableFile(path / TEXTS, mark)
-            opened.callback(self.texts.close)
-            self.files = opened.pop_all()
+            opened.pop_all()
+        super().__init__(path, self.array, self.ends, self.texts)
 
     def append(self, texts: Sequence[str], vectors: Floats) -> None:
         encoded = [text.encode() for text in texts]
@@ -213,17 +201,6 @@ class IndexWriter:
         self.array.append(vectors)
         self.ends.append(begin + np.cumsum([len(text) for text in encoded], dtype=np.int64))
         self.texts.file.write(b"".join(encoded))
-
-    def mark(self) -> int:
-        self.array.sync()
-        self.ends.sync()
-        return self.texts.sync()
-
-    def finish(self) -> Path:
-        return self.path
-
-    def close(self) -> None:
-        self.files.close()
 
 
 WRITERS: dict[str, Callable[[Path, int, int, int], VectorWriter]] = {

@@ -55,22 +55,6 @@ class TextVectors:
         return np.asarray(np.isfinite(self.values).all(axis=1))
 
 
-@dataclass(frozen=True)
-class PendingVectors:
-    """Vectors that a GPU may still be computing."""
-
-    tokens: TokenizedTexts
-    order: list[int]  # the text of each row
-    vectors: AsyncFetch  # (texts with tokens, W)
-
-    def wait(self) -> TextVectors:
-        """Wait for the vectors and return them in the order of the texts."""
-        rows, vectors = self.tokens.rows, self.vectors.wait().numpy()
-        values = np.zeros((len(rows), vectors.shape[1]), dtype=np.float32)
-        values[self.order] = vectors
-        return TextVectors(values, self.tokens.cut, sum(map(len, rows)))
-
-
 def embed(embedder: Embedder, texts: Sequence[str]) -> Floats:
     """Compute one vector per text; texts longer than the model's context are truncated.
 
@@ -117,10 +101,10 @@ def embed_chunks(
     """
     if not (embedder.device.type == "cuda" if prefetch is None else prefetch):
         for chunk in chunks:
-            yield chunk, start_embedding(embedder, encode(chunk)).wait()
+            yield chunk, start_embedding(embedder, encode(chunk))()
         return
     tokenizing: deque[tuple[list[Item], Future[TokenizedTexts]]] = deque()
-    computing: deque[tuple[list[Item], PendingVectors]] = deque()
+    computing: deque[tuple[list[Item], Callable[[], TextVectors]]] = deque()
     source, more, error = iter(chunks), True, None
     with ThreadPoolExecutor(1) as thread:
         while more:
@@ -136,17 +120,17 @@ def embed_chunks(
                 chunk, tokens = tokenizing.popleft()
                 computing.append((chunk, start_embedding(embedder, tokens.result())))
                 if len(computing) > 1:
-                    chunk, pending = computing.popleft()
-                    yield chunk, pending.wait()
-        for chunk, pending in computing:
-            yield chunk, pending.wait()
+                    chunk, wait = computing.popleft()
+                    yield chunk, wait()
+        for chunk, wait in computing:
+            yield chunk, wait()
     if error is not None:
         raise error
 
 
 @torch.no_grad()
-def start_embedding(embedder: Embedder, tokens: TokenizedTexts) -> PendingVectors:
-    """Start computing the vectors of texts, in batches of similar length."""
+def start_embedding(embedder: Embedder, tokens: TokenizedTexts) -> Callable[[], TextVectors]:
+    """Start computing the vectors of texts in batches of similar length; return how to wait."""
     device = embedder.device
     order: list[int] = []
     parts: list[Tensor] = []
@@ -161,7 +145,14 @@ def start_embedding(embedder: Embedder, tokens: TokenizedTexts) -> PendingVector
                 parts.append(embedder.steps(pooled).float())
             order += rows
     vectors = torch.cat(parts) if parts else torch.empty(0, embedder.dimension, device=device)
-    return PendingVectors(tokens, order, AsyncFetch(vectors))
+    pending = AsyncFetch(vectors)
+
+    def wait() -> TextVectors:
+        values = np.zeros((len(tokens.rows), vectors.shape[1]), dtype=np.float32)
+        values[order] = pending.wait().numpy()
+        return TextVectors(values, tokens.cut, sum(map(len, tokens.rows)))
+
+    return wait
 
 
 def encode_texts(embedder: Embedder, texts: Sequence[str]) -> TokenizedTexts:

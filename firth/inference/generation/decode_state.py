@@ -44,13 +44,9 @@ class DecodeState:
 
     def advance(self, tokens: Tensor, ended: Tensor) -> None:
         """Append one token to each sequence that has not ended, and compute the next logits."""
-        self.set_inputs(tokens, ended)
+        if self.history is not None:
+            self.history = torch.cat([self.history, tokens[:, None]], dim=1)
         self.forward()
-
-    def set_inputs(self, tokens: Tensor, ended: Tensor) -> None:
-        """Set the inputs of the next forward pass."""
-        assert self.history is not None
-        self.history = torch.cat([self.history, tokens[:, None]], dim=1)
 
     def forward(self) -> None:
         """Run the model on the current inputs; the result is in `logits`."""
@@ -59,17 +55,6 @@ class DecodeState:
         mask = Mask.causal(is_token.sum(1).cpu().numpy(), device=self.history.device)
         hidden = self.model(self.history[is_token], mask)
         self.logits = self.model.logits(hidden[mask.starts[1:] - 1]).float()
-
-    def run_step(self, graphed: GraphedStep, step: Step) -> None:
-        """Run a step that adds one token to each sequence, as a CUDA graph where possible."""
-        step()
-
-    def decode_greedily(self, selected: SelectedTokens, max_steps: int) -> int:
-        """Decode up to `max_steps` tokens greedily in C, and return how many there were.
-
-        The model has seen all but the last of them. Returns 0 without the C decoder.
-        """
-        return 0
 
     def reorder(self, rows: Tensor) -> None:
         """Continue with these sequences, in this order; each stays with its prompt."""  # (B,)
@@ -132,6 +117,7 @@ class CachedDecodeState(DecodeState):
         self.run_step(self._step, self.forward)
 
     def set_inputs(self, tokens: Tensor, ended: Tensor) -> None:
+        """Copy the inputs of the next forward pass into place."""
         self._tokens.copy_(tokens)
         self._ended.copy_(ended)
 
@@ -146,6 +132,10 @@ class CachedDecodeState(DecodeState):
         self.logits.copy_(self.network.logits(hidden))
 
     def decode_greedily(self, selected: SelectedTokens, max_steps: int) -> int:
+        """Decode up to `max_steps` tokens greedily in C, and return how many there were.
+
+        The network has seen all but the last of them. Returns 0 without the C decoder.
+        """
         if self._native is None:
             return 0
         count = self._native.generate(self._tokens, self.cache, self.logits, selected, max_steps)
@@ -153,6 +143,7 @@ class CachedDecodeState(DecodeState):
         return count
 
     def run_step(self, graphed: GraphedStep, step: Step) -> None:
+        """Run a step that adds one token to each sequence, as a CUDA graph where possible."""
         used = self.cache.used
         graphed(step, self.cache.attended_length(1))
         self.cache.used = used + 1  # a replayed graph runs no Python code

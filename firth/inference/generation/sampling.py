@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
@@ -16,7 +17,7 @@ from torch.nn.functional import cross_entropy
 
 from firth.inference.batching import nan_error
 from firth.inference.generation.cuda_graph import GraphedStep
-from firth.inference.generation.decode_state import Prompts, start_decoding
+from firth.inference.generation.decode_state import CachedDecodeState, Prompts, start_decoding
 from firth.inference.generation.generation_config import GenerationConfig
 from firth.inference.generation.logits_processors import (
     filter_logits,
@@ -91,17 +92,19 @@ class TokenSampler:
     @torch.inference_mode()
     def step(self, max_steps: int = 1) -> Tensor:
         """Generate one token per sequence, or up to `max_steps`; return the last ones."""  # (B,)
-        on_device = not self.config.needs_history and self.should_stop is None
-        is_greedy = on_device and self.uniforms is None
-        if is_greedy and (count := self.state.decode_greedily(self._selected(), max_steps)):
-            self.step_count += count
-            return self._advance(self.tokens[:, self.step_count - 1])
+        state, on_device = self.state, not self.config.needs_history and self.should_stop is None
+        if on_device and isinstance(state, CachedDecodeState):
+            greedy = self.uniforms is None
+            if greedy and (count := state.decode_greedily(self._selected(), max_steps)):
+                self.step_count += count
+                return self._advance(self.tokens[:, self.step_count - 1])
+            if self._graphed.uses_graphs and self.step_count + 1 < self.max_steps:
+                self.step_count += 1
+                state.run_step(self._graphed, partial(self._select_and_forward, state))
+                tokens = self.tokens[:, self.step_count - 1]
+                self._drop_finished()
+                return tokens
         self.step_count += 1
-        if on_device and self._graphed.uses_graphs and self.step_count < self.max_steps:
-            self.state.run_step(self._graphed, self._select_and_forward)
-            tokens = self.tokens[:, self.step_count - 1]
-            self._drop_finished()
-            return tokens
         return self._advance(self._select())
 
     def _advance(self, tokens: Tensor) -> Tensor:
@@ -122,9 +125,9 @@ class TokenSampler:
             **addresses, max_tokens=self.max_steps, vocab_size=vocab_size, eos_token_id=end
         )
 
-    def _select_and_forward(self) -> None:
-        self.state.set_inputs(self._select(), self.ended != RUNNING)
-        self.state.forward()
+    def _select_and_forward(self, state: CachedDecodeState) -> None:
+        state.set_inputs(self._select(), self.ended != RUNNING)
+        state.forward()
 
     def _select(self) -> Tensor:
         """Select the next token of each sequence, without synchronising with the device."""  # (B,)

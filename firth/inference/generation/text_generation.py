@@ -16,7 +16,7 @@ from firth.inference.generation.detokenization import (
 )
 from firth.inference.generation.explain import ExplainedToken, explain
 from firth.inference.generation.generation_config import GenerationConfig
-from firth.inference.generation.sampling import GeneratedTokens, TokenSampler
+from firth.inference.generation.sampling import GeneratedTokens, StopCheck, TokenSampler
 from firth.inference.generation.special_tokens import prompt_special_tokens
 from firth.inference.generation.token_generation import generate
 from firth.models.language_model import ScoringModel, predicts_tokens
@@ -171,11 +171,6 @@ class TextGenerator:
     def _complete_batch(
         self, indices: Sequence[int], prompts: Sequence[EncodedPrompt]
     ) -> list[PromptCompletions]:
-        stops = self.config.stop
-
-        def should_stop(i: int, ids: Sequence[int]) -> bool:
-            return contains_stop(prompts[i].detokenizer, ids, stops)
-
         results = generate(
             self.network,
             [prompt.ids for prompt in prompts],
@@ -183,7 +178,7 @@ class TextGenerator:
             eos_token_id=self.eos_token_id,
             limits=[prompt.limit for prompt in prompts],
             indices=indices,
-            should_stop=should_stop if stops else None,
+            should_stop=self._stop_check(prompts),
         )
         return [
             PromptCompletions(
@@ -198,11 +193,7 @@ class TextGenerator:
         """Yield one completion piece by piece, then the whole result."""
         if self.config.num_sequences > 1:
             raise UsageError("Only a single completion can be streamed: use n=1 and no beams.")
-        encoded, stops = self.encode_prompt(prompt), self.config.stop
-
-        def should_stop(i: int, ids: Sequence[int]) -> bool:
-            return contains_stop(encoded.detokenizer, ids, stops)
-
+        encoded = self.encode_prompt(prompt)
         sampler = TokenSampler(
             self.network,
             [encoded.ids],
@@ -210,9 +201,9 @@ class TextGenerator:
             eos_token_id=self.eos_token_id,
             limits=[encoded.limit],
             indices=[0],
-            should_stop=should_stop if stops else None,
+            should_stop=self._stop_check([encoded]),
         )
-        streamer = TextStreamer(encoded.detokenizer, stops)
+        streamer = TextStreamer(encoded.detokenizer, self.config.stop)
         while not sampler.done:
             token = int(sampler.step())
             if token == self.eos_token_id:  # on a GPU, `done` is updated only every few steps
@@ -223,6 +214,11 @@ class TextGenerator:
             yield piece
         completion = self._completion(encoded, sampler.results()[0][0])
         yield PromptCompletions(prompt=encoded.text, completions=(completion,), notes=encoded.notes)
+
+    def _stop_check(self, prompts: Sequence[EncodedPrompt]) -> StopCheck | None:
+        """Return a function that looks for stop strings; None if there are none."""
+        stops = self.config.stop
+        return (lambda i, ids: contains_stop(prompts[i].detokenizer, ids, stops)) if stops else None
 
     def _completion(self, prompt: EncodedPrompt, result: GeneratedTokens) -> Completion:
         """Detokenize a result."""

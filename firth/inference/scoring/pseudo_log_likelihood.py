@@ -11,6 +11,7 @@ from __future__ import annotations
 import sys
 from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
@@ -88,12 +89,8 @@ def pseudo_log_likelihoods(
     windows = bounded_batches(
         masked_texts(), lambda one: one.size, max_size=window_size, max_items=sys.maxsize
     )
-    scores = (
-        score
-        for window in windows
-        for score in _score_window(network, window, mask_id, size)
-    )
-    return _join_parts(scores, sizes)
+    scores = (_score_window(network, window, mask_id, size) for window in windows)
+    return _join_parts(chain.from_iterable(scores), sizes)
 
 
 def _score_window(
@@ -191,15 +188,11 @@ def _end_of_word(words: Sequence[int | None], position: int) -> int:
 
 def _join_parts(parts: Iterator[tuple[Floats, Bools]], sizes: deque[int]) -> Iterator[TokenScores]:
     """Join the parts of each text; `sizes` has the number of scored tokens per text."""
-    log_probs, is_top = np.empty(0), np.empty(0, dtype=np.bool_)
-    for part_log_probs, part_is_top in parts:
-        while sizes and len(log_probs) == sizes[0]:
-            sizes.popleft()
-            yield TokenScores(log_probs, bool(is_top.all()))
-            log_probs, is_top = log_probs[:0], is_top[:0]
-        log_probs = np.concatenate([log_probs, part_log_probs])
-        is_top = np.concatenate([is_top, part_is_top])
-    while sizes:
-        sizes.popleft()
-        yield TokenScores(log_probs, bool(is_top.all()))
-        log_probs, is_top = log_probs[:0], is_top[:0]
+    nothing = np.empty(0), np.empty(0, dtype=np.bool_)
+    log_probs, is_top = nothing
+    for part in chain(parts, [nothing]):  # a text without tokens has no part
+        log_probs, is_top = np.concatenate([log_probs, part[0]]), np.concatenate([is_top, part[1]])
+        while sizes and len(log_probs) >= sizes[0]:
+            size = sizes.popleft()
+            yield TokenScores(log_probs[:size], bool(is_top[:size].all()))
+            log_probs, is_top = log_probs[size:], is_top[size:]

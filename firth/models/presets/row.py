@@ -66,7 +66,7 @@ def family(
     heads: tuple[str, ...] = ("language",),
 ) -> dict[str, Preset]:
     """Build presets that share all fields but those of their rows."""
-    how = dict(heads=heads, objective=objective, recipe=recipe, source=source)
+    how: Fields = dict(heads=heads, objective=objective, recipe=recipe, source=source)
     presets: dict[str, Preset] = {}
     for name, row in rows.items():
         fields = common | row
