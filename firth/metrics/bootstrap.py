@@ -182,3 +182,16 @@ def plain(values: Sequence[Any] | NDArray[Any]) -> list[Any]:
     [1, 2]
     """
     return values.tolist() if isinstance(values, np.ndarray) else list(values)
+
+
+def finite_numbers(values: ArrayLike, what: str) -> Floats:
+    """Convert values to an array; raise InputError for one that is not a finite number."""
+    try:
+        numbers = np.asarray(values, dtype=np.float64).reshape(-1)
+    except (TypeError, ValueError):
+        raise InputError(f"Each {what} must be a number.") from None
+    for place in np.flatnonzero(~np.isfinite(numbers)):
+        raise InputError(
+            f"The {what} of example {place + 1:,} is {numbers[place]}: not a finite number."
+        )
+    return numbers

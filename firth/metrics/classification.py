@@ -1,4 +1,4 @@
-"""Metrics of classification, multi-label classification, regression and language modelling.
+"""Metrics of classification, multi-label classification and regression.
 
 Every function takes gold and predicted values and returns named metrics with intervals; values
 equal those of scikit-learn and SciPy. An undefined metric (no predictions, no gold labels, a
@@ -7,7 +7,6 @@ constant) is 0, as in scikit-learn.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Collection, Hashable, Sequence
 from typing import Any
 
@@ -21,6 +20,7 @@ from firth.metrics.bootstrap import (
     check_pairs,
     divide,
     estimate,
+    finite_numbers,
     means,
     plain,
     tally,
@@ -145,7 +145,7 @@ def regression_metrics(
     >>> {name: round(metric.value, 3) for name, metric in metrics.items()}
     {'pearson': 0.8, 'spearman': 0.8, 'rmse': 0.707}
     """
-    x, y = _numbers(gold, "gold value"), _numbers(predicted, "prediction")
+    x, y = finite_numbers(gold, "gold value"), finite_numbers(predicted, "prediction")
     check_pairs(x, y)
     if not len(x):
         raise InputError("There are no examples to score: give at least one.")
@@ -162,29 +162,6 @@ def regression_metrics(
         }
 
     return estimate(score, len(x), bootstrap)
-
-
-def perplexity(
-    losses: ArrayLike, counts: ArrayLike, bootstrap: Bootstrap = Bootstrap()
-) -> dict[str, Metric]:
-    """Compute perplexity from each document's summed loss (nats) and number of tokens.
-
-    Documents are resampled, not tokens: tokens of one document are not independent.
-
-    >>> round(perplexity([2 * math.log(10), 2 * math.log(1000)], [2, 2])["perplexity"].value, 6)
-    100.0
-    """
-    nats, tokens = _numbers(losses, "loss"), _numbers(counts, "count")
-    check_pairs(nats, tokens)
-    nats, tokens = nats[tokens > 0], tokens[tokens > 0]
-    if not len(tokens):
-        raise InputError("There are no tokens to score: give a text with at least one.")
-    metric = estimate(
-        lambda weights: {"loss": (weights @ nats) / (weights @ tokens)}, len(nats), bootstrap
-    )["loss"]
-    return {
-        "perplexity": Metric(value=_exp(metric.value), low=_exp(metric.low), high=_exp(metric.high))
-    }
 
 
 # --- labels -------------------------------------------------------------------------------------
@@ -251,18 +228,6 @@ def _listed(labels: Collection[Hashable]) -> str:
 # --- numbers ------------------------------------------------------------------------------------
 
 
-def _numbers(values: ArrayLike, what: str) -> Floats:
-    try:
-        numbers = np.asarray(values, dtype=np.float64).reshape(-1)
-    except (TypeError, ValueError):
-        raise InputError(f"Each {what} must be a number.") from None
-    for place in np.flatnonzero(~np.isfinite(numbers)):
-        raise InputError(
-            f"The {what} of example {place + 1:,} is {numbers[place]}: not a finite number."
-        )
-    return numbers
-
-
 def _moments(x: Floats, y: Floats) -> Floats:
     """Compute x, y, x², y² and xy of each example, (examples, 5), after centering and scaling.
 
@@ -309,10 +274,3 @@ def _spearman(weights: Weights, x: Floats, y: Floats) -> Floats:
 
 def _correlation(together: Floats, of_x: Floats, of_y: Floats) -> Floats:
     return np.clip(divide(together, np.sqrt(of_x) * np.sqrt(of_y)), -1.0, 1.0)
-
-
-def _exp(loss: float) -> float:
-    try:
-        return math.exp(loss)
-    except OverflowError:
-        return math.inf

@@ -10,7 +10,16 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import ArrayLike
 
-from firth.metrics.bootstrap import Bootstrap, Metric, Weights, divide, estimate, means
+from firth.metrics.bootstrap import (
+    Bootstrap,
+    Metric,
+    Weights,
+    check_pairs,
+    divide,
+    estimate,
+    finite_numbers,
+    means,
+)
 from firth.utils.errors import InputError
 from firth.utils.rng import Floats
 
@@ -42,7 +51,7 @@ def language_model_metrics(counts: Floats, bootstrap: Bootstrap = Bootstrap()) -
     """
     counts = counts[counts[:, COLUMNS.index("tokens")] > 0]
     if not len(counts):
-        raise InputError("There are no tokens to score: give a text with at least two.")
+        raise InputError("There are no tokens to score: give a longer text.")
     columns = {name: counts[:, i] for i, name in enumerate(COLUMNS)}
 
     def score(weights: Weights) -> dict[str, Floats]:
@@ -51,6 +60,20 @@ def language_model_metrics(counts: Floats, bootstrap: Bootstrap = Bootstrap()) -
 
     found = estimate(score, len(counts), bootstrap)
     return {name: scaled(metric, UNITS[name][1]) for name, metric in found.items()}
+
+
+def perplexity(
+    losses: ArrayLike, counts: ArrayLike, bootstrap: Bootstrap = Bootstrap()
+) -> dict[str, Metric]:
+    """Compute perplexity from each document's summed loss (nats) and number of tokens.
+
+    >>> round(perplexity([2 * math.log(10), 2 * math.log(1000)], [2, 2])["perplexity"].value, 6)
+    100.0
+    """
+    nats, tokens = finite_numbers(losses, "loss"), finite_numbers(counts, "count")
+    check_pairs(nats, tokens)
+    rows = np.stack([nats, tokens] + [tokens] * (len(COLUMNS) - 2), axis=1)
+    return {"perplexity": language_model_metrics(rows, bootstrap)["token_perplexity"]}
 
 
 def scaled(metric: Metric, is_perplexity: bool) -> Metric:

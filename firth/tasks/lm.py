@@ -9,7 +9,7 @@ import numpy as np
 
 from firth.data.windows import window_spans
 from firth.metrics.bootstrap import Metric
-from firth.metrics.classification import perplexity
+from firth.metrics.language_modelling import perplexity
 from firth.models.language_model import LanguageNetwork
 from firth.objectives.batch import Batch, PredictionTargets
 from firth.tasks.inputs import FramedSequence, InputTemplate, TokenizedText

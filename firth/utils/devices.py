@@ -27,15 +27,8 @@ DEVICES = ("cpu", "cuda", "mps")
 # N2 and later. Without them bf16 is emulated: up to a hundred times slower than fp32.
 BF16_FLAGS = frozenset({"amx_bf16", "avx512_bf16", "bf16"})
 # oneDNN honours ONEDNN_MAX_CPU_ISA, which simulates an older processor.
-FLAGS_OF_ISA = {
-    "AVX512_CORE_BF16": {"avx512_bf16"},
-    "AVX512_CORE_FP16": {"avx512_bf16"},
-    "AVX10_1_512": {"avx512_bf16"},
-    "AVX512_CORE_AMX": {"avx512_bf16", "amx_bf16"},
-    "AVX512_CORE_AMX_FP16": {"avx512_bf16", "amx_bf16"},
-    "AVX10_1_512_AMX": {"avx512_bf16", "amx_bf16"},
-    "AVX10_1_512_AMX_FP16": {"avx512_bf16", "amx_bf16"},
-}
+AVX512_BF16_ISAS = ("AVX512_CORE_BF16", "AVX512_CORE_FP16", "AVX10_1_512")
+AMX_ISAS = "AVX512_CORE_AMX AVX512_CORE_AMX_FP16 AVX10_1_512_AMX AVX10_1_512_AMX_FP16".split()
 
 logger = logging.getLogger("firth")
 
@@ -141,7 +134,9 @@ def cpu_flags(cpuinfo: str, max_isa: str = "") -> frozenset[str]:
     flags = frozenset(found[1].split()) if found else frozenset()
     if max_isa.upper() in ("", "ALL", "DEFAULT"):
         return flags
-    return flags - (BF16_FLAGS - FLAGS_OF_ISA.get(max_isa.upper(), set()))
+    kept = {"avx512_bf16"} if max_isa.upper() in (*AVX512_BF16_ISAS, *AMX_ISAS) else set()
+    kept |= {"amx_bf16"} if max_isa.upper() in AMX_ISAS else set()
+    return flags - (BF16_FLAGS - kept)
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Classification, multi-label, regression and perplexity metrics: examples by hand."""
+"""Classification, multi-label and regression metrics: examples by hand."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from firth.metrics.classification import (
     accuracy,
     classification_metrics,
     multilabel_metrics,
-    perplexity,
     regression_metrics,
 )
 from firth.utils.errors import InputError, MismatchError, UsageError
@@ -105,15 +104,6 @@ def test_extreme_numbers() -> None:
     assert regression_metrics(line, [*range(50), 0])["pearson"].high == pytest.approx(1.0)
 
 
-def test_perplexity_weights_documents_by_tokens() -> None:
-    """3 tokens at 1/2 and 1 at 1/16: (2³ · 16)^(1/4) = 128^(1/4)."""
-    found = perplexity([3 * math.log(2), math.log(16)], [3, 1])["perplexity"]
-    assert found.value == pytest.approx(128**0.25)
-    assert (found.low, found.high) == pytest.approx((2, 16))
-    assert perplexity([math.log(4), 0.0], [1, 0]) == perplexity([math.log(4)], [1])
-    assert perplexity([1e6], [1])["perplexity"].value == math.inf
-
-
 def test_metrics_are_reproducible_and_depend_on_the_seed() -> None:
     rng = np.random.default_rng(0)
     gold, predicted = rng.normal(size=(2, 40))
@@ -142,5 +132,3 @@ def test_invalid_inputs_are_errors() -> None:
         regression_metrics(["high"], [1])
     with pytest.raises(InputError, match="no examples"):
         regression_metrics([], [])
-    with pytest.raises(InputError, match="no tokens to score"):
-        perplexity([0.0], [0])

@@ -11,6 +11,7 @@ from firth.metrics.bootstrap import Metric
 from firth.metrics.language_modelling import (
     language_model_metrics,
     mean_metric,
+    perplexity,
     preferences,
     proportions,
 )
@@ -34,12 +35,22 @@ def test_perplexity_and_bits_per_character() -> None:
     assert (words.low, words.high) == pytest.approx((2 ** (12 / 2), 2 ** (20 / 2)))
 
 
+def test_perplexity_weights_documents_by_tokens() -> None:
+    """3 tokens at 1/2 and 1 at 1/16: (2³ · 16)^(1/4) = 128^(1/4)."""
+    found = perplexity([3 * math.log(2), math.log(16)], [3, 1])["perplexity"]
+    assert found.value == pytest.approx(128**0.25)
+    assert (found.low, found.high) == pytest.approx((2, 16))
+    assert perplexity([math.log(4), 0.0], [1, 0]) == perplexity([math.log(4)], [1])
+
+
 def test_huge_losses_are_finite() -> None:
     found = language_model_metrics(np.array([[1e6, 1, 1, 1, 1]]))
     assert math.isfinite(found["token_perplexity"].value)
     assert found["bits_per_byte"].value == pytest.approx(1e6 / math.log(2))
     with pytest.raises(InputError, match="no tokens to score"):
         language_model_metrics(np.zeros((3, 5)))
+    with pytest.raises(InputError, match="loss of example 2 is nan"):
+        perplexity([1, math.nan], [1, 1])
 
 
 def test_standard_error_of_proportions() -> None:

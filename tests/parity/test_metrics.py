@@ -17,7 +17,6 @@ from firth.metrics.classification import (
     accuracy,
     classification_metrics,
     multilabel_metrics,
-    perplexity,
     regression_metrics,
 )
 from firth.metrics.entities import (
@@ -26,6 +25,7 @@ from firth.metrics.entities import (
     read_entities,
     token_accuracy,
 )
+from firth.metrics.language_modelling import perplexity
 from firth.metrics.question_answering import normalise_answer, squad_metrics
 from firth.metrics.rouge import rouge_metrics
 from firth.metrics.translation import tokenize_13a, translation_metrics
