@@ -50,14 +50,11 @@ def classification_metrics(
     gold: Values,
     predicted: Values,
     labels: Sequence[Hashable],
-    *,
-    positive: Hashable | None = None,
     bootstrap: Bootstrap = Bootstrap(),
 ) -> dict[str, Metric]:
-    """Compute accuracy, macro_f1, micro_f1, matthews and, for two labels, f1 of the positive one.
+    """Compute accuracy, macro_f1, micro_f1, matthews and, for two labels, f1 of the second one.
 
-    The positive label is ``positive``, by default the second of two. A prediction that is not in
-    ``labels`` is wrong. As in scikit-learn, macro_f1 is the mean over the labels that occur, and
+    A prediction that is not in ``labels`` is wrong. As in scikit-learn, macro_f1 is the mean over the labels that occur, and
     matthews (Gorodkin 2004) is 0 if all gold or all predicted labels are the same.
 
     >>> metrics = classification_metrics([1, 1, 0, 0], [1, 0, 0, 0], labels=[0, 1])
@@ -66,10 +63,6 @@ def classification_metrics(
     """
     check_pairs(gold, predicted)
     index = _index(labels)
-    if positive is None and len(index) == 2:
-        positive = labels[1]
-    if positive is not None and positive not in index:
-        raise UsageError(f"The positive label {positive!r} is none of {_listed(index)}.")
     gold_codes = np.array([_code(index, label) for label in plain(gold)], dtype=np.int64)
     # Predictions outside `labels` become additional classes after the labels.
     classes = dict(index)
@@ -90,7 +83,7 @@ def classification_metrics(
             "micro_f1": f1_from_counts(*of_labels),
             "matthews": _matthews(hits, pred, true),
         }
-        return metrics if positive is None else {**metrics, "f1": every[:, index[positive]]}
+        return {**metrics, "f1": every[:, 1]} if len(index) == 2 else metrics
 
     return estimate(score, examples, bootstrap, width=kinds)
 

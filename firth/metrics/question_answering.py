@@ -16,26 +16,20 @@ import numpy as np
 
 from firth.metrics.bootstrap import Bootstrap, Metric, check_pairs, means
 from firth.metrics.ngrams import overlap
-from firth.utils.errors import MismatchError, UsageError
 
-_VERSIONS = ("1.1", "2.0")
 _ARTICLES = re.compile(r"\b(?:a|an|the)\b")
 _WITHOUT_PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
 def squad_metrics(
-    gold: Sequence[Sequence[str]],
-    predicted: Sequence[str],
-    *,
-    version: str | None = None,
-    bootstrap: Bootstrap = Bootstrap(),
+    gold: Sequence[Sequence[str]], predicted: Sequence[str], bootstrap: Bootstrap = Bootstrap()
 ) -> dict[str, Metric]:
     """Compute exact match and F1 of predicted answers, given each question's gold answers.
 
-    An empty list marks an unanswerable question. ``version`` is that of the official script: "1.1",
-    or "2.0", the default if there are unanswerable questions, which adds both metrics of answerable
-    and of unanswerable questions (has_answer_exact … no_answer_f1). Otherwise the versions differ
-    only for gold answers that normalization empties, such as "The".
+    An empty list marks an unanswerable question. If there are any, the rules are those of SQuAD 2.0
+    and both metrics are added for answerable and for unanswerable questions (has_answer_exact …
+    no_answer_f1). Otherwise the versions differ only for gold answers that normalization empties,
+    such as "The".
 
     >>> metrics = squad_metrics([["the Bell Labs", "Bell Labs"], []], ["Bell labs!", "Murray Hill"])
     >>> {name: metric.value for name, metric in metrics.items() if "_" not in name}
@@ -45,19 +39,11 @@ def squad_metrics(
     """
     check_pairs(gold, predicted)
     has_answer = np.array([len(texts) > 0 for texts in gold], dtype=np.bool_)
-    if version is None:
-        version = "1.1" if has_answer.all() else "2.0"
-    if version not in _VERSIONS:
-        raise UsageError(
-            f"There is no version {version!r} of SQuAD; known are {', '.join(_VERSIONS)}."
-        )
-    if version == "1.1" and not has_answer.all():
-        number = int(np.flatnonzero(~has_answer)[0]) + 1
-        raise MismatchError(f"Question {number:,} has no gold answer, which is new in SQuAD 2.0.")
-    pairs = [_best(texts, text, version) for texts, text in zip(gold, predicted, strict=True)]
+    version_2 = not has_answer.all()
+    pairs = [_best(texts, text, version_2) for texts, text in zip(gold, predicted, strict=True)]
     scores = 100 * np.array(pairs, dtype=np.float64).reshape(-1, 2)  # (questions, exact and f1)
     parts = {"": np.ones(len(scores), dtype=np.bool_)}
-    if version == "2.0":
+    if version_2:
         parts |= {"has_answer_": has_answer, "no_answer_": ~has_answer}
     return {
         name: metric
@@ -79,10 +65,10 @@ def normalise_answer(text: str) -> str:
     return " ".join(_ARTICLES.sub(" ", bare).split())
 
 
-def _best(gold: Sequence[str], predicted: str, version: str) -> tuple[float, float]:
+def _best(gold: Sequence[str], predicted: str, version_2: bool) -> tuple[float, float]:
     """Compute the best exact match and the best F1 over all gold answers."""
     pred, true = normalise_answer(predicted), [normalise_answer(text) for text in gold]
-    if version == "2.0":
+    if version_2:
         true = [text for text in true if text] or [""]
         if not pred or true == [""]:
             return float(pred in true), float(pred in true)
