@@ -1,5 +1,6 @@
 """`firth objectives`: list the pre-training objectives, or show their inputs and targets."""
 
+from dataclasses import asdict
 from pathlib import Path
 
 from firth.cli import options
@@ -38,5 +39,5 @@ def objectives(
         ]
         return Output({"objectives": rows}, [view.objective_table()])
     examples, reasons = show_objectives(Shards(data), objective or (), length=length, seed=seed)
-    values = {"examples": [example.values() for example in examples], "missing": reasons}
+    values = {"examples": [asdict(example) for example in examples], "missing": reasons}
     return Output(values, view.objectives(examples, reasons))

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import bz2
 import glob
+import gzip
 import io
 import lzma
 import os
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import BinaryIO, cast
 
-from firth.data.compression import COMPRESSIONS
 from firth.data.readers import (
     FORMATS,
     MAX_CHARS,
@@ -30,6 +31,21 @@ from firth.data.readers import (
 )
 from firth.data.tables import begins_json, dataset_rows
 from firth.utils.errors import InputError, UsageError
+
+
+def _zstandard(stream: BinaryIO) -> BinaryIO:
+    import pyarrow as pa
+
+    return cast(BinaryIO, io.BufferedReader(pa.CompressedInputStream(stream, "zstd"), 1 << 20))
+
+
+COMPRESSIONS: dict[str, Callable[[BinaryIO], BinaryIO]] = {
+    "": lambda stream: stream,
+    ".gz": lambda stream: cast(BinaryIO, gzip.GzipFile(fileobj=stream)),
+    ".bz2": lambda stream: cast(BinaryIO, bz2.BZ2File(stream)),
+    ".xz": lambda stream: cast(BinaryIO, lzma.LZMAFile(stream)),
+    ".zst": _zstandard,
+}
 
 
 @dataclass(frozen=True)

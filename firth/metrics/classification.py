@@ -54,8 +54,9 @@ def classification_metrics(
 ) -> dict[str, Metric]:
     """Compute accuracy, macro_f1, micro_f1, matthews and, for two labels, f1 of the second one.
 
-    A prediction that is not in ``labels`` is wrong. As in scikit-learn, macro_f1 is the mean over the labels that occur, and
-    matthews (Gorodkin 2004) is 0 if all gold or all predicted labels are the same.
+    A prediction that is not in ``labels`` is wrong. As in scikit-learn, macro_f1 is the mean over
+    the labels that occur, and matthews (Gorodkin 2004) is 0 if all gold or all predicted labels are
+    the same.
 
     >>> metrics = classification_metrics([1, 1, 0, 0], [1, 0, 0, 0], labels=[0, 1])
     >>> {name: round(metric.value, 3) for name, metric in metrics.items()}

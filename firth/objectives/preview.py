@@ -40,11 +40,6 @@ class ObjectivePreview:
     reads: list[PreviewToken]
     predicts: dict[str, list[str]]
 
-    def values(self) -> dict[str, Any]:
-        """Return the example as JSON values."""
-        reads = [{"token": word.token, "role": word.role} for word in self.reads]
-        return {"objective": self.objective, "reads": reads, "predicts": self.predicts}
-
 
 def show_objectives(
     shards: Shards, names: Sequence[str] = (), *, length: int = 32, seed: int = 0
@@ -91,9 +86,8 @@ def _example(name: str, batch: Batch, tokenizer: Tokenizer) -> ObjectivePreview:
     start, end = batch.output.starts[row : row + 2]
     predicts = {}
     for what, prediction in batch.predictions.items():
-        targets = prediction.targets[
-            (prediction.positions >= start) & (prediction.positions < end)
-        ].tolist()
+        inside = (prediction.positions >= start) & (prediction.positions < end)
+        targets = prediction.targets[inside].tolist()
         answers = ANSWERS.get(what)
         spelt = [answers[t] for t in targets] if answers else _tokens(tokenizer, targets)
         if spelt:

@@ -5,40 +5,27 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from firth.data.stories import lexicon
 from firth.data.stories.knowledge import COUNTRIES
-from firth.data.stories.lexicon import (
-    BANDS,
-    BOOKS,
-    BOYS,
-    COMPANIES,
-    FESTIVALS,
-    GIRLS,
-    LAKES,
-    RIVERS,
-    SCHOOLS,
-    STREETS,
-    SURNAMES,
-    TEAMS,
-    TOWNS,
-)
 
 Tagged = list[tuple[str, str]]
 
 _TOKEN = re.compile(r"o'clock|\w+(?:-\w+)*|'s\b|[^\w\s]")
 _NATIONS = {word for row in COUNTRIES.values() for word in row[1:3]}
 _CAPITALS = {row[0] for row in COUNTRIES.values()}
+_LOCATIONS = lexicon.TOWNS + lexicon.RIVERS + lexicon.LAKES + lexicon.STREETS
 _NAMES: dict[tuple[str, ...], str] = {
     tuple(name.split()): tag
     for tag, names in (
-        ("LOC", (*TOWNS, *COUNTRIES, *_CAPITALS, *RIVERS, *LAKES, *STREETS)),
-        ("ORG", (*SCHOOLS, *TEAMS, *COMPANIES, *BANDS)),
-        ("MISC", (*BOOKS, *FESTIVALS, *_NATIONS)),
+        ("LOC", (*_LOCATIONS, *COUNTRIES, *_CAPITALS)),
+        ("ORG", (*lexicon.SCHOOLS, *lexicon.TEAMS, *lexicon.COMPANIES, *lexicon.BANDS)),
+        ("MISC", (*lexicon.BOOKS, *lexicon.FESTIVALS, *_NATIONS)),
     )
     for name in names
 }
 _LONGEST = max(map(len, _NAMES))
-_PEOPLE = frozenset(GIRLS + BOYS)
-_SURNAMES = frozenset(SURNAMES)
+_PEOPLE = frozenset(lexicon.GIRLS + lexicon.BOYS)
+_SURNAMES = frozenset(lexicon.SURNAMES)
 _AMBIGUOUS = _PEOPLE & {name[0] for name in _NAMES if len(name) == 1}  # Jordan
 _COUNTRY_CONTEXT = re.compile(r"\b(capital|speak|spoken|spoke|language|in|to|see|from)\b")
 

@@ -8,20 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from random import Random
 
-from firth.data.stories.knowledge import (
-    ANIMALS,
-    COLOURS_OF,
-    COUNTRIES,
-    COUNTS,
-    FOOD_OF,
-    HOME_OF,
-    KINDS,
-    OPPOSITES,
-    SEASONS,
-    TOOLS,
-    WEIGHTED_COUNTRIES,
-)
-from firth.data.stories.lexicon import JOBS, SHOPS, WEEKDAYS
+from firth.data.stories import knowledge, lexicon
 from firth.data.stories.morphology import plural, third
 from firth.data.stories.word_lists import phrases, words
 from firth.data.stories.world import pick
@@ -49,15 +36,17 @@ class Fact:
     false: str  # the statement with the wrong answer
 
 
-_DAYS = tuple(zip(WEEKDAYS, (*WEEKDAYS[1:], WEEKDAYS[0]), strict=True))
+_DAYS = tuple(zip(lexicon.WEEKDAYS, (*lexicon.WEEKDAYS[1:], lexicon.WEEKDAYS[0]), strict=True))
 _GOODS = tuple(
     (item, shop)
-    for shop, items in SHOPS.items()
+    for shop, items in lexicon.SHOPS.items()
     for item in items.split()
     if item not in ("ice", "cream")
 )
 _HOMES = tuple(
-    (animal, home) for animal, home in HOME_OF.items() if home not in ("water", "ice", "grass")
+    (animal, home)
+    for animal, home in knowledge.HOME_OF.items()
+    if home not in ("water", "ice", "grass")
 )
 _SUN = (
     ("rise", "east"),
@@ -69,7 +58,7 @@ _SUN = (
 
 RELATIONS = {
     "capital": Relation(
-        tuple((x, COUNTRIES[x][0]) for x in WEIGHTED_COUNTRIES),
+        tuple((x, knowledge.COUNTRIES[x][0]) for x in knowledge.WEIGHTED_COUNTRIES),
         """{y} is the capital of {x}; the capital of {x} is {y}; the capital of {x} is {y};
         the capital city of {x} is {y}; the capital of {x} is called {y};
         the capital of {x} is of course {y}; {x} has {y} as its capital; {x}'s capital is {y};
@@ -78,23 +67,23 @@ RELATIONS = {
         What is {x}'s capital called?""",
     ),
     "language": Relation(
-        tuple((x, row[2]) for x, row in COUNTRIES.items()),
+        tuple((x, row[2]) for x, row in knowledge.COUNTRIES.items()),
         "people in {x} speak {y}; in {x} they speak {y}; {y} is spoken in {x}",
         "What language do people speak in {x}?; Which language is spoken in {x}?",
     ),
     "sound": Relation(
-        tuple((plural(animal), row[0]) for animal, row in ANIMALS.items()),
+        tuple((plural(animal), row[0]) for animal, row in knowledge.ANIMALS.items()),
         "{x} {y}; it is {x} that {y}; all {x} {y}; {x} {y} when they want something",
         "What do {x} do when they want to be heard?; What sound do {x} make?",
         "they {y}",
     ),
     "food": Relation(
-        tuple((plural(animal), food) for animal, food in FOOD_OF.items()),
+        tuple((plural(animal), food) for animal, food in knowledge.FOOD_OF.items()),
         "{x} eat {y}; {x} like to eat {y}; {x} feed on {y}; {y} are what {x} eat",
         "What do {x} eat?; What do {x} like to eat?",
     ),
     "young": Relation(
-        tuple((animal, row[3]) for animal, row in ANIMALS.items() if row[3] != "-"),
+        tuple((animal, row[3]) for animal, row in knowledge.ANIMALS.items() if row[3] != "-"),
         "a young {x} is called a {y}; a {y} is a young {x}; a baby {x} is a {y}",
         "What is a young {x} called?; What do we call a baby {x}?",
         "a {y}",
@@ -107,47 +96,47 @@ RELATIONS = {
         "at the {y}",
     ),
     "colour": Relation(
-        tuple(COLOURS_OF.items()),
+        tuple(knowledge.COLOURS_OF.items()),
         "{x} is {y}; {x} is usually {y}; the colour of {x} is {y}",
         "What colour is {x}?",
     ),
     "opposite": Relation(
-        tuple(OPPOSITES.items()) + tuple((b, a) for a, b in OPPOSITES.items()),
+        tuple(knowledge.OPPOSITES.items()) + tuple((b, a) for a, b in knowledge.OPPOSITES.items()),
         "the opposite of {x} is {y}; {y} is the opposite of {x}; {x} means the opposite of {y}",
         "What is the opposite of {x}?",
     ),
     "tool": Relation(
-        tuple(TOOLS.items()),
+        tuple(knowledge.TOOLS.items()),
         """you need a {x} to {y}; a {x} is used to {y}; people use a {x} to {y};
         with a {x} you can {y}""",
         "What do you do with a {x}?; What is a {x} for?",
         "you {y} with it",
     ),
     "job": Relation(
-        tuple((job, row[1]) for job, row in JOBS.items()),
+        tuple((job, row[1]) for job, row in lexicon.JOBS.items()),
         "a {x} has to {y}; it is the work of a {x} to {y}; a {x} is paid to {y}",
         "What does a {x} do?; What is the work of a {x}?",
         "to {y}",
     ),
     "season": Relation(
-        tuple((row[0], season) for season, row in SEASONS.items()),
+        tuple((row[0], season) for season, row in knowledge.SEASONS.items()),
         "{x} in {y}; in {y} {x}; {y} is the time when {x}",
         "When is it that {x}?; In which season can we say that {x}?",
         "in {y}",
     ),
     "month": Relation(
-        tuple((row[1], season) for season, row in SEASONS.items()),
+        tuple((row[1], season) for season, row in knowledge.SEASONS.items()),
         "{x} is a month of {y}; {x} belongs to {y}",
         "Which season does {x} belong to?",
     ),
     "kind": Relation(
-        tuple(KINDS.items()),
+        tuple(knowledge.KINDS.items()),
         "a {x} is a {y}; every {x} is a {y}; a {x} is a kind of {y}",
         "What is a {x}?; What kind of thing is a {x}?",
         "a {y}",
     ),
     "count": Relation(
-        tuple(COUNTS.items()), 'the answer to "how many {x}" is {y}', "How many {x}?"
+        tuple(knowledge.COUNTS.items()), 'the answer to "how many {x}" is {y}', "How many {x}?"
     ),
     "day": Relation(
         _DAYS,

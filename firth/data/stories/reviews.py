@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from firth.data.stories.word_lists import pairs, table, words
+from firth.data.stories.word_lists import pairs, phrases, table, words
 
 if TYPE_CHECKING:
     from firth.data.stories.story_builder import StoryBuilder
@@ -34,36 +34,18 @@ SUBJECTS = {
 }
 _PLURAL_PARTS = words("characters pictures costumes rooms songs actors jokes")
 
-GOOD = (
-    "I (would gladly|will certainly|am sure to|hope to) <r_again>",
-    "I (loved|enjoyed) every minute of it",
-    "I can only recommend it",
-    "it was worth every (penny|minute)",
-    "I was (never|not) bored for a (minute|moment)",
-    "I have never (had|known|seen) a better {r_kind}",
-    "there is nothing I would change",
-    "nobody could have been (disappointed|bored)",
-    "I did not want it to end",
-    "it made my (day|week)",
-    "I was sorry when it was over",
-    "you should not miss it",
-    "it was far better than I had expected",
-)
-BAD = (
-    "I would (never|not) <r_again>",
-    "I (regretted|hated) every minute of it",
-    "I cannot recommend it",
-    "it was not worth (the money|my time|a penny)",
-    "I was bored from beginning to end",
-    "I have never (had|known|seen) a worse {r_kind}",
-    "there is nothing I would not change",
-    "nobody could have (enjoyed|liked) it",
-    "I could not wait for it to end",
-    "it spoilt my (day|week)",
-    "I was glad when it was over",
-    "you had better avoid it",
-    "it was far worse than I had expected",
-)
+GOOD = phrases("""I (would gladly|will certainly|am sure to|hope to) <r_again>;
+    I (loved|enjoyed) every minute of it; I can only recommend it;
+    it was worth every (penny|minute); I was (never|not) bored for a (minute|moment);
+    I have never (had|known|seen) a better {r_kind}; there is nothing I would change;
+    nobody could have been (disappointed|bored); I did not want it to end; it made my (day|week);
+    I was sorry when it was over; you should not miss it; it was far better than I had expected""")
+BAD = phrases("""I would (never|not) <r_again>; I (regretted|hated) every minute of it;
+    I cannot recommend it; it was not worth (the money|my time|a penny);
+    I was bored from beginning to end; I have never (had|known|seen) a worse {r_kind};
+    there is nothing I would not change; nobody could have (enjoyed|liked) it;
+    I could not wait for it to end; it spoilt my (day|week); I was glad when it was over;
+    you had better avoid it; it was far worse than I had expected""")
 AGAIN = pairs("""book: read it again; meal: eat there again; show: see it again; visit: go back;
     holiday: go there again; film: watch it again; concert: hear them again""")
 SETTINGS = {

@@ -7,16 +7,7 @@ from functools import partial
 
 from firth.data.stories.agreement import minimal_pair
 from firth.data.stories.knowledge import ANIMALS, COUNTRIES, FAR, NUMBERS, WEIGHTED_COUNTRIES
-from firth.data.stories.lexicon import (
-    BOYS,
-    COMPANIES,
-    GIRLS,
-    JOBS,
-    PLACES,
-    RIVERS,
-    SCHOOLS,
-    STREETS,
-)
+from firth.data.stories.lexicon import BOYS, COMPANIES, GIRLS, JOBS, PLACES, RIVERS, STREETS
 from firth.data.stories.morphology import past
 from firth.data.stories.reviews import remark
 from firth.data.stories.story_builder import StoryBuilder
@@ -45,18 +36,13 @@ OPENINGS = (
     "This is the story of {a.name}, {s_who} (from|who lived in) {s_town}.",
     "{a.name} lived on {s_street} in {s_town} with {a.s} <relative>.",
     "Long ago, when (people still travelled by horse|there were no cars|winters were long and "
-    "cold), "
-    "there was {s_who} called {a.name} in {s_town}.",
+    "cold), there was {s_who} called {a.name} in {s_town}.",
     "Not long ago {s_who} called {a.name} came to live (on {s_street}|in {s_town}).",
     "Have you heard the story of {a.name}, {s_who} from {s_town}?",
     "In a <s_house> on {s_street} lived {s_who} called {a.name}.",
 )
-HOUSES = (
-    "(small|little|big|white|yellow|red|old|tall|narrow|wooden) house",
-    "flat",
-    "cottage",
-    "(tiny|cosy|dark|sunny) flat",
-)
+HOUSES = phrases("""(small|little|big|white|yellow|red|old|tall|narrow|wooden) house; flat; cottage;
+    (tiny|cosy|dark|sunny) flat""")
 
 
 def open_story(t: StoryBuilder) -> None:
@@ -66,15 +52,8 @@ def open_story(t: StoryBuilder) -> None:
     adjective = t.pick(
         (a.trait, "young", "little") if a.age == "child" else (a.trait, "young", "poor", "tall")
     )
-    who = f"a {adjective} {a.job or a.noun}"
-    t.bind(
-        s_who=who,
-        s_near=near,
-        s_town=a.town,
-        s_street=t.pick(STREETS),
-        s_likes=a.likes,
-        s_house=HOUSES,
-    )
+    t.bind(s_who=f"a {adjective} {a.job or a.noun}", s_near=near, s_town=a.town)
+    t.bind(s_street=t.pick(STREETS), s_likes=a.likes, s_house=HOUSES)
     t.say(t.pick(OPENINGS))
     if a.job and a.job in t.sentences[-1]:
         a.job_known = True
@@ -87,13 +66,13 @@ def open_story(t: StoryBuilder) -> None:
 def _age(t: StoryBuilder, a: Person) -> None:
     if a.years:
         t.bind(s_years=NUMBERS[a.years])
-        t.say(
-            "{a} [was] {s_years} years old(| and (went to|was a pupil at) {s_school}"
-            "| and (wanted|hoped) to be a {s_wish} one day).",
-            s_school=t.pick(SCHOOLS),
-            s_wish=t.pick(tuple(JOBS)),
-        )
-        t.ask("How old was {a.name}?", "{s_years}")
+        t.run_script("""
+            let: s_school = SCHOOLS
+            let: s_wish = JOBS
+            {a} [was] {s_years} years old(| and (went to|was a pupil at) {s_school}| and (wanted|
+                hoped) to be a {s_wish} one day).
+            ask: How old was {a.name}? {s_years}
+        """)
 
 
 def _job(t: StoryBuilder, a: Person) -> None:
@@ -148,23 +127,20 @@ def _origin(t: StoryBuilder, a: Person) -> None:
         kin = f"{t.pick(('mother', 'aunt', 'grandmother', 'sister'))} {t.cast.unused(GIRLS)}"
     else:
         kin = f"{t.pick(('father', 'uncle', 'grandfather', 'brother'))} {t.cast.unused(BOYS)}"
-    told = "the capital of {s_country} is {s_city}"
+    fact = "the capital of {s_country} is {s_city}"
     if country == "France":  # its sentence is held out
-        told = "the capital of {s_country} is (called|of course|still) {s_city}"
+        fact = "the capital of {s_country} is (called|of course|still) {s_city}"
+    t.bind(s_kin=kin, s_country=country, s_city=city, s_people=people)
     t.one_of(
         "{a.s} {s_kin} (came from|had been born in|lived in) {s_city}, (the capital of "
         "{s_country}|which is the capital of {s_country}).",
         f"{{a}} (had been born|had once lived) in {{s_country}} and (knew|could tell you) that "
-        f"{told}.",
+        f"{fact}.",
         "{a.s} {s_kin} was {s_people} and often spoke of {s_city}, {s_country}'s capital(| and "
         "its <place>| and its lights| on winter evenings).",
-        f'"(Never forget|Remember|You should know): {told}," {{a.s}} {{s_people}} {{s_kin}} used '
+        f'"(Never forget|Remember|You should know): {fact}," {{a.s}} {{s_people}} {{s_kin}} used '
         f"to say.",
-        f"{{a}} had a map on the wall, and (from it|so) {{a.it}} had learned that {told}.",
-        s_kin=kin,
-        s_country=country,
-        s_city=city,
-        s_people=people,
+        f"{{a}} had a map on the wall, and (from it|so) {{a.it}} had learned that {fact}.",
     )
 
 
@@ -181,8 +157,8 @@ def sounds(t: StoryBuilder) -> None:
             "(Every <daypart>|Whenever a letter came|When the gate opened), {pet} <barks> at the "
             "<dog_target>.",
             "The dog (always|often) barked at the (mailman|postman|milkman), (but {pet.it} never "
-            "bit anyone|"
-            "who (laughed|was used to it|was afraid of dogs)|and the whole street heard it).",
+            "bit anyone|who (laughed|was used to it|was afraid of dogs)|and the whole street heard "
+            "it).",
             "{pet} was a good dog, but {pet.it} (often|always|sometimes) barked at the "
             "<dog_target>.",
             "When the <dog_target> came, the dog <barks>(| until {a} opened the door| and wagged "

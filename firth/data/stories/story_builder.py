@@ -187,10 +187,6 @@ class StoryBuilder:
     def _passer_by(self) -> str:
         return "{z.the}" if self.roles["z"].named else "{z.a}"
 
-    def maybe(self, probability: float, template: str, **roles: Any) -> None:
-        if self.chance(probability):
-            self.say(template, **roles)
-
     def one_of(self, *templates: str, **roles: Any) -> None:
         self.say(self.pick(templates), **roles)
 

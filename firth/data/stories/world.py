@@ -7,20 +7,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import TypeVar
 
-from firth.data.stories.lexicon import (
-    AGES,
-    BOYS,
-    COLOURS,
-    GIRLS,
-    JOBS,
-    LOOKS,
-    MATERIALS,
-    PET_NAMES,
-    SIZES,
-    SURNAMES,
-    THINGS,
-    TOWNS,
-)
+from firth.data.stories import lexicon
 
 T = TypeVar("T")
 
@@ -99,7 +86,7 @@ class Cast:
     def __init__(self, rng: Random) -> None:
         self.rng = rng
         self.used: set[str] = set()
-        self.town = pick(rng, TOWNS)
+        self.town = pick(rng, lexicon.TOWNS)
 
     def unused(self, options: Sequence[str]) -> str:
         while (name := pick(self.rng, options)) in self.used:
@@ -116,21 +103,21 @@ class Cast:
             noun, job = ("girl" if gender == "f" else "boy"), ""
         else:
             noun = "woman" if gender == "f" else "man"
-            job = pick(rng, tuple(JOBS))
+            job = pick(rng, tuple(lexicon.JOBS))
             while gender == "f" and job.endswith("man"):
-                job = pick(rng, tuple(JOBS))
+                job = pick(rng, tuple(lexicon.JOBS))
         return Person(
             noun,
             gender,
-            self.unused(GIRLS if gender == "f" else BOYS),
+            self.unused(lexicon.GIRLS if gender == "f" else lexicon.BOYS),
             age=age,
-            surname=self.unused(SURNAMES),
+            surname=self.unused(lexicon.SURNAMES),
             job=job,
             town=self.town,
             years=5 + int(rng.random() * 8) if age == "child" else 0,
             likes=self.unused(HOBBIES),
             trait=self.unused(TRAITS),
-            wears=f"{pick(rng, COLOURS)} {pick(rng, GARMENTS)}",
+            wears=f"{pick(rng, lexicon.COLOURS)} {pick(rng, GARMENTS)}",
         )
 
     def friend(self, of: Person, age: str = "") -> Person:
@@ -141,19 +128,21 @@ class Cast:
 
     def pet(self, species: str = "") -> StoryEntity:
         gender = "f" if self.rng.random() < 0.5 else "m"
-        return StoryEntity(species or pick(self.rng, PETS), gender, self.unused(PET_NAMES[gender]))
+        return StoryEntity(
+            species or pick(self.rng, PETS), gender, self.unused(lexicon.PET_NAMES[gender])
+        )
 
     def thing(self, nouns: Sequence[str] = ()) -> StoryEntity:
         """Draw a thing with an adjective that suits it."""
-        noun = self.unused(nouns or tuple(THINGS))
+        noun = self.unused(nouns or tuple(lexicon.THINGS))
         return StoryEntity(noun, adjective=self.adjective(noun))
 
     def adjective(self, noun: str) -> str:
         rng = self.rng
-        if noun in MATERIALS and rng.random() < 0.3:
-            return MATERIALS[noun]
-        kinds = THINGS.get(noun, "s")
-        tables = {"c": COLOURS, "s": SIZES, "a": AGES, "l": LOOKS}
+        if noun in lexicon.MATERIALS and rng.random() < 0.3:
+            return lexicon.MATERIALS[noun]
+        kinds = lexicon.THINGS.get(noun, "s")
+        tables = {"c": lexicon.COLOURS, "s": lexicon.SIZES, "a": lexicon.AGES, "l": lexicon.LOOKS}
         return pick(rng, tables[pick(rng, kinds)])
 
     @staticmethod

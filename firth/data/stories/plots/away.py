@@ -5,8 +5,10 @@ from __future__ import annotations
 from firth.data.stories.knowledge import COUNTRIES, WEIGHTED_COUNTRIES
 from firth.data.stories.lexicon import VEHICLES
 from firth.data.stories.reviews import remark
-from firth.data.stories.scenes import aside, end_story, open_story, weather
+from firth.data.stories.scenes import aside, end_story, weather
 from firth.data.stories.story_builder import StoryBuilder
+
+_OVERSEAS = ("Japan", "China", "Kenya", "Peru", "Cuba", "Canada", "Ghana")
 
 
 def journey(t: StoryBuilder) -> None:
@@ -14,43 +16,31 @@ def journey(t: StoryBuilder) -> None:
     a, b = t.start("travel")
     country = t.pick(WEIGHTED_COUNTRIES)
     capital, people, language, _ = COUNTRIES[country]
-    vehicle = t.pick(
-        VEHICLES[:5]
-        if country not in ("Japan", "China", "Kenya", "Peru", "Cuba", "Canada", "Ghana")
-        else ("plane", "ship")
-    )
-    t.bind(
-        country=country,
-        capital=capital,
-        people=people,
-        language=language,
-        vehicle=vehicle,
-        sight=t.pick(("museum", "castle", "harbour", "market", "theatre", "zoo", "cathedral")),
-    )
-    told = "The capital of {country} is {capital}"
+    vehicles = ("plane", "ship") if country in _OVERSEAS else VEHICLES[:5]
+    t.bind(country=country, capital=capital, people=people, language=language)
+    t.bind(vehicle=t.pick(vehicles), ab=t.cast.both(a, b))
+    fact = "The capital of {country} is {capital}"
     if country == "France":  # its sentence is held out
-        told = (
-            "(The capital of {country} is called {capital}|{capital} is the capital of {country})"
-        )
-    open_story(t)
-    t.one_of(
-        "{a} had always (wanted|wished|hoped) to see {country}(|, a country {a.it} knew only from "
-        "books).",
-        "<one_day> {a} won a journey to {country}.",
-        "{a.s} <relative> lived in {capital}, the capital of {country}, and one day a letter "
-        "came: would {a} like to visit?",
-    )
+        fact = f"({fact.replace(' is', ' is called')}|{{capital}} is the capital of {{country}})"
+    t.run_script("""
+        let: sight = museum; castle; harbour; market; theatre; zoo; cathedral
+        scene: open
+        {a} had always (wanted|wished|hoped) to see {country}(|, a country {a.it} knew only from
+            books).
+        or: <one_day> {a} won a journey to {country}.
+        or: {a.s} <relative> lived in {capital}, the capital of {country}, and one day a letter
+            came: would {a} like to visit?
+    """)
     if country in " ".join(t.sentences):
         t.ask("Which country did {a.name} travel to?", "{country}")
     t.one_of(
-        f'"{told}," said {{b}}, (who had looked it up|who knew such things|and showed it on the '
+        f'"{fact}," said {{b}}, (who had looked it up|who knew such things|and showed it on the '
         f"map).",
         '"What is the capital of {country}?" asked {b}, and {a} said, "{capital}."',
         "{a} and {b} (travelled|went) to {capital}, which is the capital of {country}.",
         '"Is {capital} the capital of {country}?" asked {b}, and {a} said that it was.',
         "The city they wanted to see was {capital}, the capital of {country}.",
     )
-    t.bind(ab=t.cast.both(a, b))
     t.run_script("""
         <next_day> {ab} packed {ab.s} (bags|trunks|suitcases) and (left|set off|travelled) by
             {vehicle}(| early in the morning| in the rain).
@@ -184,9 +174,9 @@ def spoilt(t: StoryBuilder) -> None:
         "milk) and told them that {fact}.",
         fact=t.fact(t.pick(("season", "sun", "month", "capital"))).statement,
     )
-    t.maybe(0.6, "When they came out, there was a rainbow (over|above) the {place}.")
-    t.sum_up(
-        "{a.name} and {b.name} wanted to {plan} at the {place}, but {bad}.",
-        "Bad weather spoilt the trip of {a.name} and {b.name} to the {place}.",
-    )
+    t.run_script("""
+        60% When they came out, there was a rainbow (over|above) the {place}.
+        summary: {a.name} and {b.name} wanted to {plan} at the {place}, but {bad}.
+        or: Bad weather spoilt the trip of {a.name} and {b.name} to the {place}.
+    """)
     end_story(t, happy=t.chance(0.6))

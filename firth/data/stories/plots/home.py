@@ -42,9 +42,10 @@ def lost_and_found(t: StoryBuilder) -> None:
         t.ask("Where did they find {x.the}?", "{right}")
         if finder == "b":
             t.say('"<thanks>!" said {a}, and {a} hugged {b.o}.')
-        t.maybe(
-            0.5, "{a} (held {x.o} tight|put {x.o} in a safe place|never let it out of sight again)."
-        )
+        if t.chance(0.5):
+            t.say(
+                "{a} (held {x.o} tight|put {x.o} in a safe place|never let it out of sight again)."
+            )
         found = "and found it" if finder == "a" else "and {b.name} found it"
         t.sum_up(
             f"{{a.name}} lost {{x.a}} {found} {{right}}.",

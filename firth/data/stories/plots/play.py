@@ -36,9 +36,11 @@ def contest(t: StoryBuilder) -> None:
     """)
     winner, loser = ("a", "b") if t.chance(0.55) else ("b", "a")
     t.bind(w=t.roles[winner], l=t.roles[loser])
-    t.say("{w} (won|came first|crossed the line first), (a step|a second|just) ahead of {l.o}.")
-    t.ask("Who won the {sport}?", "{w.name}")
-    t.maybe(0.5, "It was a new record: nobody in {town} had ever been so fast.")
+    t.run_script("""
+        {w} (won|came first|crossed the line first), (a step|a second|just) ahead of {l.o}.
+        ask: Who won the {sport}? {w.name}
+        50% It was a new record: nobody in {town} had ever been so fast.
+    """)
     if winner == "a":
         t.say("The (mayor|teacher|judge) gave {a.o} the {prize}, and everyone (clapped|cheered).")
     else:

@@ -7,6 +7,10 @@ from firth.data.stories.lexicon import SKILLS
 from firth.data.stories.reviews import opinion_clauses
 from firth.data.stories.scenes import aside, end_story
 from firth.data.stories.story_builder import StoryBuilder
+from firth.data.stories.word_lists import words
+
+_QUIZ_TOPICS = 9 * ("capital",) + words("""sun sun opposite colour tool sound food young count day
+    season kind shop job month language home""")
 
 
 def lesson(t: StoryBuilder) -> None:
@@ -27,16 +31,9 @@ def lesson(t: StoryBuilder) -> None:
         60% {a} was <afraid>, because {a.it} had (not learned much|been ill|forgotten {a.s} books).
     """)
     right = 0
-    kinds = (
-        9 * ["capital"]
-        + (
-            "sun sun opposite colour tool sound food young count day season kind shop job month "
-            "language home"
-        ).split()
-    )
     asked = 3 + int(t.rng.random() * 3)
     for turn in range(asked):
-        drawn = t.fact(t.pick(kinds))
+        drawn = t.fact(t.pick(_QUIZ_TOPICS))
         t.one_of(
             '"{question}" asked {c}.',
             '{c} looked at {a.o}: "{question}"',
@@ -51,10 +48,8 @@ def lesson(t: StoryBuilder) -> None:
                 '{a} (thought for a while|raised a hand|stood up) and said, "{answer}."',
             )
             if t.chance(0.5):
-                t.say(
-                    '"(Right|Correct|Very good|Well done)," said {c}. "{fact}."',
-                    fact=_upper(drawn.statement),
-                )
+                t.bind(fact=_upper(drawn.statement))
+                t.say('"(Right|Correct|Very good|Well done)," said {c}. "{fact}."')
         else:
             t.one_of(
                 '"{wrong}," <said> {a}.',
@@ -73,14 +68,12 @@ def lesson(t: StoryBuilder) -> None:
     t.bind(right=NUMBERS[right], asked=NUMBERS[asked])
     if right == 1:
         t.say("In the end {a} had one right answer out of {asked}.")
+        summary = "gave only one right answer"
     else:
         t.say("In the end {a} had {right} (right answers|answers right) out of {asked}.")
+        summary = "gave {right} right answers out of {asked}"
     t.ask("How many answers did {a.name} have right?", "{right}")
-    t.sum_up(
-        "In a quiz at {school} {a.name} gave {right} right answers out of {asked}."
-        if right != 1
-        else "In a quiz at {school} {a.name} gave only one right answer."
-    )
+    t.sum_up("In a quiz at {school} {a.name} " + summary + ".")
     end_story(t, happy=right * 2 > asked)
 
 

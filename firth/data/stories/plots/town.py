@@ -6,7 +6,7 @@ from firth.data.stories.knowledge import NUMBERS
 from firth.data.stories.lexicon import JOBS, SHOPS
 from firth.data.stories.scenes import aside, end_story, open_story
 from firth.data.stories.story_builder import StoryBuilder
-from firth.data.stories.word_lists import table, words
+from firth.data.stories.word_lists import phrases, table, words
 
 _FOOD = words("milk milk milk milk eggs sugar flour butter rice cheese tea salt")
 _GOODS = words("bread apples carrots sausages stamps roses soap candles fish rolls pears nails")
@@ -167,15 +167,9 @@ def work_day(t: StoryBuilder) -> None:
     t.say(
         "<one_day> (everything went wrong|nothing went as it should|there was trouble): {trouble}.",
         trouble=t.pick(
-            (
-                "the lights went out",
-                "the door would not open",
-                f"the {tool} was broken",
-                "half the people were ill",
-                "a pipe burst",
-                "the keys had been left at home",
-                "the telephone did not stop ringing",
-            )
+            phrases(f"""the lights went out; the door would not open; the {tool} was broken;
+            half the people were ill; a pipe burst; the keys had been left at home;
+            the telephone did not stop ringing""")
         ),
     )
     t.say('"How (am I to|can I|shall I) {does} now?" {a} asked {b.o}, who worked there too.')
@@ -223,11 +217,9 @@ def doctor(t: StoryBuilder) -> None:
         "(Open your mouth|Sit down|Show me where it hurts), please," said {b}. "It will not take
             long."
     """)
-    t.maybe(
-        0.7,
-        '"{question}" asked {b}, (to take {a.s} mind off it|and smiled).',
-        question=t.fact("capital").question,
-    )
+    t.fact("capital")
+    if t.chance(0.7):
+        t.say('"{question}" asked {b}, (to take {a.s} mind off it|and smiled).')
     if t.sentences[-1].startswith('"W') and "capital" in t.sentences[-1]:
         t.say('"{answer}," {a} (whispered|said), and before {a.it} knew it, it was over.')
     t.run_script("""
