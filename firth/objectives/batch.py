@@ -100,8 +100,10 @@ class Batch:
         if self.group_sizes is not None:
             begins = np.concatenate([[0], np.cumsum(self.group_sizes)])
         sizes = np.diff(np.concatenate([[0], np.cumsum(lengths)])[begins]).tolist()
-        limits = {"max_size": max_tokens, "max_items": len(sizes)}
-        parts = list(bounded_batches(range(len(sizes)), sizes.__getitem__, **limits))
+        batches = bounded_batches(
+            range(len(sizes)), sizes.__getitem__, max_size=max_tokens, max_items=len(sizes)
+        )
+        parts = list(batches)
         return [self._part(p[0], p[-1] + 1, begins) for p in parts] if len(parts) > 1 else [self]
 
     def _part(self, begin: int, end: int, begins: Longs) -> Batch:

@@ -43,8 +43,9 @@ def augment(
             raise UsageError(f"--augment takes {', '.join(KINDS)}, not {kind!r}.")
     if wanted and not all(isinstance(example, LabelledExample) for example in examples):
         raise UsageError("--augment is for labelled texts: classify, pair and regress.")
-    replacer = _masked_replacer(network, tokenizer) if "masked" in wanted else _unchanged
-    change = {"dropout": drop_words, "swap": swap_words, "masked": replacer}
+    change = {"dropout": drop_words, "swap": swap_words}
+    if "masked" in wanted:
+        change["masked"] = _masked_replacer(network, tokenizer)
     found = list(examples)
     for kind in wanted:
         for i, example in enumerate(examples):
@@ -92,10 +93,6 @@ def swap_words(text: str, key: int) -> str:
     for place in _places(_draws(key, max(0, len(words) - 1), SWAP)):
         words[place], words[place + 1] = words[place + 1], words[place]
     return " ".join(words)
-
-
-def _unchanged(text: str, key: int) -> str:
-    return text
 
 
 def _masked_replacer(network: LanguageNetwork, tokenizer: Tokenizer) -> Callable[[str, int], str]:

@@ -206,14 +206,16 @@ def finetune_batches(
             with_label_weights(batch, weights) if weights else batch, after, planned_tokens
         )
 
+    def make_replayed(step: int, after: SamplerPosition, planned_tokens: int) -> PlannedBatch:
+        assert replay is not None
+        return PlannedBatch(replay(step), after, planned_tokens, is_replay=True)
+
     def jobs(state: TrainingState) -> Iterator[Callable[[], PlannedBatch]]:
         step, (epoch, place), planned_tokens = state.step, state.position, state.planned_tokens
         while True:
             step += 1
             if replay is not None and step % (settings.replay_every + 1) == 0:
-                yield partial(
-                    _replayed, replay, step, SamplerPosition(epoch, place), planned_tokens
-                )
+                yield partial(make_replayed, step, SamplerPosition(epoch, place), planned_tokens)
                 continue
             order = epoch_order(count, settings.seed, epoch)
             chosen = order[place : place + size]
@@ -224,9 +226,3 @@ def finetune_batches(
             yield partial(make, chosen, SamplerPosition(epoch, place), planned_tokens)
 
     return lambda state, progress: in_order(jobs(state))
-
-
-def _replayed(
-    replay: Callable[[int], Batch], step: int, after: SamplerPosition, planned_tokens: int
-) -> PlannedBatch:
-    return PlannedBatch(replay(step), after, planned_tokens, is_replay=True)

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 import tokenizers
 
+from firth.inference.generation.special_tokens import as_list
 from firth.models.config import LanguageModelConfig, ModelConfig
 from firth.tokenizers.tokenizer import Tokenizer
 from firth.utils.rng import Longs
@@ -110,10 +111,10 @@ class InputTemplate:
         config = self.config
         if config.architecture != "decoder":
             return {pair: _template(self.tokenizer.backend, pair) for pair in (False, True)}
-        begin = (
-            [TemplateSlot(-1, 0, config.bos_token_id)] if config.bos_token_id is not None else []
+        begin, end = (
+            [TemplateSlot(-1, 0, id) for id in as_list(special)]
+            for special in (config.bos_token_id, config.eos_token_id)
         )
-        end = [TemplateSlot(-1, 0, config.eos_token_id)] if config.eos_token_id is not None else []
         single = [*begin, TemplateSlot(0, 0, 0), *end]
         return {False: single, True: [*single, TemplateSlot(1, 0, 0), *end]}
 

@@ -41,11 +41,6 @@ class ProbeSolution:
     strength: float
 
 
-def is_solvable(task: Task) -> bool:
-    """Whether the head of a task can be fitted by scikit-learn."""
-    return bool(task.label_unit)
-
-
 @torch.no_grad()
 def features(
     task: Task, network: LanguageNetwork, items: Sequence[EncodedExample], metadata: TaskMetadata

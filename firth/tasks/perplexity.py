@@ -238,20 +238,20 @@ def _parts(chunks: Iterable[str]) -> Iterator[str]:
     Splitting there does not change the tokens. A very long part without white space is split
     anywhere.
     """
-    dev_items, at = "", 0
+    held, at = "", 0
     for chunk in chunks:
-        dev_items, at = dev_items[at:] + chunk, 0
-        while len(dev_items) - at > 2 * PART_CHARACTERS:
-            found = PIECE.match(dev_items, at + PART_CHARACTERS)
-            end = found.end() if found else len(dev_items)
-            if end == len(dev_items):  # the next chunk may continue it
+        held, at = held[at:] + chunk, 0
+        while len(held) - at > 2 * PART_CHARACTERS:
+            found = PIECE.match(held, at + PART_CHARACTERS)
+            end = found.end() if found else len(held)
+            if end == len(held):  # the next chunk may continue it
                 if end - at <= MAX_PART:
                     break
                 end = at + MAX_PART
-            yield dev_items[at:end]
+            yield held[at:end]
             at = end
-    if dev_items[at:]:
-        yield dev_items[at:]
+    if held[at:]:
+        yield held[at:]
 
 
 def _causal_requests(

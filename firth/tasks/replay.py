@@ -57,14 +57,6 @@ class TextReplay:
         kinds = {"encoder": "masked", "decoder": "causal", "encoder-decoder": "denoising"}
         return kinds[self.template.config.architecture]
 
-    def check(self, network: LanguageNetwork) -> None:
-        """Raise MismatchError for a network without a language head."""
-        if "language" not in network.heads:
-            raise MismatchError(
-                "This model has no language head, which replay needs: use a model that was only "
-                "pre-trained."
-            )
-
     def batch(self, step: int) -> Batch:
         """Sample the batch of one step."""
         draws = uniform(derive_keys(derive_key(self.seed, step), np.arange(self.size)), CHOOSE)
@@ -82,11 +74,15 @@ class TextReplay:
     @torch.no_grad()
     def loss(self, network: LanguageNetwork) -> float:
         """Compute the language modelling loss on the beginning of the text."""
-        self.check(network)
+        if "language" not in network.heads:
+            raise MismatchError(
+                "This model has no language head, which replay needs: use a model that was only "
+                "pre-trained."
+            )
         network.eval()
         trainee, sums, count, tokens = TrainingModule(network), 0.0, 0, 0
-        for begin in range(0, len(self.rows), self.size):
-            batch = self._make_batch(list(range(begin, min(len(self.rows), begin + self.size))), 0)
+        for ends in window_spans(len(self.rows), self.size, self.size):
+            batch = self._make_batch(list(range(*ends)), 0)
             for term in trainee(batch).values():
                 sums, count = sums + float(term.sum), count + term.count
             tokens += batch.tokens

@@ -115,7 +115,7 @@ class Seq2SeqTask(Task):
         targets = [item.target for item in items]
         begins = batch.output.starts[:-1]
         if batch.target is None:  # a decoder predicts the target after its prompt
-            begins = begins + [len(item.rows[0].tokens) - 1 for item in items]
+            begins = begins + np.array([len(item.rows[0].tokens) - 1 for item in items])
         pairs = zip(begins, targets, strict=True)
         positions = [np.arange(begin, begin + len(ids)) for begin, ids in pairs]
         return prediction_targets("target", np.concatenate(positions), np.concatenate(targets))

@@ -26,7 +26,7 @@ from firth.tasks.batched_inference import batched_outputs
 from firth.tasks.dataset import TaskDataset, balanced_label_weights, finetune_batches
 from firth.tasks.finetune_config import FinetuneRunConfig
 from firth.tasks.inputs import InputTemplate, make_input_template
-from firth.tasks.linear_probe import is_solvable, solve_head
+from firth.tasks.linear_probe import solve_head
 from firth.tasks.registry import task_named
 from firth.tasks.replay import TextReplay
 from firth.tasks.task import Answer, EncodedExample, Task, TaskMetadata, selection_metric
@@ -223,7 +223,7 @@ def build_task_trainer(
     named = parse_strategy("full" if kind == "probe-then-full" else config.strategy)
     weights = balanced_label_weights(task, dataset.train, metadata) if config.balance else None
     shaped = {"layers", "norm", "bias"} & set(config.head)
-    solves = kind in SOLVED and is_solvable(task) and not shaped
+    solves = kind in SOLVED and bool(task.label_unit) and not shaped
     if config.scratch and "masked" in config.augment:
         raise UsageError("--augment masked needs a pre-trained language model: remove --scratch.")
     options = (PROBE if solves else {}) | config.head

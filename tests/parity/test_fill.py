@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,8 @@ from firth.inference.infilling.span_filling import (
 )
 from firth.model import Model, load
 from firth.tokenizers.tokenizer import SENTINEL, Tokenizer
-from tests.parity.test_families import ROWS, Row, V
+from tests.parity.reference_models import VOCABULARY
+from tests.parity.test_families import ROWS, Row
 
 pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
 
@@ -32,21 +32,11 @@ WORDS = "the a dog cat sat on loudly barked . , and old ##s ##ed".split()
 SPECIALS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 
 
-@pytest.fixture(autouse=True, scope="module")
-def quiet() -> Iterator[None]:
-    level = transformers.logging.get_verbosity()
-    transformers.logging.set_verbosity_error()
-    transformers.logging.disable_progress_bar()
-    yield
-    transformers.logging.enable_progress_bar()
-    transformers.logging.set_verbosity(level)
-
-
 def make_tokenizer(sentinels: int = 0) -> Tokenizer:
     """WordPiece with as many tokens as the networks of `test_families` have."""
     marks = [SENTINEL.format(i) for i in range(sentinels)]
     tokens = [*SPECIALS, *WORDS, *marks]
-    tokens += [f"word{chr(97 + i)}" for i in range(V - len(tokens))]
+    tokens += [f"word{chr(97 + i)}" for i in range(VOCABULARY - len(tokens))]
     ids = {token: id for id, token in enumerate(tokens)}
     backend = tokenizers.Tokenizer(models.WordPiece(ids, unk_token="[UNK]"))
     backend.add_special_tokens([*SPECIALS, *marks])

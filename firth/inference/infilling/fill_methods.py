@@ -80,11 +80,9 @@ class BlankFiller:
     @property
     def mark(self) -> str:
         """The model's mark of a blank."""
-        return (
-            sentinel_tokens(1)[0]
-            if self.method == "spans"
-            else self.tokenizer.special_tokens["mask"]
-        )
+        if self.method == "spans":
+            return sentinel_tokens(1)[0]
+        return self.tokenizer.special_tokens["mask"]
 
     def encode(self, text: str) -> EncodedBlanks:
         """Tokenize a text with blanks; raise an error if it has none or is too long."""
@@ -94,9 +92,9 @@ class BlankFiller:
             raise UsageError(
                 f"The text has {len(blanks)} blanks, but this model supports at most {limit}."
             )
-        marks = (
-            sentinel_tokens(len(blanks)) if self.method == "spans" else [self.mark] * len(blanks)
-        )
+        marks = [self.mark] * len(blanks)
+        if self.method == "spans":
+            marks = sentinel_tokens(len(blanks))
         ids = self.encode_framed(blanks.with_marks(marks))
         mask = self.tokenizer.special_ids.get("mask")
         positions = tuple(i for i, id in enumerate(ids) if id == mask and self.method == "masks")
@@ -125,11 +123,8 @@ class BlankFiller:
     @property
     def max_length(self) -> int:
         """The maximum number of input tokens."""
-        return (
-            max_text_length(self.network)
-            if self.method == "masks"
-            else max_input_length(self.network)
-        )
+        measure = max_text_length if self.method == "masks" else max_input_length
+        return measure(self.network)
 
 
 def make_filler(
@@ -148,17 +143,15 @@ def make_filler(
             "This model has no language head, so it cannot fill blanks; use a model saved with its "
             "masked-language-model head."
         )
-    has_mask, has_sentinels = "mask" in tokenizer.special_ids, bool(tokenizer.sentinel_ids)
-    if architecture == "encoder-decoder" and network.config.encoder is None:
-        if has_sentinels and not (pretrained_as == "whole" and has_mask):
-            return BlankFiller(network=network, tokenizer=tokenizer, method="spans")
-        if has_mask:
-            return BlankFiller(network=network, tokenizer=tokenizer, method="whole")
+    has_mask, method = "mask" in tokenizer.special_ids, "masks"
     if architecture == "encoder-decoder":
-        raise MismatchError(
-            "This encoder-decoder cannot fill blanks: its tokenizer has neither sentinels (T5) nor "
-            "a mask token (BART), or its encoder and decoder come from different models."
-        )
-    if not has_mask:
+        regenerates = pretrained_as == "whole" and has_mask
+        method = "spans" if tokenizer.sentinel_ids and not regenerates else "whole"
+        if network.config.encoder is not None or (method == "whole" and not has_mask):
+            raise MismatchError(
+                "This encoder-decoder cannot fill blanks: its tokenizer has neither sentinels (T5) "
+                "nor a mask token (BART), or its encoder and decoder come from different models."
+            )
+    elif not has_mask:
         raise MismatchError("This model's tokenizer has no mask token, so it cannot fill blanks.")
-    return BlankFiller(network=network, tokenizer=tokenizer, method="masks")
+    return BlankFiller(network=network, tokenizer=tokenizer, method=method)

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor
 
+from firth.data.windows import window_spans
 from firth.inference.batching import batch_by_length, nan_error
 from firth.inference.infilling.blanks import BlankFill, token_fill, tokenize_words
 from firth.inference.infilling.fill_methods import (
@@ -22,10 +22,11 @@ from firth.inference.infilling.fill_methods import (
     make_filler,
 )
 from firth.inference.infilling.span_filling import fill_by_generation
-from firth.inference.scoring.token_scoring import ScoringRequest, hidden_states
+from firth.inference.scoring.token_scoring import ScoringRequest, hidden_states, score_requests
 from firth.models.language_model import LanguageNetwork
 from firth.tokenizers.tokenizer import Tokenizer
 from firth.utils.errors import UsageError
+from firth.utils.rng import Floats
 
 MAX_LOGITS = 1 << 24  # logits in memory at a time
 
@@ -62,10 +63,12 @@ class TopTokens(NamedTuple):
 def _fill_by_masks(
     filler: BlankFiller, questions: Sequence[EncodedBlanks], top: int, targets: Sequence[str]
 ) -> list[FillResult]:
-    only = [_target_ids(filler, question, targets) for question in questions] if targets else []
-    rows = [(question.ids, question.positions) for question in questions]
-    found = top_tokens(filler, rows, top, only)
-    sentences = [[] for _ in questions] if targets else _fill_jointly(filler, questions, found, top)
+    if targets:
+        found = _score_targets(filler, questions, targets)
+        sentences: list[list[FilledSentence]] = [[] for _ in questions]
+    else:
+        found = top_tokens(filler, [(one.ids, one.positions) for one in questions], top)
+        sentences = _fill_jointly(filler, questions, found, top)
     return [
         FillResult(question.text, _candidates(filler, question, best), own)
         for question, best, own in zip(questions, found, sentences, strict=True)
@@ -74,57 +77,56 @@ def _fill_by_masks(
 
 @torch.no_grad()
 def top_tokens(
-    filler: BlankFiller,
-    rows: Sequence[tuple[Ids, Ids]],
-    top: int,
-    only: Sequence[Sequence[Sequence[int]]] = (),
+    filler: BlankFiller, rows: Sequence[tuple[Ids, Ids]], top: int
 ) -> list[list[TopTokens]]:
     """Return the most probable tokens at the given positions of each row.
 
-    `only` restricts them to the given tokens, for each position of each row. Results do not depend
-    on the batching.
+    Results do not depend on the batching.
     """
-    found: list[list[TopTokens]] = [[] for _ in rows]
+    network, found = filler.network, list[list[TopTokens]]([] for _ in rows)
+    chunk = max(1, MAX_LOGITS // network.config.vocab_size)
     for batch in batch_by_length([(len(ids),) for ids, _ in rows]):
-        hidden, owners = _hidden_at(filler, [rows[i] for i in batch])
-        chunk = max(1, MAX_LOGITS // filler.network.config.vocab_size)
-        for begin in range(0, len(hidden), chunk):
-            probs = filler.network.logits(hidden[begin : begin + chunk]).float().softmax(-1)
+        requests = [ScoringRequest(rows[i][0], (), ()) for i in batch]
+        hidden = hidden_states(network, requests, bidirectional=True)
+        starts = np.cumsum([0, *(len(request.tokens) for request in requests)]) - filler.shift
+        places = [
+            (i, start + at) for i, start in zip(batch, starts, strict=False) for at in rows[i][1]
+        ]
+        for begin, end in window_spans(len(places), chunk, chunk):
+            owners, at = zip(*places[begin:end], strict=True)
+            probs = network.logits(hidden[list(at)]).float().softmax(-1)
             if probs.isnan().any():
                 raise nan_error()
-            own = [(batch[row], blank) for row, blank in owners[begin : begin + chunk]]
-            if only:
-                for (row, blank), values in zip(own, probs, strict=True):
-                    ids = only[row][blank]
-                    found[row].append(_sorted(ids, values[list(ids)].tolist()))
-                continue
             best = probs.topk(min(top, probs.shape[1]))
-            lists = zip(own, best.indices.tolist(), best.values.tolist(), strict=True)
-            for (row, _), ids, values in lists:
+            lists = zip(owners, best.indices.tolist(), best.values.tolist(), strict=True)
+            for row, ids, values in lists:
                 found[row].append(TopTokens(ids, values))
     return found
 
 
-def _sorted(ids: Sequence[int], probs: Sequence[float]) -> TopTokens:
-    order = np.argsort([-prob for prob in probs], kind="stable")
-    return TopTokens([ids[i] for i in order], [probs[i] for i in order])
-
-
-def _hidden_at(
-    filler: BlankFiller, rows: Sequence[tuple[Ids, Ids]]
-) -> tuple[Tensor, list[tuple[int, int]]]:
-    """Return the hidden state of each position, and the (row, blank) it belongs to."""
-    requests = [ScoringRequest(ids, (), ()) for ids, _ in rows]
-    hidden = hidden_states(filler.network, requests, bidirectional=True)
-    lengths = [len(ids) for ids, _ in rows]
-    starts = np.cumsum(lengths) - lengths
-    indices = [
-        int(start) + position - filler.shift
-        for start, (_, positions) in zip(starts, rows, strict=True)
-        for position in positions
+def _score_targets(
+    filler: BlankFiller, questions: Sequence[EncodedBlanks], targets: Sequence[str]
+) -> list[list[TopTokens]]:
+    """Score each target's token in each blank; it differs at the beginning of a text."""
+    lists = [
+        [
+            [word_token(filler.tokenizer, word, spaced=bool(part)) for word in targets]
+            for part in own
+        ]
+        for own in (question.blanks.parts[:-1] for question in questions)
     ]
-    owners = [(i, blank) for i, (_, own) in enumerate(rows) for blank in range(len(own))]
-    return hidden[indices], owners
+    requests = (
+        ScoringRequest(question.ids, [position - filler.shift] * len(ids), ids)
+        for question, own in zip(questions, lists, strict=True)
+        for position, ids in zip(question.positions, own, strict=True)
+    )
+    scores = score_requests(filler.network, requests, bidirectional=True)
+    return [[_sorted(ids, np.exp(next(scores).log_probs)) for ids in own] for own in lists]
+
+
+def _sorted(ids: Sequence[int], probs: Floats) -> TopTokens:
+    order = np.argsort(-probs, kind="stable")
+    return TopTokens([ids[i] for i in order], probs[order].tolist())
 
 
 def _candidates(
@@ -199,16 +201,6 @@ def _sentence(
 ) -> FilledSentence:
     text = question.blanks.filled([token_fill(filler.tokenizer, id) for id in tokens])
     return FilledSentence([_token_text(filler.tokenizer, id) for id in tokens], exp(total), text)
-
-
-def _target_ids(
-    filler: BlankFiller, question: EncodedBlanks, targets: Sequence[str]
-) -> list[list[int]]:
-    """Return each target's token for each blank; it differs at the beginning of a text."""
-    return [
-        [word_token(filler.tokenizer, word, spaced=bool(before)) for word in targets]
-        for before in question.blanks.parts[:-1]
-    ]
 
 
 def word_token(tokenizer: Tokenizer, word: str, *, spaced: bool) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -252,7 +252,11 @@ def need_columns(
     found = chosen or find_columns(role, columns, where)
     missing = [name for name in found or role.names[0] if not found or name not in columns]
     if missing:
-        raise missing_column(where, " and ".join(f"'{name}'" for name in missing), columns, role)
+        wanted = " and ".join(f"'{name}'" for name in missing)
+        there = ", ".join(repr(name[:30]) for name in columns[:12]) or "none"
+        more = f" and {len(columns) - 12} more" if len(columns) > 12 else ""
+        todo = separator_advice(columns) or role.advice
+        raise InputError(f"{where} has no column {wanted} (it has {there}{more}); {todo}")
     assert found
     return found
 
@@ -269,16 +273,6 @@ def find_label(role: ColumnRole, columns: Iterable[str], where: str, file: TaskF
     except InputError:
         return None
     return found[0] if found else None
-
-
-def missing_column(
-    where: str, missing: str, columns: Sequence[str], role: ColumnRole
-) -> InputError:
-    """The error for a missing column; long column names are abbreviated."""
-    there = ", ".join(repr(name[:30]) for name in columns[:12]) or "none"
-    more = f" and {len(columns) - 12} more" if len(columns) > 12 else ""
-    todo = separator_advice(columns) or role.advice
-    return InputError(f"{where} has no column {missing} (it has {there}{more}); {todo}")
 
 
 # ---- fields -------------------------------------------------------------------------------------

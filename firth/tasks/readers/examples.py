@@ -152,7 +152,3 @@ class LastWord:
     text: str
     word: str
     line: int = 0
-
-    @property
-    def inputs(self) -> tuple[str, ...]:
-        return (self.text,)
