@@ -105,12 +105,12 @@ def _boundary(column: int) -> Loss:
 
 
 # Prediction -> its loss function and the head it needs.
-LABEL_LOSSES: dict[str, tuple[Loss, tuple[str, ...]]] = {
-    "label": (_label, ("classify",)),
-    "labels": (_labels, ("classify",)),
-    "number": (_number, ("classify",)),
-    "choice": (_choice, ("choose",)),
-    "tags": (_tag, ("tag",)),
-    "begin": (_boundary(0), ("span",)),
-    "end": (_boundary(1), ("span",)),
+LABEL_LOSSES: dict[str, tuple[Loss, str]] = {
+    "label": (_label, "classify"),
+    "labels": (_labels, "classify"),
+    "number": (_number, "classify"),
+    "choice": (_choice, "choose"),
+    "tags": (_tag, "tag"),
+    "begin": (_boundary(0), "span"),
+    "end": (_boundary(1), "span"),
 }

@@ -87,11 +87,8 @@ class TrainingLoop:
     ) -> None:
         """`plan` yields batches from a state on; `baseline` is used to detect a loss plateau."""
         apply_runtime_options(module.network, config)
-        self.module, self.config, self.optimizer = (
-            module,
-            config,
-            Optimizer(module, config.optimizer),
-        )
+        self.module, self.config = module, config
+        self.optimizer = Optimizer(module, config.optimizer)
         self.plan, self.log, self.callbacks = plan, log, callbacks
         self.device, self.baseline = module.device, baseline
         folder = log.path.parent / "checkpoints"

@@ -86,17 +86,12 @@ def _replaced(
     return loss, num_correct
 
 
-# Prediction -> its loss function and the heads it needs.
-LOSSES: dict[str, tuple[Loss, tuple[str, ...]]] = {
-    "masked": (_language, ("language",)),
-    "causal": (_language, ("language",)),
-    "prefix": (_language, ("language",)),
-    "denoising": (_language, ("language",)),
-    "target": (_language, ("language",)),
-    "boundary": (_boundary, ("boundary",)),
-    "next sentence": (_pair, ("pair",)),
-    "sentence order": (_pair, ("pair",)),
-    "replaced": (_replaced, ("replaced",)),
+# Prediction -> its loss function and the head it needs.
+LOSSES: dict[str, tuple[Loss, str]] = {
+    **dict.fromkeys("masked causal prefix denoising target".split(), (_language, "language")),
+    "boundary": (_boundary, "boundary"),
+    **dict.fromkeys(("next sentence", "sentence order"), (_pair, "pair")),
+    "replaced": (_replaced, "replaced"),
     **LABEL_LOSSES,
 }
 
@@ -278,4 +273,4 @@ def heads_for(predictions: tuple[str, ...]) -> tuple[str, ...]:
     unknown = [name for name in predictions if name not in LOSSES]
     if unknown:
         raise UsageError(f"There is no loss for the prediction {', '.join(unknown)}.")
-    return tuple(dict.fromkeys(head for name in predictions for head in LOSSES[name][1]))
+    return tuple(dict.fromkeys(LOSSES[name][1] for name in predictions))
