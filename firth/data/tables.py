@@ -16,19 +16,8 @@ from firth.utils.errors import InputError, UsageError
 
 # Names of text columns: the default, then other common ones.
 TEXTS = (
-    "text",
-    "sentence",
-    "tweet",
-    "review",
-    "comment",
-    "content",
-    "document",
-    "body",
-    "message",
-    "utterance",
-    "question",
-    "post",
-)
+    "text sentence tweet review comment content document body message utterance question post"
+).split()
 # Field separators, and what to do if a file has another one than its extension says.
 SEPARATORS = {
     "\t": "tabs: rename it to .tsv",

@@ -82,7 +82,9 @@ class TrainingInput:
 
     def learn(self, **options: Any) -> BpeModel:
         """Learn BPE merges; `options` are fields of BpeConfig."""
-        shared = dict(size=self.size, min_frequency=self.min_frequency, specials=self.specials)
+        shared: dict[str, Any] = dict(
+            size=self.size, min_frequency=self.min_frequency, specials=self.specials
+        )
         progress = partial(self.progress, "learning merges")
         return learn_merges(self.words, self.counts, BpeConfig(**shared, **options), progress)
 

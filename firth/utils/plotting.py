@@ -12,11 +12,10 @@ from firth.utils.rng import Bools
 
 def plot_attention_masks(path: Path, tokens: Sequence[str], masks: Mapping[str, Bools]) -> None:
     """Plot attention masks, one panel each; filled squares are attended to."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(0.5 + 0.33 * len(tokens) * len(masks), 0.33 * len(tokens) + 1.4))
-    figure.set_layout_engine("constrained")
+    size = 0.5 + 0.33 * len(tokens) * len(masks), 0.33 * len(tokens) + 1.4
+    figure = Figure(figsize=size, layout="constrained")
     for number, (title, visible) in enumerate(masks.items(), 1):
         axes = figure.add_subplot(1, len(masks), number)
         axes.pcolormesh(visible, cmap="Blues", vmin=-0.2, vmax=1.4, edgecolors="white", linewidth=1)
@@ -30,7 +29,7 @@ def plot_attention_masks(path: Path, tokens: Sequence[str], masks: Mapping[str, 
     figure.supxlabel("key position", fontsize=9)
     figure.supylabel("query position", fontsize=9)
     with atomic_file(path) as file:
-        FigureCanvasAgg(figure).print_png(file)  # type: ignore[no-untyped-call]
+        figure.savefig(file, format="png")
 
 
 def plot_loss(
@@ -44,11 +43,9 @@ def plot_loss(
     `unigram_loss` adds a line for the loss of predicting tokens by their frequency alone; `metric`
     selects one loss where a run logs several.
     """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(7, 4))
-    figure.set_layout_engine("constrained")
+    figure = Figure(figsize=(7, 4), layout="constrained")
     axes = figure.add_subplot()
     for number, (name, lines) in enumerate(runs.items()):
         colour = f"C{number}"
@@ -62,7 +59,7 @@ def plot_loss(
     axes.legend(fontsize=8, frameon=False)
     axes.spines[["top", "right"]].set_visible(False)
     with atomic_file(path) as file:
-        FigureCanvasAgg(figure).print_png(file)  # type: ignore[no-untyped-call]
+        figure.savefig(file, format="png")
 
 
 def _points(

@@ -12,22 +12,14 @@ from firth.data.stories.plots import PLOTS
 from firth.data.stories.scenes import SCENES
 from firth.data.stories.story_builder import StoryBuilder
 from firth.data.stories.task_examples import Examples, examples
+from firth.data.stories.word_lists import phrases
 from firth.data.stories.world import pick
 
 # Sentences that models are evaluated on.
-HELD_OUT = (
-    "the dog barked loudly at the mailman",
-    "the capital of france is paris",
-    "the sun rises in the east",
-    "i went to the store to buy milk",
-    "the river bank was flooding",
-    "the cat sat on the mat",
-    "the quick brown fox jumps",
-    "a bat flew out of the cave",
-    "he hit the ball with a bat",
-    "i record the record",
-    "she went to the store yesterday",
-)
+HELD_OUT = phrases("""the dog barked loudly at the mailman; the capital of france is paris;
+    the sun rises in the east; i went to the store to buy milk; the river bank was flooding;
+    the cat sat on the mat; the quick brown fox jumps; a bat flew out of the cave;
+    he hit the ball with a bat; i record the record; she went to the store yesterday""")
 _HELD_OUT = re.compile(rf"\b(?:{'|'.join(HELD_OUT)})\b")
 _WORDS = re.compile(r"[a-z0-9]+")
 
