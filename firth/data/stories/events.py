@@ -56,7 +56,7 @@ def wordings(event: Event) -> list[str]:
     return found
 
 
-# ---- sentences that stand alone ----
+# ---- sentences outside the story ----
 
 
 def _sentence(text: str) -> str:

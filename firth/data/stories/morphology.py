@@ -50,7 +50,7 @@ _ARTICLE = re.compile(r"\b([Aa]) (?=(\w+))")
 
 @cache
 def plural(noun: str) -> str:
-    """The plural of a noun, or of a noun's last word.
+    """Return the plural of a noun, or of a noun's last word.
 
     >>> [plural(noun) for noun in ("box", "berry", "toy", "mouse", "bus driver", "knife")]
     ['boxes', 'berries', 'toys', 'mice', 'bus drivers', 'knives']
@@ -66,7 +66,7 @@ def plural(noun: str) -> str:
 
 @cache
 def third(verb: str) -> str:
-    """The third person singular of a verb, whose first word is inflected.
+    """Return the third person singular of a verb, whose first word is inflected.
 
     >>> [third(verb) for verb in ("watch", "carry", "play", "have", "go to bed")]
     ['watches', 'carries', 'plays', 'has', 'goes to bed']
@@ -86,7 +86,7 @@ def _with_s(word: str) -> str:
 
 @cache
 def past(verb: str) -> str:
-    """The past tense of a verb, whose first word is inflected.
+    """Return the past tense of a verb, whose first word is inflected.
 
     >>> [past(verb) for verb in ("bake", "carry", "stop", "buy", "wake up", "lie down")]
     ['baked', 'carried', 'stopped', 'bought', 'woke up', 'lay down']
@@ -98,7 +98,7 @@ def past(verb: str) -> str:
 
 @cache
 def participle(verb: str) -> str:
-    """The past participle of a verb.
+    """Return the past participle of a verb.
 
     >>> [participle(verb) for verb in ("bake", "hide", "write", "find")]
     ['baked', 'hidden', 'written', 'found']
@@ -118,7 +118,7 @@ def _with_ed(word: str) -> str:
 
 @cache
 def gerund(verb: str) -> str:
-    """The form in -ing.
+    """Return the form in -ing.
 
     >>> [gerund(verb) for verb in ("bake", "run", "lie down", "see", "play chess")]
     ['baking', 'running', 'lying down', 'seeing', 'playing chess']
@@ -134,7 +134,7 @@ def gerund(verb: str) -> str:
 
 
 def starts_with_vowel_sound(word: str) -> bool:
-    """Whether "an" goes before a word.
+    """Return whether the article before a word is "an".
 
     >>> [starts_with_vowel_sound(word) for word in ("apple", "hour", "unicorn", "umbrella", "one")]
     [True, True, False, True, False]

@@ -59,7 +59,7 @@ def open_story(t: StoryBuilder) -> None:
         a.job_known = True
     if a.town in t.sentences[-1]:
         t.ask("Where did {a.name} live?", a.town)
-    for trait in dict.fromkeys(t.sample(TRAITS_TOLD, 1 if t.chance(0.4) else 2)):
+    for trait in dict.fromkeys(t.sample(_INTRODUCTIONS, 1 if t.chance(0.4) else 2)):
         trait(t, a)
 
 
@@ -120,7 +120,7 @@ def _likes(t: StoryBuilder, a: Person) -> None:
 
 
 def _origin(t: StoryBuilder, a: Person) -> None:
-    """Where the family comes from; the capital of that country comes up."""
+    """Say where the family comes from, and name the capital of that country."""
     country = t.pick(WEIGHTED_COUNTRIES)
     city, people, *_ = COUNTRIES[country]
     if t.chance(0.5):
@@ -144,11 +144,11 @@ def _origin(t: StoryBuilder, a: Person) -> None:
     )
 
 
-TRAITS_TOLD = (_age, _job, _pet, _likes, _origin, _origin)
+_INTRODUCTIONS = (_age, _job, _pet, _likes, _origin, _origin)
 
 
 def sounds(t: StoryBuilder) -> None:
-    """The hero's pet does what its kind does; dogs bark at the mailman."""
+    """Let the hero's pet do what its kind does; dogs bark at the mailman."""
     pet = t.roles["pet"]
     if pet.noun not in ANIMALS:
         return
@@ -178,7 +178,7 @@ def sounds(t: StoryBuilder) -> None:
 
 
 def wild_sounds(t: StoryBuilder) -> None:
-    """An animal in passing: in a yard, on a farm, at night."""
+    """Mention the sound of an animal nearby."""
     animal = t.pick(_NEARBY)
     t.bind(s_animal=animal, s_sound=past(ANIMALS[animal][0]), s_then_quiet=_QUIET)
     if animal == "dog":
@@ -204,7 +204,7 @@ _RELATIONS = words("""sun sun sun sound sound food shop colour opposite tool you
 
 
 def did_you_know(t: StoryBuilder) -> None:
-    """A fact, as people drop them in conversation."""
+    """State a fact, as people do in conversation."""
     t.fact("capital" if t.chance(0.5) else t.pick(_RELATIONS))
     t.one_of(
         '"Did you know that {fact}?" <asked> {b}.',
@@ -234,7 +234,7 @@ def weather(t: StoryBuilder) -> None:
 
 
 def opinion(t: StoryBuilder) -> None:
-    """Someone says what they think of a book, a meal or a show: a review in a sentence."""
+    """Let a friend review a book, a meal or a show in one sentence."""
     t.bind(s_opinion=remark(t, t.chance(0.5)))
     if t.chance(0.5):
         other = '{b} shook {b.s} head: "{s_opinion}."'
@@ -244,7 +244,7 @@ def opinion(t: StoryBuilder) -> None:
 
 
 def aside(t: StoryBuilder) -> None:
-    """One small thing that has little to do with the plot."""
+    """Add a sentence that has little to do with the plot."""
     kind = t.rng.random()
     if kind < 0.15:
         t.say("<senses>.")

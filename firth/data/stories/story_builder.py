@@ -34,7 +34,7 @@ _LISTS = vars(lexicon) | vars(knowledge)
 
 
 def _options(text: str) -> Sequence[str]:
-    """Phrases separated by semicolons, or a list of `lexicon` or `knowledge` by its name."""
+    """Return phrases separated by semicolons, or a list of `lexicon` or `knowledge` by name."""
     return tuple(_LISTS[text]) if text.isupper() else phrases(text)
 
 
@@ -54,7 +54,7 @@ class StoryBuilder:
         self.rng = rng
         self.scenes = scenes
         self.cast = Cast(rng)
-        self.roles: dict[str, Any] = {}  # who and what the slots of templates stand for
+        self.roles: dict[str, Any] = {}  # values of the slots of templates
         self.sentences: list[str] = []
         self.events: list[Event] = []
         self.questions: list[Question] = []

@@ -40,7 +40,7 @@ class StoryEntity:
 
     @property
     def phrase(self) -> str:
-        """Adjective and noun."""
+        """The adjective and the noun."""
         return f"{self.adjective} {self.noun}" if self.adjective else self.noun
 
     def definite(self) -> str:

@@ -12,7 +12,7 @@ _OVERSEAS = ("Japan", "China", "Kenya", "Peru", "Cuba", "Canada", "Ghana")
 
 
 def journey(t: StoryBuilder) -> None:
-    """A journey to another country and its capital, and what is seen there."""
+    """Write a story: a journey to another country and its capital, and what is seen there."""
     a, b = t.start("travel")
     country = t.pick(WEIGHTED_COUNTRIES)
     capital, people, language, _ = COUNTRIES[country]
@@ -70,7 +70,7 @@ def journey(t: StoryBuilder) -> None:
 
 
 def visit(t: StoryBuilder) -> None:
-    """A visit to a relative in the country, with a walk to the river and animals."""
+    """Write a story: a visit to a relative in the country, with a walk to the river and animals."""
     t.start("animals", hero="child", friend="child")
     t.run_script("""
         let: rel = grandmother; grandfather; aunt; uncle
@@ -105,7 +105,7 @@ def visit(t: StoryBuilder) -> None:
 
 
 def cave(t: StoryBuilder) -> None:
-    """Into a cave or an old tower, where bats live."""
+    """Write a story: into a cave or an old tower, where bats live."""
     t.start("animals")
     t.run_script("""
         thing: x = torch; lamp; lantern
@@ -142,7 +142,7 @@ def cave(t: StoryBuilder) -> None:
 
 
 def spoilt(t: StoryBuilder) -> None:
-    """The weather spoils a plan, and another is made."""
+    """Write a story: the weather spoils a plan, and another is made."""
     t.start("weather")
     t.run_script("""
         let: place = beach; park; lake; forest; castle; waterfall; island; meadow

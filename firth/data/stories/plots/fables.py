@@ -21,7 +21,7 @@ _ADJECTIVES = words(
 
 
 def fable(t: StoryBuilder) -> None:
-    """Two animals, a wish for food, a trick or a kindness, and a moral."""
+    """Write a story: two animals, a wish for food, a trick or a kindness, and a moral."""
     one, two = t.sample(_WALKERS, 2)
     adj, adj2 = t.sample(_ADJECTIVES, 2)
     a = StoryEntity(one, "m" if t.chance(0.5) else "f", adjective=adj)
@@ -88,7 +88,7 @@ def fable(t: StoryBuilder) -> None:
 
 
 def rescue(t: StoryBuilder) -> None:
-    """A pet is missing or stuck, and people get it back."""
+    """Write a story: a pet is missing or stuck, and people get it back."""
     a, _ = t.start("animals")
     pet = a.pet = t.own("pet", t.pick(("cat", "cat", "dog", "goat", "rabbit", "parrot", "hen")))
     where = t.pick(
@@ -128,7 +128,7 @@ def rescue(t: StoryBuilder) -> None:
 
 
 def camp(t: StoryBuilder) -> None:
-    """A night outside, stars and noises, and the sunrise."""
+    """Write a story: a night outside, stars and noises, and the sunrise."""
     t.start("travel")
     t.run_script("""
         let: site = in the forest; by the lake; on the hill; at the beach; in the mountains; on the
@@ -163,7 +163,7 @@ def camp(t: StoryBuilder) -> None:
 
 
 def letter(t: StoryBuilder) -> None:
-    """The mailman comes, the dog barks, and there is news in the letter."""
+    """Write a story: the mailman comes, the dog barks, and there is news in the letter."""
     a, _ = t.start("animals")
     a.pet = dog = t.own("pet", "dog")
     t.bind(name=a.name)

@@ -8,7 +8,7 @@ from firth.data.stories.story_builder import StoryBuilder
 
 
 def lost_and_found(t: StoryBuilder) -> None:
-    """Something is lost, looked for in the wrong places, and found, or not."""
+    """Write a story: something is lost, looked for in the wrong places, and found, or not."""
     _, b = t.start()
     x = t.thing("x")
     wrong, other, right = t.sample(HIDING, 3)
@@ -63,7 +63,7 @@ def lost_and_found(t: StoryBuilder) -> None:
 
 
 def quarrel(t: StoryBuilder) -> None:
-    """Two friends quarrel over a thing and make up."""
+    """Write a story: two friends quarrel over a thing and make up."""
     t.start()
     x = t.thing("x")
     t.bind(thing=x.noun)
@@ -108,7 +108,7 @@ def quarrel(t: StoryBuilder) -> None:
 
 
 def helping(t: StoryBuilder) -> None:
-    """Someone helps an old neighbour and is thanked."""
+    """Write a story: someone helps an old neighbour and is thanked."""
     _, b = t.start(friend="adult")
     b.age, b.job = "old", ""
     b.noun = "woman" if b.gender == "f" else "man"
@@ -154,7 +154,7 @@ def helping(t: StoryBuilder) -> None:
 
 
 def cooking(t: StoryBuilder) -> None:
-    """A meal is planned, something is missing, and it is eaten, or burnt."""
+    """Write a story: a meal is planned, something is missing, and it is eaten, or burnt."""
     t.start("cooking")
     dish = t.pick(tuple(DISHES))
     missing = t.pick(DISHES[dish])
@@ -208,7 +208,7 @@ def cooking(t: StoryBuilder) -> None:
 
 
 def gift(t: StoryBuilder) -> None:
-    """A secret present: made or bought, hidden, nearly found, given."""
+    """Write a story: a secret present: made or bought, hidden, nearly found, given."""
     _, b = t.start()
     x = t.thing("x")
     t.bind(friend=b.name, hidden=t.pick(HIDING[:13]), thing=f"A {x.phrase}")
@@ -245,7 +245,7 @@ def gift(t: StoryBuilder) -> None:
 
 
 def garden(t: StoryBuilder) -> None:
-    """Something is planted, waited for, and grows."""
+    """Write a story: something is planted, waited for, and grows."""
     t.start()
     plant = t.pick(
         (*FLOWERS, "carrots", "beans", "potatoes", "tomatoes", "strawberries", "pumpkins")

@@ -11,7 +11,7 @@ from firth.data.stories.story_builder import StoryBuilder
 
 
 def contest(t: StoryBuilder) -> None:
-    """A race with training, rivals, and a winner; or a match between two teams."""
+    """Write a story: a race with training, rivals, and a winner; or a match between two teams."""
     a, _ = t.start("sport")
     sport = t.pick(tuple(SPORTS))
     did, prize = SPORTS[sport]
@@ -56,7 +56,7 @@ def contest(t: StoryBuilder) -> None:
 
 
 def match(t: StoryBuilder) -> None:
-    """A match with bat and ball, or with goals."""
+    """Write a story: a match with bat and ball, or with goals."""
     t.start("sport")
     ours, theirs = t.sample(TEAMS, 2)
     game = t.pick(("cricket", "baseball", "football", "hockey"))
@@ -105,7 +105,7 @@ def match(t: StoryBuilder) -> None:
 
 
 def music(t: StoryBuilder) -> None:
-    """A band records a song, or an old record is played."""
+    """Write a story: a band records a song, or an old record is played."""
     t.start("music")
     inst, other = t.sample(INSTRUMENTS, 2)
     t.bind(inst=inst, other=other)
@@ -154,7 +154,7 @@ def music(t: StoryBuilder) -> None:
 
 
 def fair(t: StoryBuilder) -> None:
-    """A festival or a show, and what two people thought of it."""
+    """Write a story: a festival or a show, and what two people thought of it."""
     a, _ = t.start()
     t.bind(town=a.town)
     t.run_script("""

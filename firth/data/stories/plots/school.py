@@ -14,7 +14,7 @@ _QUIZ_TOPICS = 9 * ("capital",) + words("""sun sun opposite colour tool sound fo
 
 
 def lesson(t: StoryBuilder) -> None:
-    """A lesson or a quiz: questions, right and wrong answers, a mark at the end."""
+    """Write a story: a lesson or a quiz: questions, right and wrong answers, a mark at the end."""
     t.start("school", hero="child", friend="child")
     c = t.meet("c", "adult")
     c.job = "teacher"
@@ -82,7 +82,7 @@ def _upper(text: str) -> str:
 
 
 def skill(t: StoryBuilder) -> None:
-    """Learning to do something: failure, advice, practice, success."""
+    """Write a story: learning to do something: failure, advice, practice, success."""
     t.start()
     goal = t.pick(tuple(SKILLS))
     advice, fails = SKILLS[goal]
@@ -124,7 +124,7 @@ def skill(t: StoryBuilder) -> None:
 
 
 def reading(t: StoryBuilder) -> None:
-    """A book that is borrowed, read by night and talked about."""
+    """Write a story: a book that is borrowed, read by night and talked about."""
     t.start()
     t.run_script("""
         let: book = BOOKS

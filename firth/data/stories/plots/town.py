@@ -19,7 +19,7 @@ _SOLD = {item: shop for shop, items in SHOPS.items() for item in items.split()}
 
 
 def shopping(t: StoryBuilder) -> None:
-    """An errand: several things from several shops, one of them forgotten."""
+    """Write a story: an errand: several things from several shops, one of them forgotten."""
     t.start("money")
     t.bind(sender=t.pick(("mother", "father", "grandmother", "aunt")))
     one = t.pick(_FOOD)
@@ -74,7 +74,7 @@ def shopping(t: StoryBuilder) -> None:
 
 
 def saving(t: StoryBuilder) -> None:
-    """A wish, a price, a way to earn, and the thing bought, or sold to another."""
+    """Write a story: a wish, a price, a way to earn, and the thing bought, or sold to another."""
     t.start("money", hero="child")
     shop = t.pick(tuple(_GIFT_SHOPS))
     t.thing("x", _GIFT_SHOPS[shop])
@@ -121,7 +121,7 @@ def saving(t: StoryBuilder) -> None:
 
 
 def purse(t: StoryBuilder) -> None:
-    """Money found in the street finds its way back."""
+    """Write a story: money found in the street finds its way back."""
     t.start("money", friend="adult")
     t.thing("x", ("purse", "wallet", "bag"))
     coins = 5 + int(t.rng.random() * 15)
@@ -155,7 +155,7 @@ def purse(t: StoryBuilder) -> None:
 
 
 def work_day(t: StoryBuilder) -> None:
-    """A day at work on which something goes wrong and is put right."""
+    """Write a story: a day at work on which something goes wrong and is put right."""
     a, _ = t.start(hero="adult", friend="adult")
     where, does, tool = JOBS[a.job]
     t.bind(job=a.job, where=where, does=does)
@@ -201,7 +201,7 @@ def work_day(t: StoryBuilder) -> None:
 
 
 def doctor(t: StoryBuilder) -> None:
-    """Someone falls ill, and what the doctor says helps."""
+    """Write a story: someone falls ill, and what the doctor says helps."""
     _, b = t.meet("a", "child"), t.meet("b", "adult")
     b.job = t.pick(tuple(_ILLNESSES))
     b.job_known = True
@@ -235,7 +235,7 @@ def doctor(t: StoryBuilder) -> None:
 
 
 def flood(t: StoryBuilder) -> None:
-    """Days of rain, a river over its banks, and people who help each other."""
+    """Write a story: days of rain, a river over its banks, and people who help each other."""
     t.start("weather")
     t.run_script("""
         let: river = RIVERS
