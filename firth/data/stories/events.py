@@ -36,24 +36,23 @@ def wordings(event: Event) -> list[str]:
     """
     did, done = past(event.verb), participle(event.verb)
     thing = "{o.a}" if event.new else "{o}"
-    tail = " {tail}" if event.tail else ""
-    place = " {place}" if event.place else ""
-    time = " {time}" if event.time else ""
+    tail, place = " {tail}" * bool(event.tail), " {place}" * bool(event.place)
+    time = " {time}" * bool(event.time)
     plain = f"{{s}} {did} {thing}{tail}"
     found = [f"{plain}{place}{time}."] * 4
     if event.time:
         found += [f"{{time}}, {plain}{place}.", f"{{time}} {plain}{place}."]
-    if event.place and event.place.startswith(("in ", "at ", "on ", "under ", "behind ")):
-        found += [
-            f"{{place}} {plain}{time}.",
-            f"{{time}}, {{place}}, {plain}." if event.time else f"{plain}{place}.",
-        ]
-    found.append(f"It was {{s.name}} who {did} {thing}{tail}{place}{time}.")
-    found.append(f"{thing} [was] {done}{tail}{place} by {{s.o}}{time}.")
-    found.append(f"{{s.rel}} {did} {thing}{tail}{place}{time}.")
-    found.append(f"(In the end|So|Soon|And so|Then) {plain}{place}{time}.")
-    found.append(f"{{s}} ended up {gerund(event.verb)} {thing}{tail}{place}{time}.")
-    return found
+    if event.place.startswith(("in ", "at ", "on ", "under ", "behind ")):
+        other = f"{{time}}, {{place}}, {plain}." if event.time else f"{plain}{place}."
+        found += [f"{{place}} {plain}{time}.", other]
+    return [
+        *found,
+        f"It was {{s.name}} who {did} {thing}{tail}{place}{time}.",
+        f"{thing} [was] {done}{tail}{place} by {{s.o}}{time}.",
+        f"{{s.rel}} {did} {thing}{tail}{place}{time}.",
+        f"(In the end|So|Soon|And so|Then) {plain}{place}{time}.",
+        f"{{s}} ended up {gerund(event.verb)} {thing}{tail}{place}{time}.",
+    ]
 
 
 # ---- sentences outside the story ----
@@ -72,22 +71,22 @@ def thing(event: Event) -> str:
 
 
 def active(event: Event) -> str:
-    """ "Anna found a kite in the attic." """
+    """Return a sentence like "Anna found a kite in the attic." """
     return _sentence(f"{subject(event)} {past(event.verb)} {thing(event)}{event.rest()}.")
 
 
 def negative(event: Event) -> str:
-    """ "Anna did not find a kite." """
+    """Return a sentence like "Anna did not find a kite." """
     return _sentence(f"{subject(event)} did not {event.verb} {thing(event)}{event.rest()}.")
 
 
 def passive(event: Event) -> str:
-    """ "A kite was found by Anna in the attic." """
+    """Return a sentence like "A kite was found by Anna in the attic." """
     was = "were" if event.object.gender == "p" else "was"
     verb = f"{was} {participle(event.verb)}{event.rest('tail')}"
     return _sentence(f"{thing(event)} {verb} by {subject(event)}{event.rest('place', 'time')}.")
 
 
 def question(event: Event) -> str:
-    """ "Did Anna find a kite in the attic?" """
+    """Return a question like "Did Anna find a kite in the attic?" """
     return _sentence(f"did {subject(event)} {event.verb} {thing(event)}{event.rest()}?")
