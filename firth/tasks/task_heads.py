@@ -48,9 +48,11 @@ def attach_head(
     for name in options:
         if name not in OPTIONS:
             raise unknown_setting(f"head.{name}", [f"head.{known}" for known in OPTIONS])
-    if not options and _has_it(network, head, metadata):
+    wanted = (head, metadata.labels, metadata.label_type)
+    own = (network.config.label_head, network.config.labels, network.config.label_type)
+    if not options and head in network.heads and own == wanted:
         return [name for name in ("pooler", head) if name in network.heads]
-    config, heads = add_label_head(network.config, head, metadata.labels, metadata.label_type)
+    config, heads = add_label_head(network.config, *wanted)
     chosen = {
         OPTIONS[name][0]: parse_value(f"head.{name}", value, OPTIONS[name][1])
         for name, value in options.items()
@@ -73,12 +75,6 @@ def attach_head(
     if not known:
         _inherit(network, head)
     return heads
-
-
-def _has_it(network: LanguageNetwork, head: str, metadata: TaskMetadata) -> bool:
-    """Whether a network has a head for exactly these labels."""
-    own = (network.config.label_head, network.config.labels, network.config.label_type)
-    return head in network.heads and own == (head, metadata.labels, metadata.label_type)
 
 
 @torch.no_grad()

@@ -17,12 +17,7 @@ SAMPLE = 0x5A3D  # random stream
 
 
 def stratified_sample(
-    labels: Sequence[Any],
-    *,
-    count: int | None = None,
-    fraction: float | None = None,
-    seed: int = 0,
-    leave: int = 0,
+    labels: Sequence[Any], *, count: int, seed: int = 0, leave: int = 0
 ) -> tuple[list[int], list[int]]:
     """Draw a stratified sample; return the sorted indices of the sample and of the rest.
 
@@ -34,29 +29,17 @@ def stratified_sample(
     >>> stratified_sample(["a", "b", "a", "b", "a", "a"], count=3)
     ([1, 2, 4], [0, 3, 5])
     """
-    size = _size(len(labels), count, fraction)
-    groups = _groups(labels, size)  # (N,)
+    if count < 1:
+        raise UsageError(f"The count must be at least 1, not {count}.")
+    groups = _groups(labels, count)  # (N,)
     there = np.bincount(groups)
-    wanted = _apportion(there, np.maximum(there - leave, 0), size)
+    wanted = _apportion(there, np.maximum(there - leave, 0), count)
     draws = derive_keys(derive_keys(seed, SAMPLE), np.arange(len(groups)))
     order = np.lexsort((np.arange(len(groups)), draws, groups))  # by group, then at random
     ranks = np.arange(len(groups)) - (np.cumsum(there) - there)[groups[order]]
     chosen = np.zeros(len(groups), dtype=np.bool_)
     chosen[order[ranks < wanted[groups[order]]]] = True
     return np.flatnonzero(chosen).tolist(), np.flatnonzero(~chosen).tolist()
-
-
-def _size(there: int, count: int | None, fraction: float | None) -> int:
-    """The size of the sample."""
-    if (count is None) == (fraction is None):
-        raise UsageError("Give either a count or a fraction.")
-    if fraction is not None:
-        if not 0 < fraction < 1:
-            raise UsageError(f"The fraction must be between 0 and 1, not {fraction}.")
-        return max(1, round(fraction * there))
-    if count is None or count < 1:
-        raise UsageError(f"The count must be at least 1, not {count}.")
-    return count
 
 
 def _groups(labels: Sequence[Any], size: int) -> Longs:
