@@ -43,7 +43,7 @@ def augment(
             raise UsageError(f"--augment takes {', '.join(KINDS)}, not {kind!r}.")
     if wanted and not all(isinstance(example, LabelledExample) for example in examples):
         raise UsageError("--augment is for labelled texts: classify, pair and regress.")
-    change = {"dropout": drop_words, "swap": swap_words}
+    change: dict[str, Callable[[str, int], str]] = {"dropout": drop_words, "swap": swap_words}
     if "masked" in wanted:
         change["masked"] = _masked_replacer(network, tokenizer)
     found = list(examples)
