@@ -8,7 +8,7 @@ from firth.data.packing import PackedSequences
 from firth.objectives.batch import Batch, PredictionTargets
 from firth.objectives.masked import masked
 from firth.tokenizers.tokenizer import Vocabulary
-from firth.utils.rng import Bools, uniform
+from firth.utils.rng import uniform
 
 PREFIX, MIX = 10, 11  # names of random draws
 
@@ -48,11 +48,14 @@ def hybrid(
     *,
     masked_fraction: float = 0.5,
     mask_prob: float = 0.15,
+    whole_batches: bool = False,
 ) -> Batch:
     """Mask some sequences and keep the others causal, for one network with one head.
 
     A masked token is predicted at the position before it, like a next token (GPT-BERT, Charpentier
     and Samuel 2024), so that the two kinds of sequences differ only in their attention pattern.
+    With `whole_batches`, all sequences of a batch are masked or all are causal, for which GPUs have
+    faster attention kernels; a hash of the first sequence's key decides.
 
     >>> from firth.objectives.toy_vocabulary import VOCABULARY, packed, predicted, words
     >>> texts = packed("[CLS] the lazy dog barked .", "[CLS] a quick fox", seed=5)
@@ -63,38 +66,14 @@ def hybrid(
     ('lazy .', [1, 4])
     >>> predicted(batch, "causal"), batch.predictions["causal"].positions.tolist()
     ('a quick fox', [6, 7, 8])
-    """
-    return _mixed(packed, vocabulary, uniform(packed.keys, MIX) < masked_fraction, mask_prob)
-
-
-def hybrid_batches(
-    packed: PackedSequences,
-    vocabulary: Vocabulary,
-    *,
-    masked_fraction: float = 0.5,
-    mask_prob: float = 0.15,
-) -> Batch:
-    """Mask a whole batch or keep all of it causal: `hybrid` with one random choice per batch.
-
-    GPUs have fast attention kernels for batches that are all bidirectional or all causal. The
-    choice is a hash of the first sequence's key (the seed, the epoch and its position).
-
-    >>> from firth.objectives.toy_vocabulary import VOCABULARY, packed, predicted, words
-    >>> texts = packed("[CLS] the lazy dog barked .", "[CLS] a quick fox", seed=5)
-    >>> batch = hybrid_batches(texts, VOCABULARY, mask_prob=0.3)
+    >>> batch = hybrid(texts, VOCABULARY, mask_prob=0.3, whole_batches=True)
     >>> words(batch.inputs), batch.prefix.tolist()
     (['[CLS] the [MASK] dog barked [MASK]', '[CLS] [MASK] quick fox'], [6, 4])
     >>> predicted(batch, "masked"), predicted(batch, "causal")
     ('lazy . a', '')
     """
-    is_masked = uniform(packed.keys[:1], MIX) < masked_fraction
-    return _mixed(packed, vocabulary, np.repeat(is_masked, len(packed.keys)), mask_prob)
-
-
-def _mixed(
-    packed: PackedSequences, vocabulary: Vocabulary, is_masked: Bools, mask_prob: float
-) -> Batch:
-    """Mask tokens of the sequences in `is_masked` (S,); predict every next token of the others."""
+    keys = packed.keys[:1] if whole_batches else packed.keys
+    is_masked = np.broadcast_to(uniform(keys, MIX) < masked_fraction, packed.keys.shape)  # (S,)
     batch = masked(packed, vocabulary, mask_prob=mask_prob)
     token_is_masked = is_masked[packed.owners]  # (N,) whether its sequence is
     # The first token of a sequence has no position before it, and is therefore never masked.

@@ -10,7 +10,7 @@ from typing import Any
 from firth.data.packing import PackedSequences
 from firth.data.sampler import DocumentSpans, Sampler, SamplerPosition
 from firth.objectives.batch import Batch
-from firth.objectives.causal import causal, hybrid, hybrid_batches, prefix
+from firth.objectives.causal import causal, hybrid, prefix
 from firth.objectives.denoising import infilling, raw_length, span_corruption
 from firth.objectives.masked import masked, masked_spans
 from firth.objectives.pairs import next_sentence, sentence_order
@@ -233,7 +233,7 @@ OBJECTIVES: dict[str, Objective] = {
         predicts=("masked", "causal"),
         infill_format="masks",
         predicted_fraction=_hybrid_fraction,
-        build=_with_frame(_framed, hybrid_batches),
+        build=_with_frame(_framed, hybrid, whole_batches=True),
         validate=_with_frame(_framed, hybrid),  # both losses in every validation batch
     ),
     "span-corruption": _encoder_decoder(

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from firth.data.packing import PackedSequences
-from firth.objectives.causal import causal, hybrid, hybrid_batches, prefix
+from firth.objectives.causal import causal, hybrid, prefix
 from firth.tokenizers.tokenizer import Vocabulary
 
 
@@ -61,7 +61,8 @@ def test_hybrid_batches_are_all_masked_or_all_causal(
     million: PackedSequences, vocabulary: Vocabulary
 ) -> None:
     parts = [million.between(begin, begin + 8) for begin in range(0, 8000, 8)]
-    batches = [hybrid_batches(part, vocabulary, masked_fraction=0.25) for part in parts]
+    options = {"masked_fraction": 0.25, "whole_batches": True}
+    batches = [hybrid(part, vocabulary, **options) for part in parts]
     masked = np.array([batch.prefix.any() for batch in batches])
     assert masked.mean() == pytest.approx(0.25, abs=0.07)  # 5 standard deviations
     for part, batch, is_masked in zip(parts, batches, masked, strict=True):
