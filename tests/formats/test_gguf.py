@@ -6,7 +6,6 @@ That its models compute what they should, `tests/parity/test_gguf.py` shows.
 from __future__ import annotations
 
 import struct
-import subprocess
 import sys
 import tracemalloc
 from pathlib import Path
@@ -21,7 +20,7 @@ from firth.formats.gguf_file import KINDS, GgufWeights, open_gguf
 from firth.formats.gguf_model import ARCHITECTURES, read_gguf
 from firth.utils.errors import FirthError, InputError, MismatchError, UsageError
 from tests.formats.gguf_files import letters, write
-from tests.formats.test_directory import mapped
+from tests.formats.helpers import error_sentence, is_mapped, measure_memory
 
 V, WIDTH, INNER = 128, 32, 64
 VALUES: dict[str, Any] = {
@@ -65,16 +64,7 @@ def file(folder: Path, **more: Any) -> Path:
 
 
 def refusal(path: Path, kind: type[FirthError] = InputError) -> str:
-    """The one sentence with which a file is refused, without its path."""
-    with pytest.raises(FirthError) as caught:
-        firth.load(path)
-    message = str(caught.value)
-    assert type(caught.value) is kind, message
-    assert "\n" not in message
-    assert message[-1] == "."
-    assert str(path) in message
-    assert len(message) < len(str(path)) + 400
-    return message.replace(str(path), "")
+    return error_sentence(firth.load, path, kind)
 
 
 # --- what is read
@@ -101,8 +91,8 @@ def test_numbers_stay_in_the_file(tmp_path: Path) -> None:
     path = file(tmp_path)
     network, _ = read_gguf(path)
     before = path.read_bytes()
-    assert mapped(path, network.tokens.weight)
-    assert mapped(path, network.get_submodule("decoder.blocks.0.feed_forward.down").weight)
+    assert is_mapped(path, network.tokens.weight)
+    assert is_mapped(path, network.get_submodule("decoder.blocks.0.feed_forward.down").weight)
     with torch.no_grad():
         network.tokens.weight.zero_()
     assert path.read_bytes() == before
@@ -168,18 +158,9 @@ def test_a_text_is_begun_where_the_file_says_so(
 
 
 LOAD = """
-import sys
-from pathlib import Path
-
-import torch
 from gguf.quants import dequantize
 from firth.formats.gguf_model import read_gguf
 
-def peak():
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
-
-torch.nn.Embedding(8, 8, device="meta")  # for this, torch imports 70 MB of itself
 before = peak()
 network, _ = read_gguf(Path(sys.argv[1]))
 print(peak() - before, sum(p.numel() * p.element_size() for p in network.parameters()))
@@ -200,10 +181,7 @@ def test_loading_takes_the_memory_of_the_weights_and_little_more(tmp_path: Path)
     }
     size = {"llama.embedding_length": width, "llama.feed_forward_length": inner}
     path = write(tmp_path / "large.gguf", "llama", VALUES | size, blocks)
-    done = subprocess.run(
-        [sys.executable, "-c", LOAD, path], capture_output=True, text=True, check=True
-    )
-    used, final = map(int, done.stdout.split())
+    used, final = measure_memory(LOAD, path)
     assert final > 120e6
     assert used < 1.3 * final
 

@@ -16,6 +16,35 @@ NAMES = (
     *("last_hidden_state", "pooler_output", "logits"),
     *("prediction_logits", "seq_relationship_logits", "sop_logits"),
 )
+MODERN = dict(pad_token_id=0, bos_token_id=1, eos_token_id=2, cls_token_id=1, sep_token_id=2)
+DEBERTA: dict[str, Any] = dict(relative_attention=True, share_att_key=True, position_buckets=6)
+DEBERTA |= dict(norm_rel_ebd="layer_norm", max_relative_positions=10, pos_att_type=["p2c", "c2p"])
+
+
+def bert(**more: Any) -> dict[str, Any]:
+    size = dict(hidden_size=24, num_hidden_layers=3, num_attention_heads=4, intermediate_size=40)
+    return dict(**size, vocab_size=VOCABULARY, max_position_embeddings=20, **more)
+
+
+def llama(**more: Any) -> dict[str, Any]:
+    return {**bert(num_key_value_heads=2, pad_token_id=0), **more}
+
+
+def t5(**more: Any) -> dict[str, Any]:
+    return (
+        dict(vocab_size=VOCABULARY, d_model=24, d_kv=6, d_ff=40, num_layers=3, num_heads=4) | more
+    )
+
+
+def bart(**more: Any) -> dict[str, Any]:
+    sides = ("encoder", "decoder")
+    return {
+        **dict(vocab_size=VOCABULARY, d_model=24, max_position_embeddings=20),
+        **{f"{side}_layers": 2 for side in sides},
+        **{f"{side}_attention_heads": 4 for side in sides},
+        **{f"{side}_ffn_dim": 40 for side in sides},
+        **more,
+    }
 
 
 @torch.no_grad()

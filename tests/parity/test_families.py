@@ -7,7 +7,7 @@ The reference is a tiny model with random weights. It gets padded rows, ours a p
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,11 +21,17 @@ from torch import Tensor, nn
 from firth.formats.huggingface.directory import read_network, write_network
 from firth.models.transformer import count_parameters
 from tests.parity.reference_models import (
+    DEBERTA,
+    MODERN,
     VOCABULARY,
     assert_close,
+    bart,
+    bert,
     forward_ours,
     forward_theirs,
+    llama,
     randomize,
+    t5,
 )
 
 # DeBERTa's implementation there uses the deprecated torch.jit.script.
@@ -80,32 +86,6 @@ def one_bias(path: str) -> Callable[[Any], None]:
     return change
 
 
-def bert(**more: Any) -> dict[str, Any]:
-    size = dict(hidden_size=24, num_hidden_layers=3, num_attention_heads=4, intermediate_size=40)
-    return dict(**size, vocab_size=VOCABULARY, max_position_embeddings=20, **more)
-
-
-def llama(**more: Any) -> dict[str, Any]:
-    return {**bert(num_key_value_heads=2, pad_token_id=0), **more}
-
-
-def t5(**more: Any) -> dict[str, Any]:
-    return (
-        dict(vocab_size=VOCABULARY, d_model=24, d_kv=6, d_ff=40, num_layers=3, num_heads=4) | more
-    )
-
-
-def bart(**more: Any) -> dict[str, Any]:
-    sides = ("encoder", "decoder")
-    return {
-        **dict(vocab_size=VOCABULARY, d_model=24, max_position_embeddings=20),
-        **{f"{side}_layers": 2 for side in sides},
-        **{f"{side}_attention_heads": 4 for side in sides},
-        **{f"{side}_ffn_dim": 40 for side in sides},
-        **more,
-    }
-
-
 UNTIED = dict(tie_word_embeddings=False)
 ODD = dict(hidden_size=30, num_attention_heads=6)
 GPT = dict(vocab_size=VOCABULARY, n_embd=24, n_layer=3, n_head=4, n_positions=20)
@@ -113,9 +93,6 @@ ENDS = dict(bos_token_id=1, eos_token_id=1)
 DISTIL = dict(
     vocab_size=VOCABULARY, dim=24, n_layers=3, n_heads=4, hidden_dim=40, max_position_embeddings=20
 )
-MODERN = dict(pad_token_id=0, bos_token_id=1, eos_token_id=2, cls_token_id=1, sep_token_id=2)
-DEBERTA = dict(relative_attention=True, share_att_key=True, norm_rel_ebd="layer_norm")
-DEBERTA |= dict(position_buckets=6, max_relative_positions=10, pos_att_type=["p2c", "c2p"])
 MOBILE = dict(embedding_size=8, intra_bottleneck_size=12, num_feedforward_networks=3)
 XLM = dict(vocab_size=VOCABULARY, emb_dim=24, n_layers=3, n_heads=4, max_position_embeddings=20)
 WINDOWS = dict(use_sliding_window=True, sliding_window=4)
@@ -212,19 +189,6 @@ ROWS = [
     Row("MBartForConditionalGeneration", "scaled", bart(scale_embedding=True)),
     Row("MBartModel", "layers", bart(encoder_layers=3)),
 ]
-
-
-@pytest.fixture(autouse=True, scope="module")
-def quiet() -> Iterator[None]:
-    """No progress bars, only errors in the log, and one thread, as the networks are so small."""
-    level, threads = transformers.logging.get_verbosity(), torch.get_num_threads()
-    torch.set_num_threads(1)
-    transformers.logging.set_verbosity_error()
-    transformers.logging.disable_progress_bar()
-    yield
-    transformers.logging.enable_progress_bar()
-    transformers.logging.set_verbosity(level)
-    torch.set_num_threads(threads)
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.id)

@@ -39,9 +39,7 @@ from firth.inference.generation.logits_processors import (
 )
 from firth.inference.generation.token_generation import generate
 from firth.models.transformer import Transformer
-from tests.parity.test_families import ROWS, Row, quiet
-
-__all__ = ["quiet"]  # a fixture: no progress bars, one thread
+from tests.parity.test_families import ROWS, Row
 
 START, PAD = 3, 0
 # One of each family; windows and several groups of heads are among them.

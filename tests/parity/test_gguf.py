@@ -24,6 +24,7 @@ from firth.models.transformer import Transformer
 from firth.tokenizers.tokenizer import Tokenizer
 from tests.conftest import SAMPLE
 from tests.formats.gguf_files import SPREAD, gguf, letters, write_reference
+from tests.parity.reference_models import randomize
 
 V = 128
 IDS = torch.tensor([5, 17, 3, 99, 42, 8, 120, 63, 64, 65, 12])
@@ -60,13 +61,7 @@ ROWS: dict[str, tuple[str, str, dict[str, Any]]] = {
 def reference(name: str, config: dict[str, Any]) -> Any:
     """A network of theirs, every weight of it drawn anew so that each makes a difference."""
     made = getattr(transformers, name)
-    network = made(made.config_class(**config, attn_implementation="eager"))
-    torch.manual_seed(0)
-    with torch.no_grad():
-        for name, tensor in network.state_dict().items():
-            is_norm = tensor.dim() == 1 and not name.endswith("bias")
-            tensor.normal_(1.0 if is_norm else 0.0, SPREAD)
-    return network.eval()
+    return randomize(made(made.config_class(**config, attn_implementation="eager")), SPREAD)
 
 
 @torch.no_grad()

@@ -25,6 +25,8 @@ from firth.formats.huggingface.directory import read_network
 from firth.models.masks import Mask
 from firth.models.transformer import Transformer
 from firth.utils.errors import MismatchError
+from tests.parity.reference_models import DEBERTA, MODERN, bart, bert, llama, t5
+from tests.parity.reference_models import VOCABULARY as V
 
 peft = pytest.importorskip("peft")
 # DeBERTa's code is compiled in a way that torch calls outdated; PEFT sets GPT-2's matrices right.
@@ -33,37 +35,8 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:fan_in_fan_out:UserWarning"),
 ]
 
-V, LENGTH, TARGET = 60, 9, 5
-
-
-def bert(**more: Any) -> dict[str, Any]:
-    size = dict(vocab_size=V, hidden_size=24, num_hidden_layers=2, num_attention_heads=4)
-    return {**size, "intermediate_size": 40, "max_position_embeddings": 20, **more}
-
-
-def llama(**more: Any) -> dict[str, Any]:
-    return bert(num_key_value_heads=2, pad_token_id=0, bos_token_id=1, eos_token_id=2, **more)
-
-
-SIDES = ("encoder", "decoder")
-T5 = dict(vocab_size=V, d_model=24, d_kv=6, d_ff=40, num_heads=4, num_layers=2)
-BART = {
-    **dict(vocab_size=V, d_model=24, max_position_embeddings=20, scale_embedding=True),
-    **{f"{side}_layers": 2 for side in SIDES},
-    **{f"{side}_attention_heads": 4 for side in SIDES},
-    **{f"{side}_ffn_dim": 40 for side in SIDES},
-}
-MODERN = dict(pad_token_id=0, bos_token_id=1, eos_token_id=2, cls_token_id=1, sep_token_id=2)
-DEBERTA = dict(
-    relative_attention=True,
-    position_buckets=6,
-    max_relative_positions=10,
-    pos_att_type=["p2c", "c2p"],
-    share_att_key=True,
-    norm_rel_ebd="layer_norm",
-    position_biased_input=False,
-    type_vocab_size=0,
-)
+LENGTH, TARGET = 9, 5
+T5 = t5(num_layers=2)
 GPT2 = dict(n_embd=24, n_layer=2, n_head=4, n_positions=20, bos_token_id=1, eos_token_id=1)
 CLASSES: dict[str, dict[str, Any]] = {
     "BertForMaskedLM": bert(),
@@ -75,12 +48,12 @@ CLASSES: dict[str, dict[str, Any]] = {
     # one of each other kind
     "ElectraForMaskedLM": bert(embedding_size=8),
     "AlbertForMaskedLM": bert(embedding_size=8),
-    "DebertaV2ForMaskedLM": bert(**DEBERTA),
+    "DebertaV2ForMaskedLM": bert(**DEBERTA, position_biased_input=False, type_vocab_size=0),
     "MobileBertForMaskedLM": bert(embedding_size=8, intra_bottleneck_size=12),
     "MistralForCausalLM": llama(sliding_window=4),
     "Gemma3ForCausalLM": llama(head_dim=8, sliding_window=4),
     "MT5ForConditionalGeneration": dict(**T5, num_decoder_layers=3),
-    "BartForConditionalGeneration": BART,
+    "BartForConditionalGeneration": bart(scale_embedding=True),
 }
 ALL = ["BertForMaskedLM", "RobertaForMaskedLM", "GPT2LMHeadModel", "LlamaForCausalLM"]
 ALL += ["T5ForConditionalGeneration", "ModernBertForMaskedLM"]

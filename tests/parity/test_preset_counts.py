@@ -20,53 +20,36 @@ from firth.models.transformer import Transformer, count_parameters
 pytestmark = pytest.mark.filterwarnings("ignore:.torch.jit.script")  # in their DeBERTa
 
 # Their configuration, and the heads of ours that make up each of their classes.
-CLASSES: dict[str, dict[str, tuple[str, ...]]] = {
-    "BertConfig": {
-        "BertModel": ("pooler",),
-        "BertForMaskedLM": ("language",),
-        "BertForPreTraining": ("language", "pooler", "pair"),
-    },
-    "RobertaConfig": {"RobertaModel": ("pooler",), "RobertaForMaskedLM": ("language",)},
-    "AlbertConfig": {
-        "AlbertModel": ("pooler",),
-        "AlbertForMaskedLM": ("language",),
-        "AlbertForPreTraining": ("language", "pooler", "pair"),
-    },
-    "ElectraConfig": {
-        "ElectraModel": (),
-        "ElectraForMaskedLM": ("language",),
-        "ElectraForPreTraining": ("replaced",),
-    },
-    "DebertaV2Config": {"DebertaV2Model": (), "DebertaV2ForMaskedLM": ("language",)},
-    "DistilBertConfig": {"DistilBertModel": (), "DistilBertForMaskedLM": ("language",)},
-    "MobileBertConfig": {
-        "MobileBertModel": (),
-        "MobileBertForMaskedLM": ("language",),
-        "MobileBertForPreTraining": ("language", "pair"),
-    },
-    "ModernBertConfig": {"ModernBertModel": (), "ModernBertForMaskedLM": ("language",)},
-    "ModernBertDecoderConfig": {
-        "ModernBertDecoderModel": (),
-        "ModernBertDecoderForCausalLM": ("language",),
-    },
-    "OpenAIGPTConfig": {"OpenAIGPTModel": (), "OpenAIGPTLMHeadModel": ("language",)},
-    "GPT2Config": {"GPT2Model": (), "GPT2LMHeadModel": ("language",)},
-    "LlamaConfig": {"LlamaModel": (), "LlamaForCausalLM": ("language",)},
-    "MistralConfig": {"MistralModel": (), "MistralForCausalLM": ("language",)},
-    "T5Config": {"T5Model": (), "T5ForConditionalGeneration": ("language",)},
-    "BartConfig": {"BartModel": (), "BartForConditionalGeneration": ("language",)},
+TABLE = """
+Bert Model=pooler ForMaskedLM=language ForPreTraining=language+pooler+pair
+Roberta Model=pooler ForMaskedLM=language
+Albert Model=pooler ForMaskedLM=language ForPreTraining=language+pooler+pair
+Electra Model= ForMaskedLM=language ForPreTraining=replaced
+DebertaV2 Model= ForMaskedLM=language
+DistilBert Model= ForMaskedLM=language
+MobileBert Model= ForMaskedLM=language ForPreTraining=language+pair
+ModernBert Model= ForMaskedLM=language
+ModernBertDecoder Model= ForCausalLM=language
+OpenAIGPT Model= LMHeadModel=language
+GPT2 Model= LMHeadModel=language
+Llama Model= ForCausalLM=language
+Mistral Model= ForCausalLM=language
+T5 Model= ForConditionalGeneration=language
+Bart Model= ForConditionalGeneration=language
+"""
+CLASSES = {
+    f"{name}Config": {
+        f"{name}{kind}": tuple(heads.split("+")) if heads else ()
+        for kind, heads in (one.split("=") for one in classes)
+    }
+    for name, *classes in map(str.split, TABLE.strip().splitlines())
 }
 
 
 def bert(layers: int, hidden: int, heads: int, ffn: int, **more: Any) -> dict[str, Any]:
     """Return the sizes under the names of most configs of transformers."""
-    return {
-        "num_hidden_layers": layers,
-        "hidden_size": hidden,
-        "num_attention_heads": heads,
-        "intermediate_size": ffn,
-        **more,
-    }
+    size = dict(num_hidden_layers=layers, hidden_size=hidden, num_attention_heads=heads)
+    return {**size, "intermediate_size": ffn, **more}
 
 
 def gpt2(layers: int, hidden: int, heads: int, positions: int = 1024) -> dict[str, Any]:
@@ -74,15 +57,8 @@ def gpt2(layers: int, hidden: int, heads: int, positions: int = 1024) -> dict[st
 
 
 def t5(layers: int, hidden: int, heads: int, head: int, ffn: int, **more: Any) -> dict[str, Any]:
-    return {
-        "num_layers": layers,
-        "d_model": hidden,
-        "num_heads": heads,
-        "d_kv": head,
-        "d_ff": ffn,
-        "vocab_size": 32128,
-        **more,
-    }
+    size = dict(num_layers=layers, d_model=hidden, num_heads=heads, d_kv=head, d_ff=ffn)
+    return {**size, "vocab_size": 32128, **more}
 
 
 def bart(layers: int, hidden: int, heads: int, ffn: int) -> dict[str, Any]:
@@ -97,30 +73,14 @@ def bart(layers: int, hidden: int, heads: int, ffn: int) -> dict[str, Any]:
 ROBERTA = {"vocab_size": 50265, "max_position_embeddings": 514, "type_vocab_size": 1}
 CASED = {"vocab_size": 28996}
 ALBERT = {"vocab_size": 30000, "embedding_size": 128, "max_position_embeddings": 512}
-DEBERTA = {
-    "vocab_size": 128100,
-    "max_position_embeddings": 512,
-    "relative_attention": True,
-    "position_buckets": 256,
-    "norm_rel_ebd": "layer_norm",
-    "share_att_key": True,
-    "pos_att_type": ["p2c", "c2p"],
-    "max_relative_positions": -1,
-    "position_biased_input": False,
-    "type_vocab_size": 0,
-}
-MOBILEBERT = {
-    "embedding_size": 128,
-    "intra_bottleneck_size": 128,
-    "num_feedforward_networks": 4,
-    "normalization_type": "no_norm",
-    "trigram_input": True,
-    "use_bottleneck": True,
-    "use_bottleneck_attention": False,
-    "key_query_shared_bottleneck": True,
-    "classifier_activation": False,
-    "hidden_act": "relu",
-}
+DEBERTA: dict[str, Any] = dict(vocab_size=128100, max_position_embeddings=512, type_vocab_size=0)
+DEBERTA |= dict(relative_attention=True, position_buckets=256, max_relative_positions=-1)
+DEBERTA |= dict(norm_rel_ebd="layer_norm", share_att_key=True, pos_att_type=["p2c", "c2p"])
+DEBERTA |= dict(position_biased_input=False)
+MOBILEBERT: dict[str, Any] = dict(embedding_size=128, intra_bottleneck_size=128, hidden_act="relu")
+MOBILEBERT |= dict(num_feedforward_networks=4, normalization_type="no_norm", trigram_input=True)
+MOBILEBERT |= dict(use_bottleneck=True, use_bottleneck_attention=False)
+MOBILEBERT |= dict(key_query_shared_bottleneck=True, classifier_activation=False)
 MODERN = {"vocab_size": 50368, "max_position_embeddings": 8192}
 LLAMA = {"vocab_size": 32000}
 GATED = {"feed_forward_proj": "gated-gelu"}

@@ -21,7 +21,8 @@ from firth.jobs.evaluation import evaluate
 
 transformers = pytest.importorskip("transformers")
 
-from tests.parity.test_families import ROWS, Row, V, quiet  # noqa: E402, F401
+from tests.parity.reference_models import VOCABULARY, randomize  # noqa: E402
+from tests.parity.test_families import ROWS, Row  # noqa: E402
 
 WRITING = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")
 WRITERS = [row for row in ROWS if row.name.endswith(WRITING) and "XLMWith" not in row.name]
@@ -44,7 +45,7 @@ def opened(row: Row, folder: Path) -> tuple[Any, Any]:
 
 def drawn(seed: int, *lengths: int) -> list[list[int]]:
     generator = np.random.default_rng(seed)
-    return [generator.integers(4, V, length).tolist() for length in lengths]
+    return [generator.integers(4, VOCABULARY, length).tolist() for length in lengths]
 
 
 @pytest.mark.parametrize("row", WRITERS, ids=lambda row: row.id)
@@ -97,19 +98,8 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         else:
             sizes |= dict(intermediate_size=48, max_position_embeddings=80)
         config = getattr(transformers, model).config_class(vocab_size=len(tokenizer), **sizes)
-        row = Row(model, "tiny", {})
-        reference = _random(getattr(transformers, model)(config), row.std)
-        reference.save_pretrained(folder)
+        randomize(getattr(transformers, model)(config), std=0.25).save_pretrained(folder)
     return found
-
-
-def _random(reference: Any, std: float) -> Any:
-    torch.manual_seed(0)
-    with torch.no_grad():
-        for name, tensor in reference.state_dict().items():
-            is_norm = tensor.dim() == 1 and not name.endswith("bias")
-            tensor.normal_(1.0 if is_norm else 0.0, std)
-    return reference
 
 
 def theirs(folder: Path, kind: str) -> tuple[Any, Any]:

