@@ -29,7 +29,7 @@ from firth.models.transformer import Transformer, count_parameters
 from firth.utils.errors import UsageError
 
 
-@dataclass(eq=False, kw_only=True)
+@dataclass(eq=False)
 class AppliedStrategy:
     """A fine-tuning strategy applied to a network, with its trainable parameters."""
 
@@ -120,12 +120,7 @@ def apply(
         unfrozen = tuple(chosen.row.unfreeze(network, chosen.options))
         set_trainable(network, unfrozen, trained_heads)
         return AppliedStrategy(
-            network=network,
-            name=name,
-            strategy=chosen,
-            config=network.config,
-            heads=trained_heads,
-            unfrozen=unfrozen,
+            network, name, chosen, network.config, trained_heads, unfrozen=unfrozen
         )
     assert chosen.row.inject is not None
     if not isinstance(network, Transformer):
@@ -153,14 +148,7 @@ def attach_adapter(
     check_name(registry, name)
     for host, module in modules.items():
         attach(network.get_submodule(host), name, module)
-    adapted = AppliedStrategy(
-        network=network,
-        name=name,
-        strategy=chosen,
-        config=config or network.config,
-        heads=heads,
-        modules=modules,
-    )
+    adapted = AppliedStrategy(network, name, chosen, config or network.config, heads, modules)
     registry[name] = adapted
     own_heads, registry.config = dict(network.heads.items()), registry.config or network.config
     for head in (*heads, "pooler"):

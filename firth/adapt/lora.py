@@ -42,19 +42,10 @@ class LoraConfig:
         return self.alpha / (math.sqrt(self.rank) if self.rslora else self.rank)
 
 
-def lora_parameter_count(rows: int, columns: int, rank: int) -> int:
-    """Return the number of trainable parameters for a matrix of this shape.
-
-    >>> lora_parameter_count(768, 768, rank=16), 768 * 768
-    (24576, 589824)
-    >>> f"{24576 / 589824:.2%}"
-    '4.17%'
-    """
-    return rank * (rows + columns)
-
-
 class LowRankPair(nn.Module):
     """The low-rank matrices A and B of one projection, and for DoRA the norms of its rows.
+
+    At rank 16, a 768 x 768 matrix gets 24,576 trainable parameters, 4.17 % of its own.
 
     R  rank     I  input features     O  output features
     """

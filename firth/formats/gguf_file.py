@@ -44,28 +44,17 @@ class GgufDtype(NamedTuple):
 
 
 PLAIN = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
+# Numbers per block: number of the type, its name, bytes per block.
+TABLE = {
+    1: "0 F32 4, 1 F16 2, 30 BF16 2",
+    32: "2 Q4_0 18, 3 Q4_1 20, 6 Q5_0 22, 7 Q5_1 24, 8 Q8_0 34, 20 IQ4_NL 18",
+    256: "10 Q2_K 84, 11 Q3_K 110, 12 Q4_K 144, 13 Q5_K 176, 14 Q6_K 210, 16 IQ2_XXS 66, "
+    "17 IQ2_XS 74, 18 IQ3_XXS 98, 19 IQ1_S 50, 21 IQ3_S 110, 22 IQ2_S 82, 23 IQ4_XS 136",
+}
 KINDS = {
-    0: GgufDtype("F32", 1, 4),
-    1: GgufDtype("F16", 1, 2),
-    30: GgufDtype("BF16", 1, 2),
-    2: GgufDtype("Q4_0", 32, 18),
-    3: GgufDtype("Q4_1", 32, 20),
-    6: GgufDtype("Q5_0", 32, 22),
-    7: GgufDtype("Q5_1", 32, 24),
-    8: GgufDtype("Q8_0", 32, 34),
-    10: GgufDtype("Q2_K", 256, 84),
-    11: GgufDtype("Q3_K", 256, 110),
-    12: GgufDtype("Q4_K", 256, 144),
-    13: GgufDtype("Q5_K", 256, 176),
-    14: GgufDtype("Q6_K", 256, 210),
-    16: GgufDtype("IQ2_XXS", 256, 66),
-    17: GgufDtype("IQ2_XS", 256, 74),
-    18: GgufDtype("IQ3_XXS", 256, 98),
-    19: GgufDtype("IQ1_S", 256, 50),
-    20: GgufDtype("IQ4_NL", 32, 18),
-    21: GgufDtype("IQ3_S", 256, 110),
-    22: GgufDtype("IQ2_S", 256, 82),
-    23: GgufDtype("IQ4_XS", 256, 136),
+    int(number): GgufDtype(name, block, int(size))
+    for block, row in TABLE.items()
+    for number, name, size in map(str.split, row.split(","))
 }
 
 

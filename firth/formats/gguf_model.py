@@ -18,7 +18,7 @@ import torch
 
 from firth.formats.gguf_file import PLAIN, GgufFile, GgufWeights, open_gguf
 from firth.formats.huggingface.directory import WeightSource, build_network
-from firth.formats.huggingface.family import ModelFamily
+from firth.formats.huggingface.family import ModelFamily, token_ids
 from firth.formats.huggingface.gemma import GEMMA3
 from firth.formats.huggingface.llama import LLAMA, MISTRAL, QWEN2, QWEN3
 from firth.formats.huggingface.rope import FULL, SLIDING
@@ -175,14 +175,10 @@ def _head_width(file: GgufFile, name: str, theirs: Mapping[str, Any]) -> int:
 def _tokens(file: GgufFile) -> dict[str, Any]:
     """Return the special token ids, if the file has a tokenizer."""
     if "tokenizer.ggml.tokens" not in file.values:
-        return dict.fromkeys(("bos_token_id", "eos_token_id", "pad_token_id"))
+        return token_ids(bos=None, eos=None, pad=None)
     roles = token_roles(file.values)
     begin = roles.get("bos") if adds_bos(file.values) else None
-    return {
-        "bos_token_id": begin,
-        "eos_token_id": roles.get("eos"),
-        "pad_token_id": roles.get("pad"),
-    }
+    return token_ids(bos=begin, eos=roles.get("eos"), pad=roles.get("pad"))
 
 
 def _scaling(file: GgufFile, name: str) -> dict[str, Any] | None:

@@ -85,9 +85,6 @@ class Weights(Mapping[str, Tensor]):
         entry = self._entries[name]
         return _tensor(entry.pages.changeable, entry.dtype, entry.shape, entry.start)
 
-    def __contains__(self, name: object) -> bool:
-        return name in self._entries
-
     def __iter__(self) -> Iterator[str]:
         return iter(self._entries)
 

@@ -76,16 +76,7 @@ def triton_cross_entropy(
     assert _kernel is not None
     losses = torch.empty(len(logits), device=logits.device)
     correct = torch.empty(len(logits), dtype=torch.int32, device=logits.device)
-    tensors = (
-        logits,
-        logits.stride(0),
-        bias,
-        targets,
-        losses,
-        correct,
-        vocab_size,
-        logits.shape[1],
-    )
+    tensors = logits, logits.stride(0), bias, targets, losses, correct
     flags = dict(has_bias=bias is not None, needs_grad=needs_grad, block=BLOCK, num_warps=8)
-    _kernel[(len(logits),)](*tensors, **flags)
+    _kernel[(len(logits),)](*tensors, vocab_size, logits.shape[1], **flags)
     return losses.sum(), correct.sum(), logits if needs_grad else None

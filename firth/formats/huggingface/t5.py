@@ -7,6 +7,7 @@ sentence encoders, hold only the encoder.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from firth.formats.huggingface.family import ModelFamily, config_fields, their_activation, token_ids
@@ -60,21 +61,19 @@ def _read_encoder(theirs: dict[str, Any]) -> dict[str, Any]:
     return _layer(theirs)
 
 
-def _read(theirs: dict[str, Any]) -> dict[str, Any]:
+def _read(theirs: dict[str, Any], scaled: bool) -> dict[str, Any]:
     if _is_encoder(theirs):
         raise InputError("This T5 model has no decoder.")
+    tied = theirs["tie_word_embeddings"]
+    # In older files, `tie_word_embeddings` determines whether the output is scaled.
+    scale = {"head_scale": theirs.get("scale_decoder_outputs", tied)} if scaled else {}
     return {
         **_layer(theirs),
+        **scale,
         "num_decoder_layers": theirs.get("num_decoder_layers") or theirs["num_layers"],
-        "tie_embeddings": theirs["tie_word_embeddings"],
+        "tie_embeddings": tied,
         "decoder_start_token_id": theirs.get("decoder_start_token_id", theirs["pad_token_id"]),
     }
-
-
-def _read_t5(theirs: dict[str, Any]) -> dict[str, Any]:
-    """In older files, `tie_word_embeddings` determines whether the output is scaled."""
-    scaled = theirs.get("scale_decoder_outputs", theirs["tie_word_embeddings"])
-    return {**_read(theirs), "head_scale": scaled}
 
 
 def _write_layer(config: ModelConfig) -> dict[str, Any]:
@@ -84,18 +83,15 @@ def _write_layer(config: ModelConfig) -> dict[str, Any]:
     return {"feed_forward_proj": theirs, "is_encoder_decoder": False}
 
 
-def _write(config: ModelConfig) -> dict[str, Any]:
+def _write(config: ModelConfig, scaled: bool) -> dict[str, Any]:
     return {
         **_write_layer(config),
+        **({"scale_decoder_outputs": config.head_scale} if scaled else {}),
         "num_decoder_layers": config.num_decoder_layers,
         "tie_word_embeddings": config.tie_embeddings,
         "decoder_start_token_id": config.decoder_start_token_id,
         "is_encoder_decoder": True,
     }
-
-
-def _write_t5(config: ModelConfig) -> dict[str, Any]:
-    return {**_write(config), "scale_decoder_outputs": config.head_scale}
 
 
 def _t5(name: str, *, gated: bool, scaled: bool, usual: str) -> ModelFamily:
@@ -136,8 +132,8 @@ def _t5(name: str, *, gated: bool, scaled: bool, usual: str) -> ModelFamily:
             **token_ids(pad=0, eos=1),
         },
         ignored=r"^(encoder|decoder)\.embed_tokens|^decoder.*EncDecAttention\.relative",
-        read=_read_t5 if scaled else _read,
-        write=_write_t5 if scaled else _write,
+        read=partial(_read, scaled=scaled),
+        write=partial(_write, scaled=scaled),
         takes_prefix=True,
     )
 

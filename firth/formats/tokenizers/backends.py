@@ -27,11 +27,12 @@ from firth.utils.errors import InputError, MismatchError
 
 MAX_SENTINELS = 10_000
 
-# Letters, single digits, punctuation, line ends, other white space (Bai et al. 2023).
-QWEN_WORDS = (
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}"
+# Letters, digits, punctuation, line ends, other white space (tiktoken's cl100k_base).
+WORDS = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|%s"
     r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
+QWEN_WORDS = WORDS % r"\p{N}"  # single digits (Bai et al. 2023)
 # Liu et al. 2020, in the order of their ids.
 MBART_LANGUAGES = (
     "ar_AR cs_CZ de_DE en_XX es_XX et_EE fi_FI fr_XX gu_IN hi_IN it_IT ja_XX kk_KZ "
@@ -128,12 +129,14 @@ def gpt1(source: VocabularySource) -> tokenizers.Tokenizer:
 
 def _cut(
     pieces: SentencePieceModel,
-    scored: Sequence[tuple[str, float]],
-    unknown: int,
+    scored: Sequence[tuple[str, float]] = (),
+    unknown: int | None = None,
     *,
     byte_fallback: bool = False,
 ) -> tokenizers.Tokenizer:
-    """Build the model (Unigram or BPE) of a SentencePiece file."""
+    """Build the model (Unigram or BPE) of a SentencePiece file, by default with its own pieces."""
+    scored = scored or pieces.scored
+    unknown = pieces.roles["unk"] if unknown is None else unknown
     if pieces.algorithm == "unigram":
         model: models.Model = models.Unigram(list(scored), unknown, byte_fallback)
     else:
@@ -177,7 +180,7 @@ def t5(source: VocabularySource) -> tokenizers.Tokenizer:
     """T5: SentencePiece, followed by sentinels."""
     pieces = source.pieces
     extra = [(token, 0.0) for token in sentinels(source)]
-    backend = _cut(pieces, pieces.scored + extra, pieces.roles["unk"])
+    backend = _cut(pieces, pieces.scored + extra)
     _normalized(backend, charsmap=pieces.charsmap)
     _marked(backend)
     return backend
@@ -195,7 +198,7 @@ def _plain_quotes(source: VocabularySource, accents: bool, lowercase: bool) -> l
 def albert(source: VocabularySource) -> tokenizers.Tokenizer:
     """ALBERT: SentencePiece, by default lower case without accents."""
     pieces = source.pieces
-    backend = _cut(pieces, pieces.scored, pieces.roles["unk"])
+    backend = _cut(pieces)
     steps = _plain_quotes(source, accents=False, lowercase=True)
     _normalized(backend, *steps, charsmap=pieces.charsmap)
     _marked(backend, prefix=_prefix(source))
@@ -205,7 +208,7 @@ def albert(source: VocabularySource) -> tokenizers.Tokenizer:
 def rembert(source: VocabularySource) -> tokenizers.Tokenizer:
     """RemBERT: SentencePiece, by default with case and accents."""
     pieces = source.pieces
-    backend = _cut(pieces, pieces.scored, pieces.roles["unk"])
+    backend = _cut(pieces)
     quotes, rest = (steps := _plain_quotes(source, accents=True, lowercase=False))[:2], steps[2:]
     one_space = normalizers.Replace(Regex(" {2,}"), " ")
     _normalized(backend, *quotes, one_space, *rest, charsmap=pieces.charsmap)
@@ -216,7 +219,7 @@ def rembert(source: VocabularySource) -> tokenizers.Tokenizer:
 def deberta(source: VocabularySource) -> tokenizers.Tokenizer:
     """DeBERTa v2 and v3: SentencePiece without its own normalization."""
     pieces, settings = source.pieces, source.settings
-    backend = _cut(pieces, pieces.scored, pieces.roles["unk"])
+    backend = _cut(pieces)
     lower = [normalizers.Lowercase()] if settings.flag("do_lower_case", False) else []
     spaces = normalizers.Replace(Regex(r"\s{2,}|[\n\r\t]"), " ")
     end = normalizers.Strip(left=False, right=True)
@@ -255,7 +258,7 @@ def mbart(source: VocabularySource) -> tokenizers.Tokenizer:
     return _fairseq(source, MBART_LANGUAGES)
 
 
-def _spelt(backend: tokenizers.Tokenizer, prefix: bool) -> tokenizers.Tokenizer:
+def byte_fallback_decoder(backend: tokenizers.Tokenizer, prefix: bool) -> tokenizers.Tokenizer:
     """Set a decoder for pieces with byte fallback."""
     steps = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()]
     backend.decoder = decoders.Sequence(steps + [decoders.Strip(" ", left=1)] * prefix)
@@ -265,30 +268,30 @@ def _spelt(backend: tokenizers.Tokenizer, prefix: bool) -> tokenizers.Tokenizer:
 def llama(source: VocabularySource) -> tokenizers.Tokenizer:
     """Llama and Mistral: SentencePiece BPE with byte fallback."""
     pieces, settings = source.pieces, source.settings
-    backend = _cut(pieces, pieces.scored, pieces.roles["unk"], byte_fallback=True)
+    backend = _cut(pieces, byte_fallback=True)
     prefix = settings.flag("add_prefix_space", True)
     scheme = "always" if settings.flag("legacy", False) else "first"
     backend.pre_tokenizer = pre_tokenizers.Metaspace(
         prepend_scheme=scheme if prefix else "never", split=False
     )
-    return _spelt(backend, prefix)
+    return byte_fallback_decoder(backend, prefix)
 
 
 def gemma(source: VocabularySource) -> tokenizers.Tokenizer:
     """Gemma: the same, with no space before the first word."""
     pieces = source.pieces
-    backend = _cut(pieces, pieces.scored, pieces.roles["unk"], byte_fallback=True)
+    backend = _cut(pieces, byte_fallback=True)
     backend.normalizer = normalizers.Replace(" ", "▁")
-    return _spelt(backend, prefix=False)
+    return byte_fallback_decoder(backend, prefix=False)
 
 
 def plain(source: VocabularySource) -> tokenizers.Tokenizer:
     """SentencePiece's own behaviour."""
     pieces = source.pieces
-    backend = _cut(pieces, pieces.scored, pieces.roles["unk"], byte_fallback=pieces.byte_fallback)
+    backend = _cut(pieces, byte_fallback=pieces.byte_fallback)
     steps: list[Any] = [normalizers.Precompiled(pieces.charsmap)] if pieces.charsmap else []
     if pieces.squeeze:
         steps += [normalizers.Replace(Regex("^ +| +$"), ""), normalizers.Replace(Regex(" +"), " ")]
     steps += [normalizers.Prepend("▁")] if pieces.dummy_prefix else []
     _normalized(backend, *steps, normalizers.Replace(" ", "▁"))
-    return _spelt(backend, pieces.dummy_prefix)
+    return byte_fallback_decoder(backend, pieces.dummy_prefix)

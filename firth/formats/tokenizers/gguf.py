@@ -16,6 +16,7 @@ import numpy as np
 import tokenizers
 from tokenizers import decoders, models, pre_tokenizers, processors
 
+from firth.formats.tokenizers.backends import QWEN_WORDS, WORDS, byte_fallback_decoder
 from firth.tokenizers.tokenizer import Tokenizer
 from firth.utils.errors import InputError
 
@@ -41,12 +42,7 @@ class PreTokenization(NamedTuple):
     begins: bool = False  # default of add_bos_token
 
 
-# Words, then digits, then punctuation, then white space (tiktoken's cl100k_base).
-WORDS = (
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|%s"
-    r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-)
-LLAMA3, QWEN2 = WORDS % r"\p{N}{1,3}", WORDS % r"\p{N}"
+LLAMA3 = WORDS % r"\p{N}{1,3}"
 UPPER, LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
 TEKKEN = (  # a word changes from upper to lower case once
     rf"[^\r\n\p{{L}}\p{{N}}]?{UPPER}*{LOWER}+|[^\r\n\p{{L}}\p{{N}}]?{UPPER}+{LOWER}*|\p{{N}}"
@@ -60,7 +56,9 @@ CUTS = {
         PreTokenization(LLAMA3, whole=True, begins=True),
     ),
     **dict.fromkeys(("smaug-bpe", "dbrx"), PreTokenization(LLAMA3)),
-    **dict.fromkeys(("qwen2", "deepseek-r1-qwen", "stablelm2", "megrez"), PreTokenization(QWEN2)),
+    **dict.fromkeys(
+        ("qwen2", "deepseek-r1-qwen", "stablelm2", "megrez"), PreTokenization(QWEN_WORDS)
+    ),
     "tekken": PreTokenization(TEKKEN, whole=True, begins=True),
 }
 
@@ -221,9 +219,7 @@ def _sentence_piece(
     backend.pre_tokenizer = pre_tokenizers.Metaspace(
         prepend_scheme="first" if space else "never", split=False
     )
-    steps = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()]
-    backend.decoder = decoders.Sequence(steps + [decoders.Strip(" ", left=1)] * space)
-    return backend
+    return byte_fallback_decoder(backend, space)
 
 
 def _implied_merges(
