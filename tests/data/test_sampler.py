@@ -98,11 +98,8 @@ def test_batches_depend_on_the_position_only(shards: Shards, name: str) -> None:
         for tokens in sizes:  # sizes and lengths change on the way
             drawn, position = objective.draw(sampler, position, length=tokens // 8, tokens=tokens)
             batch = objective.build(sampler, drawn, vocabulary, length=tokens // 8)
-            yield (
-                position,
-                batch.inputs.tokens.tolist(),
-                [prediction.targets.tolist() for prediction in batch.predictions.values()],
-            )
+            targets = [prediction.targets.tolist() for prediction in batch.predictions.values()]
+            yield position, batch.inputs.tokens.tolist(), targets
 
     sizes = [256, 256, 512, 384, 640, 256] * 3
     whole = list(batches(Sampler(shards, seed=5), SamplerPosition(), sizes))

@@ -50,13 +50,10 @@ def test_choices_have_the_exact_number_and_are_uniform() -> None:
     assert ((counts - 2000) ** 2 / 2000).sum() < 45  # 14 degrees of freedom: once in ten thousand
 
 
-def test_empty_and_overfull_groups() -> None:
+def test_edge_cases() -> None:
     keys = derive_keys(0, np.arange(3))
     chosen = choose_positions(keys, 0, np.array([0, 2, 3]), np.array([1, 5, 0]))
     assert chosen.tolist() == [True, True, False, False, False]
     assert choose_positions(keys[:0], 0, np.array([], int), np.array([], int)).tolist() == []
-
-
-def test_negative_numbers_are_an_error() -> None:
     with pytest.raises(OverflowError):
         derive_keys(0, -1)
