@@ -10,6 +10,7 @@ from typing import Any
 from firth.jobs.finetuning import FinetuneResult, finetune
 from firth.jobs.prediction import PredictionResult, predict
 from firth.metrics.bootstrap import Metric
+from firth.training.log import Callback, Metrics
 
 Progress = Callable[[str, int, int], None]
 
@@ -64,38 +65,30 @@ def adapt(
 ) -> AdaptationResult:
     """Fine-tune an encoder for sentiment (with few labels), entities and question answering."""
 
-    def tune(
-        name: str, task: str, folder: str, ending: str, limit: int, **more: Any
-    ) -> FinetuneResult:
+    def tune(name: str, task: str, file: str, **more: Any) -> FinetuneResult:
         return finetune(
             encoder,
             task=task,
-            train=stories / folder / f"train.{ending}",
-            dev=stories / folder / f"dev.{ending}",
+            train=stories / file.format("train"),
+            dev=stories / file.format("dev"),
             out=out / name,
-            limit=limit,
             seed=seed,
-            callback=_progress_callback(name, progress),
+            callback=step_callback(f"fine-tuning {name}", progress),
             **more,
         )
 
     texts = out / OPINIONS_FILE
     out.mkdir(parents=True, exist_ok=True)
     texts.write_text("\n".join(OPINIONS), encoding="utf-8")
-    sentiment = {
-        (name, limit): tune(
-            f"sentiment-{name}-{limit}",
-            "classify",
-            "sentiment",
-            "tsv",
-            limit,
-            scratch=name == SCRATCH,
-        )
-        for limit in (FEW_LABELS, MANY_LABELS)
-        for name in (PRETRAINED, SCRATCH)
-    }
-    entities = tune("entities", "tag", "entities", "conll", MANY_LABELS)
-    questions = tune("questions", "span", "questions", "json", NUM_QUESTIONS, recipe="qa")
+    sentiment = {}
+    for limit in (FEW_LABELS, MANY_LABELS):
+        for name in (PRETRAINED, SCRATCH):
+            how = {"limit": limit, "scratch": name == SCRATCH}
+            run = tune(f"sentiment-{name}-{limit}", "classify", "sentiment/{}.tsv", **how)
+            sentiment[name, limit] = run
+    entities = tune("entities", "tag", "entities/{}.conll", limit=MANY_LABELS)
+    qa = {"limit": NUM_QUESTIONS, "recipe": "qa"}
+    questions = tune("questions", "span", "questions/{}.json", **qa)
     return AdaptationResult(
         sentiment=[_run(name, tuned, "accuracy") for (name, _), tuned in sentiment.items()],
         opinions=predict(sentiment[PRETRAINED, MANY_LABELS].model, data=texts),
@@ -119,9 +112,11 @@ def _first(found: PredictionResult) -> PredictionResult:
     )
 
 
-def _progress_callback(name: str, progress: Progress) -> Callable[[str, dict[str, Any]], None]:
-    def callback(kind: str, metrics: dict[str, Any]) -> None:
+def step_callback(stage: str, progress: Progress) -> Callback:
+    """Make a callback that reports the steps of a training run as progress."""
+
+    def callback(kind: str, metrics: Metrics) -> None:
         if kind == "step":
-            progress(f"fine-tuning {name}", int(1000 * metrics["progress"]), 1000)
+            progress(stage, int(1000 * metrics["progress"]), 1000)
 
     return callback

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -13,14 +12,18 @@ import numpy as np
 from firth.data.packing import PackedSequences
 from firth.data.shards import Shards
 from firth.data.stories import Summary, write_stories
-from firth.demo.adaptation_demo import OPINIONS_FILE, AdaptationResult, adapt
-from firth.inference.generation.text_generation import generate_text
+from firth.demo.adaptation_demo import (
+    OPINIONS_FILE,
+    AdaptationResult,
+    Progress,
+    adapt,
+    step_callback,
+)
 from firth.inference.infilling.fill_methods import FillCandidate
-from firth.inference.infilling.mask_filling import fill
 from firth.inference.infilling.span_filling import fill_sentinels, tokens_after_sentinel
 from firth.jobs.preparation import PrepareResult, prepare
 from firth.jobs.pretraining import PretrainResult, pretrain
-from firth.models.language_model import LanguageNetwork
+from firth.model import Model
 from firth.objectives.batch import Batch
 from firth.objectives.causal import causal, prefix
 from firth.objectives.denoising import span_corruption
@@ -28,12 +31,9 @@ from firth.objectives.preview import ObjectivePreview, show_objectives
 from firth.objectives.toy_vocabulary import packed
 from firth.tokenizers.tokenizer import Tokenizer
 from firth.tokenizers.trainer import train_tokenizer
-from firth.training.log import Metrics
 from firth.training.run_directory import read_metrics
 from firth.utils.errors import Interrupted
 from firth.utils.plotting import plot_attention_masks, plot_loss
-
-Progress = Callable[[str, int, int], None]
 
 WORDS = 1_000_000
 VOCAB_SIZE = 3000
@@ -162,14 +162,13 @@ def _run(out: Path, minutes: float, words: int, seed: int, progress: Progress) -
             minutes=fraction * minutes,
             seed=seed,
             overrides=overrides,
-            callback=_progress_callback(name, progress),
+            callback=step_callback(f"pre-training {name}", progress),
         )
         for name, (fraction, overrides) in TRIO.items()
     }
     curves = out / "curves.png"
     plot_loss(curves, {name: read_metrics(out / name) for name in trained})
     encoder, decoder, both = (run.model for run in trained.values())
-    tokenizer = tokenizers[str(out / "wordpiece")]
     return DemoResult(
         out=out,
         stories=stories,
@@ -180,11 +179,9 @@ def _run(out: Path, minutes: float, words: int, seed: int, progress: Progress) -
         picture=out / "attention.png",
         trained=trained,
         curves=curves,
-        fills={text: fill(encoder.network, tokenizer, text)[0] for text in BLANKS},
-        continuation=generate_text(
-            decoder.network, tokenizer, PROMPT, max_new_tokens=MAX_NEW_TOKENS
-        ),
-        passage=restore_spans(both.network, tokenizer, Shards(shards, "valid")),
+        fills={text: encoder.fill(text)[0] for text in BLANKS},
+        continuation=decoder.generate(PROMPT, max_new_tokens=MAX_NEW_TOKENS),
+        passage=restore_spans(both, Shards(shards, "valid")),
         restored=_restored(out / "seq2seq-tiny"),
         adapted=adapt(
             out / "encoder-tiny", out / "stories", out / "tasks", seed=seed, progress=progress
@@ -225,25 +222,15 @@ def _tokenizers(
     return tokenizers
 
 
-def _progress_callback(name: str, progress: Progress) -> Callable[[str, Metrics], None]:
-    def callback(kind: str, metrics: Metrics) -> None:
-        if kind == "step":
-            progress(f"pre-training {name}", int(1000 * metrics["progress"]), 1000)
-
-    return callback
-
-
-def restore_spans(network: LanguageNetwork, tokenizer: Tokenizer, shards: Shards) -> RestoredText:
-    """Remove spans from a validation text, and let the network predict them."""
-    key = np.array([7], dtype=np.uint64)
+def restore_spans(model: Model, shards: Shards) -> RestoredText:
+    """Remove spans from a validation text, and let the model predict them."""
+    tokenizer, key = model.require_tokenizer(), np.array([7], dtype=np.uint64)
     text = PackedSequences.join([shards[0][:PASSAGE_TOKENS].astype(np.int64)], key)
     batch = span_corruption(text, tokenizer.vocabulary)
-    corrupted, targets = (
-        batch.inputs.tokens.tolist(),
-        batch.predictions["denoising"].targets.tolist(),
-    )
+    corrupted: list[int] = batch.inputs.tokens.tolist()
+    targets = batch.predictions["denoising"].targets.tolist()
     sentinels = set(tokenizer.sentinel_ids)
-    predicted = iter(fill_sentinels(network, tokenizer, corrupted))
+    predicted = iter(fill_sentinels(model.network, tokenizer, corrupted))
     pieces: list[tuple[str, str | None]] = []
     kept: list[int] = []
     for id in corrupted:
@@ -268,7 +255,5 @@ def draw_attention(path: Path) -> None:
         "decoder: causal": causal(sequences),
         "prefix LM": prefix(sequences),
     }
-    words = " ".join(texts).split()
-    plot_attention_masks(
-        path, words, {name: batch.attention_mask() for name, batch in patterns.items()}
-    )
+    masks = {name: batch.attention_mask() for name, batch in patterns.items()}
+    plot_attention_masks(path, " ".join(texts).split(), masks)

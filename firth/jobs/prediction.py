@@ -6,12 +6,13 @@ end.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from firth.data.readers import Bad
 from firth.jobs.ensembles import (
     Progress,
     ensemble_answers,
@@ -85,7 +86,7 @@ def predicting(
     columns: Mapping[str, str] | None = None,
     format: str | None = None,
     device: str | None = None,
-    bad: Callable[[InputError], None] | None = None,
+    bad: Bad | None = None,
 ) -> PredictionStream:
     """Stream predictions, holding only one window of examples in memory.
 
@@ -102,36 +103,28 @@ def predicting(
     check_columns(chosen.name, chosen.roles, columns or {})
     if len(loaded) > 1:
         _check_ensemble(chosen, loaded, metadata)
-    if data is None:
-        given = [replace(chosen.example(text), line=i) for i, text in enumerate(texts, 1)]
-        read = partial(_nonempty, given, "text")
-    else:
-        file = TaskFile(data, format, columns or {}, labels="ignored", allow_empty=True)
-        read = partial(_each, chosen, file)
+    source: TaskFile | Sequence[str] = texts
+    if data is not None:
+        source = TaskFile(data, format, columns or {}, labels="ignored", allow_empty=True)
+    read = partial(_examples, chosen, source)
     return PredictionStream(loaded, chosen, metadata, read, live, bad)
 
 
-def _each(
-    task: Task, file: TaskFile, *, bad: Callable[[InputError], None] | None = None
+def _examples(
+    task: Task, source: TaskFile | Sequence[str], bad: Bad | None = None
 ) -> Iterator[Example]:
-    """Yield the non-empty examples of a file."""
-    return _nonempty(task.read(replace(file, bad=bad)), file.path, bad=bad)
-
-
-def _nonempty(
-    examples: Iterable[Example],
-    name: str | Path,
-    *,
-    bad: Callable[[InputError], None] | None = None,
-) -> Iterator[Example]:
-    """Yield examples that are not empty; report the others."""
-    for example in examples:
+    """Yield the examples of texts or a file that are not empty; report the others."""
+    if isinstance(source, TaskFile):
+        found, name = task.read(replace(source, bad=bad)), partial(place, source.path)
+    else:
+        found = (replace(task.example(text), line=i) for i, text in enumerate(source, 1))
+        name = "text {}".format
+    for example in found:
         if any(text.strip() for text in example.inputs):
             yield example
             continue
         with reporting_errors(bad):
-            where = f"text {example.line}" if name == "text" else place(name, example.line)
-            raise InputError(f"{where} is empty: there is no text to predict.")
+            raise InputError(f"{name(example.line)} is empty: there is no text to predict.")
 
 
 class PredictionStream(Iterator[PredictedRow]):
@@ -144,12 +137,12 @@ class PredictionStream(Iterator[PredictedRow]):
         metadata: Sequence[TaskMetadata],
         read: Callable[..., Iterator[Example]],
         live: bool,
-        bad: Callable[[InputError], None] | None,
+        bad: Bad | None,
     ) -> None:
         self.task = task
         self.done = self.cut = 0
         self._predict = partial(ensemble_answers, models, task, metadata)
-        rows = read() if bad is None else interleave_errors(lambda tell: read(bad=tell))
+        rows = read() if bad is None else interleave_errors(read)
         size = lambda example: sum(map(len, example.inputs))  # noqa: E731
         self._rows = answer_rows(rows, self._answers, size, bad=bad, live=live)
 

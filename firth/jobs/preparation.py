@@ -71,11 +71,9 @@ class PrepareJournal:
     @classmethod
     def load(cls, path: Path) -> PrepareJournal:
         values = json.loads(path.read_bytes())
-        position, report = (
-            CorpusPosition(*values["position"]),
-            CorpusReport.from_dict(values["report"]),
-        )
-        return cls(**{**values, "position": position, "report": report})
+        values["position"] = CorpusPosition(*values["position"])
+        values["report"] = CorpusReport.from_dict(values["report"])
+        return cls(**values)
 
 
 def prepare(
@@ -153,15 +151,10 @@ def _finished(out: Path, plan: dict[str, Any], comparable: bool) -> PrepareResul
     if not (out / "index.json").is_file():
         raise UsageError(f"{out} exists and does not contain shards; choose another --out.")
     index = read_index(out)
-    if index["tokenizer"] != plan["tokenizer"]:
-        raise MismatchError(
-            f"{out} has shards of another tokenizer; choose another --out or remove it."
-        )
     if index["plan"] != plan or not comparable:
-        raise MismatchError(
-            f"{out} has shards of other text or with other options; "
-            "choose another --out or remove it."
-        )
+        same_tokenizer = index["tokenizer"] == plan["tokenizer"]
+        other = "other text or with other options" if same_tokenizer else "another tokenizer"
+        raise MismatchError(f"{out} has shards of {other}; choose another --out or remove it.")
     _clear(out)
     return _summary(out, index, resumed=False)
 
@@ -187,10 +180,7 @@ def _partial_directory(out: Path) -> Iterator[Path]:
 def _is_own_file(path: Path) -> bool:
     """Whether a file in the partial directory was written by `prepare`."""
     known = {LOCK, JOURNAL, FINGERPRINTS, "index.json", "tokenizer.json", "tokenizer_config.json"}
-    name = path.name
-    return (
-        name in known or name.endswith(".npy") or (name.startswith(".") and name.endswith(".tmp"))
-    )
+    return path.name in known or path.match("*.npy") or path.match(".*.tmp")
 
 
 def _load_journal(folder: Path, plan: dict[str, Any]) -> PrepareJournal:
@@ -299,7 +289,11 @@ def _finish(
     folder: Path, out: Path, journal: PrepareJournal, reader: Tokenizer, resumed: bool
 ) -> PrepareResult:
     """Write the index, rename the directory and remove temporary files."""
-    splits = {split: _totals(shards) for split, shards in journal.shards.items() if shards}
+    splits = {
+        split: {**{key: sum(shard[key] for shard in shards) for key in ARRAYS}, "shards": shards}
+        for split, shards in journal.shards.items()
+        if shards
+    }
     index = {
         "format": FORMAT,
         "tokenizer": reader.fingerprint,
@@ -319,10 +313,6 @@ def _clear(out: Path) -> None:
     """Remove temporary files."""
     for name in (JOURNAL, DUPLICATES, LOCK):
         (out / name).unlink(missing_ok=True)
-
-
-def _totals(shards: list[dict[str, Any]]) -> dict[str, Any]:
-    return {**{key: sum(shard[key] for shard in shards) for key in ARRAYS}, "shards": shards}
 
 
 def _summary(out: Path, index: dict[str, Any], resumed: bool) -> PrepareResult:
