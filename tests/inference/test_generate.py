@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 from scipy.stats import chisquare
 
 from firth import UsageError
+from firth.inference.generation import beam_search, sampling
+from firth.inference.generation.decode_state import DecodeState
 from firth.inference.generation.generation_config import GenerationConfig
 from firth.inference.generation.reference import reference_beam_search
 from firth.inference.generation.token_generation import generate
@@ -59,6 +61,31 @@ def test_cached_equals_uncached(kind: str) -> None:
         assert ours.finish_reason == ("end" if ended else "length")
         assert ours.logprob == pytest.approx(total, abs=1e-4)
         assert ours.score == pytest.approx(total / len(tokens), abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        GenerationConfig(max_new_tokens=6),
+        GenerationConfig(max_new_tokens=6, method="sample", n=2, repetition_penalty=1.2),
+        GenerationConfig(max_new_tokens=6, method="beam", beams=3, n=2),
+    ],
+    ids=lambda settings: settings.method,
+)
+def test_a_model_without_a_cache_generates_the_same(
+    settings: GenerationConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every step then runs the whole sequences."""
+    network = build(KINDS["llama"], dtype=torch.float64)
+    cached = generate(network, PROMPTS, settings, eos_token_id=2)
+    for module in (sampling, beam_search):
+        monkeypatch.setattr(module, "start_decoding", lambda *given: DecodeState(*given[:3]))
+    for ours, expected in zip(
+        generate(network, PROMPTS, settings, eos_token_id=2), cached, strict=True
+    ):
+        assert [one.tokens for one in ours] == [one.tokens for one in expected]
+        logprobs = [one.logprob for one in expected]
+        assert [one.logprob for one in ours] == pytest.approx(logprobs, abs=1e-4)
 
 
 @pytest.mark.parametrize("kind", GENERATORS)
