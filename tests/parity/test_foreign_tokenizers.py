@@ -17,7 +17,7 @@ from transformers import AutoTokenizer
 
 from firth.formats.tokenizers.families import BY_CLASS, BY_MODEL
 from firth.formats.tokenizers.loading import load_tokenizer
-from firth.formats.tokenizers.vocab_files import ROLES
+from firth.tokenizers.tokenizer import ROLES, Tokenizer
 from tests.conftest import SAMPLE
 
 sentencepiece = pytest.importorskip("sentencepiece")
@@ -242,20 +242,19 @@ def test_ids_are_those_of_transformers(tmp_path: Path, case: Case) -> None:
         assert tokenizer.decode(ids) == reference.decode(ids)
         skipped = tokenizer.decode(ids, skip_specials=True)
         assert skipped == reference.decode(ids, skip_special_tokens=True)
+    assert_saved_for_transformers(tokenizer, case.model, tmp_path / "ours")
 
 
-@pytest.mark.parametrize("case", [*CASES.values(), *SETTINGS.values()], ids=[*CASES, *SETTINGS])
-def test_a_saved_one_opens_in_transformers(tmp_path: Path, case: Case) -> None:
-    needed(case)
-    tokenizer = load_tokenizer(case.write(tmp_path / "theirs"))
-    tokenizer.save(tmp_path / "ours")
-    again = load_tokenizer(tmp_path / "ours")
+def assert_saved_for_transformers(tokenizer: Tokenizer, model: str, folder: Path) -> None:
+    """Save a tokenizer, with and without the model's own config.json beside it."""
+    tokenizer.save(folder)
+    again = load_tokenizer(folder)
     assert again.fingerprint == tokenizer.fingerprint
     assert again.special_ids == tokenizer.special_ids
-    for beside in (False, True):  # the model's own config.json may stand there too
-        if beside:
-            (tmp_path / "ours" / "config.json").write_text(json.dumps({"model_type": case.model}))
-        reference = AutoTokenizer.from_pretrained(tmp_path / "ours")
+    for config in ({}, {"config.json": json.dumps({"model_type": model})}):
+        for name, text in config.items():
+            (folder / name).write_text(text)
+        reference = AutoTokenizer.from_pretrained(folder)
         for text in HARD:
             ids = tokenizer.encode(text, specials=True)
             assert reference(text)["input_ids"] == again.encode(text, specials=True) == ids
