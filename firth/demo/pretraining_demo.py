@@ -110,7 +110,7 @@ class DemoResult:
             "vocabulary": self.stories.vocabulary,
             "fertility": fertility,
             "splits": self.prepared.splits,
-            "objectives": [example.values() for example in self.objectives],
+            "objectives": [asdict(example) for example in self.objectives],
             "picture": self.picture,
             "trained": {name: run.values() for name, run in self.trained.items()},
             "curves": self.curves,
