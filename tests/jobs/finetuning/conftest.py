@@ -1,4 +1,4 @@
-"""Tiny networks that know nothing yet, and the stories' task files."""
+"""Tiny untrained networks, the stories' task files, and one fine-tuned run of each task."""
 
 from __future__ import annotations
 
@@ -17,23 +17,13 @@ from firth.models.presets import preset
 from firth.models.transformer import Transformer
 from firth.tokenizers.tokenizer import Tokenizer
 from firth.tokenizers.trainer import train_tokenizer
+from tests.jobs.finetuning.toys import TINY, Files, every_task
 
-SIZE = {
-    "num_layers": 2,
-    "hidden_size": 32,
-    "num_heads": 2,
-    "ffn_size": 48,
-    "head_dim": 0,
-    "num_kv_heads": 0,
-}
+SIZE = {"num_layers": 2, "hidden_size": 32, "num_heads": 2, "ffn_size": 48}
+SIZE |= {"head_dim": 0, "num_kv_heads": 0}
 PRESETS = {"encoder": "encoder-tiny", "decoder": "decoder-tiny", "encoder-decoder": "seq2seq-tiny"}
-QUICK = {
-    "steps": 6,
-    "batch_size": "4",
-    "validate_every": 0.5,
-    "precision": "fp32",
-    "max_length": "48",
-}
+QUICK = {"steps": 6, "batch_size": "4", "validate_every": 0.5, "precision": "fp32"}
+QUICK |= {"max_length": "48"}
 
 
 @pytest.fixture(scope="session")
@@ -52,7 +42,7 @@ def tokenizer(stories: Path) -> Tokenizer:
 
 
 def save(name: str, tokenizer: Tokenizer, path: Path, **overrides: Any) -> Path:
-    """A network of a preset's kind but tiny, with first weights only."""
+    """Save an untrained network of a preset's kind, but tiny."""
     row = preset(name)
     ids = tokenizer.special_ids
     roles = {"pad_token_id": ids["pad"], "bos_token_id": ids["cls"], "eos_token_id": ids["sep"]}
@@ -85,3 +75,30 @@ def tune(models: dict[str, Path], stories: Path, tmp_path: Path) -> Callable[...
         return finetune(models[architecture], task=task, **given)
 
     return run
+
+
+@pytest.fixture(scope="session")
+def task_files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Files]:
+    """Train and dev files of every task."""
+    return every_task(tmp_path_factory.mktemp("tasks"))
+
+
+@pytest.fixture(scope="session")
+def run_of(
+    models: dict[str, Path],
+    task_files: dict[str, Files],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Callable[[str], Path]:
+    """The run of a task, fine-tuned when it is first needed."""
+    folder, architectures = tmp_path_factory.mktemp("runs"), {"seq2seq": "encoder-decoder"}
+
+    def make(task: str) -> Path:
+        out = folder / task
+        if not out.exists():
+            train, dev = task_files[task]
+            model = models[architectures.get(task, "decoder" if task == "lm" else "encoder")]
+            overrides = TINY | {"steps": 40, "learning_rate": 1e-2}
+            finetune(model, task=task, train=train, dev=dev, out=out, overrides=overrides)
+        return out
+
+    return make

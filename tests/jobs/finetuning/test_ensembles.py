@@ -1,4 +1,4 @@
-"""Several models together: the mean of what they say, or a sentence that says why there is none."""
+"""Ensembles: averaged predictions of several models, and models that cannot be averaged."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from tests.jobs.finetuning.conftest import save
 from tests.jobs.finetuning.toys import TINY, TOYS, asked, coloured, copied
 
 SHORT = TINY | {"steps": 4, "learning_rate": 5e-3}
-Teach = Callable[..., Path]
+Tuned = Callable[..., Path]
 
 
 @pytest.fixture
-def teach(models: dict[str, Path], tmp_path: Path) -> Teach:
-    """Teach a model a toy, with a seed; one that was taught before is not taught again."""
+def tuned(models: dict[str, Path], tmp_path: Path) -> Tuned:
+    """Fine-tune a model on a small task, with a seed."""
 
     def run(task: str, seed: int, model: Path | None = None, **options: Any) -> Path:
         train, dev = TOYS[task](tmp_path, **options)
@@ -40,7 +40,7 @@ def teach(models: dict[str, Path], tmp_path: Path) -> Teach:
 
 @pytest.fixture(scope="module")
 def foreign(stories: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model that cuts texts into other tokens."""
+    """A model with another tokenizer."""
     options = {"kind": "bpe", "vocab_size": 500, "specials": "bert"}
     other: Tokenizer = train_tokenizer([stories / "dev.txt"], workers=1, **options)[0]
     return save("encoder-tiny", other, tmp_path_factory.mktemp("foreign") / "model")
@@ -50,31 +50,31 @@ def shares(models: Any, data: Path, name: str = "x") -> list[float]:
     return [answer["scores"][name] for answer in predict(models, data=data).answers]
 
 
-def test_the_mean_of_probabilities(teach: Teach, tmp_path: Path) -> None:
-    paths = [teach("classify", seed) for seed in (0, 1, 2)]
+def test_probabilities_are_averaged(tuned: Tuned, tmp_path: Path) -> None:
+    paths = [tuned("classify", seed) for seed in (0, 1, 2)]
     _, dev = coloured(tmp_path)
     each = np.array([shares(path, dev) for path in paths])
     together = predict(paths, data=dev).answers
     assert [a["scores"]["x"] for a in together] == pytest.approx(each.mean(0).tolist())
-    assert each.std(0).max() > 1e-3  # they do not say the same
+    assert each.std(0).max() > 1e-3  # the models differ
     for answer in together:
         assert answer["label"] == max(answer["scores"], key=answer["scores"].__getitem__)
         assert sum(answer["scores"].values()) == pytest.approx(1.0)
 
 
-def test_the_mean_for_every_word(teach: Teach, tmp_path: Path) -> None:
-    paths = [teach("tag", seed) for seed in (0, 1)]
+def test_probabilities_of_tags_are_averaged(tuned: Tuned, tmp_path: Path) -> None:
+    paths = [tuned("tag", seed) for seed in (0, 1)]
     data = tmp_path / "names-dev.conll"
     one, two, both = (predict(p, data=data).answers for p in (paths[0], paths[1], paths))
     said = [(a["tags"], b["tags"], c["tags"]) for a, b, c in zip(one, two, both, strict=True)]
     agreed = [(x, z) for a, b, c in said for x, y, z in zip(a, b, c, strict=True) if x == y]
     assert agreed
-    assert sum(x == z for x, z in agreed) > 0.9 * len(agreed)  # what both find likeliest
+    assert sum(x == z for x, z in agreed) > 0.9 * len(agreed)
 
 
-def test_labels_in_another_order(teach: Teach, tmp_path: Path) -> None:
-    """The same model with its labels the other way round, and itself: nothing overrides."""
-    path = teach("classify", 0)
+def test_labels_may_be_in_another_order(tuned: Tuned, tmp_path: Path) -> None:
+    """A model and the same with its labels reversed."""
+    path = tuned("classify", 0)
     _, dev = coloured(tmp_path)
     plain, turned = load(path), load(path)
     head = turned.network.heads["classify"].output
@@ -91,40 +91,40 @@ def test_labels_in_another_order(teach: Teach, tmp_path: Path) -> None:
     assert shares([turned, plain], dev) == pytest.approx(shares(plain, dev))
 
 
-def test_other_tokens_do_not_matter_to_labels(teach: Teach, foreign: Path, tmp_path: Path) -> None:
-    paths = [teach("classify", 0), teach("classify", 1, foreign)]
+def test_tokenizers_may_differ_for_labels(tuned: Tuned, foreign: Path, tmp_path: Path) -> None:
+    paths = [tuned("classify", 0), tuned("classify", 1, foreign)]
     _, dev = coloured(tmp_path)
     each = np.array([shares(path, dev) for path in paths])
     assert shares(paths, dev) == pytest.approx(each.mean(0).tolist())
 
 
-def test_but_they_do_to_places(teach: Teach, foreign: Path, tmp_path: Path) -> None:
-    paths = [teach("span", 0), teach("span", 1, foreign)]
+def test_tokenizers_must_agree_for_spans(tuned: Tuned, foreign: Path, tmp_path: Path) -> None:
+    paths = [tuned("span", 0), tuned("span", 1, foreign)]
     _, dev = asked(tmp_path)
     with pytest.raises(MismatchError, match="cannot be averaged: their tokenizers differ"):
         predict(paths, data=dev)
-    same = [paths[0], teach("span", 2)]
+    same = [paths[0], tuned("span", 2)]
     assert len(predict(same, data=dev).answers) == 24
 
 
-def test_models_that_have_no_mean(
-    teach: Teach, tune: Callable[..., FinetuneResult], tmp_path: Path
+def test_models_that_cannot_be_averaged(
+    tuned: Tuned, tune: Callable[..., FinetuneResult], tmp_path: Path
 ) -> None:
-    first = teach("classify", 0)
-    other = teach("classify", 1, labels={"red": "warm", "green": "cold"})
+    first = tuned("classify", 0)
+    other = tuned("classify", 1, labels={"red": "warm", "green": "cold"})
     _, dev = coloured(tmp_path)
     with pytest.raises(MismatchError, match=r"labels differ \(x, y and cold, warm\)"):
         predict([first, other], data=dev)
     with pytest.raises(MismatchError, match="fine-tuned on classify, another on tag"):
-        predict([first, teach("tag", 0)], data=dev)
-    writer = teach("seq2seq", 0)
+        predict([first, tuned("tag", 0)], data=dev)
+    writer = tuned("seq2seq", 0)
     _, pairs = copied(tmp_path)
     with pytest.raises(MismatchError, match="cannot be averaged: they generate text"):
         predict([writer, writer], data=pairs)
 
 
-def test_one_model_is_itself(teach: Teach, tmp_path: Path) -> None:
-    path = teach("classify", 0)
+def test_an_ensemble_of_one_model(tuned: Tuned, tmp_path: Path) -> None:
+    path = tuned("classify", 0)
     _, dev = coloured(tmp_path)
     model: Model = load(path)
     assert shares([path], dev) == shares(path, dev) == shares(model, dev)

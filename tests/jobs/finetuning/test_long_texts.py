@@ -1,4 +1,4 @@
-"""Texts longer than a network reads: cut, or read through windows, with exact characters."""
+"""Texts longer than the context: truncated, or split into windows, with exact offsets."""
 
 from __future__ import annotations
 
@@ -39,11 +39,8 @@ SPAN = TaskMetadata(task="span", max_length=40, options={"unanswered": False, "t
 def config_for(tokenizer: Tokenizer, architecture: str = "encoder") -> ModelConfig:
     ids = tokenizer.special_ids
     row = preset(f"{architecture}-tiny").config
-    roles = {
-        "bos_token_id": ids.get("cls"),
-        "eos_token_id": ids.get("sep"),
-        "pad_token_id": ids.get("pad"),
-    }
+    names = dict(bos_token_id="cls", eos_token_id="sep", pad_token_id="pad")
+    roles = {name: ids.get(role) for name, role in names.items()}
     return replace(row, vocab_size=len(tokenizer), max_positions=128, **roles)
 
 
@@ -55,7 +52,7 @@ def question(context: str, answer: str, start: int | None = None) -> QuestionExa
 def said(
     example: QuestionExample, template: InputTemplate, metadata: TaskMetadata = SPAN
 ) -> dict[str, object]:
-    """The answer of a network that is sure of exactly what it was taught."""
+    """Return the answer if the scores are highest at the target."""
     task = SpanTask()
     (item,) = task.encode([example], template, metadata)
     scores = np.zeros((item.size, 2))
@@ -67,7 +64,7 @@ def said(
     return task.answers([example], [item], [scores], metadata)[0]
 
 
-# ---- questions ----------------------------------------------------------------------------------
+# ---- questions
 
 
 def test_an_answer_in_the_last_window(tokenizer: Tokenizer) -> None:
@@ -84,8 +81,7 @@ def test_an_answer_in_the_last_window(tokenizer: Tokenizer) -> None:
     assert (answer["begin"], answer["end"]) == (len(context) - len("anna slept"), len(context))
 
 
-def test_windows_lose_nothing(tokenizer: Tokenizer) -> None:
-    """Every token of the text stands in a window, with its own characters."""
+def test_windows_have_every_token(tokenizer: Tokenizer) -> None:
     template = InputTemplate(tokenizer, config_for(tokenizer), 24)
     context = " ".join(WORDS * 9)
     (item,) = SpanTask().encode([question(context, "dog")], template, SPAN)
@@ -129,7 +125,7 @@ def strange_tokenizer(request: pytest.FixtureRequest, stories: Path) -> Tokenize
 
 
 @pytest.mark.parametrize("word", STRANGE.replace(",", "").split())
-def test_exact_characters(word: str, strange_tokenizer: Tokenizer) -> None:
+def test_offsets_of_unusual_characters(word: str, strange_tokenizer: Tokenizer) -> None:
     template = InputTemplate(strange_tokenizer, config_for(strange_tokenizer), 128)
     start = STRANGE.index(word)
     answer = said(question(STRANGE, word), template)
@@ -137,8 +133,7 @@ def test_exact_characters(word: str, strange_tokenizer: Tokenizer) -> None:
     assert answer["answer"] == word
 
 
-def test_the_best_span_of_all() -> None:
-    """Against trying every pair."""
+def test_the_best_span_equals_exhaustive_search() -> None:
     draw = np.random.default_rng(0)
     for size in (1, 5, 29, 30, 31, 90):
         begins, ends = draw.normal(size=size), draw.normal(size=size)
@@ -165,7 +160,7 @@ def test_no_answer_wins_by_more_than_the_threshold(tokenizer: Tokenizer) -> None
         assert answer["none"] - answer["score"] == pytest.approx(1.0)
 
 
-def test_a_text_with_nothing_in_it(tokenizer: Tokenizer) -> None:
+def test_an_empty_context(tokenizer: Tokenizer) -> None:
     template = InputTemplate(tokenizer, config_for(tokenizer), 40)
     example = QuestionExample(id="1", question="who ?", context=" ")
     (item,) = SpanTask().encode([example], template, SPAN)
@@ -174,7 +169,7 @@ def test_a_text_with_nothing_in_it(tokenizer: Tokenizer) -> None:
     assert np.isfinite(float(answer["score"]))
 
 
-# ---- tags ---------------------------------------------------------------------------------------
+# ---- tags
 
 
 def test_every_word_is_tagged_once_in_any_window(tokenizer: Tokenizer) -> None:
@@ -195,38 +190,35 @@ def test_every_word_is_tagged_once_in_any_window(tokenizer: Tokenizer) -> None:
         assert firsts == [tokenizer.encode(word)[0] for word in words]
 
 
-# ---- dialogues ----------------------------------------------------------------------------------
+# ---- dialogues
 
 
-def learned(turns: list[tuple[str, str]], tokenizer: Tokenizer, length: int = 64) -> list[str]:
-    """The tokens of a dialogue that a decoder learns."""
+def targets_of(turns: list[tuple[str, str]], tokenizer: Tokenizer, length: int = 64) -> list[str]:
+    """Return the targets of a dialogue for a decoder."""
     spoken = tuple(Turn(role=role, content=content) for role, content in turns)
     text = "\n".join(f"{role}: {content}" for role, content in turns)
     config = config_for(tokenizer, "decoder")
-    template, task, metadata = (
-        InputTemplate(tokenizer, config, length),
-        LanguageModelTask(),
-        TaskMetadata(task="lm"),
-    )
+    template, task = InputTemplate(tokenizer, config, length), LanguageModelTask()
+    metadata = TaskMetadata(task="lm")
     items = task.encode([PassageExample(text=text, turns=spoken)], template, metadata)
     wanted = task.batch(items, metadata, config).predictions["causal"].targets
     return [str(tokenizer.backend.id_to_token(int(id))) for id in wanted]
 
 
-def test_only_the_assistant_is_learned(tokenizer: Tokenizer) -> None:
-    said = learned([("user", "dog"), ("assistant", "book"), ("user", "river")], tokenizer)
+def test_only_turns_of_the_assistant_are_targets(tokenizer: Tokenizer) -> None:
+    said = targets_of([("user", "dog"), ("assistant", "book"), ("user", "river")], tokenizer)
     assert said == ["book"]
-    said = learned([("user", "dog"), ("assistant", "book")], tokenizer)
+    said = targets_of([("user", "dog"), ("assistant", "book")], tokenizer)
     assert said == ["book", "[SEP]"]
 
 
-def test_what_is_said_may_stand_in_who_says_it(tokenizer: Tokenizer) -> None:
-    said = learned([("user", "s"), ("assistant", "a")], tokenizer)
+def test_a_turn_may_occur_in_the_name_of_its_role(tokenizer: Tokenizer) -> None:
+    said = targets_of([("user", "s"), ("assistant", "a")], tokenizer)
     assert said == ["a", "[SEP]"]
 
 
-def test_a_text_that_goes_on_has_not_ended(tokenizer: Tokenizer) -> None:
-    """The end token is learned at the end of a passage, not at that of a window."""
+def test_the_end_token_is_a_target_once(tokenizer: Tokenizer) -> None:
+    """At the end of a passage, not at that of a window."""
     words = " ".join(WORDS * 4)
     config = config_for(tokenizer, "decoder")
     template, metadata = InputTemplate(tokenizer, config, 10), TaskMetadata(task="lm")
@@ -237,10 +229,12 @@ def test_a_text_that_goes_on_has_not_ended(tokenizer: Tokenizer) -> None:
     assert len(wanted) == len(WORDS) * 4 + 1
 
 
-# ---- cutting ------------------------------------------------------------------------------------
+# ---- truncation
 
 
-def test_what_is_cut_is_counted(tune: Callable[..., FinetuneResult], tmp_path: Path) -> None:
+def test_truncated_examples_are_counted(
+    tune: Callable[..., FinetuneResult], tmp_path: Path
+) -> None:
     train, dev = coloured(tmp_path)
     long = table(tmp_path / "long.tsv", "text label", [(" ".join(WORDS * 9), "x"), ("red", "y")])
     with train.open("a", encoding="utf-8") as file:
@@ -253,11 +247,12 @@ def test_what_is_cut_is_counted(tune: Callable[..., FinetuneResult], tmp_path: P
         assert note.startswith("1 of 2 examples")
 
 
-@pytest.mark.parametrize("task", ["classify", "tag", "span", "lm"])
-def test_read_in_parts_is_read_whole(
+@pytest.mark.parametrize(
+    "task", ["classify", "tag", pytest.param("span", marks=pytest.mark.slow), "lm"]
+)
+def test_metrics_do_not_depend_on_the_batch_size(
     task: str, tune: Callable[..., FinetuneResult], stories: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """However few tokens are read at once, the answers are the same."""
     folders = {"classify": "sentiment", "tag": "entities", "span": "questions", "lm": ""}
     ends = {"classify": "tsv", "tag": "conll", "span": "json", "lm": "txt"}
     tuned = tune("decoder", task, folders[task], overrides={"steps": 1})

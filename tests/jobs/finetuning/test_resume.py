@@ -1,13 +1,9 @@
-"""Killed and resumed = never stopped, to the last bit of the weights that are saved."""
+"""A run that was stopped and resumed ends with the bits of an uninterrupted run."""
 
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,36 +11,26 @@ from typing import Any
 import pytest
 
 from firth.jobs.finetuning import FinetuneResult, finetune
-from firth.objectives.batch import Batch
 from firth.tokenizers.tokenizer import Tokenizer
-from firth.training.loop import Callbacks
+from firth.training.loop import TrainingLoop
+from firth.training.run_directory import read_run
 from firth.utils.errors import UsageError
+from tests.conftest import Result
 from tests.jobs.finetuning.conftest import save
 from tests.jobs.finetuning.toys import TOYS, coloured, sums
+from tests.training.conftest import Killed, kill_at, notes
+from tests.training.killed_runs import run_in_children
 
 # Six steps of four examples, sixteen in all: an epoch and a half.
 SIX = {"steps": 6, "batch_size": 4, "max_length": 32, "precision": "fp32", "learning_rate": 1e-2}
 KEPT = {"checkpoint_every": 2, "validate_every": 0.3}
-
-
-class Killed(Exception):
-    """As if the power had gone."""
-
-
-def fails_at(step: int) -> Callbacks:
-    """Whatever is to be learned at a step, it ends there."""
-
-    def fail(now: int, batch: Batch) -> None:
-        if now == step:
-            raise Killed
-
-    return Callbacks(before_micro_batch=fail)
+Run = Callable[..., FinetuneResult]
 
 
 @pytest.fixture(scope="module")
-def forgetful(tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Networks with dropout, whose draws must come again after a resume."""
-    folder = tmp_path_factory.mktemp("forgetful")
+def with_dropout(tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Networks with dropout, whose random numbers must be the same after a resume."""
+    folder = tmp_path_factory.mktemp("dropout")
     presets = {"encoder": "encoder-tiny", "encoder-decoder": "seq2seq-tiny"}
     return {
         kind: save(name, tokenizer, folder / kind, dropout=0.1) for kind, name in presets.items()
@@ -52,76 +38,64 @@ def forgetful(tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) ->
 
 
 @pytest.fixture
-def run(forgetful: dict[str, Path], stories: Path, tmp_path: Path) -> Callable[..., FinetuneResult]:
+def run(with_dropout: dict[str, Path], stories: Path, tmp_path: Path) -> Run:
     def tune(name: str, task: str, **options: Any) -> FinetuneResult:
         train, dev = TOYS[task](tmp_path)
-        model = forgetful["encoder-decoder" if task == "seq2seq" else "encoder"]
+        model = with_dropout["encoder-decoder" if task == "seq2seq" else "encoder"]
         overrides = SIX | KEPT | options.pop("overrides", {})
         files = {"train": train, "dev": options.pop("dev", dev), "out": tmp_path / name}
-        if options.pop("remembers", False):
+        if options.get("replay"):
             options["replay"] = stories / "dev.txt"
         return finetune(model, task=task, overrides=overrides, **files, **{"limit": 16, **options})
 
     return tune
 
 
-CASES: dict[str, tuple[str, dict[str, Any]]] = {
-    "full": ("classify", {}),
-    "tag": ("tag", {}),
-    "span": ("span", {}),
-    "seq2seq": ("seq2seq", {}),
-    "lora": ("classify", {"strategy": "lora"}),
-    "gradual": ("classify", {"strategy": "gradual", "limit": 8}),  # two steps to an epoch
-    "probe-then-full": ("classify", {"strategy": "probe-then-full"}),
-    "more examples": ("classify", {"augment": "dropout,masked"}),
-    "replay": ("classify", {"remembers": True, "overrides": {"replay_every": 1}}),
-    "weights": ("classify", {"balance": True}),
+def killed(run: Run, step: int = 3, **options: Any) -> None:
+    """Start a run that is killed before a step."""
+    with pytest.raises(Killed):
+        run("stopped", options.pop("task", "classify"), callbacks=kill_at(step), **options)
+
+
+CASES: dict[str, dict[str, Any]] = {
+    "full": {},
+    "tag": {"task": "tag"},
+    "span": {"task": "span"},
+    "seq2seq": {"task": "seq2seq"},
+    "lora": {"strategy": "lora"},
+    "gradual": {"strategy": "gradual", "limit": 8},  # two steps per epoch
+    "probe-then-full": {"strategy": "probe-then-full"},
+    "augment": {"augment": "dropout,masked"},
+    "replay": {"replay": True, "overrides": {"replay_every": 1}},
+    "balance": {"balance": True},
 }
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_stopped_run_ends_as_one_that_was_not(
-    case: str, run: Callable[..., FinetuneResult]
-) -> None:
-    task, options = CASES[case]
-    whole = run("whole", task, **options)
-    with pytest.raises(Killed):
-        run("stopped", task, callbacks=fails_at(3), **options)
-    stopped = whole.path.parent / "stopped"
-    assert not json.loads((stopped / "run.json").read_text())["finished"]
-    assert not (stopped / "model.safetensors").exists()
-    assert not (stopped / "adapter_model.safetensors").exists()
-    notes: list[str] = []
-    callback = lambda kind, metrics: notes.append(metrics.get("note", ""))  # noqa: E731
-    again = run("stopped", task, resume=True, callback=callback, **options)
-    assert "Resuming from step 2." in notes
+def test_resumed_equals_uninterrupted(case: str, run: Run, tmp_path: Path) -> None:
+    options = {"task": "classify", **CASES[case]}
+    whole, stopped = run("whole", **options), tmp_path / "stopped"
+    killed(run, **options)
+    assert not read_run(stopped)["finished"]
+    assert not list(stopped.glob("*model.safetensors"))
+    if case == "full":  # killed a second time, after the resume
+        killed(run, step=5, resume=True, **options)
+    again = run("stopped", resume=True, **options)
+    assert "Resuming from step 2." in notes(stopped)
     assert sums(again.path) == sums(whole.path) != {}
     assert again.metrics == whole.metrics
     assert not (again.path / "checkpoints").exists()
 
 
-def test_twice_stopped(run: Callable[..., FinetuneResult]) -> None:
-    whole = run("whole", "classify")
-    for step in (3, 5):
-        with pytest.raises(Killed):
-            run("stopped", "classify", callbacks=fails_at(step), resume=step == 5)
+def test_without_a_checkpoint_a_resumed_run_starts_anew(run: Run) -> None:
     again = run("stopped", "classify", resume=True)
-    assert sums(again.path) == sums(whole.path)
-
-
-def test_without_a_checkpoint_it_begins_again(
-    run: Callable[..., FinetuneResult], tmp_path: Path
-) -> None:
-    notes: list[str] = []
-    callback = lambda kind, metrics: notes.append(metrics.get("note", ""))  # noqa: E731
-    again = run("stopped", "classify", resume=True, callback=callback)
-    assert any(note.startswith("There is no checkpoint yet") for note in notes)
+    assert any("no checkpoint yet" in note for note in notes(again.path))
     assert sums(again.path) == sums(run("whole", "classify").path)
 
 
-# What a command may have that another has not, and both values in the sentence that names it.
+# Options that one of two commands has, and the field and its values in the error.
 OTHERS: dict[str, tuple[dict[str, Any], str, str, str]] = {
-    "learning_rate": (
+    "setting": (
         {"overrides": {"learning_rate": 2e-2}},
         "training.optimizer.learning_rate",
         "0.01",
@@ -129,9 +103,8 @@ OTHERS: dict[str, tuple[dict[str, Any], str, str, str]] = {
     ),
     "strategy": ({"strategy": "lora"}, "strategy", "'full'", "'lora'"),
     "balance": ({"balance": True}, "balance", "False", "True"),
-    "augment": ({"augment": "swap"}, "augment", "''", "'swap'"),
     "seed": ({"seed": 1}, "training.seed", "0", "1"),
-    "replay": ({"remembers": True}, "data.replay", "none", r".*dev\.txt \(SHA-256 \w{12}…\)"),
+    "replay": ({"replay": True}, "data.replay", "none", r".*dev\.txt \(SHA-256 \w{12}…\)"),
     "dev": ({"dev": None}, "data.dev", r".*dev\.tsv \(SHA-256 \w{12}…\)", "none"),
     "head": ({"overrides": {"head.layers": 2}}, "head.layers", "none", "2"),
     "columns": ({"columns": {"text": "text"}}, "columns.text", "none", "'text'"),
@@ -139,82 +112,73 @@ OTHERS: dict[str, tuple[dict[str, Any], str, str, str]] = {
 
 
 @pytest.mark.parametrize("case", OTHERS)
-@pytest.mark.parametrize("way", ["added", "left out"])
-def test_another_command_is_refused(
-    way: str, case: str, run: Callable[..., FinetuneResult], tmp_path: Path
-) -> None:
+def test_another_command_is_not_resumed(case: str, run: Run, tmp_path: Path) -> None:
+    """Neither with an option that the first command did not have, nor without one it had."""
     options, what, plain, other = OTHERS[case]
-    added = way == "added"
-    with pytest.raises(Killed):
-        run("stopped", "classify", callbacks=fails_at(3), **({} if added else options))
+    killed(run)
     begun = (tmp_path / "stopped/run.json").read_text()
-    before, now = (plain, other) if added else (other, plain)
-    with pytest.raises(UsageError, match=f"{what} {before}, not {now};"):
-        run("stopped", "classify", resume=True, **(options if added else {}))
+    with pytest.raises(UsageError, match=f"{what} {plain}, not {other};"):
+        run("stopped", "classify", resume=True, **options)
     assert (tmp_path / "stopped/run.json").read_text() == begun
+    (tmp_path / "stopped").rename(tmp_path / "other")
+    killed(run, **options)
+    with pytest.raises(UsageError, match=f"{what} {other}, not {plain};"):
+        run("stopped", "classify", resume=True)
 
 
-def test_other_examples_are_refused(run: Callable[..., FinetuneResult], tmp_path: Path) -> None:
-    with pytest.raises(Killed):
-        run("stopped", "classify", callbacks=fails_at(3))
+def test_other_examples_are_not_resumed(run: Run, tmp_path: Path) -> None:
+    killed(run)
     train, dev = coloured(tmp_path)
     with train.open("a", encoding="utf-8") as file:
         file.write("one more red dog\tx\n")
+    model = read_run(tmp_path / "stopped")["job"]["model"]
+    files = {"train": train, "dev": dev, "out": tmp_path / "stopped", "limit": 16}
     with pytest.raises(UsageError, match=rf"data\.train {train} \(SHA-256 .*, not {train} "):
-        model = json.loads((tmp_path / "stopped" / "run.json").read_text())["job"]["model"]
-        files = {"train": train, "dev": dev, "out": tmp_path / "stopped", "limit": 16}
         finetune(model, task="classify", overrides=SIX | KEPT, resume=True, **files)
 
 
-def test_the_first_command_is_kept(
-    run: Callable[..., FinetuneResult], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_the_command_line_resumes_and_keeps_the_first_command(
+    with_dropout: dict[str, Path],
+    firth_here: Callable[..., Result],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    train, dev = coloured(tmp_path)
+    words = ["finetune", with_dropout["encoder"], "--task", "classify", "--out", "run"]
+    words += ["--train", train, "--dev", dev]
+    words += [w for key, value in (SIX | KEPT).items() for w in ("--set", f"{key}={value}")]
     monkeypatch.setattr(sys, "argv", ["firth", "finetune"])
-    with pytest.raises(Killed):
-        run("stopped", "classify", callbacks=fails_at(3))
+    init = TrainingLoop.__init__
+
+    def killed_loop(self: TrainingLoop, *arguments: Any, **options: Any) -> None:
+        init(self, *arguments, **options)
+        self.callbacks.before_micro_batch = kill_at(3).before_micro_batch
+
+    with monkeypatch.context() as patch:
+        patch.setattr(TrainingLoop, "__init__", killed_loop)
+        assert firth_here(*words).returncode == 1
     monkeypatch.setattr(sys, "argv", ["firth", "finetune", "--resume"])
-    run("stopped", "classify", resume=True)
-    values = json.loads((tmp_path / "stopped/run.json").read_text())
+    done = firth_here(*words, "--resume", "--json")
+    assert done.returncode == 0, done.stderr
+    assert "Resuming from step 2." in done.stderr
+    values = json.loads((tmp_path / "run/run.json").read_text())
     assert values["finished"]
     assert values["command"] == ["firth", "finetune"]
-
-
-def test_a_finished_run_is_not_resumed(run: Callable[..., FinetuneResult]) -> None:
-    run("whole", "classify")
-    with pytest.raises(UsageError, match="is finished"):
-        run("whole", "classify", resume=True)
-    with pytest.raises(UsageError, match="already holds a finished run"):
-        run("whole", "classify")
+    refused = firth_here(*words, "--resume")
+    assert refused.returncode == 2
+    assert "is finished" in refused.error
+    assert "already holds a finished run" in firth_here(*words).error
 
 
 @pytest.mark.slow
-def test_killed_for_good(forgetful: dict[str, Path], tmp_path: Path) -> None:
-    """A process that gets no chance to tidy up; resumed by one that would use more threads.
-
-    All are processes of their own: the promise holds for the same machine and thread count, and
-    the latter is kept in the checkpoint.
-    """
+def test_a_killed_process_is_resumed_with_its_number_of_threads(
+    with_dropout: dict[str, Path], tmp_path: Path
+) -> None:
+    """Resumed by a process that would use two threads: the checkpoint says one."""
     train, dev = coloured(tmp_path)
-
-    def command(out: str, *more: str) -> list[str]:
-        given = SIX | {"steps": 80, "checkpoint_every": 1, "validate_every": 0.25}
-        pairs = [word for key, value in given.items() for word in ("--set", f"{key}={value}")]
-        files = ["--train", str(train), "--dev", str(dev), "--out", str(tmp_path / out)]
-        model = str(forgetful["encoder"])
-        return ["finetune", model, "--task", "classify", *files, *pairs, *more]
-
-    def firth(*arguments: str, threads: int = 1) -> subprocess.Popen[bytes]:
-        environment = os.environ | {"OMP_NUM_THREADS": str(threads)}
-        return subprocess.Popen([sys.executable, "-m", "firth", *arguments], env=environment)
-
-    process = firth(*command("stopped"))
-    stopped = tmp_path / "stopped"
-    while process.poll() is None and not list(stopped.glob("checkpoints/step-[3-9]")):
-        time.sleep(0.001)
-    process.send_signal(signal.SIGKILL)
-    assert process.wait(60) == -signal.SIGKILL
-    assert not json.loads((stopped / "run.json").read_text())["finished"]
-    assert not (stopped / "config.json").exists()
-    assert firth(*command("stopped", "--resume"), threads=2).wait(300) == 0
-    assert firth(*command("whole")).wait(300) == 0
-    assert sums(stopped) == sums(tmp_path / "whole")
+    common: dict[str, Any] = {"model": with_dropout["encoder"], "task": "classify"}
+    common |= {"train": train, "dev": dev, "overrides": SIX | KEPT}
+    whole, stopped = common | {"out": tmp_path / "whole"}, common | {"out": tmp_path / "stopped"}
+    resumed = stopped | {"resume": True, "threads": 2}
+    run_in_children("finetune", [whole, stopped | {"kill_at": 3}, resumed])
+    assert sums(tmp_path / "stopped") == sums(tmp_path / "whole")

@@ -1,4 +1,4 @@
-"""Several runs side by side: samples in fair shares, seeds, a search, strategies."""
+"""Sweeps over seeds, hyperparameters and strategies, and stratified samples."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from firth.jobs import sweep
 from firth.jobs.evaluation import evaluate
@@ -32,14 +34,15 @@ def options(models: dict[str, Path], tmp_path: Path) -> dict[str, Any]:
     return {"model": models["encoder"], "task": "classify", "train": train, "dev": dev}
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_a_sample_keeps_the_shares(seed: int, tmp_path: Path) -> None:
+@given(seed=st.integers(0, 2**32 - 1))
+@settings(max_examples=3, deadline=None)
+def test_samples_are_stratified(seed: int, tmp_path_factory: pytest.TempPathFactory) -> None:
     rows = [("red dog", "x")] * 70 + [("green dog", "y")] * 20 + [("grey dog", "z")] * 10
-    train = table(tmp_path / "many.tsv", "text label", rows)
-    given: dict[str, Any] = {"seed": seed, "max_length": 16, "options": {}}
+    train = table(tmp_path_factory.mktemp("many") / "many.tsv", "text label", rows)
+    options: dict[str, Any] = {"seed": seed, "max_length": 16, "options": {}}
     for limit, counts in ((20, (14, 4, 2)), (50, (35, 10, 5)), (1000, (70, 20, 10))):
         file = TaskFile(train)
-        made = load_dataset(task_named("classify"), file, file, limit=limit, **given)
+        made = load_dataset(task_named("classify"), file, file, limit=limit, **options)
         found = Counter(example.label for example in made.train)
         assert tuple(found[label] for label in "xyz") == counts
         assert made.metadata.labels == ("x", "y", "z")
@@ -62,20 +65,20 @@ def test_seeds(options: dict[str, Any], tmp_path: Path) -> None:
     with pytest.raises(InputError) as caught:
         evaluate(out, data=options["dev"])
     assert str(out / swept.best) in str(caught.value)
-    (out / "seeds.json").write_text("[]", encoding="utf-8")  # of somebody else
+    (out / "seeds.json").write_text("[]", encoding="utf-8")  # not of a sweep
     with pytest.raises(InputError, match="seeds holds no model: there is no config"):
         evaluate(out, data=options["dev"])
 
 
-def test_rare_labels_count_as_much_in_what_is_best(
+def test_balanced_sweeps_choose_by_macro_f1(
     options: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The same runs, judged by how often they are right, or by each label alike."""
-    worth = iter([(0.9, 0.5), (0.8, 0.7)] * 2)
+    """The same runs, ranked by accuracy or by macro F1."""
+    scores = iter([(0.9, 0.5), (0.8, 0.7)] * 2)
 
     def tuned(**given: Any) -> FinetuneResult:
         made = finetune(**given)
-        values = zip(("accuracy", "macro_f1"), next(worth), strict=True)
+        values = zip(("accuracy", "macro_f1"), next(scores), strict=True)
         return replace(
             made, metrics={name: Metric(value=value, low=0.0, high=1.0) for name, value in values}
         )
@@ -87,8 +90,10 @@ def test_rare_labels_count_as_much_in_what_is_best(
         assert (swept.metric, swept.best) == (metric, best)
 
 
+@pytest.mark.slow
+@pytest.mark.slow
 def test_a_search(options: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Frozen blocks 0, 6 and 8 of twelve are 0 and 1 of two; rates grow with (768 / 32)²."""
+    """0, 6 and 8 frozen blocks of 12 are 0 and 1 of 2; learning rates grow with (768 / 32)²."""
     monkeypatch.setattr(sweep, "LEARNING_RATES", (1e-9, 8e-6))
     overrides = {"steps": 30, "precision": "fp32", "max_length": 32, "validate_every": 1.0}
     out = tmp_path / "search"
@@ -111,19 +116,19 @@ def test_a_search(options: dict[str, Any], tmp_path: Path, monkeypatch: pytest.M
 def test_a_search_within_a_budget(options: dict[str, Any], tmp_path: Path) -> None:
     overrides = {"steps": 1, "precision": "fp32", "max_length": 32}
     swept = sweep.search(tmp_path / "out", minutes=1e-9, overrides=overrides, **options)
-    assert len(swept.runs) == 1  # one at least
+    assert len(swept.runs) == 1  # at least one
     assert swept.notes == ["The 1e-09 minutes were over after 1 of 12 runs."]
     assert load(tmp_path / "out").task is not None
 
 
 def test_strategies(options: dict[str, Any], tmp_path: Path) -> None:
     names = ["full", "lora:rank=2", "bitfit"]
-    said: list[str] = []
-    heard: set[str] = set()
+    notes: list[str] = []
+    names_seen: set[str] = set()
 
     def listen(kind: str, metrics: dict[str, Any]) -> None:
-        said.append(metrics.get("note", ""))
-        heard.add(metrics["run"])
+        notes.append(metrics.get("note", ""))
+        names_seen.add(metrics["run"])
 
     swept = sweep.strategies(
         names,
@@ -133,18 +138,18 @@ def test_strategies(options: dict[str, Any], tmp_path: Path) -> None:
         **{**options, "dev": None},
     )
     assert [trial.name for trial in swept.runs] == ["full", "lora-rank=2", "bitfit"]
-    assert "no biases" in swept.runs[2].why  # this network has none: said, and left out
+    assert "no biases" in swept.runs[2].why  # of this network
     full, lora = (tuned for _, tuned in swept.done)
     assert full.trainable_parameters == full.model.num_parameters
     assert 0 < lora.trainable_parameters < full.trainable_parameters / 10
     assert lora.saved_bytes < full.saved_bytes
     values = swept.values()["runs"]
     assert values[2] == {"name": "bitfit", "why": swept.runs[2].why}
-    assert sum("no dev file" in note for note in said) == 1  # of the data, not of each run
-    assert heard == {"full", "lora-rank=2"}
+    assert sum("no dev file" in note for note in notes) == 1  # once, not for each run
+    assert names_seen == {"full", "lora-rank=2"}
 
 
-def test_who_interrupts_one_run_wants_no_other(
+def test_an_interrupt_ends_the_sweep(
     options: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun: list[Path] = []
@@ -159,6 +164,8 @@ def test_who_interrupts_one_run_wants_no_other(
     assert len(begun) == 1
 
 
+@pytest.mark.slow
+@pytest.mark.slow
 def test_all_strategies(options: dict[str, Any], tmp_path: Path) -> None:
     swept = sweep.strategies(["all"], tmp_path / "out", overrides=SHORT, **options)
     names = [trial.name for trial in swept.runs]
@@ -166,7 +173,9 @@ def test_all_strategies(options: dict[str, Any], tmp_path: Path) -> None:
     assert [trial.name for trial in swept.runs if trial.result is None] == ["bitfit"]
 
 
-def test_less_perplexity_is_better(models: dict[str, Path], stories: Path, tmp_path: Path) -> None:
+def test_the_lowest_perplexity_is_best(
+    models: dict[str, Path], stories: Path, tmp_path: Path
+) -> None:
     files = {"train": stories / "dev.txt", "dev": stories / "test.txt"}
     swept = sweep.strategies(
         ["full", "ia3"],
@@ -182,7 +191,7 @@ def test_less_perplexity_is_better(models: dict[str, Path], stories: Path, tmp_p
     assert len(set(metrics.values())) == 2
 
 
-def test_where_something_is_already(
+def test_other_files_are_not_overwritten(
     options: dict[str, Any], tmp_path: Path, tune: Callable[..., FinetuneResult]
 ) -> None:
     out = tmp_path / "taken"
@@ -198,6 +207,6 @@ def test_where_something_is_already(
     assert [path.name for path in out.iterdir()] == ["letter.txt"]
 
 
-def test_nothing_that_can_be_run(options: dict[str, Any], tmp_path: Path) -> None:
+def test_a_sweep_without_any_result_is_an_error(options: dict[str, Any], tmp_path: Path) -> None:
     with pytest.raises(FirthError, match=r"All runs .*no biases"):
         sweep.strategies(["bitfit"], tmp_path / "out", overrides=SHORT, **options)

@@ -1,4 +1,4 @@
-"""Every task with every architecture that can do it, from file to answer."""
+"""Every task with every architecture that supports it, from file to metrics."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ COMBINATIONS = [
 
 
 @pytest.mark.parametrize(("architecture", "task"), COMBINATIONS)
-def test_a_run_opens_again_and_says_the_same(
+def test_a_loaded_run_has_the_same_metrics(
     architecture: str, task: str, tune: Tune, stories: Path
 ) -> None:
     tuned = tune(architecture, task, FOLDERS[task])
@@ -54,13 +54,13 @@ def test_a_run_opens_again_and_says_the_same(
 
 
 @pytest.mark.parametrize("task", ["seq2seq", "lm"])
-def test_an_encoder_that_is_to_write_is_refused(task: str, tune: Tune) -> None:
+def test_an_encoder_cannot_generate(task: str, tune: Tune) -> None:
     with pytest.raises(MismatchError, match="decoder"):
         tune("encoder", task, "rewrite")
 
 
 def test_numbers_choices_and_many_labels(tune: Tune, tmp_path: Path) -> None:
-    """Tasks that the stories have no files for."""
+    """Tasks without files in the stories."""
     rows = [("it was good", "it was fine", 1.5), ("the dog ran", "a cat sat", 0.5)] * 8
     numbers = tmp_path / "numbers.tsv"
     lines = [f"{a}\t{b}\t{c}" for a, b, c in rows]

@@ -1,4 +1,4 @@
-"""Little tasks that a network can learn from nothing within a second, and how to look at runs."""
+"""Small tasks that an untrained network learns within a second, and the checksums of a run."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ PLACES = "paris ashford rome".split()
 COLOURS = {"red": "x", "green": "y"}
 TINY = {"precision": "fp32", "batch_size": 16, "max_length": 32, "validate_every": 1.0}
 
-Files = tuple[Path, Path]  # to learn from, to validate on
+Files = tuple[Path, Path]  # train, dev
 
 
 def table(path: Path, header: str, rows: Iterable[Iterable[Any]]) -> Path:
-    """A file of tab-separated columns."""
+    """Write a file of tab-separated columns."""
     lines = [header.replace(" ", "\t"), *("\t".join(map(str, row)) for row in rows)]
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     return path
 
 
 def coloured(folder: Path, counts: tuple[int, int] = (64, 32), labels: Any = COLOURS) -> Files:
-    """Classify: which of two colours stands in the text?"""
+    """Write a classification task: which of two colours is in the text?"""
     draw = random.Random(0)
 
     def rows(count: int) -> Iterable[tuple[str, str]]:
@@ -44,7 +44,7 @@ def coloured(folder: Path, counts: tuple[int, int] = (64, 32), labels: Any = COL
 
 
 def named(folder: Path) -> Files:
-    """Tag: names of people and of places."""
+    """Write a tagging task: names of people and of places."""
     draw = random.Random(1)
     kinds = {"B-PER": NAMES, "B-LOC": PLACES, "O": WORDS}
 
@@ -59,7 +59,7 @@ def named(folder: Path) -> Files:
 
 
 def asked(folder: Path) -> Files:
-    """Span: the one name in a text."""
+    """Write a question-answering task: the one name in a text."""
     draw = random.Random(2)
 
     def paragraph(i: int) -> dict[str, Any]:
@@ -78,7 +78,7 @@ def asked(folder: Path) -> Files:
 
 
 def copied(folder: Path) -> Files:
-    """Seq2seq: the second word of two."""
+    """Write a sequence-to-sequence task: the second of two words."""
     words = ["river", "dog", "book", "red"]
     train = table(folder / "copies.tsv", "source target", [(f"the {w}", w) for w in words * 8])
     dev = table(folder / "copies-dev.tsv", "source target", [(f"the {w}", w) for w in words])
@@ -88,8 +88,23 @@ def copied(folder: Path) -> Files:
 TOYS = {"classify": coloured, "tag": named, "span": asked, "seq2seq": copied}
 
 
+def every_task(folder: Path) -> dict[str, Files]:
+    """Write train and dev files of every task."""
+    found = {name: make(folder) for name, make in TOYS.items()}
+    pairs = [("the dog", "the dog", "same"), ("the dog", "a river", "other")] * 8
+    numbers = [(" ".join(WORDS[: n + 1]), n) for n in range(4)] * 4
+    found["pair"] = (table(folder / "pairs.tsv", "text_a text_b label", pairs),) * 2
+    found["regress"] = (table(folder / "numbers.tsv", "text label", numbers),) * 2
+    row = {"text": "the dog", "choices": ["barked", "sang a song"], "label": 0}
+    (folder / "choices.jsonl").write_text((json.dumps(row) + "\n") * 8, encoding="utf-8")
+    (folder / "text.txt").write_text("The dog ran.\n\nThe river rose.\n", encoding="utf-8")
+    found["choice"] = (folder / "choices.jsonl",) * 2
+    found["lm"] = (folder / "text.txt",) * 2
+    return found
+
+
 def sums(run: Path) -> dict[str, str]:
-    """The SHA-256 of every file of weights in a run."""
+    """Return the SHA-256 of every file of weights in a run."""
     return {
         str(file.relative_to(run)): hashlib.sha256(file.read_bytes()).hexdigest()
         for file in sorted(run.rglob("*.safetensors"))

@@ -1,4 +1,4 @@
-"""A run goes on as the one it was begun as, or not at all."""
+"""A run is resumed only with the command, the data and the parents that it started with."""
 
 from __future__ import annotations
 
@@ -11,23 +11,13 @@ from typing import Any
 
 import pytest
 
+import firth
 from firth.jobs.pretraining import PretrainResult, pretrain
-from firth.objectives.batch import Batch
-from firth.training.loop import Callbacks
 from firth.training.run_directory import check_run_directory, read_metrics, read_run
 from firth.utils.errors import InputError, UsageError
-from tests.training.conftest import SMALL
+from tests.training.conftest import SMALL, Killed, kill_at
 
 Run = Callable[..., PretrainResult]
-
-
-class Killed(Exception):
-    """As if the power had gone."""
-
-
-def kill(step: int, part: Batch) -> None:
-    if step == 2:
-        raise Killed
 
 
 def small(shards: Path, out: Path, **options: Any) -> PretrainResult:
@@ -38,7 +28,7 @@ def small(shards: Path, out: Path, **options: Any) -> PretrainResult:
 
 @pytest.fixture(scope="module")
 def parents(shards: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """A model to go on from, and one to learn from."""
+    """A model to continue from, and a teacher."""
     folder = tmp_path_factory.mktemp("parents")
     small(shards, folder / "source", steps=1)
     small(shards, folder / "teacher", steps=1, overrides={"model.num_layers": 4})
@@ -47,7 +37,7 @@ def parents(shards: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str,
 
 @pytest.fixture
 def run(shards: Path, tmp_path: Path, parents: dict[str, Path]) -> Run:
-    """A run in the same place, with parents by their names."""
+    """A run in the same directory, with parents by their names."""
 
     def pretrained(*names: str, **options: Any) -> PretrainResult:
         return small(shards, tmp_path / "run", **{n: parents[n] for n in names}, **options)
@@ -57,16 +47,15 @@ def run(shards: Path, tmp_path: Path, parents: dict[str, Path]) -> Run:
 
 @pytest.fixture
 def stopped(run: Run) -> Run:
-    """Begin a run that is killed at its second step."""
+    """Start a run that is killed at its second step."""
 
     def begin(*names: str, **options: Any) -> None:
         with pytest.raises(Killed):
-            run(*names, callbacks=Callbacks(before_micro_batch=kill), **options)
+            run(*names, callbacks=kill_at(2), **options)
 
     return begin
 
 
-@pytest.mark.parametrize("way", ["added", "left out"])
 @pytest.mark.parametrize(
     ("names", "overrides", "what", "value"),
     [
@@ -75,74 +64,73 @@ def stopped(run: Run) -> Run:
         (("source",), {}, "parents.source", r".*/source \(SHA-256 \w{12}…\)"),
     ],
 )
-def test_what_one_command_has_alone_is_named(
+def test_an_option_that_one_command_lacks_is_named(
     names: tuple[str, ...],
     overrides: dict[str, Any],
     what: str,
     value: str,
-    way: str,
     run: Run,
     stopped: Run,
     tmp_path: Path,
 ) -> None:
-    if way == "added":
-        stopped()
-        sentence = f"{what} none, not {value};"
-    else:
-        stopped(*names, overrides=overrides)
-        sentence = f"{what} {value}, not none;"
+    stopped()
     begun = (tmp_path / "run/run.json").read_text()
-    with pytest.raises(UsageError, match=sentence) as raised:
-        if way == "added":
-            run(*names, overrides=overrides, resume=True)
-        else:
-            run(resume=True)
+    with pytest.raises(UsageError, match=f"{what} none, not {value};") as raised:
+        run(*names, overrides=overrides, resume=True)
     assert "\n" not in str(raised.value)
     assert (tmp_path / "run/run.json").read_text() == begun
+    (tmp_path / "run").rename(tmp_path / "first")
+    stopped(*names, overrides=overrides)
+    with pytest.raises(UsageError, match=f"{what} {value}, not none;"):
+        run(resume=True)
 
 
-def test_what_follows_from_a_teacher_is_not_what_is_named(run: Run, stopped: Run) -> None:
-    """Without one, the preset has another objective."""
+def test_another_command_data_or_teacher_is_refused(
+    run: Run, stopped: Run, parents: dict[str, Path], shards: Path, sample: Path, tmp_path: Path
+) -> None:
     stopped("teacher", objective=None)
-    with pytest.raises(UsageError, match=r"parents\.teacher"):
-        run(objective=None, resume=True)
-
-
-def test_another_teacher_is_refused(run: Run, stopped: Run, parents: dict[str, Path]) -> None:
-    stopped("teacher")
     other = parents["source"]
     with pytest.raises(UsageError, match=rf"parents\.teacher .*, not {other} \(SHA-256 "):
-        run(teacher=other, resume=True)
+        run(teacher=other, objective=None, resume=True)
+    with pytest.raises(UsageError, match=r"parents\.teacher"):  # not the objective it implies
+        run(objective=None, resume=True)
+    with pytest.raises(UsageError, match=r"training\.steps 4, not 7;"):
+        run("teacher", objective=None, steps=7, resume=True)
+    firth.prepare([sample], tokenizer=shards, out=tmp_path / "shards", workers=1)
+    with pytest.raises(UsageError, match=r" data\.shards .* \(SHA-256 \w{12}…\), not "):
+        small(
+            tmp_path / "shards",
+            tmp_path / "run",
+            teacher=parents["teacher"],
+            objective=None,
+            resume=True,
+        )
 
 
-def test_parents_may_move(run: Run, stopped: Run, parents: dict[str, Path], tmp_path: Path) -> None:
+def test_parents_may_move_and_the_first_command_is_kept(
+    run: Run,
+    stopped: Run,
+    parents: dict[str, Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["firth", "pretrain"])
     stopped("teacher", "source")
     moved = {name: shutil.copytree(path, tmp_path / name) for name, path in parents.items()}
+    monkeypatch.setattr(sys, "argv", ["firth", "pretrain", "--resume"])
     run(**moved, resume=True)
     values = read_run(tmp_path / "run")
     assert values["finished"]
-    assert {name: parent["path"] for name, parent in values["parents"].items()} == {
-        name: str(path) for name, path in moved.items()
-    }
+    assert values["command"] == ["firth", "pretrain"]
+    paths = {name: parent["path"] for name, parent in values["parents"].items()}
+    assert paths == {name: str(path) for name, path in moved.items()}
     steps = [line for line in read_metrics(tmp_path / "run") if line["kind"] == "step"]
     assert [line["step"] for line in steps] == [1, 2, 3, 4]
     assert all("soft targets" in line for line in steps)
 
 
-def test_the_first_command_is_kept(
-    run: Run, stopped: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sys, "argv", ["firth", "pretrain"])
-    stopped()
-    monkeypatch.setattr(sys, "argv", ["firth", "pretrain", "--resume"])
-    run(resume=True)
-    values = read_run(tmp_path / "run")
-    assert values["finished"]
-    assert values["command"] == ["firth", "pretrain"]
-
-
 @pytest.mark.parametrize("version", ["older", "newer"])
-def test_settings_that_another_version_had_are_no_difference(
+def test_settings_of_other_versions_are_ignored(
     version: str, run: Run, stopped: Run, tmp_path: Path
 ) -> None:
     stopped()
@@ -160,10 +148,9 @@ def test_a_run_of_another_kind_is_named(tmp_path: Path) -> None:
     common = {"command": [], "data": {}, "parents": {}}
     values = {"kind": "pretraining", "job": {"preset": "bert-tiny"}, **common}
     (tmp_path / "run.json").write_text(json.dumps(values))
+    other = {"kind": "finetuning", "job": {"task": "tag"}, **common}
     with pytest.raises(UsageError, match="kind 'pretraining', not 'finetuning'"):
-        check_run_directory(
-            tmp_path, {"kind": "finetuning", "job": {"task": "tag"}, **common}, True
-        )
+        check_run_directory(tmp_path, other, True)
     (tmp_path / "run.json").write_text(json.dumps(values | {"job": 3}))
     with pytest.raises(InputError, match=r"run\.json"):
         check_run_directory(tmp_path, values, True)
