@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from firth.inference.generation.beam_search import beam_search
-from firth.inference.generation.generation_config import GenerationConfig
+from firth.inference.generation.generation_config import MAX_SEQUENCES, GenerationConfig
 from firth.inference.generation.sampling import GeneratedTokens
 from firth.inference.generation.token_generation import greedy_decode
 from firth.inference.infilling.blanks import BlankedText, BlankFill, span_fill, tokenize_words
@@ -126,13 +126,14 @@ def fill_by_generation(
 ) -> list[FillResult]:
     """Fill blanks by beam search, or score the given `targets`."""
     results = []
-    batch_size = max(1, MAX_BEAMS // (2 * top))
+    beams = min(2 * top, MAX_SEQUENCES)  # several outputs may have the same text
+    batch_size = max(1, MAX_BEAMS // beams)
     for begin in range(0, len(questions), batch_size):
         batch = questions[begin : begin + batch_size]
         if targets:
             fills = _score(filler, batch, targets)
-        else:  # several outputs may have the same text
-            found = zip(batch, generate_fills(filler, batch, 2 * top), strict=True)
+        else:
+            found = zip(batch, generate_fills(filler, batch, beams), strict=True)
             fills = [[_decode(filler, question, one) for one in own] for question, own in found]
         for question, own in zip(batch, fills, strict=True):
             results.append(_merge(question, own, len(targets) or top))

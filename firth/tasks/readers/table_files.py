@@ -241,16 +241,19 @@ def read_translated(file: TaskFile) -> Iterator[Seq2SeqExample]:
     >>> next(read_translated(TaskFile(path, columns={"source": "en", "target": "fr"})))
     Seq2SeqExample(source='A cat.', target='Un chat.', line=2)
     """
-    if "target" in file.columns and "source" not in file.columns:
+    if "target" in file.columns and "source" not in file.columns and file.labels != "ignored":
         raise UsageError(f"target={file.columns['target']} needs source=NAME as well.")
     names: Names = ()
     for line, row in file.table_rows():
         where = place(file.path, line)
         if isinstance(row.get("translation"), dict):
             row = row["translation"]
-        first_row_decides = not names and file.labels != "ignored"
-        with reporting_errors(None if first_row_decides else file.bad):
+        # For prediction any row may be bad; else missing columns are an error of the file.
+        with reporting_errors(file.bad if file.labels == "ignored" else None):
             names = names or _translation_columns(row, file, header_place(file.path, line))
+        if not names:
+            continue
+        with reporting_errors(file.bad):
             source = row_text(row, names[0], where, allow_empty=file.allow_empty)
             target = ""
             if len(names) > 1:
