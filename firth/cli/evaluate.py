@@ -42,7 +42,9 @@ def evaluate(
         "--by-word",
         help="minimal-pairs, masked models: mask also the following tokens of the same word.",
     ),
-    limit: int = options.LIMIT,
+    limit: int = options.DataOption(
+        0, min=0, help="Use only the first examples of a file, at most this many; 0: all."
+    ),
     columns: list[str] | None = options.COLUMNS,
     format: str | None = options.FORMAT,
     weights: str | None = options.WEIGHTS,

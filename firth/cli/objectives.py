@@ -18,7 +18,7 @@ def objectives(
         None, help="Shards of `firth prepare`, to show examples of their text. Default: none."
     ),
     objective: list[str] | None = options.DataOption(
-        None, help="Show only this objective; repeatable. Default: all."
+        None, metavar="NAME", help="Show only this objective; repeatable. Default: all."
     ),
     length: int = options.DataOption(32, min=1, help="Sequence length in tokens."),
     seed: int = options.DataOption(0, help="Random seed."),

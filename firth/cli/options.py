@@ -111,7 +111,6 @@ PATHS = Argument(
 )
 COLUMNS = _option("columns", job_configs.COLUMNS, None)
 FORMAT = _option("format", job_configs.FORMAT, None)
-LIMIT = _option("limit", job_configs.LIMIT, 0)
 
 
 @dataclass(frozen=True, kw_only=True)

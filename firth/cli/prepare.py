@@ -16,7 +16,7 @@ EXAMPLES = (
 def prepare(
     paths: list[str] = options.PATHS,
     valid: list[str] | None = options.DataOption(
-        None, help="Text for the validation split; repeatable. Default: none."
+        None, metavar="PATH", help="Text for the validation split; repeatable. Default: none."
     ),
     valid_fraction: float | None = options.DataOption(
         None,

@@ -74,7 +74,7 @@ def show(
     directories: list[Path] = options.Argument(
         ..., metavar="DIR...", help="Directories of the tokenizers to compare."
     ),
-    text: list[str] = options.DataOption(..., help="Text to tokenize; repeatable."),
+    text: list[str] = options.DataOption(..., metavar="TEXT", help="Text to tokenize; repeatable."),
 ) -> Output:
     """Compare tokenizers on a text: tokens, ids, tokens per word, unknown tokens."""
     from firth.cli.views import tokenizers as view

@@ -14,7 +14,8 @@ from firth.utils.config_fields import Doc
 DEVICE = Doc("cpu, cuda or cuda:N. Default: the GPU if there is one.", "Model")
 LIMIT = Doc("Use at most this many examples, stratified by label; 0: all.", "Data", min=0)
 COLUMNS = Doc(
-    "Name of a column in your file, such as text=review or label=stars; repeatable.",
+    "Name of a column in your file, such as text=review or label=stars; repeatable. Default: "
+    "the usual names.",
     "Data",
     list[str],
     "ROLE=NAME",
@@ -45,7 +46,7 @@ class JobConfig:
     overrides: Annotated[
         Mapping[str, Any] | None,
         Doc(
-            "Override any other field of the run's config; repeatable.",
+            "Override any other field of the run's config; repeatable. Default: none.",
             kind=list[str],
             metavar="KEY=VALUE",
         ),

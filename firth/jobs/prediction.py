@@ -115,16 +115,18 @@ def _examples(
 ) -> Iterator[Example]:
     """Yield the examples of texts or a file that are not empty; report the others."""
     if isinstance(source, TaskFile):
-        found, name = task.read(replace(source, bad=bad)), partial(place, source.path)
+        found = task.read(replace(source, bad=bad))
     else:
         found = (replace(task.example(text), line=i) for i, text in enumerate(source, 1))
-        name = "text {}".format
     for example in found:
         if any(text.strip() for text in example.inputs):
             yield example
             continue
         with reporting_errors(bad):
-            raise InputError(f"{name(example.line)} is empty: there is no text to predict.")
+            where = f"text {example.line}"
+            if isinstance(source, TaskFile):
+                where = place(source.path, example.line)
+            raise InputError(f"{where} is empty: there is no text to predict.")
 
 
 class PredictionStream(Iterator[PredictedRow]):

@@ -178,7 +178,6 @@ def test_every_documented_field_is_an_option_with_its_help(verb: str, config: An
             "Default:" in options[name].help
             or options[name].default is not None
             or options[name].required
-            or name in ("overrides", "columns")
         )
 
 
