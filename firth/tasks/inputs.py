@@ -18,6 +18,7 @@ from firth.inference.generation.special_tokens import as_list
 from firth.models.config import LanguageModelConfig, ModelConfig
 from firth.tokenizers.tokenizer import Tokenizer
 from firth.utils.rng import Longs
+from firth.utils.streams import bounded_batches
 
 BATCH_TEXTS = 4096  # tokenized together
 Span = tuple[int, int]  # of characters
@@ -69,8 +70,8 @@ class InputTemplate:
         """Tokenize texts; with `offsets`, also return the character span of each token."""
         backend, found = self.tokenizer.backend, []
         encode = backend.encode_batch if offsets else backend.encode_batch_fast
-        for begin in range(0, len(texts), BATCH_TEXTS):
-            for made in encode(list(texts[begin : begin + BATCH_TEXTS]), add_special_tokens=False):
+        for batch in bounded_batches(texts, len, max_items=BATCH_TEXTS):
+            for made in encode(batch, add_special_tokens=False):
                 spans = tuple(made.offsets) if offsets else ()
                 found.append(TokenizedText(np.array(made.ids, dtype=np.int64), spans))
         return found

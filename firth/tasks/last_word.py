@@ -22,6 +22,7 @@ from firth.tasks.readers.examples import LastWord
 from firth.tasks.readers.sentence_pairs import read_last_words
 from firth.tasks.scoring_task import Scorer, ScoringOptions, ScoringResult, ScoringTask
 from firth.utils.errors import InputError, MismatchError
+from firth.utils.streams import bounded_batches
 
 BATCH_TEXTS = 256  # tokenized and scored together
 
@@ -38,8 +39,8 @@ def measure(scorer: Scorer, options: ScoringOptions) -> ScoringResult:
     examples = list(islice(read_last_words(options.file), options.limit or None))
     found: list[TokenScores] = []
     cut = 0
-    for begin in range(0, len(examples), BATCH_TEXTS):
-        pairs = list(_pairs(scorer, examples[begin : begin + BATCH_TEXTS], str(options.data)))
+    for batch in bounded_batches(examples, lambda one: len(one.text), max_items=BATCH_TEXTS):
+        pairs = list(_pairs(scorer, batch, str(options.data)))
         fitting = [_fitting(scorer, pair) for pair in pairs]
         cut += sum(pair != whole for pair, whole in zip(fitting, pairs, strict=True))
         found += score_continuations(scorer.network, fitting)

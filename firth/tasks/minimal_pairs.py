@@ -24,6 +24,7 @@ from firth.tasks.readers.sentence_pairs import read_minimal_pairs
 from firth.tasks.scoring_task import Parts, Scorer, ScoringOptions, ScoringResult, ScoringTask
 from firth.utils.errors import InputError
 from firth.utils.rng import Bools, Floats
+from firth.utils.streams import bounded_batches
 
 BATCH_SENTENCES = 4096  # tokenized together
 METHODS = {True: "pseudo-log-likelihood", False: "log-likelihood"}
@@ -78,8 +79,7 @@ def _check(scorer: Scorer, path: str, pairs: Sequence[MinimalPair]) -> Bools:
     most = max_text_length(scorer.network) - max(ends, 2)
     same = []
     encode = scorer.tokenizer.backend.encode_batch_fast
-    for begin in range(0, len(pairs), BATCH_SENTENCES):
-        some = pairs[begin : begin + BATCH_SENTENCES]
+    for some in bounded_batches(pairs, lambda one: len(one.good), max_items=BATCH_SENTENCES):
         sides = ([pair.good for pair in some], [pair.bad for pair in some])
         both = (encode(texts, add_special_tokens=False) for texts in sides)
         for pair, good, bad in zip(some, *both, strict=True):

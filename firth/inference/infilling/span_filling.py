@@ -33,6 +33,7 @@ from firth.models.language_model import LanguageNetwork
 from firth.models.transformer import max_output_length
 from firth.tokenizers.tokenizer import Tokenizer
 from firth.utils.errors import UsageError
+from firth.utils.streams import bounded_batches
 
 MAX_SPAN_TOKENS = 16
 EXTRA_TOKENS = 8  # per blank, that a regenerated text may be longer than its input
@@ -127,9 +128,7 @@ def fill_by_generation(
     """Fill blanks by beam search, or score the given `targets`."""
     results = []
     beams = min(2 * top, MAX_SEQUENCES)  # several outputs may have the same text
-    batch_size = max(1, MAX_BEAMS // beams)
-    for begin in range(0, len(questions), batch_size):
-        batch = questions[begin : begin + batch_size]
+    for batch in bounded_batches(questions, lambda one: beams, max_size=MAX_BEAMS):
         if targets:
             fills = _score(filler, batch, targets)
         else:

@@ -24,6 +24,7 @@ from firth.inference.prompting.candidates import (
 from firth.inference.prompting.templates import BLANK, LABELS, PromptFormat, Values
 from firth.inference.scoring.token_scoring import ScoringRequest, TokenScores
 from firth.utils.rng import Floats
+from firth.utils.streams import bounded_batches
 
 CHUNK_SIZE = 64  # questions rendered together
 
@@ -105,8 +106,7 @@ def score_answers(
 
     With `calibrate`, probabilities are divided by those for content-free inputs.
     """
-    remaining = iter(questions)
-    while chunk := list(islice(remaining, CHUNK_SIZE)):
+    for chunk in bounded_batches(questions, lambda one: 1, max_items=CHUNK_SIZE):
         rendered = [render_prompt(model, format, question) for question in chunk]
         pairs = list(zip(chunk, rendered, strict=True))
         prompts: list[Prompt] = [(own.before, own.after, one.answers) for one, own in pairs]
@@ -170,8 +170,7 @@ def generate_answers(
     )
     sentinel = model.sentinel if format.template.blank and model.is_encoder_decoder else None
     reserved = 0 if model.is_encoder_decoder else min(max_new_tokens, model.max_length // 2)
-    remaining = iter(questions)
-    while chunk := list(islice(remaining, CHUNK_SIZE)):
+    for chunk in bounded_batches(questions, lambda one: 1, max_items=CHUNK_SIZE):
         prompts = [render_prompt(model, format, one, reserved=reserved) for one in chunk]
         results = generator.complete([_input_text(model, own, sentinel) for own in prompts])
         for prompt, result in zip(prompts, results, strict=True):
