@@ -1,4 +1,4 @@
-"""What every way of fine-tuning is tested with: small networks, and how to ask them."""
+"""Small networks with adapters, for the tests of all fine-tuning strategies."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ def cases(*specs: str) -> list[tuple[str, str]]:
 
 
 def fresh(kind: str, dtype: torch.dtype = torch.float64) -> Transformer:
-    """The base, always the same."""
+    """Build the base network, always with the same weights."""
     return build(KINDS[kind], HEADS, dtype)
 
 
-def stirred(
+def randomized(
     network: Transformer, spec: str, name: str = "default", seed: int = 0
 ) -> AppliedStrategy:
-    """An adapter in which every number makes a difference."""
+    """Apply an adapter and randomize its parameters."""
     adapted = apply(network, spec, name=name, heads=TRAINED, seed=seed)
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
@@ -56,13 +56,13 @@ def stirred(
     return adapted
 
 
-def said(network: Transformer, kind: str) -> Tensor:
-    """What a network says of some sequences: its vectors, and what a head makes of them."""
+def outputs_of(network: Transformer, kind: str) -> Tensor:
+    """Compute the hidden states of some sequences, and the output of a head."""
     with torch.no_grad():
         hidden = torch.cat(run(network, samples(kind)))
         return torch.cat([hidden, network.heads["pooler"](hidden)], dim=-1)
 
 
-def differ(first: Tensor, second: Tensor) -> float:
-    """The largest difference, against the largest number there is."""
+def difference(first: Tensor, second: Tensor) -> float:
+    """Return the largest difference, relative to the largest number."""
     return float((first - second).abs().max() / max(1.0, float(second.abs().max())))

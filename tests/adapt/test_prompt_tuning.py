@@ -1,4 +1,4 @@
-"""What is learned to stand before a text is what words there would be, and stays so in a cache."""
+"""Prompts and prefixes equal tokens before the text, also with a key/value cache."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from firth.models import attention
 from firth.models.masks import Mask
 from firth.models.transformer import max_text_length
 from firth.utils.errors import MismatchError
-from tests.adapt.harness import NETWORKS, differ, fresh, said, stirred
+from tests.adapt.harness import NETWORKS, difference, fresh, outputs_of, randomized
 from tests.models.small import BOTH, DECODERS, Sample, run, samples
 from tests.models.test_kv_cache import LENGTHS, PROMPTS, STEPS, CachedDecoder
 
@@ -22,8 +22,8 @@ FIRST = torch.tensor([5, 9, 30])
 GIVEN = "length=3,tokens=5+9+30"
 
 
-def behind(sample: Sample, kind: str) -> Sample:
-    """The same sequence with the words themselves before it."""
+def with_tokens_before(sample: Sample, kind: str) -> Sample:
+    """Return the same sequence with the tokens before it."""
     if sample.source is not None:
         return replace(sample, source=torch.cat([FIRST, sample.source]))
     zeros = torch.zeros_like(FIRST)
@@ -35,26 +35,29 @@ def behind(sample: Sample, kind: str) -> Sample:
 
 
 @pytest.mark.parametrize("kind", NETWORKS)
-def test_a_prompt_begins_as_words_before_the_text(kind: str) -> None:
+def test_a_prompt_starts_as_tokens_before_the_text(kind: str) -> None:
     network, batch = fresh(kind), samples(kind)
     with torch.no_grad():
-        words = run(network, [behind(sample, kind) for sample in batch])
+        words = run(network, [with_tokens_before(sample, kind) for sample in batch])
         wanted = torch.cat([out[-len(sample) :] for out, sample in zip(words, batch, strict=True)])
         apply(network, f"prompt:{GIVEN}")
-        assert differ(torch.cat(run(network, batch)), wanted) < 1e-12
+        assert difference(torch.cat(run(network, batch)), wanted) < 1e-12
 
 
 @pytest.mark.parametrize("kind", DECODERS)
-def test_a_decoders_prefix_begins_as_words_before_the_text(kind: str) -> None:
+def test_a_decoder_prefix_starts_as_tokens_before_the_text(kind: str) -> None:
     network, batch = fresh(kind), samples(kind)
     with torch.no_grad():
-        words = run(network, [behind(sample, kind) for sample in batch])
+        words = run(network, [with_tokens_before(sample, kind) for sample in batch])
         apply(network, f"prefix:{GIVEN}")
-        assert differ(torch.cat(run(network, batch)), torch.cat([out[3:] for out in words])) < 1e-12
+        assert (
+            difference(torch.cat(run(network, batch)), torch.cat([out[3:] for out in words]))
+            < 1e-12
+        )
 
 
 @pytest.mark.parametrize("kind", BOTH)
-def test_a_prefix_in_cross_attention_begins_as_a_source_before_the_source(kind: str) -> None:
+def test_a_cross_attention_prefix_starts_as_tokens_before_the_source(kind: str) -> None:
     network, batch = fresh(kind), samples(kind)
     lengths, sources = [len(sample) for sample in batch], [sample.source for sample in batch]
     with torch.no_grad():
@@ -67,27 +70,27 @@ def test_a_prefix_in_cross_attention_begins_as_a_source_before_the_source(kind: 
             memory_mask=Mask([3 + len(source) for source in sources]),
         )
         apply(network, f"prefix:{GIVEN},where=cross")
-        assert differ(torch.cat(run(network, batch)), wanted) < 1e-12
+        assert difference(torch.cat(run(network, batch)), wanted) < 1e-12
 
 
 @pytest.mark.parametrize("kind", BOTH)
 def test_each_side_of_a_prefix_matters(kind: str) -> None:
     network = fresh(kind)
-    plain, seen = said(network, kind), []
+    plain, seen = outputs_of(network, kind), []
     for where in ("encoder", "decoder", "cross", "encoder+decoder+cross", ""):
-        stirred(network, f"prefix:length=3,where={where}")
-        seen.append(said(network, kind))
+        randomized(network, f"prefix:length=3,where={where}")
+        seen.append(outputs_of(network, kind))
         remove(network, "default")
     assert torch.equal(seen[3], seen[4])
-    assert min(differ(one, plain) for one in seen) > 1e-4
-    assert min(differ(seen[i], seen[j]) for i in range(4) for j in range(i)) > 1e-4
+    assert min(difference(one, plain) for one in seen) > 1e-4
+    assert min(difference(seen[i], seen[j]) for i in range(4) for j in range(i)) > 1e-4
 
 
 def decoder_with(kind: str, spec: str) -> CachedDecoder:
     """A decoder that is fed piece by piece, with an adapter on it."""
     decoder = CachedDecoder(kind)
     decoder.network = fresh(kind)
-    stirred(decoder.network, spec)
+    randomized(decoder.network, spec)
     if decoder.given:
         sources = torch.cat([sample.source for sample in decoder.samples])
         decoder.given["memory"] = decoder.network.encode(sources, decoder.cache.memory)
@@ -104,7 +107,7 @@ LEARNED = ["prefix:3", "prompt:3", "lora:rank=2", "adapters:reduction=4", "ia3"]
 @torch.no_grad()
 @pytest.mark.parametrize("spec", LEARNED)
 @pytest.mark.parametrize("kind", [*DECODERS, *BOTH])
-def test_pieces_give_what_the_whole_gives(kind: str, spec: str) -> None:
+def test_cached_steps_equal_one_forward_pass(kind: str, spec: str) -> None:
     decoder = decoder_with(kind, spec)
     ours = together([decoder.feed(counts) for counts in [PROMPTS, *STEPS]])
     assert [len(logits) for logits in ours] == LENGTHS
@@ -114,7 +117,7 @@ def test_pieces_give_what_the_whole_gives(kind: str, spec: str) -> None:
 @torch.no_grad()
 @pytest.mark.parametrize("spec", ["prefix:3", "prompt:3"])
 @pytest.mark.parametrize("kind", DECODERS)
-def test_a_text_that_sees_both_ways_is_continued_one_way(kind: str, spec: str) -> None:
+def test_a_bidirectional_text_is_continued_causally(kind: str, spec: str) -> None:
     decoder = decoder_with(f"prefix-{kind}", spec)
     first = [sample.prefix for sample in decoder.samples]
     pieces = [decoder.feed(first, prefix=first), decoder.feed([1, 1, 1]), decoder.feed([3, 3, 3])]
@@ -124,9 +127,9 @@ def test_a_text_that_sees_both_ways_is_continued_one_way(kind: str, spec: str) -
 
 
 @pytest.mark.parametrize("kind", BOTH)
-def test_what_is_written_follows_what_is_learned(kind: str) -> None:
+def test_generation_uses_the_prompt(kind: str) -> None:
     network = fresh(kind)
-    stirred(network, "prompt:3")
+    randomized(network, "prompt:3")
     source = samples(kind)[0].source
     written = greedy_decode(network, [source.tolist()], max_new_tokens=4, eos_token_id=None)[0]
     tokens = torch.tensor([network.config.decoder_start_token_id or 0])
@@ -140,7 +143,7 @@ def test_what_is_written_follows_what_is_learned(kind: str) -> None:
 
 def test_layers_are_those_of_the_tokens() -> None:
     network = fresh("bert")
-    stirred(network, "prompt:3")
+    randomized(network, "prompt:3")
     layers: list[Tensor] = []
     tokens = torch.arange(1, 8)
     hidden = network(tokens, Mask([4, 3]), layers=layers)
@@ -148,7 +151,7 @@ def test_layers_are_those_of_the_tokens() -> None:
     assert torch.equal(layers[-1], hidden)
 
 
-def test_what_is_learned_takes_places_from_the_text() -> None:
+def test_prompts_take_positions_from_the_text() -> None:
     network = fresh("bert")
     apply(network, "prefix:12", name="a")
     assert max_text_length(network) == 20
@@ -166,7 +169,7 @@ def test_what_is_learned_takes_places_from_the_text() -> None:
     rotary(tokens, Mask([21]))
 
 
-def test_words_are_drawn_by_the_seed() -> None:
+def test_initial_tokens_depend_on_the_seed() -> None:
     vectors = []
     for seed in (1, 1, 2):
         adapted = apply(fresh("bert"), "prompt:4", seed=seed)
@@ -177,7 +180,7 @@ def test_words_are_drawn_by_the_seed() -> None:
     assert all((row == table).all(1).any() for row in vectors[0])
 
 
-def test_prompts_of_two_adapters_stand_one_behind_the_other() -> None:
+def test_prompts_of_two_adapters_are_concatenated() -> None:
     network = fresh("bert")
     apply(network, "prompt:length=2,tokens=5+9", name="a")
     apply(network, "prompt:length=1,tokens=30", name="b")
@@ -188,7 +191,7 @@ def test_prompts_of_two_adapters_stand_one_behind_the_other() -> None:
     assert torch.equal(both, torch.cat(run(other, samples("bert"))))
 
 
-def test_kernels_that_know_no_prefix_are_not_asked() -> None:
+def test_kernels_without_a_prefix_are_not_used() -> None:
     """As on a GPU in half precision, where the packed kernels serve everything else."""
     mask, how = Mask.causal([3, 2]), dict(window=0, bias=None, varlen=True)
     assert isinstance(attention.attention_backend(mask, **how), attention.VarlenAttention)

@@ -1,4 +1,4 @@
-"""How a command line names a way of fine-tuning."""
+"""Strategies as they are written on the command line."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ names = st.lists(st.from_regex(r"[a-z][a-z_.]{0,8}", fullmatch=True), min_size=1
     targets=names,
     dora=st.booleans(),
 )
-def test_what_is_written_is_read_again(
+def test_formatted_strategies_are_parsed_again(
     rank: int, alpha: float, targets: list[str], dora: bool
 ) -> None:
     options = {"rank": rank, "alpha": alpha, "targets": targets, "dora": dora}
@@ -89,7 +89,7 @@ def test_what_is_written_is_read_again(
     assert parse_strategy(str(made)) == made
 
 
-def test_every_row_has_options_with_defaults_that_can_be_written() -> None:
+def test_every_strategy_can_be_formatted_and_parsed() -> None:
     for name, row in STRATEGIES.items():
         assert row.about
         assert (row.inject is None) != (row.unfreeze is None)

@@ -1,4 +1,4 @@
-"""Adapters in files: small, for one base alone, refused in one sentence when they do not fit."""
+"""Saved adapters: their format and size, their base model, and errors that name the reason."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from firth.models.transformer import Transformer
 from firth.tasks.task import TaskMetadata
 from firth.tasks.task_heads import attach_head
 from firth.utils.errors import FirthError, InputError, MismatchError, UsageError
-from tests.adapt.harness import fresh, said, stirred
+from tests.adapt.harness import fresh, outputs_of, randomized
 
 
 def tiny(name: str, **fields: Any) -> ModelConfig:
@@ -146,19 +146,19 @@ def test_a_prefix_for_another_shape_is_refused(tmp_path: Path) -> None:
     assert "needs [2, 32]" in refusal(path, bert(replace(BERT, num_layers=1)))
 
 
-def test_a_prefix_that_peft_passes_over_is_refused(tmp_path: Path) -> None:
+def test_a_prefix_that_peft_ignores_is_refused(tmp_path: Path) -> None:
     path = without_hash(saved("prefix:2", tmp_path))
     albert = bert(tiny("albert-base", embedding_size=8))
     assert "PEFT ignores a prefix in this architecture" in refusal(path, albert)
 
 
-def test_an_adapter_of_peft_that_names_nothing_here_is_refused(tmp_path: Path) -> None:
+def test_a_peft_adapter_for_another_architecture_is_refused(tmp_path: Path) -> None:
     path = without_hash(saved("lora:rank=2", tmp_path))
     assert "which this network does not have" in refusal(path, bert(tiny("gpt2")))
     assert "no model family of transformers" in refusal(path, fresh("original", torch.float32))
 
 
-def test_nothing_in_a_file_is_passed_over(tmp_path: Path) -> None:
+def test_unexpected_tensors_are_refused(tmp_path: Path) -> None:
     """T5's encoder has no table of its own, so that files of models may name one in vain."""
     t5 = tiny("t5-small")
     path = without_hash(saved("lora:rank=2", tmp_path, bert(t5)))
@@ -182,7 +182,7 @@ def edit(file: str, change: Callable[[dict[str, Any]], None]) -> Callable[[Path]
     return apply_to
 
 
-def said_by_peft(**values: Any) -> Callable[[Path], None]:
+def peft_settings(**values: Any) -> Callable[[Path], None]:
     def change(path: Path) -> None:
         without_hash(path)
         edit("adapter_config.json", lambda config: config.update(values))(path)
@@ -190,7 +190,7 @@ def said_by_peft(**values: Any) -> Callable[[Path], None]:
     return change
 
 
-def said_by_us(**values: Any) -> Callable[[Path], None]:
+def own_settings(**values: Any) -> Callable[[Path], None]:
     return edit("firth.json", lambda about: about.update(values))
 
 
@@ -204,7 +204,7 @@ def stored(change: Callable[[dict[str, torch.Tensor]], object]) -> Callable[[Pat
     return apply_to
 
 
-def said_by_peft_of(change: Callable[[dict[str, torch.Tensor]], object]) -> Callable[[Path], None]:
+def peft_weights(change: Callable[[dict[str, torch.Tensor]], object]) -> Callable[[Path], None]:
     return lambda path: stored(change)(without_hash(path))
 
 
@@ -219,24 +219,24 @@ def written(file: str, text: str) -> Callable[[Path], object]:
         ("lora:rank=2", written("firth.json", "[" * 100_000), "is not JSON"),
         ("lora:rank=2", written("firth.json", "[]"), "is not a JSON object"),
         ("lora:rank=2", written("firth.json", "{}"), "does not describe an adapter ('base')"),
-        ("bitfit", said_by_us(strategy="magic"), "There is no strategy 'magic'"),
-        ("adapters", said_by_us(options={"reduction": "x"}), "not 'x'"),
-        ("adapters", said_by_us(options={"reduction": 1}), "shape [1, 16], but this"),
-        ("probe", said_by_us(heads=["magic"]), "There is no head 'magic'"),
-        ("bitfit", said_by_us(model={"architecture": 3}), "is str, not 3"),
+        ("bitfit", own_settings(strategy="magic"), "There is no strategy 'magic'"),
+        ("adapters", own_settings(options={"reduction": "x"}), "not 'x'"),
+        ("adapters", own_settings(options={"reduction": 1}), "shape [1, 16], but this"),
+        ("probe", own_settings(heads=["magic"]), "There is no head 'magic'"),
+        ("bitfit", own_settings(model={"architecture": 3}), "is str, not 3"),
         ("bitfit", stored(lambda held: held.popitem()), "it lacks encoder."),
         ("bitfit", stored(lambda held: held.update(x=torch.ones(1))), "it holds x, which"),
-        ("lora:rank=2", said_by_peft(peft_type="VERA"), "type 'VERA'"),
-        ("lora:rank=2", said_by_peft(bias="all"), "bias = 'all'"),
-        ("lora:rank=2", said_by_peft(alpha_pattern={"a": 1}), "alpha_pattern = "),
-        ("lora:rank=2", said_by_peft(init_lora_weights="pissa"), "init_lora_weights = 'pissa'"),
-        ("lora:rank=2", said_by_peft(use_new_idea=True), "use_new_idea = True"),
-        ("lora:rank=2", said_by_peft(r=10**12), "rank 1000000000000"),
-        ("lora:rank=2", said_by_peft(r=None), "not 'None'"),
-        ("lora:rank=2", said_by_peft(r=3), "shape [2, 16], but this network needs [3, 16]"),
-        ("lora:rank=2", said_by_peft(use_dora=True), "it lacks "),
-        ("prompt:2", said_by_peft(num_virtual_tokens=10**12), "length 1000000000000"),
-        ("prefix:2", said_by_peft(num_virtual_tokens=3), "shape [2, 64], but"),
+        ("lora:rank=2", peft_settings(peft_type="VERA"), "type 'VERA'"),
+        ("lora:rank=2", peft_settings(bias="all"), "bias = 'all'"),
+        ("lora:rank=2", peft_settings(alpha_pattern={"a": 1}), "alpha_pattern = "),
+        ("lora:rank=2", peft_settings(init_lora_weights="pissa"), "init_lora_weights = 'pissa'"),
+        ("lora:rank=2", peft_settings(use_new_idea=True), "use_new_idea = True"),
+        ("lora:rank=2", peft_settings(r=10**12), "rank 1000000000000"),
+        ("lora:rank=2", peft_settings(r=None), "not 'None'"),
+        ("lora:rank=2", peft_settings(r=3), "shape [2, 16], but this network needs [3, 16]"),
+        ("lora:rank=2", peft_settings(use_dora=True), "it lacks "),
+        ("prompt:2", peft_settings(num_virtual_tokens=10**12), "length 1000000000000"),
+        ("prefix:2", peft_settings(num_virtual_tokens=3), "shape [2, 64], but"),
         ("prompt:2", stored(lambda h: h.update(prompt_embeddings=torch.ones(2))), "not two"),
         (
             "prompt:2",
@@ -244,10 +244,10 @@ def written(file: str, text: str) -> Callable[[Path], object]:
             "prompt_embeddings",
         ),
         ("lora:rank=2", written("adapter_model.safetensors", "x"), "cannot be read as safetensors"),
-        ("ia3", said_by_peft_of(lambda held: held.clear()), "it holds no weights"),
+        ("ia3", peft_weights(lambda held: held.clear()), "it holds no weights"),
     ],
 )
-def test_what_is_damaged_is_refused(
+def test_damaged_adapters_are_refused(
     spec: str, damage: Callable[[Path], object], message: str, tmp_path: Path
 ) -> None:
     saved(spec, tmp_path, bert())
@@ -257,14 +257,14 @@ def test_what_is_damaged_is_refused(
     assert list(network.state_dict()) == list(bert().state_dict())
 
 
-def test_a_place_without_an_adapter_is_refused(tmp_path: Path) -> None:
+def test_a_directory_without_an_adapter_is_refused(tmp_path: Path) -> None:
     message = refusal(tmp_path)
     assert "adapter_config.json" in message
     assert "firth.json" in message
     assert adapter_base(tmp_path) is None
 
 
-def test_what_cannot_be_saved_says_so(tmp_path: Path) -> None:
+def test_unsaveable_strategies_are_refused(tmp_path: Path) -> None:
     network = bert()
     with pytest.raises(UsageError, match=r"full .*save the whole model"):
         save_adapter(apply(network, "full"), tmp_path)
@@ -289,7 +289,7 @@ def test_a_new_adapter_replaces_one_in_another_layout(tmp_path: Path) -> None:
 def test_an_adapter_brings_its_head_and_its_labels(spec: str, tmp_path: Path) -> None:
     config, heads = add_label_head(BERT, "classify", ["bad", "fair", "good"])
     network = bert(config, tuple(heads))
-    save_adapter(stirred_heads(network, spec, heads), tmp_path)
+    save_adapter(randomized_heads(network, spec, heads), tmp_path)
     base = bert()
     load_adapter(base, tmp_path)
     assert base.config.labels == ("bad", "fair", "good")
@@ -306,7 +306,7 @@ def test_an_adapter_brings_its_head_and_its_labels(spec: str, tmp_path: Path) ->
     assert list(base.heads) == ["language"]
 
 
-def stirred_heads(network: Transformer, spec: str, heads: list[str]) -> AppliedStrategy:
+def randomized_heads(network: Transformer, spec: str, heads: list[str]) -> AppliedStrategy:
     adapted = apply(network, spec, heads=heads)
     with torch.no_grad():
         for parameter in adapted.parameters.values():
@@ -315,12 +315,14 @@ def stirred_heads(network: Transformer, spec: str, heads: list[str]) -> AppliedS
 
 
 @torch.no_grad()
-def test_a_pooler_that_a_head_does_not_read_is_put_aside(tmp_path: Path) -> None:
+def test_an_unused_pooler_is_removed_while_the_adapter_is_active(tmp_path: Path) -> None:
     """RoBERTa's classifier reads the first token itself; published files have a pooler, too."""
     config = tiny("roberta-base")
     network, base = (bert(config, ("language", "pooler")) for _ in range(2))
     facts = TaskMetadata(task="classify", labels=("a", "b"))
-    adapted = stirred_heads(network, "lora:rank=2", attach_head(network, "classify", facts, {}, 0))
+    adapted = randomized_heads(
+        network, "lora:rank=2", attach_head(network, "classify", facts, {}, 0)
+    )
     save_adapter(adapted, tmp_path)
     load_adapter(base, tmp_path)
     mask = Mask([3, 3])
@@ -332,13 +334,13 @@ def test_a_pooler_that_a_head_does_not_read_is_put_aside(tmp_path: Path) -> None
 
 def test_two_adapters_from_files_are_swapped(tmp_path: Path) -> None:
     first, second = fresh("bert"), fresh("bert")
-    save_adapter(stirred(first, "lora:rank=2", seed=1), tmp_path / "a")
-    save_adapter(stirred(second, "ia3", seed=2), tmp_path / "b")
+    save_adapter(randomized(first, "lora:rank=2", seed=1), tmp_path / "a")
+    save_adapter(randomized(second, "ia3", seed=2), tmp_path / "b")
     network = fresh("bert")
     load_adapter(network, tmp_path / "a", name="a")
-    assert torch.equal(said(network, "bert"), said(first, "bert"))
+    assert torch.equal(outputs_of(network, "bert"), outputs_of(first, "bert"))
     load_adapter(network, tmp_path / "b", name="b")
-    assert torch.equal(said(network, "bert"), said(second, "bert"))
+    assert torch.equal(outputs_of(network, "bert"), outputs_of(second, "bert"))
     remove(network, "b")
     remove(network, "a")
     assert fingerprint(network) == fingerprint(fresh("bert"))

@@ -1,4 +1,4 @@
-"""Every way of fine-tuning keeps its promises on every kind of network."""
+"""Every strategy on every architecture: identity, merging, saving, switching, removal."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from tests.adapt.harness import (
     TRAINED,
     biased,
     cases,
-    differ,
+    difference,
     fresh,
-    said,
-    stirred,
+    outputs_of,
+    randomized,
 )
 from tests.models.small import run, samples
 
@@ -38,11 +38,11 @@ def test_every_strategy_is_tested() -> None:
 
 
 @pytest.mark.parametrize(("kind", "spec"), cases(*IDENTICAL))
-def test_at_first_the_network_computes_what_it_computed(kind: str, spec: str) -> None:
+def test_a_new_adapter_changes_no_output(kind: str, spec: str) -> None:
     network = fresh(kind, torch.float32)
-    before = said(network, kind)
+    before = outputs_of(network, kind)
     apply(network, spec, heads=TRAINED)
-    assert torch.equal(said(network, kind), before)
+    assert torch.equal(outputs_of(network, kind), before)
 
 
 def learn(network: Transformer, kind: str) -> None:
@@ -58,7 +58,7 @@ def learn(network: Transformer, kind: str) -> None:
 @pytest.mark.parametrize(("kind", "spec"), cases(*ADAPTERS, *OWN))
 def test_only_the_named_parameters_change(kind: str, spec: str) -> None:
     network = fresh(kind)
-    adapted = apply(network, spec, heads=TRAINED) if spec in OWN else stirred(network, spec)
+    adapted = apply(network, spec, heads=TRAINED) if spec in OWN else randomized(network, spec)
     before = {name: value.clone() for name, value in network.state_dict().items()}
     learn(network, kind)
     after = network.state_dict()
@@ -76,31 +76,31 @@ def test_only_the_named_parameters_change(kind: str, spec: str) -> None:
 def test_merged_and_unmerged_compute_the_same(kind: str, spec: str) -> None:
     network = fresh(kind)
     base = {name: value.clone() for name, value in network.state_dict().items()}
-    plain = said(network, kind)
-    adapted = stirred(network, spec)
-    unmerged = said(network, kind)
-    assert differ(unmerged, plain) > 1e-3
+    plain = outputs_of(network, kind)
+    adapted = randomized(network, spec)
+    unmerged = outputs_of(network, kind)
+    assert difference(unmerged, plain) > 1e-3
     merge(network)
     assert list(network.state_dict()) == list(base)
-    assert differ(said(network, kind), unmerged) < 1e-10
+    assert difference(outputs_of(network, kind), unmerged) < 1e-10
     unmerge(network)
-    assert torch.equal(said(network, kind), unmerged)
+    assert torch.equal(outputs_of(network, kind), unmerged)
     weights = network.state_dict()
     kept = [name for name in base if name not in adapted.parameters]
     assert all(torch.equal(weights[name], base[name]) for name in kept)
     merge(network, keep=False)
     assert not get_adapters(network)
-    assert differ(said(network, kind), unmerged) < 1e-10
+    assert difference(outputs_of(network, kind), unmerged) < 1e-10
 
 
 @pytest.mark.parametrize(("kind", "spec"), cases(*ADAPTERS, "probe"))
-def test_saved_and_loaded_is_kept(kind: str, spec: str, tmp_path: Path) -> None:
+def test_saved_adapters_are_loaded_unchanged(kind: str, spec: str, tmp_path: Path) -> None:
     network = fresh(kind)
-    adapted = stirred(network, spec)
+    adapted = randomized(network, spec)
     save_adapter(adapted, tmp_path, base="a small one")
     again = fresh(kind)
     loaded = load_adapter(again, tmp_path)
-    assert torch.equal(said(again, kind), said(network, kind))
+    assert torch.equal(outputs_of(again, kind), outputs_of(network, kind))
     if "projection" not in spec:  # which is folded away
         assert loaded.strategy == adapted.strategy
         assert {n: p.shape for n, p in loaded.parameters.items()} == {
@@ -112,26 +112,28 @@ def test_saved_and_loaded_is_kept(kind: str, spec: str, tmp_path: Path) -> None:
 def test_several_adapters_are_swapped_and_removed(kind: str, spec: str) -> None:
     network = fresh(kind)
     base = {name: value.clone() for name, value in network.state_dict().items()}
-    plain = said(network, kind)
-    stirred(network, spec, "a", seed=1)
-    first = said(network, kind)
-    stirred(network, spec, "b", seed=2)
-    second = said(network, kind)
-    assert min(differ(plain, first), differ(plain, second), differ(first, second)) > 1e-3
+    plain = outputs_of(network, kind)
+    randomized(network, spec, "a", seed=1)
+    first = outputs_of(network, kind)
+    randomized(network, spec, "b", seed=2)
+    second = outputs_of(network, kind)
+    assert (
+        min(difference(plain, first), difference(plain, second), difference(first, second)) > 1e-3
+    )
     activate(network, "a")
-    assert torch.equal(said(network, kind), first)
+    assert torch.equal(outputs_of(network, kind), first)
     activate(network, ())
-    assert torch.equal(said(network, kind), plain)
+    assert torch.equal(outputs_of(network, kind), plain)
     twin = deepcopy(network)
     activate(twin, "b")
-    assert torch.equal(said(twin, kind), second)
-    assert torch.equal(said(network, kind), plain)
+    assert torch.equal(outputs_of(twin, kind), second)
+    assert torch.equal(outputs_of(network, kind), plain)
     remove(network, "b")
     remove(network, "a")
     after = network.state_dict()
     assert list(after) == list(base)
     assert all(torch.equal(after[name], value) for name, value in base.items())
-    assert torch.equal(said(network, kind), plain)
+    assert torch.equal(outputs_of(network, kind), plain)
     assert not any(m._forward_hooks or m._forward_pre_hooks for m in network.modules())
     assert all(parameter.requires_grad for parameter in network.parameters())
 
@@ -143,7 +145,7 @@ def test_adapters_are_summed_with_weights(kind: str, spec: str) -> None:
     base = fresh(kind).state_dict()
     alone: list[dict[str, torch.Tensor]] = []
     for name, seed in (("a", 1), ("b", 2)):
-        stirred(network, spec, name, seed)
+        randomized(network, spec, name, seed)
         merge(network)
         alone.append({key: value.clone() for key, value in network.state_dict().items()})
         unmerge(network)
@@ -152,22 +154,22 @@ def test_adapters_are_summed_with_weights(kind: str, spec: str) -> None:
     mixed = {k: v + 0.7 * (alone[0][k] - v) + 0.3 * (alone[1][k] - v) for k, v in base.items()}
     mixed |= {k: v for k, v in alone[1].items() if k.startswith("heads.")}  # the last one's
     summed.load_state_dict(mixed)
-    assert differ(said(network, kind), said(summed, kind)) < 1e-10
+    assert difference(outputs_of(network, kind), outputs_of(summed, kind)) < 1e-10
     merge(network)
-    assert differ(said(network, kind), said(summed, kind)) < 1e-10
+    assert difference(outputs_of(network, kind), outputs_of(summed, kind)) < 1e-10
 
 
 @pytest.mark.parametrize(("kind", "spec"), cases("lora:rank=3", "prefix:3", "prompt:3"))
-def test_every_layout_gives_the_same(kind: str, spec: str) -> None:
+def test_packed_single_and_dense_agree(kind: str, spec: str) -> None:
     network = fresh(kind)
-    stirred(network, spec)
-    packed = said(network, kind)
+    randomized(network, spec)
+    packed = outputs_of(network, kind)
     with torch.no_grad():
         single = torch.cat([run(network, [sample])[0] for sample in samples(kind)])
-        assert differ(packed[:, : single.shape[1]], single) < 1e-10
+        assert difference(packed[:, : single.shape[1]], single) < 1e-10
         for stack in filter(None, (network.encoder, network.decoder)):
             stack.dense = True
-        assert differ(packed, said(network, kind)) < 1e-10
+        assert difference(packed, outputs_of(network, kind)) < 1e-10
 
 
 @pytest.mark.parametrize("kind", [kind for kind in NETWORKS if not biased(kind)])
@@ -176,41 +178,41 @@ def test_a_network_without_biases_says_so(kind: str) -> None:
         apply(fresh(kind), "bitfit")
 
 
-def test_different_methods_live_on_one_base() -> None:
+def test_adapters_of_all_strategies_on_one_network() -> None:
     network = fresh("bert")
     seen = {}
     for spec in ADAPTERS:
         name = spec.replace(":", "-").replace("=", "").replace(",", "").replace("+", "")
-        stirred(network, spec, name)
-        seen[name] = said(network, "bert")
+        randomized(network, spec, name)
+        seen[name] = outputs_of(network, "bert")
     for name, output in reversed(seen.items()):
         activate(network, name)
-        assert torch.equal(said(network, "bert"), output)
+        assert torch.equal(outputs_of(network, "bert"), output)
 
 
 def test_half_precision_has_adapters_in_single_precision() -> None:
     network = fresh("bert", torch.bfloat16)
     for spec in ADAPTERS:
-        adapted = stirred(network, spec)
+        adapted = randomized(network, spec)
         changes = adapted.modules.values()
         assert all(p.dtype == torch.float32 for change in changes for p in change.parameters())
-        assert said(network, "bert").dtype == torch.bfloat16
+        assert outputs_of(network, "bert").dtype == torch.bfloat16
         remove(network, "default")
 
 
 @pytest.mark.parametrize("spec", [spec for spec in IDENTICAL if spec not in OWN])
-def test_at_first_nothing_changes_in_half_precision(spec: str) -> None:
+def test_a_new_adapter_changes_no_output_in_half_precision(spec: str) -> None:
     network = fresh("bert", torch.bfloat16)
-    before = said(network, "bert")
+    before = outputs_of(network, "bert")
     apply(network, spec)
-    assert torch.equal(said(network, "bert"), before)
+    assert torch.equal(outputs_of(network, "bert"), before)
 
 
 def test_checkpointed_activations_have_the_same_gradients() -> None:
     gradients = []
     for on in (False, True):
         network = fresh("t5")
-        adapted = stirred(network, "prefix:3")
+        adapted = randomized(network, "prefix:3")
         network.train()
         for stack in network.stacks:
             stack.checkpointing = on
@@ -251,7 +253,7 @@ def test_an_unknown_head_is_refused() -> None:
     assert "language, pooler" in message
 
 
-def test_one_sentence_says_what_cannot_be_done_with_adapters() -> None:
+def test_misuse_of_adapters_is_explained() -> None:
     network = fresh("bert")
     apply(network, "lora:rank=2", name="a")
     assert "already has an adapter 'a'" in misuse(apply, network, "lora:rank=2", name="a")
