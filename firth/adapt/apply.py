@@ -269,7 +269,7 @@ def remove(network: LanguageNetwork, name: str) -> None:
 
 
 def _clear(network: LanguageNetwork) -> None:
-    """Let the network be one like any other."""
+    """Forget the adapters of a network; all its parameters require gradients again."""
     del network.__dict__["_adapters"]
     network.requires_grad_(True)
 

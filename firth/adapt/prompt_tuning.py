@@ -9,8 +9,7 @@ P  virtual tokens     E  embedding size     L  layers     K  key-value heads    
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -206,19 +205,21 @@ def _first_states(network: Transformer, ids: Mapping[str, Tensor]) -> dict[str, 
     first = next(iter(ids.values()))
     mask = Mask([len(first)], device=first.device)
     states, memory = {}, None
-    with _eval_mode(network):
-        if network.encoder is not None:
-            x = network.token_embeddings(network.encoder)(ids["encoder"])
-            cache, memory = _run(network.encoder, x, mask)
-            states["encoder"] = _stacked([(slot.keys[0], slot.values[0]) for slot in cache.layers])
-        if network.decoder is not None:
-            x = network.tokens(ids["decoder"])
-            cross = dict(memory=memory, memory_mask=mask) if memory is not None else {}
-            causal = Mask.causal([len(x)], device=x.device)
-            cache, _ = _run(network.decoder, x, causal, **cross)
-            states["decoder"] = _stacked([(slot.keys[0], slot.values[0]) for slot in cache.layers])
-            if memory is not None:
-                states["cross"] = _stacked([slot.memory for slot in cache.layers])
+    training = network.training
+    network.eval()  # without dropout
+    if network.encoder is not None:
+        x = network.token_embeddings(network.encoder)(ids["encoder"])
+        cache, memory = _run(network.encoder, x, mask)
+        states["encoder"] = _stacked([(slot.keys[0], slot.values[0]) for slot in cache.layers])
+    if network.decoder is not None:
+        x = network.tokens(ids["decoder"])
+        cross = dict(memory=memory, memory_mask=mask) if memory is not None else {}
+        causal = Mask.causal([len(x)], device=x.device)
+        cache, _ = _run(network.decoder, x, causal, **cross)
+        states["decoder"] = _stacked([(slot.keys[0], slot.values[0]) for slot in cache.layers])
+        if memory is not None:
+            states["cross"] = _stacked([slot.memory for slot in cache.layers])
+    network.train(training)
     return states
 
 
@@ -239,14 +240,3 @@ def _run(stack: Stack, x: Tensor, mask: Mask, **cross: Any) -> tuple[KVCache, Te
 def _stacked(pairs: list[Any]) -> Tensor:
     """Stack the keys and values of each layer, L pairs of (P, K, D), to (P, L, 2, K, D)."""
     return torch.stack([torch.stack(pair, dim=1) for pair in pairs], dim=1)
-
-
-@contextmanager
-def _eval_mode(network: Transformer) -> Iterator[None]:
-    """Disable dropout inside the context."""
-    training = network.training
-    network.eval()
-    try:
-        yield
-    finally:
-        network.train(training)

@@ -213,7 +213,6 @@ def _bar() -> type[Any]:
 @contextmanager
 def _readable_errors(model: _HubModel) -> Iterator[None]:
     """Silence the library's warnings unless on a terminal; convert its errors to ours."""
-    from huggingface_hub import constants, errors
     from huggingface_hub.utils import logging
 
     usual = logging.get_verbosity()
@@ -221,35 +220,35 @@ def _readable_errors(model: _HubModel) -> Iterator[None]:
         logging.set_verbosity(ERROR)
     try:
         yield
-    except errors.GatedRepoError as error:
-        raise InputError(
-            f"The model {model.id} on the hub is gated: ask for access on "
-            f"{constants.ENDPOINT}/{model.id}, then set HF_TOKEN or run `hf auth login`."
-        ) from error
-    except errors.RepositoryNotFoundError as error:
-        raise InputError(
-            f"There is no directory {model.id}, and the hub has no model {model.id} "
-            "(a private one needs HF_TOKEN or `hf auth login`)."
-        ) from error
-    except errors.RevisionNotFoundError as error:
-        raise InputError(
-            f"The model {model.id} on the hub has no revision {model.revision!r}: name one of its "
-            "branches, tags or commits."
-        ) from error
-    except (errors.LocalEntryNotFoundError, errors.OfflineModeIsEnabled) as error:
-        if isinstance(error.__cause__, errors.HfHubHTTPError):
-            raise _http_error(model, error.__cause__) from error
-        raise _not_cached_error(model) from error
-    except errors.HfHubHTTPError as error:
-        raise _http_error(model, error) from error
-    except errors.HFValidationError as error:
-        raise InputError(
-            f"There is no directory {model.id}, and no model on the hub can have that name."
-        ) from error
-    except Exception as error:  # of requests or httpx, depending on the version of the library
-        raise _download_error(model, error) from error
+    except Exception as error:  # also of requests or httpx, depending on the library's version
+        raise _readable_error(model, error) from error
     finally:
         logging.set_verbosity(usual)
+
+
+MESSAGES = {  # by the name of the library's error, the most specific first
+    "GatedRepoError": "The model {id} on the hub is gated: ask for access on {endpoint}/{id}, then "
+    "set HF_TOKEN or run `hf auth login`.",
+    "RepositoryNotFoundError": "There is no directory {id}, and the hub has no model {id} (a "
+    "private one needs HF_TOKEN or `hf auth login`).",
+    "RevisionNotFoundError": "The model {id} on the hub has no revision {revision!r}: name one of "
+    "its branches, tags or commits.",
+    "HFValidationError": "There is no directory {id}, and no model on the hub can have that name.",
+}
+
+
+def _readable_error(model: _HubModel, error: Exception) -> FirthError:
+    from huggingface_hub import constants, errors
+
+    for name, message in MESSAGES.items():
+        if isinstance(error, getattr(errors, name)):
+            facts = dict(id=model.id, revision=model.revision, endpoint=constants.ENDPOINT)
+            return InputError(message.format(**facts))
+    not_cached = isinstance(error, errors.LocalEntryNotFoundError | errors.OfflineModeIsEnabled)
+    answer = error.__cause__ if not_cached else error
+    if isinstance(answer, errors.HfHubHTTPError):
+        return _http_error(model, answer)
+    return _not_cached_error(model) if not_cached else _download_error(model, error)
 
 
 def _http_error(model: _HubModel, error: Any) -> FirthError:
