@@ -28,15 +28,9 @@ BERT = ModelConfig(
     architecture="encoder", num_segments=2, head_transform=True, head_bias="trained", **SIZE
 )
 ROTARY = ModelConfig(
-    architecture="encoder-decoder",
-    position_embedding="rotary",
-    norm="rms",
-    norm_position="both",
-    norm_bias=False,
-    gated=True,
-    num_decoder_layers=3,
-    num_kv_heads=2,
-    tie_embeddings=False,
+    **dict(architecture="encoder-decoder", position_embedding="rotary", num_decoder_layers=3),
+    **dict(norm="rms", norm_position="both", norm_bias=False, gated=True),
+    **dict(num_kv_heads=2, tie_embeddings=False),
     **SIZE,
 )
 
@@ -263,20 +257,10 @@ def test_a_value_of_our_own_that_cannot_be(native: Path, values: dict[str, Any],
 
 # Models of a family that have something no table here can say.
 LAYERED = dict(num_hidden_layers=2, num_attention_heads=2, hidden_size=8, intermediate_size=8)
-DEBERTA = dict(
-    **LAYERED,
-    max_position_embeddings=8,
-    vocab_size=9,
-    hidden_act="gelu",
-    hidden_dropout_prob=0.1,
-    attention_probs_dropout_prob=0.1,
-    initializer_range=0.02,
-    relative_attention=True,
-    share_att_key=True,
-    norm_rel_ebd="layer_norm",
-    position_buckets=4,
-    pos_att_type="c2p|p2c",
-)
+DEBERTA: dict[str, Any] = dict(**LAYERED, max_position_embeddings=8, vocab_size=9)
+DEBERTA |= dict(hidden_act="gelu", hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1)
+DEBERTA |= dict(initializer_range=0.02, relative_attention=True, share_att_key=True)
+DEBERTA |= dict(norm_rel_ebd="layer_norm", position_buckets=4, pos_att_type="c2p|p2c")
 LLAMA = dict(**LAYERED, vocab_size=9, max_position_embeddings=8, rms_norm_eps=1e-6)
 BART = dict(
     **{f"{side}_layers": 1 for side in ("encoder", "decoder")},

@@ -14,25 +14,13 @@ from firth.formats.huggingface.directory import read_network
 from firth.models.encoder_decoder import join
 from firth.models.masks import Mask
 from firth.models.transformer import Transformer
+from tests.parity.reference_models import bert
 
 SIZE = 32  # transformers projects the encoder's output if hidden sizes differ; ours does not
-BERT = transformers.BertConfig(
-    vocab_size=60,
-    hidden_size=SIZE,
-    num_hidden_layers=3,
-    num_attention_heads=4,
-    intermediate_size=40,
-    max_position_embeddings=24,
-)
+BERT = transformers.BertConfig(**bert() | dict(hidden_size=SIZE))
 GPT2 = transformers.GPT2Config(
-    vocab_size=50,
-    n_embd=SIZE,
-    n_layer=2,
-    n_head=2,
-    n_positions=20,
-    bos_token_id=1,
-    eos_token_id=2,
-    add_cross_attention=True,
+    **dict(vocab_size=50, n_embd=SIZE, n_layer=2, n_head=2, n_positions=20),
+    **dict(bos_token_id=1, eos_token_id=2, add_cross_attention=True),
 )
 # Names of the new parameters in ours and in theirs; theirs are (inputs, outputs).
 NAMES = {

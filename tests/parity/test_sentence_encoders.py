@@ -52,18 +52,10 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def save(path: Path, name: str, tokenizer: Path, **overrides: Any) -> None:
-    """A small network of a preset's kind in which every weight makes a difference."""
-
+    """Save a small network of a preset's kind in which every weight makes a difference."""
     row = preset(name)
-    size = dict(
-        vocab_size=SIZE,
-        hidden_size=32,
-        num_layers=2,
-        num_heads=4,
-        num_kv_heads=4,
-        head_dim=8,
-        ffn_size=48,
-    )
+    size = dict(vocab_size=SIZE, hidden_size=32, num_layers=2, ffn_size=48)
+    size |= dict(num_heads=4, num_kv_heads=4, head_dim=8)
     config = replace(row.config, **{**size, "windowed_layers": (), "window": 0, **overrides})
     network = initialise(Transformer(config, row.heads), seed=3)
     generator = torch.Generator().manual_seed(5)
@@ -104,14 +96,7 @@ def varied() -> list[str]:
     words = SAMPLE.split()
     return [
         *("", " ", "\t\n", "a", "No.", "[MASK] [CLS]", "don't — “quote”…", "x" * 300, "9,876.5 €"),
-        *(
-            "😀🎉👩‍👩‍👧",
-            "犬が好きです。",
-            "我喜欢读书",
-            "Привет, мир",
-            "مرحبا بالعالم",
-            "naïve café",
-        ),
+        *"😀🎉👩‍👩‍👧|犬が好きです。|我喜欢读书|Привет, мир|مرحبا بالعالم|naïve café".split("|"),
         *("The bat flew out of the cave.", "He swung the bat.", "THE BAT", "line\nbreak", "ﬁne"),
         *(" ".join(words[: 2**i]) for i in range(9)),
         *(" ".join(words[7:] * 4)[: 100 * i] for i in (1, 5, 11, 40)),
