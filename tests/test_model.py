@@ -39,7 +39,7 @@ def tokenizer(sample: Path) -> Tokenizer:
 
 
 def network(name: str, **overrides: Any) -> Transformer:
-    """A preset's network, with few tokens, before it has learned anything."""
+    """Build an untrained network of a preset."""
     row = preset(name)
     return initialise(Transformer(replace(row.config, **overrides), row.heads), seed=1).eval()
 
@@ -88,7 +88,7 @@ def test_dtype(bert: Path, tmp_path: Path) -> None:
     load(bert).save(tmp_path / "half", dtype=torch.float16)
     assert types(load(tmp_path / "half")) == {torch.float16}
     assert types(load(tmp_path / "half", dtype="float32")) == {torch.float32}
-    with pytest.raises(UsageError, match="no dtype 'int8'; known are float32, bfloat16, float16"):
+    with pytest.raises(UsageError, match=r"'int8'.*float32, bfloat16, float16"):
         load(bert, dtype="int8")
 
 
@@ -128,24 +128,22 @@ def test_a_tokenizer_too_large_for_the_model(tokenizer: Tokenizer, tmp_path: Pat
 
 
 def test_errors_name_the_missing_model(firth: Firth, tmp_path: Path, sample: Path) -> None:
-    with pytest.raises(InputError, match=r"There is no model at .*nosuch: no such directory\.$"):
+    with pytest.raises(InputError, match=r"no model at .*nosuch"):
         load(tmp_path / "nosuch")
-    with pytest.raises(InputError, match=r"sample\.txt is not a directory with a model\.$"):
+    with pytest.raises(InputError, match=r"sample\.txt is not a directory"):
         load(sample)
     missing = firth("export", "nosuch", "out")
     assert missing.returncode == 1
-    assert missing.error.startswith("There is no directory nosuch, the hub's cache ")
+    assert "nosuch" in missing.error
     assert not (tmp_path / "out").exists()
 
 
 def test_a_model_is_not_saved_over_a_file(firth: Firth, bert: Path, sample: Path) -> None:
-    with pytest.raises(UsageError, match=r"sample\.txt is a file; a model needs a directory\.$"):
+    with pytest.raises(UsageError, match=r"sample\.txt is a file"):
         load(bert).save(sample)
     refused = firth("export", bert, sample)
-    assert (refused.returncode, refused.error) == (
-        2,
-        f"{sample} is a file; a model needs a directory.",
-    )
+    assert refused.returncode == 2
+    assert f"{sample} is a file" in refused.error
 
 
 # --- export
@@ -220,18 +218,14 @@ def test_presets_are_a_table(firth: Firth, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_presets_fit_a_narrow_terminal(firth: Firth, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In 80 columns only the source is truncated."""
     monkeypatch.setenv("COLUMNS", "60")
     lines = firth("presets").stdout.splitlines()
     assert len(lines) == 1 + len(PRESETS)
     assert all(len(line) <= 60 for line in lines)
-
-
-def test_presets_in_80_columns_truncate_only_the_source(
-    firth: Firth, monkeypatch: pytest.MonkeyPatch
-) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     for line, row in zip(firth("presets").stdout.splitlines()[1:], PRESETS.values(), strict=True):
-        assert line.split()[:1] == [row.name]
+        assert line.split()[0] == row.name
         assert line.split()[7] == str(row.config.vocab_size)
 
 
@@ -268,5 +262,5 @@ def test_one_preset_with_all_its_fields(firth: Firth) -> None:
 def test_a_misspelt_preset(firth: Firth) -> None:
     refused = firth("presets", "bert-bse")
     assert refused.returncode == 2
-    assert refused.error.startswith("There is no preset 'bert-bse'; did you mean bert-base")
+    assert "did you mean bert-base" in refused.error
     assert refused.stdout == ""

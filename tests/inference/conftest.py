@@ -1,7 +1,8 @@
-"""Tiny models that understand text, for what people do with a model."""
+"""Tiny models with tokenizers, untrained or trained on six sentences; the command line."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -13,10 +14,12 @@ from typer.testing import CliRunner
 
 from firth import Model, Tokenizer, train_tokenizer
 from firth.cli.app import app
+from firth.jobs.preparation import prepare
+from firth.jobs.pretraining import pretrain
 from firth.models.initialization import initialise
 from firth.models.presets import preset
 from firth.models.transformer import Transformer
-from tests.conftest import SAMPLE
+from tests.conftest import SAMPLE, standard_input
 
 SIZE = 400
 TOKENIZERS = {"wordpiece": "bert", "bpe": "gpt2"}
@@ -25,7 +28,7 @@ MakeModel = Callable[..., Model]
 
 @pytest.fixture(scope="session")
 def tokenizers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Tokenizer]:
-    """One that puts tokens around a text, and one that does not."""
+    """One that adds special tokens to a text, and one that does not."""
     file = tmp_path_factory.mktemp("text") / "sample.txt"
     file.write_text(SAMPLE, encoding="utf-8")
     options: dict[str, Any] = dict(vocab_size=SIZE, workers=1)
@@ -58,11 +61,12 @@ def make_model(tokenizers: dict[str, Tokenizer]) -> MakeModel:
 
 @pytest.fixture
 def verb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
-    """Run `firth …` in the temporary directory and in this process, which is quicker."""
+    """Run `firth …` in the temporary directory and in this process."""
     monkeypatch.chdir(tmp_path)
 
-    def run(*arguments: str | Path | int, input: str | None = None) -> Any:
-        return CliRunner().invoke(app, [str(word) for word in arguments], input=input)
+    def run(*arguments: str | Path | int, input: str = "") -> Any:
+        with standard_input(input):
+            return CliRunner().invoke(app, [str(word) for word in arguments])
 
     return run
 
@@ -72,3 +76,54 @@ def bert(make_model: MakeModel, tmp_path: Path) -> Path:
     """A directory with a small BERT."""
     make_model("bert-tiny").save(tmp_path / "bert")
     return tmp_path / "bert"
+
+
+@pytest.fixture
+def decoder(make_model: MakeModel) -> Model:
+    """A small GPT-2 without a beginning-of-text token."""
+    return make_model("gpt2", "bpe", bos_token_id=None, eos_token_id=0, tie_embeddings=True)
+
+
+@pytest.fixture
+def gpt(decoder: Model, tmp_path: Path) -> Path:
+    """A directory with the small GPT-2."""
+    decoder.save(tmp_path / "gpt")
+    return tmp_path / "gpt"
+
+
+TEXTS = [line[:80] for line in SAMPLE.splitlines() if line.strip()][:11]
+
+
+@pytest.fixture
+def lines(tmp_path: Path) -> Path:
+    """A file of texts, one per line."""
+    path = tmp_path / "texts.txt"
+    path.write_text("\n".join(TEXTS) + "\n", encoding="utf-8")
+    os.utime(path, (1e9, 1e9))
+    return path
+
+
+SENTENCES = [
+    "The dog barked at the mailman.",
+    "The cat slept on the warm table.",
+    "The girl walked home from school.",
+    "The boy played with the small boat.",
+    "An old woman carried water from the river.",
+    "The farmer sold apples at the market.",
+]
+
+
+def memorize(
+    passages: list[str], folder: Path, preset: str, steps: int, objective: str | None = None
+) -> Path:
+    """Pre-train a small model on passages until it knows them by heart."""
+    text, shards, run = folder / "text.txt", folder / "shards", folder / "run"
+    text.write_text("\n\n".join(passages), encoding="utf-8")
+    options: dict[str, Any] = dict(kind="wordpiece", vocab_size=140, lowercase=True, sentinels=10)
+    train_tokenizer([text], workers=1, **options)[0].save(folder / "tokenizer")
+    prepare([text], tokenizer=folder / "tokenizer", out=shards, valid_fraction=0, workers=1)
+    overrides = {"model.hidden_size": 64, "model.num_heads": 2, "model.ffn_size": 128}
+    overrides |= {"max_length": "48", "batch_tokens": "512", "learning_rate": "5e-3"}
+    options = dict(objective=objective, steps=steps, precision="fp32", overrides=overrides)
+    pretrain(preset=preset, data=shards, out=run, **options)
+    return run

@@ -99,40 +99,42 @@ def test_masked_model_answers(make_model: MakeModel, tmp_path: Path) -> None:
         assert np.exp(prediction.log_probs) == pytest.approx(shares, abs=1e-5)
 
 
+def target_log_likelihood(
+    reference: Any, source: list[int], written: list[int], target: list[int]
+) -> float:
+    """Score a target after `written`, one token at a time, with an encoder-decoder."""
+    total, written = 0.0, list(written)
+    for id in target:
+        given = dict(input_ids=torch.tensor([source]), decoder_input_ids=torch.tensor([written]))
+        total += log_probability(reference(**given).logits[0, -1], id)
+        written.append(id)
+    return total
+
+
 def test_encoder_decoder_answers(make_model: MakeModel, tmp_path: Path) -> None:
     model = make_model("t5-small", **T5)
     reference, _ = theirs(model, tmp_path, "T5ForConditionalGeneration")
-    assert model.tokenizer is not None
+    encode = model.require_tokenizer().encode
     format = make_prompt_format("classify", "{text} => {label}")
     prediction = next(score_answers(prompted(model), format, questions(["The boat."])))
-    source = [*model.tokenizer.encode(prediction.prompt.before.rstrip()), 1]
+    source = [*encode(prediction.prompt.before.rstrip()), 1]
     for word, total in zip(WORDS, prediction.log_likelihoods, strict=True):
-        written, hand = [3], 0.0
-        for id in model.tokenizer.encode(word):
-            given = dict(
-                input_ids=torch.tensor([source]), decoder_input_ids=torch.tensor([written])
-            )
-            hand += log_probability(reference(**given).logits[0, -1], id)
-            written.append(id)
-        assert total == pytest.approx(hand, abs=1e-4)
+        expected = target_log_likelihood(reference, source, [3], encode(word))
+        assert total == pytest.approx(expected, abs=1e-4)
 
 
 def test_bart_special_tokens(make_model: MakeModel, tmp_path: Path) -> None:
-    model = make_model(
-        "bart-base", decoder_start_token_id=3, eos_token_id=3, bos_token_id=2, pad_token_id=0
-    )
+    ids = dict(decoder_start_token_id=3, eos_token_id=3, bos_token_id=2, pad_token_id=0)
+    model = make_model("bart-base", **ids)
     reference, tokenizer = theirs(model, tmp_path, "BartForConditionalGeneration")
     format = make_prompt_format("classify", "{text} => {label}")
     prediction = next(score_answers(prompted(model), format, questions(["The boat."], shots=0)))
-    read = tokenizer("The boat. =>", return_tensors="pt").input_ids
-    assert read[0, [0, -1]].tolist() == [2, 3]
+    source = tokenizer("The boat. =>").input_ids
+    assert (source[0], source[-1]) == (2, 3)
     for word, total in zip(WORDS, prediction.log_likelihoods, strict=True):
-        written, hand = [3, 2], 0.0
-        for id in tokenizer(word, add_special_tokens=False).input_ids:
-            given = dict(input_ids=read, decoder_input_ids=torch.tensor([written]))
-            hand += log_probability(reference(**given).logits[0, -1], id)
-            written.append(id)
-        assert total == pytest.approx(hand, abs=1e-4)
+        target = tokenizer(word, add_special_tokens=False).input_ids
+        expected = target_log_likelihood(reference, source, [3, 2], target)
+        assert total == pytest.approx(expected, abs=1e-4)
 
 
 @torch.no_grad()
@@ -173,14 +175,8 @@ def test_t5_blank_is_a_sentinel(make_model: MakeModel, tmp_path: Path, filler: A
     hole = filler.backend.token_to_id("<extra_id_0>")
     source = [*filler.encode("The boat. It was"), hole, *filler.encode(" today."), 1]
     for word, total in zip(WORDS, prediction.log_likelihoods, strict=True):
-        written, hand = [0, hole], 0.0
-        for id in filler.encode(word):
-            given = dict(
-                input_ids=torch.tensor([source]), decoder_input_ids=torch.tensor([written])
-            )
-            hand += log_probability(reference(**given).logits[0, -1], id)
-            written.append(id)
-        assert total == pytest.approx(hand, abs=1e-4)
+        expected = target_log_likelihood(reference, source, [0, hole], filler.encode(word))
+        assert total == pytest.approx(expected, abs=1e-4)
 
 
 def test_calibration_by_hand(make_model: MakeModel) -> None:
@@ -227,17 +223,13 @@ def test_shared_prefix_is_computed_once(
     for overrides in ({}, dict(position_embedding="rotary", window=4, windowed_layers=(1,))):
         model = make_model(**{**GPT, **overrides})
         model.network.tokens.register_forward_hook(lambda _, given, out: seen.append(len(out)))
-        once = [
-            prediction.log_probs
-            for prediction in score_answers(prompted(model), format, questions(texts))
-        ]
+        found = score_answers(prompted(model), format, questions(texts))
+        once = [prediction.log_probs for prediction in found]
         read, seen[:] = sum(seen), []
         with monkeypatch.context() as patch:
             patch.setattr(token_scoring, "MIN_SHARED_PREFIX", 10**9)
-            whole = [
-                prediction.log_probs
-                for prediction in score_answers(prompted(model), format, questions(texts))
-            ]
+            found = score_answers(prompted(model), format, questions(texts))
+            whole = [prediction.log_probs for prediction in found]
         assert read < 0.8 * sum(seen)
         seen.clear()
         np.testing.assert_allclose(once, whole, atol=1e-4)

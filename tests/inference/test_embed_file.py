@@ -1,6 +1,4 @@
-"""A file of texts to a file of vectors: every format, interrupted and continued, and what is wrong
-with the rows.
-"""
+"""`embed_file`: every format, interrupted and resumed runs, and bad rows."""
 
 from __future__ import annotations
 
@@ -29,24 +27,14 @@ from firth.inference.embedding import vectors
 from firth.inference.embedding.embed_file import embed_file
 from firth.inference.embedding.embedder import Embedder
 from firth.inference.embedding.vectors import encode_texts
-from tests.conftest import SAMPLE, Result
-from tests.inference.conftest import MakeModel
+from tests.inference.conftest import TEXTS, MakeModel
 
-Firth = Callable[..., Result]
 Verb = Callable[..., Any]
-TEXTS = [line[:80] for line in SAMPLE.splitlines() if line.strip()][:11]
 
 
 @pytest.fixture
 def embedder(bert: Path) -> Embedder:
     return load(bert).embedder()
-
-
-@pytest.fixture
-def lines(tmp_path: Path) -> Path:
-    path = tmp_path / "texts.txt"
-    path.write_text("\n".join(TEXTS) + "\n", encoding="utf-8")
-    return path
 
 
 @pytest.fixture
@@ -119,8 +107,8 @@ def test_every_output_holds_the_same_vectors(embedder: Embedder, lines: Path) ->
 # --- interrupted
 
 
-class Power(BaseException):
-    """It fails."""
+class PowerFailure(BaseException):
+    """Ends a run in this process as a power failure would."""
 
 
 def fail_at(monkeypatch: pytest.MonkeyPatch, number: int, error: BaseException) -> None:
@@ -156,7 +144,7 @@ def test_resumed_equals_uninterrupted(
     embed_file(embedder, lines, whole)
     monkeypatch.setattr(embed_module, "COMMIT_INTERVAL", pause)
     wanted = vectors.embed(embedder, TEXTS)
-    for number, error, there in ((2, KeyboardInterrupt(), 6), (1, Power(), 9)):
+    for number, error, there in ((2, KeyboardInterrupt(), 6), (1, PowerFailure(), 9)):
         fail_at(monkeypatch, number, error)
         with pytest.raises(type(error)):
             embed_file(embedder, lines, out)
@@ -174,36 +162,39 @@ import os, sys
 from firth import load
 from firth.inference.embedding import embed_file, vectors
 vectors.CHUNK_ROWS, embed_file.COMMIT_INTERVAL = 3, 0.0
-write_json, calls = embed_file.write_json, iter(range(100))
-def dying(path, value):
-    if next(calls) == int(sys.argv[4]):
-        os._exit(9)   # rows are on disk that the journal does not count
-    write_json(path, value)
-embed_file.write_json = dying
-embed_file.embed_file(load(sys.argv[1]).embedder(), sys.argv[2], sys.argv[3])
+write_json, (model, texts, whole, out) = embed_file.write_json, sys.argv[1:]
+for place, commit, code in ((whole, 99, 0), (out, 2, 9), (out, 99, 0)):
+    calls = iter(range(100))
+    def dying(path, value):
+        if next(calls) == commit:
+            os._exit(9)  # the file has rows that the journal does not count
+        write_json(path, value)
+    embed_file.write_json = dying
+    child = os.fork()
+    if not child:
+        embed_file.embed_file(load(model).embedder(), texts, place)
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == code
+    if code:
+        os.system(f"cp -r {out}.partial {out}.killed")
 """
 
 
+@pytest.mark.slow
 def test_killed_between_rows_and_journal(bert: Path, lines: Path) -> None:
-    """All runs are separate processes, so that they use the same kernels."""
+    """All runs are children of one process, so that they use the same kernels."""
     whole, out = lines.with_name("whole.npy"), lines.with_name("out.npy")
-
-    def embed_until(place: Path, commit: int) -> int:
-        command = [sys.executable, "-c", KILLED, str(bert), str(lines), str(place), str(commit)]
-        return subprocess.run(command, capture_output=True).returncode
-
-    never = 99
-    assert embed_until(whole, never) == 0
-    assert embed_until(out, 2) == 9
-    assert len(partly(out)) == 9
-    journal = out.with_name("out.npy.partial") / embed_module.JOURNAL
-    assert json.loads(journal.read_text())["rows"] == 6
-    assert embed_until(out, never) == 0
+    command = [sys.executable, "-c", KILLED, *map(str, (bert, lines, whole, out))]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    killed = out.with_name("out.npy.killed")
+    assert len(np.load(killed / "out.npy")) == 9
+    assert json.loads((killed / embed_module.JOURNAL).read_text())["rows"] == 6
     assert out.read_bytes() == whole.read_bytes()
 
 
 @pytest.mark.parametrize("words", ["embed {} texts.txt --out out.npy", "search {} texts.txt sea"])
-def test_an_interrupt_says_that_the_same_command_goes_on(
+def test_an_interrupted_command_can_be_repeated(
     words: str,
     verb: Verb,
     bert: Path,
@@ -226,7 +217,7 @@ def test_an_interrupt_says_that_the_same_command_goes_on(
         assert json.loads(again.stdout)["resumed"] == 6
 
 
-def test_an_interrupt_promises_nothing_that_is_not_kept(
+def test_an_interrupt_without_saved_rows(
     verb: Verb, bert: Path, lines: Path, in_threes: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Before the first rows there is nothing to resume, and a pipe cannot be read again."""
@@ -258,12 +249,8 @@ def test_only_the_same_run_is_resumed(
     monkeypatch.setattr(embed_module, "encode_texts", encode_texts)
     other = make_model("bert-tiny", seed=4).embedder()
     half = replace(embedder, use_bf16=True)
-    for changed in (
-        replace(embedder, pooling=("cls",)),
-        replace(embedder, max_length=9),
-        half,
-        other,
-    ):
+    shorter, first = replace(embedder, max_length=9), replace(embedder, pooling=("cls",))
+    for changed in (first, shorter, half, other):
         with pytest.raises(MismatchError, match=r"\.partial .*--out"):
             embed_file(changed, lines, out)
     os.utime(lines, ns=(1, 1))
@@ -288,7 +275,7 @@ def test_damaged_partial_files_are_rebuilt(
     assert made.rows == len(TEXTS)
 
 
-def test_a_file_that_changes_meanwhile(
+def test_a_file_that_changes_during_the_run(
     embedder: Embedder, lines: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def slow(embedder: Embedder, texts: Any) -> Any:
@@ -337,33 +324,24 @@ def test_a_line_longer_than_any_document_is_one_row(embedder: Embedder, tmp_path
 # --- the command line
 
 
-@pytest.mark.slow
-def test_the_verb(firth: Firth, verb: Verb, bert: Path, lines: Path) -> None:
+def test_the_verb(verb: Verb, bert: Path, lines: Path) -> None:
     done = verb("embed", bert, lines, "--out", "out.npy")
     assert (done.exit_code, done.stderr) == (0, "")
     assert "11 vectors of dimension 32 are in out.npy" in done.stdout
     model = load(bert)
     np.testing.assert_array_equal(np.load(lines.with_name("out.npy")), model.embed(TEXTS))
-    options = (
-        "--pooling",
-        "cls+max",
-        "--layers",
-        "1,-1",
-        "--normalize",
-        "--json",
-        "--batch-tokens",
-        50,
-    )
-    piped = firth("embed", bert, "-", "--out", "two.npy", *options, input="\n".join([*TEXTS, ""]))
-    assert (piped.json["rows"], piped.json["dimension"], piped.json["out"]) == (11, 64, "two.npy")
+    options = ("--pooling", "cls+max", "--layers", "1,-1", "--normalize", "--batch-tokens", 50)
+    words = ("embed", bert, "-", "--out", "two.npy", "--json", *options)
+    found = json.loads(verb(*words, input="\n".join([*TEXTS, ""])).stdout)
+    assert (found["rows"], found["dimension"], found["out"]) == (11, 64, "two.npy")
     wanted = model.embed(TEXTS, pooling="cls+max", layer=[1, 2], normalize=True)
     np.testing.assert_allclose(np.load(lines.with_name("two.npy")), wanted, atol=1e-5)
-    assert piped.json["precision"] == "fp32"
+    assert found["precision"] == "fp32"
     rows = "\n".join(json.dumps({"text": text}) for text in TEXTS)
-    firth("embed", bert, "-", "--out", "three.npy", input=rows)
+    assert verb("embed", bert, "-", "--out", "three.npy", input=rows).exit_code == 0
     found = np.load(lines.with_name("three.npy"))
     np.testing.assert_allclose(found, model.embed(TEXTS), atol=1e-6)
-    load(bert).save("half", dtype=torch.bfloat16)  # asked for, a precision is kept to
+    load(bert).save("half", dtype=torch.bfloat16)
     for precision in ("fp32", "force-bf16"):
         options = ("--out", f"{precision}.npy", "--precision", precision, "--json")
         shown = json.loads(verb("embed", "half", lines, *options).stdout)
@@ -381,24 +359,12 @@ def test_the_verb(firth: Firth, verb: Verb, bert: Path, lines: Path) -> None:
         ("texts.txt --out x.csv", 2, "x.csv"),
         ("texts.txt --out bert", 2, "--out bert"),
         ("texts.txt --out x.npy --layer 9", 2, "layer 9"),
-        (
-            "texts.txt --out x.npy --layers 1,b",
-            2,
-            "--layers",
-        ),
+        ("texts.txt --out x.npy --layers 1,b", 2, "--layers"),
         ("texts.txt --out x.npy --layers 1 --layer 2", 2, "--layers"),
-        (
-            "texts.txt --out x.npy --pooling sum",
-            2,
-            "pooling 'sum'",
-        ),
+        ("texts.txt --out x.npy --pooling sum", 2, "pooling 'sum'"),
         ("texts.txt --out x.npy --format doc", 2, "--format doc"),
         ("texts.txt --out x.npy --device tpu9", 2, "device 'tpu9'"),
-        (
-            "texts.txt --out x.npy --precision fp8",
-            2,
-            "precision 'fp8'",
-        ),
+        ("texts.txt --out x.npy --precision fp8", 2, "precision 'fp8'"),
         ("texts.txt --out x.npy --dtype int8", 2, "dtype 'int8'"),
     ],
 )

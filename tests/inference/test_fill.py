@@ -416,9 +416,10 @@ def test_a_table_of_texts(bert: Path, verb: Verb, tmp_path: Path) -> None:
     (tmp_path / "texts.tsv").write_text("id\tcloze\n1\tThe ___ ran.\n", encoding="utf-8")
     done = verb("fill", bert, "--file", "texts.tsv", "--column", "cloze", "--json")
     assert json.loads(done.stdout)["results"][0]["text"] == "The ___ ran."
+    assert "gone.txt" in verb("fill", bert, "--file", "gone.txt").stderr
     wrong = verb("fill", bert, "--file", "texts.tsv")
     assert wrong.exit_code == 1
-    assert wrong.stderr.startswith("firth: texts.tsv line 1 has no column 'text' (it has 'id',")
+    assert "texts.tsv line 1 has no column 'text' (it has 'id'," in wrong.stderr
 
 
 @pytest.mark.parametrize(
@@ -440,12 +441,6 @@ def test_invalid_options(words: list[str], facts: list[str], bert: Path, verb: V
     assert done.exit_code == 2
     assert done.stderr.startswith("firth: ")
     assert all(fact in done.stderr for fact in facts)
-
-
-def test_a_missing_file(bert: Path, verb: Verb) -> None:
-    done = verb("fill", bert, "--file", "gone.txt")
-    assert done.exit_code == 1
-    assert "gone.txt" in done.stderr
 
 
 def test_nothing_to_do(make_model: MakeModel) -> None:

@@ -1,5 +1,5 @@
-"""What is written, in words: stop strings, streams, long and empty prompts; from Python and from
-the command line."""
+"""Generated text: stop strings, streams, long and empty prompts; in Python and on the command
+line."""
 
 from __future__ import annotations
 
@@ -27,18 +27,6 @@ from tests.inference.conftest import MakeModel
 Verb = Callable[..., Any]
 TEXT = "The sea was calm, and don't they know: 日本語 🙂 naïve—it's fine.\n\nA boat!"
 KINDS = {"wordpiece": 420, "bpe": 420, "bpe-word": 420, "unigram": 300, "char": 60}
-
-
-@pytest.fixture
-def decoder(make_model: MakeModel) -> Model:
-    """A small GPT-2 without a beginning-of-text token."""
-    return make_model("gpt2", "bpe", bos_token_id=None, eos_token_id=0, tie_embeddings=True)
-
-
-@pytest.fixture
-def gpt(decoder: Model, tmp_path: Path) -> Path:
-    decoder.save(tmp_path / "gpt")
-    return tmp_path / "gpt"
 
 
 # --- text
@@ -198,12 +186,9 @@ def test_empty_prompts(decoder: Model, make_model: MakeModel) -> None:
     assert isinstance(begins.generate(""), str)
 
 
-def test_encoders_cannot_generate(make_model: MakeModel) -> None:
+def test_models_that_cannot_generate(make_model: MakeModel) -> None:
     with pytest.raises(MismatchError, match=r"encoder cannot generate.*`firth fill`"):
         make_model("bert-tiny").generate("The sea")
-
-
-def test_generation_needs_a_language_head(make_model: MakeModel) -> None:
     model = make_model("gpt2", "bpe")
     del model.network.heads["language"]
     with pytest.raises(MismatchError, match=r"no language head.*`firth predict`"):
@@ -264,6 +249,8 @@ def test_one_prompt(verb: Verb, gpt: Path) -> None:
     values = json.loads(verb("generate", gpt, "The sea", "--max-new-tokens", 7, "--json").stdout)
     assert values["prompt"] == "The sea"
     assert values["notes"] == []
+    done = verb("generate", gpt, " ".join(SAMPLE.split()[:200]), "--max-new-tokens", 3)
+    assert (done.exit_code, "last 61" in done.stderr) == (0, True)
     [one] = values["completions"]
     assert one["text"] == expected
     assert len(one["tokens"]) == 7
@@ -331,8 +318,9 @@ def test_bad_rows_are_reported_and_others_finish(verb: Verb, gpt: Path, tmp_path
     assert last.startswith("firth: 2 rows")
     rows = '{"text": "The sea"}\n{"text": 3}\n{"txt": "a"}\n{nothing\n{"text": "the wind"}\n'
     (tmp_path / "p.jsonl").write_text(rows)
-    done = verb("generate", gpt, "--file", "p.jsonl", "--out", "out.jsonl")
+    done = verb("generate", gpt, "--file", "p.jsonl", "--out", "out.jsonl", "--json")
     assert done.exit_code == 1
+    assert json.loads(done.stdout) == {"out": "out.jsonl", "n": 2, "bad": 3}
     assert "p.jsonl line 2: 'text' is not text but int (3)." in done.stderr
     assert "p.jsonl line 3 has no column 'text' (it has 'txt')" in done.stderr
     assert "p.jsonl line 4 is not JSON" in done.stderr
@@ -340,13 +328,7 @@ def test_bad_rows_are_reported_and_others_finish(verb: Verb, gpt: Path, tmp_path
     assert ["error" in row for row in written] == [False, True, True, True, False]
 
 
-def test_a_file_of_bad_rows_alone(verb: Verb, gpt: Path, tmp_path: Path) -> None:
-    (tmp_path / "p.jsonl").write_text('{"ask": "a"}\n' * 3)
-    done = verb("generate", gpt, "--file", "p.jsonl")
-    assert done.exit_code == 1
-    assert "p.jsonl line 1 has no column 'text' (it has 'ask')" in done.stderr
-
-
+@pytest.mark.slow
 def test_an_interrupted_run_leaves_complete_lines(gpt: Path, tmp_path: Path) -> None:
     """After Ctrl-C, OUT.part has complete lines."""
     command = [sys.executable, "-m", "firth", "generate", gpt, "-", "--out", "out.jsonl"]
@@ -362,19 +344,16 @@ def test_an_interrupted_run_leaves_complete_lines(gpt: Path, tmp_path: Path) -> 
     assert running.stdin is not None
     running.stdin.write("The sea\nA boat\n")
     running.stdin.flush()
-    part, begun = tmp_path / "out.jsonl.part", time.monotonic()
+    part = tmp_path / "out.jsonl.part"
     while not (part.exists() and part.read_text().count("\n") == 2):
-        assert running.poll() is None, running.stderr
-        assert time.monotonic() - begun < 120
+        assert running.poll() is None, running.communicate()
         time.sleep(0.05)
     os.kill(running.pid, signal.SIGINT)
     _, said = running.communicate(timeout=300)
     assert running.returncode == 130
-    assert "Interrupted. The 2 answers before that are in out.jsonl.part." in said
-    assert [json.loads(line)["prompt"] for line in part.read_text().splitlines()] == [
-        "The sea",
-        "A boat",
-    ]
+    assert all(fact in said for fact in ("Interrupted", "2", "out.jsonl.part"))
+    prompts = [json.loads(line)["prompt"] for line in part.read_text().splitlines()]
+    assert prompts == ["The sea", "A boat"]
     assert not (tmp_path / "out.jsonl").exists()
 
 
@@ -407,15 +386,6 @@ def test_strategies_are_side_by_side(verb: Verb, gpt: Path) -> None:
     assert logs["4 beams"] >= logs["temperature 2.0"]
 
 
-def test_a_long_prompt_says_what_is_kept(verb: Verb, gpt: Path) -> None:
-    words = " ".join(SAMPLE.split()[:200])
-    done = verb("generate", gpt, words, "--max-new-tokens", 3)
-    assert done.exit_code == 0
-    assert "last 61" in done.stderr
-    values = json.loads(verb("generate", gpt, words, "--max-new-tokens", 3, "--json").stdout)
-    assert "last 61" in values["notes"][0]
-
-
 INVALID: list[tuple[tuple[Any, ...], list[str]]] = [
     ((), ["PROMPT", "--file"]),
     (("x", "--file", "p.txt"), ["PROMPT", "--file"]),
@@ -444,14 +414,10 @@ def test_invalid_options_exit_with_2(
     assert refused.stdout == ""
 
 
-def test_missing_files_and_heads(verb: Verb, gpt: Path, bert: Path) -> None:
+def test_a_missing_file(verb: Verb, gpt: Path) -> None:
     gone = verb("generate", gpt, "--file", "gone.txt")
     assert gone.exit_code == 1
     assert "gone.txt" in gone.stderr
-    encoder = verb("generate", bert, "The sea")
-    assert encoder.exit_code == 1
-    assert "encoder cannot generate" in encoder.stderr
-    assert "`firth fill`" in encoder.stderr
 
 
 def test_prompts_are_cut_to_the_encoder_context(

@@ -1,4 +1,4 @@
-"""Models that are opened with int8 weights: from Python and from the command line."""
+"""Models loaded with int8 weights, from Python and from the command line."""
 
 from __future__ import annotations
 
@@ -18,13 +18,6 @@ from tests.conftest import SAMPLE
 from tests.inference.conftest import MakeModel
 
 Verb = Callable[..., Any]
-
-
-@pytest.fixture
-def gpt(make_model: MakeModel, tmp_path: Path) -> Path:
-    model = make_model("gpt2", "bpe", bos_token_id=None, eos_token_id=0, tie_embeddings=True)
-    model.save(tmp_path / "gpt")
-    return tmp_path / "gpt"
 
 
 def test_the_command_equals_the_python_api(verb: Verb, gpt: Path) -> None:

@@ -1,4 +1,4 @@
-"""Files with nothing in them, bad rows in pipes, models that cannot: told kindly everywhere."""
+"""Empty files, bad rows and unsuitable models, for every verb."""
 
 from __future__ import annotations
 
@@ -15,16 +15,7 @@ from tests.inference.conftest import MakeModel
 Verb = Callable[..., Any]
 
 
-@pytest.fixture
-def gpt(make_model: MakeModel, tmp_path: Path) -> Path:
-    """A directory with a small GPT-2."""
-    make_model("gpt2", "bpe", bos_token_id=None, eos_token_id=0, tie_embeddings=True).save(
-        tmp_path / "gpt"
-    )
-    return tmp_path / "gpt"
-
-
-ASKED = {
+COMMANDS = {
     "fill": "fill bert --file {}",
     "fill to a file": "fill bert --file {} --out out.jsonl",
     "fill as JSON": "fill bert --file {} --json",
@@ -38,12 +29,12 @@ ASKED = {
 
 
 @pytest.mark.usefixtures("bert", "gpt")
-@pytest.mark.parametrize("what", ASKED)
+@pytest.mark.parametrize("what", COMMANDS)
 def test_empty_files_are_refused(what: str, verb: Verb, tmp_path: Path) -> None:
     (tmp_path / "none.txt").write_text("")
     (tmp_path / "none.csv").write_text("text\n")
     for name in ("none.txt", "none.csv"):
-        refused = verb(*ASKED[what].format(name).split())
+        refused = verb(*COMMANDS[what].format(name).split())
         assert (refused.exit_code, refused.stdout) == (1, "")
         assert name in refused.stderr
         assert refused.stderr.count("\n") == 1
@@ -51,7 +42,7 @@ def test_empty_files_are_refused(what: str, verb: Verb, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("n", [1, 2])
-def test_in_a_pipe_a_bad_row_keeps_its_lines(verb: Verb, gpt: Path, tmp_path: Path, n: int) -> None:
+def test_a_bad_row_has_empty_lines_of_output(verb: Verb, gpt: Path, tmp_path: Path, n: int) -> None:
     (tmp_path / "p.txt").write_bytes(b"The sea\n\nA b\xffat\nthe wind\n")
     options = ("--max-new-tokens", 3, "--temperature", 1.0, "--n", n)
     done = verb("generate", gpt, "--file", "p.txt", *options)

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from firth import Model, Tokenizer, train_tokenizer
+from firth import Model, Tokenizer, load
 from firth.inference.infilling.similar_words import SimilarWord, build_word_list, edit_distances
 from firth.inference.infilling.spelling import (
     EDIT_COST,
@@ -24,12 +24,8 @@ from firth.inference.infilling.spelling import (
     make_corrector,
 )
 from firth.inference.scoring.token_scoring import ScoringRequest
-from firth.jobs.preparation import prepare
-from firth.jobs.pretraining import pretrain
 from firth.utils.errors import MismatchError
-from tests.inference.conftest import MakeModel
-
-# ---- spelling -----------------------------------------------------------------------------------
+from tests.inference.conftest import SENTENCES, MakeModel, memorize
 
 
 def distance(one: str, other: str) -> int:
@@ -95,7 +91,7 @@ def test_whole_words_of_other_kinds(tokenizers: dict[str, Tokenizer]) -> None:
     assert all(not tokenizer.backend.id_to_token(int(id)).startswith("Ġ") for id in first.ids)
 
 
-# ---- the noisy channel, by hand -----------------------------------------------------------------
+# ---- the noisy channel
 
 NEAR = [SimilarWord("the", 5, 1), SimilarWord("ten", 6, 1), SimilarWord("them", 7, 2)]
 ROW = ScoringRequest((1, 4, 2), [1, 1, 1], [5, 6, 7])
@@ -127,46 +123,18 @@ def test_the_margin() -> None:
     assert judged([-9.0, -15.0, -1.0, -30.0]).correction == "them"
 
 
-def test_what_the_vocabulary_cannot_spell() -> None:
+def test_words_with_unknown_characters() -> None:
     found = judged([log(0.5), -9.0, -9.0, log(0.4)], spelt=False)
     assert found.was == pytest.approx(exp(MIN_LOG_PROB))
 
 
-# ---- a model that knows a few sentences ---------------------------------------------------------
-
-SENTENCES = [
-    "The dog barked at the mailman.",
-    "The cat slept on the warm table.",
-    "The girl walked home from school.",
-    "The boy played with the small boat.",
-    "An old woman carried water from the river.",
-    "The farmer sold apples at the market.",
-]
+# ---- a trained model
 
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Model:
     """A small encoder trained on six sentences."""
-    folder = tmp_path_factory.mktemp("world")
-    text = folder / "text.txt"
-    text.write_text("\n\n".join(SENTENCES * 40), encoding="utf-8")
-    options: dict[str, Any] = dict(kind="wordpiece", vocab_size=130, lowercase=True, workers=1)
-    tokenizer, _ = train_tokenizer([text], **options)
-    tokenizer.save(folder / "tokenizer")
-    shards = folder / "shards"
-    prepare([text], tokenizer=folder / "tokenizer", out=shards, valid_fraction=0, workers=1)
-    small: dict[str, Any] = {"model.hidden_size": 48, "model.num_heads": 2, "model.ffn_size": 96}
-    small |= {
-        "max_length": "16",
-        "batch_tokens": "512",
-        "precision": "fp32",
-        "learning_rate": "5e-3",
-    }
-    made = pretrain(
-        preset="encoder-tiny", data=shards, out=folder / "run", steps=120, overrides=small
-    )
-    made.model.network.eval()
-    return made.model
+    return load(memorize(SENTENCES * 40, tmp_path_factory.mktemp("world"), "encoder-tiny", 120))
 
 
 @pytest.mark.parametrize(
@@ -200,14 +168,14 @@ def test_a_word_mistaken_for_another(world: Model) -> None:
     assert world.correct("The small boat.").corrections == []
 
 
-def test_several_texts_as_alone(world: Model) -> None:
+def test_corrections_do_not_depend_on_the_batch(world: Model) -> None:
     texts = ["Teh dog barked.", "", "The cat slept on the tabel.", "12 [MASK] don't!"]
     corrector = make_corrector(world.blank_filler())
     together = correct_batch(corrector, texts, [corrector.find_suspects(text) for text in texts])
     assert [found.corrected for found in together] == [world.correct(t).corrected for t in texts]
 
 
-def test_models_that_do_not_correct(make_model: MakeModel, world: Model) -> None:
+def test_models_that_cannot_correct(make_model: MakeModel, world: Model) -> None:
     tokenizer = world.require_tokenizer()
     for name, sentence in (
         ("bart-base", "encoder-decoder cannot correct"),
@@ -218,7 +186,7 @@ def test_models_that_do_not_correct(make_model: MakeModel, world: Model) -> None
             model.correct("Teh dog.")
 
 
-def test_the_verb(world: Model, verb: Any, tmp_path: Path) -> None:
+def test_corrections_on_the_command_line(world: Model, verb: Any, tmp_path: Path) -> None:
     world.save(tmp_path / "model")
     done = verb("fill", "model", "--correct", "Teh dog barked at the mailman.")
     assert "Teh" in done.stdout

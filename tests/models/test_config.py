@@ -51,7 +51,7 @@ def test_widths_that_follow_from_others() -> None:
         ("encoder-decoder", (True, True)),
     ],
 )
-def test_what_an_architecture_has(architecture: str, has: tuple[bool, bool]) -> None:
+def test_stacks_of_an_architecture(architecture: str, has: tuple[bool, bool]) -> None:
     config = small(architecture)
     assert (config.has_encoder, config.has_decoder) == has
 

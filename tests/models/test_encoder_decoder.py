@@ -182,22 +182,6 @@ def test_sequences_do_not_see_each_other() -> None:
         torch.testing.assert_close(network.logits(hidden), together, rtol=0, atol=1e-10)
 
 
-def test_recomputed_activations_give_the_same_gradients() -> None:
-    network = with_random_cross_attention(join(*parts())).train()
-    found = []
-    for on in (False, True):
-        for stack in network.stacks:
-            stack.checkpointing = on
-        network.zero_grad()
-        mask, causal = Mask(SOURCES), Mask.causal(TARGETS)
-        memory = network.encode(draw(SOURCES, 55), mask)
-        hidden = network(draw(TARGETS, VOCABULARY), causal, memory=memory, memory_mask=mask)
-        network.logits(hidden).square().sum().backward()
-        found.append({n: p.grad for n, p in network.named_parameters() if p.grad is not None})
-    torch.testing.assert_close(found[0], found[1], rtol=0, atol=1e-10)
-    assert {"encoder_tokens.weight", "tokens.weight"} <= set(found[0])
-
-
 @pytest.mark.parametrize(("encoder_kind", "decoder_kind"), PAIRS)
 def test_saving(encoder_kind: str, decoder_kind: str, tmp_path: Path) -> None:
     network = with_random_cross_attention(join(*parts(encoder_kind, decoder_kind))).eval()

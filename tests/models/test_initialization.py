@@ -187,7 +187,7 @@ def test_gemma_norms_are_zero() -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_same_seed_gives_the_same_weights_and_another_does_not(kind: str) -> None:
     def weights(seed: int) -> dict[str, Tensor]:
-        torch.manual_seed(seed + 100)  # has no say
+        torch.manual_seed(seed + 100)  # has no effect
         return initialise(Transformer(KINDS[kind], ["language"]), seed).state_dict()
 
     one, again, other = weights(1), weights(1), weights(2)

@@ -42,7 +42,7 @@ def test_a_decoders_mask_is_a_lower_triangle() -> None:
 
 
 @given(BATCHES)
-def test_it_equals_the_objectives_mask(batch: list[tuple[int, int]]) -> None:
+def test_masks_equal_those_of_objectives(batch: list[tuple[int, int]]) -> None:
     lengths, prefix = map(np.array, zip(*batch, strict=True))
     starts = np.cumsum([0, *lengths])
     packed = PackedSequences(

@@ -85,7 +85,7 @@ def perplexity(network: Transformer, tokenizer: Tokenizer, documents: list[list[
 
 
 @pytest.mark.nightly
-def test_the_tiny_decoder_beats_a_five_gram_model(shards: Path, tmp_path: Path) -> None:
+def test_the_tiny_decoder_beats_a_5_gram_model(shards: Path, tmp_path: Path) -> None:
     run = pretrain(preset="decoder-tiny", data=shards, out=tmp_path, tokens=1_000_000)
     train, test = Shards(shards), Shards(shards, "valid")
     tokenizer = Tokenizer.load(shards)

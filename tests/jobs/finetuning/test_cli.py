@@ -58,14 +58,6 @@ def test_finetune(models: dict[str, Path], tmp_path: Path) -> None:
     assert found["out"] == str(tmp_path / "b")
 
 
-def test_validations_are_announced(tune: Callable[..., Any]) -> None:
-    kinds: list[str] = []
-    tune("encoder", "classify", "sentiment", callback=lambda kind, metrics: kinds.append(kind))
-    assert kinds.count("validation") == 2
-    for place, kind in enumerate(kinds):
-        assert (kind == "validation") == (place > 0 and kinds[place - 1] == "validating")
-
-
 # The keys of a prediction in JSON, and a part of its line of text.
 PREDICTIONS: dict[str, tuple[str, str]] = {
     "classify": ("label score scores", "x\t0."),

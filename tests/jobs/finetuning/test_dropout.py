@@ -1,4 +1,4 @@
-"""A network learns with dropout from its first step on, and answers without."""
+"""Dropout is on in every training step and off in predictions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from firth.objectives.batch import Batch
 from firth.training.losses import TrainingModule
 
 
-def test_dropout_is_on_in_every_step_and_off_in_answers(
+def test_dropout_is_on_in_training_only(
     tune: Callable[..., FinetuneResult], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plain, modes = TrainingModule.forward, []

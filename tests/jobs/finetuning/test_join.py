@@ -165,6 +165,7 @@ def test_resumed_equals_uninterrupted(strategy: str, tune: Tune, tmp_path: Path)
 STRATEGIES = "lora adapters bitfit ia3 prefix prompt freeze:3 gradual probe".split()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_every_strategy_trains_and_saves_cross_attention(
     strategy: str, tune: Tune, files: dict[str, Path], tmp_path: Path

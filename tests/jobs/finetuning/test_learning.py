@@ -65,6 +65,7 @@ def learn(models: dict[str, Path], tmp_path: Path) -> Learn:
     return run
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_every_strategy_learns(strategy: str, learn: Learn, tmp_path: Path) -> None:
     _, dev = files = coloured(tmp_path)

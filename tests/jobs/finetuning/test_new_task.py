@@ -1,4 +1,4 @@
-"""A new task is one class and one row: nothing else has to know of it."""
+"""A new task is one class and one row of the registry."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from tests.jobs.finetuning.toys import TINY, coloured
 
 
 class Hue(Task):
-    """The seven steps, and nothing that may be left out."""
+    """The required methods of a task."""
 
     name = "hue"
     about = "the colour in a text"
@@ -100,7 +100,7 @@ def teach(
     return run
 
 
-def test_it_is_taught_asked_and_measured(
+def test_a_new_task_is_fine_tuned_and_evaluated(
     teach: Callable[..., FinetuneResult], tmp_path: Path
 ) -> None:
     calibrate = teach()
@@ -114,7 +114,7 @@ def test_it_is_taught_asked_and_measured(
     assert len(together.answers) == 32
 
 
-def test_what_it_cannot_is_said(teach: Callable[..., FinetuneResult]) -> None:
+def test_invalid_options(teach: Callable[..., FinetuneResult]) -> None:
     sentence = "hue .* encoder, .* decoder"
     with pytest.raises(MismatchError, match=sentence):
         teach("decoder")

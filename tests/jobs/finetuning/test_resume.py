@@ -71,6 +71,7 @@ CASES: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_resumed_equals_uninterrupted(case: str, run: Run, tmp_path: Path) -> None:
     options = {"task": "classify", **CASES[case]}
@@ -111,6 +112,7 @@ OTHERS: dict[str, tuple[dict[str, Any], str, str, str]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", OTHERS)
 def test_another_command_is_not_resumed(case: str, run: Run, tmp_path: Path) -> None:
     """Neither with an option that the first command did not have, nor without one it had."""

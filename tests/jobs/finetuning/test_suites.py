@@ -163,9 +163,3 @@ def test_evaluate_on_the_command_line(
     assert "2 documents in " in shown
     done = firth_here("evaluate", models["encoder"], "--task", "lm", "--data", text)
     assert "pseudo_perplexity" in done.stdout
-    done = firth_here("tasks")
-    assert "minimal-pairs" in done.stdout
-    assert "last-word" in done.stdout
-    assert [row["task"] for row in json.loads(firth_here("tasks", "--json").stdout)["tasks"]].count(
-        "lm"
-    ) == 1

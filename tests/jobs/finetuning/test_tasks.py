@@ -6,12 +6,10 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from firth.jobs.evaluation import evaluate
 from firth.jobs.finetuning import FinetuneResult
-from firth.jobs.prediction import predict
 from firth.model import load
 from firth.tasks.registry import TASKS
 from firth.utils.errors import MismatchError
@@ -57,31 +55,3 @@ def test_a_loaded_run_has_the_same_metrics(
 def test_an_encoder_cannot_generate(task: str, tune: Tune) -> None:
     with pytest.raises(MismatchError, match="decoder"):
         tune("encoder", task, "rewrite")
-
-
-def test_numbers_choices_and_many_labels(tune: Tune, tmp_path: Path) -> None:
-    """Tasks without files in the stories."""
-    rows = [("it was good", "it was fine", 1.5), ("the dog ran", "a cat sat", 0.5)] * 8
-    numbers = tmp_path / "numbers.tsv"
-    lines = [f"{a}\t{b}\t{c}" for a, b, c in rows]
-    numbers.write_text("text_a\ttext_b\tlabel\n" + "\n".join(lines), encoding="utf-8")
-    tuned = tune("encoder", "regress", "", train=numbers, dev=numbers, out=tmp_path / "a")
-    assert set(tuned.metrics) == {"pearson", "spearman", "rmse"}
-    answers = predict(tuned.path, data=numbers).answers
-    assert all(np.isfinite(answer["number"]) for answer in answers)
-
-    choices = tmp_path / "choices.jsonl"
-    row = {"text": "the dog", "choices": ["barked", "meowed loudly", "sang"], "label": 0}
-    choices.write_text("\n".join([json.dumps(row)] * 8), encoding="utf-8")
-    tuned = tune("decoder", "choice", "", train=choices, dev=choices, out=tmp_path / "b")
-    answers = predict(tuned.path, data=choices).answers
-    assert all(abs(sum(answer["scores"]) - 1) < 1e-6 for answer in answers)
-
-    many = tmp_path / "many.jsonl"
-    rows = [{"text": "a red ball", "label": ["red", "ball"]}, {"text": "a dog", "label": []}] * 6
-    many.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
-    tuned = tune("encoder", "classify", "", train=many, dev=many, out=tmp_path / "c")
-    assert tuned.model.task is not None
-    assert tuned.model.task.label_type == "many"
-    assert set(tuned.metrics) == {"exact", "macro_f1", "micro_f1"}
-    assert load(tuned.path).config.label_type == "many"

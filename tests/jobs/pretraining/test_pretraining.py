@@ -77,6 +77,7 @@ def test_first_losses_and_the_use_in_the_model_card(
     assert len(result) or (preset, objective) not in USES
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("preset", "kind"),
     [
