@@ -233,7 +233,7 @@ class Model:
         with storage_errors(folder, "Free some disk space or choose another directory."):
             family = write_network(self.network, folder, dtype=dtype)
             if self.config.has_decoder:
-                write_json(folder / "generation_config.json", _generation(self.config))
+                write_json(folder / "generation_config.json", self.config.special_token_ids)
             if self.tokenizer is not None:
                 self.tokenizer.save(folder)
             if self.encoder_tokenizer is not None:
@@ -241,12 +241,6 @@ class Model:
             if self.sentence_encoder is not None:
                 write_sentence(self.sentence_encoder, folder, self.config.hidden_size)
         return family
-
-
-def _generation(config: ModelConfig) -> dict[str, int | bool]:
-    """Return the special tokens for `transformers`' generation_config.json."""
-    names = "pad_token_id bos_token_id eos_token_id decoder_start_token_id".split()
-    return {name: getattr(config, name) for name in names if getattr(config, name) is not None}
 
 
 def load(

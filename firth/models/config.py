@@ -66,6 +66,14 @@ class LanguageModelConfig:
     def has_decoder(self) -> bool:
         return self.architecture != "encoder"
 
+    @property
+    def special_token_ids(self) -> dict[str, int]:
+        """The ids of the special tokens that the model has, by field."""
+        ids = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {
+            name: id for name, id in ids.items() if name.endswith("_token_id") and id is not None
+        }
+
     def to_dict(self) -> dict[str, Any]:
         """Return the fields as JSON-compatible values."""
         return asdict(self)

@@ -71,13 +71,11 @@ class Embedder:
     def inference_mode(self) -> Iterator[None]:
         """Switch the network to eval mode and this precision, and restore its state afterwards."""
         network = self.network
-        stacks = [module for module in network.modules() if isinstance(module, Stack)]
-        training, previous = network.training, [stack.float32_residual for stack in stacks]
-        network.eval()
         with ExitStack() as undo:
-            undo.callback(network.train, training)
-            for stack, was in zip(stacks, previous, strict=True):
-                undo.callback(setattr, stack, "float32_residual", was)
+            undo.callback(network.train, network.training)
+            network.eval()
+            for stack in [module for module in network.modules() if isinstance(module, Stack)]:
+                undo.callback(setattr, stack, "float32_residual", stack.float32_residual)
                 stack.float32_residual = True
             undo.enter_context(torch.autocast(self.device.type, torch.bfloat16, self.use_bf16))
             yield

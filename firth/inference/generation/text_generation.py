@@ -132,16 +132,10 @@ class TextGenerator:
             )
         if limit < max_new:
             notes.append(f"Only {limit:,} of {max_new:,} new tokens fit into the context.")
-        special = (
-            config.bos_token_id,
-            config.pad_token_id,
-            config.eos_token_id,
-            config.decoder_start_token_id,
-        )
         detokenizer = Detokenizer(
             tokenizer=self.tokenizer,
             prompt=() if config.has_encoder else tuple(body),
-            hidden=frozenset(id for id in special if id is not None),
+            hidden=frozenset(config.special_token_ids.values()),
         )
         ids = (*prefix, *body, *suffix)
         return EncodedPrompt(
