@@ -16,7 +16,7 @@ import numpy as np
 from firth.data.input_files import find_sources
 from firth.data.readers import ReadOptions
 from firth.inference.scoring.token_scoring import check_language_head
-from firth.metrics.language_modelling import Proportion, preferences, proportions
+from firth.metrics.language_modelling import preferences, proportions
 from firth.models.transformer import max_text_length
 from firth.tasks.readers.columns import TaskFile, place
 from firth.tasks.readers.examples import MinimalPair
@@ -113,13 +113,8 @@ def _by_kind(outcomes: Mapping[str, Floats], kinds: Sequence[str]) -> Parts:
     if names == [""]:
         return {}
     all_kinds = np.array(kinds)
-    found: dict[str, dict[str, Proportion]] = {
-        name or "other": proportions(
-            {key: wins[all_kinds == name] for key, wins in outcomes.items()}
-        )
-        for name in names
-    }
-    return dict(found)  # type: ignore[arg-type]
+    wins = {name: {key: won[all_kinds == name] for key, won in outcomes.items()} for name in names}
+    return {name or "other": {**proportions(own)} for name, own in wins.items()}
 
 
 MINIMAL_PAIRS = ScoringTask(

@@ -207,16 +207,10 @@ def best_span(begins: Floats, ends: Floats) -> tuple[float, int, int]:
 def _threshold(examples: Sequence[QuestionExample], answers: Sequence[Answer]) -> float:
     """The no-answer threshold that answers most questions correctly."""
     margins = np.array([answer["none"] - answer["score"] for answer in answers])
-    right = np.array(
-        [
-            any(
-                normalise_answer(answer["otherwise"]) == normalise_answer(gold.text)
-                for gold in example.answers
-            )
-            for example, answer in zip(examples, answers, strict=True)
-        ],
-        dtype=np.float64,
-    )
+    right = np.zeros(len(examples))
+    for i, (example, answer) in enumerate(zip(examples, answers, strict=True)):
+        golds = {normalise_answer(gold.text) for gold in example.answers}
+        right[i] = normalise_answer(answer["otherwise"]) in golds
     empty = np.array([not example.answers for example in examples], dtype=np.float64)
     order = np.argsort(margins)
     # Questions below the threshold get their span, the others no answer.
