@@ -95,7 +95,11 @@ def generate(
         bad_rows = BadRows()
         found = complete_file(generator, file, column=column, format=format, bad=bad_rows)
         show = lambda found: _show_completions(found, config.n)  # noqa: E731
-        return row_output(found, as_values, show, out, bad_rows)
+        output = row_output(found, as_values, show, out, bad_rows)
+        if "n" in output.values:  # prompts with completions
+            completed = output.values["n"] - bad_rows.count
+            output = output._replace(values={**output.values, "n": completed})
+        return output
     prompt = options.terminal_text(prompt or "")
     if show_strategies:
         compared = strategies(generator, prompt)
