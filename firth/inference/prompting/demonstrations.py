@@ -14,7 +14,6 @@ import numpy as np
 from firth.utils.errors import UsageError
 from firth.utils.rng import Floats, Keys, derive_key, derive_keys
 
-SELECTION_METHODS = ("random", "balanced", "nearest")
 SHOTS_STREAM, ORDER_STREAM = 0x5407, 1  # random number streams: selection, order
 CHUNK_SIZE = 256  # questions compared with all examples at once
 
