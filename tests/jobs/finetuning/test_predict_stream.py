@@ -102,12 +102,11 @@ def test_an_interrupt_keeps_whole_lines(run_of: RunOf, tmp_path: Path) -> None:
 def test_a_closed_pipe_ends_quietly(run_of: RunOf, tmp_path: Path) -> None:
     """`firth predict … | head -1`"""
     file = tmp_path / "rows.jsonl"
-    file.write_bytes(ROW * 4000)
+    file.write_bytes(ROW * 1000)
     reader, writer = os.pipe()
     process = popen("predict", run_of("classify"), "--data", file, stdout=writer)
     os.close(writer)
-    assert os.read(reader, 2) == b"x\t"
-    os.close(reader)
+    os.close(reader)  # before the first line is written
     _, error = process.communicate(timeout=300)
     assert b"Traceback" not in error
     assert process.returncode != 0
