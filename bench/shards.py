@@ -60,7 +60,7 @@ def prepared(
     shards, tokenizer = Shards(options.shards), Tokenizer.load(options.shards)
     budget, steps = {"steps": 1 << 30}, STEPS[device.type]
     job = resolve_pretrain_config(
-        preset, None, tokenizer, budget, 0, options.overrides, None, None, device_spec(device)
+        preset, None, tokenizer, budget, options.overrides, None, None, device_spec(device)
     )
     trainee = build(job, tokenizer).to(device)
     plan = batch_planner(job, Sampler(shards, 0), tokenizer)

@@ -124,6 +124,7 @@ def pretrain(
         "optimizer": optimizer,
         "precision": precision,
         "objective.mask_prob": mask_prob,
+        "seed": seed,
     }
     overrides = merge_options(overrides, options)
     out, on = Path(out), select_device(device)
@@ -134,7 +135,7 @@ def pretrain(
     parent = None if source_model is None else _parent(source_model)
     budget = {"steps": steps, "tokens": tokens, "minutes": minutes}
     config = resolve_pretrain_config(
-        preset, objective, tokenizer, budget, seed, overrides, parent, teacher, device_spec(on)
+        preset, objective, tokenizer, budget, overrides, parent, teacher, device_spec(on)
     )
     if mask_prob is not None:
         check_masking(config.objective)

@@ -111,9 +111,9 @@ def has_varlen_kernels(device: torch.device, head_dim: int) -> bool:
 def has_flash_attention_op() -> bool:
     """Tell whether torch's private op for variable-length attention has the known arguments.
 
-    The public `torch.nn.attention.varlen` calls the same kernel, has no dropout, and its Python
-    code takes several milliseconds per pass of twelve layers (docs/performance.md; a fine-tuning
-    step takes 14). Without the op, attention is computed over padded rows.
+    The public `torch.nn.attention.varlen` calls the same kernel and has no dropout. A forward pass
+    of BERT-base over 6,000 tokens takes 1.25 times as long with it on an H200, and 1.84 times over
+    padded rows, which are used where the op is missing.
     """
     op = getattr(torch.ops.aten, "_flash_attention_forward", None)
     schema = getattr(getattr(op, "default", None), "_schema", None)
@@ -125,7 +125,7 @@ class EqualLengthAttention:
     """Fused attention for sequences of one length, which need no padding."""
 
     def __init__(self, queries: Mask, keys: Mask, bias: PositionBias | None = None) -> None:
-        self.lengths = as_constant(queries.max_length), as_constant(keys.max_length)
+        self.lengths = queries.max_length, keys.max_length
         self.causal = queries is keys and queries.pattern == "causal"
         self.score_mask: Tensor | None = None
         if bias is not None:
@@ -135,19 +135,11 @@ class EqualLengthAttention:
             self.causal = False
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, params: AttentionParams) -> Tensor:
-        query_length, key_length = (int(length) for length in self.lengths)
+        query_length, key_length = self.lengths
         q, k = q.to(v.dtype), k.to(v.dtype)  # query and key norms give float32
         q = q.unflatten(0, (-1, query_length))  # (G, L, H, D)
         k, v = k.unflatten(0, (-1, key_length)), v.unflatten(0, (-1, key_length))
         return _attend_rows(q, k, v, self.score_mask, params, self.causal).flatten(0, 1)
-
-
-def as_constant(length: int) -> int | str:
-    """Make torch.compile treat a length as a constant: it does so with strings, not with integers.
-
-    Eagerly, both compute the same.
-    """
-    return str(length)
 
 
 class VarlenAttention:

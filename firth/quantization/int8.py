@@ -106,8 +106,9 @@ def has_exact_int8_matmul() -> bool:
 def has_fast_int8_matmul(machine: str) -> bool:
     """Tell whether a processor, by its name in `platform.machine()`, has a fast int8 product.
 
-    On x86-64 oneDNN computes it. On ARM torch has a plain loop: on a Neoverse N1, converting the
-    matrix to float32 was 10 to 20 times as fast.
+    On x86-64 oneDNN computes it: 1.3 to 1.5 times as fast as in float32 for 1 to 64 rows of 768
+    values. On ARM torch has a plain loop: on a Neoverse N1, converting the matrix to float32 was 10
+    to 20 times as fast.
     """
     return machine.lower() in ("x86_64", "amd64") and has_exact_int8_matmul()
 

@@ -77,7 +77,6 @@ def resolve_pretrain_config(
     objective: str | None,
     tokenizer: Tokenizer,
     budget: Mapping[str, Any],
-    seed: int,
     overrides: Mapping[str, Any],
     source: ParentModel | None,
     teacher: str | Path | None,
@@ -96,7 +95,7 @@ def resolve_pretrain_config(
     if teacher is not None and row.predicts != ("masked",):
         raise UsageError(f"A teacher needs the objective 'masked', not {objective!r}.")
     recipe = RECIPES[chosen.recipe]
-    settings = scale_recipe(chosen.recipe, config, device=device.type, seed=seed, **budget)
+    settings = scale_recipe(chosen.recipe, config, device=device.type, **budget)
     settings = resolve_auto_settings(settings.with_overrides(groups["training"]), device)
     longest = StagedValue.parse(settings.max_length).largest
     if longest > config.max_positions:

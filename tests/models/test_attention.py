@@ -13,7 +13,6 @@ from transformers.models.t5.modeling_t5 import T5Attention
 from firth.models import attention
 from firth.models.attention import (
     AttentionParams,
-    EqualLengthAttention,
     PaddedAttention,
     PositionBias,
     ScoreTerms,
@@ -217,19 +216,6 @@ def test_varlen_kernels_need_supported_head_dims(
     monkeypatch.setattr(attention, "FLASH_ARGUMENTS", ["query", "of another version"])
     assert not has_varlen_kernels(torch.device("cuda"), width)
     has_varlen_kernels.cache_clear()
-
-
-@pytest.mark.parametrize("pattern", ["even", "causal"])
-def test_constant_lengths_compute_the_same(pattern: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Lengths that torch.compile treats as constants, and plain integers."""
-    mask = Mask([6, 6]) if pattern == "even" else Mask.causal([6, 6])
-    parts = qkv(mask.num_tokens, kv_heads=2)
-    outputs = [EqualLengthAttention(mask, mask).attend(*parts, AttentionParams(SCALE))]
-    monkeypatch.setattr(attention, "as_constant", lambda length: length)
-    outputs.append(EqualLengthAttention(mask, mask).attend(*parts, AttentionParams(SCALE)))
-    assert torch.equal(*outputs)
-    expected = expected_attention(*parts, mask.visible(0))
-    torch.testing.assert_close(outputs[0], expected, rtol=0, atol=1e-12)
 
 
 @pytest.mark.slow

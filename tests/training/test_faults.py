@@ -75,9 +75,9 @@ def test_a_signal_stops_a_run_which_can_be_resumed(
     number: signal.Signals, shards: Path, tmp_path: Path
 ) -> None:
     """While the run is alive, no other process may train in its directory."""
-    out, common = tmp_path / "run", {"steps": 100_000, "overrides": {"log_every": 1}}
+    out, common = tmp_path / "run", {"steps": 100_000, "overrides": {"compile": "false"}}
     words = ["--preset", "encoder-tiny", "--data", shards, "--out", out, "--steps", "100000"]
-    settings = SMALL | {"model.dropout": 0.0, "log_every": 1}
+    settings = SMALL | {"model.dropout": 0.0, "log_every": 1, "compile": "false"}
     words += [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
     process = subprocess.Popen(
         [sys.executable, "-m", "firth", "pretrain", *map(str, words)],

@@ -21,7 +21,7 @@ def per_token(shards: Path, preset: str, objective: str | None, **options: Any) 
     tokenizer = Tokenizer.load(shards)
     overrides = SHAPE | {f"objective.{name}": value for name, value in options.items()}
     config = resolve_pretrain_config(
-        preset, objective, tokenizer, {"steps": 1}, 0, overrides, None, None, device=DeviceSpec()
+        preset, objective, tokenizer, {"steps": 1}, overrides, None, None, device=DeviceSpec()
     )
     assert config.model.vocab_size == len(tokenizer)
     return flops_per_token(config, 32)
@@ -52,7 +52,7 @@ def test_the_language_head_counts_for_predicted_positions(
 def test_in_electra_only_the_generator_has_a_language_head(shards: Path) -> None:
     tokenizer = Tokenizer.load(shards)
     config = resolve_pretrain_config(
-        "electra-small", None, tokenizer, {"steps": 1}, 0, SHAPE, None, None, DeviceSpec()
+        "electra-small", None, tokenizer, {"steps": 1}, SHAPE, None, None, DeviceSpec()
     )
     small = generator_config(config.model)
     detector = 2 * (4 * 32 * 32 + 2 * 32 * 48 + 2 * 32 * 32)

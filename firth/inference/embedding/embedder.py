@@ -110,7 +110,6 @@ def make_embedder(
     normalize: bool | None = None,
     prompt: str | None = None,
     precision: str = "auto",
-    batch_tokens: int = 0,
 ) -> Embedder:
     """Build an embedder from a model's sentence-encoder config and the given overrides.
 
@@ -142,7 +141,6 @@ def make_embedder(
         skip=_prompt_length(tokenizer, prompt_text)
         if prompt_text and not given.pools_prompt
         else 0,
-        batch_tokens=batch_tokens,
         use_bf16=_use_bf16(network, precision),
     )
 

@@ -36,7 +36,7 @@ def resolve(
 ) -> Any:
     tokenizer, budget = Tokenizer.load(shards), budget or {"steps": 10}
     return resolve_pretrain_config(
-        preset, objective, tokenizer, budget, 0, overrides, None, teacher, DeviceSpec()
+        preset, objective, tokenizer, budget, overrides, None, teacher, DeviceSpec()
     )
 
 
