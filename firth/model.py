@@ -185,7 +185,9 @@ class Model:
             where = SearchIndex(embed(embedder, texts), texts)
         return search(self.embedder(normalize=True, role="query"), where, query, top=top)
 
-    def embedder(self, *, role: str = "", prompt: str | None = None, **options: Any) -> Embedder:
+    def embedder(
+        self, *, role: str = "", prompt: str | None = None, batch_tokens: int = 0, **options: Any
+    ) -> Embedder:
         """Return an embedder with the options of `make_embedder`.
 
         `role` is document or query, for models with a prompt for each.
@@ -194,7 +196,8 @@ class Model:
         of_role = next((name for name in PROMPTS.get(role, ()) if name in prompts), None)
         tokenizer = self.require_encoder_tokenizer() or self.require_tokenizer()
         options["prompt"] = of_role if prompt is None else prompt
-        return make_embedder(self.network, tokenizer, self.sentence_encoder, **options)
+        embedder = make_embedder(self.network, tokenizer, self.sentence_encoder, **options)
+        return replace(embedder, batch_tokens=batch_tokens)
 
     def require_tokenizer(self) -> Tokenizer:
         """Return the tokenizer; raise an error if there is none."""

@@ -16,10 +16,8 @@ from firth.models.transformer import Transformer
 from firth.utils.errors import MismatchError, UsageError
 from tests.adapt.harness import (
     ADAPTERS,
-    NETWORKS,
     OWN,
     TRAINED,
-    biased,
     cases,
     difference,
     fresh,
@@ -172,10 +170,9 @@ def test_packed_single_and_dense_agree(kind: str, spec: str) -> None:
         assert difference(packed, outputs_of(network, kind)) < 1e-10
 
 
-@pytest.mark.parametrize("kind", [kind for kind in NETWORKS if not biased(kind)])
-def test_a_network_without_biases_says_so(kind: str) -> None:
+def test_a_network_without_biases_says_so() -> None:
     with pytest.raises(MismatchError, match="no biases"):
-        apply(fresh(kind), "bitfit")
+        apply(fresh("llama"), "bitfit")
 
 
 def test_adapters_of_all_strategies_on_one_network() -> None:
@@ -192,20 +189,17 @@ def test_adapters_of_all_strategies_on_one_network() -> None:
 
 def test_half_precision_has_adapters_in_single_precision() -> None:
     network = fresh("bert", torch.bfloat16)
+    before = outputs_of(network, "bert")
     for spec in ADAPTERS:
+        if spec in IDENTICAL:
+            apply(network, spec)
+            assert torch.equal(outputs_of(network, "bert"), before)
+            remove(network, "default")
         adapted = randomized(network, spec)
         changes = adapted.modules.values()
         assert all(p.dtype == torch.float32 for change in changes for p in change.parameters())
         assert outputs_of(network, "bert").dtype == torch.bfloat16
         remove(network, "default")
-
-
-@pytest.mark.parametrize("spec", [spec for spec in IDENTICAL if spec not in OWN])
-def test_a_new_adapter_changes_no_output_in_half_precision(spec: str) -> None:
-    network = fresh("bert", torch.bfloat16)
-    before = outputs_of(network, "bert")
-    apply(network, spec)
-    assert torch.equal(outputs_of(network, "bert"), before)
 
 
 def test_checkpointed_activations_have_the_same_gradients() -> None:
@@ -259,8 +253,8 @@ def test_misuse_of_adapters_is_explained() -> None:
     assert "already has an adapter 'a'" in misuse(apply, network, "lora:rank=2", name="a")
     assert "cannot be called 'a.b'" in misuse(apply, network, "lora:rank=2", name="a.b")
     assert "cannot be called 'keys'" in misuse(apply, network, "lora:rank=2", name="keys")
-    assert misuse(activate, network, "b") == "There is no adapter 'b'; there are a."
-    assert misuse(remove, network, "b") == "There is no adapter 'b'; there are a."
+    for use in (activate, remove):
+        assert "no adapter 'b'; there are a" in misuse(use, network, "b")
     assert "adapters (a); merge or remove them" in misuse(apply, network, "full")
     apply(network, "ia3", name="c")
     assert "must be 0 or 1" in misuse(activate, network, {"c": 0.5})

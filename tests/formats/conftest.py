@@ -99,3 +99,10 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
     monkeypatch.setattr(constants, "AGENT_HARNESSES_PATH", str(home / "none"), raising=False)
     yield hub
     hub.stop()
+
+
+@pytest.fixture
+def tiny(hub: Hub, files: dict[str, bytes]) -> Hub:
+    """The hub with the first model as org/tiny."""
+    hub.repository("org/tiny").push(files)
+    return hub

@@ -51,7 +51,6 @@ class Hub:
     requests: list[tuple[str, str]] = field(default_factory=list)  # method, path
     tokens: set[tuple[str, str | None]] = field(default_factory=set)  # host, token
     breaks: set[str] = field(default_factory=set)  # files whose transfer ends in the middle
-    status: int | None = None  # of every answer, when the hub has a problem of its own
 
     def __post_init__(self) -> None:
         handler = type("Bound", (Handler,), {"hub": self})
@@ -119,8 +118,6 @@ class Handler(BaseHTTPRequestHandler):
         token = (self.headers.get("Authorization") or "").removeprefix("Bearer ") or None
         self.hub.requests.append((self.command, urlsplit(self.path).path))
         self.hub.tokens.add((self.headers["Host"].partition(":")[0], token))
-        if self.hub.status is not None:
-            return self.send(self.hub.status)
         if cdn := re.fullmatch(r"/cdn/(?P<file>.+)/(?P<sum>\w+)", path):
             return self.large(cdn["file"], cdn["sum"])
         raw = urlsplit(self.path).path

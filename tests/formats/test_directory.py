@@ -67,11 +67,6 @@ def change(folder: Path, **values: Any) -> None:
     file.write_text(json.dumps({**json.loads(file.read_text()), **values}))
 
 
-def change_model(folder: Path, **values: Any) -> None:
-    """Other values in the configuration of our own kind."""
-    change(folder, model={**json.loads((folder / "config.json").read_text())["model"], **values})
-
-
 def refusal(folder: Path, kind: type[FirthError] = InputError) -> str:
     return error_sentence(read_network, folder, kind)
 
@@ -108,25 +103,18 @@ def test_a_family_is_kept_where_several_have_the_shape(tmp_path: Path) -> None:
     assert_same(network(config, "language"), read_network(tmp_path))
 
 
-def test_a_directory_says_what_its_numbers_are(folder: Path) -> None:
-    assert json.loads((folder / "config.json").read_text())["dtype"] == "float32"
-    assert not list(folder.glob("*.tmp"))
-    assert {file.name for file in folder.iterdir()} == {"config.json", "model.safetensors"}
-
-
-def test_numbers_are_converted_when_written(tmp_path: Path) -> None:
+def test_numbers_are_converted_when_written_or_read(folder: Path, tmp_path: Path) -> None:
     first = network(BERT, "language")
-    write_network(first, tmp_path, dtype=torch.bfloat16)
-    stored = load_file(tmp_path / "model.safetensors")
-    assert {tensor.dtype for tensor in stored.values()} == {torch.bfloat16}
-    assert json.loads((tmp_path / "config.json").read_text())["dtype"] == "bfloat16"
+    write_network(first, tmp_path / "half", dtype=torch.bfloat16)
     assert first.tokens.weight.dtype == torch.float32
-    assert_same(first.to(torch.bfloat16), read_network(tmp_path))
-
-
-def test_numbers_are_converted_when_read(folder: Path) -> None:
-    half = read_network(folder, dtype=torch.bfloat16)
-    assert_same(network(BERT, "language").to(torch.bfloat16), half)
+    for path, dtype in ((folder, torch.float32), (tmp_path / "half", torch.bfloat16)):
+        assert {file.name for file in path.iterdir()} == {"config.json", "model.safetensors"}
+        assert f"torch.{json.loads((path / 'config.json').read_text())['dtype']}" == str(dtype)
+        stored = load_file(path / "model.safetensors")
+        assert {tensor.dtype for tensor in stored.values()} == {dtype}
+    first.to(torch.bfloat16)
+    assert_same(first, read_network(tmp_path / "half"))
+    assert_same(first, read_network(folder, dtype=torch.bfloat16))
 
 
 # --- memory
@@ -166,29 +154,22 @@ def test_loading_takes_the_memory_of_the_weights_and_little_more(tmp_path: Path)
 # --- what cannot be read
 
 
-def test_no_directory(tmp_path: Path, folder: Path) -> None:
-    assert refusal(tmp_path / "nowhere") == " is not a directory with a model."
-    assert "is not a directory" in refusal(folder / "config.json")
-
-
-def test_no_configuration(folder: Path) -> None:
+def test_no_directory_or_no_configuration(tmp_path: Path, folder: Path) -> None:
+    assert "is not a directory" in refusal(tmp_path / "nowhere")
     (folder / "config.json").unlink()
-    assert refusal(folder) == " holds no model: there is no config.json in it."
+    assert "there is no config.json" in refusal(folder)
 
 
 @pytest.mark.parametrize(
     ("text", "said"),
     [
         ("{not json", "is not JSON"),
-        ("", "is not JSON"),
         ("[" * 200_000, "is not JSON"),
         (b"\xff\xfe\x00", "is not JSON"),
         ('{"model_type": 1' + "0" * 5000 + "}", "is not JSON"),
         ("[1, 2]", "has no model_type"),
-        ("{}", "has no model_type"),
         ('{"model_type": 7}', "has no model_type"),
         (" " * 20_000_000, "too large"),
-        ('{"model_type": "firth"}', '"model"'),
         ('{"model_type": "firth", "model": [1]}', '"model"'),
     ],
 )
@@ -208,15 +189,11 @@ def test_an_unknown_family(folder: Path) -> None:
     ("values", "said"),
     [
         (dict(num_attention_heads=5), "5"),
-        (dict(num_attention_heads=0), "num_heads must be between 1 and"),
         (dict(hidden_act="tanhshrink"), "activation 'tanhshrink'"),
         (dict(hidden_act=["gelu"]), "invalid value"),
         (dict(hidden_size="16"), "hidden_size of a model config is int, not '16'"),
-        (dict(hidden_size=None), "hidden_size of a model config is int, not None"),
         (dict(hidden_size=-16), "hidden_size must be between 1 and"),
-        (dict(vocab_size=10**30), "vocab_size must be between 1 and"),
         (dict(num_hidden_layers=10**9), "num_layers must be between 1 and 10,000"),
-        (dict(type_vocab_size=-1), "num_segments must be between 0 and"),
         (dict(hidden_dropout_prob=1.5), "dropout must be between 0 and 1, not 1.5"),
         (dict(is_decoder=True), "is_decoder = True"),
         (dict(position_embedding_type="relative_key"), "only 'absolute'"),
@@ -229,19 +206,10 @@ def test_a_value_that_cannot_be(folder: Path, values: dict[str, Any], said: str)
     assert message.startswith("/config.json")
 
 
-def test_a_value_that_is_not_there(folder: Path) -> None:
-    values = json.loads((folder / "config.json").read_text())
-    del values["intermediate_size"]
-    (folder / "config.json").write_text(json.dumps(values))
-    assert "lacks intermediate_size" in refusal(folder)
-
-
 @pytest.mark.parametrize(
     ("values", "said"),
     [
         (dict(hiden_size=16), "no field 'hiden_size'; did you mean hidden_size?"),
-        (dict(tie_embeddings="yes"), "tie_embeddings of a model config is bool, not 'yes'"),
-        (dict(num_layers=True), "num_layers of a model config is int, not True"),
         (dict(num_layers=2.0), "num_layers of a model config is int, not 2.0"),
         (dict(norm="batch"), "norm cannot be 'batch'; known are layer, rms"),
         (dict(head_dim=5), "head_dim, not 5"),
@@ -251,7 +219,7 @@ def test_a_value_that_is_not_there(folder: Path) -> None:
     ],
 )
 def test_a_value_of_our_own_that_cannot_be(native: Path, values: dict[str, Any], said: str) -> None:
-    change_model(native, **values)
+    change(native, model={**ROTARY.to_dict(), **values})
     assert said in refusal(native)
 
 
@@ -275,15 +243,13 @@ XLM = dict(vocab_size=9, emb_dim=8, n_layers=1, n_heads=2, max_position_embeddin
 @pytest.mark.parametrize(
     ("family", "values", "said"),
     [
+        ("bert", LAYERED, "lacks vocab_size"),
         ("albert", dict(num_hidden_groups=2), "num_hidden_groups = 2"),
         ("deberta-v2", dict(DEBERTA, conv_kernel_size=3), "conv_kernel_size = 3"),
-        ("deberta-v2", dict(DEBERTA, share_att_key=False), "share_att_key = False"),
-        ("deberta-v2", dict(DEBERTA, norm_rel_ebd="none"), "norm_rel_ebd = 'none'"),
         ("deberta-v2", dict(DEBERTA, pos_att_type=["c2p"]), "pos_att_type = ['c2p']"),
         ("deberta-v2", dict(DEBERTA, position_buckets=-1), "without position_buckets"),
         ("deberta-v2", dict(DEBERTA, embedding_size=4), "hidden_size is 8, but embedding_size is"),
         ("mobilebert", dict(normalization_type="layer_norm"), "normalization_type = 'layer_norm'"),
-        ("mobilebert", dict(trigram_input=False), "trigram_input = False"),
         ("mpnet", dict(relative_attention_num_buckets=64), "relative_attention_num_buckets = 64"),
         ("xlm", dict(asm=True), "asm = True"),
         ("xlm", dict(XLM, attention_dropout=0.1, init_std=0.02, n_langs=15), "its 15 languages"),
@@ -309,7 +275,6 @@ def test_what_a_family_has_and_we_do_not(
 
 ATTENTION = "bert.encoder.layer.0.attention.self"
 ADAPTERS = [f"bert.encoder.layer.{i}.adapter.weight" for i in range(2)]
-TABLE = "bert.embeddings.word_embeddings.weight"
 Change = Callable[[dict[str, torch.Tensor]], dict[str, torch.Tensor]]
 DAMAGED: dict[str, tuple[Change, list[str]]] = {
     "missing": (
@@ -319,10 +284,6 @@ DAMAGED: dict[str, tuple[Change, list[str]]] = {
     "too many": (
         lambda held: held | dict.fromkeys(ADAPTERS, torch.ones(1)),
         ["has more than the model: 2 weights", ", ".join(ADAPTERS)],
-    ),
-    "another shape": (
-        lambda held: held | {TABLE: torch.ones(16, 17)},
-        [f"{TABLE} has the shape [16, 17], but its config"],
     ),
     "a part of another shape": (
         lambda held: held | {f"{ATTENTION}.key.weight": torch.ones(16, 17)},
@@ -345,9 +306,3 @@ def test_weights_that_do_not_fit(folder: Path, case: str) -> None:
     message = refusal(folder, MismatchError)
     assert message.startswith("/model.safetensors")
     assert all(fact in message for fact in facts), message
-
-
-def test_a_file_that_ends_too_early(folder: Path) -> None:
-    file = folder / "model.safetensors"
-    file.write_bytes(file.read_bytes()[:-1])
-    assert "/model.safetensors cannot be read as safetensors" in refusal(folder)

@@ -98,24 +98,15 @@ def test_numbers_stay_in_the_file(tmp_path: Path) -> None:
     assert path.read_bytes() == before
 
 
-@pytest.mark.parametrize(
-    ("dtype", "kind", "expected"),
-    [(np.float16, "F16", torch.float16), (np.float32, "F32", torch.float32)],
-)
-def test_a_file_of_one_type_keeps_it(
-    tmp_path: Path, dtype: type, kind: str, expected: torch.dtype
-) -> None:
-    path = write(tmp_path / "half.gguf", "llama", VALUES, tensors(dtype, kind))
-    assert {p.dtype for p in firth.load(path).network.parameters()} == {expected}
-    wide = firth.load(path, dtype="float32").network
-    assert {p.dtype for p in wide.parameters()} == {torch.float32}
-    assert torch.equal(wide.tokens.weight.to(expected), firth.load(path).network.tokens.weight)
-
-
-def test_a_file_of_several_types_becomes_single_precision(tmp_path: Path) -> None:
-    mixed = tensors(np.float16, "F16") | {"output.weight": (np.ones((V, WIDTH), "f4"), "F32")}
-    network = firth.load(write(tmp_path / "mixed.gguf", "llama", VALUES, mixed)).network
-    assert {parameter.dtype for parameter in network.parameters()} == {torch.float32}
+def test_a_file_of_one_type_keeps_it_and_others_become_single_precision(tmp_path: Path) -> None:
+    halves = tensors(np.float16, "F16")
+    path = write(tmp_path / "half.gguf", "llama", VALUES, halves)
+    half, wide = firth.load(path).network, firth.load(path, dtype="float32").network
+    mixed = halves | {"output.weight": (np.ones((V, WIDTH), "f4"), "F32")}
+    several = firth.load(write(tmp_path / "mixed.gguf", "llama", VALUES, mixed)).network
+    dtypes = [{p.dtype for p in network.parameters()} for network in (half, wide, several)]
+    assert dtypes == [{torch.float16}, {torch.float32}, {torch.float32}]
+    assert torch.equal(wide.tokens.weight.half(), half.tokens.weight)
 
 
 def test_a_block_by_hand(tmp_path: Path) -> None:
@@ -189,18 +180,14 @@ def test_loading_takes_the_memory_of_the_weights_and_little_more(tmp_path: Path)
 # --- what cannot be read
 
 
-def test_no_file(tmp_path: Path) -> None:
+def test_no_file_or_another_format(tmp_path: Path) -> None:
     (tmp_path / "folder.gguf").mkdir()
     assert "is not a file" in refusal(tmp_path / "folder.gguf")
     with pytest.raises(InputError, match="is not there"):
         read_gguf(tmp_path / "nowhere.gguf")
-
-
-@pytest.mark.parametrize("content", [b"", b"GG", b"PK\3\4 a zip", b"gguf" * 9])
-def test_another_format(tmp_path: Path, content: bytes) -> None:
-    path = tmp_path / "x.gguf"
-    path.write_bytes(content)
-    assert "is not a GGUF file" in refusal(path)
+    for content in (b"", b"gguf" * 9):
+        (tmp_path / "x.gguf").write_bytes(content)
+        assert "is not a GGUF file" in refusal(tmp_path / "x.gguf")
 
 
 def test_a_file_that_ends_too_early(tmp_path: Path) -> None:
@@ -239,13 +226,11 @@ HOSTILE = {
     "tensors": (header(HUGE, 0), f"its header declares {HUGE:,} tensors"),
     "values": (header(0, HUGE), f"its header declares {HUGE:,} values"),
     "more-values": (header(0, 90_000, value(4, b"1234") * 1), "ends in the middle of its header"),
-    "long-name": (header(0, 1, struct.pack("<Q", HUGE)), "ends in the middle of its header"),
     "long-text": (header(0, 1, value(8, struct.pack("<Q", HUGE))), "ends in the middle"),
     "long-list": (header(0, 1, value(9, struct.pack("<IQ", 0, HUGE))), "ends in the middle"),
     "many-texts": (header(0, 1, value(9, struct.pack("<IQ", 8, HUGE))), "texts in one list"),
     "texts": (header(0, 1, value(9, struct.pack("<IQ", 8, 4_000_000))), "ends in the middle"),
     "list-of-lists": (header(0, 1, value(9, struct.pack("<IQ", 9, 3))), "the unknown type 9"),
-    "kind": (header(0, 1, value(77, b"")), "a value of the unknown type 77"),
     "twice": (header(0, 2, value(0, b"1") * 2), "'x' occurs twice"),
     "letters": (header(0, 1, value(8, text(b"\xff\xfe"))), "can't decode byte 0xff"),
     "alignment": (
@@ -263,8 +248,6 @@ HOSTILE = {
     "half-a-block": (header(1, 0, tensor(b"t", (40,), 2)), "'t' has the invalid shape [40]"),
     "place": (header(1, 0, tensor(b"t", (4,), 0, 7)), "'t' has the invalid shape [4] or offset 7"),
     "large": (header(1, 0, tensor(b"t", (2**40,))), "is incomplete: t should end at byte"),
-    "far": (header(1, 0, tensor(b"t", (4,), 0, 2**50)), "is incomplete: t should end at byte"),
-    "twice-the-tensor": (header(2, 0, tensor(b"t", (4,)) * 2), "'t' occurs twice"),
     "overlap": (
         header(2, 0, tensor(b"s", (64,)) + tensor(b"t", (64,), 0, 32)) + bytes(999),
         "'t' overlaps another tensor",
@@ -286,9 +269,7 @@ def test_a_header_that_lies(tmp_path: Path, name: str) -> None:
         tracemalloc.stop()
 
 
-@pytest.mark.parametrize(
-    ("number", "name"), [(35, "TQ2_0"), (24, "I8"), (999, "the unknown type 999")]
-)
+@pytest.mark.parametrize(("number", "name"), [(35, "TQ2_0"), (999, "the unknown type 999")])
 def test_an_unknown_quantisation(tmp_path: Path, number: int, name: str) -> None:
     path = tmp_path / "x.gguf"
     path.write_bytes(header(1, 0, tensor(b"blk.0.attn_q.weight", (256,), number)))
@@ -322,17 +303,13 @@ def test_an_unknown_architecture(tmp_path: Path) -> None:
     [
         (dict(llama__block_count=None), "it lacks llama.block_count."),
         (dict(llama__block_count="two"), "llama.block_count is not a single number."),
-        (dict(llama__attention__head_count=[4, 4]), "llama.attention.head_count is not a single"),
         (dict(llama__attention__head_count=0), "ZeroDivisionError"),
         (dict(llama__attention__head_count=4.5), "num_heads of a model config is int, not 4.5"),
         (dict(llama__block_count=10**9), "layers must be between 1 and 10,000"),
         (dict(llama__attention__value_length=4), "value_length is 4, but the head size is 8"),
         (dict(llama__rope__dimension_count=4), "dimension_count is 4, but the head size is 8"),
         (dict(llama__expert_count=8), "is a mixture of experts"),
-        (
-            dict(llama__rope__scaling__type="yarn", llama__rope__scaling__factor=4.0),
-            "'yarn'",
-        ),
+        (dict(llama__rope__scaling__type="yarn"), "'yarn'"),
         (dict(llama__rope__scaling__factor=4.0), "'linear'"),
         (dict(llama__rope__scale_linear=2.0), "'linear'"),
     ],
@@ -358,21 +335,20 @@ def test_frequencies_of_their_own(tmp_path: Path) -> None:
 
 
 def test_weights_that_do_not_fit(tmp_path: Path) -> None:
-    path, whole = tmp_path / "x.gguf", tensors()
+    whole, ones = tensors(), np.ones((WIDTH, WIDTH), np.float32)
     fewer = {name: found for name, found in whole.items() if "ffn" not in name}
-    message = refusal(write(path, "llama", VALUES, fewer), MismatchError)
-    assert message.startswith(" lacks 4 weights")
-    assert "blk.0.ffn_down.weight" in message
-    more = whole | {"blk.0.attn_q.bias": (np.ones(WIDTH, np.float32), "F32")}
-    message = refusal(write(path, "llama", VALUES, more), MismatchError)
-    assert "1 weights" in message
-    assert "blk.0.attn_q.bias" in message
-    other = whole | {"blk.0.attn_k.weight": (np.ones((WIDTH, WIDTH), np.float32), "F32")}
-    message = refusal(write(path, "llama", VALUES, other), MismatchError)
-    for fact in ("blk.0.attn_k.weight", "[32, 32]", "[16, 32]"):
-        assert fact in message
+    more = whole | {"blk.0.attn_q.bias": (ones[0], "F32")}
+    other = whole | {"blk.0.attn_k.weight": (ones, "F32")}
+    for weights, *facts in (
+        (fewer, "lacks 4 weights", "blk.0.ffn_down.weight"),
+        (more, "1 weights", "blk.0.attn_q.bias"),
+        (other, "blk.0.attn_k.weight", "[32, 32]", "[16, 32]"),
+    ):
+        message = refusal(write(tmp_path / "x.gguf", "llama", VALUES, weights), MismatchError)
+        assert all(fact in message for fact in facts), message
     del whole["token_embd.weight"]
-    assert "lacks token_embd.weight" in refusal(write(path, "llama", VALUES, whole))
+    message = refusal(write(tmp_path / "x.gguf", "llama", VALUES, whole))
+    assert "lacks token_embd.weight" in message
 
 
 TOKENS = VALUES["tokenizer.ggml.tokens"]
@@ -382,25 +358,18 @@ TOKENS = VALUES["tokenizer.ggml.tokens"]
     ("values", "said"),
     [
         (dict(model="bert"), "'bert'"),
-        (dict(model=4), "tokenizer.ggml.model is not a text"),
         (dict(pre="martian"), "'martian'"),
         (dict(tokens=[1, 2]), "tokenizer.ggml.tokens is not a list of texts"),
         (dict(tokens=["a", "b", "a"]), "has the token 'a' 2 times"),
         (dict(tokens=["a" * 2000, "b"]), "has a token of 2,000 characters"),
         (dict(token_type=[1, 3]), f"token_type has 2 rows for {V} tokens"),
-        (dict(token_type="none"), "token_type is not a list of numbers"),
-        (dict(merges=["h e", "Ġ nowhere"]), "Token `nowhere` out of vocabulary)."),
+        (dict(merges=["h e", "Ġ nowhere"]), "`nowhere`"),
         (dict(merges=["h e", "he x y"]), "merges 'he x y', which is no pair"),
-        (dict(merges=["alone"]), "merges 'alone', which is no pair"),
         (dict(bos_token_id=V), f"the bos token is number {V} of only {V} tokens"),
         (dict(eos_token_id="</s>"), "eos_token_id is not a number"),
         (dict(add_bos_token=1), "add_bos_token is not a yes or no"),
         (dict(model="llama", merges=None), "has neither scores nor merges"),
-        (dict(model="llama", merges=None, scores=[1.0]), f"scores has 1 rows for {V} tokens"),
-        (
-            dict(tokens=[*TOKENS, "one more"], token_type=None),
-            "has 129 tokens, but the model's vocab_size is 128",
-        ),
+        (dict(tokens=[*TOKENS, "one more"], token_type=None), "vocab_size is 128"),
     ],
 )
 def test_a_tokenizer_that_cannot_be(tmp_path: Path, values: dict[str, Any], said: str) -> None:

@@ -21,7 +21,7 @@ from typer.testing import CliRunner
 
 from firth import InputError, UsageError, load
 from firth.cli.app import app
-from firth.formats.hub import SMALL, hub_options, resolve, weight_files
+from firth.formats.hub import hub_options, resolve
 from firth.jobs.preparation import prepare
 from firth.jobs.pretraining import pretrain
 from firth.models.masks import Mask
@@ -45,19 +45,13 @@ def test_only_what_is_needed_is_fetched_and_only_once(hub: Hub, files: dict[str,
     assert hub.fetched() == []
     asked = [path for _, path in hub.requests if not path.startswith("/api/agent")]
     assert asked == ["/api/models/org/tiny/revision/main"]
-    theirs = made(1)
     ids = torch.tensor([[2, 5, 7, 4, 3]])
-    wanted = theirs(ids).logits[0]
+    wanted = made(1)(ids).logits[0]
     for one in (model, again):
         vectors = one.network(ids[0], Mask([5]))
         torch.testing.assert_close(one.network.logits(vectors), wanted, rtol=0, atol=1e-5)
         assert one.tokenizer is not None
         assert one.tokenizer.special_ids["mask"] == 4
-
-
-def test_a_name_without_an_organisation(hub: Hub, files: dict[str, bytes]) -> None:
-    hub.repository("tiny").push(files)
-    assert seed_of(load("tiny")) == 1
 
 
 def test_shards_are_those_that_the_index_names(hub: Hub, tmp_path: Path) -> None:
@@ -76,9 +70,7 @@ def test_shards_are_those_that_the_index_names(hub: Hub, tmp_path: Path) -> None
     assert seed_of(load("org/tiny", offline=True)) == 1
     del sharded[shards[1]]
     hub.repository("org/torn").push(sharded)
-    assert refusal("org/torn") == (
-        "org/torn on the hub lacks files that its model.safetensors.index.json names."
-    )
+    assert "org/torn on the hub lacks files that its model.saf" in refusal("org/torn")
 
 
 def test_a_hostile_index_fetches_nothing_else(hub: Hub, files: dict[str, bytes]) -> None:
@@ -107,24 +99,6 @@ def test_sentence_encoders_and_adapters_come_with_their_parts(
     assert hub.fetched() == sorted(adapter)
 
 
-def test_weights_are_safetensors_before_all() -> None:
-    whole, index = "model.safetensors", "model.safetensors.index.json"
-    pickled, pickles = "pytorch_model.bin", "pytorch_model.bin.index.json"
-    dense = ["1_Dense/pytorch_model.bin", "2_Dense/pytorch_model.bin", "2_Dense/model.safetensors"]
-    for present, wanted in (
-        ([whole, pickled, index], [whole]),
-        ([index, pickled, *dense], [index]),
-        ([pickled, "tf_model.h5"], [pickled]),
-        ([pickles, *dense], [pickles, dense[0]]),
-    ):
-        assert weight_files("x", present, allow_legacy=True) == wanted
-    with pytest.raises(InputError, match=r"^x on the hub holds its weights only as pytorch_model"):
-        weight_files("x", [pickled])
-    with pytest.raises(InputError, match=r"^x on the hub holds no weights: there is neither model"):
-        weight_files("x", ["tf_model.h5", "onnx/model.safetensors"], allow_legacy=True)
-    assert not any(".bin" in pattern or pattern.startswith("*") for pattern in SMALL)
-
-
 # --- revisions
 
 
@@ -145,90 +119,69 @@ def test_a_revision_has_its_own_weights(
         load("org/tiny@v1", revision="v1")
 
 
-def test_a_new_commit_is_picked_up(
-    hub: Hub, files: dict[str, bytes], others: dict[str, bytes]
-) -> None:
-    repository = hub.repository("org/tiny")
-    repository.push(files)
+def test_a_new_commit_is_picked_up(tiny: Hub, others: dict[str, bytes]) -> None:
     assert seed_of(load("org/tiny")) == 1
-    hub.forget()
-    repository.push(others)
+    tiny.forget()
+    tiny.repository("org/tiny").push(others)
     assert seed_of(load("org/tiny")) == 2
-    assert hub.fetched() == ["model.safetensors"]  # the other files are the same
+    assert tiny.fetched() == ["model.safetensors"]  # the other files are the same
 
 
-def test_a_revision_that_does_not_exist(hub: Hub, files: dict[str, bytes]) -> None:
-    hub.repository("org/tiny").push(files)
-    wanted = "The model org/tiny on the hub has no revision 'v7': name one of its branches, "
-    wanted += "tags or commits."
-    assert refusal("org/tiny@v7") == wanted
-    assert refusal("org/tiny", revision="v7") == wanted
+def test_a_revision_that_does_not_exist(tiny: Hub) -> None:
+    assert "org/tiny on the hub has no revision 'v7'" in refusal("org/tiny@v7")
     assert "no revision '../../main'" in refusal("org/tiny", revision="../../main")
 
 
 # --- offline, and without a network
 
 
-def test_offline_the_cache_will_do(
-    hub: Hub, files: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    hub.repository("org/tiny").push(files)
-    cache = huggingface_hub.constants.HF_HUB_CACHE
+def test_offline_the_cache_will_do(tiny: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     before = refusal("org/tiny", offline=True)
-    assert before == (
-        f"There is no directory org/tiny, the hub's cache {cache} does not hold the whole model "
-        "org/tiny, and offline, nothing is fetched."
-    )
-    assert hub.requests == []
+    for fact in (huggingface_hub.constants.HF_HUB_CACHE, "does not hold the whole", "offline"):
+        assert fact in before
+    assert tiny.requests == []
     load("org/tiny")
-    hub.forget()
+    tiny.forget()
     assert seed_of(load("org/tiny", offline=True)) == 1
     with hub_options(offline=True):
         assert seed_of(load("org/tiny")) == 1
-    assert hub.requests == []
-    load("org/tiny")
-    assert hub.requests
-    hub.forget()
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
     assert seed_of(load("org/tiny")) == 1
-    assert refusal("org/other").endswith("and offline, nothing is fetched.")
-    assert hub.requests == []
+    assert "offline" in refusal("org/other")
+    assert tiny.requests == []
 
 
-def test_without_a_network_the_cache_will_do(hub: Hub, files: dict[str, bytes]) -> None:
-    hub.repository("org/tiny").push(files)
+def test_without_a_network_the_cache_will_do(tiny: Hub) -> None:
     load("org/tiny")
-    hub.stop()
+    tiny.stop()
     assert seed_of(load("org/tiny")) == 1
-    assert refusal("org/other").endswith(f"org/other, and {hub.endpoint} cannot be reached.")
+    assert f"{tiny.endpoint} cannot be reached" in refusal("org/other")
 
 
 def test_what_another_program_has_cached_in_part_is_completed(
-    hub: Hub, files: dict[str, bytes]
+    tiny: Hub, files: dict[str, bytes]
 ) -> None:
-    hub.repository("org/tiny").push(files)
     huggingface_hub.hf_hub_download("org/tiny", "model.safetensors")
-    hub.forget()
+    tiny.forget()
     assert load("org/tiny").tokenizer is not None
-    assert hub.fetched() == [name for name in NEEDED if name != "model.safetensors"]
+    assert tiny.fetched() == [name for name in NEEDED if name != "model.safetensors"]
     for name in ("model.safetensors", "config.json"):
-        hub.repository(f"org/only-{name}").push(files)
+        tiny.repository(f"org/only-{name}").push(files)
         huggingface_hub.hf_hub_download(f"org/only-{name}", name)
         assert "does not hold the whole model" in refusal(f"org/only-{name}", offline=True)
 
 
 @pytest.mark.filterwarnings("ignore:.*IncompleteRead")
 def test_an_interrupted_download_leaves_nothing_that_looks_finished(
-    hub: Hub, files: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
+    tiny: Hub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    hub.repository("org/tiny").push(files)
-    hub.breaks.add("model.safetensors")
+    tiny.breaks.add("model.safetensors")
     monkeypatch.setattr("time.sleep", lambda seconds: None)  # between the library's attempts
     assert refusal("org/tiny").startswith("org/tiny could not be fetched from the hub (")
     cache = Path(huggingface_hub.constants.HF_HUB_CACHE)
     assert not list(cache.rglob("model.safetensors"))
     assert "does not hold the whole model" in refusal("org/tiny", offline=True)
-    hub.breaks.clear()
+    tiny.breaks.clear()
     assert seed_of(load("org/tiny")) == 1
 
 
@@ -236,16 +189,15 @@ def test_an_interrupted_download_leaves_nothing_that_looks_finished(
 
 
 def test_a_place_on_this_machine_is_meant_first(
-    hub: Hub, files: dict[str, bytes], others: dict[str, bytes], tmp_path: Path, monkeypatch: Any
+    tiny: Hub, others: dict[str, bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    hub.repository("org/tiny").push(files)
     monkeypatch.chdir(tmp_path)
     for name, data in others.items():
         path = tmp_path / "org/tiny" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)
     assert seed_of(load("org/tiny")) == 2
-    assert hub.requests == []
+    assert tiny.requests == []
     assert seed_of(load("org/tiny@main")) == 1
     with pytest.raises(UsageError, match="only a model of the hub has a revision"):
         load("org/tiny", revision="main")
@@ -253,17 +205,13 @@ def test_a_place_on_this_machine_is_meant_first(
     assert resolve("model.gguf") == Path("model.gguf")
 
 
-def test_what_is_no_name_is_not_asked_for(hub: Hub, tmp_path: Path) -> None:
-    no_names = ["./org/tiny", "/org/tiny", "~/tiny", "a/b/c", "a b", "org/", "/", "", "é", "-x"]
-    no_names += ["org/tiny@", "org/tiny@-v", "@v", "org\\tiny", "a\nb", "a\0b", "..", "../tiny"]
-    for source in no_names:
-        if not os.path.exists(source):
-            assert refusal(source.replace("\n", "\r")).endswith(": no such directory.")
-    for path in (Path("org/tiny"), Path("tiny"), tmp_path / "tiny"):
-        with pytest.raises(InputError, match=r"There is no model at .*tiny: no such directory\.$"):
-            load(path)
-    for source in ("a--b", "a..b", "tiny.", "x" * 200, "org/tiny.git"):
-        assert refusal(source).endswith("and no model on the hub can have that name.")
+def test_what_is_no_name_is_not_asked_for(hub: Hub) -> None:
+    for source in ("./org/tiny", "~/tiny", "a/b/c", "a b", "é", "-x", "org/tiny@", "@v", "a\0b"):
+        assert "no such directory" in refusal(source)
+    with pytest.raises(InputError, match="no such directory"):
+        load(Path("org/tiny"))
+    for source in ("a--b", "tiny.", "x" * 200, "org/tiny.git"):
+        assert "no model on the hub can have that name" in refusal(source)
     assert hub.requests == []
 
 
@@ -273,8 +221,8 @@ def test_what_is_no_name_is_not_asked_for(hub: Hub, tmp_path: Path) -> None:
 def test_export_takes_a_name_on_the_hub_and_is_quiet(
     firth: Callable[..., Result], hub: Hub, files: dict[str, bytes], tmp_path: Path
 ) -> None:
-    hub.repository("org/tiny").push(files | UNNEEDED)
-    done = firth("export", "org/tiny@main", "out", "--json")
+    hub.repository("tiny").push(files | UNNEEDED)  # without an organisation
+    done = firth("export", "tiny@main", "out", "--json")
     assert done.json == {"out": "out", "family": "bert"}
     assert done.stderr == ""
     theirs = transformers.AutoModelForMaskedLM.from_pretrained(tmp_path / "out")
@@ -283,30 +231,23 @@ def test_export_takes_a_name_on_the_hub_and_is_quiet(
 
 
 def test_the_options_of_verbs_that_open_models(
-    hub: Hub, files: dict[str, bytes], tmp_path: Path
+    tiny: Hub, files: dict[str, bytes], tmp_path: Path
 ) -> None:
     def export(name: str, *options: str) -> Any:
         return CliRunner().invoke(app, ["export", name, str(tmp_path / "out"), *options])
 
-    hub.repository("org/tiny").push(files)
     before = export("org/tiny", "--offline")
-    assert (before.exit_code, hub.requests) == (1, [])
-    assert before.stderr.startswith("firth: There is no directory org/tiny, the hub's cache")
+    assert (before.exit_code, tiny.requests) == (1, [])
+    assert before.stderr.startswith("firth: There is no directory org/tiny")
     assert not (tmp_path / "out").exists()
-    assert export("org/tiny").exit_code == 0
-    hub.forget()
-    assert export("org/tiny", "--offline").exit_code == 0
-    assert hub.requests == []
-    hub.repository("org/old").push(pickled(files, tmp_path))
+    tiny.repository("org/old").push(pickled(files, tmp_path))
     assert "add --allow-legacy" in export("org/old").stderr
     assert export("org/old", "--allow-legacy").exit_code == 0
-    assert "hub has no model org/nosuch" in export("org/nosuch").stderr
 
 
 def test_a_progress_bar_on_a_terminal_when_it_takes_a_while(
-    hub: Hub, files: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
+    tiny: Hub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    hub.repository("org/tiny").push(files)
     master, slave = pty.openpty()
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
     os.set_blocking(master, False)
@@ -330,13 +271,9 @@ def test_pretraining_goes_on_from_a_model_of_the_hub(
     commit = hub.repository("org/tiny").push(files)
     folder = resolve("org/tiny")
     prepare([sample], tokenizer=folder, out=tmp_path / "shards", workers=1)
-    shape = {
-        "model.hidden_size": 16,
-        "model.num_heads": 2,
-        "model.ffn_size": 32,
-        "model.num_layers": 2,
-    }
-    overrides = shape | {"max_length": "16", "batch_tokens": "64", "precision": "fp32"}
+    shape = dict(hidden_size=16, num_heads=2, ffn_size=32, num_layers=2)
+    overrides = {f"model.{name}": value for name, value in shape.items()}
+    overrides |= {"max_length": "16", "batch_tokens": "64", "precision": "fp32"}
     trained = pretrain(
         preset="bert-tiny",
         data=tmp_path / "shards",

@@ -18,10 +18,9 @@ from tests.formats.local_hub import Hub
 
 
 def test_there_is_no_such_model(hub: Hub) -> None:
-    assert refusal("org/nosuch") == (
-        "There is no directory org/nosuch, and the hub has no model org/nosuch (a private one "
-        "needs HF_TOKEN or `hf auth login`)."
-    )
+    message = refusal("org/nosuch")
+    for fact in ("no directory org/nosuch", "hub has no model org/nosuch", "HF_TOKEN"):
+        assert fact in message
 
 
 def test_a_private_model_needs_its_token_which_no_other_host_sees(
@@ -38,16 +37,13 @@ def test_a_private_model_needs_its_token_which_no_other_host_sees(
     assert {token for host, token in hub.tokens if host == "localhost"} == {None}
 
 
-@pytest.mark.parametrize("status", [401, 403])
 @pytest.mark.parametrize("hidden", [True, False])
-def test_a_gated_model(hub: Hub, files: dict[str, bytes], status: int, hidden: bool) -> None:
-    repository = hub.repository("org/gated")
-    repository.push(files)
-    repository.refusal, repository.hidden = (status, {"X-Error-Code": "GatedRepo"}), hidden
-    assert refusal("org/gated") == (
-        f"The model org/gated on the hub is gated: ask for access on {hub.endpoint}/org/gated, "
-        "then set HF_TOKEN or run `hf auth login`."
-    )
+def test_a_gated_model(tiny: Hub, hidden: bool) -> None:
+    repository = tiny.repository("org/tiny")
+    repository.refusal, repository.hidden = (403, {"X-Error-Code": "GatedRepo"}), hidden
+    message = refusal("org/tiny")
+    for fact in ("is gated", f"{tiny.endpoint}/org/tiny", "HF_TOKEN"):
+        assert fact in message
 
 
 @pytest.mark.parametrize(
@@ -58,11 +54,8 @@ def test_a_gated_model(hub: Hub, files: dict[str, bytes], status: int, hidden: b
         (500, {}, "has a problem of its own (it answered 500"),
     ],
 )
-def test_a_hub_that_refuses(
-    hub: Hub, files: dict[str, bytes], status: int, headers: dict[str, str], said: str
-) -> None:
-    repository = hub.repository("org/tiny")
-    repository.push(files)
+def test_a_hub_that_refuses(tiny: Hub, status: int, headers: dict[str, str], said: str) -> None:
+    repository = tiny.repository("org/tiny")
     repository.refusal, repository.hidden = (status, headers), True
     assert said in refusal("org/tiny")
 
@@ -102,8 +95,8 @@ def test_weights_of_a_model_that_cannot_be_read_are_not_fetched(
 def test_only_a_pickle(hub: Hub, files: dict[str, bytes], tmp_path: Path) -> None:
     hub.repository("org/old").push(pickled(files, tmp_path))
     refused = refusal("org/old")
-    assert refused.startswith("org/old on the hub holds its weights only as pytorch_model.bin")
-    assert "--allow-legacy" in refused
+    for fact in ("org/old", "only as pytorch_model.bin", "--allow-legacy"):
+        assert fact in refused
     assert "pytorch_model.bin" not in hub.fetched()
     hub.forget()
     with hub_options(allow_legacy=True):
@@ -126,9 +119,13 @@ def test_only_several_pickles(hub: Hub, files: dict[str, bytes], tmp_path: Path)
     homes = {key: name for name, part in shards.items() for key, _ in part}
     index = "pytorch_model.bin.index.json"
     several[index] = json.dumps({"weight_map": homes}).encode()
+    dense = "1_Dense/pytorch_model.bin"  # a further layer of a sentence encoder
+    torch.save({"linear.weight": torch.ones(2)}, tmp_path / "dense")
+    several[dense] = (tmp_path / "dense").read_bytes()
+    several |= {"2_Dense/pytorch_model.bin": b"not needed", "2_Dense/model.safetensors": b"new"}
     hub.repository("org/old").push(several)
     assert f"only as {index}" in refusal("org/old")
     hub.forget()
     assert seed_of(load("org/old", allow_legacy=True)) == 1
-    assert hub.fetched() == sorted([index, *shards])
+    assert hub.fetched() == sorted([index, *shards, dense])
     assert seed_of(load("org/old", offline=True)) == 1

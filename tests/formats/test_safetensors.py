@@ -14,7 +14,7 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
-from firth.formats.safetensors import DTYPES, Weights, open_weights, write_weights
+from firth.formats.safetensors import DTYPES, open_weights, write_weights
 from firth.utils.errors import InputError, MismatchError, UsageError
 from tests.formats.helpers import error_sentence, measure_memory
 
@@ -57,11 +57,11 @@ def test_what_is_written_is_read_here_and_elsewhere(tmp_path: Path) -> None:
     assert same(weights, tensors)
     assert same(safetensors.torch.load_file(path), tensors)
     for name, tensor in tensors.items():
-        assert name in weights
         assert weights.shape(name) == tuple(tensor.shape)
         assert weights.dtype(name) == tensor.dtype
     sizes = [weights[name].element_size() for name in weights]
     assert sizes == sorted(sizes, reverse=True)
+    assert "other" not in weights
     assert len(weights) == len(tensors)
     assert weights.metadata["format"] == "pt"
     raw = path.read_bytes()
@@ -71,17 +71,14 @@ def test_what_is_written_is_read_here_and_elsewhere(tmp_path: Path) -> None:
     assert [file.name for file in tmp_path.iterdir()] == ["a.safetensors"]
 
 
-def test_files_of_others_are_read(tmp_path: Path) -> None:
+def test_files_of_others_and_empty_ones_are_read(tmp_path: Path) -> None:
     path, tensors = tmp_path / "model.safetensors", every_kind()
     safetensors.torch.save_file(tensors, path)
     assert same(open_weights(path), tensors)
     assert same(open_weights(tmp_path), tensors)
     assert open_weights(path).metadata == {}
-
-
-def test_nothing_at_all_is_a_file_too(tmp_path: Path) -> None:
-    write_weights(tmp_path / "a.safetensors", {})
-    assert dict(open_weights(tmp_path / "a.safetensors")) == {}
+    write_weights(path, {})
+    assert dict(open_weights(path)) == {}
 
 
 def test_tensors_in_any_layout_are_written(tmp_path: Path) -> None:
@@ -136,7 +133,7 @@ def test_copies_change_type_fill_views_and_need_the_shape(tmp_path: Path) -> Non
     weights.copy_into("BF16", fused.T[3:6])
     assert torch.equal(fused[:, 3:6], tensors["BF16"].float().T)
     assert not fused[:, :3].any()
-    with pytest.raises(MismatchError, match=r"^F32 has the shape 3 x 5 in the file, but 5 x 3 is"):
+    with pytest.raises(MismatchError, match=r"F32.* 3 x 5 .* 5 x 3 "):
         weights.copy_into("F32", torch.zeros(5, 3))
     with pytest.raises(KeyError):
         weights.copy_into("missing", torch.zeros(5, 3))
@@ -166,36 +163,25 @@ def test_numbers_that_do_not_lie_at_multiples_of_their_size_are_copied(tmp_path:
 
 HOSTILE = {
     "nothing": b"",
-    "seven bytes": bytes(7),
     "text": b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n",
     "a header of 2**63": made({}, length=2**63),
-    "a header of 2**64 - 1": made({}, length=2**64 - 1),
     "a header behind the end": made({}, length=11),
     "no JSON": made(b"{'a': 1}"),
     "not an object": made([]),
     "not UTF-8": made(b'{"\xff": 1}'),
-    "deep nesting": made(b'{"a":' * 100_000 + b"1" + b"}" * 100_000),
     "deep lists": made(b'{"a":' + b"[" * 1_000_000),
     "overlap": made({"a": told([2], 0, 8), "b": told([1], 4, 8)}),
-    "same place": made({"a": told([2], 0, 8), "b": told([2], 0, 8)}),
     "a gap": made({"a": told([1], 4, 8)}),
     "negative offset": made({"a": told([2], -8, 0)}),
-    "backwards": made({"a": told([2], 8, 0)}),
     "end behind the file": made({"a": told([1000], 0, 4000)}),
-    "end far behind the file": made({"a": told([2**40], 0, 2**42)}),
     "bytes left over": made({"a": told([1], 0, 4)}),
     "shape too large": made({"a": told([3], 0, 8)}),
-    "huge shape": made({"a": told([2**62, 2**62], 0, 8)}),
     "a shape that overflows to fit": made({"a": told([2**63, 2, 2], 0, 0)}, b""),
-    "a huge shape of nothing": made({"a": told([0, 2**62, 4], 0, 0)}, b""),
     "a size torch cannot count": made({"a": told([2**63, 0], 0, 0)}, b""),
     "too many dimensions": made({"a": told([0] + [2**62] * 100_000, 0, 0)}, b""),
     "negative shape": made({"a": told([-1, -2], 0, 8)}),
     "fractional shape": made({"a": told([2.0], 0, 8)}),
-    "text as a shape": made({"a": told(["2"], 0, 8)}),
     "unknown type": made({"a": told([2], 0, 8, dtype="F33")}),
-    "no type": made({"a": {"shape": [2], "data_offsets": [0, 8]}}),
-    "no tensor": made({"a": 1}),
     "metadata of numbers": made({"__metadata__": {"a": 1}, "a": told([2], 0, 8)}),
     "a name twice": made(b'{"a":%s,"a":%s}' % (2 * (json.dumps(told([2], 0, 8)).encode(),))),
 }
@@ -206,12 +192,6 @@ def test_hostile_files_are_refused(tmp_path: Path, kind: str) -> None:
     path = tmp_path / "a.safetensors"
     path.write_bytes(HOSTILE[kind])
     assert "incomplete or damaged; copy or download it again" in refusal(path)
-
-
-def test_a_type_that_is_not_supported_is_named(tmp_path: Path) -> None:
-    path = tmp_path / "a.safetensors"
-    safetensors.torch.save_file({"a": torch.zeros(2, dtype=torch.float8_e4m3fn)}, path)
-    assert "F8_E4M3" in refusal(path)
 
 
 def test_a_truncated_file_is_refused(tmp_path: Path) -> None:
@@ -290,10 +270,9 @@ def test_a_shard_outside_the_directory_is_refused(tmp_path: Path) -> None:
     model.mkdir()
     for place in (tmp_path, model):
         write_weights(place / "a.safetensors", {"a": torch.zeros(1), "b": torch.zeros(1)})
-    outside = ["../a.safetensors", str(tmp_path / "a.safetensors"), "../model/a.safetensors"]
-    outside += ["./a.safetensors", "b/a.safetensors", "..", ".", "", "a.bin", "a\0.safetensors"]
-    outside += ["../" * 100_000 + "a.safetensors", "a" * 10_000 + ".safetensors"]
-    outside += ["\ud800.safetensors", "a\n.safetensors", "a.safetensors\n", "..\\a.safetensors"]
+    outside = ["../a.safetensors", str(tmp_path / "a.safetensors"), "b/a.safetensors", "", "a.bin"]
+    outside += ["a\0.safetensors", "a" * 10_000 + ".safetensors", "\ud800.safetensors"]
+    outside += ["a\n.safetensors", "a.safetensors\n", "..\\a.safetensors"]
     for name in outside:
         index = {"weight_map": {"a": "a.safetensors", "b": name}}
         (model / "model.safetensors.index.json").write_text(json.dumps(index))
@@ -308,12 +287,15 @@ def test_a_damaged_index_is_refused(tmp_path: Path) -> None:
         assert "is not an index of weights: it is incomplete or damaged" in refusal(tmp_path)
 
 
-def test_what_was_looked_for_is_said(tmp_path: Path) -> None:
+def test_what_is_missing_or_not_supported_is_named(tmp_path: Path) -> None:
     message = refusal(tmp_path)
     assert "neither model.safetensors nor model.safetensors.index.json" in message
     (tmp_path / "pytorch_model.bin").write_bytes(b"cos\nsystem\n")
     assert "only as pytorch_model.bin, a legacy pickle" in refusal(tmp_path)
-    assert "is not there" in refusal(tmp_path / "missing.safetensors")
+    path = tmp_path / "a.safetensors"
+    assert "is not there" in refusal(path)
+    safetensors.torch.save_file({"a": torch.zeros(2, dtype=torch.float8_e4m3fn)}, path)
+    assert "F8_E4M3" in refusal(path)
 
 
 LOADING = """
@@ -353,12 +335,3 @@ def test_random_files_never_do_worse_than_be_refused(tmp_path: Path) -> None:
     for _ in range(300):
         path.write_bytes(draw.choice(damage)())
         refusal(path)
-
-
-def test_weights_are_a_mapping(tmp_path: Path) -> None:
-    write_weights(tmp_path / "a", {"x": torch.ones(1)})
-    weights = open_weights(tmp_path / "a")
-    assert isinstance(weights, Weights)
-    assert "y" not in weights
-    assert weights.get("y") is None
-    assert list(weights) == list(weights.keys()) == ["x"]

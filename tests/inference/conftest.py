@@ -22,19 +22,37 @@ from firth.models.transformer import Transformer
 from tests.conftest import SAMPLE, standard_input
 
 SIZE = 400
+SAMPLE_FILE = Path(__file__).parents[1] / "sample.txt"
+UNUSUAL = "The sea was calm, and don't they know: 日本語 🙂 naïve—it's fine.\n\nA boat!"
+KINDS: dict[str, dict[str, Any]] = {
+    "wordpiece": dict(vocab_size=420, specials="bert"),
+    "bpe": dict(vocab_size=420, specials="roberta"),
+    "bpe-word": dict(vocab_size=420),
+    "unigram": dict(vocab_size=300),
+    "char": dict(vocab_size=60),
+}
 TOKENIZERS = {"wordpiece": "bert", "bpe": "gpt2"}
 MakeModel = Callable[..., Model]
 
 
 @pytest.fixture(scope="session")
-def tokenizers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Tokenizer]:
+def tokenizers() -> dict[str, Tokenizer]:
     """One that adds special tokens to a text, and one that does not."""
-    file = tmp_path_factory.mktemp("text") / "sample.txt"
-    file.write_text(SAMPLE, encoding="utf-8")
     options: dict[str, Any] = dict(vocab_size=SIZE, workers=1)
     return {
-        kind: train_tokenizer([file], kind=kind, specials=specials, **options)[0]
+        kind: train_tokenizer([SAMPLE_FILE], kind=kind, specials=specials, **options)[0]
         for kind, specials in TOKENIZERS.items()
+    }
+
+
+@pytest.fixture(scope="session")
+def kinds(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Tokenizer]:
+    """One tokenizer of each kind, which know the letters of `UNUSUAL`."""
+    file = tmp_path_factory.mktemp("text") / "unusual.txt"
+    file.write_text(UNUSUAL, encoding="utf-8")
+    return {
+        kind: train_tokenizer([SAMPLE_FILE, file], kind=kind, workers=1, **options)[0]
+        for kind, options in KINDS.items()
     }
 
 

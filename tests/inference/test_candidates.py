@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -23,10 +24,9 @@ from firth.inference.prompting.prompt_scorer import (
 )
 from firth.inference.prompting.templates import make_prompt_format
 from firth.inference.scoring import token_scoring
-from firth.inference.scoring.token_scoring import ScoringRequest
 from firth.models.masks import Mask
 from tests.conftest import SAMPLE
-from tests.inference.conftest import MakeModel
+from tests.inference.conftest import SAMPLE_FILE, MakeModel
 
 WORDS = ("boat", "far away", "the sea was calm")  # of one and of several tokens
 SHOTS = (({"text": "The sea was calm."}, "boat"), ({"text": "It rained."}, "far away"))
@@ -111,29 +111,29 @@ def target_log_likelihood(
     return total
 
 
-def test_encoder_decoder_answers(make_model: MakeModel, tmp_path: Path) -> None:
-    model = make_model("t5-small", **T5)
-    reference, _ = theirs(model, tmp_path, "T5ForConditionalGeneration")
+BART = dict(decoder_start_token_id=3, eos_token_id=3, bos_token_id=2, pad_token_id=0)
+
+
+@pytest.mark.parametrize(
+    ("name", "ids", "begin", "written"),
+    [("t5-small", T5, [], [3]), ("bart-base", BART, [2], [3, 2])],  # BART's texts begin with 2
+)
+def test_encoder_decoder_answers(
+    name: str,
+    ids: dict[str, int],
+    begin: list[int],
+    written: list[int],
+    make_model: MakeModel,
+    tmp_path: Path,
+) -> None:
+    model = make_model(name, **ids)
+    reference, _ = theirs(model, tmp_path, "AutoModelForSeq2SeqLM")
     encode = model.require_tokenizer().encode
     format = make_prompt_format("classify", "{text} => {label}")
     prediction = next(score_answers(prompted(model), format, questions(["The boat."])))
-    source = [*encode(prediction.prompt.before.rstrip()), 1]
+    source = [*begin, *encode(prediction.prompt.before.rstrip()), ids["eos_token_id"]]
     for word, total in zip(WORDS, prediction.log_likelihoods, strict=True):
-        expected = target_log_likelihood(reference, source, [3], encode(word))
-        assert total == pytest.approx(expected, abs=1e-4)
-
-
-def test_bart_special_tokens(make_model: MakeModel, tmp_path: Path) -> None:
-    ids = dict(decoder_start_token_id=3, eos_token_id=3, bos_token_id=2, pad_token_id=0)
-    model = make_model("bart-base", **ids)
-    reference, tokenizer = theirs(model, tmp_path, "BartForConditionalGeneration")
-    format = make_prompt_format("classify", "{text} => {label}")
-    prediction = next(score_answers(prompted(model), format, questions(["The boat."], shots=0)))
-    source = tokenizer("The boat. =>").input_ids
-    assert (source[0], source[-1]) == (2, 3)
-    for word, total in zip(WORDS, prediction.log_likelihoods, strict=True):
-        target = tokenizer(word, add_special_tokens=False).input_ids
-        expected = target_log_likelihood(reference, source, [3, 2], target)
+        expected = target_log_likelihood(reference, source, written, encode(word))
         assert total == pytest.approx(expected, abs=1e-4)
 
 
@@ -158,12 +158,10 @@ def test_hybrid_decoder_predicts_at_the_position_before(
 
 
 @pytest.fixture(scope="module")
-def filler(tmp_path_factory: pytest.TempPathFactory) -> Any:
+def filler() -> Any:
     """Train a tokenizer with T5's sentinels."""
-    file = tmp_path_factory.mktemp("text") / "sample.txt"
-    file.write_text(SAMPLE, encoding="utf-8")
     options: dict[str, Any] = dict(vocab_size=300, specials="t5", sentinels=4, workers=1)
-    return train_tokenizer([file], kind="unigram", **options)[0]
+    return train_tokenizer([SAMPLE_FILE], kind="unigram", **options)[0]
 
 
 def test_t5_blank_is_a_sentinel(make_model: MakeModel, tmp_path: Path, filler: Any) -> None:
@@ -253,13 +251,11 @@ def test_examples_that_do_not_fit_are_dropped(
     one_more = format.prompt(many.shots[own.dropped - 1 :], many.values)
     assert prompted_model.prompt_size(*one_more, WORDS) > 40
     long = PromptQuestion({"text": "far " * 300}, SHOTS, WORDS)
-    assert render_prompt(prompted_model, format, long).cut
-    read: list[ScoringRequest] = [
-        prompted_model.make_request(own.before, own.after, word) for word in WORDS
-    ]
     cut = render_prompt(prompted_model, format, long)
-    read += [prompted_model.make_request(cut.before, cut.after, word) for word in WORDS]
-    assert all(len(row.tokens) <= 40 and len(row.source) <= 40 for row in read)
+    assert cut.cut
+    for made, word in itertools.product((own, cut), WORDS):
+        row = prompted_model.make_request(made.before, made.after, word)
+        assert max(len(row.tokens), len(row.source)) <= 40
     assert all(
         np.isfinite(prediction.log_probs).all()
         for prediction in score_answers(prompted_model, format, [many, long])

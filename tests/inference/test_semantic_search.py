@@ -16,15 +16,13 @@ from numpy.typing import NDArray
 from sklearn.metrics.pairwise import cosine_similarity
 
 from firth import InputError, Model, ReadOptions, UsageError, load
-from firth.inference.embedding import embed_file, semantic_search, vectors
-from firth.inference.embedding.embedder import Embedder
+from firth.inference.embedding import embed_file, semantic_search
 from firth.inference.embedding.semantic_search import (
     SearchIndex,
     StoredTexts,
     nearest_rows,
     open_index,
 )
-from firth.inference.embedding.vectors import encode_texts
 from tests.inference.conftest import TEXTS, MakeModel
 
 Verb = Callable[..., Any]
@@ -166,27 +164,6 @@ def test_a_damaged_index_is_rebuilt(model: Model, lines: Path, name: str) -> Non
     again = model.index(lines)
     assert again.built
     assert list(again.texts) == TEXTS
-
-
-def test_building_is_resumed(model: Model, lines: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(vectors, "CHUNK_ROWS", 3)
-    embedded: list[str] = []
-
-    def interrupted(embedder: Embedder, texts: list[str]) -> Any:
-        if len(embedded) == 6:
-            embedded.append("")
-            raise KeyboardInterrupt
-        embedded.extend(texts)
-        return encode_texts(embedder, texts)
-
-    monkeypatch.setattr(embed_file, "encode_texts", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        model.index(lines)
-    assert not Path(f"{lines}.index").exists()
-    index = model.index(lines)
-    assert embedded == [*TEXTS[:6], "", *TEXTS[6:]]
-    assert list(index.texts) == TEXTS
-    np.testing.assert_allclose(index.vectors, model.embed(TEXTS, normalize=True), atol=1e-6)
 
 
 def test_texts_of_all_kinds_come_back(model: Model, tmp_path: Path) -> None:

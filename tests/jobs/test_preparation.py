@@ -11,7 +11,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +20,13 @@ import pytest
 from firth.data.corpus import Corpus
 from firth.data.readers import ReadOptions
 from firth.data.sentences import sentence_starts
-from firth.data.shards import Shards, token_type
+from firth.data.shards import Shards, token_type, write_shard
 from firth.formats.tokenizers.loading import load_tokenizer
 from firth.jobs.preparation import prepare
 from firth.tokenizers.encoding import CachedEncoder, encode_documents
 from firth.tokenizers.trainer import KINDS, train_tokenizer
 from firth.utils.errors import FirthError, InputError, MismatchError, UsageError
-from tests.conftest import SAMPLE
+from tests.conftest import SAMPLE, in_process
 
 
 @pytest.fixture(scope="module")
@@ -162,67 +161,72 @@ def command(long_text: Path, bert: Path, out: Path) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def whole(
-    long_text: Path, bert: Path, tmp_path_factory: pytest.TempPathFactory
-) -> tuple[Path, float]:
-    """The shards of a run that was never stopped, and how many seconds it took."""
-    out, started = tmp_path_factory.mktemp("whole") / "shards", time.monotonic()
-    subprocess.run(command(long_text, bert, out), check=True, capture_output=True)
-    return out, time.monotonic() - started
+def whole(long_text: Path, bert: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The shards of a run that was never stopped."""
+    out = tmp_path_factory.mktemp("whole") / "shards"
+    prepare([long_text], tokenizer=bert, out=out, shard_tokens=60_000, dedup=True)
+    return out
+
+
+# Kill the process when it calls a function of the module for the n-th time (from 0).
+KILLED = """
+import os, signal, sys
+from firth.jobs import preparation
+name, number, text, tokenizer, out = sys.argv[1:]
+function, calls = getattr(preparation, name), iter(range(1000))
+def dying(*arguments):
+    if next(calls) == int(number):
+        os.kill(os.getpid(), signal.SIGKILL)
+    return function(*arguments)
+setattr(preparation, name, dying)
+preparation.prepare([text], tokenizer=tokenizer, out=out, shard_tokens=60_000, dedup=True)
+"""
 
 
 @pytest.mark.nightly
 def test_killed_and_started_again_it_writes_the_same(
-    tmp_path: Path, long_text: Path, bert: Path, whole: tuple[Path, float]
+    tmp_path: Path, long_text: Path, bert: Path, whole: Path
 ) -> None:
-    uncut, duration = whole
-    draw = random.Random(time.time_ns())
+    """Killed among the duplicates, in and after a shard, and after the final rename."""
     out = tmp_path / "killed"
-    for _ in range(3):
-        process = subprocess.Popen(command(long_text, bert, out), stdout=subprocess.DEVNULL)
-        time.sleep(draw.uniform(0.2, 1.0) * duration)
-        process.send_signal(signal.SIGKILL)
-        process.wait()
-        assert not out.exists() or sums(out) == sums(uncut)  # nothing half done has the name
+    for place in ("find_duplicates 0", "write_shard 1", "write_json 2", "sync_directory 0"):
+        words = [sys.executable, "-c", KILLED, *place.split(), *map(str, (long_text, bert, out))]
+        assert subprocess.run(words).returncode == -signal.SIGKILL
+        assert out.exists() == place.startswith("sync")
+    assert sums(out) == sums(whole)
     subprocess.run(command(long_text, bert, out), check=True, capture_output=True)
-    assert sums(out) == sums(uncut)
-    assert {path.name for path in out.iterdir()} == {path.name for path in uncut.iterdir()}
+    assert sums(out) == sums(whole)
+    assert {path.name for path in out.iterdir()} == {path.name for path in whole.iterdir()}
     assert not Path(f"{out}.partial").exists()
 
 
-def test_it_goes_on_behind_the_last_complete_shard(
-    tmp_path: Path, long_text: Path, bert: Path, whole: tuple[Path, float]
+def test_it_resumes_after_the_last_complete_shard(
+    tmp_path: Path, long_text: Path, bert: Path, whole: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out, partial = tmp_path / "out", tmp_path / "out.partial"
-    process = subprocess.Popen(
-        command(long_text, bert, out),
-        stderr=subprocess.PIPE,
-        text=True,
-        # A background job inherits that SIGINT is ignored.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    )
-    while not (partial / "train-00001.tokens.npy").exists():
-        assert process.poll() is None
-        time.sleep(0.01)
-    process.send_signal(signal.SIGINT)
-    _, stderr = process.communicate()
-    assert process.returncode == 130
-    assert stderr.startswith("firth: Interrupted")
+
+    def interrupted(folder: Path, name: str, passages: Any) -> Any:
+        if name == "train-00001":
+            raise KeyboardInterrupt
+        return write_shard(folder, name, passages)
+
+    words = command(long_text, bert, out)[3:]
+    with monkeypatch.context() as patch:
+        patch.setattr("firth.jobs.preparation.write_shard", interrupted)
+        stopped = in_process(*words)
+    assert (stopped.returncode, stopped.error.startswith("Interrupted")) == (130, True)
     assert not out.exists()
     before = (partial / "train-00000.tokens.npy").stat().st_mtime_ns
-    done = subprocess.run(
-        [*command(long_text, bert, out), "--json"], check=True, capture_output=True
-    )
-    assert json.loads(done.stdout)["resumed"] is True
+    assert in_process(*words, "--json").json["resumed"] is True
     assert (out / "train-00000.tokens.npy").stat().st_mtime_ns == before
-    assert sums(out) == sums(whole[0])
+    assert sums(out) == sums(whole)
 
 
 def test_a_damaged_shard_of_an_interrupted_run_is_made_again(
-    tmp_path: Path, long_text: Path, bert: Path, whole: tuple[Path, float]
+    tmp_path: Path, long_text: Path, bert: Path, whole: Path
 ) -> None:
     out, partial = tmp_path / "out", tmp_path / "out.partial"
-    shutil.copytree(whole[0], out)
+    shutil.copytree(whole, out)
     expected = sums(out)
     # As if it had been killed at the end, and the disk had lost a block since.
     index = json.loads((out / "index.json").read_bytes())
@@ -253,16 +257,13 @@ def test_what_is_there_is_left_alone_or_refused(tmp_path: Path, sample: Path, be
         Shards(out, tokenizer=load_tokenizer(tmp_path / "bpe"))
     with pytest.raises(MismatchError, match="other text or with other options"):
         prepare([sample], tokenizer=bert, out=out, dedup=True)
-    (tmp_path / "notes.partial").mkdir()
-    (tmp_path / "notes.partial/a.txt").write_text("precious")
-    with pytest.raises(UsageError, match=r"notes\.partial"):
-        prepare([sample], tokenizer=bert, out=tmp_path / "notes")
-    assert (tmp_path / "notes.partial/a.txt").read_text() == "precious"
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "mine/thesis.doc").write_text("precious")
-    with pytest.raises(UsageError, match="mine"):
-        prepare([sample], tokenizer=bert, out=tmp_path / "mine")
-    assert (tmp_path / "mine/thesis.doc").read_text() == "precious"
+    for folder in ("notes.partial", "mine"):
+        thesis = tmp_path / folder / "thesis.doc"
+        thesis.parent.mkdir()
+        thesis.write_text("precious")
+        with pytest.raises(UsageError, match=folder):
+            prepare([sample], tokenizer=bert, out=tmp_path / folder.removesuffix(".partial"))
+        assert thesis.read_text() == "precious"
 
 
 def test_a_second_process_is_refused(tmp_path: Path, sample: Path, bert: Path) -> None:
@@ -296,20 +297,17 @@ def test_standard_input_is_never_taken_for_what_it_was(tmp_path: Path, bert: Pat
     assert texts_in(tmp_path / "out") == ["the sea"]
 
 
-def test_where_everything_went_is_said(tmp_path: Path, sample: Path, bert: Path) -> None:
-    with pytest.raises(InputError, match="validation"):
-        prepare([sample], tokenizer=bert, out=tmp_path / "x", valid_fraction=0.9999)
-    with pytest.raises(InputError, match="15 exact duplicate"):
-        prepare([sample], tokenizer=bert, out=tmp_path / "y", valid=[sample], dedup=True)
-    with pytest.raises(UsageError, match="not both"):
-        prepare([sample], tokenizer=bert, out=tmp_path / "z", valid=[sample], valid_fraction=0.1)
-
-
-def test_misuse(tmp_path: Path, sample: Path, bert: Path) -> None:
-    with pytest.raises(UsageError, match=r"--valid-fraction .*1.5"):
-        prepare([sample], tokenizer=bert, out=tmp_path / "x", valid_fraction=1.5)
-    with pytest.raises(UsageError, match=r"^--dedup reads all text twice, but - can be read only"):
-        prepare(["-"], tokenizer=bert, out=tmp_path / "x", dedup=True)
+def test_invalid_options(tmp_path: Path, sample: Path, bert: Path) -> None:
+    cases: list[tuple[type[FirthError], str, dict[str, Any]]] = [
+        (InputError, "validation", dict(valid_fraction=0.9999)),
+        (InputError, "15 exact duplicate", dict(valid=[sample], dedup=True)),
+        (UsageError, "not both", dict(valid=[sample], valid_fraction=0.1)),
+        (UsageError, "--valid-fraction .*1.5", dict(valid_fraction=1.5)),
+        (UsageError, "--dedup .*only once", dict(paths=["-"], dedup=True)),
+    ]
+    for kind, facts, options in cases:
+        with pytest.raises(kind, match=facts):
+            prepare(**{"paths": [sample], "tokenizer": bert, "out": tmp_path / "x", **options})
 
 
 def test_shards_that_are_damaged_say_so(tmp_path: Path, sample: Path, bert: Path) -> None:

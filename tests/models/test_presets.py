@@ -96,11 +96,8 @@ def test_the_matched_models_differ_only_as_documented(size: str) -> None:
     alike = {name: getattr(encoder.config, name) for name in names}
     for row in (decoder, both, half):
         assert replace(row.config, **alike) == encoder.config
-    layers, width, inner = (
-        encoder.config.num_layers,
-        encoder.config.hidden_size,
-        encoder.config.ffn_size,
-    )
+    config = encoder.config
+    layers, width, inner = config.num_layers, config.hidden_size, config.ffn_size
     assert both.config.num_layers == both.config.num_decoder_layers == layers
     assert half.config.num_layers == half.config.num_decoder_layers == layers // 2
 

@@ -86,7 +86,7 @@ def one_bias(path: str) -> Callable[[Any], None]:
     return change
 
 
-UNTIED = dict(tie_word_embeddings=False)
+TIED, UNTIED = dict(tie_word_embeddings=True), dict(tie_word_embeddings=False)
 ODD = dict(hidden_size=30, num_attention_heads=6)
 GPT = dict(vocab_size=VOCABULARY, n_embd=24, n_layer=3, n_head=4, n_positions=20)
 ENDS = dict(bos_token_id=1, eos_token_id=1)
@@ -95,9 +95,11 @@ DISTIL = dict(
 )
 MOBILE = dict(embedding_size=8, intra_bottleneck_size=12, num_feedforward_networks=3)
 XLM = dict(vocab_size=VOCABULARY, emb_dim=24, n_layers=3, n_heads=4, max_position_embeddings=20)
+BIASES = dict(norm_bias=True, classifier_bias=True)
 WINDOWS = dict(use_sliding_window=True, sliding_window=4)
 MIXED = ["sliding_attention", "full_attention", "sliding_attention"]
 GATED = dict(feed_forward_proj="gated-gelu")
+BUCKETS = dict(position_buckets=16)
 FEW = dict(relative_attention_num_buckets=8, relative_attention_max_distance=9)
 
 ROWS = [
@@ -105,17 +107,13 @@ ROWS = [
     Row("BertForMaskedLM", "untied", bert(**UNTIED), one_bias("cls.predictions")),
     Row("BertForMaskedLM", "one-segment", bert(type_vocab_size=1)),
     Row("BertForPreTraining", "relu", bert(hidden_act="relu")),
-    Row("BertForPreTraining", "gelu-tanh", bert(hidden_act="gelu_new")),
     Row("BertForNextSentencePrediction", "plain", bert()),
     Row("BertModel", "odd-heads", bert() | ODD),
     Row("RobertaForMaskedLM", "one-segment", bert(type_vocab_size=1)),
-    Row("RobertaForMaskedLM", "padding-5", bert(pad_token_id=5)),
-    Row("RobertaForMaskedLM", "silu", bert(hidden_act="silu")),  # the head keeps gelu
+    Row("RobertaForMaskedLM", "silu", bert(hidden_act="silu", pad_token_id=5)),  # head: gelu
     Row("RobertaForMaskedLM", "untied", bert(**UNTIED), one_bias("lm_head")),
     Row("RobertaModel", "odd-heads", bert(layer_norm_eps=1e-5) | ODD),
     Row("XLMRobertaForMaskedLM", "plain", bert(type_vocab_size=1, layer_norm_eps=1e-5)),
-    Row("XLMRobertaModel", "padding-0", bert(pad_token_id=0)),
-    Row("DistilBertForMaskedLM", "plain", DISTIL),
     Row("DistilBertForMaskedLM", "relu", DISTIL | dict(activation="relu")),
     Row("DistilBertForMaskedLM", "untied", DISTIL | UNTIED),
     Row("DistilBertModel", "sinusoidal", DISTIL | dict(sinusoidal_pos_embds=True)),
@@ -127,27 +125,23 @@ ROWS = [
     Row("RemBertModel", "odd-heads", bert(input_embedding_size=8) | ODD),
     Row("ElectraForMaskedLM", "narrow-table", bert(embedding_size=8)),
     Row("ElectraForMaskedLM", "relu", bert(embedding_size=8, hidden_act="relu")),
-    Row("ElectraForPreTraining", "narrow-table", bert(embedding_size=8)),
     Row("ElectraForPreTraining", "relu", bert(embedding_size=24, hidden_act="relu")),
     Row("ElectraModel", "odd-heads", bert(embedding_size=30) | ODD),
     Row("DebertaV2ForMaskedLM", "v3", bert(**DEBERTA, position_biased_input=False)),
-    Row("DebertaV2ForMaskedLM", "segments", bert(**DEBERTA, type_vocab_size=2)),
-    Row("DebertaV2ForMaskedLM", "more-buckets", bert(**DEBERTA | dict(position_buckets=16))),
+    Row("DebertaV2ForMaskedLM", "segments", bert(**DEBERTA | BUCKETS, type_vocab_size=2)),
     Row("DebertaV2Model", "odd-heads", bert(**DEBERTA | dict(max_relative_positions=-1)) | ODD),
     Row("MobileBertForPreTraining", "pooled", bert(**MOBILE)),
     Row("MobileBertForPreTraining", "unpooled", bert(**MOBILE, classifier_activation=False)),
     Row("MobileBertForNextSentencePrediction", "plain", bert(**MOBILE)),
     Row("MobileBertForMaskedLM", "gelu", bert(**MOBILE, hidden_act="gelu")),
     Row("MobileBertModel", "one-layer", bert(**MOBILE | dict(num_feedforward_networks=1))),
-    Row("MPNetForMaskedLM", "plain", bert(layer_norm_eps=1e-5)),
-    Row("MPNetForMaskedLM", "relu", bert(hidden_act="relu")),
+    Row("MPNetForMaskedLM", "relu", bert(hidden_act="relu", layer_norm_eps=1e-5)),
     Row("MPNetModel", "odd-heads", bert() | ODD),
     Row("XLMWithLMHeadModel", "plain", XLM),
     Row("XLMWithLMHeadModel", "relu", XLM | dict(gelu_activation=False, layer_norm_eps=1e-3)),
     Row("XLMModel", "languages", XLM | dict(n_langs=3, use_lang_emb=False)),
     Row("ModernBertForMaskedLM", "windows", bert(**MODERN, local_attention=6)),
-    Row("ModernBertForMaskedLM", "biases", bert(**MODERN, norm_bias=True, classifier_bias=True)),
-    Row("ModernBertForMaskedLM", "relu-head", bert(**MODERN, classifier_activation="relu")),
+    Row("ModernBertForMaskedLM", "biases", bert(**MODERN, **BIASES, classifier_activation="relu")),
     Row("ModernBertModel", "no-windows", bert(**MODERN, global_attn_every_n_layers=1)),
     Row("ModernBertDecoderForCausalLM", "windows", bert(**MODERN, local_attention=6)),
     Row("ModernBertDecoderModel", "no-windows", bert(**MODERN, global_attn_every_n_layers=1)),
@@ -155,22 +149,19 @@ ROWS = [
     Row("OpenAIGPTLMHeadModel", "silu", GPT | dict(afn="silu", layer_norm_epsilon=1e-3)),
     Row("OpenAIGPTModel", "odd-heads", GPT | dict(n_embd=30, n_head=6)),
     Row("GPT2LMHeadModel", "inner", GPT | ENDS | dict(n_inner=52)),
-    Row("GPT2LMHeadModel", "untied", GPT | ENDS | UNTIED),
-    Row("GPT2LMHeadModel", "relu", GPT | ENDS | dict(activation_function="relu")),
+    Row("GPT2LMHeadModel", "untied", GPT | ENDS | UNTIED | dict(activation_function="relu")),
     Row("GPT2Model", "odd-heads", GPT | ENDS | dict(n_embd=30, n_head=6)),
     Row("LlamaForCausalLM", "grouped", llama()),
-    Row("LlamaForCausalLM", "tied", llama(tie_word_embeddings=True, rms_norm_eps=1e-3)),
-    Row("LlamaForCausalLM", "theta", llama(rope_theta=500.0, hidden_act="gelu_new")),
-    Row("LlamaModel", "wide-heads", llama(head_dim=10, num_key_value_heads=1)),
+    Row("LlamaForCausalLM", "tied", llama(**TIED, rms_norm_eps=1e-3, rope_theta=500.0)),
+    Row("LlamaModel", "wide", llama(head_dim=10, num_key_value_heads=1, hidden_act="gelu_new")),
     Row("MistralForCausalLM", "window", llama(sliding_window=4)),
     Row("MistralForCausalLM", "no-window", llama(sliding_window=None)),
     Row("MistralModel", "wide-heads", llama(head_dim=10, sliding_window=6)),
     Row("Qwen2ForCausalLM", "plain", llama()),
     Row("Qwen2ForCausalLM", "windows", llama(**WINDOWS, max_window_layers=1)),
-    Row("Qwen2Model", "tied", llama(tie_word_embeddings=True)),
+    Row("Qwen2Model", "tied", llama(**TIED)),
     Row("Qwen3ForCausalLM", "plain", llama(head_dim=8)),
-    Row("Qwen3ForCausalLM", "tied", llama(head_dim=10, tie_word_embeddings=True)),
-    Row("Qwen3ForCausalLM", "windows", llama(head_dim=8, **WINDOWS, layer_types=MIXED)),
+    Row("Qwen3ForCausalLM", "windows", llama(head_dim=10, **TIED, **WINDOWS, layer_types=MIXED)),
     Row("Qwen3Model", "one-group", llama(head_dim=8, num_key_value_heads=1)),
     Row("Gemma3ForCausalLM", "windows", llama(head_dim=8, sliding_window=4, layer_types=MIXED)),
     Row("Gemma3ForCausalLM", "untied", llama(head_dim=8, **UNTIED)),
@@ -181,11 +172,9 @@ ROWS = [
     Row("T5ForConditionalGeneration", "unscaled", t5(**UNTIED)),
     Row("T5Model", "gated-silu", t5(feed_forward_proj="gated-silu")),
     Row("MT5ForConditionalGeneration", "plain", t5(num_decoder_layers=2, **FEW), untie),
-    Row("MT5ForConditionalGeneration", "relu", t5(feed_forward_proj="relu")),
     Row("MT5Model", "tied", t5(d_kv=5)),
     Row("BartForConditionalGeneration", "scaled", bart(scale_embedding=True, num_decoder_layers=3)),
-    Row("BartForConditionalGeneration", "relu", bart(activation_function="relu")),
-    Row("BartModel", "plain", bart()),
+    Row("BartModel", "relu", bart(activation_function="relu")),
     Row("MBartForConditionalGeneration", "scaled", bart(scale_embedding=True)),
     Row("MBartModel", "layers", bart(encoder_layers=3)),
 ]

@@ -43,7 +43,8 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[Transformer, Any]:
     theirs = transformers.EncoderDecoderModel(encoder=encoder, decoder=decoder).eval()
     folder: Path = tmp_path_factory.mktemp("pair")
     encoder.save_pretrained(folder / "bert")
-    plain = transformers.GPT2LMHeadModel(transformers.GPT2Config(**_plain(GPT2)))
+    config = transformers.GPT2Config(**{**GPT2.to_dict(), "add_cross_attention": False})
+    plain = transformers.GPT2LMHeadModel(config)
     plain.load_state_dict(decoder.state_dict(), strict=False)
     plain.save_pretrained(folder / "gpt2")
     ours = join(read_network(folder / "bert"), read_network(folder / "gpt2")).eval()
@@ -54,10 +55,6 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[Transformer, Any]:
                     wanted = ours.get_parameter(f"decoder.blocks.{i}.{own}.{kind}")
                     wanted.copy_(tensor.t() if tensor.dim() == 2 else tensor)
     return ours, theirs
-
-
-def _plain(config: Any) -> dict[str, Any]:
-    return {**config.to_dict(), "add_cross_attention": False}
 
 
 @torch.no_grad()

@@ -83,16 +83,6 @@ def their_classification(gold: list[Any], said: list[Any]) -> dict[str, float]:
 
 @one_label
 @few_examples
-@given(paired(st.sampled_from("abc")))
-@example((["a"], ["a"]))  # one label only
-@example((["a", "b", "c"], ["a", "a", "a"]))  # constant
-@example((["a", "a"], ["b", "b"]))
-def test_labels(columns: tuple[list[str], list[str]]) -> None:
-    expect(classification_metrics(*columns, "abc", bootstrap=FEW), their_classification, *columns)
-
-
-@one_label
-@few_examples
 @given(paired(st.integers(0, 1)))
 @example(([0, 0], [0, 0]))  # no positive one
 def test_two_labels(columns: tuple[list[int], list[int]]) -> None:
@@ -110,7 +100,10 @@ def test_two_labels(columns: tuple[list[int], list[int]]) -> None:
 @given(
     st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from("abcxy")), min_size=1, max_size=9)
 )
-def test_predictions_that_are_no_labels(rows: list[tuple[str, str]]) -> None:
+@example([("a", "a")])  # one label only
+@example([("a", "a"), ("b", "a"), ("c", "a")])  # constant
+@example([("a", "b"), ("a", "b")])
+def test_labels_and_predictions_that_are_none(rows: list[tuple[str, str]]) -> None:
     def theirs(gold: list[str], said: list[str]) -> dict[str, float]:
         seen = sorted({*gold, *said} & set("abc"))
         found = their_classification(gold, said)
@@ -215,14 +208,9 @@ def test_entities(columns: tuple[list[list[str]], list[list[str]]]) -> None:
     if any(gold):
         found = token_accuracy(gold, said, FEW)["accuracy"].value
         assert found == pytest.approx(seqeval.accuracy_score(gold, said))
-
-
-@few_examples
-@given(tagged())
-def test_each_type_of_entity(columns: tuple[list[list[str]], list[list[str]]]) -> None:
-    gold, said = columns
     table = entity_metrics_by_type(gold, said, FEW)
-    assume(table)  # the report of nothing is an error there
+    if not table:  # the report of nothing is an error there
+        return
     theirs = seqeval.classification_report(gold, said, output_dict=True, zero_division=0)
     assert set(table) == {kind for kind in theirs if not kind.endswith(" avg")}
     for kind, row in table.items():

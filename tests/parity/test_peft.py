@@ -9,7 +9,6 @@ from __future__ import annotations
 import copy
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -58,41 +57,26 @@ CLASSES: dict[str, dict[str, Any]] = {
 ALL = ["BertForMaskedLM", "RobertaForMaskedLM", "GPT2LMHeadModel", "LlamaForCausalLM"]
 ALL += ["T5ForConditionalGeneration", "ModernBertForMaskedLM"]
 OTHERS = [name for name in CLASSES if name not in ALL]
-SPECS = [
-    "lora:3",
-    "lora:rank=3,targets=all,rslora",
-    "lora:rank=3,targets=all,dora",
-    "ia3",
-    "prompt:3",
-]
+SPECS = "lora:3 lora:rank=3,targets=all,rslora lora:rank=3,targets=all,dora ia3 prompt:3".split()
 PREFIXED = ["BertForMaskedLM", "RobertaForMaskedLM", "GPT2LMHeadModel", "LlamaForCausalLM"]
 PREFIXED += ["ElectraForMaskedLM", "MistralForCausalLM", "Gemma3ForCausalLM"]
 DECODED = [f"{name}ForConditionalGeneration" for name in ("T5", "MT5", "Bart")]
 
 
-@dataclass(frozen=True)
-class Base:
-    """A network of theirs, written down."""
-
-    reference: Any
-    folder: Path
-
-    def theirs(self) -> Any:
-        return copy.deepcopy(self.reference)
-
-    def ours(self) -> Transformer:
-        return read_network(self.folder).eval()
+def build(name: str, folder: Path, **values: Any) -> Any:
+    """Build a network of theirs with random weights and save it."""
+    made = getattr(transformers, name)
+    reference = made(made.config_class(**values)).eval()
+    stir(reference.parameters(), 0)
+    reference.save_pretrained(folder)
+    return reference
 
 
 @cache
-def base(name: str) -> Base:
-    """A network with random weights, made once."""
-    made = getattr(transformers, name)
-    reference = made(made.config_class(**CLASSES[name])).eval()
-    stir(reference.parameters(), 0)
+def base(name: str) -> tuple[Any, Path]:
+    """A network with random weights, made once, and where it is saved."""
     folder = Path(tempfile.mkdtemp())
-    reference.save_pretrained(folder)
-    return Base(reference, folder)
+    return build(name, folder, **CLASSES[name]), folder
 
 
 def stir(parameters: Any, seed: int) -> None:
@@ -150,13 +134,14 @@ def cases() -> Iterator[tuple[str, str]]:
 
 @pytest.mark.parametrize(("name", "spec"), list(cases()))
 def test_ours_opens_in_peft(name: str, spec: str, tmp_path: Path) -> None:
-    network = base(name).ours()
+    plain, folder = base(name)
+    network = read_network(folder).eval()
     adapted = apply(network, spec)
     stir(adapted.parameters.values(), 1)
-    saved = save_adapter(adapted, tmp_path, base=str(base(name).folder))
+    saved = save_adapter(adapted, tmp_path, base=str(folder))
     assert (saved.layout, saved.why) == ("peft", "")
-    reference = peft.PeftModel.from_pretrained(base(name).theirs(), tmp_path).eval()
-    agree(ours_says(network), theirs_says(reference), theirs_says(base(name).reference))
+    reference = peft.PeftModel.from_pretrained(copy.deepcopy(plain), tmp_path).eval()
+    agree(ours_says(network), theirs_says(reference), theirs_says(plain))
 
 
 TARGETS = {
@@ -202,41 +187,38 @@ MADE_THERE += [(name, kind) for name in ALL[:5] for kind in ("prefix", "projecte
 
 @pytest.mark.parametrize(("name", "kind"), MADE_THERE)
 def test_pefts_opens_here(name: str, kind: str, tmp_path: Path) -> None:
-    reference = peft.get_peft_model(base(name).theirs(), configuration(name, kind)).eval()
+    plain, folder = base(name)
+    reference = peft.get_peft_model(copy.deepcopy(plain), configuration(name, kind)).eval()
     learned = [parameter for parameter in reference.parameters() if parameter.requires_grad]
     stir(learned, 2)
     reference.save_pretrained(tmp_path)
-    network = base(name).ours()
+    network = read_network(folder).eval()
     load_adapter(network, tmp_path)
-    agree(ours_says(network), theirs_says(reference), theirs_says(base(name).reference))
+    agree(ours_says(network), theirs_says(reference), theirs_says(plain))
 
 
 @pytest.mark.parametrize("layers", [2, 3])
 def test_layers_of_an_even_decoder_share_pefts_prefix(layers: int, tmp_path: Path) -> None:
     """Which pair of the file a layer reads, in a decoder of even and of odd depth."""
-    config = transformers.T5Config(**T5, num_decoder_layers=layers)
-    reference = transformers.T5ForConditionalGeneration(config).eval()
-    stir(reference.parameters(), 0)
-    reference.save_pretrained(tmp_path / "base")
+    folder = tmp_path / "base"
+    reference = build("T5ForConditionalGeneration", folder, **T5, num_decoder_layers=layers)
     tuning = peft.PrefixTuningConfig(task_type="SEQ_2_SEQ_LM", num_virtual_tokens=3)
     tuning.num_layers = layers
     plain, tuned = theirs_says(reference), peft.get_peft_model(reference, tuning).eval()
     stir(tuned.prompt_encoder.parameters(), 2)
     tuned.save_pretrained(tmp_path / "adapter")
-    network = read_network(tmp_path / "base").eval()
+    network = read_network(folder).eval()
     load_adapter(network, tmp_path / "adapter")
     agree(ours_says(network), theirs_says(tuned), plain)
 
 
+DISTIL = dict(vocab_size=V, dim=24, n_layers=2, n_heads=4, hidden_dim=40)
 LABELLED = {
     "BertForSequenceClassification": (bert(), ["pooler", "classify"]),
     "BertForTokenClassification": (bert(), ["tag"]),
     "BertForQuestionAnswering": (bert(), ["span"]),
     "RobertaForSequenceClassification": (bert(), ["classify"]),
-    "DistilBertForSequenceClassification": (
-        dict(vocab_size=V, dim=24, n_layers=2, n_heads=4, hidden_dim=40),
-        ["classify"],
-    ),
+    "DistilBertForSequenceClassification": (DISTIL, ["classify"]),
     "ModernBertForSequenceClassification": (bert(**MODERN), ["classify"]),
     "GPT2ForSequenceClassification": (dict(vocab_size=V, **GPT2, pad_token_id=0), ["classify"]),
     "LlamaForSequenceClassification": (llama(), ["classify"]),
@@ -269,10 +251,9 @@ HEADED += [(f"BertFor{task}", "prompt:3") for task in ("TokenClassification", "Q
 @pytest.mark.parametrize(("name", "spec"), HEADED)
 def test_heads_travel_with_the_adapter(name: str, spec: str, tmp_path: Path) -> None:
     """Written here, opened by PEFT on a base with another head; saved by PEFT, opened here."""
-    made, (values, heads) = getattr(transformers, name), LABELLED[name]
-    reference = made(made.config_class(**values, num_labels=3 if "Question" not in name else 2))
-    stir(reference.eval().parameters(), 0)
-    reference.save_pretrained(tmp_path / "base")
+    values, heads = LABELLED[name]
+    labels = 3 if "Question" not in name else 2
+    reference = build(name, tmp_path / "base", **values, num_labels=labels)
     network = read_network(tmp_path / "base").eval()
     plain = labels_ours(network)
     adapted = apply(network, spec, heads=heads)
@@ -302,10 +283,8 @@ SHAPES |= {"BertModel": bert(), "BertForPreTraining": bert(), "RobertaModel": be
 
 def trained_by_peft(name: str, path: Path, **options: Any) -> tuple[Transformer, Any]:
     """A base as we open it, and PEFT's adapter with labels for it."""
-    made, (cls, task, targets) = getattr(transformers, name), BARE[name]
-    reference = made(made.config_class(**SHAPES[name])).eval()
-    stir(reference.parameters(), 0)
-    reference.save_pretrained(path / "base")
+    cls, task, targets = BARE[name]
+    build(name, path / "base", **SHAPES[name])
     count = {"num_labels": 3} if task != "QUESTION_ANS" else {}
     labelled = getattr(transformers, cls).from_pretrained(path / "base", **count)
     config = peft.LoraConfig(r=3, target_modules=targets, **{"task_type": task, **options})
@@ -343,8 +322,7 @@ def test_pefts_head_that_is_not_whole_is_refused(tmp_path: Path) -> None:
 
 
 def test_pefts_prompt_for_a_classifier_is_refused(tmp_path: Path) -> None:
-    reference = transformers.BertForSequenceClassification(transformers.BertConfig(**bert()))
-    reference.save_pretrained(tmp_path / "base")
+    reference = build("BertForSequenceClassification", tmp_path / "base", **bert())
     tuning = peft.PromptTuningConfig(task_type="SEQ_CLS", num_virtual_tokens=3)
     peft.get_peft_model(reference, tuning).save_pretrained(tmp_path / "adapter")
     with pytest.raises(MismatchError, match="pools the virtual tokens"):
@@ -353,9 +331,8 @@ def test_pefts_prompt_for_a_classifier_is_refused(tmp_path: Path) -> None:
 
 def test_a_decoder_deeper_than_pefts_prefix_is_refused(tmp_path: Path) -> None:
     """PEFT counts the layers of the encoder."""
-    config = transformers.T5Config(**T5, num_decoder_layers=3)
-    reference = transformers.T5ForConditionalGeneration(config)
-    reference.save_pretrained(tmp_path / "base")
+    config = dict(T5, num_decoder_layers=3)
+    reference = build("T5ForConditionalGeneration", tmp_path / "base", **config)
     tuning = peft.PrefixTuningConfig(task_type="SEQ_2_SEQ_LM", num_virtual_tokens=3)
     peft.get_peft_model(reference, tuning).save_pretrained(tmp_path / "adapter")
     with pytest.raises(MismatchError, match=r"prefix has 2 layers.*decoder has 3"):

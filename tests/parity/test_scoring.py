@@ -12,17 +12,17 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import transformers
 
+from firth import train_tokenizer
 from firth.formats.huggingface.directory import read_network
 from firth.formats.tokenizers.loading import load_tokenizer
 from firth.inference.scoring.log_likelihood import log_likelihoods, score_continuations
 from firth.inference.scoring.pseudo_log_likelihood import pseudo_log_likelihoods
 from firth.jobs.evaluation import evaluate
-
-transformers = pytest.importorskip("transformers")
-
-from tests.parity.reference_models import VOCABULARY, randomize  # noqa: E402
-from tests.parity.test_families import ROWS, Row  # noqa: E402
+from tests.conftest import SAMPLE
+from tests.parity.reference_models import VOCABULARY, randomize
+from tests.parity.test_families import ROWS, Row
 
 WRITING = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")
 WRITERS = [row for row in ROWS if row.name.endswith(WRITING) and "XLMWith" not in row.name]
@@ -75,9 +75,6 @@ def test_continuations(row: Row, tmp_path: Path) -> None:
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """A tiny BERT, RoBERTa and GPT-2 of theirs, each with a tokenizer trained on a little text."""
-    from firth import train_tokenizer
-    from tests.conftest import SAMPLE
-
     text = tmp_path_factory.mktemp("text") / "sample.txt"
     text.write_text(SAMPLE + "\n".join(TEXTS), encoding="utf-8")
     kinds = {
@@ -91,12 +88,11 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         tokenizer, _ = train_tokenizer([text], kind=kind, specials=specials, vocab_size=300)
         tokenizer.save(folder)
         sizes = dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=4)
+        sizes |= dict(max_position_embeddings=80)
         if name == "gpt2":
-            sizes = dict(n_embd=32, n_layer=2, n_head=4)
-            end = tokenizer.special_ids["eos"]
-            sizes |= dict(bos_token_id=end, eos_token_id=end, n_positions=80)
+            sizes |= dict.fromkeys(("bos_token_id", "eos_token_id"), tokenizer.special_ids["eos"])
         else:
-            sizes |= dict(intermediate_size=48, max_position_embeddings=80)
+            sizes |= dict(intermediate_size=48)
         config = getattr(transformers, model).config_class(vocab_size=len(tokenizer), **sizes)
         randomize(getattr(transformers, model)(config), std=0.25).save_pretrained(folder)
     return found

@@ -33,6 +33,7 @@ theirs = pytest.importorskip("sentence_transformers")
 modules = pytest.importorskip("sentence_transformers.sentence_transformer.modules")
 
 SIZE = 400
+T5_ENDS = dict(pad_token_id=0, eos_token_id=1, decoder_start_token_id=3, max_positions=512)
 LINES = [line for line in SAMPLE.splitlines() if line.strip()]
 TEXTS = ["", " ", "sea", "The sea was calm.", *LINES[:6], "The boat " * 100, "Ünïcode ☃ 日本語 😀"]
 
@@ -123,7 +124,7 @@ def test_published_weights_give_the_published_vectors() -> None:
 MODES = ["cls", "max", "mean", "mean_sqrt_len_tokens", "weightedmean", "lasttoken"]
 
 
-@pytest.mark.parametrize("pooling", [*MODES, ["mean", "cls"], MODES])
+@pytest.mark.parametrize("pooling", [*MODES, MODES])
 def test_poolings(base: Path, tmp_path: Path, pooling: Any) -> None:
     path = built(base, tmp_path / "new", pooling=pooling)
     same(load(path).embed(TEXTS), encoded(path))
@@ -155,8 +156,7 @@ def test_steps(base: Path, tmp_path: Path, name: str) -> None:
 @pytest.mark.parametrize("name", ["t5-small", "t5-v1.1-small"])
 def test_the_encoder_of_a_t5_alone(base: Path, tmp_path: Path, name: str) -> None:
     """As sentence-t5 and gtr-t5 are published: no decoder in the file."""
-    ends = dict(pad_token_id=0, eos_token_id=1, decoder_start_token_id=3, max_positions=512)
-    save(tmp_path / "t5", name, base / "wordpiece", **ends)
+    save(tmp_path / "t5", name, base / "wordpiece", **T5_ENDS)
     network = modules.Transformer(str(tmp_path / "t5"))
     steps = [network, modules.Pooling(32), modules.Dense(32, 8), modules.Normalize()]
     theirs.SentenceTransformer(modules=steps, device="cpu").save(
@@ -244,11 +244,7 @@ ENDS = dict(pad_token_id=0, bos_token_id=0, eos_token_id=0)
         ("bert-tiny", "wordpiece", dict(max_positions=64)),
         ("encoder-tiny", "wordpiece", dict(max_positions=64, window=8, windowed_layers=(0,))),
         ("decoder-tiny", "bpe", dict(max_positions=64, **ENDS)),
-        (
-            "t5-small",
-            "wordpiece",
-            dict(max_positions=512, pad_token_id=0, eos_token_id=1, decoder_start_token_id=3),
-        ),
+        ("t5-small", "wordpiece", T5_ENDS),
     ],
 )
 def test_a_run_opens_there_as_it_is(
@@ -282,10 +278,8 @@ def test_unknown_modules_are_told_in_a_sentence(small: Path) -> None:
         (small / "modules.json").write_text(json.dumps(rows))
         with pytest.raises(InputError) as refused:
             load(small)
-        assert str(refused.value) == (
-            f"{small / 'modules.json'} has a module of the type '{strange}', which cannot be "
-            "computed here; known are Transformer, Pooling, Dense, LayerNorm, Normalize, Dropout."
-        )
+        for fact in (str(small / "modules.json"), strange, "Transformer, Pooling, Dense"):
+            assert fact in str(refused.value)
     (small / "texts.txt").write_text("one\n")
     words = ["embed", small, small / "texts.txt", "--out", small / "vectors.npy"]
     done = CliRunner().invoke(app, [str(word) for word in words])
@@ -302,23 +296,22 @@ def test_damaged_directories_are_told_in_a_sentence(small: Path, base: Path) -> 
         for file, text in kept.items():
             file.write_text(text)
 
-    change(dense, activation_function="os.system")
-    refused(InputError, "has the activation 'os.system', which is not known")
-    change(dense, in_features=10**12)
-    refused(MismatchError, "does not hold what .*2_Dense/config.json says")
-    change(dense, in_features="many")
-    refused(InputError, "has a value that cannot be right")
-    change(dense, module_input_name="token_embeddings")
-    refused(InputError, "is a step for 'token_embeddings'; only one for whole texts")
-    change(pooling, pooling_mode=["mean", "median"])
-    refused(InputError, "asks for a pooling 'median', which cannot be computed here; known are cls")
+    for file, value, error, why in (
+        (dense, dict(activation_function="os.system"), InputError, "activation 'os.system'"),
+        (dense, dict(in_features=10**12), MismatchError, "2_Dense/config.json"),
+        (dense, dict(in_features="many"), InputError, "a value that cannot be right"),
+        (dense, dict(module_input_name="token_embeddings"), InputError, "'token_embeddings'"),
+        (pooling, dict(pooling_mode=["mean", "median"]), InputError, "'median'.* known are cls"),
+    ):
+        change(file, **value)
+        refused(error, why)
     (small / "modules.json").write_text("[")
-    refused(InputError, r"modules.json is not JSON \(")
+    refused(InputError, "modules.json is not JSON")
     rows = json.loads(kept[small / "modules.json"])
     (small / "modules.json").write_text(json.dumps([{**rows[0], "path": "../bert"}, *rows[1:]]))
-    refused(InputError, r"names '../bert', which is no folder beside it\.$")
+    refused(InputError, "'../bert'")
     (small / "modules.json").write_text(json.dumps([rows[1], rows[0]]))
     refused(InputError, "does not begin with a Transformer and its Pooling")
     change(small / "sentence_bert_config.json", transformer_task="fill-mask")
-    refused(InputError, "with transformer_task = 'fill-mask' cannot be computed here")
+    refused(InputError, "transformer_task = 'fill-mask'")
     assert load(base / "bert").sentence_encoder is None

@@ -72,6 +72,10 @@ def bert(**files: Any) -> dict[str, Any]:
     return {"vocab_txt": LINES, **files}
 
 
+def config(**settings: Any) -> dict[str, Any]:
+    return bert(tokenizer_config_json=settings)
+
+
 def error(folder: Path, kind: type[Exception] = InputError) -> str:
     with pytest.raises(kind) as caught:
         load_tokenizer(folder)
@@ -106,68 +110,36 @@ def test_a_vocabulary_with_gaps_takes_no_more_tokens(tmp_path: Path) -> None:
         (dict(merges_txt="a b\n"), "no .*vocab.json"),
         (dict(vocab_json=["a"], merges_txt="a b\n"), "vocab.json is not a JSON object"),
         (dict(vocab_json="{", merges_txt="a b\n"), "vocab.json is not JSON"),
-        (dict(vocab_json="[" * 100_000, merges_txt=""), "vocab.json is not JSON"),
         (dict(vocab_json={}, merges_txt="a b\n"), "vocab.json has no tokens"),
-        (dict(vocab_json={"a": "0"}, merges_txt=""), "the id of 'a' is invalid"),
         (dict(vocab_json={"a": -1}, merges_txt=""), "the id of 'a' is invalid"),
-        (dict(vocab_json={"a": 2**40}, merges_txt=""), "the id of 'a' is invalid"),
         (dict(vocab_json=PAIRS | {"b": 1}, merges_txt="a b\n"), "duplicates"),
         (dict(vocab_json={**PAIRS, "\ud800": 4}, merges_txt="a b\n"), "inconsistent"),
         (dict(vocab_json=PAIRS, merges_txt="#version: 0.2\na b\na c\n"), "line 3 names 'c', which"),
-        (dict(vocab_json=PAIRS, merges_txt="#version: 0.2\nb a\n"), "line 2 names 'ba', which"),
-        (dict(vocab_json=PAIRS, merges_txt="a b c\n"), "merges.txt, line 1: expected two tokens"),
         (dict(vocab_json=PAIRS, merges_txt="a b\n\n"), "merges.txt, line 2: expected two tokens"),
         (dict(spiece_model=b""), "spiece.model is not a SentencePiece model"),
         (dict(spiece_model=b"\x0a\xff\xff\xff\xff\xff\xff\xff\xff\x7f"), "ends too early"),
-        (dict(spiece_model=SMALL[:-3]), "ends too early"),
         (dict(spiece_model=b"\xff" * 20), "a number has no end"),
         (dict(spiece_model=field(1, 7)), "a number stands where bytes should be"),
         (dict(spiece_model=SMALL + field(2, field(3, b"x"))), "bytes stand where a number"),
         (dict(spiece_model=SMALL + field(2, field(3, 4))), "neither a unigram nor a BPE"),
         (dict(spiece_model=SMALL + field(2, field(40, 99))), "unknown piece"),
-        (dict(spiece_model=SMALL + piece("")), "a piece has 0 characters"),
         (dict(spiece_model=SMALL + piece("x" * 10_000)), "a piece has 10000 characters"),
         (dict(spiece_model=SMALL + piece("x", float("nan"))), "not a number"),
         (dict(spiece_model=SMALL + field(3, field(2, b"\x04\0\0\0\0\0\0\0a\0"))), "normalisation"),
         (dict(tokenizer_model="IQ== 0\nIg== 1\n"), "tokenizer.model is not a SentencePiece model"),
+        (config(tokenizer_class="PhobertTokenizer"), "has a PhobertTokenizer"),
+        (config(tokenizer_class="T5Tokenizer"), "no spiece.model, which a T5Tokenizer needs"),
+        (config(mask_token=5), "tokenizer_config.json: mask_token is not a token"),
+        (bert(special_tokens_map_json={"mask_token": {}}), "map.json: mask_token is not a token"),
+        (config(additional_special_tokens=3), "additional_special_tokens is not a token"),
+        (bert(added_tokens_json={"[NEW]": 50}), r"'\[NEW\]' .* id 50, but after vocab.txt it is 9"),
+        (config(added_tokens_decoder={"x": "y"}), "the id of 'x' is invalid"),
+        (config(unk_token=None), "has no unk token"),
+        (config(cls_token=None), "has no cls token"),
         (
-            bert(tokenizer_config_json={"tokenizer_class": "PhobertTokenizer"}),
-            "has a PhobertTokenizer",
-        ),
-        (
-            bert(tokenizer_config_json={"tokenizer_class": "T5Tokenizer"}),
-            "holds no spiece.model, which a T5Tokenizer needs",
-        ),
-        (
-            bert(tokenizer_config_json={"mask_token": 5}),
-            "tokenizer_config.json: mask_token is not a token",
-        ),
-        (
-            bert(special_tokens_map_json={"mask_token": {}}),
-            "special_tokens_map.json: mask_token is not a token",
-        ),
-        (
-            bert(special_tokens_map_json={"additional_special_tokens": 3}),
-            "additional_special_tokens is not a token",
-        ),
-        (
-            bert(added_tokens_json={"[NEW]": 50}),
-            r"'\[NEW\]' should have the id 50, but after vocab.txt it is 9",
-        ),
-        (
-            bert(tokenizer_config_json={"added_tokens_decoder": {"x": "y"}}),
-            "the id of 'x' is invalid",
-        ),
-        (bert(tokenizer_config_json={"unk_token": None}), "has no unk token"),
-        (
-            dict(
-                spiece_model=SMALL,
-                config_json={"model_type": "t5"},
-                tokenizer_config_json={"extra_ids": 10**9},
-            ),
+            dict(spiece_model=SMALL, **config(tokenizer_class="T5Tokenizer", extra_ids=10**9)),
             "extra_ids = 1000000000",
         ),
-        (bert(tokenizer_config_json={"cls_token": None}), "has no cls token"),
     ],
 )
 def test_one_sentence(tmp_path: Path, files: dict[str, Any], sentence: str) -> None:
@@ -228,7 +200,7 @@ def test_damaged_normalisation_is_told_before_it_is_used(tmp_path: Path) -> None
     assert read_pieces(tmp_path / "spiece.model").charsmap == whole
 
 
-def test_numbers_below_zero_and_defaults(tmp_path: Path) -> None:
+def test_negative_numbers_and_defaults(tmp_path: Path) -> None:
     (tmp_path / "spiece.model").write_bytes(SMALL + field(2, field(41, -1) + field(43, 5)))
     model = read_pieces(tmp_path / "spiece.model")
     assert model.roles == {"unk": 0, "eos": 2, "pad": 5}

@@ -93,21 +93,6 @@ def test_predict_and_evaluate(
     assert "95 % interval" in firth("evaluate", run, "--data", dev).stdout
 
 
-@pytest.mark.parametrize(
-    ("format", "text"),
-    [
-        ("txt", "the red dog\nthe green dog\n"),
-        ("tsv", "text\nthe red dog\nthe green dog\n"),
-        ("jsonl", '{"text": "the red dog"}\n{"text": "the green dog"}\n'),
-        ("csv", 'text\n"the red dog"\n"the green dog"\n'),
-    ],
-)
-def test_standard_input_of_each_format(format: str, text: str, run_of: RunOf) -> None:
-    words = ("predict", run_of("classify"), "--data", "-", "--format", format)
-    found = json_of(*words, input=text)
-    assert [answer["label"] for answer in found["predictions"]] == ["x", "y"]
-
-
 def test_columns_with_other_names(run_of: RunOf, tmp_path: Path) -> None:
     rows = [("the red dog", "x"), ("the green dog", "y")]
     file = table(tmp_path / "named.tsv", "opinion verdict", rows)

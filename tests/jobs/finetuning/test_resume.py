@@ -103,12 +103,9 @@ OTHERS: dict[str, tuple[dict[str, Any], str, str, str]] = {
         "0.02",
     ),
     "strategy": ({"strategy": "lora"}, "strategy", "'full'", "'lora'"),
-    "balance": ({"balance": True}, "balance", "False", "True"),
-    "seed": ({"seed": 1}, "training.seed", "0", "1"),
     "replay": ({"replay": True}, "data.replay", "none", r".*dev\.txt \(SHA-256 \w{12}…\)"),
     "dev": ({"dev": None}, "data.dev", r".*dev\.tsv \(SHA-256 \w{12}…\)", "none"),
     "head": ({"overrides": {"head.layers": 2}}, "head.layers", "none", "2"),
-    "columns": ({"columns": {"text": "text"}}, "columns.text", "none", "'text'"),
 }
 
 

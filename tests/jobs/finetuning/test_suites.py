@@ -18,7 +18,6 @@ from tests.conftest import Result
 from tests.jobs.finetuning.toys import TINY, coloured, table
 
 Firth = Callable[..., Result]
-Firth = Callable[..., Result]
 Runs = tuple[Path, Path]
 
 

@@ -91,7 +91,6 @@ def test_balanced_sweeps_choose_by_macro_f1(
 
 
 @pytest.mark.slow
-@pytest.mark.slow
 def test_a_search(options: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """0, 6 and 8 frozen blocks of 12 are 0 and 1 of 2; learning rates grow with (768 / 32)²."""
     monkeypatch.setattr(sweep, "LEARNING_RATES", (1e-9, 8e-6))
@@ -117,7 +116,8 @@ def test_a_search_within_a_budget(options: dict[str, Any], tmp_path: Path) -> No
     overrides = {"steps": 1, "precision": "fp32", "max_length": 32}
     swept = sweep.search(tmp_path / "out", minutes=1e-9, overrides=overrides, **options)
     assert len(swept.runs) == 1  # at least one
-    assert swept.notes == ["The 1e-09 minutes were over after 1 of 12 runs."]
+    [note] = swept.notes
+    assert all(fact in note for fact in ("1e-09 minutes", "1 of 12 runs"))
     assert load(tmp_path / "out").task is not None
 
 
@@ -164,7 +164,6 @@ def test_an_interrupt_ends_the_sweep(
     assert len(begun) == 1
 
 
-@pytest.mark.slow
 @pytest.mark.slow
 def test_all_strategies(options: dict[str, Any], tmp_path: Path) -> None:
     swept = sweep.strategies(["all"], tmp_path / "out", overrides=SHORT, **options)

@@ -81,20 +81,15 @@ def test_first_losses_and_the_use_in_the_model_card(
 @pytest.mark.parametrize(
     ("preset", "kind"),
     [
-        ("bert-tiny", "AutoModelForMaskedLM"),
-        ("roberta-base", "AutoModelForMaskedLM"),
         ("encoder-tiny", "AutoModelForMaskedLM"),
-        ("gpt2", "AutoModelForCausalLM"),
-        ("llama-7b", "AutoModelForCausalLM"),
         ("decoder-tiny", "AutoModelForCausalLM"),
         ("t5-small", "AutoModelForSeq2SeqLM"),
-        ("bart-base", "AutoModelForSeq2SeqLM"),
     ],
 )
 def test_transformers_computes_the_same_logits(
     preset: str, kind: str, shards: Path, tmp_path: Path
 ) -> None:
-    trained = train(shards, tmp_path, preset, 3, objective="masked" if "bert" in preset else None)
+    trained = train(shards, tmp_path, preset, 3)
     theirs = getattr(transformers, kind).from_pretrained(tmp_path).eval()
     tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path)
     text = "The dog barked."
@@ -195,21 +190,12 @@ def test_another_objective_continues_from_a_run(bert: Path, shards: Path, tmp_pa
         assert torch.equal(begun[name], tensor), name
 
 
-def test_models_that_do_not_fit_are_refused(
-    bert: Path, shards: Path, sample: Path, tmp_path: Path
-) -> None:
+def test_models_that_do_not_fit_are_refused(bert: Path, shards: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
-    with pytest.raises(MismatchError, match=r"architecture encoder.* decoder"):
-        train(shards, out, "decoder-tiny", source=bert)
     with pytest.raises(MismatchError, match="num_layers 2"):
         train(shards, out, "bert-tiny", source=bert, overrides={"model.num_layers": 1})
     with pytest.raises(UsageError, match=r"teacher .*'causal'"):
         train(shards, out, "decoder-tiny", teacher=bert, objective="causal")
-    other, _ = firth.train_tokenizer([sample], kind="wordpiece", vocab_size=200, workers=1)
-    other.save(tmp_path / "other")
-    firth.prepare([sample], tokenizer=tmp_path / "other", out=tmp_path / "shards", workers=1)
-    with pytest.raises(MismatchError, match="different tokenizer"):
-        train(tmp_path / "shards", out, "bert-tiny", source=bert)
     assert not out.exists()
 
 
@@ -266,18 +252,3 @@ def test_runs_and_files_are_not_overwritten(bert: Path, shards: Path, tmp_path: 
             train(shards, out, "bert-tiny", 2, objective="masked")
     with pytest.raises(UsageError, match="is finished"):
         train(shards, bert, "bert-tiny", 2, objective="masked", resume=True)
-
-
-def test_a_pretrained_model_fills_or_generates(bert: Path, shards: Path, tmp_path: Path) -> None:
-    train(shards, tmp_path, "decoder-tiny", 2)
-    encoder, decoder = firth.load(bert), firth.load(tmp_path)
-    guesses = encoder.fill("The [MASK] barked.", top=2)[0]
-    assert len(guesses) == 2
-    assert 1 >= guesses[0].score >= guesses[1].score > 0
-    assert isinstance(decoder.generate("The dog", max_new_tokens=3), str)
-    with pytest.raises(UsageError, match=r"\[MASK\]"):
-        encoder.fill("The dog barked.")
-    with pytest.raises(MismatchError, match="encoder"):
-        encoder.generate("The dog")
-    with pytest.raises(MismatchError, match="encoder"):
-        decoder.fill("The [MASK] barked.")
