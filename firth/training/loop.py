@@ -38,7 +38,7 @@ from firth.training.runtime import (
 from firth.training.schedule import lr_multiplier, warmup_fraction
 from firth.training.state import BatchPlanner, PlannedBatch, TrainingState
 from firth.utils.device_transfer import AsyncFetch
-from firth.utils.devices import cpu_threads
+from firth.utils.devices import cpu_arithmetic
 from firth.utils.errors import FirthError, Interrupted, StorageError
 from firth.utils.rng import derive_key
 
@@ -94,7 +94,9 @@ class TrainingLoop:
         folder = log.path.parent / "checkpoints"
         self.checkpoints = Checkpoints(folder, keep=config.keep_checkpoints)
         self.state = TrainingState(
-            micro_batch_tokens=config.micro_batch_tokens, threads=torch.get_num_threads()
+            micro_batch_tokens=config.micro_batch_tokens,
+            threads=torch.get_num_threads(),
+            onednn=bool(torch.backends.mkldnn.enabled),
         )
         self.trainable = [name for name, p in module.named_parameters() if p.requires_grad]
         self.signal: int | None = None
@@ -117,7 +119,7 @@ class TrainingLoop:
         if self.state.step == 0:
             self.checkpoint()  # for a rollback before the first regular checkpoint
         try:
-            with self._signals(), cpu_threads(self.state.threads):
+            with self._signals(), cpu_arithmetic(self.state.threads, self.state.onednn):
                 self._train_until_finished()
         finally:
             if reason := remove_graphs(self.module.network):

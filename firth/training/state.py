@@ -22,6 +22,7 @@ class TrainingState:
     seconds: float = 0.0
     micro_batch_tokens: int = 0  # tokens of a micro-batch; 0: the whole batch
     threads: int = 0  # CPU threads: floating-point sums depend on their number
+    onednn: bool = True  # whether torch uses oneDNN on a CPU: sums depend on it, too
     lr_factor: float = 1.0  # multiplies the learning rate, after rollbacks
     loss_scale: float = 2.0**16  # of fp16, where small gradients would underflow to zero
     scaled_steps: int = 0  # consecutive steps with finite gradients at this loss scale

@@ -140,14 +140,20 @@ def cpu_flags(cpuinfo: str, max_isa: str = "") -> frozenset[str]:
 
 
 @contextmanager
-def cpu_threads(count: int) -> Iterator[None]:
-    """Use this number of CPU threads; the rounding of sums depends on it."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
+def cpu_arithmetic(threads: int, onednn: bool) -> Iterator[None]:
+    """Use this number of CPU threads, and oneDNN or not; the rounding of sums depends on both.
+
+    torch turns oneDNN off for the rest of a process when a bf16 product fails in it, as on aarch64
+    without bf16.
+    """
+    before = torch.get_num_threads(), torch.backends.mkldnn.enabled
+    torch.set_num_threads(threads)
+    torch.backends.mkldnn.enabled = onednn  # type: ignore[assignment]
     try:
         yield
     finally:
-        torch.set_num_threads(before)
+        torch.set_num_threads(before[0])
+        torch.backends.mkldnn.enabled = before[1]
 
 
 def select_device(requested: str | None = None) -> torch.device:

@@ -103,6 +103,22 @@ def test_a_signal_stops_a_run_which_can_be_resumed(
     assert f"Resuming from step {found.step}." in notes(out)
 
 
+def test_a_resumed_run_uses_the_matrix_library_of_its_start(
+    shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after a bf16 product on a CPU without bf16, torch does not use oneDNN at the start."""
+    common: dict[str, Any] = {"steps": 6, "overrides": {"checkpoint_every": 2}}
+    seen: set[bool] = set()
+    look = Callbacks(before_micro_batch=lambda *_: seen.add(torch.backends.mkldnn.enabled))
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(torch.backends.mkldnn, "enabled", False)
+        small(shards, tmp_path, kill_at(4), **common)
+    assert torch.backends.mkldnn.enabled
+    small(shards, tmp_path, look, resume=True, **common)
+    assert seen == {False}
+    assert torch.backends.mkldnn.enabled
+
+
 def test_a_corrupted_newest_checkpoint_is_skipped(shards: Path, tmp_path: Path) -> None:
     common: dict[str, Any] = {"steps": 10, "overrides": {"checkpoint_every": 3}}
     with pytest.raises(Killed):
