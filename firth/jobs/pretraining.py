@@ -124,9 +124,8 @@ def pretrain(
         "optimizer": optimizer,
         "precision": precision,
         "objective.mask_prob": mask_prob,
-        "seed": seed,
     }
-    overrides = merge_options(overrides, options)
+    overrides = {"seed": seed, **merge_options(overrides, options)}
     out, on = Path(out), select_device(device)
     shards = Shards(data)
     tokenizer = Tokenizer.load(data)
@@ -144,7 +143,8 @@ def pretrain(
     }
     description = describe_run("pretraining", config.to_dict(), {"shards": shards.path}, parents)
     check_run_directory(out, description, resume)
-    first_batch(config, Sampler(shards, seed), tokenizer)  # report wrong options before training
+    sampler = Sampler(shards, config.training.seed)
+    first_batch(config, sampler, tokenizer)  # report wrong options before training
     module = build(config, tokenizer, source_model)
     model = Model(module.network, tokenizer, out, objective=config.objective)
     notes: list[str] = []
@@ -157,7 +157,7 @@ def pretrain(
         out, config.training, description, resume=resume, callback=callback, speed=speed
     ) as run:
         own = _validation_callbacks(config, module.to(on), model, shards, callbacks or Callbacks())
-        plan = batch_planner(config, Sampler(shards, seed), tokenizer)
+        plan = batch_planner(config, sampler, tokenizer)
         ordinary = _ordinary_fraction(config, shards, tokenizer)
         baseline = unigram_baseline(count_tokens(shards, len(tokenizer)), ordinary)
         loop = run.training_loop(module, plan, own, notes, baseline)

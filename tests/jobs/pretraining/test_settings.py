@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from firth.data.sampler import Sampler
 from firth.data.shards import Shards
@@ -148,6 +149,21 @@ def test_invalid_settings(
         pretrain(data=shards, out=tmp_path / "run", **given)
     assert "\n" not in str(raised.value)
     assert not (tmp_path / "run").exists()
+
+
+def test_an_override_sets_the_seed_as_the_argument_does(shards: Path, tmp_path: Path) -> None:
+    given = {"preset": "encoder-tiny", "steps": 1}
+    ways = {
+        "argument": {"seed": 3, "overrides": SMALL},
+        "override": {"overrides": SMALL | {"seed": "3"}},
+    }
+    argument, override = (
+        pretrain(**given, data=shards, out=tmp_path / name, **own) for name, own in ways.items()
+    )
+    assert override.config == argument.config
+    weights = override.model.network.state_dict()
+    for name, expected in argument.model.network.state_dict().items():
+        assert torch.equal(weights[name], expected), name
 
 
 # ---- budgets in minutes
