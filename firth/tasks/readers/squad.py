@@ -49,18 +49,20 @@ def read_questions(file: TaskFile) -> Iterator[QuestionExample]:
     >>> next(read_questions(TaskFile(path))).answers
     (AnswerSpan(text='Ada', start=0),)
     """
-    places: dict[str, str] = {}
+    example: QuestionExample | None = None
+    places: dict[str, str] = {}  # by id; empty for prediction, whose input may never end
     for question in _raw(file):
         with reporting_errors(file.bad):
             example = _question(question, file)
-            if example.id in places and file.labels == "required":
+            if example.id in places:
                 raise InputError(
                     f"{question.where}: the id '{example.id}' is already used in "
                     f"{places[example.id]}; ids must be unique."
                 )
-            places[example.id] = question.where
+            if file.labels == "required":
+                places[example.id] = question.where
             yield example
-    file.require_examples(places)
+    file.require_examples(example)
 
 
 # ---- file structure ----------------------------------------------------------------------

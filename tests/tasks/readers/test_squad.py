@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -203,3 +204,16 @@ def test_what_is_no_json_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     bomb.write_bytes(gzip.compress(b" " * (8 << 20)))
     with pytest.raises(InputError, match="more than 1 MiB"):
         questions(bomb)
+
+
+def test_prediction_keeps_no_ids_in_memory(file: Callable[[str, Any], Path]) -> None:
+    rows = [{"id": f"{i:010000}", "question": "Who?", "context": CONTEXT} for i in range(300)]
+    path = file("q.jsonl", "\n".join(map(json.dumps, rows)))
+    tracemalloc.start()
+    try:
+        count = sum(1 for _ in read_questions(TaskFile(path, labels="ignored", allow_empty=True)))
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert count == 300
+    assert peak < 1_000_000  # all ids are 3 MB
