@@ -20,6 +20,8 @@ from typer.core import TyperGroup
 from firth.cli import terminal
 from firth.cli.app import app
 from firth.cli.verbs import verb
+from firth.cli.views import filling
+from firth.inference.infilling.fill_methods import FilledSentence, FillResult
 from tests.conftest import SAMPLE, Result
 
 Firth = Callable[..., Result]
@@ -241,3 +243,8 @@ def test_a_log_has_a_line_for_each_validation_and_note(
     assert (said.out, said.err.splitlines()) == ("", [line, NOTE])
     report_run(run="lora")
     assert capsys.readouterr().err.splitlines() == [f"lora: {line}", f"lora: {NOTE}"]
+
+
+def test_the_note_on_rewritten_texts_is_last() -> None:
+    found = FillResult("A ___ and ___.", [[], []], [FilledSentence([], 0.5, "Another text.")])
+    assert filling.filled(found)[-1] == filling.REWRITTEN

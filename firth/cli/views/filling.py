@@ -31,12 +31,12 @@ def filled(found: FillResult) -> list[RenderableType]:
         for i, guesses in enumerate(found.blanks, 1)
         if guesses or not several
     ]
-    if not (parts if several else any(guess.token for guess in found.blanks[0])):
-        parts.append(REWRITTEN)
+    fills = parts if several else [guess for guess in found.blanks[0] if guess.token]
+    rewritten = [] if fills else [REWRITTEN]
     if several and found.sentences:
         rows = [(", ".join(one.tokens), one.score, one.text) for one in found.sentences]
         parts.append(_fills("sentence", rows))
-    return parts
+    return [*parts, *rewritten]
 
 
 def _fills(name: str, fills: Iterable[tuple[str, float, str]]) -> Table:
