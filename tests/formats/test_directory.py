@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from transformers import AutoConfig
 
 from firth.formats.huggingface.directory import FAMILIES, family_of, read_network, write_network
 from firth.models.config import ModelConfig
@@ -22,6 +23,7 @@ from firth.models.masks import Mask
 from firth.models.transformer import Transformer
 from firth.utils.errors import FirthError, InputError, MismatchError
 from tests.formats.helpers import error_sentence, is_mapped, measure_memory
+from tests.parity.reference_models import DEBERTA
 
 SIZE = dict(vocab_size=40, hidden_size=16, num_layers=2, num_heads=4, ffn_size=24, max_positions=32)
 BERT = ModelConfig(
@@ -170,6 +172,7 @@ def test_no_directory_or_no_configuration(tmp_path: Path, folder: Path) -> None:
         ("[1, 2]", "has no model_type"),
         ('{"model_type": 7}', "has no model_type"),
         (" " * 20_000_000, "too large"),
+        ('{"model_type": "bert"}', "lacks vocab_size"),
         ('{"model_type": "firth", "model": [1]}', '"model"'),
     ],
 )
@@ -223,42 +226,24 @@ def test_a_value_of_our_own_that_cannot_be(native: Path, values: dict[str, Any],
     assert said in refusal(native)
 
 
-# Models of a family that have something no table here can say.
-LAYERED = dict(num_hidden_layers=2, num_attention_heads=2, hidden_size=8, intermediate_size=8)
-DEBERTA: dict[str, Any] = dict(**LAYERED, max_position_embeddings=8, vocab_size=9)
-DEBERTA |= dict(hidden_act="gelu", hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1)
-DEBERTA |= dict(initializer_range=0.02, relative_attention=True, share_att_key=True)
-DEBERTA |= dict(norm_rel_ebd="layer_norm", position_buckets=4, pos_att_type="c2p|p2c")
-LLAMA = dict(**LAYERED, vocab_size=9, max_position_embeddings=8, rms_norm_eps=1e-6)
-BART = dict(
-    **{f"{side}_layers": 1 for side in ("encoder", "decoder")},
-    **{f"{side}_attention_heads": 2 for side in ("encoder", "decoder")},
-    **{f"{side}_ffn_dim": 8 for side in ("encoder", "decoder")},
-    **dict(vocab_size=9, d_model=8, max_position_embeddings=8, activation_function="gelu"),
-    **dict(dropout=0.1, attention_dropout=0.1, init_std=0.02),
-)
-XLM = dict(vocab_size=9, emb_dim=8, n_layers=1, n_heads=2, max_position_embeddings=8, dropout=0.1)
-
-
 @pytest.mark.parametrize(
     ("family", "values", "said"),
     [
-        ("bert", LAYERED, "lacks vocab_size"),
         ("albert", dict(num_hidden_groups=2), "num_hidden_groups = 2"),
         ("deberta-v2", dict(DEBERTA, conv_kernel_size=3), "conv_kernel_size = 3"),
         ("deberta-v2", dict(DEBERTA, pos_att_type=["c2p"]), "pos_att_type = ['c2p']"),
         ("deberta-v2", dict(DEBERTA, position_buckets=-1), "without position_buckets"),
-        ("deberta-v2", dict(DEBERTA, embedding_size=4), "hidden_size is 8, but embedding_size is"),
+        ("deberta-v2", dict(DEBERTA, embedding_size=4), "embedding_size is 4"),
         ("mobilebert", dict(normalization_type="layer_norm"), "normalization_type = 'layer_norm'"),
         ("mpnet", dict(relative_attention_num_buckets=64), "relative_attention_num_buckets = 64"),
         ("xlm", dict(asm=True), "asm = True"),
-        ("xlm", dict(XLM, attention_dropout=0.1, init_std=0.02, n_langs=15), "its 15 languages"),
+        ("xlm", dict(n_langs=15), "its 15 languages"),
         ("gpt2", dict(scale_attn_by_inverse_layer_idx=True), "scale_attn_by_inverse_layer_idx"),
         ("llama", dict(attention_bias=True), "attention_bias = True"),
-        ("llama", dict(LLAMA, rope_scaling=dict(type="linear", factor=2)), "'linear'"),
+        ("llama", dict(rope_parameters=None, rope_scaling=dict(type="linear")), "'linear'"),
         ("qwen3", dict(attention_bias=True), "attention_bias = True"),
         ("gemma3_text", dict(final_logit_softcapping=30.0), "final_logit_softcapping = 30.0"),
-        ("bart", dict(BART, decoder_ffn_dim=9), "encoder_ffn_dim is 8, but decoder_ffn_dim is 9"),
+        ("bart", dict(decoder_ffn_dim=9), "decoder_ffn_dim is 9"),
         ("mbart", dict(tie_word_embeddings=False), "tie_word_embeddings = False"),
         ("modernbert", dict(decoder_bias=False), "decoder_bias = False"),
     ],
@@ -266,7 +251,8 @@ XLM = dict(vocab_size=9, emb_dim=8, n_layers=1, n_heads=2, max_position_embeddin
 def test_what_a_family_has_and_we_do_not(
     tmp_path: Path, family: str, values: dict[str, Any], said: str
 ) -> None:
-    (tmp_path / "config.json").write_text(json.dumps({"model_type": family, **values}))
+    usual = AutoConfig.for_model(family).to_dict()
+    (tmp_path / "config.json").write_text(json.dumps({**usual, **values}))
     assert said in refusal(tmp_path)
 
 
