@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from seqeval.metrics.sequence_labeling import get_entities
 
-from firth.metrics.entities import convert_tags
+from firth.metrics.entities import read_entities
 from firth.tasks.readers.columns import TaskFile
 from firth.tasks.readers.subsampling import stratified_sample
 from firth.tasks.registry import task_named
@@ -99,10 +99,18 @@ def write_job(data: Data, source: Path, folder: Path, limit: int, dev_limit: int
 def _row(example: Any, task: str) -> dict[str, Any]:
     """A line of a file. IOB1 has tags that 2,000 sentences may not show: IOB2 it is."""
     if task == "tag":
-        return {"words": list(example.words), "tags": convert_tags(example.tags)}
+        return {"words": list(example.words), "tags": _iob2(example.tags)}
     if task == "pair":
         return {"text_a": example.text, "text_b": example.second, "label": example.label}
     return {"text": example.text, "label": example.label}
+
+
+def _iob2(tags: Sequence[str]) -> list[str]:
+    """Convert tags of any scheme to IOB2."""
+    converted = ["O"] * len(tags)
+    for type, begin, end in read_entities(tags):
+        converted[begin:end] = [f"B-{type}"] + [f"I-{type}"] * (end - begin - 1)
+    return converted
 
 
 def rows(file: Path) -> list[dict[str, Any]]:

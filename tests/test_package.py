@@ -103,6 +103,16 @@ def test_no_import_cycles() -> None:
         assert list(graphlib.TopologicalSorter(graph).static_order())  # else a CycleError
 
 
+def test_what_the_benchmarks_import_exists() -> None:
+    """No test runs them: they need other packages and much time."""
+    for path in (ROOT / "bench").glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("firth"):
+                module = importlib.import_module(str(node.module))
+                for alias in node.names:
+                    assert hasattr(module, alias.name), f"{path.name}: {node.module}.{alias.name}"
+
+
 def test_few_modules_beside_the_packages() -> None:
     loose = {path.name for path in (ROOT / "firth").glob("*.py")}
     assert len(loose - {"__init__.py", "__main__.py"}) <= 5
