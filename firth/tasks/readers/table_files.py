@@ -94,10 +94,13 @@ def _is_list(value: Any) -> bool:
 
 def _text_columns(row: dict[str, Any], pair: bool | None, file: TaskFile, where: str) -> Names:
     """Find the one or two columns of texts."""
-    roles = ("text", "text_a", "text_b")
-    named = tuple(file.columns[role] for role in roles if role in file.columns)
+    given = {
+        role: file.columns[role] for role in ("text", "text_a", "text_b") if role in file.columns
+    }
+    named = tuple(given.values())
     if named and pair is not None and pair != (len(named) > 1):
-        raise UsageError(f"{', '.join(named)} names {'one column' if pair else 'a pair'}.")
+        shown = " ".join(f"{role}={name}" for role, name in given.items())
+        raise UsageError(f"{shown} names {'one column' if pair else 'a pair'}.")
     role = {True: PAIR, False: TEXT, None: TEXT_OR_PAIR}[pair]
     return need_columns(role, row, where, named)
 

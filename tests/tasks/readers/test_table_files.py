@@ -180,7 +180,7 @@ def test_columns_can_be_named(file: Callable[..., Path]) -> None:
     assert labelled(path, columns={"text_a": "body", "text_b": "other"})[0].inputs == ("c", "d")
     with pytest.raises(InputError, match=r"a\.csv line 1 has no column 'nosuch' \(it has 'text', "):
         labelled(path, columns={"text": "nosuch"})
-    with pytest.raises(UsageError, match="names a pair"):
+    with pytest.raises(UsageError, match="text_a=body text_b=other names a pair"):
         labelled(path, columns={"text_a": "body", "text_b": "other"}, pair=False)
 
 
