@@ -172,6 +172,7 @@ ROWS = [
     Row("T5ForConditionalGeneration", "unscaled", t5(**UNTIED)),
     Row("T5Model", "gated-silu", t5(feed_forward_proj="gated-silu")),
     Row("MT5ForConditionalGeneration", "plain", t5(num_decoder_layers=2, **FEW), untie),
+    Row("MT5ForConditionalGeneration", "relu", t5(feed_forward_proj="relu")),
     Row("MT5Model", "tied", t5(d_kv=5)),
     Row("BartForConditionalGeneration", "scaled", bart(scale_embedding=True, num_decoder_layers=3)),
     Row("BartModel", "relu", bart(activation_function="relu")),

@@ -50,17 +50,16 @@ def make_tokenizer(sentinels: int = 0) -> Tokenizer:
     return Tokenizer(backend, {**config, "tokenizer_class": "PreTrainedTokenizerFast"})
 
 
-def save(row: Row, tokenizer: Tokenizer, path: Path) -> Any:
-    reference = row.reference()
-    reference.save_pretrained(path)
-    tokenizer.save(path)
-    return reference
+def pipeline(row: Row, path: Path) -> Any:
+    """Their pipeline for a network and a tokenizer, saved there."""
+    row.reference().save_pretrained(path)
+    make_tokenizer().save(path)
+    return transformers.pipeline("fill-mask", model=str(path), device="cpu")
 
 
 @pytest.mark.parametrize("row", FAMILIES.values(), ids=FAMILIES)
 def test_every_family_fills_masks_as_their_pipeline(row: Row, tmp_path: Path) -> None:
-    save(row, make_tokenizer(), tmp_path)
-    ask = transformers.pipeline("fill-mask", model=str(tmp_path), device="cpu")
+    ask = pipeline(row, tmp_path)
     found = load(tmp_path).fill_texts(TEXTS, top=4)  # both texts in one call of the network
     for text, own in zip(TEXTS, found, strict=True):
         theirs = ask(text, top_k=4)
@@ -73,8 +72,7 @@ def test_every_family_fills_masks_as_their_pipeline(row: Row, tmp_path: Path) ->
 
 
 def test_chosen_words_have_the_probabilities_of_their_pipeline(tmp_path: Path) -> None:
-    save(FAMILIES["BertForMaskedLM"], make_tokenizer(), tmp_path)
-    ask = transformers.pipeline("fill-mask", model=str(tmp_path), device="cpu")
+    ask = pipeline(FAMILIES["BertForMaskedLM"], tmp_path)
     theirs = {row["token_str"]: row["score"] for row in ask(TEXTS[0], targets=["cat", "old", "a"])}
     ours = {g.token: g.score for g in load(tmp_path).fill(TEXTS[0], targets=["cat", "old", "a"])[0]}
     assert ours == pytest.approx(theirs, rel=1e-4)
@@ -87,12 +85,10 @@ def test_chosen_words_have_the_probabilities_of_their_pipeline(tmp_path: Path) -
 def filler_of(row: Row, tokenizer: Tokenizer, path: Path) -> tuple[Any, BlankFiller]:
     """Their network, and ours with the same weights; [SEP] ends a text, [PAD] begins one."""
     reference = row.reference()
-    config = reference.config
-    config.eos_token_id = reference.generation_config.eos_token_id = 3
-    config.decoder_start_token_id = reference.generation_config.decoder_start_token_id = 0
-    config.pad_token_id = reference.generation_config.pad_token_id = 0
-    config.forced_eos_token_id = reference.generation_config.forced_eos_token_id = None
-    config.bos_token_id = reference.generation_config.bos_token_id = 2
+    ids = dict(pad_token_id=0, decoder_start_token_id=0, bos_token_id=2, eos_token_id=3)
+    for config in (reference.config, reference.generation_config):
+        for name, id in (ids | {"forced_eos_token_id": None}).items():
+            setattr(config, name, id)
     reference.save_pretrained(path)
     model = Model(read_network(path).eval(), tokenizer)
     return reference, make_filler(model.network, tokenizer)
