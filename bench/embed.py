@@ -194,7 +194,7 @@ def sentences(path: Path) -> tuple[str, Work]:
         return "sentence-transformers", partial(model.encode, show_progress_bar=False)
     peer = transformers.AutoModel.from_pretrained(path).eval()
     tokenizer = transformers.AutoTokenizer.from_pretrained(path)
-    most = load(path).embedder().limit
+    most = load(path).embedder().max_length
     unit = load(path).embedder().steps  # what follows pooling: a length of one
 
     @torch.no_grad()
