@@ -11,7 +11,7 @@ from typing import Annotated, Any
 from firth.utils.config_fields import Doc
 
 # Fields of several configs and verbs.
-DEVICE = Doc("cpu, cuda or cuda:N. Default: the GPU if there is one.", "Model")
+DEVICE = Doc("cpu, cuda, cuda:N or mps. Default: the CUDA GPU if there is one.", "Model")
 LIMIT = Doc("Use at most this many examples, stratified by label; 0: all.", "Data", min=0)
 COLUMNS = Doc(
     "Name of a column in your file, such as text=review or label=stars; repeatable. Default: "
