@@ -146,7 +146,7 @@ class Model:
 
     def embed(
         self,
-        texts: Sequence[str],
+        texts: Sequence[str] | str,
         *,
         pooling: str | None = None,
         layer: Layer | None = None,

@@ -43,7 +43,10 @@ def evaluate(
         help="minimal-pairs, masked models: mask also the following tokens of the same word.",
     ),
     limit: int = options.DataOption(
-        0, min=0, help="Use only the first examples of a file, at most this many; 0: all."
+        0,
+        min=0,
+        help="Use at most this many examples, stratified by label (lm, last-word, minimal-pairs: "
+        "the first ones); 0: all.",
     ),
     columns: list[str] | None = options.COLUMNS,
     format: str | None = options.FORMAT,

@@ -83,7 +83,7 @@ class Corpus:
 
     def __init__(
         self,
-        paths: Sequence[str | Path],
+        paths: Sequence[str | Path] | str | Path,
         reading: ReadOptions = ReadOptions(),
         *,
         clean: bool = True,

@@ -160,13 +160,16 @@ def _refuse_binary(name: str, stream: BinaryIO) -> None:
         raise InputError(f"{name} is not text: byte {zero} is zero.")
 
 
-def find_sources(paths: Iterable[str | Path], reading: ReadOptions) -> tuple[list[InputFile], int]:
+def find_sources(
+    paths: Iterable[str | Path] | str | Path, reading: ReadOptions
+) -> tuple[list[InputFile], int]:
     """Resolve files, folders, globs, `-` and `datasets:NAME` to input files, in a fixed order.
 
     Also return the number of files in folders that were skipped for their unknown extension.
     """
     sources: list[InputFile] = []
     skipped = 0
+    paths = [paths] if isinstance(paths, str | Path) else list(paths)
     for path in map(str, paths):
         if path == "-":
             unknown = reading.format is None

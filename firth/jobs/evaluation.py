@@ -21,6 +21,7 @@ from firth.jobs.ensembles import (
 from firth.model import Model
 from firth.objectives.registry import infill_format
 from firth.tasks.dataset import check_columns
+from firth.tasks.readers.subsampling import stratified_sample
 from firth.tasks.registry import SCORING_TASKS
 from firth.tasks.scoring_task import Scorer, ScoringOptions, ScoringResult
 from firth.utils.config_fields import flag
@@ -55,8 +56,10 @@ def evaluate(
     device: str | None = None,
     progress: Progress = lambda what, done, total: None,
 ) -> EvaluationResult:
-    """Evaluate a model on the examples of a file, or on the first `limit` of them.
+    """Evaluate a model on the examples of a file, or on a sample of `limit` of them.
 
+    The sample keeps the proportions of the labels; of `lm`, `last-word` and `minimal-pairs` it is
+    the first examples.
     The default task is the one that the model was fine-tuned on. Any language model can be
     evaluated on `lm` (perplexity by a `convention`, in windows of `context` tokens that move by
     `stride`), `last-word`, and `minimal-pairs` of a file or folder (`by_word`: a masked model masks
@@ -102,14 +105,18 @@ def _answered(
     """Evaluate a fine-tuned model on its task."""
     chosen, metadata = resolve_task(model, task)
     check_columns(chosen.name, chosen.roles, options.columns)
-    examples = list(chosen.read(options.file))[: options.limit or None]
+    examples, notes = list(chosen.read(options.file)), []
+    if 0 < options.limit < len(examples):
+        notes.append(f"{options.limit:,} of {len(examples):,} examples, stratified by label.")
+        sample, _ = stratified_sample(chosen.strata(examples), count=options.limit)
+        examples = [examples[i] for i in sample]
     chosen.check(metadata, examples, Path(options.data))
     answers, cut = ensemble_answers([model], chosen, [metadata], examples, progress)
     return ScoringResult(
         n=len(examples),
         metrics=chosen.metrics(examples, answers, metadata),
         parts=chosen.parts(examples, answers, metadata),
-        notes=truncation_note(cut, len(examples)),
+        notes=[*notes, *truncation_note(cut, len(examples))],
     )
 
 

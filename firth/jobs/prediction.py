@@ -56,7 +56,7 @@ def predict(
     models: Sequence[AnyModel] | AnyModel,
     *,
     data: str | Path | None = None,
-    texts: Sequence[str] = (),
+    texts: Sequence[str] | str = (),
     task: str | None = None,
     columns: Mapping[str, str] | None = None,
     format: str | None = None,
@@ -81,7 +81,7 @@ def predicting(
     models: Sequence[AnyModel] | AnyModel,
     *,
     data: str | Path | None = None,
-    texts: Sequence[str] = (),
+    texts: Sequence[str] | str = (),
     task: str | None = None,
     columns: Mapping[str, str] | None = None,
     format: str | None = None,
@@ -103,7 +103,7 @@ def predicting(
     check_columns(chosen.name, chosen.roles, columns or {})
     if len(loaded) > 1:
         _check_ensemble(chosen, loaded, metadata)
-    source: TaskFile | Sequence[str] = texts
+    source: TaskFile | Sequence[str] = [texts] if isinstance(texts, str) else texts
     if data is not None:
         source = TaskFile(data, format, columns or {}, labels="ignored", allow_empty=True)
     read = partial(_examples, chosen, source)

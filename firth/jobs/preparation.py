@@ -77,11 +77,11 @@ class PrepareJournal:
 
 
 def prepare(
-    paths: Sequence[str | Path],
+    paths: Sequence[str | Path] | str | Path,
     *,
     tokenizer: str | Path,
     out: str | Path,
-    valid: Sequence[str | Path] = (),
+    valid: Sequence[str | Path] | str | Path = (),
     valid_fraction: float | None = None,
     dedup: bool = False,
     reading: ReadOptions = ReadOptions(),

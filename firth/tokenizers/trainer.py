@@ -206,7 +206,7 @@ KINDS = {
 
 
 def train_tokenizer(
-    paths: Sequence[str | Path],
+    paths: Sequence[str | Path] | str | Path,
     *,
     kind: str,
     vocab_size: int,

@@ -6,6 +6,7 @@ paper's, or smaller so that the budget is at least 1,500 steps.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -172,8 +173,8 @@ RECIPES = {
 }
 RECIPES["mistral"] = RECIPES["llama"]
 
-# Larger models have smaller learning rates (GPT-3: Brown et al. 2020, table 2.1), by the smallest
-# hidden size they apply to.
+# Larger models have smaller learning rates and larger batches (GPT-3: Brown et al. 2020, table 2.1),
+# by the smallest hidden size they apply to.
 LEARNING_RATES = {
     "gpt3": {768: 6e-4, 1024: 3e-4, 1536: 2.5e-4, 2048: 2e-4, 2560: 1.6e-4, 4096: 1.2e-4}
     | {5120: 1e-4, 12288: 0.6e-4},
@@ -182,6 +183,7 @@ LEARNING_RATES = {
     "roberta": {768: 6e-4, 1024: 4e-4},
     "trio": {0: 4e-3, 512: 2e-3},
 }
+BATCH_TOKENS = {"gpt3": {2048: 1_000_000, 4096: 2_000_000, 12288: 3_200_000}}
 
 
 def scale_recipe(
@@ -206,18 +208,16 @@ def scale_recipe(
     if not steps and not tokens and not minutes:
         raise UsageError("Missing training budget: give steps, tokens or minutes.")
     row = RECIPES[recipe]
-    batch = min(row.batch_tokens, MAX_BATCH.get(device, MAX_BATCH["cpu"]))
+    published = int(_by_size(BATCH_TOKENS, recipe, config, row.batch_tokens))
+    batch = min(published, MAX_BATCH.get(device, MAX_BATCH["cpu"]))
     speed = TOKENS_PER_SECOND.get(device, TOKENS_PER_SECOND["cpu"])
     expected_tokens = tokens or int(60 * minutes * speed)
     if expected_tokens:
-        batch = min(row.batch_tokens, max(MIN_BATCH, expected_tokens // MIN_STEPS))
+        batch = min(published, max(MIN_BATCH, expected_tokens // MIN_STEPS))
     num_steps = steps or expected_tokens // batch
-    warmup = min(MAX_WARMUP, row.warmup_steps / num_steps) if num_steps else MAX_WARMUP
-    rates = LEARNING_RATES.get(recipe, {})
-    rate = next(
-        (rate for size, rate in reversed(rates.items()) if config.hidden_size >= size),
-        row.optimizer.learning_rate,
-    )
+    warmup_steps = row.warmup_steps * row.batch_tokens / published  # the same number of tokens
+    warmup = min(MAX_WARMUP, warmup_steps / num_steps) if num_steps else MAX_WARMUP
+    rate = _by_size(LEARNING_RATES, recipe, config, row.optimizer.learning_rate)
     return TrainingConfig(
         steps=steps,
         tokens=tokens,
@@ -230,6 +230,20 @@ def scale_recipe(
         min_lr_ratio=row.min_lr_ratio,
         seed=seed,
     ).with_overrides({"learning_rate": rate})
+
+
+def _by_size(
+    table: Mapping[str, Mapping[int, float]], recipe: str, config: ModelConfig, default: float
+) -> float:
+    """Look up a value by the model's hidden size.
+
+    >>> from firth.models.presets import preset
+    >>> sizes = ("gpt3-small", "gpt3-xl", "gpt3-13b", "gpt3-175b")
+    >>> [_by_size(BATCH_TOKENS, "gpt3", preset(size).config, 500_000) for size in sizes]
+    [500000, 1000000, 2000000, 3200000]
+    """
+    rows = reversed(table.get(recipe, {}).items())
+    return next((value for size, value in rows if config.hidden_size >= size), default)
 
 
 def _length_stages(stages: str, config: ModelConfig) -> str:

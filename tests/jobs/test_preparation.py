@@ -125,7 +125,7 @@ def test_validation_is_by_document_and_follows_the_text(
 def test_validation_text_of_its_own(tmp_path: Path, sample: Path, bert: Path) -> None:
     (tmp_path / "valid.txt").write_text("The sea is kind.\n\nThe wind is not.")
     valid = tmp_path / "valid.txt"
-    prepare([sample], tokenizer=bert, out=tmp_path / "shards", valid=[valid])
+    prepare(str(sample), tokenizer=bert, out=tmp_path / "shards", valid=valid)
     assert texts_in(tmp_path / "shards", "valid") == ["The sea is kind.", "The wind is not."]
     assert len(texts_in(tmp_path / "shards")) == len(list(Corpus([sample])))
 

@@ -45,7 +45,7 @@ def model_of(tokenizer: tokenizers.Tokenizer) -> dict[str, object]:
 def test_bpe_has_the_merges_of_the_library(sample: Path) -> None:
     from tokenizers.pre_tokenizers import ByteLevel
 
-    ours, _ = train_tokenizer([sample], kind="bpe", vocab_size=500)
+    ours, _ = train_tokenizer(str(sample), kind="bpe", vocab_size=500)
     theirs = library(
         "bpe", sample, 500, min_frequency=2, initial_alphabet=sorted(ByteLevel.alphabet())
     )

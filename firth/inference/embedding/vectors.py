@@ -55,13 +55,14 @@ class TextVectors:
         return np.asarray(np.isfinite(self.values).all(axis=1))
 
 
-def embed(embedder: Embedder, texts: Sequence[str]) -> Floats:
+def embed(embedder: Embedder, texts: Sequence[str] | str) -> Floats:
     """Compute one vector per text; texts longer than the model's context are truncated.
 
     A text without tokens (possible if the tokenizer adds no special tokens) gets a zero vector.
     """
-    if isinstance(texts, str) or not all(isinstance(text, str) for text in texts):
-        raise UsageError("`texts` must be a list of strings; put a single text into a list.")
+    texts = [texts] if isinstance(texts, str) else texts
+    if not all(isinstance(text, str) for text in texts):
+        raise UsageError("`texts` must be a string or a list of strings.")
     result = np.zeros((len(texts), embedder.dimension), dtype=np.float32)
     done = 0
     for chunk, vectors in embed_chunks(

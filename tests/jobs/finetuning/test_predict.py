@@ -11,6 +11,7 @@ import pytest
 from rich.console import Console
 
 from firth.cli.views import predictions as views
+from firth.jobs.evaluation import evaluate
 from firth.jobs.prediction import PredictionResult, predict
 from firth.tasks.readers.examples import LabelledExample
 from firth.utils.errors import InputError
@@ -199,6 +200,8 @@ def test_texts_equal_a_file_of_texts(run_of: RunOf, tmp_path: Path) -> None:
     file.write_text("\n".join(texts), encoding="utf-8")
     assert found == predict(run_of("classify"), data=file).answers
     assert found == predict(run_of("classify"), texts=texts).answers
+    (one,) = predict(run_of("classify"), texts=texts[0]).answers  # a string is one text
+    assert one["label"] == "x"
     tagged = predict(run_of("tag"), texts=["erik's dog, paris."]).answers
     assert tagged[0]["words"] == ["erik", "'s", "dog", ",", "paris", "."]
     for task in ("lm", "seq2seq"):
@@ -207,6 +210,17 @@ def test_texts_equal_a_file_of_texts(run_of: RunOf, tmp_path: Path) -> None:
     assert done.returncode == 1
     assert done.stderr.startswith("text 2 is empty")
     assert [line[:1] for line in done.stdout.splitlines()] == ["x", "", "y"]
+
+
+def test_a_limited_evaluation_samples_every_label(run_of: RunOf, tmp_path: Path) -> None:
+    """The file is sorted by label: its first rows have one label only."""
+    rows = [(f"the red dog {i}", "x") for i in range(30)]
+    rows += [(f"the green dog {i}", "y") for i in range(10)]
+    file = table(tmp_path / "sorted.tsv", "text label", rows)
+    result = evaluate(run_of("classify"), data=file, limit=8)
+    assert result.n == 8
+    assert result.metrics["macro_f1"].value > 0.5  # with one label alone, at most 0.5
+    assert any("8 of 40" in note for note in result.notes)
 
 
 @pytest.mark.parametrize(
