@@ -173,8 +173,8 @@ RECIPES = {
 }
 RECIPES["mistral"] = RECIPES["llama"]
 
-# Larger models have smaller learning rates and larger batches (GPT-3: Brown et al. 2020, table 2.1),
-# by the smallest hidden size they apply to.
+# Larger models have smaller learning rates and larger batches (GPT-3: Brown et al. 2020, table
+# 2.1), by the smallest hidden size they apply to.
 LEARNING_RATES = {
     "gpt3": {768: 6e-4, 1024: 3e-4, 1536: 2.5e-4, 2048: 2e-4, 2560: 1.6e-4, 4096: 1.2e-4}
     | {5120: 1e-4, 12288: 0.6e-4},
@@ -242,8 +242,10 @@ def _by_size(
     >>> [_by_size(BATCH_TOKENS, "gpt3", preset(size).config, 500_000) for size in sizes]
     [500000, 1000000, 2000000, 3200000]
     """
-    rows = reversed(table.get(recipe, {}).items())
-    return next((value for size, value in rows if config.hidden_size >= size), default)
+    sizes = table.get(recipe, {})
+    return next(
+        (sizes[size] for size in reversed(list(sizes)) if config.hidden_size >= size), default
+    )
 
 
 def _length_stages(stages: str, config: ModelConfig) -> str:
