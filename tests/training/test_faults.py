@@ -110,10 +110,10 @@ def test_a_resumed_run_uses_the_matrix_library_of_its_start(
     common: dict[str, Any] = {"steps": 6, "overrides": {"checkpoint_every": 2}}
     seen: set[bool] = set()
     look = Callbacks(before_micro_batch=lambda *_: seen.add(torch.backends.mkldnn.enabled))
-    with monkeypatch.context() as patch, pytest.raises(Killed):
-        patch.setattr(torch.backends.mkldnn, "enabled", False)
+    monkeypatch.setattr(torch.backends.mkldnn, "enabled", False)
+    with pytest.raises(Killed):
         small(shards, tmp_path, kill_at(4), **common)
-    assert torch.backends.mkldnn.enabled
+    monkeypatch.setattr(torch.backends.mkldnn, "enabled", True)
     small(shards, tmp_path, look, resume=True, **common)
     assert seen == {False}
     assert torch.backends.mkldnn.enabled
