@@ -79,7 +79,7 @@ def read_labels(theirs: Mapping[str, Any], head: str) -> dict[str, Any]:
 
 
 def write_labels(labels: tuple[str, ...], label_type: str) -> dict[str, Any]:
-    """Write what `read_labels` reads."""
+    """Return the config fields of labels and their type, the inverse of `read_labels`."""
     if not labels:
         return {}
     return {

@@ -74,7 +74,7 @@ def read_grouped_query(theirs: dict[str, Any]) -> dict[str, Any]:
 
 
 def write_grouped_query(config: ModelConfig) -> dict[str, Any]:
-    """Write what `read_grouped_query` reads."""
+    """Return the config fields of key-value heads and the head size."""
     return {"num_key_value_heads": config.num_kv_heads, "head_dim": config.head_dim}
 
 

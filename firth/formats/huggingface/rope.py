@@ -40,7 +40,7 @@ def _base(values: Mapping[str, Any], default: float) -> float:
 
 
 def write_two_rope_thetas(config: ModelConfig) -> dict[str, Any]:
-    """Write what `read_two_rope_thetas` reads."""
+    """Return the RoPE parameters of full and of sliding-window attention layers."""
     bases = {FULL: config.rope_theta, SLIDING: config.local_rope_theta}
     return {kind: {"rope_type": "default", "rope_theta": base} for kind, base in bases.items()}
 
@@ -52,5 +52,5 @@ def sliding_layers(theirs: Mapping[str, Any], default: list[str]) -> tuple[int, 
 
 
 def layer_types(config: ModelConfig) -> list[str]:
-    """Write what `sliding_layers` reads."""
+    """Return the attention type of each layer: full or sliding window."""
     return [SLIDING if i in config.windowed_layers else FULL for i in range(config.num_layers)]
