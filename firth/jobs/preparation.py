@@ -256,7 +256,7 @@ def _write_shards(
             journal.position = encoded.end
             if sum(len(p.tokens) for passages in pending.values() for p in passages) >= size:
                 _flush(folder, journal, pending)
-            progress("tokenising", encoded.bytes_read, corpus.size)
+            progress("tokenizing", encoded.bytes_read, corpus.size)
         journal.part, journal.position = journal.part + 1, START
         _flush(folder, journal, pending)
 
