@@ -27,6 +27,7 @@ RUNS = {  # preset, objective
     "encoder": ("encoder-small", "masked"),
     "decoder": ("decoder-small", "causal"),
     "hybrid": ("decoder-small", "hybrid"),
+    "hybrid-batches": ("decoder-small", "hybrid-batches"),
 }
 
 
