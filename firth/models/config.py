@@ -41,7 +41,7 @@ class LanguageModelConfig:
     vocab_size: int
     max_positions: int  # the longest sequence
 
-    # --- special tokens, where the family stores them in its config
+    # --- special tokens, where the family stores them in its config; None: not in the vocabulary
     pad_token_id: int | None = None
     bos_token_id: int | None = None
     eos_token_id: int | None = None
@@ -57,6 +57,9 @@ class LanguageModelConfig:
             largest = MAX_LAYERS if "layers" in name else MAX_SIZE
             if not smallest <= value <= largest:
                 raise InputError(f"{name} must be between {smallest} and {largest:,}, not {value}.")
+        for name, id in self.special_token_ids.items():
+            if not 0 <= id < self.vocab_size:
+                object.__setattr__(self, name, None)
 
     @property
     def has_encoder(self) -> bool:

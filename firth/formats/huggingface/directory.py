@@ -6,6 +6,7 @@ network has the `model_type` "firth": the same two files, with the names of this
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -49,6 +50,7 @@ FAMILIES: tuple[ModelFamily, ...] = (
 NATIVE = "firth"
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 MAX_NAMES_SHOWN = 4  # in an error message
+LOGGER = logging.getLogger("firth")
 
 
 def family_of(config: ModelConfig, heads: Iterable[str] = ()) -> ModelFamily | None:
@@ -134,7 +136,22 @@ def _config(values: dict[str, Any]) -> tuple[ModelConfig, ModelFamily | None]:
 def read_network(path: Path, *, dtype: torch.dtype | None = None) -> Transformer:
     """Load the network in a directory; weights stay memory-mapped where possible."""
     config, family = read_config(path)
+    _report_unknown_ids(path / CONFIG, config)
     return build_network(config, family, WeightSource(open_weights(path), path / WEIGHTS), dtype)
+
+
+def _report_unknown_ids(file: Path, config: ModelConfig) -> None:
+    """Log a note on special tokens outside the vocabulary, which the config ignores."""
+    values = read_json(file)
+    values, size = values.get("model", values), config.vocab_size
+    unknown = {
+        name: id
+        for name, id in values.items()
+        if name.endswith("_token_id") and isinstance(id, int) and not 0 <= id < size
+    }
+    if unknown:
+        ids = ", ".join(f"{name} {id}" for name, id in unknown.items())
+        LOGGER.warning("%s: outside the vocabulary of %s tokens, ignored: %s.", file, size, ids)
 
 
 class TensorStore(Protocol):
