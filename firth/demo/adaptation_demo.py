@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from firth.jobs.finetuning import FinetuneResult, finetune
 from firth.jobs.prediction import PredictionResult, predict
-from firth.metrics.bootstrap import Metric
+from firth.metrics.bootstrap import Metric, to_json
 from firth.training.log import Callback, Metrics
 
 Progress = Callable[[str, int, int], None]
@@ -51,11 +51,11 @@ class AdaptationResult:
     def values(self) -> dict[str, Any]:
         """Return the result as plain JSON values."""
         return {
-            "sentiment": [asdict(run) for run in self.sentiment],
+            "sentiment": [to_json(run) for run in self.sentiment],
             "opinions": self.opinions.answers,
-            "entities": asdict(self.entities),
+            "entities": to_json(self.entities),
             "named": self.named.answers,
-            "questions": asdict(self.questions),
+            "questions": to_json(self.questions),
             "answered": self.answered.answers,
         }
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from copy import deepcopy
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from firth.jobs.ensembles import (
     resolve_task,
     truncation_note,
 )
+from firth.metrics.bootstrap import to_json
 from firth.model import Model
 from firth.objectives.registry import infill_format
 from firth.tasks.dataset import check_columns
@@ -37,7 +38,7 @@ class EvaluationResult(ScoringResult):
 
     def values(self) -> dict[str, Any]:
         """Convert to plain JSON values."""
-        return asdict(self)
+        return to_json(self)
 
 
 def evaluate(

@@ -5,16 +5,17 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from firth.data.input_files import InputFile, find_sources
 from firth.data.readers import ReadOptions
 from firth.jobs.ensembles import Progress, load_if_needed
 from firth.jobs.evaluation import EvaluationResult, evaluate
-from firth.metrics.bootstrap import Metric
-from firth.metrics.language_modelling import mean_metric
+from firth.metrics.bootstrap import Metric, to_json
+from firth.metrics.language_modelling import NO_MEAN_INTERVAL, mean_metric
 from firth.model import Model
 from firth.tasks.scoring_task import Parts
 from firth.utils.errors import FirthError, InputError, UsageError
@@ -70,7 +71,7 @@ class SuiteResult:
 
     def values(self) -> dict[str, Any]:
         """Convert to plain JSON values."""
-        return asdict(self)
+        return to_json(self)
 
 
 def evaluate_suite(
@@ -165,11 +166,11 @@ def _row(name: str, measures: tuple[str, ...], found: EvaluationResult) -> Suite
     if absent := [measure for measure in measures if measure not in found.metrics]:
         raise InputError(f"its run has the metrics {', '.join(found.metrics)}, not {absent[0]}.")
     chosen = [found.metrics[measure] for measure in measures]
-    value, low, high = (
-        sum(getattr(metric, part) for metric in chosen) / len(chosen)
-        for part in ("value", "low", "high")
-    )
-    score = Metric(value=value, low=low, high=high)
+    value = fmean(metric.value for metric in chosen)
+    lows, highs = ([getattr(m, end) for m in chosen] for end in ("low", "high"))
+    score = Metric(value=value, low=None, high=None, reason=NO_MEAN_INTERVAL)
+    if None not in lows:
+        score = Metric(value=value, low=fmean(lows), high=fmean(highs))
     measure = ("mean of " if len(measures) > 1 else "") + " and ".join(measures)
     return SuiteRow(name=name, measure=measure, score=score, n=found.n, metrics=found.metrics)
 

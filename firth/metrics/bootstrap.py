@@ -1,14 +1,16 @@
-"""Bootstrap confidence intervals for evaluation metrics (Efron 1979).
+"""Confidence intervals of evaluation metrics: bootstrap (Efron 1979), Wilson for proportions.
 
 A metric is computed by a function of example weights. Weights of one give the metric's value; the
 number of times each example occurs in a sample drawn with replacement gives the value on that
-resample. Examples are scored once; a resample only changes their weights.
+resample. Examples are scored once; a resample only changes their weights. Resamples of 20 right
+predictions are all right: a proportion near 0 or 1 gets a Wilson interval instead.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence, Sized
-from dataclasses import asdict, dataclass
+import math
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence, Sized
+from dataclasses import asdict, dataclass, replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -21,32 +23,55 @@ Name = TypeVar("Name", bound=Hashable)
 Weights = Floats  # (resamples, examples)
 
 _PERCENTILES = (2.5, 97.5)  # of the resamples: a 95 % interval
+_Z = 1.959964  # of the normal distribution: a 95 % interval
+_FEW = 10  # successes or failures, below which a proportion gets a Wilson interval
 _MAX_WEIGHTS = 1 << 16  # in one block of resamples, so that they fit into the CPU cache
 
 
 @dataclass(frozen=True, kw_only=True)
 class Metric:
-    """A metric's value with its 95 % bootstrap confidence interval."""
+    """A metric's value with its 95 % confidence interval, or the reason why there is none."""
 
     value: float
-    low: float
-    high: float
+    low: float | None
+    high: float | None
+    reason: str = ""  # why no interval is available
 
     @property
     def interval(self) -> str:
         """Format the interval for display.
 
-        >>> Metric(value=0.5, low=0.25, high=0.75).interval, Metric(value=1, low=1, high=1).interval
-        ('0.2500 to 0.7500', 'not available')
+        >>> Metric(value=0.5, low=0.25, high=0.75).interval
+        '0.2500 to 0.7500'
+        >>> Metric(value=1, low=None, high=None, reason="only one example").interval
+        'not available (only one example)'
         """
-        if self.low == self.high:  # all examples have the same score
-            return "not available"
-        return f"{self.low:.4f} to {self.high:.4f}"
+        return interval_text(asdict(self))
 
 
-def metrics_to_json(metrics: Mapping[str, Metric]) -> dict[str, dict[str, float]]:
+def interval_text(metric: Mapping[str, Any]) -> str:
+    """Format the interval of a metric given as JSON values."""
+    if metric["low"] is None:
+        return f"not available ({metric['reason']})"
+    return f"{metric['low']:.4f} to {metric['high']:.4f}"
+
+
+def metrics_to_json(metrics: Mapping[str, Metric]) -> dict[str, dict[str, Any]]:
     """Convert metrics to plain JSON values."""
-    return {name: asdict(metric) for name, metric in metrics.items()}
+    return {name: to_json(metric) for name, metric in metrics.items()}
+
+
+def to_json(result: Any) -> dict[str, Any]:
+    """Convert a metric, or a dataclass with metrics, to plain JSON values.
+
+    >>> to_json(Metric(value=0.5, low=0.25, high=0.75))
+    {'value': 0.5, 'low': 0.25, 'high': 0.75}
+    """
+    return asdict(result, dict_factory=_without_empty_reason)
+
+
+def _without_empty_reason(fields: list[tuple[str, Any]]) -> dict[str, Any]:
+    return {name: value for name, value in fields if name != "reason" or value}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,16 +92,19 @@ def estimate(
     bootstrap: Bootstrap = Bootstrap(),
     *,
     width: int = 0,
+    proportions: Collection[Name] = (),
+    scale: float = 1.0,
 ) -> dict[Name, Metric]:
     """Compute metrics with intervals from `score`, which maps weights to named values.
 
     Weights are (resamples, examples), values (resamples,). ``width`` bounds the memory: how many
     numbers `score` computes for each resample, if more than there are examples. An interval always
     contains its value: where the percentiles of a skewed metric exclude it, it is extended.
+    `proportions` are metrics that are the fraction of successes, times `scale`, of the examples.
 
     >>> grades = np.array([1.0, 0.0, 1.0, 1.0])
     >>> estimate(lambda weights: {"mean": weights @ grades / 4}, 4)
-    {'mean': Metric(value=0.75, low=0.25, high=1.0)}
+    {'mean': Metric(value=0.75, low=0.25, high=1.0, reason='')}
     """
     if not examples:
         raise InputError("There are no examples to score: give at least one.")
@@ -87,10 +115,33 @@ def estimate(
         low, high = np.percentile(
             np.concatenate([sample[name] for sample in samples]), _PERCENTILES
         )
-        metrics[name] = Metric(
-            value=float(value), low=float(min(low, value)), high=float(max(high, value))
-        )
+        metrics[name] = _metric(float(value), float(low), float(high), examples)
+        if name in proportions and min(value, scale - value) * examples < _FEW * scale:
+            low, high = (scale * end for end in wilson(float(value) / scale, examples))
+            metrics[name] = replace(metrics[name], low=low, high=high, reason="")
     return metrics
+
+
+def _metric(value: float, low: float, high: float, examples: int) -> Metric:
+    """Make a metric of its percentiles; without an interval if they are equal."""
+    low, high = min(low, value), max(high, value)
+    if not math.isclose(low, high, rel_tol=1e-9, abs_tol=1e-12):
+        return Metric(value=value, low=low, high=high)
+    reason = "only one example" if examples == 1 else "every resample has the same value"
+    return Metric(value=value, low=None, high=None, reason=reason)
+
+
+def wilson(proportion: float, examples: int) -> tuple[float, float]:
+    """Compute the 95 % interval of a proportion (Wilson 1927), which is never empty.
+
+    >>> [round(end, 4) for end in wilson(1.0, 20)]
+    [0.8389, 1.0]
+    """
+    shrinkage = 1 + _Z**2 / examples
+    centre = (proportion + _Z**2 / (2 * examples)) / shrinkage
+    variance = proportion * (1 - proportion) / examples + (_Z / (2 * examples)) ** 2
+    margin = _Z * math.sqrt(variance) / shrinkage
+    return max(0.0, min(centre - margin, proportion)), min(1.0, max(centre + margin, proportion))
 
 
 def resample(examples: int, bootstrap: Bootstrap, width: int = 0) -> Iterator[Weights]:
@@ -114,19 +165,21 @@ def resample(examples: int, bootstrap: Bootstrap, width: int = 0) -> Iterator[We
 
 
 def means(
-    columns: Mapping[Name, ArrayLike], bootstrap: Bootstrap = Bootstrap()
+    columns: Mapping[Name, ArrayLike], bootstrap: Bootstrap = Bootstrap(), *, scale: float = 1.0
 ) -> dict[Name, Metric]:
-    """Compute the mean of each column of scores; a column has one score per example.
+    """Compute the mean of each column of scores from 0 to `scale`, one per example.
 
-    >>> means({"exact": [100, 100, 0, 100]})
-    {'exact': Metric(value=75.0, low=25.0, high=100.0)}
+    >>> means({"loss": [4.5, 4.5, 0.5, 4.5]})
+    {'loss': Metric(value=3.5, low=1.5, high=4.5, reason='')}
     """
     scores = np.stack([np.asarray(column, dtype=np.float64) for column in columns.values()], axis=1)
 
     def score(weights: Weights) -> dict[Name, Floats]:
         return dict(zip(columns, (weights @ scores / len(scores)).T, strict=True))
 
-    return estimate(score, len(scores), bootstrap)
+    binary = np.isin(scores, (0.0, scale)).all(axis=0)
+    proportions = [name for name, is_binary in zip(columns, binary, strict=True) if is_binary]
+    return estimate(score, len(scores), bootstrap, proportions=proportions, scale=scale)
 
 
 def tally(rows: Longs, groups: Longs, count: int) -> Callable[[Weights], Floats]:

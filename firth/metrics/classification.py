@@ -38,8 +38,8 @@ def accuracy(
 ) -> dict[str, Metric]:
     """Compute the fraction of correct predictions.
 
-    >>> accuracy(["yes", "no", "no", "yes"], ["yes", "no", "yes", "yes"])
-    {'accuracy': Metric(value=0.75, low=0.25, high=1.0)}
+    >>> accuracy(["yes", "no", "no", "yes"], ["yes", "no", "yes", "yes"])["accuracy"].interval
+    '0.3006 to 0.9544'
     """
     check_pairs(gold, predicted)
     right = [a == b for a, b in zip(plain(gold), plain(predicted), strict=True)]
@@ -86,7 +86,9 @@ def classification_metrics(
         }
         return {**metrics, "f1": every[:, 1]} if len(index) == 2 else metrics
 
-    return estimate(score, examples, bootstrap, width=kinds)
+    # Without other classes micro_f1 is the accuracy.
+    proportions = ("accuracy", *(["micro_f1"] if kinds == len(index) else []))
+    return estimate(score, examples, bootstrap, width=kinds, proportions=proportions)
 
 
 def multilabel_metrics(
@@ -125,7 +127,7 @@ def multilabel_metrics(
         }
 
     width = max(len(index), *(len(rows) for rows, _ in sides))
-    return estimate(score, len(pairs), bootstrap, width=width)
+    return estimate(score, len(pairs), bootstrap, width=width, proportions=["exact"])
 
 
 def regression_metrics(

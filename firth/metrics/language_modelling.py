@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TypeVar
 
 import numpy as np
@@ -29,6 +29,7 @@ Name = TypeVar("Name", bound=str)
 COLUMNS = ("nats", "tokens", "words", "characters", "bytes")
 BITS_PER_NAT = 1 / math.log(2)
 MAX_NATS = 700.0  # whose exponential is still finite
+NO_MEAN_INTERVAL = "one of the averaged metrics has none"
 # Metric -> the unit by which nats are divided, and whether it is a perplexity (else bits).
 UNITS = {
     "token_perplexity": ("tokens", True),
@@ -82,6 +83,8 @@ def scaled(metric: Metric, is_perplexity: bool) -> Metric:
     def scale(nats: float) -> float:
         return math.exp(min(nats, MAX_NATS)) if is_perplexity else nats * BITS_PER_NAT
 
+    if metric.low is None or metric.high is None:
+        return replace(metric, value=scale(metric.value))
     return Metric(value=scale(metric.value), low=scale(metric.low), high=scale(metric.high))
 
 
@@ -89,7 +92,7 @@ def scaled(metric: Metric, is_perplexity: bool) -> Metric:
 class Proportion(Metric):
     """A mean of outcomes with its standard error."""
 
-    error: float
+    error: float | None  # None if all outcomes are the same
 
 
 def proportions(
@@ -104,10 +107,9 @@ def proportions(
     found, metrics = {}, means(columns, bootstrap)
     for name, column in columns.items():
         outcomes = np.asarray(column, dtype=np.float64)
-        several = len(outcomes) > 1
-        error = float(outcomes.std(ddof=1) / math.sqrt(len(outcomes))) if several else 0.0
-        metric = metrics[name]
-        found[name] = Proportion(value=metric.value, low=metric.low, high=metric.high, error=error)
+        differ = len(set(outcomes)) > 1
+        error = float(outcomes.std(ddof=1) / math.sqrt(len(outcomes))) if differ else None
+        found[name] = Proportion(**asdict(metrics[name]), error=error)
     return found
 
 
@@ -126,9 +128,11 @@ def mean_metric(metrics: Sequence[Metric]) -> Metric:
     The interval is that of a mean of independent values: deviations add up in quadrature.
 
     >>> mean_metric([Metric(value=0.5, low=0.2, high=0.9), Metric(value=0.75, low=0.35, high=1.05)])
-    Metric(value=0.625, low=0.375, high=0.875)
+    Metric(value=0.625, low=0.375, high=0.875, reason='')
     """
-    values = np.array([[f.value, f.value - f.low, f.high - f.value] for f in metrics])
-    mean = float(values[:, 0].mean())
-    below, above = np.sqrt((values[:, 1:] ** 2).sum(0)) / len(values)
+    mean = sum(metric.value for metric in metrics) / len(metrics)
+    if any(metric.low is None for metric in metrics):
+        return Metric(value=mean, low=None, high=None, reason=NO_MEAN_INTERVAL)
+    ends = [(f.value - (f.low or 0.0), (f.high or 0.0) - f.value) for f in metrics]
+    below, above = np.sqrt((np.array(ends) ** 2).sum(0)) / len(ends)
     return Metric(value=mean, low=mean - float(below), high=mean + float(above))

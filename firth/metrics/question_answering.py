@@ -50,7 +50,9 @@ def squad_metrics(
         for part, chosen in parts.items()
         if chosen.any() or not part
         for name, metric in means(
-            {f"{part}exact": scores[chosen, 0], f"{part}f1": scores[chosen, 1]}, bootstrap
+            {f"{part}exact": scores[chosen, 0], f"{part}f1": scores[chosen, 1]},
+            bootstrap,
+            scale=100,
         ).items()
     }
 

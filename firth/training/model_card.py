@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from firth.metrics.bootstrap import interval_text
 from firth.objectives.registry import infill_format
 from firth.training.run_directory import RUN
 from firth.utils.files import atomic_file
@@ -90,7 +91,7 @@ def _finetuning_card(
     if labels := values["task"]["labels"]:
         rows["labels"] = ", ".join(labels)
     metrics = [
-        f"| {name} | {metric['value']:.4f} | {metric['low']:.4f} to {metric['high']:.4f} |"
+        f"| {name} | {metric['value']:.4f} | {interval_text(metric)} |"
         for name, metric in results["metrics"].items()
     ]
     table = ["| dev metric | value | 95 % confidence interval |", "|---|---|---|", *metrics]

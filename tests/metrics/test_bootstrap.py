@@ -6,7 +6,16 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from firth.metrics.bootstrap import Bootstrap, Metric, check_pairs, estimate, means, resample, tally
+from firth.metrics.bootstrap import (
+    Bootstrap,
+    Metric,
+    check_pairs,
+    estimate,
+    means,
+    resample,
+    tally,
+    to_json,
+)
 from firth.utils.errors import InputError, MismatchError, UsageError
 
 
@@ -73,7 +82,28 @@ def test_intervals_contain_the_value() -> None:
 
 
 def test_interval_of_one_example() -> None:
-    assert means({"x": [3]}) == {"x": Metric(value=3.0, low=3.0, high=3.0)}
+    found = means({"x": [3]})["x"]
+    assert found == Metric(value=3.0, low=None, high=None, reason=found.reason)
+    assert found.reason in found.interval
+    assert to_json(found) == {"value": 3.0, "low": None, "high": None, "reason": found.reason}
+
+
+def test_proportions_near_0_or_1_have_a_wilson_interval() -> None:
+    """By hand, z² = 3.8415: 20 of 20 is (20 / 23.8415, 1); 1 of 10 has its centre at 0.2111."""
+    found = means({"all": [1] * 20, "none": [0] * 20})
+    assert found["all"].interval == "0.8389 to 1.0000"
+    assert found["none"].interval == "0.0000 to 0.1611"
+    assert means({"exact": [100] + [0] * 9}, scale=100)["exact"].interval == "1.7876 to 40.4150"
+    for right, count in ((0, 3), (9, 9), (9, 200), (3, 7)):
+        metric = means({"p": [1] * right + [0] * (count - right)})["p"]
+        theirs = stats.binomtest(right, count).proportion_ci(method="wilson")
+        assert (metric.low, metric.high) == pytest.approx(tuple(theirs), abs=1e-6)
+
+
+def test_equal_scores_that_are_no_proportion_have_no_interval() -> None:
+    found = means({"loss": [0.5] * 20})["loss"]
+    assert found.low is found.high is None
+    assert found.reason
 
 
 def test_tally() -> None:

@@ -76,7 +76,8 @@ def test_regression_by_hand() -> None:
 def test_correlation_with_a_constant_is_0() -> None:
     for constant in (0.0, 0.1, 1e9):
         found = regression_metrics([1.0, 2.0, 3.0], [constant] * 3)
-        assert found["pearson"] == found["spearman"] == Metric(value=0.0, low=0.0, high=0.0)
+        assert found["pearson"] == found["spearman"]
+        assert (found["pearson"].value, found["pearson"].low) == (0.0, None)
     # Of two examples, half of the resamples hold one of them twice.
     assert regression_metrics([1, 2], [1, 2])["pearson"] == Metric(value=1.0, low=0.0, high=1.0)
 
@@ -88,7 +89,7 @@ def test_constant_resamples_are_detected_despite_rounding() -> None:
         once, numbers = Bootstrap(resamples=1, seed=seed), rng.normal(size=3)
         constant = next(iter(resample(3, once))).max() == 3
         low = regression_metrics(numbers, numbers, once)["pearson"].low
-        assert low == pytest.approx(0 if constant else 1), seed
+        assert low == (0 if constant else None), seed  # both correlations are 1
         constants += constant
     assert constants > 20
 

@@ -28,8 +28,7 @@ def test_perplexity_and_bits_per_character() -> None:
     assert found["bits_per_character"].value == pytest.approx(32 / 16)
     assert found["bits_per_byte"].value == pytest.approx(32 / 32)
     # All tokens have the same loss, so resampling does not change the token perplexity.
-    first = found["token_perplexity"]
-    assert (first.low, first.high) == pytest.approx((16.0, 16.0))
+    assert found["token_perplexity"].low is found["token_perplexity"].high is None
     # A resample may contain one part twice: 5 tokens for 2 words, or 3 for 2.
     words = found["word_perplexity"]
     assert (words.low, words.high) == pytest.approx((2 ** (12 / 2), 2 ** (20 / 2)))
@@ -61,7 +60,9 @@ def test_standard_error_of_proportions() -> None:
     variance = sum((x - mean) ** 2 for x in (1, 0.5, 0, 1)) / 3
     assert rate.value == mean
     assert rate.error == pytest.approx(math.sqrt(variance / 4))
-    assert proportions({"accuracy": [1.0]})["accuracy"].error == 0.0
+    certain = proportions({"accuracy": [1.0]})["accuracy"]
+    assert certain.error is None
+    assert certain.interval == "0.2065 to 1.0000"  # 1 / (1 + z²)
 
 
 def test_mean_of_independent_metrics() -> None:
@@ -73,3 +74,6 @@ def test_mean_of_independent_metrics() -> None:
     assert found.value == pytest.approx(1.5)
     assert found.high - found.value == pytest.approx(1.96 * 0.025)
     assert found.value - found.low == pytest.approx(1.96 * 0.025)
+    unknown = mean_metric([*parts, Metric(value=0.0, low=None, high=None, reason="one example")])
+    assert (unknown.value, unknown.low) == (1.0, None)
+    assert unknown.reason

@@ -47,8 +47,13 @@ def expect(
     reference: Callable[..., dict[str, float]],
     *columns: Sequence[Any],
     within: float = 1e-9,
+    proportions: Sequence[str] = (),
+    scale: float = 1.0,
 ) -> None:
-    """Compare figures with the library's, on the examples and on each resample, written out."""
+    """Compare figures with the library's, on the examples and on each resample, written out.
+
+    The interval of few successes or failures in `proportions` is compared with SciPy's.
+    """
     theirs = reference(*columns)
     rows = np.concatenate(list(resample(len(columns[0]), FEW))).astype(int)
     drawn = [np.repeat(np.arange(len(row)), row) for row in rows]
@@ -56,9 +61,31 @@ def expect(
     assert set(figures) == set(theirs)
     for name, value in theirs.items():
         low, high = np.percentile([sample[name] for sample in samples], [2.5, 97.5])
-        ends = value, min(low, value), max(high, value)
-        figure = figures[name]
-        assert (figure.value, figure.low, figure.high) == pytest.approx(ends, abs=within), name
+        low, high = min(low, value), max(high, value)
+        figure, count = figures[name], len(columns[0])
+        if name in proportions and _is_rare(reference, columns, name, value, scale):
+            exact = stats.binomtest(round(value / scale * count), count)
+            low, high = (scale * end for end in exact.proportion_ci(method="wilson"))
+        assert figure.value == pytest.approx(value, abs=within), name
+        if figure.low is None or figure.high is None:
+            assert low == pytest.approx(high, abs=max(within, 1e-6)), name
+        else:
+            assert (figure.low, figure.high) == pytest.approx(
+                (low, high), abs=max(within, scale * 1e-6)
+            ), name
+
+
+def _is_rare(
+    reference: Callable[..., dict[str, float]],
+    columns: Sequence[Sequence[Any]],
+    name: str,
+    value: float,
+    scale: float,
+) -> bool:
+    """Whether all examples score 0 or `scale`, and fewer than 10 of them score one of these."""
+    scores = [reference(*([one] for one in row))[name] for row in zip(*columns, strict=True)]
+    binary = np.isclose([min(score, scale - score) for score in scores], 0).all()
+    return bool(binary) and min(value, scale - value) / scale * len(scores) < 10 - 1e-9
 
 
 def paired(examples: st.SearchStrategy[Any], most: int = 12) -> st.SearchStrategy[Any]:
@@ -69,6 +96,9 @@ def paired(examples: st.SearchStrategy[Any], most: int = 12) -> st.SearchStrateg
 
 
 # --- labels -------------------------------------------------------------------------------------
+
+
+ACCURACIES = ["accuracy", "micro_f1"]
 
 
 def their_classification(gold: list[Any], said: list[Any]) -> dict[str, float]:
@@ -90,7 +120,12 @@ def test_two_labels(columns: tuple[list[int], list[int]]) -> None:
         f1 = sklearn.f1_score(gold, said, labels=[1], average="macro", zero_division=0.0)
         return {**their_classification(gold, said), "f1": f1}
 
-    expect(classification_metrics(*columns, [0, 1], bootstrap=FEW), theirs, *columns)
+    expect(
+        classification_metrics(*columns, [0, 1], bootstrap=FEW),
+        theirs,
+        *columns,
+        proportions=ACCURACIES,
+    )
     share = {"accuracy": sklearn.accuracy_score(*columns)}
     assert {name: figure.value for name, figure in accuracy(*columns, FEW).items()} == share
 
@@ -114,7 +149,9 @@ def test_labels_and_predictions_that_are_none(rows: list[tuple[str, str]]) -> No
         return found
 
     columns = tuple(map(list, zip(*rows, strict=True)))
-    expect(classification_metrics(*columns, "abc", bootstrap=FEW), theirs, *columns)
+    found = classification_metrics(*columns, "abc", bootstrap=FEW)
+    only_labels = set(columns[1]) <= set("abc")  # then micro_f1 is the accuracy
+    expect(found, theirs, *columns, proportions=ACCURACIES if only_labels else ["accuracy"])
 
 
 @few_examples
@@ -132,7 +169,8 @@ def test_sets_of_labels(columns: tuple[list[frozenset[int]], list[frozenset[int]
             "micro_f1": sklearn.f1_score(*tables, average="micro", zero_division=0.0),
         }
 
-    expect(multilabel_metrics(*columns, range(4), FEW), theirs, *columns)
+    found = multilabel_metrics(*columns, range(4), FEW)
+    expect(found, theirs, *columns, proportions=["exact"])
 
 
 # --- numbers ------------------------------------------------------------------------------------
@@ -269,7 +307,7 @@ def test_a_longer_translation() -> None:
     ]
     columns = [[text] for text in gold], said
     expect(translation_metrics(gold, said, FEW), their_translation, *columns)
-    expect(rouge_metrics(gold, said, FEW), their_summaries, *columns)
+    expect(rouge_metrics(gold, said, FEW), their_summaries, *columns, proportions=KINDS)
 
 
 KINDS = ["rouge1", "rouge2", "rougeL", "rougeLsum"]
@@ -286,7 +324,7 @@ def their_summaries(references: list[list[str]], said: list[str]) -> dict[str, f
 @example([(["the cat\nsat on\n\nthe mat"], "on the mat\nthe cat sat sat")])
 def test_summaries(rows: list[tuple[list[str], str]]) -> None:
     columns = tuple(map(list, zip(*rows, strict=True)))
-    expect(rouge_metrics(*columns, FEW), their_summaries, *columns)
+    expect(rouge_metrics(*columns, FEW), their_summaries, *columns, proportions=KINDS)
 
 
 lines = st.lists(st.lists(st.sampled_from("abcd"), max_size=12).map(" ".join), max_size=5)
@@ -323,10 +361,10 @@ def test_answers(rows: list[tuple[list[str], str]]) -> None:
     gold, said = map(list, zip(*rows, strict=True))
     # Of such answers the two official scripts think differently, and the library has no filter.
     assume(all(normalise_answer(text) for answer in gold for text in answer))
-    within = 1e-3  # in single precision
+    how: Any = {"within": 1e-3, "proportions": ["exact", "f1"], "scale": 100}  # single precision
     found = squad_metrics(gold, said, bootstrap=FEW)
     overall = {name: found[name] for name in ("exact", "f1")}
-    expect(overall, their_answers, gold, said, within=within)
+    expect(overall, their_answers, gold, said, **how)
     for part, chosen in (
         ("has_answer", [i for i, answer in enumerate(gold) if answer]),
         ("no_answer", [i for i, answer in enumerate(gold) if not answer]),
@@ -334,7 +372,7 @@ def test_answers(rows: list[tuple[list[str], str]]) -> None:
         if f"{part}_f1" in found:
             columns = [gold[i] for i in chosen], [said[i] for i in chosen]
             figures = {name: found[f"{part}_{name}"] for name in overall}
-            expect(figures, their_answers, *columns, within=within)
+            expect(figures, their_answers, *columns, **how)
     assert ("no_answer_f1" in found) == (not all(gold))
 
 

@@ -70,8 +70,7 @@ def _adapted(result: AdaptationResult) -> list[RenderableType]:
 
 def _cells(run: AdaptationRun) -> list[str]:
     metric = run.metric
-    interval = f"{metric.low:.3f} to {metric.high:.3f}"
-    return [f"{run.labels:,}", f"{metric.value:.3f}", interval, f"{run.seconds:.0f}"]
+    return [f"{run.labels:,}", f"{metric.value:.4f}", metric.interval, f"{run.seconds:.0f}"]
 
 
 def _summary(metric: str, run: AdaptationRun) -> str:

@@ -10,6 +10,7 @@ from rich.console import RenderableType
 from rich.table import Table
 
 from firth.cli.terminal import new_table
+from firth.metrics.language_modelling import Proportion
 from firth.training.model_card import describe_training_examples
 
 if TYPE_CHECKING:  # these need torch
@@ -75,7 +76,7 @@ def evaluation(result: EvaluationResult) -> list[RenderableType]:
 def _parts(kind: str, rows: Mapping[str, Mapping[str, Metric]]) -> Table:
     """Show the metrics of each group, with standard errors or the interval of the last metric."""
     names = list(next(iter(rows.values())))
-    with_errors = any(hasattr(metric, "error") for row in rows.values() for metric in row.values())
+    with_errors = any(isinstance(row[names[-1]], Proportion) for row in rows.values())
     cells = [
         [part, *(_value(row[name]) for name in names)]
         + ([] if with_errors else [row[names[-1]].interval])
@@ -85,8 +86,11 @@ def _parts(kind: str, rows: Mapping[str, Mapping[str, Metric]]) -> Table:
 
 
 def _value(metric: Metric) -> str:
-    error = getattr(metric, "error", None)
-    return f"{metric.value:.4f}" + ("" if error is None else f" ± {error:.4f}")
+    """Show a value, with its standard error if it has one."""
+    if not isinstance(metric, Proportion):
+        return f"{metric.value:.4f}"
+    spread = f"({metric.interval})" if metric.error is None else f"± {metric.error:.4f}"
+    return f"{metric.value:.4f} {spread}"
 
 
 def _details(details: Mapping[str, Any]) -> list[str]:
@@ -138,7 +142,9 @@ def _trial(run: FinetuneResult, result: SweepResult) -> dict[str, str]:
     metric = run.metrics[result.metric]
     row = {
         result.metric: f"{metric.value:.4f}",
-        "interval": f"{metric.low:.2f}–{metric.high:.2f}",
+        "interval": "not available"
+        if metric.low is None
+        else f"{metric.low:.2f}–{metric.high:.2f}",
         "s": f"{run.seconds:.0f}",
     }
     if result.kind == "search":

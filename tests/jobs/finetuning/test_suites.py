@@ -155,7 +155,10 @@ def test_evaluate_on_the_command_line(
     assert found["n"] == 3
     names = ["word_perplexity", "token_perplexity", "bits_per_character", "bits_per_byte"]
     assert list(found["metrics"]) == names
-    assert all(metric.keys() == {"value", "low", "high"} for metric in found["metrics"].values())
+    for metric in found["metrics"].values():  # one window: no interval
+        assert (metric["low"], metric["high"], bool(metric["reason"])) == (None, None, True)
+    shown = " ".join(firth_here(*words, "--convention", "wikitext").stdout.split())
+    assert f"not available ({metric['reason']})" in shown
     assert math.isfinite(found["metrics"]["word_perplexity"]["value"])
     shown = " ".join(firth_here(*words).stdout.split())
     assert "Convention plain: " in shown
