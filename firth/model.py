@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import logging
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, overload
+from typing import overload
 
 import torch
 
@@ -14,207 +15,62 @@ from firth.adapt.saving import adapter_base, load_adapter
 from firth.formats.gguf_model import read_gguf
 from firth.formats.hub import resolve
 from firth.formats.huggingface.directory import family_of, read_network, write_network
-from firth.formats.sentence_transformers import SentenceEncoderConfig, read_sentence, write_sentence
+from firth.formats.sentence_transformers import read_sentence, write_sentence
 from firth.formats.tokenizers.loading import holds_tokenizer, load_tokenizer
-from firth.inference.embedding.embedder import Embedder, Layer, make_embedder
-from firth.inference.embedding.semantic_search import SearchHit, SearchIndex, open_index, search
-from firth.inference.embedding.vectors import Floats, TokenVector, embed, embed_tokens
-from firth.inference.generation.generation_config import GenerationConfig
-from firth.inference.generation.text_generation import PromptCompletions, TextGenerator
-from firth.inference.infilling.fill_methods import (
-    BlankFiller,
-    FillCandidate,
-    FillResult,
-    make_filler,
-)
-from firth.inference.infilling.mask_filling import fill_batch
-from firth.inference.infilling.spelling import CorrectedText, correct_batch, make_corrector
+from firth.inference.text_model import ENCODER_FOLDER, TextModel
 from firth.models.config import ModelConfig
-from firth.models.language_model import LanguageNetwork
-from firth.models.transformer import Transformer, count_parameters
 from firth.quantization.int8 import count_int8_weights, to_int8
+from firth.tasks.ensembles import (
+    ensemble_answers,
+    resolve_task,
+    text_examples,
+    truncation_note,
+)
 from firth.tasks.registry import TASKS
-from firth.tasks.task import TaskMetadata
+from firth.tasks.task import Answer, TaskMetadata
 from firth.tasks.task_heads import drop_language_head
 from firth.tokenizers.tokenizer import Tokenizer
 from firth.training.run_directory import RUN, best_run, read_run
+from firth.utils.devices import select_device
 from firth.utils.errors import FirthError, InputError, MismatchError, UsageError, storage_errors
 from firth.utils.files import write_json
 
 QUANTIZERS = {"int8": to_int8}  # of weight matrices, for inference
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
-# Names under which sentence encoders store the prompts of documents and of queries.
-PROMPTS = {"document": ("document", "passage", "corpus"), "query": ("query",)}
-ENCODER_FOLDER = "reader"  # with the tokenizer of an encoder that has its own
+logger = logging.getLogger("firth")
 JOINED = "joined"  # folder with the base model of an adapter on a joined encoder and decoder
 
 
-@dataclass
-class Model:
+@dataclass(repr=False)
+class Model(TextModel):
     """A network and its tokenizer, in eval mode after `load`."""
 
-    network: LanguageNetwork
-    tokenizer: Tokenizer | None
-    path: Path | None = None
-    source: str | None = None  # the argument of `load`: a path or a name on the hub
-    sentence_encoder: SentenceEncoderConfig | None = None  # pooling and prompts for embeddings
     task: TaskMetadata | None = None  # of its fine-tuning
-    encoder_tokenizer: Tokenizer | None = None  # of an encoder with a vocabulary of its own
-    objective: str | None = None  # of its pre-training, if run.json names it
-
-    @property
-    def config(self) -> ModelConfig:
-        """Return the config of the network."""
-        return self.network.config
-
-    @property
-    def transformer(self) -> Transformer:
-        """Return the network; raise an error if it is no Transformer, which some functions need."""
-        if not isinstance(self.network, Transformer):
-            kind = type(self.network).__name__
-            raise MismatchError(f"This function needs a Transformer, and the network is a {kind}.")
-        return self.network
-
-    @property
-    def num_parameters(self) -> int:
-        """Return the number of parameters, quantized ones included."""
-        return count_parameters(self.network) + count_int8_weights(self.network)
 
     @property
     def generates(self) -> bool:
         """Return whether the model was fine-tuned for a task with generated outputs."""
         return self.task is not None and self.task.task in TASKS and TASKS[self.task.task].generates
 
-    def fill(
-        self, text: str, *, top: int = 5, targets: Sequence[str] = ()
-    ) -> list[list[FillCandidate]]:
-        """Return candidates for each blank of a text ([MASK], <extra_id_0>, ___), best first.
-
-        With `targets`, score only these words.
-        """
-        return self.fill_texts([text], top=top, targets=targets)[0].blanks
-
-    def fill_texts(
-        self, texts: Sequence[str], *, top: int = 5, targets: Sequence[str] = ()
-    ) -> list[FillResult]:
-        """Fill the blanks of several texts; rank whole sentences where a text has several."""
-        filler = self.blank_filler()
-        return fill_batch(filler, [filler.encode(text) for text in texts], top=top, targets=targets)
-
-    def correct(self, text: str) -> CorrectedText:
-        """Correct words that are improbable in their context."""
-        corrector = make_corrector(self.blank_filler())
-        return correct_batch(corrector, [text], [corrector.find_suspects(text)])[0]
-
-    def blank_filler(self) -> BlankFiller:
-        """Return the method by which this model fills blanks."""
-        return make_filler(self.network, self.require_tokenizer(), objective=self.objective)
+    @overload
+    def predict(self, texts: str, *, task: str | None = None) -> Answer: ...  # type: ignore[overload-overlap]
 
     @overload
-    def generate(self, prompt: str, **settings: Any) -> str: ...
+    def predict(self, texts: Sequence[str], *, task: str | None = None) -> list[Answer]: ...
 
-    @overload
-    def generate(self, prompt: Sequence[str], **settings: Any) -> list[str]: ...
+    def predict(
+        self, texts: str | Sequence[str], *, task: str | None = None
+    ) -> Answer | list[Answer]:
+        """Predict the task that the model was fine-tuned on, for one text or a list of texts.
 
-    def generate(self, prompt: str | Sequence[str], **settings: Any) -> str | list[str]:
-        """Generate the completion of a prompt, without the prompt; a list for a list of prompts.
-
-        `settings` are fields of `GenerationConfig`: max_new_tokens=40, temperature=0.8, beams=4, …
+        `firth.predict` also reads files, and averages the predictions of several models.
         """
-        if isinstance(prompt, str):
-            return self.completions([prompt], **settings)[0].completions[0].text
-        return [done.completions[0].text for done in self.completions(prompt, **settings)]
-
-    def completions(self, prompts: Sequence[str], **settings: Any) -> list[PromptCompletions]:
-        """Generate all completions of each prompt, with tokens, scores and stop reasons."""
-        return list(self.text_generator(**settings).complete(prompts))
-
-    def stream(self, prompt: str, **settings: Any) -> Iterator[str]:
-        """Generate the completion of a prompt, yielding text as it is decoded."""
-        pieces = self.text_generator(**settings).stream(prompt)
-        return (piece for piece in pieces if isinstance(piece, str))
-
-    def text_generator(self, **settings: Any) -> TextGenerator:
-        """Return a text generator; settings that are None have their default."""
-        return TextGenerator(
-            network=self.network,
-            tokenizer=self.require_tokenizer(),
-            encoder_tokenizer=self.require_encoder_tokenizer(),
-            fine_tuned=self.generates,
-            config=GenerationConfig.of(settings),
-        )
-
-    def embed(
-        self,
-        texts: Sequence[str] | str,
-        *,
-        pooling: str | None = None,
-        layer: Layer | None = None,
-        normalize: bool | None = None,
-        prompt: str | None = None,
-        precision: str = "auto",
-    ) -> Floats:
-        """Compute one vector for each text, (n, hidden_size).
-
-        `pooling` is mean, cls, last, max, …, by default the model's own; `layer` is one layer, or
-        several to average. `precision` is fp32, bf16 (cosine similarity above 0.9999 to fp32), or
-        auto: bf16 for encoders on a GPU.
-        """
-        embedder = self.embedder(
-            pooling=pooling, layer=layer, normalize=normalize, prompt=prompt, precision=precision
-        )
-        return embed(embedder, texts)
-
-    def embed_tokens(self, text: str, *, layer: Layer | None = None) -> list[TokenVector]:
-        """Compute one vector for each token of a text, with the token's character span."""
-        return embed_tokens(self.embedder(layer=layer), text)
-
-    def index(self, file: str | Path, *, place: str | Path | None = None) -> SearchIndex:
-        """Embed all rows of a file into a search index, stored beside the file or at `place`."""
-        return open_index(self.embedder(normalize=True, role="document"), file, path=place)
-
-    def search(
-        self, where: Sequence[str] | SearchIndex | Path, query: str, *, top: int = 5
-    ) -> list[SearchHit]:
-        """Find the texts of a list, an index or a file that are nearest to a query, best first."""
-        if isinstance(where, str | Path):
-            where = self.index(where)
-        if not isinstance(where, SearchIndex):
-            texts = list(where)
-            embedder = self.embedder(normalize=True, role="document")
-            where = SearchIndex(embed(embedder, texts), texts)
-        return search(self.embedder(normalize=True, role="query"), where, query, top=top)
-
-    def embedder(
-        self, *, role: str = "", prompt: str | None = None, batch_tokens: int = 0, **options: Any
-    ) -> Embedder:
-        """Return an embedder with the options of `make_embedder`.
-
-        `role` is document or query, for models with a prompt for each.
-        """
-        prompts = self.sentence_encoder.prompts if self.sentence_encoder is not None else {}
-        of_role = next((name for name in PROMPTS.get(role, ()) if name in prompts), None)
-        tokenizer = self.require_encoder_tokenizer() or self.require_tokenizer()
-        options["prompt"] = of_role if prompt is None else prompt
-        embedder = make_embedder(self.network, tokenizer, self.sentence_encoder, **options)
-        return replace(embedder, batch_tokens=batch_tokens)
-
-    def require_tokenizer(self) -> Tokenizer:
-        """Return the tokenizer; raise an error if there is none."""
-        if self.tokenizer is None:
-            raise MismatchError(
-                f"{self.source or self.path} has no tokenizer, which text input needs."
-            )
-        return self.tokenizer
-
-    def require_encoder_tokenizer(self) -> Tokenizer | None:
-        """Return the encoder's own tokenizer; None if encoder and decoder share one."""
-        if self.config.encoder is not None and self.encoder_tokenizer is None:
-            raise MismatchError(
-                f"{self.source or self.path} lacks the tokenizer of its encoder, in the folder "
-                f"{ENCODER_FOLDER}."
-            )
-        return self.encoder_tokenizer
+        chosen, metadata = resolve_task(self, task)
+        examples = text_examples(chosen, [texts] if isinstance(texts, str) else texts)
+        answers, cut = ensemble_answers([self], chosen, [metadata], examples)
+        for note in truncation_note(cut, len(answers)):
+            logger.warning(note)
+        return answers[0] if isinstance(texts, str) else answers
 
     def save(self, path: str | Path, *, dtype: torch.dtype | None = None) -> str:
         """Save the model for `firth.load` and, if it has the architecture, for `transformers`.
@@ -308,6 +164,19 @@ def load(
         objective=_objective(path),
     )
     return _quantize(model, weights)
+
+
+def load_if_needed(
+    model: str | Path | Model, device: str | None, *, weights: str | None = None
+) -> Model:
+    """Load a model, unless it is loaded already."""
+    if isinstance(model, Model):
+        if weights is not None:
+            raise UsageError(
+                f"This model is loaded already; use firth.load(…, weights={weights!r}) instead."
+            )
+        return model
+    return load(model, device=str(select_device(device)), weights=weights)
 
 
 def check_weights(weights: str | None, device: str) -> None:

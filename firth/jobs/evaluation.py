@@ -11,17 +11,11 @@ from typing import Any
 
 import torch
 
-from firth.jobs.ensembles import (
-    Progress,
-    ensemble_answers,
-    load_if_needed,
-    resolve_task,
-    truncation_note,
-)
 from firth.metrics.bootstrap import to_json
-from firth.model import Model
+from firth.model import Model, load_if_needed
 from firth.objectives.registry import infill_format
 from firth.tasks.dataset import check_columns
+from firth.tasks.ensembles import Progress, ensemble_answers, resolve_task, truncation_note
 from firth.tasks.readers.subsampling import stratified_sample
 from firth.tasks.registry import SCORING_TASKS
 from firth.tasks.scoring_task import Scorer, ScoringOptions, ScoringResult

@@ -13,16 +13,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from firth.data.readers import Bad
-from firth.jobs.ensembles import (
-    Progress,
-    ensemble_answers,
-    load_if_needed,
-    resolve_task,
-    truncation_note,
-)
 from firth.jobs.row_streams import answer_rows
-from firth.model import Model
+from firth.model import Model, load_if_needed
 from firth.tasks.dataset import check_columns
+from firth.tasks.ensembles import Progress, ensemble_answers, resolve_task, truncation_note
 from firth.tasks.readers.columns import TaskFile, find_source, place, reporting_errors
 from firth.tasks.task import Answer, Example, Task, TaskMetadata
 from firth.utils.errors import InputError, MismatchError, UsageError

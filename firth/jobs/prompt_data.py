@@ -18,8 +18,8 @@ from firth.inference.prompting.demonstrations import (
 )
 from firth.inference.prompting.prompt_scorer import PromptQuestion, Shot
 from firth.inference.prompting.templates import FIELDS, LABELS, join_labels
-from firth.jobs.ensembles import load_if_needed
 from firth.jobs.prompt_config import LABELLED, PromptConfig
+from firth.model import load_if_needed
 from firth.tasks.classify import labels_of
 from firth.tasks.dataset import check_columns
 from firth.tasks.readers.columns import TaskFile, place

@@ -26,7 +26,6 @@ from firth.inference.prompting.prompt_scorer import (
     score_answers,
 )
 from firth.inference.prompting.templates import PromptFormat, make_prompt_format
-from firth.jobs.ensembles import Progress, load_if_needed
 from firth.jobs.prompt_config import LABELLED, PromptConfig
 from firth.jobs.prompt_data import (
     PromptDataset,
@@ -36,8 +35,9 @@ from firth.jobs.prompt_data import (
 )
 from firth.jobs.prompt_results import SCORERS, majority_accuracy
 from firth.metrics.bootstrap import Metric, means, metrics_to_json
-from firth.model import Model
+from firth.model import Model, load_if_needed
 from firth.objectives.registry import infill_format
+from firth.tasks.ensembles import Progress
 from firth.tasks.task import Answer
 from firth.utils.config_fields import config_of
 from firth.utils.errors import MismatchError, UsageError, storage_errors

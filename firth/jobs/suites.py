@@ -12,11 +12,11 @@ from typing import Any
 
 from firth.data.input_files import InputFile, find_sources
 from firth.data.readers import ReadOptions
-from firth.jobs.ensembles import Progress, load_if_needed
 from firth.jobs.evaluation import EvaluationResult, evaluate
 from firth.metrics.bootstrap import Metric, to_json
 from firth.metrics.language_modelling import NO_MEAN_INTERVAL, mean_metric
-from firth.model import Model
+from firth.model import Model, load_if_needed
+from firth.tasks.ensembles import Progress
 from firth.tasks.scoring_task import Parts
 from firth.utils.errors import FirthError, InputError, UsageError
 

@@ -13,8 +13,9 @@ from rich.console import Console
 from firth.cli.views import predictions as views
 from firth.jobs.evaluation import evaluate
 from firth.jobs.prediction import PredictionResult, predict
+from firth.model import load
 from firth.tasks.readers.examples import LabelledExample
-from firth.utils.errors import InputError
+from firth.utils.errors import InputError, MismatchError, UsageError
 from firth.utils.files import partial_path
 from firth.utils.streams import MAX_LEADING_ERRORS
 from tests.conftest import Result, in_process
@@ -300,3 +301,31 @@ def test_long_texts_are_shortened_on_a_terminal() -> None:
     long, answer = LabelledExample(text="very " * 100), {"label": "x", "score": 1.0}
     lines = list(map(str, views.predictions(PredictionResult("classify", [long], [answer], ["n"]))))
     assert lines == ["x 100%  " + "very " * 59 + "very…", "n"]
+
+
+# ---- a loaded model
+
+
+@pytest.mark.parametrize("task", ["classify", "tag", "seq2seq"])
+def test_a_model_predicts_texts(run_of: RunOf, task: str) -> None:
+    model, texts = load(run_of(task)), ["the red dog", "a green book"]
+    answers = predict(model, texts=texts).answers
+    assert model.predict(texts) == answers
+    assert model.predict(texts[0]) == predict(model, texts=texts[0]).answers[0]
+
+
+def test_what_a_model_does_not_predict(
+    run_of: RunOf, models: dict[str, Path], caplog: pytest.LogCaptureFixture
+) -> None:
+    model = load(run_of("classify"))
+    with pytest.raises(InputError, match="text 2 is empty"):
+        model.predict(["the red dog", " "])
+    with pytest.raises(InputError, match="text 1 is a float"):
+        model.predict([float("nan")])  # type: ignore[list-item]
+    with pytest.raises(MismatchError, match="not fine-tuned"):
+        load(models["encoder"]).predict("the red dog")
+    with pytest.raises(UsageError, match="more than one text"):
+        load(run_of("pair")).predict("the red dog")
+    assert model.predict([]) == []
+    model.predict("the red dog " * 50)
+    assert "1 of 1 examples" in caplog.text

@@ -6,33 +6,35 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
-from firth.model import Model, load
+from firth.models.config import ModelConfig
+from firth.models.language_model import LanguageNetwork
 from firth.tasks.batched_inference import average_outputs, batched_outputs
 from firth.tasks.inputs import make_input_template
 from firth.tasks.registry import task_named
 from firth.tasks.task import Answer, Example, Task, TaskMetadata
-from firth.utils.devices import select_device
-from firth.utils.errors import MismatchError, UsageError
+from firth.tokenizers.tokenizer import Tokenizer
+from firth.utils.errors import InputError, MismatchError
 
 Progress = Callable[[str, int, int], None]
 
 
-def load_if_needed(
-    model: str | Path | Model, device: str | None, *, weights: str | None = None
-) -> Model:
-    """Load a model, unless it is loaded already."""
-    if isinstance(model, Model):
-        if weights is not None:
-            raise UsageError(
-                f"This model is loaded already; use firth.load(…, weights={weights!r}) instead."
-            )
-        return model
-    return load(model, device=str(select_device(device)), weights=weights)
+class TaskModel(Protocol):
+    """What a prediction needs of a model; `firth.Model` is one."""
+
+    network: LanguageNetwork
+    path: Path | None
+    source: str | None
+    task: TaskMetadata | None
+
+    @property
+    def config(self) -> ModelConfig: ...
+    def require_tokenizer(self) -> Tokenizer: ...
+    def require_encoder_tokenizer(self) -> Tokenizer | None: ...
 
 
-def resolve_task(model: Model, task: str | None) -> tuple[Task, TaskMetadata]:
+def resolve_task(model: TaskModel, task: str | None) -> tuple[Task, TaskMetadata]:
     """Find the task of a model, by default the one it was fine-tuned on, and its metadata."""
     where = model.source or model.path
     if model.task is None or (task is not None and task != model.task.task):
@@ -60,8 +62,19 @@ def resolve_task(model: Model, task: str | None) -> tuple[Task, TaskMetadata]:
     return task_named(model.task.task), model.task
 
 
+def text_examples(task: Task, texts: Sequence[str]) -> list[Example]:
+    """Make examples of texts, for tasks whose input is one text; an empty text is an error."""
+    examples = []
+    for number, text in enumerate(texts, 1):
+        if not isinstance(text, str) or not text.strip():
+            what = "is empty" if isinstance(text, str) else f"is a {type(text).__name__}, not a str"
+            raise InputError(f"text {number} {what}: there is no text to predict.")
+        examples.append(replace(task.example(text), line=number))
+    return examples
+
+
 def ensemble_answers(
-    models: Sequence[Model],
+    models: Sequence[TaskModel],
     task: Task,
     metadata: Sequence[TaskMetadata],
     examples: Sequence[Example],
