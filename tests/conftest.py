@@ -17,6 +17,8 @@ from typer.testing import CliRunner
 # Several tests run at a time: more threads than cores would only wait for each other.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ["HF_HUB_OFFLINE"] = "1"  # no test may look beyond this machine
+for name in ("COLUMNS", "LINES", "TERM", "NO_COLOR", "FORCE_COLOR"):  # nor at its terminal
+    os.environ.pop(name, None)
 
 SAMPLE = (Path(__file__).parent / "sample.txt").read_text(encoding="utf-8")
 

@@ -29,7 +29,12 @@ def train(
         ..., min=1, help="Vocabulary size in tokens, special tokens included."
     ),
     lowercase: bool = options.ModelOption(
-        False, "--lowercase", help="Lower-case the text; wordpiece also strips accents."
+        False, "--lowercase", help="Lower-case the text; accents and tone marks are kept."
+    ),
+    strip_accents: bool = options.ModelOption(
+        False,
+        "--strip-accents",
+        help="Remove accents and tone marks, as BERT's uncased models do (with --lowercase).",
     ),
     min_frequency: int = options.ModelOption(
         2, min=0, help="Merge only pairs that occur at least this often."
@@ -58,6 +63,7 @@ def train(
             kind=kind,
             vocab_size=vocab_size,
             lowercase=lowercase,
+            strip_accents=strip_accents,
             min_frequency=min_frequency,
             specials=specials,
             sentinels=sentinels,
@@ -74,7 +80,9 @@ def show(
     directories: list[Path] = options.Argument(
         ..., metavar="DIR...", help="Directories of the tokenizers to compare."
     ),
-    text: list[str] = options.DataOption(..., metavar="TEXT", help="Text to tokenize; repeatable."),
+    text: list[str] = options.DataOption(
+        ..., "--text", metavar="TEXT", help="Text to tokenize; repeatable."
+    ),
 ) -> Output:
     """Compare tokenizers on a text: tokens, ids, tokens per word, unknown tokens."""
     from firth.cli.views import tokenizers as view

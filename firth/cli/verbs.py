@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 MAX_ROW_ERRORS = 20  # error messages printed one by one
+NO_LIMIT = 1_000_000  # columns of a pipe or a file
 PARAMETER = re.compile(r"`(\w+)(?:=([^`]+))?`")  # as messages name it: `top_k`, `beams=3`
 MODEL_OPTIONS = {
     "offline": HubOption(
@@ -213,10 +214,12 @@ def as_options(message: str, parameters: Collection[str]) -> str:
 
 
 def _print(view: Iterable["RenderableType"]) -> None:
+    """Print each part; lines and tables are as wide as their text unless stdout is a terminal."""
     from rich.console import Console
 
     sys.stdout.reconfigure(errors="replace")  # type: ignore[union-attr]
-    console = Console(highlight=False, markup=False, emoji=False)
+    width = None if sys.stdout.isatty() else NO_LIMIT
+    console = Console(width=width, highlight=False, markup=False, emoji=False)
     for part in view:
         if isinstance(part, OutputLine):
             print(part, flush=True)

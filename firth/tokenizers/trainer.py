@@ -133,20 +133,23 @@ def _learn_characters(data: TrainingInput) -> models.Model:
     return models.WordLevel({token: i for i, token in enumerate(tokens)}, data.unknown)
 
 
-def _bert_normalizer(lowercase: bool) -> normalizers.Normalizer:
-    bert = normalizers.BertNormalizer(lowercase=lowercase)  # lowercase also strips accents
-    return bert if lowercase else normalizers.Sequence([bert, normalizers.NFC()])
+def _bert_normalizer(lowercase: bool, strip_accents: bool) -> normalizers.Normalizer:
+    bert = normalizers.BertNormalizer(lowercase=lowercase, strip_accents=strip_accents)
+    return bert if strip_accents else normalizers.Sequence([bert, normalizers.NFC()])
 
 
-def _nfc_normalizer(lowercase: bool) -> normalizers.Normalizer:
+def _nfc_normalizer(lowercase: bool, strip_accents: bool) -> normalizers.Normalizer:
     """Compose accents and letters, as in cleaned text (and in GPT-NeoX's and Qwen's BPE)."""
-    composed = normalizers.NFC()
-    return normalizers.Sequence([composed, normalizers.Lowercase()]) if lowercase else composed
+    steps = [normalizers.NFD(), normalizers.StripAccents()] * strip_accents + [normalizers.NFC()]
+    steps += [normalizers.Lowercase()] * lowercase
+    return steps[0] if len(steps) == 1 else normalizers.Sequence(steps)
 
 
-def _unigram_normalizer(lowercase: bool) -> normalizers.Normalizer:
-    steps = [normalizers.Nmt(), normalizers.NFKC()]
-    return normalizers.Sequence(steps + [normalizers.Lowercase()] * lowercase)
+def _unigram_normalizer(lowercase: bool, strip_accents: bool) -> normalizers.Normalizer:
+    steps = [normalizers.Nmt(), *[normalizers.NFKD(), normalizers.StripAccents()] * strip_accents]
+    return normalizers.Sequence(
+        [*steps, normalizers.NFKC(), *[normalizers.Lowercase()] * lowercase]
+    )
 
 
 @dataclass(frozen=True)
@@ -155,7 +158,7 @@ class TokenizerKind:
 
     about: str
     specials: str
-    normalizer: Callable[[bool], normalizers.Normalizer]
+    normalizer: Callable[[bool, bool], normalizers.Normalizer]  # of lowercase, strip_accents
     pre_tokenizer: pre_tokenizers.PreTokenizer
     learn: Callable[[TrainingInput], models.Model]
     decoder: decoders.Decoder
@@ -211,6 +214,7 @@ def train_tokenizer(
     kind: str,
     vocab_size: int,
     lowercase: bool = False,
+    strip_accents: bool = False,
     min_frequency: int = 2,
     specials: str | None = None,
     sentinels: int = 0,
@@ -220,6 +224,9 @@ def train_tokenizer(
     progress: Progress = lambda what, done, total: None,
 ) -> tuple[Tokenizer, CorpusReport]:
     """Train a tokenizer on text files; `vocab_size` includes special tokens and sentinels.
+
+    BERT's uncased tokenizers have `lowercase` and `strip_accents`; without the second, accents and
+    tone marks are kept.
 
     >>> import tempfile; path = Path(tempfile.mkdtemp(), "text.txt")
     >>> _ = path.write_text("low low low low low lower lower " + "newest " * 6 + "widest " * 3)
@@ -236,7 +243,7 @@ def train_tokenizer(
             f"and {sentinels} sentinels; raise --vocab-size."
         )
     backend = tokenizers.Tokenizer(models.WordLevel({}, ""))
-    backend.normalizer = recipe.normalizer(lowercase)
+    backend.normalizer = recipe.normalizer(lowercase, strip_accents)
     backend.pre_tokenizer = recipe.pre_tokenizer
     corpus = Corpus(paths, reading, clean=clean)
     with tempfile.TemporaryDirectory(prefix="firth-") as folder:

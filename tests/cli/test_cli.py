@@ -19,7 +19,7 @@ from typer.core import TyperGroup
 
 from firth.cli import terminal
 from firth.cli.app import app
-from firth.cli.verbs import verb
+from firth.cli.verbs import _print, verb
 from firth.cli.views import filling
 from firth.inference.infilling.fill_methods import FilledSentence, FillResult
 from tests.conftest import SAMPLE, Result
@@ -169,6 +169,17 @@ def test_brackets_and_odd_terminals_do_no_harm(bert: Path, tmp_path: Path) -> No
         assert done.returncode == 0
     invalid = subprocess.run([*map(str.encode, command), b"a\xffb"], capture_output=True)
     assert invalid.returncode == 0
+
+
+def test_nothing_is_cut_in_a_pipe(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    long = "word " * 60
+    _print([terminal.new_table("path", "text", rows=[("p" * 90, long)]), long])
+    lines = capsys.readouterr().out.splitlines()
+    assert sum(long.strip() in line for line in lines) == 2
+    assert any("p" * 90 in line for line in lines)
 
 
 def test_an_unexpected_error_is_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:

@@ -28,6 +28,8 @@ HARD = [
 @pytest.mark.parametrize("specials", [None, "bert", "roberta"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_ids_are_identical(tmp_path: Path, sample: Path, kind: str, specials: str | None) -> None:
+    """With capitals, lower-cased with accents, and lower-cased without (BERT's recipe)."""
+    sample.write_text("\n\n".join(HARD), encoding="utf-8")
     size = 150 if kind == "char" else 520
     tokenizer, _ = train_tokenizer(
         [sample],
@@ -36,6 +38,8 @@ def test_ids_are_identical(tmp_path: Path, sample: Path, kind: str, specials: st
         specials=specials,
         sentinels=95,
         min_frequency=1,
+        lowercase=specials is not None,
+        strip_accents=specials == "bert",
     )
     tokenizer.save(tmp_path / "saved")
     reference = AutoTokenizer.from_pretrained(tmp_path / "saved")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import unicodedata
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from firth.tokenizers import unigram
 from firth.tokenizers.tokenizer import Tokenizer
 from firth.tokenizers.trainer import KINDS, SPECIALS, train_tokenizer
 from firth.utils.errors import InputError, UsageError
+from tests.conftest import SAMPLE
 
 SIZES = {"wordpiece": 430, "bpe": 500, "bpe-word": 430, "unigram": 300, "char": 50}
 TRAINERS = {
@@ -30,7 +32,7 @@ def library(kind: str, path: Path, size: int, **options: object) -> tokenizers.T
     """Train on the same text with the library, which counts words itself."""
     model, trainer = TRAINERS[kind]
     tokenizer = tokenizers.Tokenizer(model())
-    tokenizer.normalizer = KINDS[kind].normalizer(False)
+    tokenizer.normalizer = KINDS[kind].normalizer(False, False)
     tokenizer.pre_tokenizer = KINDS[kind].pre_tokenizer
     specials = list(SPECIALS[KINDS[kind].specials].tokens)
     settings = {"vocab_size": size, "special_tokens": specials, "show_progress": False, **options}
@@ -102,11 +104,34 @@ def test_round_trip_and_unknown_tokens(sample: Path, kind: str) -> None:
     assert (kind == "bpe") == all(piece.known for piece in snowman)
 
 
-def test_lowercase(sample: Path) -> None:
-    tokenizer, _ = train_tokenizer([sample], kind="wordpiece", vocab_size=400, lowercase=True)
-    assert tokenizer.encode("THE CAFÉ") == tokenizer.encode("the cafe")
-    cased, _ = train_tokenizer([sample], kind="bpe", vocab_size=400, lowercase=True)
-    assert cased.encode("THE CAFÉ") == cased.encode("the café") != cased.encode("the cafe")
+TONES = "Ọkụ́kọ̀ bù ihe ọ̀ma; ákwà, àkwà, ákwá: ọwọ́, ọ̀wọ̀, Yorùbá, káàárọ̀, CAFÉ 한국."
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_accents_and_tones_are_kept_unless_stripped(kind: str, tmp_path: Path) -> None:
+    """In Igbo ákwà is cloth, àkwà a bed and ákwá crying: tone marks are no decoration."""
+    file = tmp_path / "tones.txt"
+    file.write_text(
+        f"{SAMPLE} 0123456789\n\n{f'{TONES} {TONES.lower()} ' * 99}\n", encoding="utf-8"
+    )
+    options = {
+        "vocab_size": 45 if kind == "char" else SIZES[kind],
+        "min_frequency": 1,
+        "workers": 1,
+    }
+    bare = "".join(
+        c for c in unicodedata.normalize("NFD", TONES) if unicodedata.category(c) != "Mn"
+    )
+    bare = unicodedata.normalize("NFC", bare)
+    for lowercase in (False, True):
+        given = {"kind": kind, "lowercase": lowercase, **options}
+        kept, stripped = (
+            train_tokenizer([file], strip_accents=strip, **given)[0] for strip in (False, True)
+        )
+        assert kept.encode("ákwà") != kept.encode("àkwà") != kept.encode("akwa")
+        assert stripped.encode(TONES) == stripped.encode(bare)
+        assert (kept.encode(TONES) == kept.encode(TONES.lower())) == lowercase
+        assert kept.encode(unicodedata.normalize("NFD", TONES)) == kept.encode(TONES)
 
 
 def test_special_token_and_sentinel_ids(sample: Path) -> None:
