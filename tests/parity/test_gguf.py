@@ -27,6 +27,10 @@ from tests.formats.gguf_files import SPREAD, gguf, letters, write_reference
 from tests.parity.reference_models import randomize
 
 V = 128
+same_tokenizers = pytest.mark.skipif(
+    tuple(map(int, transformers.__version__.split(".")[:2])) < (5, 22),
+    reason="transformers 5.17 converts the tokenizer of a GGUF file in another way than 5.22.",
+)
 IDS = torch.tensor([5, 17, 3, 99, 42, 8, 120, 63, 64, 65, 12])
 
 SMALL = dict(vocab_size=V, hidden_size=32, intermediate_size=48, num_hidden_layers=2)
@@ -194,6 +198,7 @@ def file_with(folder: Path, architecture: str, values: dict[str, Any]) -> Path:
     return write_reference(folder / "words.gguf", architecture, written, **values)
 
 
+@same_tokenizers
 @pytest.mark.parametrize("cut", ["gpt-2", "llama-bpe", "qwen2", "tekken", "smaug-bpe"])
 def test_byte_level_ids_are_identical(tmp_path: Path, cut: str) -> None:
     tokenizer, there = opened(tmp_path, "llama", byte_level() | {"tokenizer.ggml.pre": cut})
@@ -248,6 +253,7 @@ def sentence_piece(spaces: bool) -> dict[str, Any]:
     }
 
 
+@same_tokenizers
 def test_sentencepiece_ids_are_identical(tmp_path: Path) -> None:
     tokenizer, there = opened(tmp_path, "llama", sentence_piece(spaces=False))
     assert_same_ids(tokenizer, there)
@@ -255,6 +261,7 @@ def test_sentencepiece_ids_are_identical(tmp_path: Path) -> None:
     assert tokenizer.encode("the sea", specials=True)[0] == 1  # SentencePiece begins a text
 
 
+@same_tokenizers
 def test_gemmas_ids_are_identical(tmp_path: Path) -> None:
     """No space before the first word; runs of spaces are tokens that are spelt with spaces."""
     values = sentence_piece(spaces=True) | {"tokenizer.ggml.add_space_prefix": False}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -118,7 +119,7 @@ def test_the_files_of_a_run(shards: Path, tmp_path: Path) -> None:
     assert run["finished"]
     assert run["job"]["training"]["seed"] == 3
     assert len(run["data"]["shards"]["sha256"]) == 64
-    assert run["versions"]["torch"] == torch.__version__
+    assert run["versions"]["torch"] == version("torch")
     assert run["results"]["loss"] == trained.loss
     card = (tmp_path / "README.md").read_text()
     assert "encoder-tiny" in card
