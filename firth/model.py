@@ -6,7 +6,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import overload
+from typing import Any, overload
 
 import torch
 
@@ -15,6 +15,11 @@ from firth.adapt.saving import adapter_base, load_adapter
 from firth.formats.gguf_model import read_gguf
 from firth.formats.hub import resolve
 from firth.formats.huggingface.directory import family_of, read_network, write_network
+from firth.formats.huggingface.generation_config import (
+    GENERATION_CONFIG,
+    generation_values,
+    read_generation_config,
+)
 from firth.formats.sentence_transformers import read_sentence, write_sentence
 from firth.formats.tokenizers.loading import holds_tokenizer, load_tokenizer
 from firth.inference.text_model import ENCODER_FOLDER, TextModel
@@ -92,7 +97,8 @@ class Model(TextModel):
         with storage_errors(folder, "Free some disk space or choose another directory."):
             family = write_network(self.network, folder, dtype=dtype)
             if self.config.has_decoder:
-                write_json(folder / "generation_config.json", self.config.special_token_ids)
+                values = generation_values(self.config, self.generation_config)
+                write_json(folder / GENERATION_CONFIG, values)
             if self.tokenizer is not None:
                 self.tokenizer.save(folder)
             if self.encoder_tokenizer is not None:
@@ -137,6 +143,7 @@ def load(
     if (best := best_run(path)) is not None:
         raise InputError(f"{path} contains several runs: load one of them; the best is {best}.")
     torch_dtype = DTYPES[dtype] if dtype else None
+    generation_config: dict[str, Any] = {}
     sentence = read_sentence(path)
     if path.suffix == ".gguf":
         network, tokenizer = read_gguf(path, dtype=torch_dtype)
@@ -144,6 +151,7 @@ def load(
         folder = path / sentence.folder if sentence is not None else path
         network = read_network(folder, dtype=torch_dtype)
         tokenizer = load_tokenizer(folder) if holds_tokenizer(folder) else None
+        generation_config = read_generation_config(folder)
     encoder_tokenizer = _encoder_tokenizer(path, network.config)
     _check_size(tokenizer, network.config, path)
     _check_size(encoder_tokenizer, network.config.input_config, path / ENCODER_FOLDER)
@@ -162,6 +170,7 @@ def load(
         task=task,
         encoder_tokenizer=encoder_tokenizer,
         objective=_objective(path),
+        generation_config=generation_config,
     )
     return _quantize(model, weights)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from html import escape
 from pathlib import Path
 from typing import Any, Self, overload
@@ -53,6 +53,7 @@ class TextModel:
     sentence_encoder: SentenceEncoderConfig | None = None  # pooling and prompts for embeddings
     encoder_tokenizer: Tokenizer | None = None  # of an encoder with a vocabulary of its own
     objective: str | None = None  # of its pre-training, if run.json names it
+    generation_config: dict[str, Any] = field(default_factory=dict)  # generation_config.json
 
     @property
     def config(self) -> ModelConfig:

@@ -339,9 +339,13 @@ def _finish(
         answers = trainer.answers()
     drop_language_head(trainer.network)
     labelled = len(trainer.train) // num_copies(config.augment)
-    encoder_tokenizer = base.encoder_tokenizer
     model = Model(
-        trainer.network, base.tokenizer, out, task=metadata, encoder_tokenizer=encoder_tokenizer
+        trainer.network,
+        base.tokenizer,
+        out,
+        task=metadata,
+        encoder_tokenizer=base.encoder_tokenizer,
+        generation_config=base.generation_config,
     )
     family = _save(model, trainer.adapted, out, base, new=config.decoder is not None)
     result = FinetuneResult(

@@ -150,6 +150,7 @@ def pretrain(
     notes: list[str] = []
     if source_model is not None:
         model.sentence_encoder = source_model.sentence_encoder
+        model.generation_config = source_model.generation_config
         notes = _new_heads(config, module.network, source_model.network)
         del source_model  # free its weights
     speed = throughput_metrics(config, on)

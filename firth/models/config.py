@@ -45,7 +45,10 @@ class LanguageModelConfig:
     pad_token_id: int | None = None
     bos_token_id: int | None = None
     eos_token_id: int | None = None
+    extra_eos_token_ids: tuple[int, ...] = ()  # further tokens that end a generated text
     decoder_start_token_id: int | None = None  # the decoder's first input in an encoder-decoder
+    forced_bos_token_id: int | None = None  # the first token that an encoder-decoder generates
+    forced_eos_token_id: int | None = None  # the last token, if a text reaches its maximum length
 
     def __post_init__(self) -> None:
         for name, known in CHOICES.items():
@@ -60,6 +63,9 @@ class LanguageModelConfig:
         for name, id in self.special_token_ids.items():
             if not 0 <= id < self.vocab_size:
                 object.__setattr__(self, name, None)
+        ids = [id for id in self.eos_token_ids if 0 <= id < self.vocab_size]
+        object.__setattr__(self, "eos_token_id", ids[0] if ids else None)
+        object.__setattr__(self, "extra_eos_token_ids", tuple(ids[1:]))
 
     @property
     def has_encoder(self) -> bool:
@@ -68,6 +74,12 @@ class LanguageModelConfig:
     @property
     def has_decoder(self) -> bool:
         return self.architecture != "encoder"
+
+    @property
+    def eos_token_ids(self) -> tuple[int, ...]:
+        """All tokens that end a generated text."""
+        first = () if self.eos_token_id is None else (self.eos_token_id,)
+        return (*first, *self.extra_eos_token_ids)
 
     @property
     def special_token_ids(self) -> dict[str, int]:
@@ -79,7 +91,7 @@ class LanguageModelConfig:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields as JSON-compatible values."""
-        return asdict(self)
+        return {**asdict(self), "extra_eos_token_ids": list(self.extra_eos_token_ids)}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:

@@ -88,7 +88,8 @@ class SelectedTokens(ctypes.Structure):
 
     _fields_ = [
         *((name, c_void_p) for name in ("tokens", "sums", "sizes", "ended", "position", "limits")),
-        *((name, c_int64) for name in ("max_tokens", "vocab_size", "eos_token_id")),
+        ("eos_token_ids", c_void_p),
+        *((name, c_int64) for name in ("num_eos", "max_tokens", "vocab_size")),
     ]
 
 

@@ -429,7 +429,8 @@ typedef struct {
     double *sums;                      /* (B,) sums of log-probabilities */
     int64_t *sizes, *ended, *position; /* (B,) lengths, (B,) finish reasons, steps so far */
     const int64_t *room;               /* (B,) maximum lengths */
-    int64_t max_tokens, vocab_size, eos_token_id; /* -1: none */
+    const int64_t *eos_token_ids;      /* (num_eos,) */
+    int64_t num_eos, max_tokens, vocab_size;
 } Choice;
 
 enum { OPEN, END, STOP, LENGTH }; /* finish reasons; OPEN: not finished */
@@ -448,8 +449,9 @@ static void select_token(const Step *step, const Choice *choice, int64_t b) {
     if (choice->ended[b] != OPEN) return;
     choice->sums[b] -= logf(total);
     choice->sizes[b]++;
-    if (token == choice->eos_token_id) choice->ended[b] = END;
-    else if (position + 1 >= choice->room[b]) choice->ended[b] = LENGTH;
+    if (position + 1 >= choice->room[b]) choice->ended[b] = LENGTH;
+    for (int64_t i = 0; i < choice->num_eos; i++)
+        if (token == choice->eos_token_ids[i]) choice->ended[b] = END;
 }
 
 /* Whether at least half of the sequences have ended. */

@@ -131,7 +131,7 @@ class Seq2SeqTask(Task):
             room = max_output_length(network) - longest
             most = max(1, min(int(metadata.options["written"]) + 2, room))
             found += greedy_decode(
-                network, prompts, max_new_tokens=most, eos_token_id=config.eos_token_id
+                network, prompts, max_new_tokens=most, eos_token_id=config.eos_token_ids
             )
         return found
 

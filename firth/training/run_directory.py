@@ -100,9 +100,8 @@ def _differences(before: Any, now: Any, *names: str) -> Iterator[tuple[str, Any,
     """
     if isinstance(before, dict) and isinstance(now, dict) and "sha256" not in now:
         for name in before | now:
-            if "training" not in names or (
-                name in before and name in now
-            ):  # other versions may have other fields
+            lenient = {"training", "model"} & set(names)  # other versions may have other fields
+            if not lenient or (name in before and name in now):
                 yield from _differences(before.get(name), now.get(name), *names, name)
     elif names[-1] in ("source", "teacher") and isinstance(now, str) and isinstance(before, str):
         return  # their contents are compared in `parents`

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import transformers
 
 import firth
 
@@ -22,7 +23,9 @@ def test_ids_outside_the_vocabulary_are_ignored(
     gpt: Path, lines: Path, verb: Callable[..., Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     """GPT-2's config has 50256 by default, whatever the size of the vocabulary."""
-    set_values(gpt / "config.json", bos_token_id=50256, eos_token_id=50256, pad_token_id=-1)
+    ids = dict(bos_token_id=50256, eos_token_id=50256, pad_token_id=-1)
+    for name in ("config.json", "generation_config.json"):
+        set_values(gpt / name, **ids)
     done = verb("generate", gpt, "The sea", "--max-new-tokens", 3, "--json")
     assert done.exit_code == 0, done.output
     assert all(fact in caplog.text for fact in ("50256", "config.json", "400"))
@@ -31,3 +34,39 @@ def test_ids_outside_the_vocabulary_are_ignored(
     assert model.config.special_token_ids == {}
     expected = firth.load(gpt).generate("The sea", max_new_tokens=3)
     assert json.loads(done.stdout)["completions"][0]["text"] == expected
+
+
+def test_every_eos_token_ends_a_text(gpt: Path) -> None:
+    """Those of the generation config, also if config.json has one of them only."""
+    free = firth.load(gpt).completions(["The sea"], max_new_tokens=12)[0].completions[0]
+    first, second = list(dict.fromkeys(free.tokens))[1:3]
+    set_values(gpt / "generation_config.json", eos_token_id=[second, first])
+    for options in ({}, {"method": "sample", "top_k": 1}, {"repetition_penalty": 1.0000001}):
+        model = firth.load(gpt)
+        [done] = model.completions(["The sea"], max_new_tokens=12, **options)[0].completions
+        assert done.finish_reason == "end"
+        assert done.tokens == free.tokens[: free.tokens.index(first)]
+        assert "".join(model.stream("The sea", max_new_tokens=12, **options)) == done.text
+    set_values(gpt / "config.json", eos_token_id=[0, second])
+    assert firth.load(gpt).config.eos_token_ids == (second, first)
+    (gpt / "generation_config.json").unlink()
+    assert firth.load(gpt).config.eos_token_ids == (0, second)
+
+
+def test_the_generation_config_is_kept(gpt: Path, tmp_path: Path) -> None:
+    kept = dict(eos_token_id=[2, 0], temperature=0.6, top_p=0.9, do_sample=True, my_own={"a": [1]})
+    (gpt / "generation_config.json").write_text(json.dumps(kept))
+    firth.load(gpt).save(tmp_path / "saved")
+    firth.export(tmp_path / "saved", tmp_path / "exported")
+    for folder in ("saved", "exported"):
+        assert json.loads((tmp_path / folder / "generation_config.json").read_text()) == kept
+        assert json.loads((tmp_path / folder / "config.json").read_text())["eos_token_id"] == [0, 2]
+    theirs = transformers.GenerationConfig.from_pretrained(tmp_path / "exported")
+    assert (theirs.eos_token_id, theirs.temperature) == ([2, 0], 0.6)
+
+
+@pytest.mark.parametrize("values", [{"eos_token_id": ["a"]}, {"bos_token_id": [1]}, ["no object"]])
+def test_an_invalid_generation_config(gpt: Path, values: Any) -> None:
+    (gpt / "generation_config.json").write_text(json.dumps(values))
+    with pytest.raises(firth.InputError, match=r"generation_config\.json"):
+        firth.load(gpt)

@@ -1,9 +1,8 @@
 """Greedy and beam search write, token for token, what `transformers.generate` writes: in every
 family that writes, also when prompts of unequal length are in one batch.
 
-The reference is a tiny network with random weights that is given one prompt at a time. What only
-some configurations force there (BART's first and last token) is switched off: `forced_bos_token_id`
-and `forced_eos_token_id` are not supported here, nor is more than one token that ends a text.
+The reference is a tiny network with random weights that is given one prompt at a time. Two tokens
+end a text, and BART's first and last tokens are forced.
 """
 
 from __future__ import annotations
@@ -54,6 +53,7 @@ MOST = 8
 SETTINGS = [
     GenerationConfig(max_new_tokens=MOST),
     GenerationConfig(max_new_tokens=MOST, repetition_penalty=1.7, no_repeat_ngram=2),
+    GenerationConfig(max_new_tokens=MOST, method="sample", top_k=1),  # greedy
     GenerationConfig(max_new_tokens=MOST, method="beam", beams=3, n=3),
     GenerationConfig(max_new_tokens=MOST, method="beam", beams=4, n=2, length_penalty=0.3),
     GenerationConfig(max_new_tokens=MOST, method="beam", beams=2, early_stopping=True),
@@ -66,11 +66,11 @@ SETTINGS = [
 
 
 class Pair(NamedTuple):
-    """A network there and here, and the token that ends its texts."""
+    """A network there and here, and the tokens that end its texts."""
 
     theirs: Any
     ours: Transformer
-    end: int
+    ends: list[int]
 
 
 @pytest.fixture(scope="module", params=WRITERS.values(), ids=lambda row: row.id)
@@ -81,24 +81,26 @@ def pair(request: Any, tmp_path_factory: pytest.TempPathFactory) -> Pair:
     if "ConditionalGeneration" in row.name:
         ids["decoder_start_token_id"] = START
     reference = replace(row, config=row.config | ids).reference()
-    reference.generation_config.forced_eos_token_id = None
+    forced = dict(bos=9, eos=11) if "Bart" in row.name else dict(bos=None, eos=None)
+    reference.generation_config.forced_bos_token_id = forced["bos"]
+    reference.generation_config.forced_eos_token_id = forced["eos"]
     with torch.no_grad():
         reference.get_output_embeddings().weight.mul_(0.4)  # flatter, so that several beams live
     place = tmp_path_factory.mktemp("model")
     reference.save_pretrained(place)
     network = read_network(place).eval()
-    found = [generate(network, PROMPTS, settings, eos_token_id=None) for settings in SETTINGS[1:3]]
+    found = [generate(network, PROMPTS, settings, eos_token_id=None) for settings in SETTINGS[1:4]]
     later = [set(one.tokens[2:7]) for rows in found for row in rows for one in row]
     common = Counter(token for tokens in later for token in tokens).most_common()
-    end = next(token for token, count in common if count <= len(later) // 2)
-    return Pair(reference, network, end)
+    ends = [token for token, count in common if count <= len(later) // 3]
+    return Pair(reference, network, [ends[0], ends[-1]])
 
 
 def written(
     pair: Pair, prompt: list[int], settings: GenerationConfig
 ) -> list[tuple[list[int], float]]:
     """What they write behind one prompt, up to the end, with their scores."""
-    reference, end = pair.theirs, pair.end
+    reference, ends = pair.theirs, pair.ends
     beam = dict(
         num_beams=settings.beams,
         length_penalty=settings.length_penalty,
@@ -114,11 +116,11 @@ def written(
             max_new_tokens=settings.max_new_tokens,
             repetition_penalty=settings.repetition_penalty,
             no_repeat_ngram_size=settings.no_repeat_ngram,
-            eos_token_id=end,
+            eos_token_id=ends,
             pad_token_id=PAD,
             decoder_start_token_id=START,
-            forced_bos_token_id=None,
-            forced_eos_token_id=None,
+            forced_bos_token_id=reference.generation_config.forced_bos_token_id,
+            forced_eos_token_id=reference.generation_config.forced_eos_token_id,
             return_dict_in_generate=True,
             output_scores=True,
             **(beam if settings.method == "beam" else {}),
@@ -127,16 +129,14 @@ def written(
     skip = 1 if reference.config.is_encoder_decoder else len(prompt)
     rows = [row[skip:].tolist() for row in made.sequences]
     scores = made.sequences_scores.tolist() if settings.method == "beam" else [0.0]
-    return [
-        (row[: row.index(end)] if end in row else row, score)
-        for row, score in zip(rows, scores, strict=True)
-    ]
+    stops = [next((i for i, id in enumerate(row) if id in ends), len(row)) for row in rows]
+    return [(row[:stop], score) for row, stop, score in zip(rows, stops, scores, strict=True)]
 
 
 def test_many_prompts_at_once_give_what_they_give_one_by_one(pair: Pair) -> None:
-    reasons = set()
+    reasons, reached = set(), set()
     for settings in SETTINGS:
-        found = generate(pair.ours, PROMPTS, settings, eos_token_id=pair.end)
+        found = generate(pair.ours, PROMPTS, settings, eos_token_id=pair.ends)
         for prompt, ours in zip(PROMPTS, found, strict=True):
             expected = written(pair, prompt, settings)
             assert [list(one.tokens) for one in ours] == [tokens for tokens, _ in expected]
@@ -144,7 +144,9 @@ def test_many_prompts_at_once_give_what_they_give_one_by_one(pair: Pair) -> None
                 scores = [score for _, score in expected]
                 assert [one.score for one in ours] == pytest.approx(scores, rel=1e-4, abs=1e-4)
             reasons |= {one.finish_reason for one in ours}
+            reached |= {one.eos_token_id for one in ours}
     assert reasons == {"end", "length"}
+    assert reached <= {None, *pair.ends}
 
 
 # --- filters

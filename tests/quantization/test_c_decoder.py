@@ -101,7 +101,11 @@ def test_sequences_end_where_torch_ends_them(seed: int, monkeypatch: pytest.Monk
         monkeypatch.setenv(library.DISABLE_VARIABLE, native)
         for end in range(12):
             some = generate(
-                network, prompts, GenerationConfig(max_new_tokens=25), eos_token_id=end, limits=room
+                network,
+                prompts,
+                GenerationConfig(max_new_tokens=25),
+                eos_token_id=[end, end + 12],
+                limits=room,
             )
             found.append([(text.tokens, text.finish_reason) for [text] in some])
             ended |= {text.finish_reason for [text] in some}
@@ -175,7 +179,8 @@ LEFT_TO_TORCH = """encoder relative_attention relative_buckets relative_max_dist
     embedding_size trigrams bottleneck_size num_feed_forwards output_embedding_size"""
 INDIFFERENT = """label_head labels label_type pooling label_layers label_activation label_norm
     label_bias dropout attention_dropout initialization init_std pad_token_id bos_token_id
-    eos_token_id decoder_start_token_id family"""
+    eos_token_id extra_eos_token_ids decoder_start_token_id forced_bos_token_id forced_eos_token_id
+    family"""
 
 
 def test_every_config_field_is_handled_by_c_or_left_to_torch() -> None:

@@ -23,6 +23,11 @@ from firth.formats.huggingface.deberta import DEBERTA
 from firth.formats.huggingface.distilbert import DISTILBERT
 from firth.formats.huggingface.family import ModelFamily
 from firth.formats.huggingface.gemma import GEMMA3
+from firth.formats.huggingface.generation_config import (
+    GENERATION_CONFIG,
+    read_generation_config,
+    with_special_tokens,
+)
 from firth.formats.huggingface.gpt import GPT1, GPT2
 from firth.formats.huggingface.llama import LLAMA, MISTRAL, QWEN2, QWEN3
 from firth.formats.huggingface.mobilebert import MOBILEBERT, MOBILEBERT_POOLED
@@ -104,7 +109,12 @@ def read_config(path: Path) -> tuple[ModelConfig, ModelFamily | None]:
     if not isinstance(values, dict) or not isinstance(values.get("model_type"), str):
         raise InputError(f"{file} has no model_type.")
     try:
-        return _config(values)
+        config, family = _config(values)
+        if config.has_decoder:
+            theirs = read_generation_config(path)
+            file = path / GENERATION_CONFIG if theirs else file
+            config = with_special_tokens(config, theirs or values)
+        return config, family
     except InputError as error:
         raise InputError(f"{file}: {error}") from error
     except (TypeError, ValueError, KeyError, AttributeError, ArithmeticError) as error:
@@ -136,21 +146,23 @@ def _config(values: dict[str, Any]) -> tuple[ModelConfig, ModelFamily | None]:
 def read_network(path: Path, *, dtype: torch.dtype | None = None) -> Transformer:
     """Load the network in a directory; weights stay memory-mapped where possible."""
     config, family = read_config(path)
-    _report_unknown_ids(path / CONFIG, config)
+    _report_unknown_ids(path, config)
     return build_network(config, family, WeightSource(open_weights(path), path / WEIGHTS), dtype)
 
 
-def _report_unknown_ids(file: Path, config: ModelConfig) -> None:
+def _report_unknown_ids(path: Path, config: ModelConfig) -> None:
     """Log a note on special tokens outside the vocabulary, which the config ignores."""
-    values = read_json(file)
-    values, size = values.get("model", values), config.vocab_size
+    values, size = read_json(path / CONFIG), config.vocab_size
+    values = {**values.get("model", values), **read_generation_config(path)}
     unknown = {
         name: id
-        for name, id in values.items()
+        for name, ids in values.items()
+        for id in (ids if isinstance(ids, list) else [ids])
         if name.endswith("_token_id") and isinstance(id, int) and not 0 <= id < size
     }
     if unknown:
         ids = ", ".join(f"{name} {id}" for name, id in unknown.items())
+        file = path / CONFIG
         LOGGER.warning("%s: outside the vocabulary of %s tokens, ignored: %s.", file, size, ids)
 
 

@@ -29,7 +29,10 @@ ACTIVATIONS = {
 ACTIVE = ("activation", "head_activation")  # config fields that are activations
 
 # Fields without effect on what a network computes: initialization, names, and special tokens.
-NOT_COMPUTED = "initialization init_std family bos_token_id eos_token_id pad_token_id".split()
+NOT_COMPUTED = (
+    "initialization init_std family bos_token_id eos_token_id pad_token_id extra_eos_token_ids "
+    "decoder_start_token_id forced_bos_token_id forced_eos_token_id"
+).split()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,7 +74,7 @@ class ModelFamily:
             ours[name] = values[key]
         ours |= self._labels(values) | self.read(values)
         ours |= {name: _activation(ours[name]) for name in ACTIVE if name in ours}
-        ours["eos_token_id"] = _first(ours.get("eos_token_id"))
+        ours |= read_eos(ours.get("eos_token_id"))
         return ModelConfig.from_dict({**ours, "family": self.name})
 
     def _labels(self, theirs: Mapping[str, Any]) -> dict[str, Any]:
@@ -89,6 +92,8 @@ class ModelFamily:
             for name, key in self.fields.items()
             for value in [getattr(config, name)]
         }
+        if config.extra_eos_token_ids and "eos_token_id" in self.fields:
+            values[self.fields["eos_token_id"]] = list(config.eos_token_ids)
         values |= self.required
         values |= self.write(config)
         values |= write_labels(config.labels, config.label_type)
@@ -238,6 +243,11 @@ def refuse_unless_equal(theirs: Mapping[str, Any], first: str, second: str) -> N
         )
 
 
-def _first(value: Any) -> int | None:
-    """Some families list several eos tokens; the first is the one used in pre-training."""
-    return value[0] if isinstance(value, list) else value
+def read_eos(theirs: Any) -> dict[str, Any]:
+    """Read one EOS token or a list; the first is the one used in pre-training.
+
+    >>> read_eos([2, 7])
+    {'eos_token_id': 2, 'extra_eos_token_ids': [7]}
+    """
+    ids = theirs if isinstance(theirs, list) else [theirs]
+    return {"eos_token_id": ids[0] if ids else None, "extra_eos_token_ids": ids[1:]}

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from firth.inference.generation.decode_state import DecodeState, Prompts, start_decoding
 from firth.inference.generation.generation_config import GenerationConfig
-from firth.inference.generation.logits_processors import penalize_repetition
+from firth.inference.generation.logits_processors import ForcedTokens, penalize_repetition
 from firth.inference.generation.sampling import (
     CHECK_INTERVAL,
     END,
@@ -29,6 +29,7 @@ from firth.inference.generation.sampling import (
     StopCheck,
     make_generated_tokens,
 )
+from firth.inference.generation.special_tokens import EosTokens, as_ids
 from firth.models.language_model import ScoringModel
 
 MIN_SCORE = -1e9  # below any real score, and finite
@@ -85,7 +86,7 @@ def beam_search(
     prompts: Prompts,
     config: GenerationConfig,
     *,
-    eos_token_id: int | None,
+    eos_token_id: EosTokens,
     limits: Sequence[int],
     should_stop: StopCheck | None = None,
     allowed_tokens: AllowedTokens | None = None,
@@ -95,7 +96,8 @@ def beam_search(
     With `allowed_tokens`, the logits of all other tokens are masked (constrained decoding).
     """
     state = start_decoding(network, prompts, config, limits)
-    search = BeamSearch(state, config, eos_token_id, limits, should_stop, allowed_tokens)
+    ends, forced = as_ids(eos_token_id), ForcedTokens.of(network.config)
+    search = BeamSearch(state, config, ends, forced, limits, should_stop, allowed_tokens)
     results: dict[int, list[GeneratedTokens]] = {}
     interval = CHECK_INTERVAL.get(state.logits.device.type, 1)
     while search.active:
@@ -118,13 +120,14 @@ class BeamSearch:
         self,
         state: DecodeState,
         config: GenerationConfig,
-        eos_token_id: int | None,
+        eos_token_ids: Sequence[int],
+        forced: ForcedTokens,
         limits: Sequence[int],
         should_stop: StopCheck | None,
         allowed_tokens: AllowedTokens | None,
     ) -> None:
         self.state, self.config, self.allowed_tokens = state, config, allowed_tokens
-        self.eos_token_id, self.should_stop = eos_token_id, should_stop
+        self.eos_token_ids, self.forced, self.should_stop = eos_token_ids, forced, should_stop
         prompts, device = len(limits), state.logits.device
         shape = prompts, config.beams, max(limits), device
         self.running, self.kept = Beams.empty(*shape), Beams.empty(*shape)
@@ -167,6 +170,10 @@ class BeamSearch:
         running, beams, at = self.running, self.config.beams, self.step_count
         log_probs = self.state.logits.log_softmax(-1)  # (S K, V)
         processed = penalize_repetition(log_probs, self.state.history, self.config)
+        if self.forced:
+            position = self.limits.new_full((1,), at)
+            limits = self.limits.repeat_interleave(beams)  # (S K,)
+            processed = self.forced.apply(processed, position, limits)
         if self.allowed_tokens is not None:
             processed = processed.masked_fill(~self._allowed(self.allowed_tokens), -torch.inf)
         vocab_size = log_probs.shape[1]
@@ -201,9 +208,9 @@ class BeamSearch:
                 for i, row in enumerate(tokens.tolist())
             ]
             codes = codes.masked_fill(torch.tensor(stopped, device=codes.device), STOP)
-        if self.eos_token_id is None:
-            return codes
-        return codes.masked_fill(tokens[..., -1] == self.eos_token_id, END)
+        for id in self.eos_token_ids:
+            codes = codes.masked_fill(tokens[..., -1] == id, END)
+        return codes
 
     def _may_improve(self) -> Tensor:
         """Return whether a running beam may still beat the worst kept sequence."""  # (S,)

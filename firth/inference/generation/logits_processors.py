@@ -17,10 +17,13 @@ Temperature in numbers: the probabilities of four tokens with logits 2.5, 1.0, 0
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 
 from firth.inference.generation.generation_config import GenerationConfig
+from firth.models.config import LanguageModelConfig
 
 HISTORY_PAD = -1
 NEG_INF = float("-inf")
@@ -95,6 +98,36 @@ def keep_min_p(logits: Tensor, p: float) -> Tensor:
     highest, best = probs.max(-1, keepdim=True)
     removed = (probs < p * highest).scatter(1, best, False)
     return logits.masked_fill(removed, NEG_INF)
+
+
+class ForcedTokens(NamedTuple):
+    """Tokens that some models always generate first and last (BART, mBART)."""
+
+    first: int | None = None
+    last: int | None = None
+
+    @classmethod
+    def of(cls, config: LanguageModelConfig) -> ForcedTokens:
+        """Return the forced tokens of a model; only an encoder-decoder has a first one."""
+        first = config.forced_bos_token_id if config.has_encoder else None
+        return cls(first, config.forced_eos_token_id)
+
+    def __bool__(self) -> bool:
+        return self != (None, None)
+
+    def apply(self, logits: Tensor, position: Tensor, limits: Tensor) -> Tensor:
+        """Exclude all other tokens at the first position, and at the last one within the limits.
+
+        >>> position, limits = torch.tensor([3]), torch.tensor([4, 5])
+        >>> ForcedTokens(last=1).apply(torch.ones(2, 3), position, limits).tolist()
+        [[-inf, 0.0, -inf], [1.0, 1.0, 1.0]]
+        """
+        for id, is_forced in ((self.first, position == 0), (self.last, position + 1 >= limits)):
+            if id is not None:
+                only = torch.full_like(logits, NEG_INF)
+                only[:, id] = 0.0
+                logits = torch.where(is_forced[:, None], only, logits)
+        return logits
 
 
 def penalize_repetition(logits: Tensor, history: Tensor | None, config: GenerationConfig) -> Tensor:

@@ -20,10 +20,12 @@ from firth.inference.generation.cuda_graph import GraphedStep
 from firth.inference.generation.decode_state import CachedDecodeState, Prompts, start_decoding
 from firth.inference.generation.generation_config import GenerationConfig
 from firth.inference.generation.logits_processors import (
+    ForcedTokens,
     filter_logits,
     penalize_repetition,
     sample_tokens,
 )
+from firth.inference.generation.special_tokens import EosTokens, as_ids
 from firth.models.language_model import ScoringModel
 from firth.quantization.c_decoder import SelectedTokens
 from firth.utils.rng import derive_keys, uniform
@@ -46,6 +48,7 @@ class GeneratedTokens:
     logprob: float  # sum over all tokens and the end token, before logits processors
     score: float  # mean log-probability of a token; for beams, the length-penalised score
     finish_reason: str  # end (end token), stop (stop string) or length (token limit)
+    eos_token_id: int | None = None  # the end token, if it was generated
 
 
 class TokenSampler:
@@ -58,13 +61,18 @@ class TokenSampler:
         prompts: Prompts,
         config: GenerationConfig,
         *,
-        eos_token_id: int | None,
+        eos_token_id: EosTokens,
         limits: Sequence[int],
         indices: Sequence[int],
         should_stop: StopCheck | None = None,
     ) -> None:
         """`limits`: maximum new tokens per prompt; `indices`: each prompt's random stream."""
-        self.config, self.eos_token_id, self.should_stop = config, eos_token_id, should_stop
+        self.config, self.eos_token_ids, self.should_stop = (
+            config,
+            as_ids(eos_token_id),
+            should_stop,
+        )
+        self.forced = ForcedTokens.of(network.config)
         per_prompt, rows = config.num_sequences, len(prompts) * config.num_sequences
         self.state = start_decoding(network, prompts, config, limits)
         device = self.state.logits.device
@@ -83,6 +91,8 @@ class TokenSampler:
         self.finished: dict[int, GeneratedTokens] = {}
         self.generated: list[list[int]] = [[] for _ in range(rows)]  # only for `should_stop`
         self._graphed = GraphedStep(device)
+        # at an address that the C decoder can read
+        self._eos_tensor = torch.tensor(self.eos_token_ids, dtype=torch.long)
 
     @property
     def done(self) -> bool:
@@ -94,7 +104,7 @@ class TokenSampler:
         """Generate one token per sequence, or up to `max_steps`; return the last ones."""  # (B,)
         state, on_device = self.state, not self.config.needs_history and self.should_stop is None
         if on_device and isinstance(state, CachedDecodeState):
-            greedy = self.uniforms is None
+            greedy = self.uniforms is None and not self.forced
             if greedy and (count := state.decode_greedily(self._selected(), max_steps)):
                 self.step_count += count
                 return self._advance(self.tokens[:, self.step_count - 1])
@@ -119,10 +129,12 @@ class TokenSampler:
         """Return the addresses of the tensors that the C decoder updates."""
         names = ("tokens", "sums", "sizes", "ended", "position", "limits")
         addresses = {name: getattr(self, name).data_ptr() for name in names}
-        end = -1 if self.eos_token_id is None else self.eos_token_id
-        vocab_size = self.state.logits.shape[1]
         return SelectedTokens(
-            **addresses, max_tokens=self.max_steps, vocab_size=vocab_size, eos_token_id=end
+            **addresses,
+            eos_token_ids=self._eos_tensor.data_ptr(),
+            num_eos=len(self._eos_tensor),
+            max_tokens=self.max_steps,
+            vocab_size=self.state.logits.shape[1],
         )
 
     def _select_and_forward(self, state: CachedDecodeState) -> None:
@@ -133,6 +145,7 @@ class TokenSampler:
         """Select the next token of each sequence, without synchronising with the device."""  # (B,)
         logits = self.state.logits
         processed = penalize_repetition(logits, self.state.history, self.config)
+        processed = self.forced.apply(processed, self.position, self.limits)
         if self.uniforms is None:
             tokens = processed.argmax(-1)
         else:
@@ -152,9 +165,9 @@ class TokenSampler:
         codes = torch.where(self.position >= self.limits, LENGTH, RUNNING)
         if self.should_stop is not None:
             codes = codes.masked_fill(self._stopped(tokens), STOP)
-        if self.eos_token_id is None:
-            return codes
-        return codes.masked_fill(tokens == self.eos_token_id, END)
+        for id in self.eos_token_ids:
+            codes = codes.masked_fill(tokens == id, END)
+        return codes
 
     def _stopped(self, tokens: Tensor) -> Tensor:
         """Return which sequences contain a stop string."""  # (B,)
@@ -208,9 +221,14 @@ def make_generated_tokens(
     """Build a result, without the end token."""
     if math.isnan(logprob):
         raise nan_error()
-    kept = tuple(tokens[:-1] if code == END else tokens)
-    reason = FINISH_REASONS[code]
-    return GeneratedTokens(tokens=kept, logprob=logprob, score=score, finish_reason=reason)
+    kept, end = (tokens[:-1], tokens[-1]) if code == END else (tokens, None)
+    return GeneratedTokens(
+        tokens=tuple(kept),
+        logprob=logprob,
+        score=score,
+        finish_reason=FINISH_REASONS[code],
+        eos_token_id=end,
+    )
 
 
 def _uniforms(seed: int, indices: Sequence[int], per_prompt: int, steps: int) -> Tensor:

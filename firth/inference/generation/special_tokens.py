@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from firth.models.config import LanguageModelConfig
 from firth.tokenizers.tokenizer import Tokenizer
 
+EosTokens = int | Sequence[int] | None  # the tokens that end a text
 PrefixSuffix = tuple[list[int], list[int]]
 
 
@@ -39,6 +42,13 @@ def text_special_tokens(tokenizer: Tokenizer) -> PrefixSuffix:
     is_special = framed.special_tokens_mask
     position = is_special.index(0) if 0 in is_special else len(is_special)
     return framed.ids[:position], framed.ids[position + 1 :]
+
+
+def as_ids(ids: EosTokens) -> tuple[int, ...]:
+    """Return the EOS tokens, one or several or none, as a tuple."""
+    if isinstance(ids, int):
+        return (ids,)
+    return () if ids is None else tuple(ids)
 
 
 def as_list(id: int | None) -> list[int]:

@@ -98,9 +98,9 @@ class TextGenerator:
             )
 
     @property
-    def eos_token_id(self) -> int | None:
-        """The end-of-text token."""
-        return self.network.config.eos_token_id
+    def eos_token_ids(self) -> tuple[int, ...]:
+        """The tokens that end a text."""
+        return self.network.config.eos_token_ids
 
     def encode_prompt(self, text: str) -> EncodedPrompt:
         """Tokenize a prompt; a prompt that is too long loses its beginning."""
@@ -135,7 +135,7 @@ class TextGenerator:
         detokenizer = Detokenizer(
             tokenizer=self.tokenizer,
             prompt=() if config.has_encoder else tuple(body),
-            hidden=frozenset(config.special_token_ids.values()),
+            hidden=frozenset([*config.special_token_ids.values(), *config.eos_token_ids]),
         )
         ids = (*prefix, *body, *suffix)
         return EncodedPrompt(
@@ -169,7 +169,7 @@ class TextGenerator:
             self.network,
             [prompt.ids for prompt in prompts],
             self.config,
-            eos_token_id=self.eos_token_id,
+            eos_token_id=self.eos_token_ids,
             limits=[prompt.limit for prompt in prompts],
             indices=indices,
             should_stop=self._stop_check(prompts),
@@ -192,7 +192,7 @@ class TextGenerator:
             self.network,
             [encoded.ids],
             self.config,
-            eos_token_id=self.eos_token_id,
+            eos_token_id=self.eos_token_ids,
             limits=[encoded.limit],
             indices=[0],
             should_stop=self._stop_check([encoded]),
@@ -200,7 +200,7 @@ class TextGenerator:
         streamer = TextStreamer(encoded.detokenizer, self.config.stop)
         while not sampler.done:
             token = int(sampler.step())
-            if token == self.eos_token_id:  # on a GPU, `done` is updated only every few steps
+            if token in self.eos_token_ids:  # on a GPU, `done` is updated only every few steps
                 break
             if piece := streamer.add(token):
                 yield piece
@@ -220,10 +220,12 @@ class TextGenerator:
         steps: tuple[ExplainedToken, ...] = ()
         if self.explain:
             tokens = list(result.tokens)
-            if result.finish_reason == "end" and self.eos_token_id is not None:
-                tokens.append(self.eos_token_id)
+            if result.eos_token_id is not None:
+                tokens.append(result.eos_token_id)
             steps = explain(self.network, prompt.detokenizer, prompt.ids, tokens, self.config)
-        return Completion(text=text, steps=steps, **asdict(result))
+        values = asdict(result)
+        del values["eos_token_id"]
+        return Completion(text=text, steps=steps, **values)
 
 
 def generate_text(

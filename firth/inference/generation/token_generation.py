@@ -8,6 +8,7 @@ from firth.inference.generation.beam_search import beam_search
 from firth.inference.generation.decode_state import Prompts
 from firth.inference.generation.generation_config import GenerationConfig
 from firth.inference.generation.sampling import GeneratedTokens, StopCheck, TokenSampler
+from firth.inference.generation.special_tokens import EosTokens
 from firth.models.language_model import ScoringModel
 from firth.models.transformer import max_output_length
 from firth.utils.errors import UsageError
@@ -20,7 +21,7 @@ def generate(
     prompts: Prompts,
     config: GenerationConfig = GenerationConfig(),
     *,
-    eos_token_id: int | None,
+    eos_token_id: EosTokens,
     limits: Sequence[int] | None = None,
     indices: Sequence[int] | None = None,
     should_stop: StopCheck | None = None,
@@ -28,6 +29,7 @@ def generate(
     """Generate n completions of each prompt; those of beam search are sorted, best first.
 
     A decoder continues its prompt; for an encoder-decoder, the prompt is the encoder's input.
+    Each of several `eos_token_id` ends a completion.
     Prompts may have different lengths. `limits` is the maximum number of new tokens per prompt;
     `indices` are the prompts' numbers: samples depend on these and the seed, not on the batch.
     """
@@ -72,7 +74,7 @@ def _free_positions(network: ScoringModel, prompts: Prompts) -> list[int]:
 
 
 def greedy_decode(
-    network: ScoringModel, prompts: Prompts, *, max_new_tokens: int, eos_token_id: int | None
+    network: ScoringModel, prompts: Prompts, *, max_new_tokens: int, eos_token_id: EosTokens
 ) -> list[list[int]]:
     """Return the greedy completion of each prompt, without the end token."""
     config = GenerationConfig(max_new_tokens=max_new_tokens)

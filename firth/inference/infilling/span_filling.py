@@ -48,7 +48,7 @@ def fill_sentinels(
     if not sentinels:
         raise UsageError("The text has no sentinel: write <extra_id_0> where something is missing.")
     limit = min(network.config.max_positions - 1, 8 * len(sentinels) + 8)
-    eos_token_id = network.config.eos_token_id
+    eos_token_id = network.config.eos_token_ids
     [output] = greedy_decode(
         network, [list(corrupted)], max_new_tokens=limit, eos_token_id=eos_token_id
     )
@@ -155,7 +155,7 @@ def generate_fills(
         network,
         [question.ids for question in questions],
         GenerationConfig(method="beam", beams=beams, n=beams, length_penalty=0.0),
-        eos_token_id=network.config.eos_token_id,
+        eos_token_id=network.config.eos_token_ids,
         limits=[max_fill_tokens(filler, question) for question in questions],
         **options,
     )
