@@ -1,7 +1,7 @@
 """Options that several verbs share, and the panels of `--help` in which options are grouped."""
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import MISSING, dataclass, fields
 from functools import partial
 from pathlib import Path
@@ -181,6 +181,11 @@ def column_names(pairs: list[str] | None) -> dict[str, str]:
 def overrides(pairs: list[str] | None) -> dict[str, str]:
     """Parse `--set key=value`."""
     return assignments(pairs, "--set", "schedule=cosine")
+
+
+def only_paths(arguments: Iterable[str]) -> tuple[str | Path, ...]:
+    """Return arguments that are never texts, as strings with white space may be in Python."""
+    return tuple(Path(path) if any(map(str.isspace, path)) else path for path in arguments)
 
 
 def terminal_text(text: str) -> str:

@@ -41,10 +41,10 @@ def prepare(
 
     with terminal.progress() as progress:
         prepared = prepare(
-            paths,
+            options.only_paths(paths),
             tokenizer=tokenizer,
             out=out,
-            valid=valid or (),
+            valid=options.only_paths(valid or ()),
             valid_fraction=valid_fraction,
             dedup=dedup,
             shard_tokens=shard_tokens,

@@ -59,7 +59,7 @@ def train(
         raise UsageError(f"{out} is a file; a tokenizer needs a directory.")
     with terminal.progress() as progress:
         tokenizer, report = train_tokenizer(
-            paths,
+            options.only_paths(paths),
             kind=kind,
             vocab_size=vocab_size,
             lowercase=lowercase,

@@ -6,13 +6,13 @@ One process reads the documents; worker processes clean the batches.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from firth.data.cleaning import clean
-from firth.data.input_files import find_sources
+from firth.data.input_files import corpus_sources, find_sources
+from firth.data.memory import Data
 from firth.data.readers import ReadOptions
 from firth.utils.errors import InputError
 
@@ -73,9 +73,12 @@ class DocumentBatch:
 
 
 class Corpus:
-    """Documents from files, folders, globs, standard input (`-`) or `datasets:NAME`.
+    """Documents from files, folders, globs, standard input (`-`), `datasets:NAME` or memory.
 
-    >>> import tempfile; path = Path(tempfile.mkdtemp(), "two.txt")
+    In memory they are a list of texts or of rows, or a table. A string with white space that names
+    no file is a text.
+
+    >>> import pathlib, tempfile; path = pathlib.Path(tempfile.mkdtemp(), "two.txt")
     >>> _ = path.write_text("One document,\\non two lines.\\n\\nAnother&nbsp;one.\\n")
     >>> list(Corpus([path]))
     ['One document,\\non two lines.', 'Another one.']
@@ -83,14 +86,14 @@ class Corpus:
 
     def __init__(
         self,
-        paths: Sequence[str | Path] | str | Path,
+        paths: Data,
         reading: ReadOptions = ReadOptions(),
         *,
         clean: bool = True,
     ) -> None:
         self.reading = reading
         self.clean = clean
-        self.sources, self.skipped_files = find_sources(paths, reading)
+        self.sources, self.skipped_files = find_sources(corpus_sources(paths, "paths"), reading)
         self.size = sum(source.size for source in self.sources)  # bytes, 0 if unknown
 
     def __iter__(self) -> Iterator[str]:

@@ -11,11 +11,12 @@ import os
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import Any, BinaryIO, cast
 
+from firth.data.memory import Data, MemoryTable, Source, table_rows
 from firth.data.readers import (
     FORMATS,
     MAX_CHARS,
@@ -26,8 +27,8 @@ from firth.data.readers import (
     Row,
     Tally,
     is_valid,
-    read_dataset,
     read_lines,
+    read_table,
 )
 from firth.data.tables import begins_json, dataset_rows
 from firth.utils.errors import InputError, UsageError
@@ -56,11 +57,21 @@ class InputFile:
     format: str
     compression: str = ""
     guess_format: bool = False  # standard input: plain text or JSONL
+    memory: MemoryTable | None = field(default=None, compare=False)  # rows that are in no file
 
     @property
     def is_stream(self) -> bool:
         """Whether it can be read only once, like standard input or a pipe."""
-        return self.format != "datasets" and not os.path.isfile(self.name)
+        return not self.is_table and not os.path.isfile(self.name)
+
+    @property
+    def is_table(self) -> bool:
+        """Whether it is no file but rows: of a Hugging Face dataset, or in memory."""
+        return self.format in ("datasets", "memory")
+
+    def table(self) -> Iterable[dict[str, Any]]:
+        """Return the rows of a table that is not in a file."""
+        return dataset_rows(self.name) if self.memory is None else self.memory
 
     @property
     def size(self) -> int:
@@ -69,7 +80,7 @@ class InputFile:
 
     def open(self) -> BinaryIO:
         """Open the file for reading bytes."""
-        if self.format == "datasets":
+        if self.is_table:
             return io.BytesIO()
         try:
             return open(0, "rb", closefd=False) if self.name == "-" else open(self.name, "rb")
@@ -85,8 +96,9 @@ class InputFile:
 
     def documents(self, raw: BinaryIO, reading: ReadOptions, tally: Tally) -> Iterator[str]:
         """Yield the texts of an opened file."""
-        if self.format == "datasets":
-            yield from read_dataset(self.name, reading, tally)
+        if self.is_table:
+            name = self.name if self.memory is not None else f"datasets:{self.name}"
+            yield from read_table(name, self.table(), reading, tally)
             return
         format = self.detect_format(raw).format
         with self._stream(raw) as stream:
@@ -100,8 +112,8 @@ class InputFile:
         self, raw: BinaryIO, reading: ReadOptions, tally: Tally, bad: Bad | None = None
     ) -> Iterator[Row]:
         """Yield the fields of each row, with its first line (Parquet, datasets: its number)."""
-        if self.format == "datasets":
-            yield from enumerate(dataset_rows(self.name), 1)
+        if self.is_table:
+            yield from enumerate(self.table(), 1)
             return
         with self._stream(raw) as stream:
             yield from ROWS[self.format](OpenFile(self.name, stream, reading, tally, bad))
@@ -160,17 +172,53 @@ def _refuse_binary(name: str, stream: BinaryIO) -> None:
         raise InputError(f"{name} is not text: byte {zero} is zero.")
 
 
+def corpus_sources(data: Data, name: str) -> list[Source]:
+    """Return paths as they are, and rows or texts in memory as one table.
+
+    >>> corpus_sources("corpus.txt", "paths")
+    ['corpus.txt']
+    >>> list(*corpus_sources(["Once upon a time.", "Ha!"], "paths"))
+    [{'text': 'Once upon a time.'}, {'text': 'Ha!'}]
+    """
+    if isinstance(data, MemoryTable):
+        return [data]
+    rows = [data] if isinstance(data, str | Path) else table_rows(data, name)
+    if isinstance(next(iter(rows), ""), str | Path) and not _are_texts(items := list(rows)):
+        return items
+    return [MemoryTable(f"`{name}`", rows)]
+
+
+def _are_texts(items: list[Any]) -> bool:
+    """Return whether strings are texts: one has white space, and none is the name of a file.
+
+    >>> _are_texts(["Once upon a time."]), _are_texts(["no_file"]), _are_texts(["no file.txt"])
+    (True, False, False)
+    """
+    texts = [item for item in items if isinstance(item, str)]
+    spaces = any(map(str.isspace, "".join(texts)))
+    return spaces and len(texts) == len(items) and not any(map(_names_file, texts))
+
+
+def _names_file(text: str) -> bool:
+    known = text == "-" or text.startswith("datasets:") or _source(text, None) is not None
+    return known or os.path.exists(text) or bool(glob.has_magic(text) and glob.glob(text))
+
+
 def find_sources(
-    paths: Iterable[str | Path] | str | Path, reading: ReadOptions
+    paths: Iterable[Source] | Source, reading: ReadOptions
 ) -> tuple[list[InputFile], int]:
-    """Resolve files, folders, globs, `-` and `datasets:NAME` to input files, in a fixed order.
+    """Resolve files, folders, globs, `-`, `datasets:NAME` and tables, in a fixed order.
 
     Also return the number of files in folders that were skipped for their unknown extension.
     """
     sources: list[InputFile] = []
     skipped = 0
-    paths = [paths] if isinstance(paths, str | Path) else list(paths)
-    for path in map(str, paths):
+    paths = [paths] if isinstance(paths, str | Path | MemoryTable) else list(paths)
+    for given in paths:
+        path = str(given)
+        if isinstance(given, MemoryTable):
+            sources.append(InputFile(path, "memory", memory=given))
+            continue
         if path == "-":
             unknown = reading.format is None
             sources.append(InputFile("-", reading.format or "txt", guess_format=unknown))

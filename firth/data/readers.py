@@ -16,7 +16,6 @@ from typing import Any, BinaryIO, Literal
 from firth.data.tables import (
     Table,
     csv_table,
-    dataset_rows,
     json_object,
     named_fields,
     parquet_table,
@@ -181,10 +180,12 @@ def _read_json_lines(file: OpenFile) -> Iterator[str]:
     return _text_of_rows(rows, file.reading, file.tally)
 
 
-def read_dataset(name: str, reading: ReadOptions, tally: Tally) -> Iterator[str]:
-    """Yield the texts of a Hugging Face dataset."""
-    rows = ((f"datasets:{name} row {n}", row) for n, row in enumerate(dataset_rows(name), 1))
-    return _text_of_rows(rows, reading, tally)
+def read_table(
+    name: str, rows: Iterable[dict[str, Any]], reading: ReadOptions, tally: Tally
+) -> Iterator[str]:
+    """Yield the texts of a table that is not in a file."""
+    numbered = ((f"{name} row {number}", row) for number, row in enumerate(rows, 1))
+    return _text_of_rows(numbered, reading, tally)
 
 
 def _text_of_rows(

@@ -77,6 +77,9 @@ def resolve(
     """
     always_offline, always_legacy = _HUB_OPTIONS.get()
     offline, allow_legacy = offline or always_offline, allow_legacy or always_legacy
+    if not isinstance(source, str | Path):
+        kind = type(source).__name__
+        raise UsageError(f"A model is a path, a name on the hub or a firth.Model, not {kind}.")
     if os.path.exists(source):
         if revision is not None:
             raise UsageError(f"{source} is a local path; only a model of the hub has a revision.")

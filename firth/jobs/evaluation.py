@@ -11,13 +11,15 @@ from typing import Any
 
 import torch
 
+from firth.data.memory import Data, as_source
+from firth.jobs.parent_models import AnyModel
 from firth.metrics.bootstrap import to_json
 from firth.model import Model, load_if_needed
 from firth.objectives.registry import infill_format
 from firth.tasks.dataset import check_columns
 from firth.tasks.ensembles import Progress, ensemble_answers, resolve_task, truncation_note
 from firth.tasks.readers.subsampling import stratified_sample
-from firth.tasks.registry import SCORING_TASKS
+from firth.tasks.registry import SCORING_TASKS, TASKS
 from firth.tasks.scoring_task import Scorer, ScoringOptions, ScoringResult
 from firth.utils.config_fields import flag
 from firth.utils.errors import InputError, UsageError
@@ -36,9 +38,9 @@ class EvaluationResult(ScoringResult):
 
 
 def evaluate(
-    model: str | Path | Model,
+    model: AnyModel,
     *,
-    data: str | Path,
+    data: Data,
     task: str | None = None,
     columns: Mapping[str, str] | None = None,
     format: str | None = None,
@@ -51,7 +53,7 @@ def evaluate(
     device: str | None = None,
     progress: Progress = lambda what, done, total: None,
 ) -> EvaluationResult:
-    """Evaluate a model on the examples of a file, or on a sample of `limit` of them.
+    """Evaluate a model on examples (a file, a list of rows, a table), or on `limit` of them.
 
     The sample keeps the proportions of the labels; of `lm`, `last-word` and `minimal-pairs` it is
     the first examples.
@@ -65,8 +67,9 @@ def evaluate(
     name = task or (loaded.task.task if loaded.task is not None else "")
     given = dict(convention=convention, context=context, stride=stride, by_word=by_word)
     _check_options(name, given)
+    row = SCORING_TASKS.get(name) or TASKS.get(name)
     options = ScoringOptions(
-        data=data,
+        data=as_source(data, "data", row.columns if row is not None else "text"),
         format=format,
         columns=columns or {},
         limit=limit,
@@ -105,7 +108,7 @@ def _answered(
         notes.append(f"{options.limit:,} of {len(examples):,} examples, stratified by label.")
         sample, _ = stratified_sample(chosen.strata(examples), count=options.limit)
         examples = [examples[i] for i in sample]
-    chosen.check(metadata, examples, Path(options.data))
+    chosen.check(metadata, examples, Path(str(options.data)))
     answers, cut = ensemble_answers([model], chosen, [metadata], examples, progress)
     return ScoringResult(
         n=len(examples),
@@ -119,7 +122,7 @@ def _measured(name: str, scorer: Scorer, options: ScoringOptions) -> ScoringResu
     """Run an evaluation-only task."""
     row = SCORING_TASKS[name]
     check_columns(name, row.roles, options.columns)
-    if Path(options.data).is_dir() and not row.folders:
+    if Path(str(options.data)).is_dir() and not row.folders:
         raise InputError(
             f"{options.data} is a folder; name a file in it, or use --suite for all files."
         )

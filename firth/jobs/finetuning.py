@@ -12,10 +12,12 @@ from typing import Any
 import torch
 
 from firth.adapt.apply import AppliedStrategy, get_adapters, merge, remove
-from firth.adapt.saving import adapter_base, save_adapter
+from firth.adapt.saving import adapter_base, fingerprint, save_adapter
+from firth.data.memory import Data, Source, as_source
+from firth.jobs.parent_models import IN_MEMORY, AnyModel, load_float32
 from firth.jobs.run_options import merge_options
 from firth.metrics.bootstrap import Metric, metrics_to_json
-from firth.model import JOINED, Model, load
+from firth.model import JOINED, Model
 from firth.models.encoder_decoder import cross_attention_names, join
 from firth.models.transformer import Transformer
 from firth.tasks import diagnostics
@@ -90,13 +92,13 @@ class FinetuneResult:
 
 
 def finetune(
-    model: str | Path,
+    model: AnyModel,
     *,
     task: str,
-    train: str | Path,
+    train: Data,
     out: str | Path,
-    dev: str | Path | None = None,
-    decoder: str | Path | None = None,
+    dev: Data | None = None,
+    decoder: AnyModel | None = None,
     strategy: str = "",
     recipe: str | None = None,
     limit: int = 0,
@@ -112,7 +114,7 @@ def finetune(
     columns: Mapping[str, str] | None = None,
     balance: bool = False,
     augment: str = "",
-    replay: str | Path | None = None,
+    replay: Data | None = None,
     scratch: bool = False,
     resume: bool = False,
     device: str | None = None,
@@ -121,6 +123,8 @@ def finetune(
 ) -> FinetuneResult:
     """Fine-tune a model on labelled examples of a task, and save the run in `out`.
 
+    Examples are a file, a list of rows (dicts, or tuples of a text and its label), or a table of
+    pandas, pyarrow or datasets; without `dev`, some of `train` are held out. A `Model` is copied.
     Options that are None are those of the recipe. `overrides` sets any other field of the training
     config ("schedule"), the head ("head.layers") or the task ("task.prefix"). With a `decoder`, the
     model is an encoder joined to that decoder (Rothe et al. 2020).
@@ -142,10 +146,16 @@ def finetune(
     frozen = frozen_blocks(row, base.config)
     spec = strategy or (f"freeze:{frozen}" if frozen else "full")
     length = sequence_length(row, base.config, groups["training"], taken=num_virtual_tokens(spec))
+    given = {"train": train, "dev": dev, "replay": replay}
+    sources = {
+        name: as_source(data, name, "text" if name == "replay" else chosen.columns)
+        for name, data in given.items()
+        if data is not None or name == "train"
+    }
     dataset = load_dataset(
         chosen,
-        TaskFile(train, columns=columns or {}),
-        None if dev is None else TaskFile(dev, columns=columns or {}),
+        TaskFile(sources["train"], columns=columns or {}),
+        TaskFile(sources["dev"], columns=columns or {}) if "dev" in sources else None,
         limit=limit,
         seed=seed,
         max_length=length,
@@ -163,7 +173,7 @@ def finetune(
         overrides={"seed": seed, **groups["training"]},
     )
     config = FinetuneRunConfig(
-        model=str(base.path),
+        model=str(base.path or IN_MEMORY),
         task=task,
         recipe=name,
         strategy=spec,
@@ -175,16 +185,15 @@ def finetune(
         balance=balance,
         augment=augment,
         scratch=scratch,
-        decoder=str(decoder_model.path) if decoder_model is not None else None,
+        decoder=str(decoder_model.path or IN_MEMORY) if decoder_model is not None else None,
     )
-    described = _describe(
-        config, base, decoder_model, {"train": train, "dev": dev, "replay": replay}
-    )
+    described = _describe(config, base, decoder_model, sources)
     check_run_directory(out, described, resume)
     new_parameters = cross_attention_names(base.network) if decoder_model is not None else ()
     encoder_tokenizer, tokenizer = base.require_encoder_tokenizer(), base.require_tokenizer()
+    text = sources.get("replay")
     trainer = build_task_trainer(
-        config, base.network.to(on), tokenizer, dataset, replay, encoder_tokenizer, new_parameters
+        config, base.network.to(on), tokenizer, dataset, text, encoder_tokenizer, new_parameters
     )
     if decoder_model is not None:
         trainer.notes.append(_joining_note(trainer.network))
@@ -202,11 +211,11 @@ def finetune(
 
 
 def _load_models(
-    task: Task, model: str | Path, decoder: str | Path | None, seed: int
+    task: Task, model: AnyModel, decoder: AnyModel | None, seed: int
 ) -> tuple[Model, Model | None]:
     """Load the model to train, joined to a decoder if one is given, and that decoder."""
-    base = load(model, dtype="float32")
-    decoder_model = load(decoder, dtype="float32") if decoder is not None else None
+    base = load_float32(model)
+    decoder_model = load_float32(decoder) if decoder is not None else None
     _check_joins(task, base, decoder_model)
     for parent in (base, decoder_model):
         if parent is not None:
@@ -277,26 +286,29 @@ def _describe(
     config: FinetuneRunConfig,
     base: Model,
     decoder: Model | None,
-    files: Mapping[str, str | Path | None],
+    data: Mapping[str, Source],
 ) -> dict[str, Any]:
     """Describe the run for `run.json`."""
     models = {"model": base, "decoder": decoder}
     parents = {name: m.path for name, m in models.items() if m is not None and m.path is not None}
-    data = {name: Path(path) for name, path in files.items() if path is not None}
     described = describe_run("finetuning", config.to_dict(), data, parents)
+    for name, model in models.items():
+        if model is not None and model.path is None:
+            sums = {"path": IN_MEMORY, "sha256": fingerprint(model.transformer)}
+            described["parents"][name] = sums
     return described | {"task": config.metadata.to_dict()}
 
 
 def _save(model: Model, adapted: AppliedStrategy, out: Path, base: Model, *, new: bool) -> str:
     """Save the whole model, or only the adapter if the base model is unchanged."""
-    assert base.path is not None
-    new = new or adapter_base(base.path) is not None  # merged: not on disk yet
+    # The base model is not on disk yet if it was given in memory, or merged with an adapter.
+    new = new or base.path is None or adapter_base(base.path) is not None
     if adapted.strategy.row.inject is None and (new or adapted.strategy.name != "probe"):
         return model.save(out)
     if new:
         replace(model, network=_without_adapters(model.transformer)).save(out / JOINED)
     on_disk = base.source is None or Path(base.source).exists()
-    named = str(base.path.resolve()) if on_disk else str(base.source)
+    named = str(base.path.resolve()) if on_disk and base.path else str(base.source)
     saved = save_adapter(adapted, out, base=JOINED if new else named)
     return f"adapter in {'PEFT' if saved.layout == 'peft' else 'Firth'}'s layout"
 

@@ -6,9 +6,13 @@ Importing this module is fast: it imports neither torch nor numpy.
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
+from firth.data.memory import Data
 from firth.utils.config_fields import Doc
+
+if TYPE_CHECKING:
+    from firth.model import Model
 
 # Fields of several configs and verbs.
 DEVICE = Doc("cpu, cuda, cuda:N or mps. Default: the CUDA GPU if there is one.", "Model")
@@ -120,11 +124,11 @@ class PretrainConfig(JobConfig):
 class FinetuneConfig(JobConfig):
     """The arguments of `finetune`; None: as in the recipe of the task."""
 
-    model: str | Path
+    model: "str | Path | Model"
     task: Annotated[str, Doc("classify, tag, span, seq2seq, …; `firth tasks` lists them.", "Data")]
-    train: Annotated[str | Path, Doc("File of training examples.", "Data", Path)]
+    train: Annotated[Data, Doc("File of training examples.", "Data", Path)]
     dev: Annotated[
-        str | Path | None,
+        Data | None,
         Doc(
             "File of examples to select the best checkpoint on. Default: held out of --train.",
             "Data",
@@ -137,7 +141,7 @@ class FinetuneConfig(JobConfig):
         str, Doc("Data augmentation: dropout, swap, masked; or swap,masked. Default: none.", "Data")
     ] = ""
     replay: Annotated[
-        str | Path | None,
+        Data | None,
         Doc("Text to keep pre-training on, against forgetting. Default: none.", "Data", Path),
     ] = None
     recipe: Annotated[
@@ -163,7 +167,7 @@ class FinetuneConfig(JobConfig):
         ),
     ] = ""
     decoder: Annotated[
-        str | Path | None,
+        "str | Path | Model | None",
         Doc("Decoder to join to an encoder, for seq2seq. Default: none.", "Model", str, "MODEL"),
     ] = None
     scratch: Annotated[bool, Doc("Start from random weights, as a baseline.", "Model")] = False

@@ -12,7 +12,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from firth.data.memory import Data, Source, as_source, table_rows
 from firth.data.readers import Bad
+from firth.jobs.parent_models import AnyModel
 from firth.jobs.row_streams import answer_rows
 from firth.model import Model, load_if_needed
 from firth.tasks.dataset import check_columns
@@ -21,8 +23,6 @@ from firth.tasks.readers.columns import TaskFile, find_source, place, reporting_
 from firth.tasks.task import Answer, Example, Task, TaskMetadata
 from firth.utils.errors import InputError, MismatchError, UsageError
 from firth.utils.streams import interleave_errors
-
-AnyModel = str | Path | Model
 
 
 @dataclass(frozen=True)
@@ -48,21 +48,22 @@ class PredictedRow(NamedTuple):
 
 def predict(
     models: Sequence[AnyModel] | AnyModel,
+    texts: Data = (),
     *,
-    data: str | Path | None = None,
-    texts: Sequence[str] | str = (),
+    data: Data | None = None,
     task: str | None = None,
     columns: Mapping[str, str] | None = None,
     format: str | None = None,
     device: str | None = None,
     progress: Progress = lambda what, done, total: None,
 ) -> PredictionResult:
-    """Predict the examples of a file or `texts` with one model or an ensemble.
+    """Predict `texts`, or the examples of a file or table, with one model or an ensemble.
 
-    An ensemble averages the models' probabilities. `predicting` yields the same row by row.
+    `texts` is a text, a list or Series of texts, or a list of rows. An ensemble averages the
+    models' probabilities. `predicting` yields the same row by row.
     """
     how: dict[str, Any] = {"columns": columns, "format": format, "device": device}
-    stream = predicting(models, data=data, texts=texts, task=task, **how)
+    stream = predicting(models, texts, data=data, task=task, **how)
     examples, answers = [], []
     for example, answer in stream:
         examples.append(example)
@@ -73,9 +74,9 @@ def predict(
 
 def predicting(
     models: Sequence[AnyModel] | AnyModel,
+    texts: Data = (),
     *,
-    data: str | Path | None = None,
-    texts: Sequence[str] | str = (),
+    data: Data | None = None,
     task: str | None = None,
     columns: Mapping[str, str] | None = None,
     format: str | None = None,
@@ -86,10 +87,9 @@ def predicting(
 
     Errors of single rows are passed to `bad`, and the stream continues; without it, they raise.
     """
-    if (data is None) != bool(texts):
-        raise UsageError("Give either texts or a file with `data`.")
+    texts, rows = _texts_or_rows(texts, data)
     # A missing file raises before models are loaded.
-    live = data is not None and find_source(data, format, "txt").is_stream
+    live = rows is not None and find_source(rows, format, "txt").is_stream
     several = [models] if isinstance(models, str | Path | Model) else list(models)
     loaded = [load_if_needed(model, device) for model in several]
     tasks = [resolve_task(model, task) for model in loaded]
@@ -97,11 +97,24 @@ def predicting(
     check_columns(chosen.name, chosen.roles, columns or {})
     if len(loaded) > 1:
         _check_ensemble(chosen, loaded, metadata)
-    source: TaskFile | Sequence[str] = [texts] if isinstance(texts, str) else texts
-    if data is not None:
-        source = TaskFile(data, format, columns or {}, labels="ignored", allow_empty=True)
+    source: TaskFile | Sequence[str] = texts
+    if rows is not None:
+        rows = as_source(rows, "data", chosen.columns, predicts=True)
+        source = TaskFile(rows, format, columns or {}, labels="ignored", allow_empty=True)
     read = partial(_examples, chosen, source)
     return PredictionStream(loaded, chosen, metadata, read, live, bad)
+
+
+def _texts_or_rows(texts: Data, data: Data | None) -> tuple[Sequence[str], Source | None]:
+    """Return texts, or rows of several fields; exactly one of the arguments may be given."""
+    if isinstance(texts, Path) or texts is None:
+        raise UsageError(f"`texts` is a text or a list of texts, not {texts!r}: use `data`.")
+    given = [texts] if isinstance(texts, str) else list(table_rows(texts, "texts"))
+    if (data is None) != bool(given):
+        raise UsageError("Give either texts, or a file or rows with `data`.")
+    if all(isinstance(text, str) for text in given):
+        return given, None if data is None else as_source(data, "data")
+    return (), as_source(given, "texts")
 
 
 def _examples(

@@ -29,9 +29,10 @@ from firth.data.corpus import (
 )
 from firth.data.dedup import digests, find_duplicates, open_fingerprints, signatures
 from firth.data.input_files import InputFile
+from firth.data.memory import Data
 from firth.data.readers import ReadOptions
 from firth.data.shards import ARRAYS, FORMAT, TokenizedDocuments, damaged, read_index, write_shard
-from firth.formats.tokenizers.loading import load_tokenizer
+from firth.formats.tokenizers.loading import AnyTokenizer, load_tokenizer
 from firth.tokenizers.counting import Progress
 from firth.tokenizers.encoding import EncodedDocuments, EncodingJob, Flags, make_encoder
 from firth.tokenizers.tokenizer import Tokenizer
@@ -77,11 +78,11 @@ class PrepareJournal:
 
 
 def prepare(
-    paths: Sequence[str | Path] | str | Path,
+    paths: Data,
     *,
-    tokenizer: str | Path,
+    tokenizer: AnyTokenizer,
     out: str | Path,
-    valid: Sequence[str | Path] | str | Path = (),
+    valid: Data = (),
     valid_fraction: float | None = None,
     dedup: bool = False,
     reading: ReadOptions = ReadOptions(),
@@ -92,18 +93,20 @@ def prepare(
 ) -> PrepareResult:
     """Tokenize text into shards for training; an interrupted run is resumed.
 
+    `paths` are files, folders and globs, or in memory a list of texts or rows, or a table.
     `tokenizer` is a tokenizer directory, or a model with a tokenizer, such as a GGUF file. The
     validation split is `valid`, or a fraction of the documents: `valid_fraction`, by default 0.01.
     `dedup` removes exact and near duplicates of earlier documents; validation text counts as
     earlier than training text.
     """
-    if valid and valid_fraction is not None:
+    has_valid = not isinstance(valid, Sequence) or len(valid) > 0
+    if has_valid and valid_fraction is not None:
         raise UsageError("Give --valid or --valid-fraction, not both.")
-    fraction = 0.0 if valid else 0.01 if valid_fraction is None else valid_fraction
+    fraction = 0.0 if has_valid else 0.01 if valid_fraction is None else valid_fraction
     if not 0 <= fraction < 1:
         raise UsageError(f"--valid-fraction must be at least 0 and below 1, not {fraction}.")
     reader = load_tokenizer(tokenizer)
-    corpora = {"valid": Corpus(valid, reading, clean=clean)} if valid else {}
+    corpora = {"valid": Corpus(valid, reading, clean=clean)} if has_valid else {}
     corpora["train"] = Corpus(paths, reading, clean=clean)
     streams = [source.name for c in corpora.values() for source in c.sources if source.is_stream]
     if streams and (dedup or len(streams) > len(set(streams))):
@@ -139,7 +142,7 @@ def _plan(reader: Tokenizer, corpora: dict[str, Corpus], **options: Any) -> dict
 
 def _identity(source: InputFile) -> list[Any]:
     if not os.path.isfile(source.name):
-        return [source.format, source.name]
+        return [source.format, source.memory.sha256 if source.memory else source.name]
     status = os.stat(source.name)
     return [os.path.abspath(source.name), status.st_size, status.st_mtime_ns]
 

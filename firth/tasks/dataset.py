@@ -54,10 +54,10 @@ def load_dataset(
     chosen_options = _options(task, options)
     examples, notes = list(task.read(train)), []
     metadata = task.metadata(examples, max_length, chosen_options)
-    task.check(metadata, examples, Path(train.path))
+    task.check(metadata, examples, Path(str(train.path)))
     if dev is not None:
         held_out = list(task.read(dev))
-        task.check(metadata, held_out, Path(dev.path))
+        task.check(metadata, held_out, Path(str(dev.path)))
     cut = 0 < limit < len(examples)
     where = f"{train.path} with --limit {limit}" if cut else str(train.path)
     if limit:
@@ -69,11 +69,20 @@ def load_dataset(
             "well, so metrics are too optimistic."
         )
     if dev is None:
-        examples, held_out = _held_out(task, examples, seed, where)
-        notes.append(
-            f"There is no dev file: {len(held_out):,} of the {len(held_out) + len(examples):,} "
-            "examples are held out" + (", stratified by label." if metadata.labels else ".")
+        examples, held_out = _held_out(task, examples, seed)
+        whole = len(held_out) + len(examples)
+        what = f"{len(held_out):,} of the {whole:,} examples are held out" + (
+            ", stratified by label, and metrics are computed on them."
+            if metadata.labels
+            else ", and metrics are computed on them."
         )
+        if not held_out:
+            held_out = examples
+            what = (
+                f"{where} has too few examples to hold some out, so that metrics are computed on "
+                "the training examples and say nothing about other texts."
+            )
+        notes.append(f"There is no dev set: {what}")
     notes += _labels_seen(task, examples, metadata, where, balance)
     return TaskDataset(examples, held_out, metadata, notes)
 
@@ -100,21 +109,16 @@ def _options(task: Task, given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _held_out(
-    task: Task, examples: list[Example], seed: int, where: str
+    task: Task, examples: list[Example], seed: int
 ) -> tuple[list[Example], list[Example]]:
+    """Split the examples; if they are too few, none is held out."""
     if len(examples) < 2:
-        raise InputError(
-            f"{where} has one example, too few to hold one out; add more ({task.name} reads: "
-            f"{task.columns})."
-        )
+        return examples, []
     count = min(MAX_HELD_OUT, max(1, round(HELD_OUT_FRACTION * len(examples))))
     strata = task.strata(examples)
     held_out, rest = stratified_sample(strata, count=count, seed=seed, leave=1)
     if not held_out and all(isinstance(label, str) for label in strata):
-        raise InputError(
-            f"{where} has each label only once, so none can be held out; give a dev file or more "
-            "examples."
-        )
+        return examples, []  # each label occurs only once
     if not held_out:  # all label sets differ, but single labels may occur in several
         held_out, rest = stratified_sample([None] * len(examples), count=count, seed=seed)
     return [examples[i] for i in rest], [examples[i] for i in held_out]

@@ -66,7 +66,7 @@ def _sets(options: ScoringOptions) -> Iterator[tuple[str, list[MinimalPair]]]:
     sources, _ = find_sources([options.data], ReadOptions(format=options.format))
     for source in sources:
         format = None if source.guess_format else source.format
-        pairs = read_minimal_pairs(TaskFile(source.name, format))
+        pairs = read_minimal_pairs(TaskFile(source.memory or source.name, format))
         yield source.name, list(islice(pairs, options.limit or None))
 
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import torch
 
+from firth.data.memory import Source
 from firth.data.packing import PackedSequences
 from firth.data.windows import window_spans
 from firth.models.language_model import LanguageNetwork
@@ -30,7 +29,7 @@ MAX_LOSS_TOKENS = 8192  # on which forgetting is measured
 class TextReplay:
     """Batches of a text with the objective of the model's pre-training."""
 
-    def __init__(self, path: str | Path, template: InputTemplate, size: int, seed: int) -> None:
+    def __init__(self, path: Source, template: InputTemplate, size: int, seed: int) -> None:
         if template.encoder is not None:
             raise MismatchError("A model with two tokenizers cannot replay text: remove replay.")
         self.template, self.size, self.seed = template, size, seed

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import Any
 
+from firth.data.memory import Source
 from firth.inference.scoring.log_likelihood import log_likelihoods
 from firth.inference.scoring.pseudo_log_likelihood import pseudo_log_likelihoods
 from firth.inference.scoring.token_scoring import TokenScores
@@ -65,7 +65,7 @@ class Scorer:
 class ScoringOptions:
     """The data and options of an evaluation."""
 
-    data: str | Path
+    data: Source
     format: str | None = None
     columns: Mapping[str, str] = field(default_factory=dict)
     limit: int = 0  # examples of each file; 0: all

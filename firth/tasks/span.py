@@ -47,7 +47,7 @@ class SpanTask(Task):
     about = "extractive question answering, also with unanswerable questions"
     head = "span"
     metric = "f1"
-    columns = "SQuAD 1.1 or 2.0"
+    columns = "SQuAD 1.1 or 2.0 · question, context, answers"
     token_level = True
     default_max_length = 384
     options = MappingProxyType({"unanswered": "bool", "threshold": "float"})

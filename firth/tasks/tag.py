@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from firth.data.memory import is_in_memory
 from firth.metrics.bootstrap import Metric
 from firth.metrics.entities import (
     entity_metrics,
@@ -85,7 +86,7 @@ class TagTask(Task):
         return replace(plain, labels=tuple(ordered), options=named)
 
     def check(self, metadata: TaskMetadata, examples: Sequence[TaggedExample], path: Path) -> None:
-        known, lists = set(metadata.labels), LIST_FORMATS & set(path.suffixes)
+        known, lists = set(metadata.labels), LIST_FORMATS & set(path.suffixes) or is_in_memory(path)
         for example in examples:
             for number, tag in enumerate(example.tags or ()):
                 if tag not in known:

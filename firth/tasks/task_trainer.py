@@ -16,6 +16,7 @@ import torch
 from firth.adapt.apply import AppliedStrategy, apply
 from firth.adapt.freeze import layer_groups, unfreeze_from
 from firth.adapt.registry import parse_strategy
+from firth.data.memory import Source
 from firth.formats.safetensors import open_weights, write_weights
 from firth.inference.batching import batch_by_length
 from firth.models.initialization import initialise
@@ -209,7 +210,7 @@ def build_task_trainer(
     network: LanguageNetwork,
     tokenizer: Tokenizer,
     dataset: TaskDataset,
-    replay: str | Path | None,
+    replay: Source | None,
     encoder_tokenizer: Tokenizer | None = None,
     new_parameters: Sequence[str] = (),
 ) -> TaskTrainer:

@@ -18,6 +18,7 @@ import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
 
 from firth.data.corpus import Corpus, CorpusReport
+from firth.data.memory import Data
 from firth.data.readers import ReadOptions
 from firth.tokenizers.bpe import BpeConfig, BpeModel, learn_merges
 from firth.tokenizers.counting import Progress, count_words, most_frequent_words
@@ -209,7 +210,7 @@ KINDS = {
 
 
 def train_tokenizer(
-    paths: Sequence[str | Path] | str | Path,
+    paths: Data,
     *,
     kind: str,
     vocab_size: int,
@@ -223,14 +224,14 @@ def train_tokenizer(
     workers: int | None = None,
     progress: Progress = lambda what, done, total: None,
 ) -> tuple[Tokenizer, CorpusReport]:
-    """Train a tokenizer on text files; `vocab_size` includes special tokens and sentinels.
+    """Train a tokenizer; `vocab_size` includes special tokens and sentinels.
 
-    BERT's uncased tokenizers have `lowercase` and `strip_accents`; without the second, accents and
-    tone marks are kept.
+    `paths` are files, folders and globs, or in memory a list of texts or rows, or a table. BERT's
+    uncased tokenizers have `lowercase` and `strip_accents`; without the second, accents and tone
+    marks are kept.
 
-    >>> import tempfile; path = Path(tempfile.mkdtemp(), "text.txt")
-    >>> _ = path.write_text("low low low low low lower lower " + "newest " * 6 + "widest " * 3)
-    >>> tokenizer, report = train_tokenizer([path], kind="bpe-word", vocab_size=30)
+    >>> texts = ["low low low low low lower lower " + "newest " * 6 + "widest " * 3]
+    >>> tokenizer, report = train_tokenizer(texts, kind="bpe-word", vocab_size=30)
     >>> [piece.token for piece in tokenizer.pieces("lowest")]
     ['lo', 'w', 'est</w>']
     """

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from firth.data.memory import MemoryTable, Source
 from firth.training.config import TrainingConfig
 from firth.training.log import Callback, Metrics, MetricsLog, tensorboard_callback
 from firth.training.loop import Callbacks, TrainingLoop
@@ -91,7 +92,7 @@ def open_run(
 
 
 def describe_run(
-    kind: str, job: Mapping[str, Any], data: Mapping[str, Path], parents: Mapping[str, Path]
+    kind: str, job: Mapping[str, Any], data: Mapping[str, Source], parents: Mapping[str, Path]
 ) -> dict[str, Any]:
     """Describe a new run for `run.json`: command, config, hashes of data and parent models."""
     return {
@@ -99,7 +100,7 @@ def describe_run(
         "finished": False,
         "command": sys.argv,
         "job": dict(job),
-        "data": {name: {"path": str(path), "sha256": _hash(path)} for name, path in data.items()},
+        "data": {name: _describe_data(source) for name, source in data.items()},
         "parents": {
             name: {"path": str(path), "sha256": fingerprint(path)} for name, path in parents.items()
         },
@@ -107,7 +108,10 @@ def describe_run(
     }
 
 
-def _hash(data: Path) -> str:
-    """Hash a data file, or the index of shards."""
+def _describe_data(source: Source) -> dict[str, str]:
+    """Return the path of a data file and its hash; of shards, that of their index."""
+    if isinstance(source, MemoryTable):
+        return {"path": f"{source} (in memory)", "sha256": source.sha256}
+    data = Path(source)
     file = data / "index.json" if data.is_dir() else data
-    return sha256(file) if file.is_file() else ""
+    return {"path": str(data), "sha256": sha256(file) if file.is_file() else ""}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Protocol
 
 import tokenizers
 
@@ -18,14 +19,30 @@ MODULES = "modules.json"  # of a sentence encoder
 BASES = {"firth.json": ("base", "name"), "adapter_config.json": ("base_model_name_or_path",)}
 
 
-def load_tokenizer(source: str | Path) -> Tokenizer:
+class HasTokenizer(Protocol):
+    """A model in memory that may have a tokenizer."""
+
+    def require_tokenizer(self) -> Tokenizer:
+        """Return the tokenizer; raise an error if there is none."""
+
+
+AnyTokenizer = str | Path | Tokenizer | HasTokenizer
+
+
+def load_tokenizer(source: AnyTokenizer) -> Tokenizer:
     """Load the tokenizer of a directory, a GGUF file, a hub model or an adapter's base model.
+
+    A tokenizer, or that of a `Model`, is returned as it is.
 
     >>> import tempfile; folder = tempfile.mkdtemp()
     >>> load_tokenizer(folder)
     Traceback (most recent call last):
     firth.utils.errors.InputError: ... holds no tokenizer.json: a tokenizer is what ... writes.
     """
+    if isinstance(source, Tokenizer):
+        return source
+    if hasattr(source, "require_tokenizer"):
+        return source.require_tokenizer()
     path = _found(source)
     if (base := _base(path)) is not None:
         path = _found(base)
@@ -56,7 +73,7 @@ def _in_directory(folder: Path) -> Tokenizer:
 
 def _found(source: str | Path) -> Path:
     """Return a local path; download the model if the name is a hub id."""
-    if Path(source).exists():
+    if isinstance(source, str | Path) and Path(source).exists():
         return Path(source)
     from firth.formats.hub import resolve
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
 from firth.data.input_files import InputFile, find_sources
+from firth.data.memory import MemoryTable, Source, is_in_memory
 from firth.data.readers import Bad, Convention, ReadOptions, Row, text_field
 from firth.data.tables import TEXTS, separator_advice
 from firth.utils.errors import InputError
@@ -30,7 +31,7 @@ Columns = Mapping[str, str]  # role of a column -> its name in the file
 class TaskFile:
     """A file of examples, and how to read it: by default for training or evaluation."""
 
-    path: str | Path
+    path: Source
     format: str | None = None  # of standard input and files with an unknown extension
     columns: Columns = field(default_factory=dict)  # that the user named
     labels: LabelUse = "required"  # also tags, answers and targets
@@ -109,13 +110,13 @@ TAGS = _role("tags", "tags | ner_tags | labels | pos_tags | upos")
 # ---- rows ---------------------------------------------------------------------------------------
 
 
-def find_source(path: str | Path, format: str | None = None, usual: str | None = None) -> InputFile:
+def find_source(path: Source, format: str | None = None, usual: str | None = None) -> InputFile:
     """Find the file, standard input (`-`) or Hugging Face dataset that a path names.
 
     `format` is for standard input and files with an unknown extension; the default is `usual`.
     Without a format, standard input may also be JSONL: see `opened`.
     """
-    if os.path.isdir(path):
+    if not isinstance(path, MemoryTable) and os.path.isdir(path):
         raise InputError(f"{path} is a folder; name a file in it.")
     sources, _ = find_sources([path], ReadOptions(format=format or usual))
     if len(sources) > 1:
@@ -190,7 +191,7 @@ def reporting_errors(bad: Bad | None) -> Iterator[None]:
 UNITS = {".parquet": "row", ".json": "question"}  # what is counted instead of lines
 
 
-def place(path: str | Path, line: int) -> str:
+def place(path: Source, line: int) -> str:
     """Describe the place of an example for error messages.
 
     >>> place("dev.tsv", 7), place("dev.parquet.gz", 7)
@@ -199,7 +200,7 @@ def place(path: str | Path, line: int) -> str:
     return f"{path} {_unit(str(path).lower())} {line}"
 
 
-def header_place(path: str | Path, line: int) -> str:
+def header_place(path: Source, line: int) -> str:
     """The place of the column names: the header line, or the first row."""
     above = {".csv", ".tsv"} & set(Path(str(path).lower()).suffixes[-2:])
     return place(path, 1 if above else line)
@@ -208,7 +209,8 @@ def header_place(path: str | Path, line: int) -> str:
 @lru_cache
 def _unit(path: str) -> str:
     units = [UNITS[ending] for ending in Path(path).suffixes[-2:] if ending in UNITS]
-    return "row" if path.startswith("datasets:") else (*units, "line")[0]
+    table = path.startswith("datasets:") or is_in_memory(path)
+    return "row" if table else (*units, "line")[0]
 
 
 # ---- columns ------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from firth.data.input_files import InputFile
+from firth.data.memory import Source
 from firth.data.readers import Row
 from firth.tasks.readers.columns import (
     LABEL,
@@ -52,7 +53,7 @@ COMMENT = re.compile(r"# \S+ = ")
 MULTIWORD = re.compile(r"\d+[-.]\d+")  # CoNLL-U: multiword tokens and empty nodes
 
 TABLES = (TEXT_OR_PAIR, LABEL, SOURCE_AND_TARGET)  # columns of other tasks' tables
-LIST_FORMATS = ("jsonl", "parquet", "datasets")  # rows with lists; others have columns
+LIST_FORMATS = ("jsonl", "parquet", "datasets", "memory")  # rows with lists; others have columns
 
 COLUMNS = {".conll", ".conllu", ".iob", ".iob2"}  # extensions of files with tags
 
@@ -143,7 +144,7 @@ def _number(file: TaskFile, role: str) -> int | None:
 class TagSchemeCheck:
     """Checks that either all tags have a prefix (B-PER) or none has (NOUN)."""
 
-    def __init__(self, path: str | Path) -> None:
+    def __init__(self, path: Source) -> None:
         self.path = path
         self.known = {"O"}
         self.first: dict[bool, tuple[str, int]] = {}  # has a prefix -> first such tag, line
@@ -206,7 +207,7 @@ def _words(row: Mapping[str, Any], column: str, where: str) -> tuple[str, ...]:
 class ConllLayout:
     """The column layout of a CoNLL file."""
 
-    path: str | Path
+    path: Source
     first: int  # the line of the first word
     width: int  # its number of fields
     word: int  # column number, from 1 or from -1

@@ -35,7 +35,7 @@ def read_minimal_pairs(file: TaskFile) -> Iterator[MinimalPair]:
     MinimalPair(good='I am.', bad='I is.', category='be', term='', field='', line=1)
     """
     names: Names = ()
-    stem = Path(file.path).name.split(".")[0]
+    stem = Path(str(file.path)).name.split(".")[0]
     for line, row in file.table_rows():
         where = place(file.path, line)
         names = names or need_columns(GOOD_AND_BAD, row, header_place(file.path, line))

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from firth.data.input_files import InputFile
+from firth.data.memory import Source
 from firth.tasks.readers.columns import (
     TaskFile,
     find_source,
@@ -43,7 +43,7 @@ def read_questions(file: TaskFile) -> Iterator[QuestionExample]:
 
     For prediction, answers and duplicate ids are ignored.
 
-    >>> import tempfile; path = Path(tempfile.mkdtemp(), "questions.jsonl")
+    >>> import pathlib, tempfile; path = pathlib.Path(tempfile.mkdtemp(), "questions.jsonl")
     >>> row = {"question": "Who?", "context": "Ada sleeps.", "answers": [{"text": "Ada"}]}
     >>> _ = path.write_text(json.dumps(row))
     >>> next(read_questions(TaskFile(path))).answers
@@ -99,7 +99,7 @@ def _articles(file: TaskFile, source: InputFile) -> Iterator[SquadRow]:
                     yield SquadRow(number, where, context, fields)
 
 
-def _parse(path: str | Path, content: bytes) -> Any:
+def _parse(path: Source, content: bytes) -> Any:
     try:
         return json.loads(content.decode("utf-8-sig"))
     except UnicodeDecodeError as error:

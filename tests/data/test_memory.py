@@ -1,0 +1,66 @@
+"""Texts in memory for tokenizers and shards."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import datasets
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+import firth
+from firth.utils.errors import FirthError
+
+TEXTS = ["low low lower lower", "newest newest newest", "Widest!"]
+TABLES: dict[str, Callable[[], Any]] = {
+    "texts": lambda: TEXTS,
+    "generator": lambda: iter(TEXTS),
+    "tuples": lambda: [(text,) for text in TEXTS],
+    "dicts": lambda: [{"review": text} for text in TEXTS],
+    "columns": lambda: {"text": TEXTS},
+    "DataFrame": lambda: pd.DataFrame({"text": TEXTS, "id": [1, 2, 3]}),
+    "Series": lambda: pd.Series(TEXTS),
+    "Table": lambda: pa.table({"text": TEXTS}),
+    "Array": lambda: pa.array(TEXTS),
+    "Dataset": lambda: datasets.Dataset.from_dict({"text": TEXTS}),
+}
+
+
+@pytest.mark.parametrize("kind", TABLES)
+def test_every_table_is_read_like_a_file(kind: str) -> None:
+    assert list(firth.Corpus(TABLES[kind]())) == TEXTS
+
+
+def test_tokenizer_and_shards_of_texts(tmp_path: Path) -> None:
+    """The same text gives the same tokenizer, and shards of the same text are not made again."""
+    file = tmp_path / "text.txt"
+    file.write_text("\n\n".join(TEXTS))
+    options: dict[str, Any] = {"kind": "bpe-word", "vocab_size": 28, "workers": 1}
+    expected, _ = firth.train_tokenizer(file, **options)
+    tokenizer, report = firth.train_tokenizer(TEXTS, **options)
+    assert tokenizer.fingerprint == expected.fingerprint
+    assert report.documents == 3
+    made = {"tokenizer": tokenizer, "out": tmp_path / "shards", "workers": 1}
+    prepared = firth.prepare(pd.Series(TEXTS), valid=["low newest"], **made)
+    assert prepared.splits["train"]["documents"] == 3
+    assert prepared.splits["valid"]["documents"] == 1
+    assert firth.prepare(TEXTS, valid=["low newest"], **made).splits == prepared.splits
+    with pytest.raises(FirthError, match="other text"):
+        firth.prepare(TEXTS[:2], valid=["low newest"], **made)
+
+
+@pytest.mark.parametrize("paths", [None, 5, [1.5], ["no_such_file"], "no such file.txt", []])
+def test_wrong_paths(paths: Any) -> None:
+    with pytest.raises(FirthError) as caught:
+        list(firth.Corpus(paths))
+    assert "\n" not in str(caught.value)
+
+
+def test_an_argument_with_a_space_is_never_a_text(firth_here: Callable[..., Any]) -> None:
+    options = ("--kind", "char", "--vocab-size", "30", "--out", "tokenizer")
+    refused = firth_here("tokenizer", "train", "no such folder", *options)
+    assert refused.returncode == 1
+    assert "no such folder" in refused.error

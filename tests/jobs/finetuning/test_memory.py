@@ -1,0 +1,135 @@
+"""Examples and models in memory: lists of rows, tables of other libraries, `Model` objects."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import datasets
+import pandas as pd
+import pyarrow as pa
+import pytest
+import torch
+
+import firth
+from firth.utils.errors import FirthError, InputError, UsageError
+
+PAIRS = [("red dog", "x"), ("green dog", "y")] * 4
+ROWS = [{"text": text, "label": label} for text, label in PAIRS]
+COLUMNS = {"text": [text for text, _ in PAIRS], "label": [label for _, label in PAIRS]}
+OVERRIDES = {"steps": 2, "precision": "fp32", "batch_size": "2"}
+
+
+def class_labels() -> datasets.Dataset:
+    """Labels as numbers with names, as on the hub."""
+    data = datasets.Dataset.from_dict(COLUMNS | {"label": [0, 1] * 4})
+    return data.cast_column("label", datasets.ClassLabel(names=["x", "y"]))
+
+
+TABLES: dict[str, Callable[[], Any]] = {
+    "tuples": lambda: PAIRS,
+    "dicts": lambda: ROWS,
+    "generator": lambda: (row for row in ROWS),
+    "columns": lambda: COLUMNS,
+    "pandas": lambda: pd.DataFrame(ROWS),
+    "pandas categories": lambda: pd.DataFrame(ROWS).astype({"label": "category"}),
+    "pyarrow": lambda: pa.Table.from_pylist(ROWS),
+    "datasets": class_labels,
+}
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("rows") / "rows.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in ROWS))
+    return path
+
+
+@pytest.mark.parametrize("kind", TABLES)
+def test_every_table_is_read_like_a_file(
+    kind: str, file: Path, run_of: Callable[[str], Path], models: dict[str, Path], tmp_path: Path
+) -> None:
+    """In all functions of labelled examples; one kind is enough to train on."""
+    model = firth.load(models["encoder"])
+    tuned = firth.finetune(
+        model, task="classify", train=TABLES[kind](), dev=file, out=tmp_path / "run",
+        strategy="probe", overrides=OVERRIDES,
+    )  # fmt: skip
+    assert tuned.model.task is not None
+    assert tuned.model.task.labels == ("x", "y")
+    data = json.loads((tmp_path / "run/run.json").read_text())["data"]
+    assert "memory" in data["train"]["path"]
+    assert len(data["train"]["sha256"]) == 64
+    expected = firth.evaluate(tuned.model, data=file)
+    found = firth.evaluate(tuned.model, data=TABLES[kind]())
+    assert (found.n, found.metrics) == (expected.n, expected.metrics)
+    answers = firth.predict(tuned.model, data=file).answers
+    assert firth.predict(tuned.model, data=TABLES[kind]()).answers == answers
+    assert firth.predict(tuned.model, TABLES[kind]()).answers == answers
+
+
+def test_two_rows_without_a_dev_set(models: dict[str, Path], tmp_path: Path) -> None:
+    """The result, run.json and the model card say that metrics are those of the training data."""
+    out = tmp_path / "run"
+    rows = [("red dog", "x"), ("green dog", "y")]
+    found = firth.finetune(
+        models["encoder"], task="classify", train=rows, out=out, overrides=OVERRIDES
+    )
+    assert found.examples == (2, 2)
+    note = next(note for note in found.notes if "training examples" in note)
+    assert note in json.loads((out / "run.json").read_text())["results"]["notes"]
+    assert note in (out / "README.md").read_text()
+    assert note in (out / "metrics.jsonl").read_text()
+
+
+def test_a_model_in_memory_is_copied(models: dict[str, Path], tmp_path: Path) -> None:
+    """An adapter on changed weights is saved with them, and loads."""
+    model = firth.load(models["encoder"])
+    with torch.no_grad():
+        model.network.get_parameter("tokens.weight").mul_(2)
+    before = {name: value.clone() for name, value in model.network.state_dict().items()}
+    options: dict[str, Any] = {"task": "classify", "train": ROWS, "overrides": OVERRIDES}
+    tuned = firth.finetune(model, strategy="lora", out=tmp_path / "run", **options)
+    after = model.network.state_dict()
+    assert before.keys() == after.keys()
+    assert all(torch.equal(before[name], after[name]) for name in before)
+    opened = firth.load(tmp_path / "run")
+    assert firth.predict(opened, "red dog").answers == firth.predict(tuned.model, "red dog").answers
+    parent = json.loads((tmp_path / "run/run.json").read_text())["parents"]["model"]
+    assert parent["path"] != str(models["encoder"])
+
+
+def test_texts(run_of: Callable[[str], Path]) -> None:
+    """A string is one text; a Series or an array are lists of texts."""
+    model = firth.load(run_of("classify"))
+    texts = ["red dog", "green dog"]
+    answers = firth.predict(model, texts).answers
+    assert firth.predict(model, texts[0]).answers == answers[:1]
+    for several in (pd.Series(texts), pa.array(texts), tuple(texts), iter(texts)):
+        assert firth.predict(model, several).answers == answers
+    assert firth.predict(model, data=texts).answers == answers
+
+
+WRONG: list[tuple[Any, type[FirthError], str]] = [
+    (None, UsageError, "None"),
+    (5, UsageError, "int"),
+    (b"text", UsageError, "bytes"),
+    (pd.Series([1, 2]), InputError, "row 1"),
+    ([("red dog", "x", "y")], InputError, r"row 1 .*\(text, label\)"),
+    ([{"text": "red dog"}], InputError, "row 1 .*'label'"),
+    ({"text": "red dog", "label": "x"}, UsageError, "list of dicts"),
+    (datasets.DatasetDict({"train": class_labels()}), UsageError, "'train'"),
+]
+
+
+@pytest.mark.parametrize(("data", "error", "facts"), WRONG)
+def test_wrong_data(
+    data: Any, error: type[FirthError], facts: str, models: dict[str, Path], tmp_path: Path
+) -> None:
+    with pytest.raises(error, match=facts) as caught:
+        firth.finetune(models["encoder"], task="classify", train=data, out=tmp_path / "run")
+    assert "`train`" in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "run").exists()
