@@ -39,10 +39,20 @@ from firth.training.run_directory import RUN, best_run, read_run
 from firth.utils.devices import select_device
 from firth.utils.errors import FirthError, InputError, MismatchError, UsageError, storage_errors
 from firth.utils.files import write_json
+from firth.utils.outputs import check_output, replacing_files
 
 QUANTIZERS = {"int8": to_int8}  # of weight matrices, for inference
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 logger = logging.getLogger("firth")
+# Files of an earlier model that `export` replaces or deletes.
+MODEL_FILES = (
+    "*.safetensors*",
+    "*.bin*",
+    "adapter_config.json",
+    "run.json",
+    "modules.json",
+    "*token*",
+)
 JOINED = "joined"  # folder with the base model of an adapter on a joined encoder and decoder
 
 
@@ -280,6 +290,7 @@ def export(
     out: str | Path,
     *,
     to: str = "hf",
+    overwrite: bool = False,
     revision: str | None = None,
     offline: bool = False,
     allow_legacy: bool = False,
@@ -287,6 +298,11 @@ def export(
     """Save a model as a Hugging Face checkpoint, adapters merged; return its model family."""
     if to != "hf":
         raise UsageError(f"The export format is hf, not {to!r}.")
+    out = Path(out)
+    if out.is_dir() and any(out.iterdir()) and not (out / "config.json").is_file():
+        raise UsageError(f"{out} contains other files than a model; choose an empty directory.")
+    if not out.is_file():  # refused by `save`
+        check_output(out, overwrite)
     model = load(source, revision=revision, offline=offline, allow_legacy=allow_legacy)
     if get_adapters(model.network):
         merge(model.network, keep=False)
@@ -297,7 +313,5 @@ def export(
             f"({model.config.architecture}; {', '.join(model.network.heads)}); only firth.load can "
             "load it."
         )
-    out = Path(out)
-    if out.is_dir() and any(out.iterdir()) and not (out / "config.json").is_file():
-        raise UsageError(f"{out} contains other files than a model; choose an empty directory.")
-    return model.save(out)
+    with replacing_files(out, MODEL_FILES):
+        return model.save(out)

@@ -171,8 +171,9 @@ def test_transformers_computes_the_same_logits(firth: Firth, bert: Path, tmp_pat
 
 
 def test_export_in_json_over_an_earlier_export(firth: Firth, bert: Path) -> None:
-    for _ in range(2):
-        assert firth("export", bert, "out", "--json").json == {"out": "out", "family": "bert"}
+    for options in ([], ["--overwrite"]):
+        done = firth("export", bert, "out", "--json", *options)
+        assert done.json == {"out": "out", "family": "bert"}
 
 
 def test_an_unknown_architecture_is_not_exported(firth: Firth, tmp_path: Path) -> None:

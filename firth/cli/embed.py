@@ -9,6 +9,7 @@ from firth.cli.verbs import Output
 from firth.jobs import job_configs
 from firth.utils.config_fields import Doc
 from firth.utils.errors import UsageError
+from firth.utils.outputs import check_output
 
 if TYPE_CHECKING:
     from firth.model import Model
@@ -72,6 +73,7 @@ def embed(
         ".parquet), also .gz .bz2 .xz .zst; - for standard input.",
     ),
     out: Path = options.OutputOption(..., help="File to write: .npy, .jsonl or .parquet."),
+    overwrite: bool = options.OVERWRITE,
     normalize: bool | None = options.ModelOption(
         None,
         "--normalize/--no-normalize",
@@ -88,6 +90,7 @@ def embed(
     from firth.inference.embedding.vector_files import writer_for
 
     writer_for(out)  # errors in file names come before the model is loaded
+    check_output(out, overwrite)
     how = EmbedOptions(**settings)
     reading = how.reading()
     check_source(file)
@@ -95,7 +98,9 @@ def embed(
 
     embedder = how.load(model).embedder(normalize=normalize, prompt=prompt, **how.arguments())
     with terminal.progress() as progress:
-        embedded = embed_file(embedder, file, out, reading=reading, progress=progress)
+        embedded = embed_file(
+            embedder, file, out, overwrite=overwrite, reading=reading, progress=progress
+        )
     return Output(asdict(embedded), view.embedded(embedded, embedder.max_length))
 
 

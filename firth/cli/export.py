@@ -12,10 +12,11 @@ def export(
     model: str = options.MODEL,
     out: Path = options.Argument(..., metavar="OUT", help="Directory to write."),
     to: str = options.OutputOption("hf", help="Format: hf is a Hugging Face checkpoint."),
+    overwrite: bool = options.OVERWRITE,
 ) -> Output:
     """Write a model as a Hugging Face checkpoint; adapters are merged into the weights."""
     from firth.model import export
 
-    family = export(model, out, to=to)
+    family = export(model, out, to=to, overwrite=overwrite)
     saved = f"Saved a {family} checkpoint in {out}; load it with transformers.AutoModel."
     return Output({"out": str(out), "family": family}, [saved])

@@ -1,5 +1,6 @@
 """`firth fill`: predict the words in the blanks of a text, or correct misspelt words."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ EXAMPLES = (
     'firth fill runs/encoder --correct "The dgo barked loudly."',
 )
 DEFAULT_TOP = 5
+BLANK = r"\[MASK\]|<mask>|<extra_id_\d+>|___"
 
 
 def fill(
@@ -44,6 +46,7 @@ def fill(
         help="With --file: JSON-lines file to write, one line per row; - for stdout. Default: "
         "print.",
     ),
+    overwrite: bool = options.OVERWRITE,
 ) -> Output:
     """Predict the words in the blanks of a text, with probabilities; or correct misspelt words."""
     if (text is None) == (file is None):
@@ -54,7 +57,9 @@ def fill(
         raise UsageError("All --targets are shown: omit --top.")
     if out is not None and file is None:
         raise UsageError("--out is for --file; for one TEXT use --json.")
-    options.check_jsonl(out)
+    options.check_jsonl(out, overwrite)
+    if text is not None and (correct or not re.search(BLANK, text)):
+        options.text_arguments([text], "--file")
     words = _parse_words(targets) if targets is not None else []
     if file is not None:
         options.check_source(file, format)

@@ -47,6 +47,7 @@ def generate(
         help="With --file: JSON-lines file to write, one line per prompt; - for stdout. Default: "
         "print.",
     ),
+    overwrite: bool = options.OVERWRITE,
     explain: bool = options.OutputOption(
         False, "--explain", help="Show the probability of each token and its alternatives."
     ),
@@ -65,6 +66,7 @@ def generate(
         file, prompt = file or "-", None
     if (prompt is None) == (file is None):
         raise UsageError("Give either a PROMPT or --file.")
+    prompt = options.text_arguments([prompt], "--file")[0] if prompt is not None else ""
     if (early := settings["early_stopping"]) is not None and early not in EARLY_STOPPING:
         raise UsageError(f"--early-stopping is yes, no or never, not {early!r}.")
     settings["early_stopping"] = EARLY_STOPPING.get(early)
@@ -78,9 +80,9 @@ def generate(
         )
     if file is not None and explain and out is None:
         raise UsageError("--explain prints a table for one PROMPT; with --file, add --out.")
-    if prompt is not None and out is not None:
+    if file is None and out is not None:
         raise UsageError("--out is for --file; the completion of one PROMPT is printed.")
-    options.check_jsonl(out)
+    options.check_jsonl(out, overwrite)
     if stream and (file or explain or show_strategies or config.num_sequences > 1):
         raise UsageError("--stream needs one PROMPT, no beams and --n 1.")
     if file is not None:
@@ -100,7 +102,6 @@ def generate(
             completed = output.values["n"] - bad_rows.count
             output = output._replace(values={**output.values, "n": completed})
         return output
-    prompt = options.terminal_text(prompt or "")
     if show_strategies:
         compared = strategies(generator, prompt)
         rows = [{"strategy": name, **one.values()} for name, one in compared.items()]

@@ -1,6 +1,8 @@
 """Options that several verbs share, and the panels of `--help` in which options are grouped."""
 
 import inspect
+import os
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import MISSING, dataclass, fields
 from functools import partial
@@ -12,6 +14,7 @@ import typer
 from firth.jobs import job_configs
 from firth.utils.config_fields import Doc, flag
 from firth.utils.errors import UsageError
+from firth.utils.outputs import check_output
 
 if TYPE_CHECKING:
     from firth.data.readers import ReadOptions
@@ -103,6 +106,7 @@ WEIGHTS = ModelOption(
 
 # ---- files ------------------------------------------------------------------------------------
 
+OVERWRITE = _option("overwrite", job_configs.OVERWRITE, False)
 PATHS = Argument(
     ...,
     metavar="PATHS...",
@@ -193,6 +197,29 @@ def terminal_text(text: str) -> str:
     return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
+def text_arguments(texts: list[str], option: str, hint: str = "") -> list[str]:
+    """Return texts of the command line; one that is a path, or looks like one, is a usage error.
+
+    >>> text_arguments(["good.tsv"], "--data")
+    Traceback (most recent call last):
+    firth.utils.errors.UsageError: There is no file good.tsv; correct its name and pass it with \
+--data, or pass it as a text with a space before it: ' good.tsv'.
+    >>> text_arguments(["Good and/or bad.", " good.tsv"], "--data")
+    ['Good and/or bad.', ' good.tsv']
+    """
+    for text in texts:
+        if os.path.exists(text):
+            raise UsageError(
+                f"{text} is a file or folder, not a text: pass it with {option}{hint}."
+            )
+        if PATH_LIKE.fullmatch(text):
+            raise UsageError(
+                f"There is no file {text}; correct its name and pass it with {option}, or pass it "
+                f"as a text with a space before it: ' {text}'."
+            )
+    return [terminal_text(text) for text in texts]
+
+
 def check_format(format: str | None) -> None:
     """Raise a usage error for an unknown `--format`."""
     from firth.data.readers import FORMATS
@@ -209,8 +236,8 @@ def check_source(file: str, format: str | None) -> None:
     find_source(file, format or "txt")
 
 
-def check_jsonl(out: str | Path | None) -> None:
-    """Raise a usage error if a JSON-lines output file has the extension of another format.
+def check_jsonl(out: str | Path | None, overwrite: bool = False) -> None:
+    """Raise a usage error if a JSON-lines output exists or has the extension of another format.
 
     >>> check_jsonl("answers.csv")
     Traceback (most recent call last):
@@ -221,8 +248,14 @@ answers.csv.
     if path.suffix.lower() in OTHER_FORMATS:
         name = path.with_name(path.stem.removesuffix(".jsonl") + ".jsonl")
         raise UsageError(f"--out writes JSON lines: name the file {name}, not {path}.")
+    check_output(path, overwrite)
 
 
+# A word with a slash, or anything that ends like a data file.
+PATH_LIKE = re.compile(
+    r"[^\s/\\]*[/\\]\S*|\S.*\.(txt|md|jsonl?|csv|tsv|parquet|conllu?|iob2?|xlsx?)(\.(gz|bz2|xz|zst))?",
+    re.IGNORECASE,
+)
 OTHER_FORMATS = (".csv", ".tsv", ".json", ".parquet", ".gz", ".xz", ".bz2", ".zst", ".npy")
 
 

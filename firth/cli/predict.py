@@ -1,6 +1,5 @@
 """`firth predict`: predict labels, tags, answers or texts with a fine-tuned model."""
 
-import os
 from functools import partial
 from pathlib import Path
 
@@ -33,6 +32,7 @@ def predict(
     out: Path | None = options.OutputOption(
         None, help="JSON-lines file to write, one line per example; - for stdout. Default: print."
     ),
+    overwrite: bool = options.OVERWRITE,
 ) -> Output:
     """Predict labels, tags, answers or texts; the scores of several models are averaged.
 
@@ -43,8 +43,11 @@ def predict(
 
     texts: list[str] = []
     if data is None:
-        models, texts = models[:1], _check_texts(models[1:])
-    options.check_jsonl(out)
+        if not models[1:]:
+            raise UsageError("Give texts after MODEL, or a file of examples with --data.")
+        hint = ", which also allows several models"
+        models, texts = models[:1], options.text_arguments(models[1:], "--data", hint)
+    options.check_jsonl(out, overwrite)
     bad_rows = BadRows()
     stream = predicting(
         models,
@@ -61,16 +64,3 @@ def predict(
     values = {"task": stream.task.name, **output.values, "notes": lambda: stream.notes}
     written = "out" in output.values
     return Output(values, [*output.view, *stream.notes] if written else output.view, bad_rows)
-
-
-def _check_texts(texts: list[str]) -> list[str]:
-    """Return texts given on the command line; a path among them is a usage error."""
-    if not texts:
-        raise UsageError("Give texts after MODEL, or a file of examples with --data.")
-    for text in texts:
-        if os.path.exists(text):
-            raise UsageError(
-                f"{text} is a file or folder, not a text: pass it with --data, which also allows "
-                "several models."
-            )
-    return [options.terminal_text(text) for text in texts]

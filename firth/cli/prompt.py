@@ -37,10 +37,10 @@ def prompt(
         raise UsageError("Give --examples FILE or --example TEXT=>ANSWER, not both.")
     if example:
         settings["examples"] = [_parse_example(options.terminal_text(one)) for one in example]
-    options.check_jsonl(settings["out"])
+    options.check_jsonl(settings["out"], settings["overwrite"])
     settings["labels"] = _parse_labels(settings["labels"])
     settings["columns"] = options.column_names(settings["columns"])
-    texts = [options.terminal_text(query) for query in queries or ()]
+    texts = options.text_arguments(queries or [], "--data")
     bad_rows = BadRows()
     with terminal.progress() as progress:
         result = prompt(model, texts, bad=bad_rows, progress=progress, **settings)

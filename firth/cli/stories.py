@@ -15,6 +15,7 @@ def stories(
         1_000_000, min=1, help="Approximate size of the corpus in words."
     ),
     seed: int = options.DataOption(0, help="Random seed."),
+    overwrite: bool = options.OVERWRITE,
 ) -> Output:
     """Write the built-in corpus: English stories, and labelled examples for each task."""
     from firth.cli import terminal
@@ -22,5 +23,5 @@ def stories(
     from firth.data.stories import write_stories
 
     with terminal.progress() as progress:
-        summary = write_stories(out, words=words, seed=seed, progress=progress)
+        summary = write_stories(out, words=words, seed=seed, overwrite=overwrite, progress=progress)
     return Output(asdict(summary), view.stories(summary))

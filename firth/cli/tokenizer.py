@@ -7,6 +7,7 @@ from typing import Any
 from firth.cli import options
 from firth.cli.verbs import Output
 from firth.utils.errors import UsageError
+from firth.utils.outputs import check_output
 
 TRAIN_EXAMPLES = (
     "firth tokenizer train corpus/*.txt --kind wordpiece --vocab-size 30000 --lowercase "
@@ -48,6 +49,7 @@ def train(
         0, min=0, help="Number of sentinel tokens <extra_id_N>; T5 has 100."
     ),
     out: Path = options.OutputOption(..., help="Directory to write."),
+    overwrite: bool = options.OVERWRITE,
     **text: Any,
 ) -> Output:
     """Train a tokenizer on text."""
@@ -57,6 +59,7 @@ def train(
 
     if out.is_file():
         raise UsageError(f"{out} is a file; a tokenizer needs a directory.")
+    check_output(out, overwrite)
     with terminal.progress() as progress:
         tokenizer, report = train_tokenizer(
             options.only_paths(paths),

@@ -24,6 +24,7 @@ COLUMNS = Doc(
     list[str],
     "ROLE=NAME",
 )
+OVERWRITE = Doc("Replace an existing output.", "Output")
 FORMAT = Doc(
     "File format of standard input or of a file with an unknown extension: txt, jsonl, csv, tsv, … "
     "Default: from the extension.",

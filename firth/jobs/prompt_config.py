@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from firth.inference.prompting.templates import FIELDS
-from firth.jobs.job_configs import COLUMNS, DEVICE, FORMAT, LIMIT
+from firth.jobs.job_configs import COLUMNS, DEVICE, FORMAT, LIMIT, OVERWRITE
 from firth.utils.config_fields import Doc
 from firth.utils.errors import UsageError
 
@@ -104,6 +104,7 @@ class PromptConfig:
             Path,
         ),
     ] = None
+    overwrite: Annotated[bool, OVERWRITE] = False
     device: Annotated[str | None, DEVICE] = None
 
     def __post_init__(self) -> None:

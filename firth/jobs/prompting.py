@@ -42,6 +42,7 @@ from firth.tasks.task import Answer
 from firth.utils.config_fields import config_of
 from firth.utils.errors import MismatchError, UsageError, storage_errors
 from firth.utils.files import growing_file
+from firth.utils.outputs import check_output
 from firth.utils.rng import Floats
 
 
@@ -138,6 +139,7 @@ def prompt(
     mean: bool | None = None,
     max_new_tokens: int = 32,
     out: str | Path | None = None,
+    overwrite: bool = False,
     device: str | None = None,
     bad: Bad | None = None,
     progress: Progress = lambda what, done, total: None,
@@ -164,6 +166,8 @@ def prompt(
     ('What a day! It was', True)
     """
     config = config_of(PromptConfig, locals())
+    if out is not None:
+        check_output(out, overwrite)
     make_format = partial(make_prompt_format, config.task, config.template, config.instruction)
     prompt_format = make_format()  # an invalid template raises before the model is loaded
     dataset = load_prompt_dataset(config, bad)

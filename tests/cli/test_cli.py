@@ -151,6 +151,21 @@ def test_errors_are_one_sentence_and_exit_with_1_or_2(
     assert not (tmp_path / "x").exists()
 
 
+@pytest.mark.parametrize(
+    ("verb", "option"),
+    [("predict", "--data"), ("prompt", "--data"), ("fill", "--file"), ("generate", "--file")],
+)
+def test_the_name_of_a_missing_file_is_not_a_text(
+    verb: str, option: str, firth_here: Firth
+) -> None:
+    for path in ("nosuch.tsv", "my notes.txt.gz", "data/reviews", "C:\\reviews"):
+        refused = firth_here(verb, "no-model", path)
+        assert refused.returncode == 2
+        assert all(fact in refused.error for fact in (path, option, f"' {path}'"))
+    for text in (" nosuch.tsv", "One and/or two.", "A [MASK]/dog"):
+        assert "no-model" in firth_here(verb, "no-model", text).error
+
+
 def test_a_traceback_only_with_debug(firth: Firth) -> None:
     plain = firth("tokenizer", "show", "nosuch", "--text", "x")
     debug = firth("tokenizer", "show", "nosuch", "--text", "x", "--debug")
@@ -198,7 +213,15 @@ def test_an_unexpected_error_is_one_sentence(capsys: pytest.CaptureFixture[str])
 
 
 def test_a_progress_bar_on_a_terminal_only(sample: Path, tmp_path: Path) -> None:
-    options = ["--kind", "bpe", "--vocab-size", "300", "--out", str(tmp_path / "out")]
+    options = [
+        "--kind",
+        "bpe",
+        "--vocab-size",
+        "300",
+        "--overwrite",
+        "--out",
+        str(tmp_path / "out"),
+    ]
     command = [sys.executable, "-m", "firth", "tokenizer", "train", str(sample), *options]
     master, slave = pty.openpty()
     subprocess.run(command, check=True, stdout=subprocess.PIPE, stderr=slave)

@@ -288,7 +288,7 @@ def test_splits_share_no_story(written: tuple[Path, Summary]) -> None:
 def test_files_are_reproducible(tmp_path: Path) -> None:
     for name in ("one", "two"):
         write_stories(tmp_path / name, words=5000, seed=3)
-    write_stories(tmp_path / "two", words=5000, seed=3)  # stories may be overwritten
+    write_stories(tmp_path / "two", words=5000, seed=3, overwrite=True)
     files = [p.relative_to(tmp_path / "one") for p in (tmp_path / "one").rglob("*.*")]
     assert len(files) == 3 + 3 * len(TASKS) + 1
     for file in files:
@@ -320,7 +320,7 @@ def test_command_line(firth: Callable[..., Result], tmp_path: Path) -> None:
     assert values["words"] >= 3000
     assert values["examples"]["rewrite/train.tsv"] > 0
     assert (tmp_path / "out/test.txt").exists()
-    shown = firth("stories", "out", "--words", 3000)
+    shown = firth("stories", "out", "--words", 3000, "--overwrite")
     assert shown.returncode == 0
     assert "vocabulary" in shown.stdout
     refused = firth("stories", ".", "--words", 3000)

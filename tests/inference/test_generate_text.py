@@ -267,7 +267,7 @@ def test_a_file_of_prompts(verb: Verb, gpt: Path, tmp_path: Path) -> None:
     (tmp_path / "p.csv").write_text("prompt,n\n" + "".join(f"{text},1\n" for text in prompts))
     for file, *column in [("p.jsonl", "--column", "ask"), ("p.tsv", "--column", "ask"), ("p.csv",)]:
         how = ("--file", file, *column)
-        done = verb("generate", gpt, *how, *options, "--out", "out.jsonl")
+        done = verb("generate", gpt, *how, *options, "--out", "out.jsonl", "--overwrite")
         assert done.exit_code == 0, done.output
         assert "3 rows to out.jsonl" in done.stdout
         lines = (tmp_path / "out.jsonl").read_text().splitlines()

@@ -22,6 +22,7 @@ from firth.data.stories.task_examples import Answer
 from firth.data.stories.word_lists import pairs
 from firth.utils.errors import UsageError, storage_errors
 from firth.utils.files import atomic_file, sync_directory, write_json
+from firth.utils.outputs import check_output
 
 Progress = Callable[[str, int, int], None]  # (what, done, of how much)
 
@@ -58,6 +59,7 @@ def write_stories(
     *,
     words: int = 1_000_000,
     seed: int = 0,
+    overwrite: bool = False,
     progress: Progress = lambda what, done, total: None,
 ) -> Summary:
     """Write a corpus of stories, 90 % for training, and its labelled examples.
@@ -72,6 +74,7 @@ def write_stories(
     out = Path(out)
     if out.exists() and not _replaceable(out):
         raise UsageError(f"{out} contains something else than stories; choose another directory.")
+    check_output(out, overwrite)
     with storage_errors(out, "Choose another directory."), _replacing(out) as folder:
         counts = Counts()
         with ExitStack() as stack:

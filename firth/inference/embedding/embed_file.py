@@ -33,6 +33,7 @@ from firth.inference.embedding.vectors import (
 from firth.tokenizers.counting import Progress
 from firth.utils.errors import InputError, MismatchError, UsageError, storage_errors
 from firth.utils.files import locked, sync_directory, write_json
+from firth.utils.outputs import check_output
 from firth.utils.streams import empty_file_error
 
 LOCK, JOURNAL = "embed.lock", "journal.json"
@@ -101,6 +102,7 @@ def embed_file(
     source: str | Path,
     out: str | Path,
     *,
+    overwrite: bool = False,
     reading: ReadOptions = ReadOptions(),
     progress: Progress = lambda what, done, total: None,
 ) -> EmbeddedFile:
@@ -111,6 +113,7 @@ def embed_file(
     """
     started, out = time.monotonic(), Path(out)
     make_writer = writer_for(out)
+    check_output(out, overwrite)
     rows = single_input_file(source, reading)
     plan = {
         **embedding_plan(embedder, rows, reading),
