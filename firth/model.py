@@ -104,7 +104,7 @@ class Model(TextModel):
             raise UsageError(
                 "A model with int8 weights cannot be saved: load it without weights='int8'."
             )
-        with storage_errors(folder, "Free some disk space or choose another directory."):
+        with storage_errors(folder):
             family = write_network(self.network, folder, dtype=dtype)
             if self.config.has_decoder:
                 values = generation_values(self.config, self.generation_config)
@@ -206,7 +206,7 @@ def check_weights(weights: str | None, device: str) -> None:
         raise UsageError(f"--weights is {', '.join(QUANTIZERS)}, not {weights!r}.")
     if torch.device(device).type != "cpu":
         raise UsageError(
-            f"--weights {weights} needs a CPU: add --device cpu, or use --dtype bfloat16 on a GPU."
+            f"--weights {weights} needs a CPU: add --device cpu, or load it without on a GPU."
         )
 
 

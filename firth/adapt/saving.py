@@ -98,7 +98,7 @@ def save_adapter(adapted: AppliedStrategy, path: str | Path, *, base: str = "") 
         "model": adapted.config.to_dict(),
     }
     tensors = named_tensors(adapted.modules, adapted.heads)
-    with storage_errors(folder, "Free some space or choose another path."):
+    with storage_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
         for stale in (WEIGHTS, peft.CONFIG, peft.WEIGHTS):
             (folder / stale).unlink(missing_ok=True)

@@ -117,7 +117,7 @@ class Sampler:
         if random_half and len(self.shards) < 2:
             raise InputError(
                 f"Next-sentence prediction needs two documents, but {self.shards.path} has one; "
-                "split the text (--documents), or choose an objective without pairs."
+                "split the text (`firth prepare --documents`), or choose another objective."
             )
         if length < 5:
             raise UsageError(
@@ -130,7 +130,7 @@ class Sampler:
             if epoch > position.epoch + 1 and not firsts:
                 raise InputError(
                     f"No document of {self.shards.path} has two sentences for a pair; make longer "
-                    "documents (--documents), or choose another objective."
+                    "documents (`firth prepare --documents`), or choose another objective."
                 )
             bounds = self._sentences(document, start)
             while len(bounds) > 2:  # at least two sentences are left

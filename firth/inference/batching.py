@@ -31,6 +31,6 @@ def batch_by_length(
 def nan_error() -> FirthError:
     """Return the error for logits that are NaN."""
     return FirthError(
-        "The model's logits are NaN: its weights are damaged, or too large for this --dtype; try "
-        "float32."
+        "The model's logits are NaN: its weights are damaged, or too large for their precision; "
+        "try float32."
     )

@@ -112,6 +112,7 @@ def finetune(
     precision: str | None = None,
     overrides: Mapping[str, Any] | None = None,
     columns: Mapping[str, str] | None = None,
+    format: str | None = None,
     balance: bool = False,
     augment: str = "",
     replay: Data | None = None,
@@ -154,8 +155,8 @@ def finetune(
     }
     dataset = load_dataset(
         chosen,
-        TaskFile(sources["train"], columns=columns or {}),
-        TaskFile(sources["dev"], columns=columns or {}) if "dev" in sources else None,
+        TaskFile(sources["train"], format, columns or {}),
+        TaskFile(sources["dev"], format, columns or {}) if "dev" in sources else None,
         limit=limit,
         seed=seed,
         max_length=length,

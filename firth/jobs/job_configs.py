@@ -138,6 +138,7 @@ class FinetuneConfig(JobConfig):
     ] = None
     limit: Annotated[int, LIMIT] = 0
     columns: Annotated[Mapping[str, str] | None, COLUMNS] = None
+    format: Annotated[str | None, FORMAT] = None
     augment: Annotated[
         str, Doc("Data augmentation: dropout, swap, masked; or swap,masked. Default: none.", "Data")
     ] = ""

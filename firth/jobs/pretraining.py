@@ -52,6 +52,7 @@ from firth.utils.plotting import plot_loss
 
 NUM_SAMPLES = 3  # texts shown at each validation
 SAMPLE_TOKENS = 32  # of each text
+MIN_RISE = 0.01  # relative rise of the validation loss that is called overfitting
 
 
 @dataclass(frozen=True)
@@ -257,8 +258,8 @@ def _check_tokenizer(model: Model, tokenizer: Tokenizer, path: str) -> None:
     own = model.tokenizer
     if own is not None and own.fingerprint != tokenizer.fingerprint:
         raise MismatchError(
-            f"{path} has a different tokenizer than the shards; prepare the text with --tokenizer "
-            f"{path}."
+            f"{path} has a different tokenizer than the shards; prepare the text with `firth "
+            f"prepare --tokenizer {path}`."
         )
     if own is None and model.config.vocab_size != len(tokenizer):
         raise MismatchError(
@@ -322,7 +323,7 @@ def _finish(
         run.log.note(
             f"The final validation loss, {last['loss']:.3f}, is above the lowest, "
             f"{-state.best_score:.3f}; the model with the lowest is in {out / 'best'}."
-            + RISEN_ADVICE[state.position.epoch > 0]
+            + risen_advice(-state.best_score, last["loss"], state.position.epoch > 0)
         )
     result = PretrainResult(
         path=out,
@@ -341,10 +342,17 @@ def _finish(
     return result
 
 
-RISEN_ADVICE = {  # by whether the run has seen a text twice
-    True: " The model overfits: a shorter run, more text or --set model.dropout=0.1 may help.",
-    False: " No text was seen twice, so this may be noise.",
-}
+def risen_advice(lowest: float, last: float, repeated: bool) -> str:
+    """Explain a validation loss above the lowest; `repeated`: the run has seen a text twice.
+
+    >>> risen_advice(7.352, 7.353, repeated=True)
+    ' The difference is small, so this may be noise.'
+    """
+    if last - lowest < MIN_RISE * lowest:
+        return " The difference is small, so this may be noise."
+    if not repeated:
+        return " No text was seen twice, so this may be noise."
+    return " The model overfits: a shorter run, more text or --set model.dropout=0.1 may help."
 
 
 def _language_loss(metrics: Sequence[Mapping[str, Any]]) -> str:

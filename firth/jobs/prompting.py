@@ -349,5 +349,5 @@ def _open_output(out: str | Path | None) -> Iterator[WriteAnswer]:
         yield lambda answer: None
         return
     path = Path(out)
-    with storage_errors(path, "Free some space or name another place."), growing_file(path) as line:
+    with storage_errors(path), growing_file(path) as line:
         yield lambda answer: line(json.dumps(answer, ensure_ascii=False))

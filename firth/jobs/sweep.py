@@ -155,8 +155,13 @@ def _run(
             result = finetune(out=out / name, **{**options, **overrides, "callback": forward})
             result.model.network.to("meta")  # free its memory; the weights are on disk
             trials.append(SweepRun(name, result))
-        except (InputError, Interrupted):  # would affect all runs
+        except InputError:  # would affect all runs
             raise
+        except Interrupted as error:
+            raise Interrupted(
+                f"Interrupted after {len(trials)} of {len(rows)} runs, which are in {out}; several "
+                "runs cannot be resumed, so choose another directory to start again."
+            ) from error
         except failures as error:
             trials.append(SweepRun(name, None, str(error)))
     done = {trial.name: trial.result for trial in trials if trial.result is not None}

@@ -157,7 +157,8 @@ def _check_sentinels(vocabulary: Vocabulary, needed: int) -> None:
     if needed > len(vocabulary.sentinels):
         raise UsageError(
             f"Span corruption needs {needed} sentinel tokens at this length, but the tokenizer has "
-            f"{len(vocabulary.sentinels)}; train a tokenizer with --sentinels {max(needed, 100)}."
+            f"{len(vocabulary.sentinels)}; train one with `firth tokenizer train --sentinels "
+            f"{max(needed, 100)}`."
         )
 
 

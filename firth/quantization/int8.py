@@ -196,9 +196,7 @@ def to_int8(network: Transformer) -> Transformer:
 
 def _check(network: Transformer) -> None:
     if network.tokens.weight.device.type != "cpu":
-        raise UsageError(
-            "Int8 weights are only for the CPU (--device cpu); on a GPU use --dtype bfloat16."
-        )
+        raise UsageError("Int8 weights are only for the CPU (--device cpu).")
     modules = list(network.modules())
     if any(isinstance(module, Int8Matrix) for module in modules):
         raise UsageError("The weights of this model are int8 already.")

@@ -15,6 +15,7 @@ MIN_VOCAB = 0.9  # tokenizer size as a fraction of the model's vocabulary
 NOT_LEARNED = 1.05  # dev loss above this multiple of the constant baseline: nothing was learned
 MEMORIZED = 0.8  # training loss below this multiple of the baseline: the model fits its data
 OVERFIT = 1.15  # last dev loss above this multiple of the best one
+MIN_RISE = 0.02  # and above it by this multiple of the constant baseline
 MAX_FORGETTING = 0.1  # nats by which the language modelling loss may rise without a warning
 
 
@@ -52,19 +53,23 @@ def check_training(
     if not dev_losses:
         return []
     best, last = min(dev_losses), dev_losses[-1]
+    scale = 1.0 if baseline is None else baseline
     failed = baseline is not None and best > NOT_LEARNED * baseline
-    memorized = bool(train_losses) and failed and train_losses[-1] < MEMORIZED * (baseline or 0.0)
-    if failed and not memorized:
-        return [
-            f"The dev loss never fell below {best:.3f}; a constant prediction has {baseline:.3f}: "
-            "the learning rate is too high, or there are too few steps."
-        ]
-    if failed or (len(dev_losses) > 1 and last > OVERFIT * best):
+    fell = len(train_losses) > 1 and train_losses[-1] < MEMORIZED * min(train_losses[0], scale)
+    if (fell or not failed) and last > OVERFIT * best and last - best > MIN_RISE * scale:
         return [
             f"The dev loss rose from {best:.3f}, its best, to {last:.3f}: the model overfits. The "
             "weights with the best dev metric are kept. Use fewer epochs or more examples."
         ]
-    return []
+    if not failed:
+        return []
+    never = f"The dev loss never fell below {best:.3f}; a constant prediction has {baseline:.3f}"
+    if fell:
+        return [
+            f"{never}. The training loss fell to {train_losses[-1]:.3f}: the model overfits. Use "
+            "more examples, or fewer epochs."
+        ]
+    return [f"{never}: the learning rate is too high, or there are too few steps."]
 
 
 def forgetting_note(before: float, after: float) -> str:

@@ -54,7 +54,7 @@ class Seq2SeqTask(Task):
     generates = True
     unsupported_reason = (
         "An {architecture} cannot generate text: use a decoder or an encoder-decoder, or join this "
-        "encoder to a decoder with --decoder MODEL."
+        "encoder to a decoder with `firth finetune --decoder`."
     )
     options = MappingProxyType({"prefix": "str", "arrow": "str", "written": "int"})
 

@@ -82,7 +82,7 @@ class Vocabulary:
                 return self.ids[role]
         raise UsageError(
             f"The objective needs a {' or '.join(roles)} token, which this tokenizer lacks; "
-            "train one with other --specials (bert and roberta have a mask)."
+            "train one with `firth tokenizer train --specials` (bert and roberta have a mask)."
         )
 
 
@@ -114,7 +114,7 @@ class Tokenizer:
     def save(self, path: str | Path) -> None:
         """Write a directory that `load` and `transformers.AutoTokenizer` read."""
         folder = Path(path)
-        with storage_errors(folder, "Free some space or choose another path."):
+        with storage_errors(folder):
             folder.mkdir(parents=True, exist_ok=True)
             write_json(folder / CONFIG, self.config)
             with atomic_file(folder / TOKENIZER) as file:

@@ -28,7 +28,7 @@ from firth.training.loss_scaling import update_loss_scale
 from firth.training.optim import Optimizer
 from firth.training.out_of_memory import is_out_of_memory
 from firth.training.pending_metrics import ACCURACY, PendingMetrics, StepSums
-from firth.training.plateau import UnigramBaseline, is_stuck
+from firth.training.plateau import UnigramBaseline, is_stuck, plateau_note
 from firth.training.runtime import (
     apply_runtime_options,
     autocast,
@@ -49,11 +49,6 @@ CHECKPOINT_SECONDS = 300.0  # longest time between two checkpoints
 OPTIMIZER_PREFIX = "optimizer."  # of the optimizer's tensors in a checkpoint
 MAX_VALIDATION_FRACTION = 0.2  # of the time so far, for budgets in minutes
 MIN_PLATEAU_STEP = 100  # first step at which a plateau may be reported
-PLATEAU_ADVICE = {  # by whether the network is post-norm
-    True: "Try --set model.norm_position=pre, a smaller learning rate or a longer warm-up; "
-    "post-norm networks often do not leave such a plateau.",
-    False: "Try a smaller learning rate, a longer warm-up or a longer run.",
-}
 MIN_LOSS_DECREASE = 0.003  # nats by which the validation loss must fall to count as lower
 HISTORY_SIZE = 50  # parts of a run whose mean losses are stored
 
@@ -319,11 +314,7 @@ class TrainingLoop:
         if is_stuck(state.history, accuracy, self.baseline, HISTORY_SIZE):
             state.plateau_reported = True
             post_norm = self.module.network.config.norm_position == "post"
-            self.log.note(
-                f"The loss has stopped at {state.history[-1]:.2f}, near the unigram baseline of "
-                f"{self.baseline.loss:.2f} (predicting tokens by their frequency alone): the model "
-                f"may not be using context. {PLATEAU_ADVICE[post_norm]}"
-            )
+            self.log.note(plateau_note(state.history[-1], self.baseline, post_norm))
 
     # ---- after a step
 

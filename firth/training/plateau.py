@@ -1,4 +1,4 @@
-"""Detect a loss plateau near the unigram baseline: a model that does not use context."""
+"""Detect a loss plateau near or above the unigram baseline: a model that does not use context."""
 
 from __future__ import annotations
 
@@ -13,7 +13,14 @@ WINDOW = 0.12  # fraction of the run over which improvement is measured
 START = 0.16  # fraction of the run before which no plateau is reported
 MIN_IMPROVEMENT = 0.01  # relative decrease of the loss
 MIN_LOSS_RATIO = 0.72  # to the baseline: stuck post-norm BERTs had 0.75 to 0.95 of its loss
+NEAR = 1.1  # to the baseline: above, not even the frequencies of tokens are learned
 MAX_ACCURACY_RATIO = 1.5  # to the baseline: above, the model uses context
+
+ADVICE = {  # by whether the network is post-norm
+    True: "Try --set model.norm_position=pre, a smaller learning rate or a longer warm-up; "
+    "post-norm networks often do not leave such a plateau.",
+    False: "Try a smaller learning rate, a longer warm-up or a longer run.",
+}
 
 
 class UnigramBaseline(NamedTuple):
@@ -52,7 +59,7 @@ def entropy(counts: Longs) -> float:
 def is_stuck(
     history: Sequence[float], accuracy: float, baseline: UnigramBaseline, parts: int
 ) -> bool:
-    """Return whether the loss no longer falls and is near the unigram baseline.
+    """Return whether the loss no longer falls and is near or above the unigram baseline.
 
     `history` holds the mean losses of the first of `parts` equal parts of the run.
 
@@ -70,3 +77,19 @@ def is_stuck(
         return False
     before, now = history[-window - 1], history[-1]
     return now > MIN_LOSS_RATIO * baseline.loss and before - now < MIN_IMPROVEMENT * before
+
+
+def plateau_note(loss: float, baseline: UnigramBaseline, post_norm: bool) -> str:
+    """Describe a loss that has stopped near or above the unigram baseline, with advice.
+
+    >>> plateau_note(7.35, UnigramBaseline(5.68, 0.05), False)[:64]
+    'The loss has stopped at 7.35, above the unigram baseline of 5.68'
+    """
+    near = loss <= NEAR * baseline.loss
+    start = (
+        f"The loss has stopped at {loss:.2f}, {'near' if near else 'above'} the unigram baseline "
+        f"of {baseline.loss:.2f} (predicting tokens by their frequency alone): the model "
+    )
+    if near:
+        return f"{start}may not be using context. {ADVICE[post_norm]}"
+    return f"{start}has not learned these frequencies. Try another learning rate or a longer run."

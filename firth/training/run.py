@@ -79,11 +79,11 @@ def open_run(
     speed: Callable[[int, float], Metrics],
 ) -> Iterator[Run]:
     """Create or reopen a run directory, lock it and write its `run.json`."""
-    with storage_errors(path, "Free some space or choose another directory."):
+    with storage_errors(path):
         path.mkdir(parents=True, exist_ok=True)
     with locked(path / LOCK, f"training in {path}"):
         description = check_run_directory(path, description, resume)
-        with storage_errors(path, "Free some space or choose another directory."):
+        with storage_errors(path):
             write_json(path / RUN, description)
         if config.track:
             callback = tensorboard_callback(path / "tensorboard", callback)

@@ -62,10 +62,10 @@ def check_run_directory(out: Path, description: Mapping[str, Any], resume: bool)
         raise UsageError(f"{out} is not empty and holds no run; choose an empty directory.")
     found = read_run(out)
     if not resume:
-        done = "a finished run" if found.get("finished") else "a run"
-        raise UsageError(
-            f"{out} already holds {done}; add --resume to continue it, or choose another directory."
+        holds = (
+            "a finished run;" if found.get("finished") else "a run; add --resume to continue it, or"
         )
+        raise UsageError(f"{out} already holds {holds} choose another directory.")
     if found.get("finished"):
         raise UsageError(
             f"The run in {out} is finished; to continue from its model, choose another directory."

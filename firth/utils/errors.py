@@ -60,20 +60,27 @@ def suggest(name: str, known: Iterable[str]) -> str:
 
 
 @contextmanager
-def storage_errors(path: Path, advice: str) -> Iterator[None]:
-    """Raise a `StorageError` that ends with the advice in place of an `OSError`.
+def storage_errors(
+    path: Path,
+    full: str = "Free some space or choose another path.",
+    denied: str = "Choose a path that you may write to.",
+) -> Iterator[None]:
+    """Raise a `StorageError` in place of an `OSError`.
 
-    >>> with storage_errors(Path("/nowhere"), "Name another."):
+    `full` is the advice for a full disk, `denied` for missing permission.
+
+    >>> with storage_errors(Path("/nowhere")):
     ...     open("/nowhere/file", "w")
     Traceback (most recent call last):
     firth.utils.errors.StorageError: /nowhere cannot be written (No such file or directory). \
-Name another.
+Choose another path.
     """
     try:
         yield
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            what = f"The disk is full: {path} could not be written."
-        else:
-            what = f"{path} cannot be written ({error.strerror or error})."
-        raise StorageError(f"{what} {advice}") from error
+            raise StorageError(f"The disk is full: {path} could not be written. {full}") from error
+        forbidden = error.errno in (errno.EACCES, errno.EPERM, errno.EROFS)
+        advice = denied if forbidden else "Choose another path."
+        why = error.strerror or error
+        raise StorageError(f"{path} cannot be written ({why}). {advice}") from error

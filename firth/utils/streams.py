@@ -150,10 +150,7 @@ def write_lines(
     """
     out, count = Path(path), 0
     try:
-        with (
-            storage_errors(out, "Free some space or choose another path."),
-            growing_file(out) as write,
-        ):
+        with storage_errors(out), growing_file(out) as write:
             for value in values:
                 write(json.dumps(value, ensure_ascii=False))
                 count += 1

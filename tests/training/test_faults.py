@@ -21,6 +21,7 @@ from firth.jobs.pretraining import PretrainResult, pretrain
 from firth.objectives.batch import Batch
 from firth.training.checkpoint import Checkpoints
 from firth.training.loop import Callbacks, Diverged, TrainingLoop
+from firth.training.plateau import UnigramBaseline, plateau_note
 from firth.training.run_directory import read_metrics
 from firth.utils.errors import FirthError
 from tests.training.conftest import SMALL, Killed, kill_at, losses, notes
@@ -246,22 +247,22 @@ def test_a_few_steps_without_finite_loss_are_skipped(
     assert trained.loss < 10
 
 
-@pytest.mark.parametrize(
-    ("norm_position", "advice"),
-    [
-        pytest.param("pre", "a smaller learning rate", marks=pytest.mark.nightly),
-        ("post", "norm_position=pre"),
-    ],
-)
-def test_a_plateau_is_reported(
-    norm_position: str, advice: str, shards: Path, tmp_path: Path
-) -> None:
-    """With a learning rate of almost zero only token frequencies are learned."""
-    overrides = {"learning_rate": 1e-6, "model.norm_position": norm_position}
-    small(shards, tmp_path, steps=120, overrides=overrides)
+def test_a_plateau_is_reported(shards: Path, tmp_path: Path) -> None:
+    """With a learning rate of almost zero not even token frequencies are learned."""
+    small(shards, tmp_path, steps=120, overrides={"learning_rate": 1e-6})
     [note] = notes(tmp_path)
-    assert "unigram baseline" in note
-    assert advice in note
+    assert "above the unigram baseline" in note
+    assert "another learning rate" in note
+
+
+@pytest.mark.parametrize(
+    ("post_norm", "advice"), [(False, "a smaller learning rate"), (True, "norm_position=pre")]
+)
+def test_a_plateau_near_the_baseline(post_norm: bool, advice: str) -> None:
+    baseline = UnigramBaseline(5.68, 0.05)
+    for loss, near in ((5.4, True), (6.0, True), (7.35, False)):
+        note = plateau_note(loss, baseline, post_norm)
+        assert (f"{loss:.2f}, near" in note, advice in note) == (near, near)
 
 
 def test_asynchronous_metrics_change_nothing(

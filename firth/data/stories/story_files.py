@@ -75,7 +75,7 @@ def write_stories(
     if out.exists() and not _replaceable(out):
         raise UsageError(f"{out} contains something else than stories; choose another directory.")
     check_output(out, overwrite)
-    with storage_errors(out, "Choose another directory."), _replacing(out) as folder:
+    with storage_errors(out), _replacing(out) as folder:
         counts = Counts()
         with ExitStack() as stack:
             files = _open(folder, stack)

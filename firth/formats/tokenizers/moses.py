@@ -146,7 +146,7 @@ class MosesTokenizer(Tokenizer):
 
     def save(self, path: str | Path) -> None:
         folder = Path(path)
-        with storage_errors(folder, "Free some space or choose another path."):
+        with storage_errors(folder):
             folder.mkdir(parents=True, exist_ok=True)
             write_json(folder / "tokenizer_config.json", self.config)
             write_json(folder / "vocab.json", self.ids)

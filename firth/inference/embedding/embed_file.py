@@ -261,7 +261,7 @@ def partial_folder(out: Path, advice: str = "", *, resumes: bool = True) -> Iter
     if any(name not in own_files and not name.startswith((".", "part-")) for name in names):
         raise UsageError(f"{folder} has files of another program; move it, or choose another path.")
     hint = f"The complete rows are in {folder}: the same command resumes from there."
-    with storage_errors(folder, advice or hint):
+    with storage_errors(folder, *([advice] * 2 if advice else [hint])):
         folder.mkdir(parents=True, exist_ok=True)
         with locked(folder / LOCK, f"writing {folder}"):
             try:

@@ -133,6 +133,9 @@ def test_notes_about_losses() -> None:
     assert "learning rate is too high" in said([0.8, 0.9])
     assert "overfits" in said([0.8, 0.9], learned=0.1)
     assert "overfits" in said([0.5, 0.6])
+    assert said([0.0001, 0.0002]) == ""  # nothing that matters has changed
+    assert "rose" not in said([0.8], learned=0.1)
+    assert "overfits" not in " ".join(check_training([0.5, 0.5], [0.8, 0.8], 0.693))
     assert said([0.8], guess=None) == ""
     assert said([]) == ""
 
