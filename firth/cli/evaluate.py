@@ -9,12 +9,17 @@ from firth.utils.errors import UsageError
 
 EXAMPLES = (
     "firth evaluate runs/sentiment --data test.tsv",
+    "firth evaluate runs/seed-0 runs/seed-1 runs/seed-2 --data test.tsv --ensemble",
     "firth evaluate gpt2 --task lm --convention wikitext --data wiki.test.tokens",
 )
 
 
 def evaluate(
-    model: str = options.MODEL,
+    models: list[str] = options.Argument(
+        ...,
+        metavar="MODEL...",
+        help=options.MODEL_HELP + " Several models: one table, or their average with --ensemble.",
+    ),
     data: str = options.DataOption(
         ..., help="File of labelled examples, a text file, or the folder of a suite."
     ),
@@ -22,6 +27,11 @@ def evaluate(
         None,
         help="Task; lm, last-word and minimal-pairs work with any language model. Default: the "
         "task the model was fine-tuned for.",
+    ),
+    ensemble: bool = options.DataOption(
+        False,
+        "--ensemble",
+        help="Evaluate the averaged predictions of several models instead of each model.",
     ),
     suite: str | None = options.DataOption(
         None, help="glue, lm or blimp: all files of the folder, with the average. Default: none."
@@ -53,7 +63,7 @@ def evaluate(
     weights: str | None = options.WEIGHTS,
     device: str | None = options.DEVICE,
 ) -> Output:
-    """Compute the metrics of a model, with 95 % confidence intervals."""
+    """Compute the metrics of one or more models, with 95 % confidence intervals."""
     from firth.cli import terminal
     from firth.cli.views import tasks as view
     from firth.jobs.evaluation import evaluate
@@ -62,6 +72,7 @@ def evaluate(
     shared: dict[str, Any] = {"data": data, "limit": limit, "by_word": by_word, "device": device}
     file_options: dict[str, Any] = {
         "task": task,
+        "ensemble": ensemble,
         "convention": convention,
         "context": context,
         "stride": stride,
@@ -71,9 +82,16 @@ def evaluate(
     }
     with terminal.progress() as progress:
         if suite is None:
-            found = evaluate(model, progress=progress, **shared, **file_options)
+            found = evaluate(
+                models[0] if len(models) == 1 else models,
+                progress=progress,
+                **shared,
+                **file_options,
+            )
             return Output(found.values(), view.evaluation(found))
         if given := [name for name, value in file_options.items() if value]:
             raise UsageError(f"{flag(given[0])} is for a single file: omit it with --suite.")
-        table = evaluate_suite(model, suite, progress=progress, **shared)
+        if len(models) > 1:
+            raise UsageError(f"--suite evaluates one model, not {len(models)}.")
+        table = evaluate_suite(models[0], suite, progress=progress, **shared)
     return Output(table.values(), view.suite(table))

@@ -3,45 +3,61 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from firth.data.input_files import find_sources
 from firth.data.memory import Data, as_source
+from firth.data.readers import ReadOptions
 from firth.jobs.parent_models import AnyModel
+from firth.jobs.selection import selections, training_data_note
 from firth.metrics.bootstrap import to_json
 from firth.model import Model, load_if_needed
 from firth.objectives.registry import infill_format
 from firth.tasks.dataset import check_columns
-from firth.tasks.ensembles import Progress, ensemble_answers, resolve_task, truncation_note
+from firth.tasks.diagnostics import check_answers
+from firth.tasks.ensembles import (
+    Progress,
+    check_ensemble,
+    ensemble_answers,
+    resolve_task,
+    truncation_note,
+)
 from firth.tasks.readers.subsampling import stratified_sample
-from firth.tasks.registry import SCORING_TASKS, TASKS
+from firth.tasks.registry import SCORING_TASKS
 from firth.tasks.scoring_task import Scorer, ScoringOptions, ScoringResult
+from firth.tasks.task import Example, Task
 from firth.utils.config_fields import flag
 from firth.utils.errors import InputError, UsageError
 
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluationResult(ScoringResult):
-    """The metrics of a model on a task."""
+    """The metrics of a model or an ensemble on a task; of several models, one result for each."""
 
     task: str
     seconds: float
+    models: dict[str, EvaluationResult] = field(default_factory=dict)  # several, by their names
 
     def values(self) -> dict[str, Any]:
         """Convert to plain JSON values."""
-        return to_json(self)
+        if not self.models:
+            return {name: value for name, value in to_json(self).items() if name != "models"}
+        rows = [{"model": name, **found.values()} for name, found in self.models.items()]
+        return {"task": self.task, "n": self.n, "models": rows, "seconds": self.seconds}
 
 
 def evaluate(
-    model: AnyModel,
+    model: AnyModel | Sequence[AnyModel],
     *,
     data: Data,
     task: str | None = None,
+    ensemble: bool = False,
     columns: Mapping[str, str] | None = None,
     format: str | None = None,
     limit: int = 0,
@@ -55,21 +71,18 @@ def evaluate(
 ) -> EvaluationResult:
     """Evaluate a model on examples (a file, a list of rows, a table), or on `limit` of them.
 
-    The sample keeps the proportions of the labels; of `lm`, `last-word` and `minimal-pairs` it is
-    the first examples.
+    Of a list of models, `result.models` has one result for each; with `ensemble`, their averaged
+    predictions are evaluated instead. The sample keeps the proportions of the labels; without
+    labels it is uniform; of `lm`, `last-word` and `minimal-pairs` it is the first examples.
     The default task is the one that the model was fine-tuned on. Any language model can be
     evaluated on `lm` (perplexity by a `convention`, in windows of `context` tokens that move by
     `stride`), `last-word`, and `minimal-pairs` of a file or folder (`by_word`: a masked model masks
     the rest of a word with each of its tokens). `weights="int8"` quantizes the model first.
     """
     start = time.monotonic()
-    loaded = load_if_needed(model, device, weights=weights)
-    name = task or (loaded.task.task if loaded.task is not None else "")
-    given = dict(convention=convention, context=context, stride=stride, by_word=by_word)
-    _check_options(name, given)
-    row = SCORING_TASKS.get(name) or TASKS.get(name)
+    how = {"weights": weights, "by_word": by_word, "device": device, "progress": progress}
     options = ScoringOptions(
-        data=as_source(data, "data", row.columns if row is not None else "text"),
+        data=as_source(data, "data"),
         format=format,
         columns=columns or {},
         limit=limit,
@@ -77,15 +90,101 @@ def evaluate(
         context=context,
         stride=stride,
     )
+    several = [model] if isinstance(model, str | Path | Model) else list(model)
+    if ensemble:
+        found = _evaluate_ensemble(several, task, options, **how)
+    elif isinstance(model, str | Path | Model):
+        found = _evaluate_one(model, task, options, **how)
+    else:
+        found = _evaluate_each(several, task, options, how)
+    return replace(found, seconds=time.monotonic() - start)
+
+
+def _evaluate_one(
+    model: AnyModel,
+    task: str | None,
+    options: ScoringOptions,
+    *,
+    weights: str | None,
+    by_word: bool,
+    device: str | None,
+    progress: Progress,
+) -> EvaluationResult:
+    """Evaluate one model."""
+    loaded = load_if_needed(model, device, weights=weights)
+    name = task or (loaded.task.task if loaded.task is not None else "")
+    given = _scoring_options(options, by_word)
+    _check_options(name, given)
     # A fine-tuned lm model without options is evaluated on its own task, like any other.
     if task in SCORING_TASKS or any(given.values()):
         scorer = _scorer(loaded, by_word, progress, copy=isinstance(model, Model))
         found = _measured(name, scorer, options)
     else:
-        found = _answered(loaded, task, options, progress)
+        found = _answered([loaded], task, options, progress)
     details = found.details | ({"weights": weights} if weights else {})
-    seconds = time.monotonic() - start
-    return EvaluationResult(**{**vars(found), "details": details}, task=name, seconds=seconds)
+    return EvaluationResult(**{**vars(found), "details": details}, task=name, seconds=0.0)
+
+
+def _evaluate_each(
+    models: Sequence[AnyModel], task: str | None, options: ScoringOptions, how: Mapping[str, Any]
+) -> EvaluationResult:
+    """Evaluate several models on the same data, one after the other."""
+    if not models:
+        raise UsageError("Give at least one model to evaluate.")
+    sources, _ = find_sources([options.data], ReadOptions(format=options.format or "txt"))
+    if any(source.is_stream for source in sources):
+        raise UsageError(
+            f"{options.data} can be read only once: several models need the examples in a file."
+        )
+    found: dict[str, EvaluationResult] = {}
+    for name, model in zip(_names(models), models, strict=True):
+        begun = time.monotonic()
+        one = _evaluate_one(model, task, options, **how)
+        found[name] = replace(one, seconds=time.monotonic() - begun)
+    first = next(iter(found.values()))
+    return EvaluationResult(task=first.task, n=first.n, metrics={}, seconds=0.0, models=found)
+
+
+def _evaluate_ensemble(
+    models: Sequence[AnyModel],
+    task: str | None,
+    options: ScoringOptions,
+    *,
+    weights: str | None,
+    by_word: bool,
+    device: str | None,
+    progress: Progress,
+) -> EvaluationResult:
+    """Evaluate the averaged predictions of several models."""
+    if len(models) < 2:
+        raise UsageError("`ensemble` averages the predictions of several models; give two or more.")
+    if task in SCORING_TASKS or any(_scoring_options(options, by_word).values()):
+        raise UsageError("`ensemble` is for models fine-tuned on a task, such as classify or tag.")
+    loaded = [load_if_needed(model, device, weights=weights) for model in models]
+    found = _answered(loaded, task, options, progress)
+    name = resolve_task(loaded[0], task)[0].name
+    details = {"ensemble": _names(models)} | ({"weights": weights} if weights else {})
+    return EvaluationResult(**{**vars(found), "details": details}, task=name, seconds=0.0)
+
+
+def _names(models: Sequence[AnyModel]) -> list[str]:
+    """Name each model by its path; equal names get a number.
+
+    >>> _names(["runs/a", "runs/b", "runs/a"])
+    ['runs/a', 'runs/b', 'runs/a (3)']
+    """
+    names: list[str] = []
+    for number, model in enumerate(models, 1):
+        where = (model.source or model.path) if isinstance(model, Model) else model
+        name = str(where or f"model {number}")
+        names.append(f"{name} ({number})" if name in names else name)
+    return names
+
+
+def _scoring_options(options: ScoringOptions, by_word: bool) -> dict[str, Any]:
+    """Return the options of evaluation-only tasks."""
+    names = ("convention", "context", "stride")
+    return {name: getattr(options, name) for name in names} | {"by_word": by_word}
 
 
 def _check_options(task: str, options: Mapping[str, Any]) -> None:
@@ -98,24 +197,42 @@ def _check_options(task: str, options: Mapping[str, Any]) -> None:
 
 
 def _answered(
-    model: Model, task: str | None, options: ScoringOptions, progress: Progress
+    models: Sequence[Model], task: str | None, options: ScoringOptions, progress: Progress
 ) -> ScoringResult:
-    """Evaluate a fine-tuned model on its task."""
-    chosen, metadata = resolve_task(model, task)
+    """Evaluate a fine-tuned model, or the averaged predictions of several, on their task."""
+    resolved = [resolve_task(model, task) for model in models]
+    chosen, metadata = resolved[0][0], [known for _, known in resolved]
+    if len(models) > 1:
+        check_ensemble(chosen, models, metadata)
     check_columns(chosen.name, chosen.roles, options.columns)
-    examples, notes = list(chosen.read(options.file)), []
-    if 0 < options.limit < len(examples):
-        notes.append(f"{options.limit:,} of {len(examples):,} examples, stratified by label.")
-        sample, _ = stratified_sample(chosen.strata(examples), count=options.limit)
-        examples = [examples[i] for i in sample]
-    chosen.check(metadata, examples, Path(str(options.data)))
-    answers, cut = ensemble_answers([model], chosen, [metadata], examples, progress)
+    options = replace(options, data=as_source(options.data, "data", chosen.columns))
+    examples, notes = _sample(chosen, list(chosen.read(options.file)), options.limit)
+    chosen.check(metadata[0], examples, Path(str(options.data)))
+    answers, cut = ensemble_answers(models, chosen, metadata, examples, progress)
+    notes += [*truncation_note(cut, len(examples)), *check_answers(chosen, examples, answers)]
+    selected: list[str] = []
+    for model in models:
+        found, why = selections(model, examples)
+        selected += [what for what in found if what not in selected]
+        notes += [*why, *training_data_note(model, options.data)]
     return ScoringResult(
         n=len(examples),
-        metrics=chosen.metrics(examples, answers, metadata),
-        parts=chosen.parts(examples, answers, metadata),
-        notes=[*notes, *truncation_note(cut, len(examples))],
+        metrics=chosen.metrics(examples, answers, metadata[0]),
+        parts=chosen.parts(examples, answers, metadata[0]),
+        selected_on=selected,
+        notes=notes,
     )
+
+
+def _sample(task: Task, examples: list[Example], limit: int) -> tuple[list[Example], list[str]]:
+    """Sample at most `limit` examples; also return a note about the sample."""
+    if not 0 < limit < len(examples):
+        return examples, []
+    strata = task.strata(examples)
+    how = "stratified by label" if any(label is not None for label in strata) else "drawn uniformly"
+    chosen, _ = stratified_sample(strata, count=limit)
+    note = f"{limit:,} of {len(examples):,} examples, {how} (seed 0)."
+    return [examples[i] for i in chosen], [note]
 
 
 def _measured(name: str, scorer: Scorer, options: ScoringOptions) -> ScoringResult:
@@ -126,7 +243,12 @@ def _measured(name: str, scorer: Scorer, options: ScoringOptions) -> ScoringResu
         raise InputError(
             f"{options.data} is a folder; name a file in it, or use --suite for all files."
         )
-    return row.run(scorer, options)
+    data = as_source(options.data, "data", row.columns)
+    found = row.run(scorer, replace(options, data=data))
+    if not options.limit:
+        return found
+    note = f"At most the first {options.limit:,} examples of each file are used."
+    return replace(found, notes=[*found.notes, note])
 
 
 def _scorer(model: Model, by_word: bool, progress: Progress, copy: bool) -> Scorer:

@@ -22,7 +22,7 @@ from firth.models.encoder_decoder import cross_attention_names, join
 from firth.models.transformer import Transformer
 from firth.tasks import diagnostics
 from firth.tasks.augmentation import num_copies
-from firth.tasks.dataset import load_dataset
+from firth.tasks.dataset import MAX_HELD_OUT, load_dataset
 from firth.tasks.finetune_config import FinetuneRunConfig
 from firth.tasks.finetune_recipes import (
     finetune_training_config,
@@ -32,6 +32,7 @@ from firth.tasks.finetune_recipes import (
     sequence_length,
 )
 from firth.tasks.readers.columns import TaskFile
+from firth.tasks.readers.subsampling import input_hash
 from firth.tasks.registry import TASKS, task_named
 from firth.tasks.task import Task
 from firth.tasks.task_heads import drop_language_head
@@ -67,6 +68,7 @@ class FinetuneResult:
     saved_bytes: int  # of the weights on disk
     family: str
     notes: list[str] = field(default_factory=list)
+    selected_on: list[str] = field(default_factory=list)  # what the dev examples selected
 
     def values(self) -> dict[str, Any]:
         """Convert to plain JSON values."""
@@ -79,6 +81,7 @@ class FinetuneResult:
             "train": self.examples[0],
             "variants": self.variants,
             "metrics": metrics_to_json(self.metrics),
+            "selected_on": self.selected_on,
             "parameters": parameters,
             "trainable_parameters": self.trainable_parameters,
             "trainable_fraction": self.trainable_parameters / max(1, parameters),
@@ -342,14 +345,17 @@ def _finish(
         new_notes.append(
             diagnostics.forgetting_note(trainer.replay_loss, trainer.replay.loss(trainer.network))
         )
-    for note in new_notes:
-        run.log.note(note)
-    notes = [*trainer.notes, *new_notes]
+    selected = ["checkpoint"] if len(validations) > 1 else []
     answers = trainer.answers()
     metadata = trainer.task.calibrate(trainer.metadata, trainer.dev, answers)
     if metadata != trainer.metadata:
         trainer.metadata = metadata
         answers = trainer.answers()
+        selected.append("threshold")
+    new_notes += diagnostics.check_answers(trainer.task, trainer.dev, answers)
+    for note in new_notes:
+        run.log.note(note)
+    notes = [*trainer.notes, *new_notes]
     drop_language_head(trainer.network)
     labelled = len(trainer.train) // num_copies(config.augment)
     model = Model(
@@ -376,10 +382,12 @@ def _finish(
         saved_bytes=sum(file.stat().st_size for name in WEIGHT_FILES for file in out.glob(name)),
         family=family,
         notes=notes,
+        selected_on=selected,
     )
     if validations and not trainer.solved:  # a fitted head has no loss curve
         plot_loss(out / "loss.png", {config.task: metrics}, unigram_loss=baseline or 0.0)
-    run.finish(result.values(), task=metadata.to_dict())
+    hashes = [input_hash(example) for example in trainer.dev[:MAX_HELD_OUT]]
+    run.finish(result.values(), task=metadata.to_dict(), dev_hashes=hashes)
     (out / BEST).unlink(missing_ok=True)
     shutil.rmtree(out / "checkpoints", ignore_errors=True)
     return result

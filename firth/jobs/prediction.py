@@ -18,10 +18,17 @@ from firth.jobs.parent_models import AnyModel
 from firth.jobs.row_streams import answer_rows
 from firth.model import Model, load_if_needed
 from firth.tasks.dataset import check_columns
-from firth.tasks.ensembles import Progress, ensemble_answers, resolve_task, truncation_note
+from firth.tasks.diagnostics import one_class_note, predicted_classes
+from firth.tasks.ensembles import (
+    Progress,
+    check_ensemble,
+    ensemble_answers,
+    resolve_task,
+    truncation_note,
+)
 from firth.tasks.readers.columns import TaskFile, find_source, place, reporting_errors
 from firth.tasks.task import Answer, Example, Task, TaskMetadata
-from firth.utils.errors import InputError, MismatchError, UsageError
+from firth.utils.errors import InputError, UsageError
 from firth.utils.streams import interleave_errors
 
 
@@ -96,7 +103,7 @@ def predicting(
     chosen, metadata = tasks[0][0], [metadata for _, metadata in tasks]
     check_columns(chosen.name, chosen.roles, columns or {})
     if len(loaded) > 1:
-        _check_ensemble(chosen, loaded, metadata)
+        check_ensemble(chosen, loaded, metadata)
     source: TaskFile | Sequence[str] = texts
     if rows is not None:
         rows = as_source(rows, "data", chosen.columns, predicts=True)
@@ -150,6 +157,7 @@ class PredictionStream(Iterator[PredictedRow]):
     ) -> None:
         self.task = task
         self.done = self.cut = 0
+        self._classes: set[str] = set()  # that were predicted
         self._predict = partial(ensemble_answers, models, task, metadata)
         rows = read() if bad is None else interleave_errors(read)
         size = lambda example: sum(map(len, example.inputs))  # noqa: E731
@@ -164,28 +172,10 @@ class PredictionStream(Iterator[PredictedRow]):
     @property
     def notes(self) -> list[str]:
         """Notes on all predictions so far."""
-        return truncation_note(self.cut, self.done)
+        return [*truncation_note(self.cut, self.done), *one_class_note(self._classes, self.done)]
 
     def _answers(self, examples: list[Example]) -> list[Answer]:
         answers, cut = self._predict(examples)
         self.cut += cut
+        self._classes |= predicted_classes(answers)
         return answers
-
-
-def _check_ensemble(task: Task, models: Sequence[Model], metadata: Sequence[TaskMetadata]) -> None:
-    """Raise MismatchError for models whose outputs cannot be averaged."""
-    first, why = metadata[0], ""
-    if task.generates:
-        why = "they generate text"
-    for model, other in zip(models[1:], metadata[1:], strict=True):
-        if other.task != first.task:
-            why = f"one was fine-tuned on {first.task}, another on {other.task}"
-        elif set(other.labels) != set(first.labels) or other.label_type != first.label_type:
-            lists = (", ".join(labels) or "none" for labels in (first.labels, other.labels))
-            why = f"their labels differ ({' and '.join(lists)})"
-        elif task.token_level and (
-            model.require_tokenizer().fingerprint != models[0].require_tokenizer().fingerprint
-        ):
-            why = f"their tokenizers differ, and {first.task} predicts each token"
-    if why:
-        raise MismatchError(f"These models cannot be averaged: {why}.")

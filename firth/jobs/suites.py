@@ -18,6 +18,7 @@ from firth.metrics.language_modelling import NO_MEAN_INTERVAL, mean_metric
 from firth.model import Model, load_if_needed
 from firth.tasks.ensembles import Progress
 from firth.tasks.scoring_task import Parts
+from firth.training.model_card import selection_note
 from firth.utils.errors import FirthError, InputError, UsageError
 
 # GLUE (Wang et al. 2019): the metrics whose mean is a task's score.
@@ -54,6 +55,7 @@ class SuiteRow:
     score: Metric
     n: int
     metrics: Mapping[str, Metric]  # all metrics of the dataset
+    selected_on: list[str] = field(default_factory=list)  # what some of the examples selected
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,6 +126,7 @@ def _glue(model: str | Path | Model, data: Path, options: dict[str, Any]) -> Sui
         try:
             found = evaluate(runs[task], data=_dev(sets[task]), **options)
             rows.append(_row(task, names, found))
+            notes += [f"{task}: {note}" for note in selection_note(found.selected_on)]
         except FirthError as error:
             missing.append(task)
             notes.append(f"{task} is skipped: {error}")
@@ -172,7 +175,14 @@ def _row(name: str, measures: tuple[str, ...], found: EvaluationResult) -> Suite
     if None not in lows:
         score = Metric(value=value, low=fmean(lows), high=fmean(highs))
     measure = ("mean of " if len(measures) > 1 else "") + " and ".join(measures)
-    return SuiteRow(name=name, measure=measure, score=score, n=found.n, metrics=found.metrics)
+    return SuiteRow(
+        name=name,
+        measure=measure,
+        score=score,
+        n=found.n,
+        metrics=found.metrics,
+        selected_on=found.selected_on,
+    )
 
 
 # ---- texts --------------------------------------------------------------------------------------

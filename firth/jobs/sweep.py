@@ -7,7 +7,7 @@ import shutil
 import statistics
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -33,6 +33,7 @@ ALL_STRATEGIES = (
     *("full", "freeze:half", "probe", "probe-then-full", "gradual"),
     *("lora", "adapters", "bitfit", "ia3", "prefix", "prompt"),
 )
+SELECTED = {"seeds": "seed", "search": "hyperparameters", "strategies": "strategy"}
 LOWER_IS_BETTER = ("perplexity",)
 
 
@@ -59,6 +60,7 @@ class SweepResult:
     runs: list[SweepRun]
     best: str  # the name of the best one
     notes: list[str] = field(default_factory=list)
+    selected_on: list[str] = field(default_factory=list)  # what the dev examples selected
 
     @property
     def done(self) -> list[tuple[SweepRun, FinetuneResult]]:
@@ -83,6 +85,7 @@ class SweepResult:
             "best": self.best,
             "mean": {name: {"mean": m, "deviation": d} for name, (m, d) in self.mean().items()},
             "runs": [trial.values() for trial in self.runs],
+            "selected_on": self.selected_on,
             "notes": self.notes,
         }
 
@@ -173,9 +176,23 @@ def _run(
         task_named(config.task), config.metadata, metrics, balance=config.balance
     )
     best = max(done, key=lambda name: _comparable(done[name].metrics[metric].value, metric))
-    swept = SweepResult(kind, metric, trials, best, notes)
+    if len(done) > 1:
+        trials = [_selected(trial, kind) if trial.name == best else trial for trial in trials]
+    chosen = next(trial.result for trial in trials if trial.name == best)
+    swept = SweepResult(kind, metric, trials, best, notes, chosen.selected_on if chosen else [])
     write_json(out / f"{kind}.json", swept.values())
     return swept
+
+
+def _selected(trial: SweepRun, kind: str) -> SweepRun:
+    """Record in the best run that the dev examples selected it."""
+    assert trial.result is not None
+    path, selected = trial.result.path, [*trial.result.selected_on, SELECTED[kind]]
+    values = read_run(path)
+    values["results"]["selected_on"] = selected
+    write_json(path / RUN, values)
+    write_model_card(path, values)
+    return replace(trial, result=replace(trial.result, selected_on=selected))
 
 
 def _check_empty(out: Path) -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 import numpy as np
 
 from firth.models.config import LanguageModelConfig
-from firth.tasks.task import EncodedExample
+from firth.tasks.task import Answer, EncodedExample, Example, Task
 from firth.tokenizers.tokenizer import Tokenizer
 
 MAX_UNKNOWN = 0.05  # fraction of unknown tokens in the training data
@@ -16,6 +16,7 @@ NOT_LEARNED = 1.05  # dev loss above this multiple of the constant baseline: not
 MEMORIZED = 0.8  # training loss below this multiple of the baseline: the model fits its data
 OVERFIT = 1.15  # last dev loss above this multiple of the best one
 MIN_RISE = 0.02  # and above it by this multiple of the constant baseline
+MIN_PREDICTIONS = 5  # from which on it is reported that they are all the same
 MAX_FORGETTING = 0.1  # nats by which the language modelling loss may rise without a warning
 
 
@@ -70,6 +71,44 @@ def check_training(
             "more examples, or fewer epochs."
         ]
     return [f"{never}: the learning rate is too high, or there are too few steps."]
+
+
+def predicted_classes(answers: Iterable[Answer]) -> set[str]:
+    """Collect the labels, tags or choices that a model predicted; empty for other tasks.
+
+    >>> sorted(predicted_classes([{"label": "spam"}, {"tags": ["O", "B-PER"]}, {"text": "ham"}]))
+    ['B-PER', 'O', 'spam']
+    """
+    classes: set[str] = set()
+    for answer in answers:
+        key = next((key for key in ("label", "labels", "tags", "choice") if key in answer), "")
+        found = answer.get(key, ())
+        classes.update(map(str, found) if key == "tags" else {str(found)} if key else ())
+    return classes
+
+
+def one_class_note(classes: Collection[str], predictions: int) -> list[str]:
+    """Report a model that predicts one class for everything.
+
+    >>> one_class_note({"spam"}, 4), one_class_note({"spam", "ham"}, 90)
+    ([], [])
+    >>> one_class_note({"spam"}, 90)
+    ["All 90 predictions are 'spam': the model predicts one class for every example."]
+    """
+    if len(classes) != 1 or predictions < MIN_PREDICTIONS:
+        return []
+    (only,) = classes
+    return [
+        f"All {predictions:,} predictions are {only!r}: the model predicts one class for every "
+        "example."
+    ]
+
+
+def check_answers(task: Task, examples: Sequence[Example], answers: Sequence[Answer]) -> list[str]:
+    """Report a model that predicts one class for examples of several."""
+    gold = {label for example in examples for label in task.labels(example)}
+    gold = gold or set(map(str, task.strata(examples)))
+    return one_class_note(predicted_classes(answers), len(answers)) if len(gold) > 1 else []
 
 
 def forgetting_note(before: float, after: float) -> str:

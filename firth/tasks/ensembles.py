@@ -95,6 +95,27 @@ def ensemble_answers(
     return answers, sum(item.cut > 0 for item in items[0])
 
 
+def check_ensemble(
+    task: Task, models: Sequence[TaskModel], metadata: Sequence[TaskMetadata]
+) -> None:
+    """Raise MismatchError for models whose outputs cannot be averaged."""
+    first, why = metadata[0], ""
+    if task.generates:
+        why = "they generate text"
+    for model, other in zip(models[1:], metadata[1:], strict=True):
+        if other.task != first.task:
+            why = f"one was fine-tuned on {first.task}, another on {other.task}"
+        elif set(other.labels) != set(first.labels) or other.label_type != first.label_type:
+            lists = (", ".join(labels) or "none" for labels in (first.labels, other.labels))
+            why = f"their labels differ ({' and '.join(lists)})"
+        elif task.token_level and (
+            model.require_tokenizer().fingerprint != models[0].require_tokenizer().fingerprint
+        ):
+            why = f"their tokenizers differ, and {first.task} predicts each token"
+    if why:
+        raise MismatchError(f"These models cannot be averaged: {why}.")
+
+
 def truncation_note(cut: int, total: int) -> list[str]:
     """Make the note about truncated examples, if there are any.
 

@@ -88,6 +88,7 @@ class ScoringResult:
     parts: Parts = field(default_factory=dict)
     groups: dict[str, Parts] = field(default_factory=dict)  # by larger categories
     details: dict[str, Any] = field(default_factory=dict)  # counts and options
+    selected_on: list[str] = field(default_factory=list)  # what some of the examples selected
     notes: list[str] = field(default_factory=list)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -95,13 +95,33 @@ def _finetuning_card(
         for name, metric in results["metrics"].items()
     ]
     table = ["| dev metric | value | 95 % confidence interval |", "|---|---|---|", *metrics]
-    notes = [f"- {note}" for note in results["notes"]]
+    notes = [
+        f"- {note}" for note in [*selection_note(results.get("selected_on", [])), *results["notes"]]
+    ]
     usage = ["```bash", f"firth predict {path} --data FILE", "```"]
     summary = f"A model fine-tuned with Firth for {job['task']}."
     return summary, rows, [*table, "", *notes, "", *usage]
 
 
 CARDS = {"pretraining": _pretraining_card, "finetuning": _finetuning_card}
+
+
+def selection_note(selected: Sequence[str]) -> list[str]:
+    """Say what was selected on the examples of the metrics, if anything.
+
+    >>> selection_note([])
+    []
+    >>> print(*selection_note(["checkpoint", "threshold"]))
+    selected_on: checkpoint and threshold were selected on these examples, so the metrics are \
+optimistic; evaluate the model on other examples, too.
+    """
+    if not selected:
+        return []
+    verb = "was" if len(selected) == 1 else "were"
+    return [
+        f"selected_on: {' and '.join(selected)} {verb} selected on these examples, so the metrics "
+        "are optimistic; evaluate the model on other examples, too."
+    ]
 
 
 def describe_training_examples(results: Mapping[str, Any]) -> str:

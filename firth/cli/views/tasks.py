@@ -11,7 +11,7 @@ from rich.table import Table
 
 from firth.cli.terminal import new_table
 from firth.metrics.language_modelling import Proportion
-from firth.training.model_card import describe_training_examples
+from firth.training.model_card import describe_training_examples, selection_note
 
 if TYPE_CHECKING:  # these need torch
     from firth.jobs.evaluation import EvaluationResult
@@ -53,6 +53,7 @@ def finetuned(result: FinetuneResult) -> list[RenderableType]:
     return [
         metrics_table(result.metrics),
         f"Trained on {describe_training_examples(values)}; evaluated on {values['n']:,} others.",
+        *selection_note(result.selected_on),
         cost,
         f"The model is in {result.path} ({result.family}); use it with "
         f"`firth predict {result.path} --data FILE`.",
@@ -60,7 +61,9 @@ def finetuned(result: FinetuneResult) -> list[RenderableType]:
 
 
 def evaluation(result: EvaluationResult) -> list[RenderableType]:
-    """Show the metrics of an evaluation."""
+    """Show the metrics of an evaluation; of several models, in one table."""
+    if result.models:
+        return _compared(result)
     tables: list[RenderableType] = []
     for kind, rows in {"type": result.parts, **result.groups}.items():
         if len(rows) > (result.task != "tag"):
@@ -70,7 +73,32 @@ def evaluation(result: EvaluationResult) -> list[RenderableType]:
     units = result.details.get("units") or UNITS.get(result.task, "examples")
     units = units.removesuffix("s") if result.n == 1 else units
     size = f"{result.n:,} {units} in {result.seconds:.1f} s."
-    return [metrics_table(result.metrics), *tables, *_details(result.details), size, *result.notes]
+    facts = [*_details(result.details), size, *selection_note(result.selected_on), *result.notes]
+    return [metrics_table(result.metrics), *tables, *facts]
+
+
+def _compared(result: EvaluationResult) -> list[RenderableType]:
+    """Show one row for each model, with the interval of the task's selection metric."""
+    from firth.tasks.registry import SCORING_TASKS, TASKS
+
+    found, first = result.models, {**TASKS, **SCORING_TASKS}[result.task].metric
+    names = list(dict.fromkeys(name for one in found.values() for name in one.metrics))
+    names.sort(key=lambda name: name != first)
+    rows = [[model, *_row_cells(one.metrics, names), f"{one.n:,}"] for model, one in found.items()]
+    columns = ("model", names[0], "95 % interval", *names[1:], "n")
+    notes = [
+        f"{model}: {note}"
+        for model, one in found.items()
+        for note in [*selection_note(one.selected_on), *one.notes]
+    ]
+    others = "The intervals of the other metrics are in the output of --json."
+    return [new_table(*columns, rows=rows, plain=True), *([others] if names[1:] else []), *notes]
+
+
+def _row_cells(metrics: Mapping[str, Metric], names: Sequence[str]) -> list[str]:
+    values = [f"{metrics[name].value:.4f}" if name in metrics else "" for name in names]
+    interval = metrics[names[0]].interval if names[0] in metrics else ""
+    return [values[0], interval.replace(" to ", "–"), *values[1:]]
 
 
 def _parts(kind: str, rows: Mapping[str, Mapping[str, Metric]]) -> Table:
@@ -95,6 +123,8 @@ def _value(metric: Metric) -> str:
 
 def _details(details: Mapping[str, Any]) -> list[str]:
     """Say how the metrics were computed."""
+    if "ensemble" in details:
+        return [f"Averaged predictions of {', '.join(details['ensemble'])}."]
     if "convention" in details:
         counts = ", ".join(f"{count:,} {name}" for name, count in details["counts"].items())
         window = f"windows of {details['context']:,} tokens, stride {details['stride']:,}"
@@ -134,7 +164,7 @@ def sweep(result: SweepResult, out: Path) -> list[RenderableType]:
     if result.kind != "search":
         place = f"{out / result.best}, all runs are in {out}"
     last = f"The best run is {result.best}; its model is in {place}."
-    return [table, *over_seeds, *failed, *result.notes, last]
+    return [table, *over_seeds, *failed, *selection_note(result.selected_on), *result.notes, last]
 
 
 def _trial(run: FinetuneResult, result: SweepResult) -> dict[str, str]:

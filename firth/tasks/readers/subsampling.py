@@ -82,11 +82,12 @@ def overlap(train: Iterable[Example], dev: Iterable[Example]) -> int:
     >>> overlap(known, [LabelledExample(text="So good. "), LabelledExample(text="so bad.")])
     1
     """
-    seen = {_digest(example) for example in train}
-    return sum(_digest(example) in seen for example in dev)
+    seen = {input_hash(example) for example in train}
+    return sum(input_hash(example) in seen for example in dev)
 
 
-def _digest(example: Example) -> bytes:
+def input_hash(example: Example) -> str:
+    """Hash the inputs of an example, ignoring white space."""
     parts = (" ".join(part.split()) for part in example.inputs)
     text = "\n".join(parts).encode("utf-8", "surrogatepass")
-    return hashlib.blake2b(text, digest_size=16).digest()
+    return hashlib.blake2b(text, digest_size=8).hexdigest()

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 
+from firth.jobs.evaluation import evaluate
 from firth.jobs.finetuning import FinetuneResult, finetune
 from firth.jobs.prediction import predict
 from firth.model import load
@@ -111,6 +112,42 @@ def test_forgetting(models: dict[str, Path], stories: Path, tmp_path: Path) -> N
     assert noted(alone, "reduces forgetting")
     assert noted(tuned("beside", steps=1, replay=text), "nothing was forgotten")
     assert not noted(tuned("unknown", steps=1), "replayed text")
+
+
+def test_metrics_of_examples_that_selected_the_checkpoint_are_marked(
+    run: Callable[..., FinetuneResult], tmp_path: Path
+) -> None:
+    """By several validations, also if some of the examples are evaluated again elsewhere."""
+    plain = run(overrides={"steps": 2}, out=tmp_path / "plain")
+    _, dev = coloured(tmp_path)
+    assert plain.selected_on == plain.values()["selected_on"] == []
+    assert evaluate(plain.path, data=dev).selected_on == []
+    tuned = run(overrides={"steps": 2, "validate_every": 0.5})
+    assert tuned.selected_on == tuned.values()["selected_on"] == ["checkpoint"]
+    assert "selected_on: checkpoint" in (tuned.path / "README.md").read_text(encoding="utf-8")
+    same = dev.read_text(encoding="utf-8").splitlines()[1:4]
+    rows = [*(line.split("\t") for line in same), ("another red text", "x")]
+    found = evaluate(tuned.path, data=table(tmp_path / "some.tsv", "text label", rows))
+    assert found.selected_on == found.values()["selected_on"] == ["checkpoint"]
+    assert any("3 of the 4 examples" in note for note in found.notes)
+    other = table(tmp_path / "other.tsv", "text label", rows[3:])
+    assert evaluate(tuned.path, data=other).selected_on == []
+    train = evaluate(tuned.path, data=tmp_path / "colours.tsv")
+    assert any("fine-tuned on" in note and "colours.tsv" in note for note in train.notes)
+
+
+def test_one_class_for_everything_is_noted(
+    run: Callable[..., FinetuneResult], tmp_path: Path
+) -> None:
+    """A text with both labels has one prediction."""
+    rows = [("red dog", "x")] * 18 + [("red dog", "y")] * 6
+    train = table(tmp_path / "mixed.tsv", "text label", rows)
+    tuned = run(train=train, dev=train, strategy="probe")
+    assert noted(tuned, "All 24 predictions are 'x'")
+    for found in (evaluate(tuned.path, data=train), predict(tuned.path, data=train)):
+        assert any("All 24 predictions are 'x'" in note for note in found.notes)
+    other = table(tmp_path / "other.tsv", "text label", rows[:18])  # whose only class is x
+    assert not any("predictions" in note for note in evaluate(tuned.path, data=other).notes)
 
 
 def test_a_full_disk(run: Callable[..., FinetuneResult], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -289,7 +326,7 @@ def test_a_tokenizer_of_another_size_is_noted(tokenizer: Tokenizer, tmp_path: Pa
 
 def test_held_out_examples_are_noted(run: Callable[..., FinetuneResult], tmp_path: Path) -> None:
     tuned = run(dev=None, overrides={"steps": 2})
-    assert noted(tuned, "no dev file: 6 of the 64 examples")
+    assert noted(tuned, "no dev set: 6 of the 64 examples")
     assert tuned.examples == (58, 6)
     many = tmp_path / "many.jsonl"
     sets = ['["a"]', '["b"]', '["a", "b"]']

@@ -48,7 +48,7 @@ def test_finetune(models: dict[str, Path], tmp_path: Path) -> None:
 
     done = firth(*words, "--out", tmp_path / "b", "--strategy", "lora", "--json")
     note, found = done.stderr.splitlines()[0], done.json
-    assert "no dev file: 6 of the 64 examples" in note
+    assert "no dev set: 6 of the 64 examples" in note
     assert found["notes"] == [note]
     assert (found["task"], found["strategy"]) == ("classify", "lora")
     assert (found["train"], found["n"]) == (58, 6)

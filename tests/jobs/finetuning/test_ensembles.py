@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 
+from firth.jobs.evaluation import evaluate
 from firth.jobs.finetuning import FinetuneResult, finetune
 from firth.jobs.prediction import predict
 from firth.model import Model, load
@@ -60,6 +61,39 @@ def test_probabilities_are_averaged(tuned: Tuned, tmp_path: Path) -> None:
     for answer in together:
         assert answer["label"] == max(answer["scores"], key=answer["scores"].__getitem__)
         assert sum(answer["scores"].values()) == pytest.approx(1.0)
+
+
+def test_models_are_compared_and_averaged(
+    tuned: Tuned, tmp_path: Path, firth_here: Callable[..., Any]
+) -> None:
+    paths = [tuned("classify", seed) for seed in (0, 1)]
+    _, dev = coloured(tmp_path)
+    compared = evaluate(paths, data=dev)
+    assert list(compared.models) == list(map(str, paths))
+    for path, found in compared.models.items():
+        assert found.metrics == evaluate(path, data=dev).metrics
+    gold = [line.split("\t")[1] for line in dev.read_text(encoding="utf-8").splitlines()[1:]]
+    said = [answer["label"] for answer in predict(paths, data=dev).answers]
+    averaged = evaluate(paths, data=dev, ensemble=True)
+    right = sum(a == b for a, b in zip(gold, said, strict=True))
+    assert averaged.metrics["accuracy"].value == pytest.approx(right / len(gold))
+
+    done = firth_here("evaluate", *paths, "--data", dev)
+    for path, found in compared.models.items():
+        metric = found.metrics["accuracy"]
+        (row,) = (line for line in done.stdout.splitlines() if f"{path} " in line)
+        assert f" {metric.value:.4f} " in row
+        assert f" {metric.low:.4f}–{metric.high:.4f} " in row
+    rows = firth_here("evaluate", *paths, "--data", dev, "--json").json["models"]
+    assert [row["model"] for row in rows] == list(compared.models)
+    assert rows[1]["metrics"] == compared.models[str(paths[1])].values()["metrics"]
+    found = firth_here("evaluate", *paths, "--data", dev, "--ensemble", "--json").json
+    assert found["metrics"] == averaged.values()["metrics"]
+    assert found["details"]["ensemble"] == list(compared.models)
+    for words in (["--ensemble"], ["--ensemble", "--task", "lm"], ["--suite", "lm"]):
+        models = paths[:1] if words == ["--ensemble"] else paths
+        assert firth_here("evaluate", *models, "--data", dev, *words).returncode == 2
+    assert firth_here("evaluate", *paths, "--data", "-", input="text\n").returncode == 2
 
 
 def test_probabilities_of_tags_are_averaged(tuned: Tuned, tmp_path: Path) -> None:

@@ -224,6 +224,17 @@ def test_a_limited_evaluation_samples_every_label(run_of: RunOf, tmp_path: Path)
     assert any("8 of 40" in note for note in result.notes)
 
 
+@pytest.mark.parametrize(("task", "how"), [("tag", "uniformly"), ("regress", "stratified")])
+def test_a_limited_evaluation_says_how_it_samples(
+    task: str, how: str, run_of: RunOf, task_files: dict[str, Files]
+) -> None:
+    _, dev = task_files[task]
+    all_examples, *both = (evaluate(run_of(task), data=dev, limit=n) for n in (0, 9, 9))
+    assert both[0].metrics == both[1].metrics
+    assert both[0].n == 9
+    assert any(f"9 of {all_examples.n}" in note and how in note for note in both[0].notes)
+
+
 @pytest.mark.parametrize(
     ("task", "words", "facts"),
     [
