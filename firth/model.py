@@ -169,7 +169,9 @@ def load(
         sentence.width(network.config.hidden_size)
         if sentence.lowercase and tokenizer is not None:
             tokenizer.lowercase()
-    network = network.to(device).eval()
+    network, objective = network.to(device).eval(), _objective(path)
+    if objective == "prefix":  # earlier versions did not store it in config.json
+        network.config = replace(network.config, prefix_lm=True)
     task = _task(path, network.config)
     model = Model(
         network,
@@ -179,7 +181,7 @@ def load(
         sentence_encoder=sentence,
         task=task,
         encoder_tokenizer=encoder_tokenizer,
-        objective=_objective(path),
+        objective=objective,
         generation_config=generation_config,
     )
     return _quantize(model, weights)

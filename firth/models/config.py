@@ -40,6 +40,7 @@ class LanguageModelConfig:
     architecture: str  # encoder, decoder, or encoder-decoder
     vocab_size: int
     max_positions: int  # the longest sequence
+    prefix_lm: bool = False  # a decoder that reads its prompt in both directions
 
     # --- special tokens, where the family stores them in its config; None: not in the vocabulary
     pad_token_id: int | None = None
@@ -88,6 +89,10 @@ class LanguageModelConfig:
         return {
             name: id for name, id in ids.items() if name.endswith("_token_id") and id is not None
         }
+
+    def prefix_length(self, prompt_length: int) -> int:
+        """The number of prompt tokens that attend in both directions: all or none."""
+        return prompt_length if self.prefix_lm and not self.has_encoder else 0
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields as JSON-compatible values."""

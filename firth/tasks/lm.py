@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ import numpy as np
 from firth.data.windows import window_spans
 from firth.metrics.bootstrap import Metric
 from firth.metrics.language_modelling import perplexity
+from firth.models.config import ModelConfig
 from firth.models.language_model import LanguageNetwork
 from firth.objectives.batch import Batch, PredictionTargets
 from firth.tasks.inputs import FramedSequence, InputTemplate, TokenizedText
@@ -71,6 +73,16 @@ class LanguageModelTask(Task):
             EncodedExample(*_rows(text, trainable_tokens(example, text), template))
             for example, text in zip(examples, texts, strict=True)
         ]
+
+    def inputs(self, items: Items, config: ModelConfig) -> Batch:
+        """Make one batch; a prefix LM reads what precedes the first trained token as its prompt."""
+        batch = super().inputs(items, config)
+        if not config.prefix_lm:
+            return batch
+        pairs = [pair for item in items for pair in zip(item.rows, item.target, strict=True)]
+        trained = [np.flatnonzero(own[row.first :]) for row, own in pairs]
+        first = [int(own[0]) if len(own) else 0 for own in trained]
+        return replace(batch, prefix=np.array([row.first for row, _ in pairs]) + first)
 
     def targets(
         self, items: Items, batch: Batch, metadata: TaskMetadata

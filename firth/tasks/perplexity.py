@@ -268,7 +268,10 @@ def _causal_requests(
             if len(places):
                 pending.append(numbers[places])
                 yield ScoringRequest(
-                    tuple(tokens[:-1].tolist()), (places - 1).tolist(), tokens[places].tolist()
+                    tuple(tokens[:-1].tolist()),
+                    (places - 1).tolist(),
+                    tokens[places].tolist(),
+                    prefix=scorer.config.prefix_length(int(places[0])),
                 )
 
 

@@ -38,7 +38,8 @@ def opened(row: Row, folder: Path) -> tuple[Any, Any]:
     """A network of theirs, and the same as ours."""
     reference = row.reference()
     if reference.config.is_encoder_decoder:
-        reference.config.decoder_start_token_id = 3
+        for config in (reference.config, reference.generation_config):
+            config.decoder_start_token_id = 3
     reference.save_pretrained(folder)
     return reference, read_network(folder).eval()
 

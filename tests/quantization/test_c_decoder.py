@@ -177,10 +177,10 @@ COMPUTED = """architecture vocab_size hidden_size num_layers num_decoder_layers 
     head_scale"""
 LEFT_TO_TORCH = """encoder relative_attention relative_buckets relative_max_distance num_segments
     embedding_size trigrams bottleneck_size num_feed_forwards output_embedding_size"""
-INDIFFERENT = """label_head labels label_type pooling label_layers label_activation label_norm
-    label_bias dropout attention_dropout initialization init_std pad_token_id bos_token_id
-    eos_token_id extra_eos_token_ids decoder_start_token_id forced_bos_token_id forced_eos_token_id
-    family"""
+INDIFFERENT = """prefix_lm label_head labels label_type pooling label_layers label_activation
+    label_norm label_bias dropout attention_dropout initialization init_std
+    pad_token_id bos_token_id eos_token_id extra_eos_token_ids
+    decoder_start_token_id forced_bos_token_id forced_eos_token_id family"""
 
 
 def test_every_config_field_is_handled_by_c_or_left_to_torch() -> None:

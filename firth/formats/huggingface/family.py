@@ -75,6 +75,7 @@ class ModelFamily:
         ours |= self._labels(values) | self.read(values)
         ours |= {name: _activation(ours[name]) for name in ACTIVE if name in ours}
         ours |= read_eos(ours.get("eos_token_id"))
+        ours["prefix_lm"] = theirs.get("prefix_lm", False)  # a field of ours only
         return ModelConfig.from_dict({**ours, "family": self.name})
 
     def _labels(self, theirs: Mapping[str, Any]) -> dict[str, Any]:
@@ -97,6 +98,7 @@ class ModelFamily:
         values |= self.required
         values |= self.write(config)
         values |= write_labels(config.labels, config.label_type)
+        values |= {"prefix_lm": True} if config.prefix_lm else {}
         return {"architectures": [self.class_for(heads)], "model_type": self.name, **values}
 
     def fits(self, config: ModelConfig, heads: Iterable[str] = ()) -> bool:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
@@ -23,6 +24,7 @@ from firth.models.language_model import ScoringModel
 from firth.models.masks import Mask
 from firth.models.transformer import Transformer
 from firth.quantization.c_decoder import SelectedTokens, make_c_decoder
+from firth.utils.rng import Longs
 
 # Captured steps attend to a multiple of this many cache positions, so that many share a shape.
 CACHE_STRIDE = {"cuda": 128}
@@ -39,6 +41,7 @@ class DecodeState:
     def __init__(self, model: ScoringModel, prompts: Prompts, config: GenerationConfig) -> None:
         """Run the prompts."""
         self.model, self.per_prompt = model, config.num_sequences
+        self.prefix = np.repeat(_prefix_lengths(model, prompts), self.per_prompt)  # (B,)
         self.history = _history(model, prompts, self.per_prompt)
         self.forward()
 
@@ -52,7 +55,8 @@ class DecodeState:
         """Run the model on the current inputs; the result is in `logits`."""
         assert self.history is not None
         is_token = self.history != HISTORY_PAD
-        mask = Mask.causal(is_token.sum(1).cpu().numpy(), device=self.history.device)
+        lengths = is_token.sum(1).cpu().numpy()
+        mask = Mask(lengths, prefix=self.prefix, device=self.history.device)
         hidden = self.model(self.history[is_token], mask)
         self.logits = self.model.logits(hidden[mask.starts[1:] - 1]).float()
 
@@ -66,6 +70,7 @@ class DecodeState:
         kept = [i * self.per_prompt + j for i in prompts for j in range(self.per_prompt)]
         rows = torch.tensor(kept, device=self.logits.device)
         self.logits = self.logits[rows]
+        self.prefix = self.prefix[kept]
         if self.history is not None:
             self.history = self.history[rows]
 
@@ -91,6 +96,7 @@ class CachedDecodeState(DecodeState):
     ) -> None:
         """Run the prompts; `limits` is the maximum number of new tokens of each."""
         self.network, self.per_prompt = network, config.num_sequences
+        self.prefix = np.repeat(_prefix_lengths(network, prompts), self.per_prompt)
         self.cache, hidden = _prefill(network, prompts, limits)
         self.shared = int(self.cache.lengths.min())  # cache positions all sequences share
         self.logits = network.logits(hidden).float().repeat_interleave(self.per_prompt, 0)  # (B, V)
@@ -179,8 +185,14 @@ def _prefill(
         start = torch.full((len(prompts),), start_id, device=device)
         mask = Mask.causal(decoder_lengths, device=device)
         return cache, network(start, mask, memory=memory, cache=cache)
-    hidden = network(tokens, Mask.causal(lengths, device=device), cache=cache)
+    mask = Mask(lengths, prefix=_prefix_lengths(network, prompts), device=device)
+    hidden = network(tokens, mask, cache=cache)
     return cache, hidden[torch.tensor(lengths, device=device).cumsum(0) - 1]
+
+
+def _prefix_lengths(network: ScoringModel, prompts: Prompts) -> Longs:
+    """Return how many tokens of each prompt attend in both directions (a prefix LM: all)."""
+    return np.array([network.config.prefix_length(len(prompt)) for prompt in prompts])
 
 
 def _history(network: ScoringModel, prompts: Prompts, per_prompt: int) -> Tensor:

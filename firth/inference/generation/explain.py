@@ -53,7 +53,8 @@ def explain(
     past, source = tuple(prompt), tuple[int, ...]()
     if network.config.has_encoder:
         past, source = (network.config.decoder_start_token_id or 0,), past
-    request = ScoringRequest((*past, *tokens[:-1]), (), (), source)
+    prefix = network.config.prefix_length(len(past))
+    request = ScoringRequest((*past, *tokens[:-1]), (), (), source, prefix)
     hidden = hidden_states(network, [request], bidirectional=False)[len(past) - 1 :]  # (T, W)
     chunk = max(1, MAX_LOGITS // network.config.vocab_size)
     steps = []

@@ -86,15 +86,16 @@ class PromptedModel:
 
     def _decoder_request(self, ids: Sequence[int], target: list[int]) -> ScoringRequest:
         """Score the target as the continuation of the prompt."""
-        prefix = self.special_tokens[0]
+        begin = self.special_tokens[0]
         # An empty prompt without a beginning-of-text token follows the end of another text.
-        prefix = prefix or ([] if ids else as_list(self.network.config.eos_token_id))
-        if not prefix and not ids:
+        begin = begin or ([] if ids else as_list(self.network.config.eos_token_id))
+        if not begin and not ids:
             raise UsageError("The prompt is empty: add a text, an example or an instruction.")
-        kept = max(1, self.max_length - len(prefix) - len(target) + 1)
-        prompt = [*prefix, *_last(ids, kept)]
+        kept = max(1, self.max_length - len(begin) - len(target) + 1)
+        prompt = [*begin, *_last(ids, kept)]
         positions = range(len(prompt) - 1, len(prompt) - 1 + len(target))
-        return ScoringRequest((*prompt, *target[:-1]), positions, target)
+        prefix = self.network.config.prefix_length(len(prompt))
+        return ScoringRequest((*prompt, *target[:-1]), positions, target, prefix=prefix)
 
     def _encoder_decoder_request(
         self, before: str, after: str, answer: str, blank: bool

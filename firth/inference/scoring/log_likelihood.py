@@ -75,7 +75,9 @@ def _decoder_request(network: ScoringModel, context: Ids, continuation: Ids) -> 
     tokens = (*context, *continuation[:-1])
     check_length(len(tokens), max_output_length(network))
     first = len(context) - 1
-    return ScoringRequest(tokens, range(first, first + len(continuation)), continuation)
+    positions = range(first, first + len(continuation))
+    prefix = network.config.prefix_length(len(context))
+    return ScoringRequest(tokens, positions, continuation, prefix=prefix)
 
 
 def _encoder_decoder_request(

@@ -72,6 +72,7 @@ class ScoringRequest:
     positions: Ids
     targets: Ids
     source: tuple[int, ...] = ()  # the encoder's input of an encoder-decoder
+    prefix: int = 0  # first tokens that attend in both directions: the prompt of a prefix LM
 
     @property
     def size(self) -> int:
@@ -146,24 +147,24 @@ def _score_window(
 def _shared_inputs(window: Sequence[ScoringRequest], bidirectional: bool) -> list[list[int]]:
     """Group requests that one forward pass answers: that of the first in the group.
 
-    With a causal mask, an input also answers for every input that is a prefix of it.
+    With a causal mask, an input also answers for every input that it begins with.
 
     >>> rows = [ScoringRequest(ids, (), ()) for ids in [(1, 2), (1, 2, 3), (1,)]]
     >>> _shared_inputs(rows, bidirectional=False), _shared_inputs(rows, bidirectional=True)
     ([[1, 0, 2]], [[1], [0], [2]])
     """
-    keys = [(one.source, one.tokens) for one in window]
+    keys = [((one.source, one.prefix), one.tokens) for one in window]
     groups: list[list[int]] = []
-    source: tuple[int, ...] = ()
+    shared: tuple[tuple[int, ...], int] = ((), 0)
     longest: tuple[int, ...] = ()
     # In descending lexicographic order, a sequence comes before all its prefixes.
     for i in sorted(range(len(window)), key=keys.__getitem__, reverse=True):
         own = keys[i][1]
         same = own == longest if bidirectional else own == longest[: len(own)]
-        if groups and same and keys[i][0] == source:
+        if groups and same and keys[i][0] == shared:
             groups[-1].append(i)
         else:
-            source, longest = keys[i]
+            shared, longest = keys[i]
             groups.append([i])
     return groups
 
@@ -199,12 +200,14 @@ def hidden_states(
 ) -> Tensor:
     """Compute the last hidden states of inputs, concatenated."""  # (N, W)
     device, single_stack = network.device, network.config.architecture != "encoder-decoder"
-    shared = 0 if bidirectional or not single_stack else _prefix_length(rows)
+    shared, prefix = _common_length(rows), [row.prefix for row in rows]
+    if bidirectional or not single_stack or len(set(prefix)) > 1 or prefix[0] > shared:
+        shared = 0
     if shared >= MIN_SHARED_PREFIX and isinstance(network, Transformer):
         return _after_shared_prefix(network, rows, shared, device)
     tokens = torch.tensor([id for row in rows for id in row.tokens], device=device)
     lengths = [len(row.tokens) for row in rows]
-    mask = Mask(lengths, device=device) if bidirectional else Mask.causal(lengths, device=device)
+    mask = Mask(lengths, prefix=None if bidirectional else prefix, device=device)
     if single_stack:
         return network(tokens, mask)
     assert isinstance(network, Transformer)
@@ -219,10 +222,10 @@ def hidden_states(
     return network(tokens, mask, memory=memory, memory_mask=memory_mask)
 
 
-def _prefix_length(rows: Sequence[ScoringRequest]) -> int:
-    """Return the length of the common prefix of all rows, without the last token of any.
+def _common_length(rows: Sequence[ScoringRequest]) -> int:
+    """Return how many first tokens all rows have in common, without the last token of any.
 
-    >>> _prefix_length([ScoringRequest((1, 2, 3, 4), (), ()), ScoringRequest((1, 2, 3), (), ())])
+    >>> _common_length([ScoringRequest((1, 2, 3, 4), (), ()), ScoringRequest((1, 2, 3), (), ())])
     2
     """
     if len(rows) < 2:
@@ -241,7 +244,8 @@ def _after_shared_prefix(
     context = shared + int(rest.max())
     cache = KVCache.empty(network.config, 1, context, device=device, dtype=network.dtype)
     prefix = torch.tensor(rows[0].tokens[:shared], device=device)
-    first = network(prefix, Mask.causal([shared], device=device), cache=cache)
+    mask = Mask([shared], prefix=[rows[0].prefix], device=device)
+    first = network(prefix, mask, cache=cache)
     cache.repeat(len(rows))
     tokens = torch.tensor([id for row in rows for id in row.tokens[shared:]], device=device)
     last = network(tokens, Mask.causal(rest, device=device), cache=cache)
