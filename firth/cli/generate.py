@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 EXAMPLES = (
     'firth generate gpt2 "Once upon a time" --temperature 0.8 --top-p 0.95 --max-new-tokens 60',
+    'firth generate org/chat-model --chat "What is a prefix?" --system "Answer in one sentence."',
     "firth generate runs/decoder --file prompts.txt --beams 4 --out completions.jsonl",
 )
 EARLY_STOPPING = {"yes": True, "no": False, "never": "never"}
@@ -39,6 +40,12 @@ def generate(
         None, help="Column of a table with the prompts. Default: text."
     ),
     format: str | None = options.FORMAT,
+    chat: bool = options.PromptOption(
+        False, "--chat", help="The PROMPT is a message to a chat model, in its chat template."
+    ),
+    system: str | None = options.PromptOption(
+        None, metavar="TEXT", help="System message of a chat. Default: none."
+    ),
     dtype: str | None = options.DTYPE,
     weights: str | None = options.WEIGHTS,
     device: str | None = options.DEVICE,
@@ -67,6 +74,8 @@ def generate(
     if (prompt is None) == (file is None):
         raise UsageError("Give either a PROMPT or --file.")
     prompt = options.text_arguments([prompt], "--file")[0] if prompt is not None else ""
+    if system is not None and not chat:
+        raise UsageError("--system is the first message of a chat: add --chat.")
     if (early := settings["early_stopping"]) is not None and early not in EARLY_STOPPING:
         raise UsageError(f"--early-stopping is yes, no or never, not {early!r}.")
     settings["early_stopping"] = EARLY_STOPPING.get(early)
@@ -92,7 +101,8 @@ def generate(
     from firth.jobs.row_streams import as_values
 
     loaded = options.load_model(model, dtype, device, weights)
-    generator = replace(loaded.text_generator(**settings), explain=explain)
+    generator = loaded.text_generator(**settings)
+    generator = replace(generator, explain=explain, chat=chat, system=system)
     if file is not None:
         bad_rows = BadRows()
         found = complete_file(generator, file, column=column, format=format, bad=bad_rows)
@@ -124,7 +134,8 @@ def _generate_one(generator: "TextGenerator", prompt: str, stream: bool) -> Outp
     def shown() -> Iterator["RenderableType"]:
         _print_notes(encoded.notes)
         if stream:
-            yield from view.streamed(encoded.text, generator.stream(prompt))
+            shown = encoded.text + "\n" * generator.chat
+            yield from view.streamed(shown, generator.stream(prompt))
         else:
             yield from view.completed(completed())
 

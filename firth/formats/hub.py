@@ -33,6 +33,7 @@ ADAPTER, ADAPTER_CONFIG = "adapter_model.safetensors", "adapter_config.json"
 SMALL = [
     *(CONFIG, "generation_config.json", "run.json"),
     *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
+    "chat_template.jinja",
     *("vocab.txt", "vocab.json", "merges.txt"),
     *("spiece.model", "spm.model", "tokenizer.model"),
     *("sentencepiece.model", "sentencepiece.bpe.model"),

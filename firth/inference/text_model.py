@@ -15,6 +15,7 @@ from firth.formats.sentence_transformers import SentenceEncoderConfig
 from firth.inference.embedding.embedder import Embedder, Layer, make_embedder
 from firth.inference.embedding.semantic_search import SearchHit, SearchIndex, open_index, search
 from firth.inference.embedding.vectors import Floats, TokenVector, embed, embed_tokens
+from firth.inference.generation.chat_template import Messages, make_messages
 from firth.inference.generation.generation_config import GenerationConfig
 from firth.inference.generation.text_generation import PromptCompletions, TextGenerator
 from firth.inference.infilling.fill_methods import (
@@ -236,6 +237,20 @@ class TextModel:
         """Generate the completion of a prompt, yielding text as it is decoded."""
         pieces = self.text_generator(**settings).stream(prompt)
         return (piece for piece in pieces if isinstance(piece, str))
+
+    def chat(self, messages: str | Messages, *, system: str | None = None, **settings: Any) -> str:
+        """Generate the reply to a question or to messages, with the model's chat template.
+
+        Messages are a list such as [{"role": "user", "content": "Hello!"}]; `system` is a system
+        message before a single question. `settings` are those of `generate`.
+        """
+        if isinstance(messages, str):
+            messages = make_messages(messages, system)
+        elif system is not None:
+            raise UsageError("Put the system message into the messages, or give one question.")
+        generator = self.text_generator(**settings)
+        [done] = generator.complete_encoded([(0, generator.encode_chat(messages))])
+        return done.completions[0].text
 
     def text_generator(self, **settings: Any) -> TextGenerator:
         """Return a text generator; settings that are None have their default."""

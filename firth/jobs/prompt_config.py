@@ -76,6 +76,13 @@ class PromptConfig:
         ),
     ] = None
     instruction: Annotated[str, Doc("Instruction at the start of the prompt. Default: none.")] = ""
+    chat: Annotated[
+        bool,
+        Doc(
+            "Use the model's chat template: the instruction is the system message, demonstrations "
+            "are earlier turns."
+        ),
+    ] = False
     calibrate: Annotated[
         bool | None,
         Doc(

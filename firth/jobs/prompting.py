@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from firth.data.readers import Bad
+from firth.inference.generation.chat_template import render_chat
 from firth.inference.prompting.candidates import PromptedModel
 from firth.inference.prompting.prompt_scorer import (
     PromptPrediction,
@@ -135,6 +136,7 @@ def prompt(
     labels: Mapping[str, str] | Sequence[str] | None = None,
     template: str | None = None,
     instruction: str = "",
+    chat: bool = False,
     calibrate: bool | None = None,
     mean: bool | None = None,
     max_new_tokens: int = 32,
@@ -149,8 +151,9 @@ def prompt(
     `queries` are input texts (for `pair` two texts, for `choice` a text and its choices), or `data`
     is a file of them; `examples` are a file, or pairs of text and answer, of which `shots` are
     demonstrations; `labels` are words, or map labels to words; `calibrate` corrects for labels that
-    are likely for any input. With `out`, every answer is written there as a line of JSON. Errors of
-    single rows of a seq2seq file are passed to `bad`, and the others are answered.
+    are likely for any input. With `chat`, the model's chat template is used, and demonstrations are
+    earlier turns. With `out`, every answer is written there as a line of JSON. Errors of single
+    rows of a seq2seq file are passed to `bad`, and the others are answered.
 
     >>> import tokenizers; from firth import Tokenizer
     >>> from firth.models.config import ModelConfig
@@ -172,7 +175,8 @@ def prompt(
     prompt_format = make_format()  # an invalid template raises before the model is loaded
     dataset = load_prompt_dataset(config, bad)
     prompted_model = _prompted_model(load_if_needed(model, device), config, prompt_format)
-    prompt_format = make_format(cloze=prompted_model.cloze)
+    render = partial(render_chat, prompted_model.tokenizer) if chat else None
+    prompt_format = make_format(cloze=prompted_model.cloze, render_chat=render)
     _check_prompt_format(prompt_format, prompted_model)
     notes, by_mean = _scoring(config, dataset, prompted_model, prompt_format)
     answer = partial(
@@ -277,8 +281,15 @@ def _prompted_model(
         )
     blanks = infill_format(model.objective) == "masks" and has_mask and prompt_format.template.blank
     reader = model.require_encoder_tokenizer()
+    if config.chat and (encoder or blanks):
+        raise MismatchError(f"{where} is no chat model: remove `chat`.")
     return PromptedModel(
-        model.network, tokenizer, reader, cloze=encoder or blanks, fine_tuned=model.generates
+        model.network,
+        tokenizer,
+        reader,
+        cloze=encoder or blanks,
+        fine_tuned=model.generates,
+        chat=config.chat,
     )
 
 

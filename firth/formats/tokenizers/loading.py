@@ -10,10 +10,11 @@ import tokenizers
 from firth.formats.json_files import read_object
 from firth.formats.tokenizers.families import FILES, build_tokenizer, complete_settings
 from firth.formats.tokenizers.gguf import gguf_tokenizer
-from firth.formats.tokenizers.vocab_files import read_settings
+from firth.formats.tokenizers.vocab_files import read_settings, read_text
 from firth.tokenizers.tokenizer import TOKENIZER, Tokenizer
 from firth.utils.errors import InputError
 
+CHAT_TEMPLATE = "chat_template.jinja"  # newer than the one in tokenizer_config.json
 MODULES = "modules.json"  # of a sentence encoder
 # Where an adapter names its base model: the file, and the keys in it.
 BASES = {"firth.json": ("base", "name"), "adapter_config.json": ("base_model_name_or_path",)}
@@ -62,8 +63,14 @@ def _in_directory(folder: Path) -> Tokenizer:
     if not holds_tokenizer(folder):
         what = "holds no tokenizer.json" if folder.is_dir() else "is not a directory"
         raise InputError(f"{folder} {what}: a tokenizer is what `firth tokenizer train` writes.")
-    if not file.is_file():
-        return build_tokenizer(folder)
+    tokenizer = _read(folder, file) if file.is_file() else build_tokenizer(folder)
+    if (folder / CHAT_TEMPLATE).is_file():
+        tokenizer.config["chat_template"] = read_text(folder / CHAT_TEMPLATE)
+    return tokenizer
+
+
+def _read(folder: Path, file: Path) -> Tokenizer:
+    """Read `tokenizer.json`."""
     try:
         backend = tokenizers.Tokenizer.from_file(str(file))
     except Exception as error:  # the library raises nothing more precise

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from itertools import count
 from typing import Any
 
 from firth.data.readers import INVALID
+from firth.inference.generation.chat_template import Messages, make_messages, render_chat
 from firth.inference.generation.detokenization import (
     Detokenizer,
     TextStreamer,
@@ -82,6 +83,9 @@ class TextGenerator:
     fine_tuned: bool = False  # on inputs with the tokenizer's special tokens
     config: GenerationConfig = field(default_factory=GenerationConfig)
     explain: bool = False  # add each token's probability and alternatives to completions
+    special_tokens: bool = True  # add those before and after a prompt
+    chat: bool = False  # a prompt is a user's message to the chat template
+    system: str | None = None  # system message of a chat
 
     def __post_init__(self) -> None:
         has_head = predicts_tokens(self.network)
@@ -103,12 +107,26 @@ class TextGenerator:
         return self.network.config.eos_token_ids
 
     def encode_prompt(self, text: str) -> EncodedPrompt:
+        """Tokenize a prompt, or the user's message of a chat."""
+        text = INVALID.sub("\ufffd", text)
+        if not self.chat:
+            return self._encode(text, special_tokens=self.special_tokens)
+        return replace(self.encode_chat(make_messages(text, self.system)), text=text)
+
+    def encode_chat(self, messages: Messages) -> EncodedPrompt:
+        """Tokenize messages in the model's chat template, which has the special tokens."""
+        text = render_chat(self.encoder_tokenizer or self.tokenizer, messages)
+        return self._encode(text, special_tokens=False)
+
+    def _encode(self, text: str, *, special_tokens: bool) -> EncodedPrompt:
         """Tokenize a prompt; a prompt that is too long loses its beginning."""
         config, max_new = self.network.config, self.config.max_new_tokens
-        text = INVALID.sub("\ufffd", text)
-        prefix, suffix = prompt_special_tokens(
-            config, self.tokenizer, self.encoder_tokenizer, fine_tuned=self.fine_tuned
-        )
+        prefix: list[int] = []
+        suffix: list[int] = []
+        if special_tokens:
+            prefix, suffix = prompt_special_tokens(
+                config, self.tokenizer, self.encoder_tokenizer, fine_tuned=self.fine_tuned
+            )
         body = (self.encoder_tokenizer or self.tokenizer).encode(text)
         size = len(prefix) + len(body) + len(suffix)
         if not size:

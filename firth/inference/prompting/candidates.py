@@ -39,11 +39,14 @@ class PromptedModel:
     encoder_tokenizer: Tokenizer | None = None  # if the encoder has its own
     cloze: bool = False  # fills masked tokens: an encoder, or a decoder with the hybrid objective
     fine_tuned: bool = False  # to generate, on inputs with the tokenizer's special tokens
+    chat: bool = False  # prompts are rendered by its chat template, with all special tokens
 
     @cached_property
     def special_tokens(self) -> PrefixSuffix:
         """The special tokens before and after the input."""
         config = self.network.config
+        if self.chat:
+            return [], []
         if not self.cloze:
             return prompt_special_tokens(
                 config, self.tokenizer, self.encoder_tokenizer, fine_tuned=self.fine_tuned

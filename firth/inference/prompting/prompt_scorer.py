@@ -166,7 +166,10 @@ def generate_answers(
         tokenizer=model.tokenizer,
         encoder_tokenizer=model.encoder_tokenizer,
         fine_tuned=model.fine_tuned,
-        config=GenerationConfig(max_new_tokens=max_new_tokens, stop=(format.stop,)),
+        config=GenerationConfig(
+            max_new_tokens=max_new_tokens, stop=(format.stop,) if format.stop else ()
+        ),
+        special_tokens=not model.chat,
     )
     sentinel = model.sentinel if format.template.blank and model.is_encoder_decoder else None
     reserved = 0 if model.is_encoder_decoder else min(max_new_tokens, model.max_length // 2)

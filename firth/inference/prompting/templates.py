@@ -9,13 +9,15 @@ task's columns; {label}, {target} or [MASK] is the position of the answer:
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from string import Formatter
+from typing import Any
 
 from firth.utils.errors import UsageError
 
 Values = Mapping[str, str]  # field -> value
+RenderChat = Callable[[Sequence[Mapping[str, Any]]], str]  # messages -> prompt
 Part = tuple[str, str]  # literal text, and the field after it or ""
 
 # Fields of an example that a template must contain, by task.
@@ -35,6 +37,12 @@ DEFAULT_TEMPLATES = {
     "pair": "{text_a} | {text_b} => {label}",
     "choice": "{text} {label}",
     "seq2seq": "{source} => {target}",
+}
+DEFAULT_CHAT_TEMPLATES = {  # what precedes the answer is the user's message
+    "classify": "{text}\n{label}",
+    "pair": "{text_a}\n{text_b}\n{label}",
+    "choice": "{text}\n{label}",
+    "seq2seq": "{source}\n{target}",
 }
 DEFAULT_CLOZE_TEMPLATES = {
     "classify": "{text} It was [MASK].",
@@ -78,34 +86,59 @@ class PromptFormat:
     template: Template
     instruction: str = ""  # before all examples
     separator: str = "\n"
+    render_chat: RenderChat | None = None  # a chat model: demonstrations are earlier turns
 
     def prompt(self, shots: Sequence[tuple[Values, str]], question: Values) -> tuple[str, str]:
         """Return the prompt up to the question's answer, and the text after the answer."""
+        if self.render_chat is not None:
+            return self.render_chat(self._messages(shots, question)), ""
         before, after = self.template.render_question(question)
         first = [self.instruction] if self.instruction else []
         examples = [self.template.render_example(values, answer) for values, answer in shots]
         return self.separator.join([*first, *examples, before]), after
 
+    def _messages(self, shots: Sequence[tuple[Values, str]], question: Values) -> list[Values]:
+        """Return the instruction, the demonstrations and the question as messages of a chat."""
+        messages = [("system", self.instruction)] if self.instruction else []
+        for values, answer in shots:
+            before, _ = self.template.render_question(values)
+            messages += [("user", before), ("assistant", answer)]
+        messages.append(("user", self.template.render_question(question)[0]))
+        return [{"role": role, "content": text.strip()} for role, text in messages]
+
     @property
     def stop(self) -> str:
-        """The stop string of a generated answer: the text after it, or the end of the line."""
+        """The stop string of a generated answer: the text after it, or the end of the line.
+
+        A chat model ends its answers with an EOS token instead.
+        """
+        if self.render_chat is not None:
+            return ""
         after = _fill(self.template.after, {}).strip(" ")
         return "\n" if not after or after.startswith("\n") else after
 
 
 def make_prompt_format(
-    task: str, template: str | None = None, instruction: str = "", *, cloze: bool = False
+    task: str,
+    template: str | None = None,
+    instruction: str = "",
+    *,
+    cloze: bool = False,
+    render_chat: RenderChat | None = None,
 ) -> PromptFormat:
     """Build a prompt format from a template or the task's default (`cloze`: for masked models).
 
     Examples of several lines, or after an instruction, are separated by an empty line.
     """
-    default = (DEFAULT_CLOZE_TEMPLATES if cloze else DEFAULT_TEMPLATES)[task]
+    chat = DEFAULT_TEMPLATES if render_chat is None else DEFAULT_CHAT_TEMPLATES
+    default = (DEFAULT_CLOZE_TEMPLATES if cloze else chat)[task]
     parsed = parse_template(template if template is not None else default, task)
     instruction = _unescape(instruction).strip()
     multiline = any("\n" in text for text, _ in (*parsed.before, *parsed.after))
     separator = "\n\n" if multiline or instruction else "\n"
-    return PromptFormat(template=parsed, instruction=instruction, separator=separator)
+    return PromptFormat(
+        template=parsed, instruction=instruction, separator=separator, render_chat=render_chat
+    )
 
 
 def parse_template(text: str, task: str) -> Template:
