@@ -35,7 +35,7 @@ from firth.tasks.registry import TASKS
 from firth.tasks.task import Answer, TaskMetadata
 from firth.tasks.task_heads import drop_language_head
 from firth.tokenizers.tokenizer import Tokenizer
-from firth.training.run_directory import RUN, best_run, read_run
+from firth.training.run_directory import best_run, find_run
 from firth.utils.devices import select_device
 from firth.utils.errors import FirthError, InputError, MismatchError, UsageError, storage_errors
 from firth.utils.files import write_json
@@ -263,7 +263,7 @@ def _adapted(
 
 def _task(path: Path, config: ModelConfig) -> TaskMetadata | None:
     """Return the task a model was fine-tuned for, from run.json or else from its label head."""
-    if (path / RUN).is_file() and "task" in (values := read_run(path)):
+    if "task" in (values := find_run(path)):
         return TaskMetadata.from_dict(values["task"])
     if not config.label_head:
         return None
@@ -281,10 +281,8 @@ def _task(path: Path, config: ModelConfig) -> TaskMetadata | None:
 
 def _objective(path: Path) -> str | None:
     """Return the objective of a run of `firth pretrain`."""
-    if not (path / RUN).is_file():
-        return None
-    job = read_run(path)["job"]
-    return job.get("objective") if isinstance(job, dict) else None
+    objective: str | None = find_run(path).get("job", {}).get("objective")
+    return objective
 
 
 def export(

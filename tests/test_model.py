@@ -25,6 +25,7 @@ from firth.models.masks import Mask
 from firth.models.presets import PRESETS, preset
 from firth.models.transformer import Transformer
 from firth.tokenizers.tokenizer import Tokenizer
+from firth.training.run_directory import check_run_directory
 from tests.conftest import Result
 
 Firth = Callable[..., Result]
@@ -196,6 +197,18 @@ def test_an_unknown_export_format(firth: Firth, bert: Path, tmp_path: Path) -> N
     assert refused.returncode == 2
     assert "hf, not 'onnx'" in refused.error
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"[1]", b"not JSON", b"\xff\x00", b'{"job": "train", "task": 3}', b'{"id": "firth"}'],
+)
+def test_a_run_json_of_another_program_is_ignored(content: bytes, bert: Path) -> None:
+    (bert / "run.json").write_bytes(content)
+    model = load(bert)
+    assert (model.task, model.objective) == (None, None)
+    with pytest.raises(UsageError, match="holds no run"):
+        check_run_directory(bert, {}, resume=True)
 
 
 def test_export_keeps_other_files(bert: Path, tmp_path: Path) -> None:

@@ -43,7 +43,7 @@ from firth.training.pretrain_config import (
     resolve_pretrain_config,
 )
 from firth.training.run import Run, describe_run, open_run
-from firth.training.run_directory import RUN, check_run_directory, read_run
+from firth.training.run_directory import check_run_directory, find_run
 from firth.training.runtime import autocast
 from firth.training.throughput import throughput_metrics
 from firth.utils.devices import device_spec, select_device
@@ -179,7 +179,7 @@ def _load_source(source: str | Path, tokenizer: Tokenizer) -> Model:
 def _parent(model: Model) -> ParentModel:
     """Describe the model to continue from; a run of `firth pretrain` has its own preset."""
     assert model.path is not None
-    run = read_run(model.path) if (model.path / RUN).is_file() else {}
+    run = find_run(model.path)
     job = run["job"] if run.get("kind") == "pretraining" else {}
     own = {name: value for name, value in job.items() if isinstance(value, str)}
     return ParentModel(

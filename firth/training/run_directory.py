@@ -24,17 +24,32 @@ WEIGHTS = (  # file names; large models have several files and an index
 )
 
 
-def read_run(path: Path) -> dict[str, Any]:
-    """Read `run.json`."""
+def find_run(path: Path) -> dict[str, Any]:
+    """Read `run.json` if there is one that Firth wrote, which names Firth's version; else {}."""
     file = path / RUN
-    if not file.is_file():
-        raise InputError(f"{path} is not a run directory: it has no {RUN}.")
+    text = file.read_text(encoding="utf-8", errors="replace") if file.is_file() else ""
+    if '"firth"' not in text:
+        return {}
     try:
-        values = json.loads(file.read_text(encoding="utf-8"))
+        values = json.loads(text)
     except ValueError as error:
         raise InputError(f"{file} is not JSON ({error}).") from error
-    if not isinstance(values, dict) or not isinstance(values.get("job"), dict):
+    if not isinstance(values, dict) or "firth" not in _object(values, "versions"):
+        return {}
+    if not _object(values, "job"):
         raise InputError(f"{file} does not describe a run.")
+    return values
+
+
+def _object(values: Mapping[str, Any], name: str) -> dict[str, Any]:
+    found = values.get(name)
+    return found if isinstance(found, dict) else {}
+
+
+def read_run(path: Path) -> dict[str, Any]:
+    """Read `run.json`; raise an error if there is none."""
+    if not (values := find_run(path)):
+        raise InputError(f"{path} is not a run directory: it has no {RUN} of Firth.")
     return values
 
 
@@ -58,9 +73,8 @@ def check_run_directory(out: Path, description: Mapping[str, Any], resume: bool)
         raise UsageError(f"{out} is a file; a run needs a directory.")
     if not out.is_dir() or not {path.name for path in out.iterdir()} - {LOCK}:
         return dict(description)
-    if not (out / RUN).is_file():
+    if not (found := find_run(out)):
         raise UsageError(f"{out} is not empty and holds no run; choose an empty directory.")
-    found = read_run(out)
     if not resume:
         holds = (
             "a finished run;" if found.get("finished") else "a run; add --resume to continue it, or"

@@ -122,7 +122,8 @@ def test_free_space_is_advised_for_a_full_disk_only(code: int) -> None:
 
 @pytest.mark.parametrize("finished", [False, True])
 def test_resume_is_offered_for_unfinished_runs_only(finished: bool, tmp_path: Path) -> None:
-    values = {"kind": "pretraining", "finished": finished, "job": {}, "command": [], "versions": {}}
+    values = {"kind": "pretraining", "finished": finished, "job": {"preset": "bert-tiny"}}
+    values["versions"] = {"firth": "0"}
     write_json(tmp_path / "run.json", values)
     with pytest.raises(UsageError) as raised:
         check_run_directory(tmp_path, values, resume=False)

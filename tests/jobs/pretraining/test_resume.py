@@ -145,7 +145,7 @@ def test_settings_of_other_versions_are_ignored(
 
 
 def test_a_run_of_another_kind_is_named(tmp_path: Path) -> None:
-    common = {"command": [], "data": {}, "parents": {}}
+    common = {"command": [], "data": {}, "parents": {}, "versions": {"firth": "0"}}
     values = {"kind": "pretraining", "job": {"preset": "bert-tiny"}, **common}
     (tmp_path / "run.json").write_text(json.dumps(values))
     other = {"kind": "finetuning", "job": {"task": "tag"}, **common}
