@@ -110,8 +110,8 @@ OVERWRITE = _option("overwrite", job_configs.OVERWRITE, False)
 PATHS = Argument(
     ...,
     metavar="PATHS...",
-    help="Text files (.txt .md .jsonl .csv .tsv .parquet, also .gz .bz2 .xz .zst), folders, globs, "
-    "- for standard input, datasets:NAME.",
+    help="Text files (.txt .md .jsonl .csv .tsv .parquet .conll, also .gz .bz2 .xz .zst), folders, "
+    "globs, - for standard input, datasets:NAME.",
 )
 COLUMNS = _option("columns", job_configs.COLUMNS, None)
 FORMAT = _option("format", job_configs.FORMAT, None)

@@ -16,6 +16,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
+from firth.data.conll import EXTENSIONS, begins_conll
 from firth.data.memory import Data, MemoryTable, Source, table_rows
 from firth.data.readers import (
     FORMATS,
@@ -46,6 +47,12 @@ COMPRESSIONS: dict[str, Callable[[BinaryIO], BinaryIO]] = {
     ".bz2": lambda stream: cast(BinaryIO, bz2.BZ2File(stream)),
     ".xz": lambda stream: cast(BinaryIO, lzma.LZMAFile(stream)),
     ".zst": _zstandard,
+}
+
+
+CONVERSIONS = {  # files of other programs, by extension
+    **dict.fromkeys(("xlsx", "xls", "xlsm", "ods"), "save the table as CSV (UTF-8)"),
+    **dict.fromkeys(("docx", "doc", "odt", "rtf", "pdf"), "save its text as .txt (UTF-8)"),
 }
 
 
@@ -102,6 +109,9 @@ class InputFile:
             return
         format = self.detect_format(raw).format
         with self._stream(raw) as stream:
+            if format == "txt" and reading.format is None:
+                head = cast(io.BufferedReader, stream).peek(1 << 13)
+                format = "conll" if begins_conll(head) else format
             for text in FORMATS[format](OpenFile(self.name, stream, reading, tally)):
                 if len(text) <= MAX_CHARS:
                     yield text
@@ -254,15 +264,18 @@ def _source(path: str, default: str | None) -> InputFile | None:
     stem, ending = os.path.splitext(path.lower())
     compression = ending if ending and ending in COMPRESSIONS else ""
     format = (os.path.splitext(stem)[1] if compression else ending).removeprefix(".")
+    format = EXTENSIONS.get(format, format)
     format = format if format in FORMATS else default or ""
     return InputFile(path, format, compression) if format else None
 
 
 def _named_source(path: str, default: str | None) -> InputFile:
     source = _source(path, default)
-    if source is None:
+    ending = os.path.splitext(path.lower())[1].removeprefix(".")
+    if source is None or ending in CONVERSIONS:
+        todo = CONVERSIONS.get(ending, "give its format with --format")
         raise UsageError(
-            f"{path} has an unknown extension (known: {', '.join(FORMATS)}, each also with "
-            f"{' '.join(filter(None, COMPRESSIONS))}); give its format with --format."
+            f"{path} has none of the formats {', '.join(FORMATS)} (each also with "
+            f"{' '.join(filter(None, COMPRESSIONS))}); {todo}."
         )
     return source

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, BinaryIO, Literal
 
+from firth.data.conll import ConllSentence, conll_documents, conll_sentences
 from firth.data.tables import (
     Table,
     csv_table,
@@ -160,6 +161,24 @@ def _raw_lines(stream: BinaryIO) -> Iterator[bytes]:
         yield rest
 
 
+# ---- CoNLL ------------------------------------------------------------------------------------
+
+
+def _sentences(file: OpenFile, conllu: bool) -> Iterator[ConllSentence]:
+    lines = ((number, line) for number, line in read_lines(file) if is_valid(line))
+    for sentence in conll_sentences(lines, conllu):
+        file.tally["sentences of CoNLL files joined from words"] += 1
+        yield sentence
+
+
+def _conll_reader(conllu: bool) -> Reader:
+    return lambda file: conll_documents(_sentences(file, conllu), file.reading.documents, MAX_CHARS)
+
+
+def _conll_rows(conllu: bool) -> RowReader:
+    return lambda file: ((one.line, {"text": one.text}) for one in _sentences(file, conllu))
+
+
 # ---- rows -------------------------------------------------------------------------------------
 
 
@@ -259,6 +278,8 @@ FORMATS: dict[str, Reader] = {
     "csv": _text_of_table(_CSV),
     "tsv": _text_of_table(_TSV),
     "parquet": _read_parquet,
+    "conll": _conll_reader(conllu=False),
+    "conllu": _conll_reader(conllu=True),
 }
 
 ROWS: dict[str, RowReader] = {
@@ -268,4 +289,6 @@ ROWS: dict[str, RowReader] = {
     "csv": _rows_of_table(_CSV),
     "tsv": _rows_of_table(_TSV),
     "parquet": _rows_of_table(lambda file: parquet_table(file.name, file.stream)),
+    "conll": _conll_rows(conllu=False),
+    "conllu": _conll_rows(conllu=True),
 }

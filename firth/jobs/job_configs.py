@@ -26,8 +26,8 @@ COLUMNS = Doc(
 )
 OVERWRITE = Doc("Replace an existing output.", "Output")
 FORMAT = Doc(
-    "File format of standard input or of a file with an unknown extension: txt, jsonl, csv, tsv, … "
-    "Default: from the extension.",
+    "File format of standard input or of a file with an unknown extension: txt, jsonl, csv, tsv, "
+    "conll, … Default: from the extension.",
     "Data",
 )
 

@@ -53,6 +53,9 @@ def write_rows(format: str) -> bytes:
         return frame.to_csv(index=False).encode()
     if format == "tsv":
         return "\n".join(["id\ttext", '1\tsays "no', "2\tɓera"]).encode()
+    if format.startswith("conll"):
+        lines = ["\n".join(f"{word}\t{word}\tO" for word in text.split()) for text in TEXTS]
+        return "\n\n".join(lines).encode()
     return "\n\n\n".join(TEXTS).encode()
 
 
@@ -62,6 +65,8 @@ def test_every_format_in_every_compression(tmp_path: Path, format: str, compress
     path = tmp_path / f"Corpus.{format}{compression}"
     path.write_bytes(COMPRESS[compression](write_rows(format)))
     expected = ['says "no', "ɓera"] if format == "tsv" else TEXTS
+    if format.startswith("conll"):
+        expected = [" ".join(text.split()) for text in TEXTS]
     assert read(path)[0] == expected
 
 
@@ -308,3 +313,68 @@ def test_long_rows_are_split(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert texts[-1] == "y"
     assert max(map(len, texts)) <= 64
     assert tally == {"long documents cut": 1}
+
+
+CONLL = "Ada NNP B-PER\nsleeps VBZ O\n. . O\n\nÁkwà NN O\ndị VB O\nọcha JJ O\n"
+CONLLU = """# newdoc id = a
+# sent_id = 1
+# text = They don't.
+1\tThey\tthey\tPRON
+2-3\tdon't\t_\t_
+2\tdo\tdo\tAUX
+3\tn't\tnot\tPART
+4\t.\t.\tPUNCT
+
+1\tRain\train\tNOUN
+2\tfell\tfall\tVERB
+
+# newdoc id = b
+1\tWind\twind\tNOUN
+"""
+
+
+@pytest.mark.parametrize("name", ["a.conll", "a.iob", "a.IOB2", "a.bio", "a.txt", "a.conll.gz"])
+def test_conll_is_read_as_sentences(tmp_path: Path, name: str) -> None:
+    """By its extension, or by tags at the end of every line."""
+    path = tmp_path / name
+    path.write_bytes(COMPRESS[".gz" if name.endswith("gz") else ""](CONLL.encode()))
+    joined = {"sentences of CoNLL files joined from words": 2}
+    assert read(path) == (["Ada sleeps .", "Ákwà dị ọcha"], joined)
+    assert read(path, documents="row") == read(path)
+    assert read(path, documents="file")[0] == ["Ada sleeps .\nÁkwà dị ọcha"]
+
+
+def test_documents_of_conll_files(tmp_path: Path) -> None:
+    marked, universal = tmp_path / "a.conll", tmp_path / "a.conllu"
+    marked.write_text(f"-DOCSTART- -X- O\n\n{CONLL}\n-DOCSTART- -X- O\n\nIt O\n", encoding="utf-8")
+    universal.write_text(CONLLU, encoding="utf-8")
+    assert read(marked)[0] == ["Ada sleeps .\nÁkwà dị ọcha", "It"]
+    assert read(universal)[0] == ["They don't.\nRain fell", "Wind"]
+    assert read(universal, documents="line")[0] == ["They don't.", "Rain fell", "Wind"]
+    [source] = find_sources([universal], ReadOptions())[0]
+    with source.open() as raw:
+        rows = list(source.rows(raw, ReadOptions(), Counter()))
+    assert rows == [
+        (4, {"text": "They don't."}),
+        (10, {"text": "Rain fell"}),
+        (14, {"text": "Wind"}),
+    ]
+
+
+@pytest.mark.parametrize("text", ["Blood type O\n" * 3, f"{CONLL}It rains.\n", "a O\nb O\n"])
+def test_text_is_not_taken_for_conll(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "a.txt"
+    path.write_text(text, encoding="utf-8")
+    assert "".join(read(path)[0]).startswith(text[:6])
+    path.write_text(CONLL, encoding="utf-8")
+    assert read(path, format="txt")[0][0].startswith("Ada NNP B-PER")
+
+
+@pytest.mark.parametrize("ending", ["xlsx", "xls", "docx", "pdf"])
+def test_files_of_other_programs_are_refused_with_the_formats(tmp_path: Path, ending: str) -> None:
+    path = tmp_path / f"reviews.{ending}"
+    path.write_bytes(b"PK\x03\x04")
+    for format in (None, "txt"):
+        with pytest.raises(UsageError) as raised:
+            find_sources([path], ReadOptions(format=format))
+        assert all(fact in str(raised.value) for fact in (str(path), "csv", "parquet", "save"))

@@ -15,6 +15,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from firth.data.conll import COMMENT, DOCUMENT_START, EXTENSIONS, MULTIWORD, fields_of
 from firth.data.input_files import InputFile
 from firth.data.memory import Source
 from firth.data.readers import Row
@@ -44,18 +45,16 @@ from firth.tasks.readers.columns import (
     text_list,
 )
 from firth.tasks.readers.examples import TaggedExample
-from firth.tasks.readers.plain_words import FileLayout, detect_layout, fields_of, split_words
+from firth.tasks.readers.plain_words import FileLayout, detect_layout, split_words
 from firth.utils.errors import InputError, UsageError
 
 MAX_SENTENCE = 10_000  # words; more mean that empty lines are missing
 PREFIXED = re.compile(r"[BIESLU]-.")
-COMMENT = re.compile(r"# \S+ = ")
-MULTIWORD = re.compile(r"\d+[-.]\d+")  # CoNLL-U: multiword tokens and empty nodes
 
 TABLES = (TEXT_OR_PAIR, LABEL, SOURCE_AND_TARGET)  # columns of other tasks' tables
 LIST_FORMATS = ("jsonl", "parquet", "datasets", "memory")  # rows with lists; others have columns
 
-COLUMNS = {".conll", ".conllu", ".iob", ".iob2"}  # extensions of files with tags
+COLUMNS = {f".{ending}" for ending in EXTENSIONS}  # extensions of files with tags
 
 Line = tuple[int, list[str]]  # number and fields
 Numbered = tuple[int, str]  # number and text
@@ -300,7 +299,7 @@ def _blocks(lines: Iterator[Line], layout: ConllLayout) -> Iterator[list[Line]]:
     """Group lines into sentences."""
     block: list[Line] = []
     for number, fields in lines:
-        if not fields or fields[0] == "-DOCSTART-":
+        if not fields or fields[0] == DOCUMENT_START:
             if block:
                 yield block
             block = []

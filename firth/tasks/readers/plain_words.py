@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Literal
 from unicodedata import category
 
+from firth.data.conll import DOCUMENT_START, MIN_TAGGED, TAG, Line, fields_of
 from firth.data.tables import TEXTS
 
 # The shape of a text: x for a letter, 0 for a digit, ^ for a combining mark; punctuation unchanged.
@@ -19,13 +20,10 @@ SHAPES = re.compile(
 CONTRACTION = re.compile(r"(.+?)(n['’]t|['’](?:s|m|d|re|ve|ll))", re.IGNORECASE)  # Anna's, don't
 COMBINING = ("Mn", "Mc", "Me", "Cf")
 
-TAG = re.compile(r"O|[BIESLU]-\S+")
 CAPITALS = re.compile(r"[BIESLU]-[A-Z_]{2,}")  # surely a tag, not a word
 SPEECH = re.compile(r"[A-Z]{1,5}\$?|\W+|-[LR][CRS]B-|O|[BIESLU]-\S+")  # also parts of speech
-MIN_TAGGED = 5  # consecutive words with tags: CoNLL, not text
 
 FileLayout = Literal["columns", "text", "table", "unclear"]
-Line = tuple[int, str]
 
 
 def split_words(text: str) -> tuple[str, ...]:
@@ -52,14 +50,6 @@ def _shape(character: str) -> str:
     return character if kind[0] in "PS" else "0" if kind[0] == "N" else "x"
 
 
-def fields_of(line: str) -> list[str]:
-    """Split a line at tabs if it has one, else at spaces."""
-    line = line.rstrip(" \t")
-    if "\t" in line:
-        return [part.strip(" ") for part in line.split("\t")]
-    return [part for part in line.split(" ") if part]
-
-
 def detect_layout(lines: Iterator[Line], tabs: bool = False) -> tuple[list[Line], FileLayout]:
     """Detect the layout by the first lines, which are returned as well.
 
@@ -84,7 +74,7 @@ def detect_layout(lines: Iterator[Line], tabs: bool = False) -> tuple[list[Line]
             continue
         if not row or len(rows) == MIN_TAGGED:
             break
-        if not rows and row[0] == "-DOCSTART-":
+        if not rows and row[0] == DOCUMENT_START:
             return head, "columns"
         if not rows and tabs and not TAG.fullmatch(row[-1]) and _names_texts(row):
             return head, "table"
