@@ -6,15 +6,16 @@ some weights; that is undone on loading.
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from firth.formats.gguf_file import PLAIN, GgufFile, GgufWeights, open_gguf
 from firth.formats.huggingface.directory import WeightSource, build_network
@@ -23,7 +24,8 @@ from firth.formats.huggingface.gemma import GEMMA3
 from firth.formats.huggingface.llama import LLAMA, MISTRAL, QWEN2, QWEN3
 from firth.formats.huggingface.rope import FULL, SLIDING
 from firth.formats.tokenizers.gguf import adds_bos, gguf_tokenizer, token_roles
-from firth.models.config import ModelConfig
+from firth.models.config import ModelConfig, RopeScaling
+from firth.models.positions import Rotary
 from firth.models.transformer import Transformer
 from firth.tokenizers.tokenizer import Tokenizer
 from firth.utils.errors import InputError
@@ -47,6 +49,7 @@ NORMS_AFTER = {
     "decoder.blocks.*.feed_forward_norm.after": "blk.*.post_ffw_norm",
 }
 TABLE, OUTPUT, FREQUENCIES = "token_embd.weight", "output.weight", "rope_freqs.weight"
+LLAMA3 = 8192  # context of Llama 3 before its scaling
 
 NEEDED = {  # Hugging Face's config field -> llama.cpp's
     "hidden_size": "embedding_length",
@@ -144,7 +147,7 @@ def _config(file: GgufFile, name: str) -> tuple[ModelConfig, ModelFamily]:
     theirs |= _tokens(file) | {
         "vocab_size": file.entries[TABLE].shape[0],
         "head_dim": width,
-        "rope_scaling": _scaling(file, name),
+        "rope_scaling": _scaling(file, name, width),
         "tie_word_embeddings": OUTPUT not in file.entries,
     }
     if row.alternates:
@@ -181,15 +184,42 @@ def _tokens(file: GgufFile) -> dict[str, Any]:
     return token_ids(bos=begin, eos=roles.get("eos"), pad=roles.get("pad"))
 
 
-def _scaling(file: GgufFile, name: str) -> dict[str, Any] | None:
-    """Return the type of rotary position scaling, None if there is none."""
+def _scaling(file: GgufFile, name: str, width: int) -> dict[str, Any] | None:
+    """Return the scaling of rotary frequencies as in Hugging Face's configs, None if none."""
+    number = partial(_number, file, name)
     kind = file.values.get(f"{name}.rope.scaling.type", "linear")
-    older = _number(file, name, "rope.scale_linear", 1.0)
-    factor = _number(file, name, "rope.scaling.factor", older)
+    factor = number("rope.scaling.factor", number("rope.scale_linear", 1.0))
+    original = number("rope.scaling.original_context_length")
     if FREQUENCIES in file.entries and not bool((GgufWeights(file)[FREQUENCIES] == 1).all()):
-        kind, factor = "llama3", math.inf
-    plain = kind == "none" or (kind == "linear" and factor in (0, 1))
-    return None if plain else {"rope_type": kind}
+        base = number("rope.freq_base", 10_000.0)
+        return _llama3(GgufWeights(file)[FREQUENCIES].float(), base, width, original or LLAMA3)
+    if kind == "none" or (kind == "linear" and factor in (0, 1)):
+        return None
+    more = {"original_max_position_embeddings": original} if original else {}
+    if kind == "yarn":
+        more |= {
+            "beta_fast": number("rope.scaling.yarn_beta_fast"),
+            "beta_slow": number("rope.scaling.yarn_beta_slow"),
+        }
+    return {"rope_type": kind, "factor": factor, **more}
+
+
+def _llama3(factors: Tensor, base: float, width: int, original: int) -> dict[str, Any]:
+    """Find Llama 3's scaling in the divisors of the frequencies, which are all that is stored."""
+    factor = float(factors.max())
+    scaling = RopeScaling(kind="llama3", factor=factor, original_positions=original)
+    plain, scaled = (
+        Rotary(width, base, one).frequencies(factors.device) for one in (None, scaling)
+    )
+    if factors.shape != plain.shape or not torch.allclose(plain / factors, scaled, rtol=1e-4):
+        raise InputError(f"its {FREQUENCIES} are not those of Llama 3; no others are supported.")
+    return {
+        "rope_type": scaling.kind,
+        "factor": factor,
+        "low_freq_factor": scaling.slow,
+        "high_freq_factor": scaling.fast,
+        "original_max_position_embeddings": original,
+    }
 
 
 def _alternating(file: GgufFile, name: str, theirs: Mapping[str, Any]) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import MISSING, asdict, dataclass, fields
 from typing import Any, Self
@@ -25,6 +26,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "label_activation": ("tanh", *ACTIVATIONS),
     "initialization": ("normal", "truncated", "scaled", "scaled-truncated", "fan-in", "xavier"),
 }
+ROPE_SCALINGS = ("linear", "llama3", "yarn")
 MAX_SIZE, MAX_LAYERS = 2**27, 10_000  # far beyond every published model
 
 
@@ -55,12 +57,7 @@ class LanguageModelConfig:
         for name, known in CHOICES.items():
             if (value := getattr(self, name, known[0])) not in known:
                 raise InputError(f"{name} cannot be {value!r}; known are {', '.join(known)}.")
-        for field in (field for field in fields(self) if field.type == "int"):
-            name, value = field.name, getattr(self, field.name)
-            smallest = int(field.default is MISSING)  # required sizes are positive
-            largest = MAX_LAYERS if "layers" in name else MAX_SIZE
-            if not smallest <= value <= largest:
-                raise InputError(f"{name} must be between {smallest} and {largest:,}, not {value}.")
+        self.check_sizes(vars(self))
         for name, id in self.special_token_ids.items():
             if not 0 <= id < self.vocab_size:
                 object.__setattr__(self, name, None)
@@ -94,6 +91,19 @@ class LanguageModelConfig:
         """The number of prompt tokens that attend in both directions: all or none."""
         return prompt_length if self.prefix_lm and not self.has_encoder else 0
 
+    @classmethod
+    def check_sizes(cls, values: Mapping[str, Any]) -> None:
+        """Raise InputError for a size among these fields that no model can have."""
+        for field in (field for field in fields(cls) if field.type == "int"):
+            smallest = int(field.default is MISSING)  # required sizes are positive
+            largest = MAX_LAYERS if "layers" in field.name else MAX_SIZE
+            value = values.get(field.name, largest)
+            _check_type(field.name, value, "int")
+            if not smallest <= value <= largest:
+                raise InputError(
+                    f"{field.name} must be between {smallest} and {largest:,}, not {value}."
+                )
+
     def to_dict(self) -> dict[str, Any]:
         """Return the fields as JSON-compatible values."""
         return {**asdict(self), "extra_eos_token_ids": list(self.extra_eos_token_ids)}
@@ -105,12 +115,40 @@ class LanguageModelConfig:
         for name, value in values.items():
             if name not in known:
                 raise InputError(f"A model config has no field {name!r}; {suggest(name, known)}")
-            if not _fits(value, kind := str(known[name].type)):
-                raise InputError(f"The field {name} of a model config is {kind}, not {value!r}.")
+            _check_type(name, value, str(known[name].type))
         needed = [field.name for field in known.values() if field.default is MISSING]
         if missing := [name for name in needed if name not in values]:
             raise InputError(f"The model config lacks {', '.join(missing)}.")
         return cls(**values)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RopeScaling:
+    """How rotary frequencies are scaled for contexts longer than those of pre-training.
+
+    Between `slow` and `fast` rotations within the original context, a frequency changes gradually
+    from divided by the factor to unchanged (llama3 and yarn).
+    """
+
+    kind: str  # linear, llama3 or yarn
+    factor: float
+    original_positions: int = 0  # the longest sequence before scaling (llama3 and yarn)
+    slow: float = 1.0  # Llama's low_freq_factor, YaRN's beta_slow
+    fast: float = 4.0  # Llama's high_freq_factor, YaRN's beta_fast
+    truncate: bool = True  # YaRN: round the bounds to whole dimensions
+    attention_factor: float = 1.0  # multiplies queries and keys (YaRN)
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            _check_type(f"rope_scaling.{field.name}", getattr(self, field.name), str(field.type))
+        if self.kind not in ROPE_SCALINGS:
+            raise InputError(
+                f"The rope_type {self.kind!r:.80} is not supported; known are default, "
+                f"{', '.join(ROPE_SCALINGS)}."
+            )
+        positions = 1 if self.kind == "linear" else self.original_positions
+        if not (1 <= self.factor < 1e6 and 0 < self.slow < self.fast < 1e6 and positions > 0):
+            raise InputError(f"This rope scaling is not possible: {self}.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,6 +178,8 @@ class ModelConfig(LanguageModelConfig):
     position_offset: int = 0  # index of the first learned position (RoBERTa, BART: 2)
     rope_theta: float = 10_000.0  # base of the rotary frequencies
     local_rope_theta: float = 0.0  # the same in windowed layers; 0: rope_theta
+    rope_scaling: RopeScaling | None = None  # for contexts longer than those of pre-training
+    scale_local_rope: bool = True  # also in windowed layers (Gemma 3: not)
     relative_attention: str = "none"  # bias: T5; disentangled: DeBERTa
     relative_buckets: int = 32  # buckets of relative distances
     relative_max_distance: int = 128  # larger distances share the last bucket
@@ -223,6 +263,9 @@ class ModelConfig(LanguageModelConfig):
             )
         if self.position_embedding == "rotary" and self.head_dim % 2:
             raise InputError(f"Rotary embeddings need an even head_dim, not {self.head_dim}.")
+        for name in ("rope_theta", "local_rope_theta"):
+            if not 1 < (theta := getattr(self, name)) < math.inf:
+                raise InputError(f"{name} must be a number above 1, not {theta}.")
         object.__setattr__(self, "windowed_layers", tuple(self.windowed_layers))
         object.__setattr__(self, "labels", tuple(self.labels))
         depth = self.num_layers if self.encoder is None else self.num_decoder_layers
@@ -230,6 +273,11 @@ class ModelConfig(LanguageModelConfig):
             raise InputError(f"windowed_layers must be indices from 0 to {depth - 1}.")
         if self.windowed_layers and self.window < 1:
             raise InputError("windowed_layers need a window of at least 1.")
+        if self.trigrams and self.token_embedding_size > self.hidden_size:
+            raise InputError(
+                f"embedding_size must be at most hidden_size, {self.hidden_size}, not "
+                f"{self.embedding_size}."
+            )
         if self.tie_embeddings and self.output_embedding_size not in (0, self.token_embedding_size):
             raise InputError(
                 f"With tied embeddings, output_embedding_size must be {self.token_embedding_size}, "
@@ -286,8 +334,20 @@ class ModelConfig(LanguageModelConfig):
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """Build a config from JSON values, also of its encoder."""
-        return super().from_dict({**values, "encoder": cls._encoder(values.get("encoder"))})
+        """Build a config from JSON values, also of its encoder and rope scaling."""
+        nested = {
+            "encoder": cls._encoder(values.get("encoder")),
+            "rope_scaling": cls._rope_scaling(values.get("rope_scaling")),
+        }
+        return super().from_dict({**values, **nested})
+
+    @staticmethod
+    def _rope_scaling(values: Any) -> Any:
+        """Build the nested config of rope scaling."""
+        known = {field.name for field in fields(RopeScaling)}
+        if not isinstance(values, dict) or not {"kind", "factor"} <= values.keys() <= known:
+            return values
+        return RopeScaling(**values)
 
     @classmethod
     def _encoder(cls, values: Any) -> ModelConfig | None:
@@ -314,11 +374,12 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "tuple[int, ...]": (list, tuple),
     "tuple[str, ...]": (list, tuple),
     "ModelConfig | None": (dict, ModelConfig, type(None)),
+    "RopeScaling | None": (RopeScaling, type(None)),
 }
 
 
-def _fits(value: Any, annotation: str) -> bool:
-    """Tell whether a JSON value has the declared type of its field."""
-    if isinstance(value, bool):
-        return "bool" in annotation
-    return isinstance(value, _TYPES[annotation])
+def _check_type(name: str, value: Any, kind: str) -> None:
+    """Raise InputError for a JSON value that does not have the declared type of its field."""
+    fits = "bool" in kind if isinstance(value, bool) else isinstance(value, _TYPES[kind])
+    if not fits:
+        raise InputError(f"The field {name} of a model config is {kind}, not {value!r:.80}.")

@@ -6,10 +6,13 @@ N  tokens     D  head dimension     H  heads     Q, L  query and key positions
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+
+from firth.models.config import ModelConfig, RopeScaling
 
 CHUNK = 1 << 20  # lookups whose gradients are summed at a time
 
@@ -27,17 +30,71 @@ def sinusoidal_embedding(positions: Tensor, size: int) -> Tensor:
     return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1)[:, :size]
 
 
-def rotary_frequencies(head_dim: int, theta: float, device: torch.device) -> Tensor:
-    """Compute the rotation angle per position of each pair of dimensions."""  # (D / 2,)
-    steps = torch.arange(0, head_dim, 2, dtype=torch.float, device=device)
-    return 1.0 / (theta ** (steps / head_dim))
+@dataclass(frozen=True)
+class Rotary:
+    """The rotary embeddings of a layer: base of the frequencies and their scaling."""
+
+    head_dim: int
+    theta: float
+    scaling: RopeScaling | None = None
+
+    @classmethod
+    def of_layer(cls, config: ModelConfig, windowed: bool) -> Rotary:
+        """Return the rotary embeddings of layers with or without a sliding window."""
+        scaled = config.scale_local_rope or not windowed
+        theta = config.local_rope_theta if windowed else config.rope_theta
+        return cls(config.head_dim, theta, config.rope_scaling if scaled else None)
+
+    @property
+    def attention_factor(self) -> float:
+        """The factor of queries and keys."""
+        return self.scaling.attention_factor if self.scaling is not None else 1.0
+
+    def frequencies(self, device: torch.device) -> Tensor:
+        """Compute the rotation angle per position of each pair of dimensions."""  # (D / 2,)
+        steps = torch.arange(0, self.head_dim, 2, dtype=torch.float, device=device)
+        frequencies = 1.0 / (self.theta ** (steps / self.head_dim))
+        if self.scaling is None:
+            return frequencies
+        return SCALINGS[self.scaling.kind](frequencies, self, self.scaling)
 
 
-def rotary_angles(positions: Tensor, head_dim: int, theta: float) -> Angles:
+def _linear(frequencies: Tensor, rotary: Rotary, scaling: RopeScaling) -> Tensor:
+    """Interpolate positions (Chen et al. 2023)."""
+    return frequencies / scaling.factor
+
+
+def _llama3(frequencies: Tensor, rotary: Rotary, scaling: RopeScaling) -> Tensor:
+    """Divide low frequencies, keep high ones, and interpolate between them (Llama 3.1)."""
+    rotations = scaling.original_positions / (2 * math.pi / frequencies)
+    kept = ((rotations - scaling.slow) / (scaling.fast - scaling.slow)).clamp(0, 1)
+    return (1 - kept) * frequencies / scaling.factor + kept * frequencies
+
+
+def _yarn(frequencies: Tensor, rotary: Rotary, scaling: RopeScaling) -> Tensor:
+    """Interpolate by dimension, not by frequency (YaRN; Peng et al. 2023, section 3.2)."""
+    dim, per_dimension = rotary.head_dim, 2 * math.log(rotary.theta)
+    low, high = (
+        dim * math.log(scaling.original_positions / (rotations * 2 * math.pi)) / per_dimension
+        for rotations in (scaling.fast, scaling.slow)
+    )
+    if scaling.truncate:
+        low, high = math.floor(low), math.ceil(high)
+    low, high = max(low, 0), min(high, dim - 1)
+    ranks = torch.arange(dim // 2, dtype=torch.float, device=frequencies.device)
+    kept = 1 - ((ranks - low) / ((high - low) or 0.001)).clamp(0, 1)
+    return frequencies / scaling.factor * (1 - kept) + frequencies * kept
+
+
+SCALINGS = {"linear": _linear, "llama3": _llama3, "yarn": _yarn}
+
+
+def rotary_angles(positions: Tensor, rotary: Rotary) -> Angles:
     """Compute cosines and sines of the rotary angles (Su et al. 2021)."""
-    frequencies = rotary_frequencies(head_dim, theta, positions.device)
+    frequencies, factor = rotary.frequencies(positions.device), rotary.attention_factor
     angles = (positions[:, None].float() * frequencies)[:, None]  # (N, 1, D / 2)
-    return angles.cos(), angles.sin()
+    cos, sin = angles.cos(), angles.sin()
+    return (cos, sin) if factor == 1.0 else (cos * factor, sin * factor)
 
 
 def apply_rotary(x: Tensor, angles: Angles) -> Tensor:

@@ -37,6 +37,7 @@ from firth.models.masks import Mask
 from firth.models.positions import (
     DisentangledBias,
     RelativeBias,
+    Rotary,
     rotary_angles,
     sinusoidal_embedding,
 )
@@ -306,11 +307,11 @@ class Stack(nn.Module):
         by_kind = {}  # is the layer windowed? -> its context
         for windowed in {i in config.windowed_layers for i in range(self.layers)}:
             window = config.window if windowed else 0
-            theta = config.local_rope_theta if windowed else config.rope_theta
-            rotary = config.position_embedding == "rotary"
+            rotary = Rotary.of_layer(config, windowed)
+            has_angles = config.position_embedding == "rotary"
             by_kind[windowed] = AttentionContext(
                 backend=self._backend(mask, window, cache, varlen, prefix_length),
-                rope_angles=rotary_angles(positions, config.head_dim, theta) if rotary else None,
+                rope_angles=rotary_angles(positions, rotary) if has_angles else None,
                 distances=self.relative if isinstance(self.relative, DisentangledBias) else None,
                 memory=inputs.memory,
                 cross_backend=cross_backend,

@@ -17,7 +17,7 @@ from firth.models.config import ModelConfig
 from firth.models.heads import LanguageHead
 from firth.models.kv_cache import KVCache
 from firth.models.layers import Attention, FeedForward, FusedLinear, GemmaRMSNorm, Residual
-from firth.models.positions import rotary_frequencies
+from firth.models.positions import Rotary
 from firth.models.stack import Block, Embedding, Stack
 from firth.models.transformer import Transformer
 from firth.quantization.c_library import load_library
@@ -68,6 +68,7 @@ class _Network(ctypes.Structure):
         *((name, _Matrix) for name in ("embeddings", "transform", "head")),
         ("positions", c_void_p),
         ("frequencies", c_void_p * 2),
+        ("rope_factors", c_double * 2),
         *((name, _Norm) for name in ("embedding_norm", "final_norm", "head_norm")),
         ("layer", ctypes.POINTER(_Layer)),
     ]
@@ -213,10 +214,10 @@ class CDecoder:
             layers[i] = self._layer(stack, i)
         self._kept_alive.append(layers)
         embedding, frequencies = stack.embedding, (c_void_p * 2)()
+        rotary = [Rotary.of_layer(config, windowed) for windowed in (False, True)]
         if config.position_embedding == "rotary":
-            for i, theta in enumerate((config.rope_theta, config.local_rope_theta)):
-                per_position = rotary_frequencies(config.head_dim, theta, torch.device("cpu"))
-                frequencies[i] = self._address(per_position)
+            for i, of_layer in enumerate(rotary):
+                frequencies[i] = self._address(of_layer.frequencies(torch.device("cpu")))
         positions = None
         if embedding.positions is not None:
             positions = self._address(embedding.positions.weight[config.position_offset :])
@@ -239,6 +240,7 @@ class CDecoder:
             head=self._head(network, head),
             positions=positions,
             frequencies=frequencies,
+            rope_factors=(c_double * 2)(*(of_layer.attention_factor for of_layer in rotary)),
             embedding_norm=self._norm(embedding.norm),
             final_norm=self._norm(stack.final_norm),
             head_norm=self._norm(head.norm),

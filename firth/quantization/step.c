@@ -63,6 +63,7 @@ typedef struct {
     Matrix embeddings, transform, head; /* (V, W); (W, W) or none; (V, W) */
     const float *positions;       /* (T, W) learned, or NULL */
     const float *frequencies[2];  /* (D / 2) rotary: global and local layers, or NULL */
+    double rope_factors[2];       /* of their cosines and sines */
     Norm embedding_norm, final_norm, head_norm;
     const Layer *layer;
 } Network;
@@ -382,10 +383,12 @@ static void normalise_all(const Norm *norm, const float *x, float *y, int64_t ro
 
 static void rotary_angles(const Network *net, const Step *step, int kind, float *to) {
     int64_t half = net->head_dim / 2;
+    float factor = (float)net->rope_factors[kind];
     for (int64_t b = 0; b < step->rows; b++)
         for (int64_t i = 0; i < half; i++) {
             float angle = step->lengths[b] * net->frequencies[kind][i];
-            to[b * 2 * half + i] = cosf(angle), to[b * 2 * half + half + i] = sinf(angle);
+            to[b * 2 * half + i] = cosf(angle) * factor;
+            to[b * 2 * half + half + i] = sinf(angle) * factor;
         }
 }
 

@@ -16,7 +16,7 @@ import tokenizers
 
 from firth.inference.generation.special_tokens import as_list
 from firth.models.config import LanguageModelConfig, ModelConfig
-from firth.tokenizers.tokenizer import Tokenizer
+from firth.tokenizers.tokenizer import Tokenizer, encode_batch
 from firth.utils.rng import Longs
 from firth.utils.streams import bounded_batches
 
@@ -69,9 +69,8 @@ class InputTemplate:
     def tokenize(self, texts: Sequence[str], *, offsets: bool = False) -> list[TokenizedText]:
         """Tokenize texts; with `offsets`, also return the character span of each token."""
         backend, found = self.tokenizer.backend, []
-        encode = backend.encode_batch if offsets else backend.encode_batch_fast
         for batch in bounded_batches(texts, len, max_items=BATCH_TEXTS):
-            for made in encode(batch, add_special_tokens=False):
+            for made in encode_batch(backend, batch, offsets=offsets):
                 spans = tuple(made.offsets) if offsets else ()
                 found.append(TokenizedText(np.array(made.ids, dtype=np.int64), spans))
         return found
@@ -136,7 +135,7 @@ def make_input_template(
 
 def _template(backend: tokenizers.Tokenizer, pair: bool) -> list[TemplateSlot]:
     """Find the special tokens around one text or two, by encoding texts of one token."""
-    probe = backend.encode("a", add_special_tokens=False)
+    [probe] = encode_batch(backend, ["a"])
     probe.truncate(1)
     framed = backend.post_process(probe, probe if pair else None, True)
     slots, text = [], 0

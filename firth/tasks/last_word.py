@@ -21,6 +21,7 @@ from firth.tasks.readers.columns import place
 from firth.tasks.readers.examples import LastWord
 from firth.tasks.readers.sentence_pairs import read_last_words
 from firth.tasks.scoring_task import Scorer, ScoringOptions, ScoringResult, ScoringTask
+from firth.tokenizers.tokenizer import encode_batch
 from firth.utils.errors import InputError, MismatchError
 from firth.utils.streams import bounded_batches
 
@@ -63,7 +64,7 @@ def _pairs(scorer: Scorer, examples: Sequence[LastWord], path: str) -> Iterator[
     """
     begin = as_list(scorer.config.bos_token_id)
     wholes = [f"{example.text} {example.word}" for example in examples]
-    made = scorer.tokenizer.backend.encode_batch(wholes, add_special_tokens=False)
+    made = encode_batch(scorer.tokenizer.backend, wholes, offsets=True)
     for example, whole, encoding in zip(examples, wholes, made, strict=True):
         ends = [end for _, end in encoding.offsets]
         first = next((i for i, end in enumerate(ends) if end > len(example.text) + 1), len(ends))

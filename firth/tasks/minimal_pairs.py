@@ -22,6 +22,7 @@ from firth.tasks.readers.columns import TaskFile, place
 from firth.tasks.readers.examples import MinimalPair
 from firth.tasks.readers.sentence_pairs import read_minimal_pairs
 from firth.tasks.scoring_task import Parts, Scorer, ScoringOptions, ScoringResult, ScoringTask
+from firth.tokenizers.tokenizer import encode_batch
 from firth.utils.errors import InputError
 from firth.utils.rng import Bools, Floats
 from firth.utils.streams import bounded_batches
@@ -78,10 +79,10 @@ def _check(scorer: Scorer, path: str, pairs: Sequence[MinimalPair]) -> Bools:
     ends = len(scorer.tokenizer.encode("", specials=not scorer.config.has_decoder))
     most = max_text_length(scorer.network) - max(ends, 2)
     same = []
-    encode = scorer.tokenizer.backend.encode_batch_fast
+    backend = scorer.tokenizer.backend
     for some in bounded_batches(pairs, lambda one: len(one.good), max_items=BATCH_SENTENCES):
         sides = ([pair.good for pair in some], [pair.bad for pair in some])
-        both = (encode(texts, add_special_tokens=False) for texts in sides)
+        both = (encode_batch(backend, texts) for texts in sides)
         for pair, good, bad in zip(some, *both, strict=True):
             shortest, longest = sorted((len(good.ids), len(bad.ids)))
             if longest > most or not shortest:

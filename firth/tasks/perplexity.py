@@ -35,6 +35,7 @@ from firth.tasks.scoring_task import Scorer, ScoringOptions, ScoringResult, Scor
 from firth.tasks.task import TaskMetadata
 from firth.tokenizers.counting import PIECE
 from firth.tokenizers.encoding import BATCH_CHARACTERS, CachedEncoder, encode_parts
+from firth.tokenizers.tokenizer import encode_batch
 from firth.utils.errors import InputError, MismatchError, UsageError
 from firth.utils.rng import Floats, Longs
 from firth.utils.streams import bounded_batches
@@ -134,7 +135,7 @@ class DocumentEncoder:
     def dialogue(self, passage: PassageExample, path: str) -> Iterator[Longs]:
         """Tokenize a dialogue, in which only the assistant's turns are scored."""
         LanguageModelTask().check(TaskMetadata(task="lm"), [passage], Path(path))
-        made = self.lookup.backend.encode(passage.text, add_special_tokens=False)
+        [made] = encode_batch(self.lookup.backend, [passage.text], offsets=True)
         replies = [turn.content for turn in passage.turns if turn.role in ASSISTANT]
         number = self.ledger.open("\n".join(replies), self.convention.line_ends)
         tokens = np.array(made.ids, dtype=np.int64)

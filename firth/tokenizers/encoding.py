@@ -16,6 +16,7 @@ from firth.data.corpus import CorpusPosition, CorpusReport, DocumentBatch, clean
 from firth.data.sentences import sentence_starts
 from firth.data.shards import TokenizedDocuments, token_type
 from firth.tokenizers.counting import PIECE
+from firth.tokenizers.tokenizer import encode_batch
 from firth.utils.streams import bounded_batches
 
 MAX_SENTENCE_CHARACTERS = 1 << 16  # longer sentences are cut at a space
@@ -95,8 +96,8 @@ class CachedEncoder:
         self.known: dict[str, list[int]] = {}
         largest = max(backend.get_vocab().values(), default=-1)  # ids may have gaps
         self.type = token_type(1 + largest)
-        pieces = backend.encode_batch(PIECE.findall(PROBE), add_special_tokens=False)
-        whole = backend.encode(PROBE, add_special_tokens=False)
+        pieces = encode_batch(backend, PIECE.findall(PROBE), offsets=True)
+        [whole] = encode_batch(backend, [PROBE], offsets=True)
         self.cuts = [id for piece in pieces for id in piece.ids] == whole.ids
 
     def encode(self, sentences: Sequence[str]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -105,7 +106,7 @@ class CachedEncoder:
         flat = list(chain.from_iterable(pieces))
         new = list(set(flat) - self.known.keys())
         for group in bounded_batches(new, len, max_size=BATCH_CHARACTERS, max_items=len(new)):
-            encodings = self.backend.encode_batch_fast(group, add_special_tokens=False)
+            encodings = encode_batch(self.backend, group)
             self.known.update(zip(group, (encoding.ids for encoding in encodings), strict=True))
         ids = list(map(self.known.__getitem__, flat))
         tokens = np.fromiter(chain.from_iterable(ids), dtype=np.int64)
@@ -156,7 +157,7 @@ def _encode_whole(
     lengths: list[int] = []
     pairs = zip(texts, sentences, strict=True)
     for group in bounded_batches(pairs, lambda pair: len(pair[0]), max_size=BATCH_CHARACTERS):
-        encodings = backend.encode_batch([text for text, _ in group], add_special_tokens=False)
+        encodings = encode_batch(backend, [text for text, _ in group], offsets=True)
         for encoding, (_, parts) in zip(encodings, group, strict=True):
             begins = [begin for begin, _ in encoding.offsets]
             ends = np.searchsorted(begins, np.cumsum([len(part) for part in parts]))

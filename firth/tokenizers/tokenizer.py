@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -86,6 +87,34 @@ class Vocabulary:
         )
 
 
+@contextmanager
+def encoding_errors() -> Iterator[None]:
+    """Raise `InputError` in place of the library's error for a word that has no token."""
+    try:
+        yield
+    except Exception as error:
+        if type(error) is not Exception:  # the library's own errors have no class
+            raise
+        raise InputError(
+            "A text has a word or character that is not in the vocabulary, and the tokenizer has "
+            f"no token for such words ({error}); add an unknown token to its vocabulary, or use "
+            "another tokenizer."
+        ) from error
+
+
+def encode_batch(
+    backend: tokenizers.Tokenizer,
+    texts: Sequence[str],
+    *,
+    specials: bool = False,
+    offsets: bool = False,
+) -> list[tokenizers.Encoding]:
+    """Encode texts; with `offsets`, also find the characters of each token."""
+    encode = backend.encode_batch if offsets else backend.encode_batch_fast
+    with encoding_errors():
+        return encode(texts, add_special_tokens=specials)
+
+
 class Tokenizer:
     """A trained tokenizer.
 
@@ -141,7 +170,12 @@ class Tokenizer:
 
     def encode(self, text: str, specials: bool = False) -> list[int]:
         """Encode a text; with `specials`, add the family's special tokens around it."""
-        return self.backend.encode(text, add_special_tokens=specials).ids
+        return self.encoding(text, specials).ids
+
+    def encoding(self, text: str, specials: bool = False) -> tokenizers.Encoding:
+        """Encode a text to token ids, token strings and the characters of each token."""
+        with encoding_errors():
+            return self.backend.encode(text, add_special_tokens=specials)
 
     def decode(self, ids: Sequence[int], skip_specials: bool = False) -> str:
         """Decode token ids to text."""
@@ -149,7 +183,7 @@ class Tokenizer:
 
     def pieces(self, text: str) -> list[TokenPiece]:
         """Tokenize a text into token strings and ids."""
-        encoding = self.backend.encode(text, add_special_tokens=False)
+        encoding = self.encoding(text)
         pairs = zip(encoding.tokens, encoding.ids, strict=True)
         return [TokenPiece(token, id, id != self.unknown_id) for token, id in pairs]
 

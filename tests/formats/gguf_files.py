@@ -89,6 +89,12 @@ def described(config: Any, architecture: str) -> dict[str, Any]:
         "attention.layer_norm_rms_epsilon": float(config.rms_norm_eps),
         "rope.freq_base": float(base),
     }
+    if (kind := rope.get("rope_type", "default")) != "default":
+        values["rope.scaling.original_context_length"] = rope.get(
+            "original_max_position_embeddings", config.max_position_embeddings
+        )
+    if kind in ("linear", "yarn"):
+        values |= {"rope.scaling.type": kind, "rope.scaling.factor": rope["factor"]}
     if architecture == "llama":
         values |= {"rope.dimension_count": width, "vocab_size": config.vocab_size}
     if architecture == "gemma3":
@@ -152,5 +158,9 @@ def write_reference(
             numbers = unturned(numbers, count) if architecture == "llama" and count else numbers
             with torch.no_grad():
                 tensor.copy_(torch.from_numpy(numbers.copy()))
+    if config.rope_parameters.get("rope_type") == "llama3":
+        scaled = reference.model.rotary_emb.inv_freq
+        base, steps = config.rope_parameters["rope_theta"], torch.arange(len(scaled)) / len(scaled)
+        tensors["rope_freqs.weight"] = ((base**-steps / scaled).numpy(), "F32")
     values = described(config, architecture) | letters(config.vocab_size)
     return write(path, architecture, values | more, tensors)

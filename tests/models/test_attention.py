@@ -23,6 +23,7 @@ from firth.models.masks import Mask
 from firth.models.positions import (
     DisentangledBias,
     RelativeBias,
+    Rotary,
     apply_rotary,
     rotary_angles,
     sinusoidal_embedding,
@@ -160,7 +161,7 @@ def test_rotary_scores_depend_on_the_distance_alone() -> None:
     q, k = torch.randn(2, 8, generator=generator)
 
     def score(query: int, key: int) -> float:
-        angles = rotary_angles(torch.tensor([query, key]), 8, theta=10_000.0)
+        angles = rotary_angles(torch.tensor([query, key]), Rotary(8, 10_000.0))
         rotated = apply_rotary(torch.stack([q, k])[:, None], angles)[:, 0]
         return float(rotated[0] @ rotated[1])
 
@@ -173,17 +174,17 @@ def test_rotary_scores_depend_on_the_distance_alone() -> None:
 def test_the_first_pair_rotates_by_one_radian_per_position() -> None:
     # the pair is (0, D / 2) and its frequency theta ** 0
     x = torch.tensor([1.0, 0.0, 0.0, 0.0]).expand(1, 1, 4)
-    rotated = apply_rotary(x, rotary_angles(torch.tensor([2]), 4, theta=50.0)).flatten()
+    rotated = apply_rotary(x, rotary_angles(torch.tensor([2]), Rotary(4, 50.0))).flatten()
     assert rotated.tolist() == pytest.approx([math.cos(2), 0.0, math.sin(2), 0.0], abs=1e-6)
     # and that of the second pair theta ** (-2 / 4)
     x = torch.tensor([0.0, 1.0, 0.0, 0.0]).expand(1, 1, 4)
-    rotated = apply_rotary(x, rotary_angles(torch.tensor([2]), 4, theta=25.0)).flatten()
+    rotated = apply_rotary(x, rotary_angles(torch.tensor([2]), Rotary(4, 25.0))).flatten()
     assert rotated.tolist() == pytest.approx([0.0, math.cos(0.4), 0.0, math.sin(0.4)], abs=1e-6)
 
 
 def test_rotary_keeps_double_precision() -> None:
     x = torch.randn(3, 2, 8, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
-    still = rotary_angles(torch.zeros(3, dtype=torch.long), 8, theta=10_000.0)
+    still = rotary_angles(torch.zeros(3, dtype=torch.long), Rotary(8, 10_000.0))
     assert torch.equal(apply_rotary(x, still), x)
 
 

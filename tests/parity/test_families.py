@@ -102,6 +102,18 @@ GATED = dict(feed_forward_proj="gated-gelu")
 BUCKETS = dict(position_buckets=16)
 FEW = dict(relative_attention_num_buckets=8, relative_attention_max_distance=9)
 
+# The sequences are longer than the original contexts; some frequencies change, others do not.
+LLAMA3 = dict(rope_type="llama3", rope_theta=500.0, factor=8.0, low_freq_factor=0.3)
+LLAMA3 |= dict(high_freq_factor=1.5, original_max_position_embeddings=12)
+YARN: dict[str, Any] = dict(rope_type="yarn", rope_theta=100.0, factor=3.0, beta_fast=1.2)
+YARN |= dict(beta_slow=0.1, original_max_position_embeddings=8)
+MSCALE = dict(truncate=False, mscale=2.0, mscale_all_dim=0.5)
+LINEAR = dict(rope_type="linear", factor=2.5)
+TWO_ROPES = {
+    "full_attention": dict(LINEAR, rope_theta=500.0),
+    "sliding_attention": dict(rope_type="default", rope_theta=50.0),
+}
+
 ROWS = [
     Row("BertForMaskedLM", "eps", bert(layer_norm_eps=1e-3)),
     Row("BertForMaskedLM", "untied", bert(**UNTIED), one_bias("cls.predictions")),
@@ -154,6 +166,12 @@ ROWS = [
     Row("LlamaForCausalLM", "grouped", llama()),
     Row("LlamaForCausalLM", "tied", llama(**TIED, rms_norm_eps=1e-3, rope_theta=500.0)),
     Row("LlamaModel", "wide", llama(head_dim=10, num_key_value_heads=1, hidden_act="gelu_new")),
+    Row("LlamaForCausalLM", "llama3", llama(head_dim=16, rope_parameters=LLAMA3)),
+    Row("LlamaForCausalLM", "linear", llama(rope_parameters=LINEAR)),
+    Row("MistralForCausalLM", "yarn", llama(rope_parameters=YARN | MSCALE, sliding_window=4)),
+    Row("Qwen2ForCausalLM", "yarn", llama(head_dim=16, rope_parameters=YARN)),
+    Row("Qwen3ForCausalLM", "yarn", llama(rope_parameters=YARN | dict(attention_factor=1.5))),
+    Row("Gemma3ForCausalLM", "scaled", llama(layer_types=MIXED, rope_parameters=TWO_ROPES)),
     Row("MistralForCausalLM", "window", llama(sliding_window=4)),
     Row("MistralForCausalLM", "no-window", llama(sliding_window=None)),
     Row("MistralModel", "wide-heads", llama(head_dim=10, sliding_window=6)),
@@ -218,7 +236,18 @@ class WildFile:
 OLD_BASES = dict(global_rope_theta=160_000.0, local_rope_theta=10_000.0)
 CROSS_BIAS = "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight"
 POSITIONS = torch.arange(20)[None]
+OLD_LLAMA3 = {name: value for name, value in LLAMA3.items() if name != "rope_theta"}
+OLD_YARN = {"type": "yarn", **{name: YARN[name] for name in YARN if "rope" not in name}}
+
 WILD = {
+    "llama-3.1": WildFile(
+        row="LlamaForCausalLM-llama3",
+        config={"rope_parameters": None, "rope_theta": 500.0, "rope_scaling": OLD_LLAMA3},
+    ),
+    "qwen-2.5": WildFile(
+        row="Qwen2ForCausalLM-yarn",
+        config={"rope_parameters": None, "rope_theta": 100.0, "rope_scaling": OLD_YARN},
+    ),
     "gamma-and-beta": WildFile(
         "BertForPreTraining-relu",
         {"LayerNorm.weight": "LayerNorm.gamma", "LayerNorm.bias": "LayerNorm.beta"},

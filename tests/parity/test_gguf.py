@@ -99,6 +99,26 @@ def read_back(path: Path, architecture: str, written: Any, **more: Any) -> Trans
     return network
 
 
+LLAMA3 = dict(rope_type="llama3", rope_theta=500.0, factor=8.0, low_freq_factor=1.0)
+LLAMA3 |= dict(high_freq_factor=4.0, original_max_position_embeddings=20)
+YARN: dict[str, Any] = dict(rope_type="yarn", rope_theta=500.0, factor=4.0)
+YARN |= dict(original_max_position_embeddings=8)
+
+
+@pytest.mark.parametrize(
+    ("architecture", "made", "rope"),
+    [
+        ("llama", "LlamaForCausalLM", LLAMA3),
+        ("qwen2", "Qwen2ForCausalLM", YARN),
+        ("llama", "LlamaForCausalLM", dict(rope_type="linear", rope_theta=500.0, factor=2.0)),
+    ],
+    ids=["llama3", "yarn", "linear"],
+)
+def test_rope_scaling(tmp_path: Path, architecture: str, made: str, rope: dict[str, Any]) -> None:
+    written = reference(made, SMALL | dict(head_dim=16, rope_parameters=rope))
+    assert read_back(tmp_path, architecture, written).config.rope_scaling is not None
+
+
 def test_what_transformers_does_not_read(tmp_path: Path) -> None:
     """Gemma's divisor, local base and kinds of layers, Qwen's head size, and Mistral's window."""
     kinds = ["sliding_attention", "full_attention", "sliding_attention"]

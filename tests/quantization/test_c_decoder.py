@@ -14,7 +14,7 @@ from torch import nn
 from firth.inference.generation.decode_state import CachedDecodeState
 from firth.inference.generation.generation_config import GenerationConfig
 from firth.inference.generation.token_generation import generate
-from firth.models.config import ModelConfig
+from firth.models.config import ModelConfig, RopeScaling
 from firth.models.transformer import Transformer
 from firth.quantization import c_decoder as decoder
 from firth.quantization import c_library as library
@@ -41,6 +41,17 @@ MORE: dict[str, ModelConfig] = {
     ),
     "local": small(
         "decoder", **LLAMA, **ROTARY, window=2, windowed_layers=(1,), local_rope_theta=50.0
+    ),
+    "scaled": small(
+        "decoder",
+        **LLAMA,
+        **ROTARY,
+        window=2,
+        windowed_layers=(1,),
+        scale_local_rope=False,
+        rope_scaling=RopeScaling(
+            kind="yarn", factor=4.0, original_positions=8, slow=0.2, fast=1.0, attention_factor=1.5
+        ),
     ),
     "transformed": small("decoder", **LLAMA, **ROTARY, head_transform=True, head_activation="gelu"),
     "deeper": small("decoder", **PRE, num_decoder_layers=3),
@@ -171,7 +182,8 @@ def test_nan_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
 # The fields of a config: computed by C, left to torch, without effect on generation.
 COMPUTED = """architecture vocab_size hidden_size num_layers num_decoder_layers num_heads
     num_kv_heads head_dim ffn_size max_positions position_embedding position_offset rope_theta
-    local_rope_theta embedding_norm embedding_scale norm norm_position norm_bias norm_eps
+    local_rope_theta rope_scaling scale_local_rope embedding_norm embedding_scale norm
+    norm_position norm_bias norm_eps
     first_norm activation gated bias qkv_bias qk_norm attention_scale window windowed_layers
     share_layers tie_embeddings head_transform transform_bias head_activation head_bias
     head_scale"""

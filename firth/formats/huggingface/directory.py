@@ -195,6 +195,12 @@ def build_network(
     names = family.normal(source.weights) if family else {name: name for name in source.weights}
     config = _check_tied(config, family, names, source.weights)
     heads = _heads(config, family, names)
+    layers = 1 if config.share_layers else config.num_layers + config.num_decoder_layers
+    if layers > len(names):  # before thousands of layers are built
+        raise MismatchError(
+            f"{source.file} holds {len(names)} weights, too few for the {layers:,} layers that its "
+            f"{source.described} requires."
+        )
     with torch.device("meta"):
         network = Transformer(config, heads)
     expected = {name: _theirs(family, name) for name in network.state_dict()}

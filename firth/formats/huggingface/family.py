@@ -72,6 +72,7 @@ class ModelFamily:
             if key not in values:
                 raise InputError(f"config.json of a {self.name} model lacks {key}.")
             ours[name] = values[key]
+        ModelConfig.check_sizes({"num_layers": ours["num_layers"]})  # before `read` lists layers
         ours |= self._labels(values) | self.read(values)
         ours |= {name: _activation(ours[name]) for name in ACTIVE if name in ours}
         ours |= read_eos(ours.get("eos_token_id"))

@@ -21,9 +21,9 @@ from firth.formats.huggingface.rope import (
     FULL,
     SLIDING,
     layer_types,
-    read_two_rope_thetas,
+    read_two_ropes,
     sliding_layers,
-    write_two_rope_thetas,
+    write_two_ropes,
 )
 from firth.models.config import ModelConfig
 
@@ -38,14 +38,11 @@ def _read(theirs: dict[str, Any]) -> dict[str, Any]:
     shape, every = read_grouped_query(theirs), theirs["sliding_window_pattern"]
     usual = [SLIDING if (i + 1) % every else FULL for i in range(theirs["num_hidden_layers"])]
     windowed = sliding_layers(theirs, usual)
-    bases = read_two_rope_thetas(
-        theirs, ("rope_theta", 1_000_000.0), ("rope_local_base_freq", 10_000.0)
-    )
+    full, local = ("rope_theta", 1_000_000.0), ("rope_local_base_freq", 10_000.0)
     under_root = theirs["query_pre_attn_scalar"]
     return {
         **shape,
-        "rope_theta": bases["rope_theta"],
-        "local_rope_theta": bases["local_rope_theta"] if windowed else bases["rope_theta"],
+        **read_two_ropes(theirs, full, local, bool(windowed)),
         "window": theirs["sliding_window"] - 1 if windowed else 0,
         "windowed_layers": windowed,
         "attention_scale": 0.0 if under_root == shape["head_dim"] else float(under_root**-0.5),
@@ -57,7 +54,7 @@ def _write(config: ModelConfig) -> dict[str, Any]:
         **write_grouped_query(config),
         "layer_types": layer_types(config),
         "query_pre_attn_scalar": round(config.scale**-2),
-        "rope_parameters": write_two_rope_thetas(config),
+        "rope_parameters": write_two_ropes(config),
         "sliding_window": config.window + 1,
     }
 

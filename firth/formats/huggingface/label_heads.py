@@ -6,6 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from firth.utils.errors import InputError
+
+MAX_LABELS = 100_000  # of a classifier without names for them
 PROBLEMS = {
     "one": "single_label_classification",
     "many": "multi_label_classification",
@@ -69,6 +72,8 @@ def read_labels(theirs: Mapping[str, Any], head: str) -> dict[str, Any]:
         return {}
     named = theirs.get("id2label") or {}
     count = len(named) or theirs.get("num_labels", 2)
+    if not isinstance(count, int) or not 0 < count <= MAX_LABELS:
+        raise InputError(f"num_labels must be between 1 and {MAX_LABELS:,}, not {count!r:.80}.")
     labels = {int(id): str(label) for id, label in named.items()}
     problems = {theirs: ours for ours, theirs in PROBLEMS.items()}
     default = "number" if count == 1 and head == "classify" else "one"

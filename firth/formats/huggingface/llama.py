@@ -14,8 +14,9 @@ from firth.formats.huggingface.rope import (
     FULL,
     SLIDING,
     layer_types,
-    read_rope_theta,
+    read_rope,
     sliding_layers,
+    write_rope,
 )
 from firth.models.config import ModelConfig
 
@@ -79,12 +80,11 @@ def write_grouped_query(config: ModelConfig) -> dict[str, Any]:
 
 
 def _read(theirs: dict[str, Any]) -> dict[str, Any]:
-    return read_rope_theta(theirs) | read_grouped_query(theirs)
+    return read_rope(theirs) | read_grouped_query(theirs)
 
 
 def _write(config: ModelConfig) -> dict[str, Any]:
-    base = {"rope_type": "default", "rope_theta": config.rope_theta}
-    return {"rope_parameters": base, **write_grouped_query(config)}
+    return {"rope_parameters": write_rope(config), **write_grouped_query(config)}
 
 
 LLAMA = ModelFamily(

@@ -11,9 +11,9 @@ from firth.formats.huggingface.rope import (
     FULL,
     SLIDING,
     layer_types,
-    read_two_rope_thetas,
+    read_two_ropes,
     sliding_layers,
-    write_two_rope_thetas,
+    write_two_ropes,
 )
 from firth.models.config import ModelConfig
 
@@ -55,12 +55,9 @@ def _read(theirs: dict[str, Any], inclusive: int) -> dict[str, Any]:
     every = theirs["global_attn_every_n_layers"]
     usual = [SLIDING if i % every else FULL for i in range(theirs["num_hidden_layers"])]
     windowed = sliding_layers(theirs, usual)
-    bases = read_two_rope_thetas(
-        theirs, ("global_rope_theta", 160_000.0), ("local_rope_theta", 10_000.0)
-    )
+    full, local = ("global_rope_theta", 160_000.0), ("local_rope_theta", 10_000.0)
     return {
-        "rope_theta": bases["rope_theta"],
-        "local_rope_theta": bases["local_rope_theta"] if windowed else bases["rope_theta"],
+        **read_two_ropes(theirs, full, local, bool(windowed)),
         "window": theirs["local_attention"] // 2 - 1 + inclusive if windowed else 0,
         "windowed_layers": windowed,
     }
@@ -72,7 +69,7 @@ def _write(config: ModelConfig, inclusive: int) -> dict[str, Any]:
         "embedding_dropout": config.dropout,
         "local_attention": 2 * (config.window + 1 - inclusive) if config.windowed_layers else 128,
         "layer_types": layer_types(config),
-        "rope_parameters": write_two_rope_thetas(config),
+        "rope_parameters": write_two_ropes(config),
         "cls_token_id": config.bos_token_id,
         "sep_token_id": config.eos_token_id,
     }

@@ -206,5 +206,5 @@ def _prompt(sentence: SentenceEncoderConfig, name: str | None) -> str:
 
 def _prompt_length(tokenizer: Tokenizer, prompt: str) -> int:
     """Count a prompt's tokens, with the special tokens before it but not those after it."""
-    mask = tokenizer.backend.encode(prompt).special_tokens_mask
+    mask = tokenizer.encoding(prompt, specials=True).special_tokens_mask
     return len(mask) - (1 if mask and mask[-1] else 0)

@@ -24,6 +24,7 @@ from firth.inference.embedding.embedder import Embedder
 from firth.models.masks import Mask
 from firth.models.pooling import pool_packed
 from firth.models.transformer import max_input_length
+from firth.tokenizers.tokenizer import encode_batch
 from firth.utils.device_transfer import AsyncFetch, to_device
 from firth.utils.errors import FirthError, UsageError
 from firth.utils.streams import bounded_batches
@@ -159,9 +160,8 @@ def start_embedding(embedder: Embedder, tokens: TokenizedTexts) -> Callable[[], 
 def encode_texts(embedder: Embedder, texts: Sequence[str]) -> TokenizedTexts:
     """Tokenize texts, truncated to the maximum length."""
     backend, max_length = embedder.tokenizer.backend, embedder.max_length
-    encodings = backend.encode_batch_fast(
-        [embedder.prompt + _without_surrogates(text) for text in texts]
-    )
+    prompted = [embedder.prompt + _without_surrogates(text) for text in texts]
+    encodings = encode_batch(backend, prompted, specials=True)
     ids = [encoding.ids for encoding in encodings]
     cut = np.array([len(row) > max_length for row in ids], dtype=np.bool_)
     from_left = embedder.tokenizer.config.get("truncation_side") == "left"
@@ -230,7 +230,7 @@ class TokenVector:
 def embed_tokens(embedder: Embedder, text: str) -> list[TokenVector]:
     """Compute the contextual vector of each token of a text, without special tokens."""
     text = _without_surrogates(text)
-    encoding = embedder.tokenizer.backend.encode(text)
+    encoding = embedder.tokenizer.encoding(text, specials=True)
     if len(encoding.ids) > (max_length := max_input_length(embedder.network)):
         raise UsageError(
             f"The text has {len(encoding.ids)} tokens, but the model's context is {max_length} "

@@ -36,7 +36,7 @@ def prompt_special_tokens(
 
 def text_special_tokens(tokenizer: Tokenizer) -> PrefixSuffix:
     """Return the special tokens a tokenizer adds before and after a text."""
-    probe = tokenizer.backend.encode("a", add_special_tokens=False)
+    probe = tokenizer.encoding("a")
     probe.truncate(1)
     framed = tokenizer.backend.post_process(probe, None, True)
     is_special = framed.special_tokens_mask

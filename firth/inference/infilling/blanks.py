@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from firth.tokenizers.tokenizer import SENTINEL, Tokenizer
+from firth.tokenizers.tokenizer import SENTINEL, Tokenizer, encode_batch
 from firth.utils.errors import UsageError
 
 SENTINEL_PATTERN = r"<extra_id_\d+>"
@@ -119,5 +119,5 @@ def tokenize_words(tokenizer: Tokenizer, words: Sequence[str], *, spaced: bool) 
     """Tokenize each word, after a space or at the beginning of a text."""
     context = tokenizer.encode("a") if spaced else []
     texts = [f"a {word}" if spaced else word for word in words]
-    encodings = tokenizer.backend.encode_batch_fast(texts, add_special_tokens=False)
+    encodings = encode_batch(tokenizer.backend, texts)
     return [encoding.ids[len(context) :] for encoding in encodings]

@@ -98,6 +98,11 @@ class BlankFiller:
         ids = self.encode_framed(blanks.with_marks(marks))
         mask = self.tokenizer.special_ids.get("mask")
         positions = tuple(i for i, id in enumerate(ids) if id == mask and self.method == "masks")
+        if self.method == "masks" and len(positions) != len(blanks):
+            raise MismatchError(
+                f"The tokenizer does not encode {self.mark} as the mask token: use a tokenizer "
+                "that has it as a special token."
+            )
         if self.shift and positions and positions[0] == 0:
             raise UsageError(
                 "This model cannot fill a blank at the beginning of a text: put words before it."

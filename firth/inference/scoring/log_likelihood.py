@@ -11,7 +11,7 @@ from firth.inference.generation.special_tokens import as_list
 from firth.inference.scoring.token_scoring import Ids, ScoringRequest, TokenScores, score_requests
 from firth.models.language_model import ScoringModel
 from firth.models.transformer import max_input_length, max_output_length
-from firth.tokenizers.tokenizer import Tokenizer
+from firth.tokenizers.tokenizer import Tokenizer, encode_batch
 from firth.utils.errors import MismatchError
 from firth.utils.streams import bounded_batches
 
@@ -102,7 +102,7 @@ def check_length(length: int, max_length: int) -> None:
 
 def _encode(tokenizer: Tokenizer, texts: Iterable[str]) -> Iterator[list[int]]:
     for group in text_groups(texts):
-        encoded = tokenizer.backend.encode_batch_fast(group, add_special_tokens=False)
+        encoded = encode_batch(tokenizer.backend, group)
         yield from (encoding.ids for encoding in encoded)
 
 

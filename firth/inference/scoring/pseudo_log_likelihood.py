@@ -29,7 +29,7 @@ from firth.inference.scoring.token_scoring import (
 from firth.models.language_model import ScoringModel
 from firth.models.masks import Mask
 from firth.models.transformer import max_text_length
-from firth.tokenizers.tokenizer import Tokenizer
+from firth.tokenizers.tokenizer import Tokenizer, encode_batch
 from firth.utils.device_transfer import to_device
 from firth.utils.errors import MismatchError
 from firth.utils.rng import Bools, Floats, Longs
@@ -156,7 +156,7 @@ def _encode_for_encoder(
 ) -> Iterator[EncodedText]:
     """Tokenize with the tokenizer's special tokens, which are never masked."""
     for group in text_groups(texts):
-        for encoding in tokenizer.backend.encode_batch(group, add_special_tokens=True):
+        for encoding in encode_batch(tokenizer.backend, group, specials=True, offsets=True):
             is_special = encoding.special_tokens_mask
             maskable = [i for i, special in enumerate(is_special) if not special]
             yield encoding.ids, maskable, encoding.word_ids
@@ -168,7 +168,7 @@ def _encode_for_decoder(
     """Tokenize between begin and end tokens; the first token has no position that predicts it."""
     begin, end = as_list(network.config.bos_token_id), as_list(network.config.eos_token_id)
     for group in text_groups(texts):
-        for encoding in tokenizer.backend.encode_batch(group, add_special_tokens=False):
+        for encoding in encode_batch(tokenizer.backend, group, offsets=True):
             maskable = range(len(begin), len(begin) + len(encoding.ids))
             words = [*[None] * len(begin), *encoding.word_ids, *[None] * len(end)]
             yield [*begin, *encoding.ids, *end], [i for i in maskable if i], words
