@@ -99,7 +99,7 @@ class TextModel:
         They are the rows of `logits` and `hidden_states`. `model.tokenizer.pieces(text)` has no
         special tokens.
         """
-        return self._input_tokenizer().backend.encode(text).tokens
+        return self._input_tokenizer().encoding(text, specials=True).tokens
 
     def forward(
         self,

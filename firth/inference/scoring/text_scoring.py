@@ -89,7 +89,7 @@ def _text_score(
     tokenizer: Tokenizer, text: str, found: TokenScores, method: str, specials: bool
 ) -> TextScore:
     """Add the tokens to their log-probabilities; the first token may be without one."""
-    encoding = tokenizer.backend.encode(text, add_special_tokens=specials)
+    encoding = tokenizer.encoding(text, specials)
     rows = zip(encoding.tokens, encoding.special_tokens_mask, strict=True)
     tokens = [token for token, special in rows if not special]
     scored = tuple(tokens[len(tokens) - found.tokens :])
