@@ -8,9 +8,12 @@ import importlib
 import pkgutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import get_type_hints
 
 import firth
+from firth.inference.generation.generation_config import GenerationConfig, GenerationOptions
 
 ROOT = Path(__file__).parent.parent
 
@@ -101,6 +104,13 @@ def test_no_import_cycles() -> None:
         packages.setdefault(own, set()).update({t.split(".")[1] for t in targets} - {own})
     for graph in (modules, packages):
         assert list(graphlib.TopologicalSorter(graph).static_order())  # else a CycleError
+
+
+def test_generation_options_are_those_of_the_config() -> None:
+    """An editor completes the keyword arguments of `Model.generate`."""
+    fields = {**get_type_hints(GenerationConfig), "stop": Sequence[str]}
+    options = get_type_hints(GenerationOptions)
+    assert options == {name: kind | None for name, kind in fields.items()}
 
 
 def test_what_the_benchmarks_import_exists() -> None:

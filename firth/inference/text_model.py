@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from html import escape
 from pathlib import Path
-from typing import Any, Self, overload
+from typing import Any, Self, Unpack, overload
 
 import torch
 from torch import Tensor
@@ -16,7 +16,7 @@ from firth.inference.embedding.embedder import Embedder, Layer, make_embedder
 from firth.inference.embedding.semantic_search import SearchHit, SearchIndex, open_index, search
 from firth.inference.embedding.vectors import Floats, TokenVector, embed, embed_tokens
 from firth.inference.generation.chat_template import Messages, make_messages
-from firth.inference.generation.generation_config import GenerationConfig
+from firth.inference.generation.generation_config import GenerationConfig, GenerationOptions
 from firth.inference.generation.text_generation import PromptCompletions, TextGenerator
 from firth.inference.infilling.fill_methods import (
     BlankFiller,
@@ -35,7 +35,7 @@ from firth.models.masks import Mask
 from firth.models.transformer import Transformer, count_parameters, max_input_length
 from firth.quantization.int8 import count_int8_weights
 from firth.tokenizers.tokenizer import Tokenizer
-from firth.utils.devices import select_device
+from firth.utils.devices import restored_torch_state, select_device
 from firth.utils.errors import MismatchError, UsageError
 
 # Names under which sentence encoders store the prompts of documents and of queries.
@@ -79,6 +79,7 @@ class TextModel:
         """Return whether the model was fine-tuned for a task with generated outputs."""
         return False
 
+    @restored_torch_state()
     def to(
         self,
         device: str | torch.device | torch.dtype | None = None,
@@ -215,12 +216,18 @@ class TextModel:
         return make_filler(self.network, self.require_tokenizer(), objective=self.objective)
 
     @overload
-    def generate(self, prompt: str, **settings: Any) -> str: ...
+    def generate(  # type: ignore[overload-overlap]
+        self, prompt: str, **settings: Unpack[GenerationOptions]
+    ) -> str: ...
 
     @overload
-    def generate(self, prompt: Sequence[str], **settings: Any) -> list[str]: ...
+    def generate(
+        self, prompt: Sequence[str], **settings: Unpack[GenerationOptions]
+    ) -> list[str]: ...
 
-    def generate(self, prompt: str | Sequence[str], **settings: Any) -> str | list[str]:
+    def generate(
+        self, prompt: str | Sequence[str], **settings: Unpack[GenerationOptions]
+    ) -> str | list[str]:
         """Generate the completion of a prompt, without the prompt; a list for a list of prompts.
 
         `settings` are fields of `GenerationConfig`: max_new_tokens=40, temperature=0.8, beams=4, …
@@ -229,16 +236,24 @@ class TextModel:
             return self.completions([prompt], **settings)[0].completions[0].text
         return [done.completions[0].text for done in self.completions(prompt, **settings)]
 
-    def completions(self, prompts: Sequence[str], **settings: Any) -> list[PromptCompletions]:
+    def completions(
+        self, prompts: Sequence[str], **settings: Unpack[GenerationOptions]
+    ) -> list[PromptCompletions]:
         """Generate all completions of each prompt, with tokens, scores and stop reasons."""
         return list(self.text_generator(**settings).complete(prompts))
 
-    def stream(self, prompt: str, **settings: Any) -> Iterator[str]:
+    def stream(self, prompt: str, **settings: Unpack[GenerationOptions]) -> Iterator[str]:
         """Generate the completion of a prompt, yielding text as it is decoded."""
         pieces = self.text_generator(**settings).stream(prompt)
         return (piece for piece in pieces if isinstance(piece, str))
 
-    def chat(self, messages: str | Messages, *, system: str | None = None, **settings: Any) -> str:
+    def chat(
+        self,
+        messages: str | Messages,
+        *,
+        system: str | None = None,
+        **settings: Unpack[GenerationOptions],
+    ) -> str:
         """Generate the reply to a question or to messages, with the model's chat template.
 
         Messages are a list such as [{"role": "user", "content": "Hello!"}]; `system` is a system
@@ -252,7 +267,7 @@ class TextModel:
         [done] = generator.complete_encoded([(0, generator.encode_chat(messages))])
         return done.completions[0].text
 
-    def text_generator(self, **settings: Any) -> TextGenerator:
+    def text_generator(self, **settings: Unpack[GenerationOptions]) -> TextGenerator:
         """Return a text generator; settings that are None have their default."""
         return TextGenerator(
             network=self.network,
@@ -304,17 +319,33 @@ class TextModel:
         return search(self.embedder(normalize=True, role="query"), where, query, top=top)
 
     def embedder(
-        self, *, role: str = "", prompt: str | None = None, batch_tokens: int = 0, **options: Any
+        self,
+        *,
+        pooling: str | None = None,
+        layer: Layer | None = None,
+        normalize: bool | None = None,
+        prompt: str | None = None,
+        precision: str = "auto",
+        role: str = "",
+        batch_tokens: int = 0,
     ) -> Embedder:
-        """Return an embedder with the options of `make_embedder`.
+        """Return an embedder with the options of `embed`.
 
         `role` is document or query, for models with a prompt for each.
         """
         prompts = self.sentence_encoder.prompts if self.sentence_encoder is not None else {}
         of_role = next((name for name in PROMPTS.get(role, ()) if name in prompts), None)
         tokenizer = self.require_encoder_tokenizer() or self.require_tokenizer()
-        options["prompt"] = of_role if prompt is None else prompt
-        embedder = make_embedder(self.network, tokenizer, self.sentence_encoder, **options)
+        embedder = make_embedder(
+            self.network,
+            tokenizer,
+            self.sentence_encoder,
+            pooling=pooling,
+            layer=layer,
+            normalize=normalize,
+            prompt=of_role if prompt is None else prompt,
+            precision=precision,
+        )
         return replace(embedder, batch_tokens=batch_tokens)
 
     def require_tokenizer(self) -> Tokenizer:

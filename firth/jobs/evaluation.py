@@ -33,6 +33,7 @@ from firth.tasks.registry import SCORING_TASKS
 from firth.tasks.scoring_task import Scorer, ScoringOptions, ScoringResult
 from firth.tasks.task import Example, Task
 from firth.utils.config_fields import flag
+from firth.utils.devices import restored_torch_state
 from firth.utils.errors import InputError, UsageError
 
 
@@ -52,6 +53,7 @@ class EvaluationResult(ScoringResult):
         return {"task": self.task, "n": self.n, "models": rows, "seconds": self.seconds}
 
 
+@restored_torch_state()
 def evaluate(
     model: AnyModel | Sequence[AnyModel],
     *,

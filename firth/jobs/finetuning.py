@@ -43,7 +43,7 @@ from firth.training.loop import Callbacks, TrainingLoop
 from firth.training.run import Run, describe_run, open_run
 from firth.training.run_directory import check_run_directory
 from firth.training.runtime import peak_memory, reset_peak_memory
-from firth.utils.devices import device_spec, select_device
+from firth.utils.devices import device_spec, restored_torch_state, select_device
 from firth.utils.errors import MismatchError, UsageError
 from firth.utils.plotting import plot_loss
 
@@ -94,6 +94,7 @@ class FinetuneResult:
         }
 
 
+@restored_torch_state()
 def finetune(
     model: AnyModel,
     *,

@@ -28,6 +28,7 @@ from firth.tasks.ensembles import (
 )
 from firth.tasks.readers.columns import TaskFile, find_source, place, reporting_errors
 from firth.tasks.task import Answer, Example, Task, TaskMetadata
+from firth.utils.devices import restored_torch_state
 from firth.utils.errors import InputError, UsageError
 from firth.utils.streams import interleave_errors
 
@@ -53,6 +54,7 @@ class PredictedRow(NamedTuple):
     answer: Answer
 
 
+@restored_torch_state()
 def predict(
     models: Sequence[AnyModel] | AnyModel,
     texts: Data = (),

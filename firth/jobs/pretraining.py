@@ -46,7 +46,7 @@ from firth.training.run import Run, describe_run, open_run
 from firth.training.run_directory import check_run_directory, find_run
 from firth.training.runtime import autocast
 from firth.training.throughput import throughput_metrics
-from firth.utils.devices import device_spec, select_device
+from firth.utils.devices import device_spec, restored_torch_state, select_device
 from firth.utils.errors import MismatchError, StorageError
 from firth.utils.plotting import plot_loss
 
@@ -83,6 +83,7 @@ class PretrainResult:
         }
 
 
+@restored_torch_state()
 def pretrain(
     *,
     preset: str | None = None,

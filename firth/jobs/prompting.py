@@ -41,6 +41,7 @@ from firth.objectives.registry import infill_format
 from firth.tasks.ensembles import Progress
 from firth.tasks.task import Answer
 from firth.utils.config_fields import config_of
+from firth.utils.devices import restored_torch_state
 from firth.utils.errors import MismatchError, UsageError, storage_errors
 from firth.utils.files import growing_file
 from firth.utils.outputs import check_output
@@ -118,6 +119,7 @@ class PromptResult:
         }
 
 
+@restored_torch_state()
 def prompt(
     model: str | Path | Model,
     queries: Sequence[str] | str = (),

@@ -247,11 +247,12 @@ class _Replay(torch.autograd.Function):
         return ctx.graph.backward(gradients[0]), None, None, None
 
 
-def capture_graph(work: Callable[[], object], pool: Any = None) -> Any:
-    """Capture a function as a CUDA graph."""
+def capture_graph(work: Callable[[], object], pool: Any = None, error_mode: str = "global") -> Any:
+    """Capture a function as a CUDA graph; error mode "thread_local": other threads may go on."""
     graph = torch.cuda.CUDAGraph()
+    capture = torch.cuda.graph(graph, pool=pool, capture_error_mode=error_mode)
     # The outer context restores the current stream if the capture fails.
-    with torch.cuda.stream(torch.cuda.current_stream()), torch.cuda.graph(graph, pool=pool):
+    with torch.cuda.stream(torch.cuda.current_stream()), capture:
         work()
     return graph
 

@@ -139,13 +139,15 @@ def _typed(values: Mapping[str, Any], kinds: Mapping[str, str]) -> dict[str, Any
 
 
 def parse_value(name: str, value: Any, kind: str) -> Any:
-    """Convert text to the type of a field; return other values unchanged.
+    """Convert text to the type of a field, and numbers of text fields to text.
 
     >>> parse_value("steps", "1e3", "int"), parse_value("compile", "yes", "bool")
     (1000, True)
+    >>> parse_value("max_length", 32, "str")
+    '32'
     """
     if not isinstance(value, str):
-        return value
+        return str(value) if kind == "str" and type(value) in (int, float) else value
     try:
         if kind.startswith("bool"):
             return {"true": True, "yes": True, "false": False, "no": False}[value.lower()]

@@ -156,6 +156,22 @@ def cpu_arithmetic(threads: int, onednn: bool) -> Iterator[None]:
         torch.backends.mkldnn.enabled = before[1]
 
 
+@contextmanager
+def restored_torch_state() -> Iterator[None]:
+    """Restore torch's random number generators and the current GPU afterwards.
+
+    Also a decorator; `select_device` changes the current GPU, and a training run seeds torch.
+    """
+    started = torch.cuda.is_initialized()
+    current = torch.cuda.current_device() if started else 0
+    with torch.random.fork_rng(range(torch.cuda.device_count()) if started else ()):
+        try:
+            yield
+        finally:
+            if torch.cuda.is_initialized():
+                torch.cuda.set_device(current)
+
+
 def select_device(requested: str | None = None) -> torch.device:
     """Return the requested device, by default CUDA if available, else the CPU.
 

@@ -112,6 +112,7 @@ def test_a_text_ends_before_a_stop_string(decoder: Model) -> None:
     assert cut.tokens == whole.tokens[: len(cut.tokens)]
     assert len(cut.tokens) < 30
     assert "".join(decoder.stream("The sea", **settings, stop=[stop])) == cut.text
+    assert decoder.completions(["The sea"], **settings, stop=stop)[0].completions == (cut,)
 
 
 def test_a_stop_string_in_the_prompt_is_ignored(decoder: Model) -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import nn
@@ -26,6 +28,8 @@ Layer = int | Sequence[int]
 
 BATCH_TOKENS = {"cpu": 4096, "cuda": 65_536}
 PRECISIONS = ("auto", "fp32", "bf16", "force-bf16")
+# While a network is in eval mode for an embedding.
+LOCKS: WeakKeyDictionary[HiddenStateModel, threading.RLock] = WeakKeyDictionary()
 DTYPE_NAMES = {torch.bfloat16: "bf16", torch.float16: "fp16"}
 
 
@@ -69,9 +73,13 @@ class Embedder:
 
     @contextmanager
     def inference_mode(self) -> Iterator[None]:
-        """Switch the network to eval mode and this precision, and restore its state afterwards."""
+        """Switch the network to eval mode and this precision, and restore its state afterwards.
+
+        Other threads that embed with this network wait.
+        """
         network = self.network
         with ExitStack() as undo:
+            undo.enter_context(LOCKS.setdefault(network, threading.RLock()))
             undo.callback(network.train, network.training)
             network.eval()
             for stack in [module for module in network.modules() if isinstance(module, Stack)]:

@@ -7,6 +7,7 @@ CUDA graph and replayed with one launch. The results equal those of the plain st
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Hashable
 
 import torch
@@ -15,6 +16,7 @@ from firth.models.cuda_graphs import capture_graph
 
 Step = Callable[[], object]
 
+CAPTURE_LOCK = threading.Lock()  # all captures use one stream
 WARMUP_STEPS = 1  # plain steps before the capture: they allocate what the step needs
 
 
@@ -42,7 +44,8 @@ class GraphedStep:
     def _capture(self, step: Step) -> torch.cuda.CUDAGraph | None:
         """Capture the step; None if it synchronises with the GPU and cannot be captured."""
         try:
-            return capture_graph(step)
+            with CAPTURE_LOCK:
+                return capture_graph(step, error_mode="thread_local")
         except torch.OutOfMemoryError:
             raise
         except RuntimeError:

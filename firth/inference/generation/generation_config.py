@@ -1,8 +1,8 @@
 """Decoding options: the method that selects the next token, and when generation stops."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Self, TypedDict
 
 from firth.utils.config_fields import Doc
 from firth.utils.errors import UsageError
@@ -65,7 +65,8 @@ class GenerationConfig:
     seed: Annotated[int, Doc("Random seed of sampling.")] = 0
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "stop", tuple(self.stop))
+        stops = (self.stop,) if isinstance(self.stop, str) else tuple(self.stop)
+        object.__setattr__(self, "stop", stops)
         if self.method == "sample" and self.temperature == 0:
             object.__setattr__(self, "method", "greedy")
         if self.method not in METHODS:
@@ -158,3 +159,22 @@ RULES: dict[str, tuple[Any, str]] = {
     "stop": (lambda x: all(isinstance(s, str) and s for s in x), "a list of non-empty strings"),
     "seed": (lambda x: 0 <= x < 1 << 64, "from 0 to 2 ** 64 - 1"),
 }
+
+
+class GenerationOptions(TypedDict, total=False):
+    """The fields of `GenerationConfig` as keyword arguments; None: the default."""
+
+    method: str | None
+    max_new_tokens: int | None
+    temperature: float | None
+    top_k: int | None
+    top_p: float | None
+    min_p: float | None
+    repetition_penalty: float | None
+    no_repeat_ngram: int | None
+    beams: int | None
+    length_penalty: float | None
+    early_stopping: bool | str | None
+    n: int | None
+    stop: Sequence[str] | None
+    seed: int | None
