@@ -15,11 +15,13 @@ from firth.adapt.saving import adapter_base, load_adapter
 from firth.formats.gguf_model import read_gguf
 from firth.formats.hub import resolve
 from firth.formats.huggingface.directory import family_of, read_network, write_network
+from firth.formats.huggingface.family import auto_class
 from firth.formats.huggingface.generation_config import (
     GENERATION_CONFIG,
     generation_values,
     read_generation_config,
 )
+from firth.formats.json_files import read_json
 from firth.formats.sentence_transformers import read_sentence, write_sentence
 from firth.formats.tokenizers.loading import holds_tokenizer, load_tokenizer
 from firth.inference.text_model import ENCODER_FOLDER, TextModel
@@ -35,6 +37,7 @@ from firth.tasks.registry import TASKS
 from firth.tasks.task import Answer, TaskMetadata
 from firth.tasks.task_heads import drop_language_head
 from firth.tokenizers.tokenizer import Tokenizer
+from firth.training.model_card import write_export_card
 from firth.training.run_directory import best_run, find_run
 from firth.utils.devices import select_device
 from firth.utils.errors import FirthError, InputError, MismatchError, UsageError, storage_errors
@@ -50,6 +53,7 @@ MODEL_FILES = (
     "*.bin*",
     "adapter_config.json",
     "run.json",
+    "loss.png",
     "modules.json",
     "*token*",
 )
@@ -304,7 +308,8 @@ def export(
     if not out.is_file():  # refused by `save`
         check_output(out, overwrite)
     model = load(source, revision=revision, offline=offline, allow_legacy=allow_legacy)
-    if get_adapters(model.network):
+    adapted = bool(get_adapters(model.network))
+    if adapted:
         merge(model.network, keep=False)
         drop_language_head(model.network)
     if family_of(model.config, model.network.heads) is None:
@@ -314,4 +319,21 @@ def export(
             "load it."
         )
     with replacing_files(out, MODEL_FILES):
-        return model.save(out)
+        family = model.save(out)
+        _write_card(model, out, adapted)
+    return family
+
+
+def _write_card(model: Model, out: Path, merged: bool) -> None:
+    """Write the model card of an exported model."""
+    assert model.path is not None
+    changes = ["The adapter is merged into the weights."] * merged
+    if find_run(model.path):
+        changes.append("`run.json` and the checkpoints of the run are not part of it.")
+    with storage_errors(out):
+        write_export_card(out, model.path, model.source or "", exported_class(out), changes)
+
+
+def exported_class(path: Path) -> str:
+    """Return the Auto class of transformers that loads an exported model."""
+    return auto_class(read_json(path / "config.json")["architectures"][0])

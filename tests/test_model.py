@@ -19,8 +19,11 @@ from safetensors.torch import load_file
 
 from firth import InputError, MismatchError, Model, UsageError, export, load, train_tokenizer
 from firth.cli.views import presets as view
+from firth.formats.huggingface.directory import FAMILIES, add_label_head
+from firth.formats.huggingface.family import auto_class
 from firth.inference.generation.token_generation import greedy_decode
 from firth.models.initialization import initialise
+from firth.models.label_heads import LABEL_HEADS
 from firth.models.masks import Mask
 from firth.models.presets import PRESETS, preset
 from firth.models.transformer import Transformer
@@ -174,7 +177,58 @@ def test_transformers_computes_the_same_logits(firth: Firth, bert: Path, tmp_pat
 def test_export_in_json_over_an_earlier_export(firth: Firth, bert: Path) -> None:
     for options in ([], ["--overwrite"]):
         done = firth("export", bert, "out", "--json", *options)
-        assert done.json == {"out": "out", "family": "bert"}
+        wanted = {"out": "out", "family": "bert", "auto_class": "AutoModelForPreTraining"}
+        assert done.json == wanted
+
+
+@pytest.mark.parametrize(
+    ("name", "heads", "wanted"),
+    [
+        ("bert-tiny", ["language"], "AutoModelForMaskedLM"),
+        ("bert-tiny", ["classify"], "AutoModelForSequenceClassification"),
+        ("bert-tiny", ["tag"], "AutoModelForTokenClassification"),
+        ("bert-tiny", ["span"], "AutoModelForQuestionAnswering"),
+        ("bert-tiny", ["pooler"], "AutoModel"),
+        ("gpt2", ["language"], "AutoModelForCausalLM"),
+        ("t5-small", ["language"], "AutoModelForSeq2SeqLM"),
+    ],
+)
+def test_export_names_the_class_that_loads_it(
+    name: str, heads: list[str], wanted: str, firth: Firth, tmp_path: Path
+) -> None:
+    sizes = SMALL | ({"num_decoder_layers": 2} if name == "t5-small" else {})
+    config = replace(preset(name).config, **sizes)
+    if heads[0] in LABEL_HEADS:
+        labels = [] if heads == ["span"] else ["a", "b"]
+        config, heads = add_label_head(config, heads[0], labels)
+    Model(initialise(Transformer(config, heads), seed=1), None).save(tmp_path / "model")
+    assert f"transformers.{wanted}." in firth("export", "model", "out").stdout
+    auto = getattr(transformers, wanted)
+    _, info = auto.from_pretrained(tmp_path / "out", output_loading_info=True)
+    assert not any(info[kind] for kind in ("missing_keys", "unexpected_keys", "mismatched_keys"))
+    card = (tmp_path / "out/README.md").read_text()
+    assert f"model = {wanted}.from_pretrained(" in card
+    assert "AutoTokenizer" not in card
+
+
+def test_every_class_has_its_auto_class() -> None:
+    for family in FAMILIES:
+        for name in family.all_classes:
+            classes = getattr(transformers, auto_class(name))._model_mapping._model_mapping
+            assert classes[family.name] == name
+
+
+def test_export_keeps_the_model_card(firth: Firth, bert: Path, tmp_path: Path) -> None:
+    (bert / "README.md").write_text("# My Igbo model\n\n![loss](loss.png)\n")
+    (bert / "loss.png").write_bytes(b"png")
+    for source, out in (("bert", "once"), ("once", "twice")):
+        assert firth("export", source, out).returncode == 0
+        card = (tmp_path / out / "README.md").read_text()
+        assert card.startswith("# My Igbo model\n")
+        assert card.count("## Exported") == 1
+        for fact in (f"from `{source}`", f'AutoTokenizer.from_pretrained("{out}")'):
+            assert fact in card
+        assert (tmp_path / out / "loss.png").read_bytes() == b"png"
 
 
 def test_an_unknown_architecture_is_not_exported(firth: Firth, tmp_path: Path) -> None:

@@ -15,8 +15,9 @@ def export(
     overwrite: bool = options.OVERWRITE,
 ) -> Output:
     """Write a model as a Hugging Face checkpoint; adapters are merged into the weights."""
-    from firth.model import export
+    from firth.model import export, exported_class
 
     family = export(model, out, to=to, overwrite=overwrite)
-    saved = f"Saved a {family} checkpoint in {out}; load it with transformers.AutoModel."
-    return Output({"out": str(out), "family": family}, [saved])
+    auto = exported_class(out)
+    saved = f"Saved a {family} checkpoint in {out}; load it with transformers.{auto}."
+    return Output({"out": str(out), "family": family, "auto_class": auto}, [saved])

@@ -11,7 +11,8 @@ from firth.objectives.registry import infill_format
 from firth.training.run_directory import RUN
 from firth.utils.files import atomic_file
 
-CARD = "README.md"
+CARD, LOSS_CURVE = "README.md", "loss.png"
+EXPORTED = "\n## Exported with Firth\n"
 USAGE_EXAMPLES = {  # by how the model fills in blanks
     "masks": 'model.fill("The dog [MASK] loudly.")',
     "whole": 'model.fill("The dog [MASK] loudly.")',
@@ -71,7 +72,7 @@ def _pretraining_card(
         example = 'model.generate("Once upon a time")'
     usage = ["```python", "import firth", "", f'model = firth.load("{path}")', example, "```"]
     summary = f"A language model pre-trained with Firth ({job['preset']}, {job['objective']})."
-    return summary, rows, ["![loss](loss.png)", "", *usage]
+    return summary, rows, [f"![loss]({LOSS_CURVE})", "", *usage]
 
 
 def _finetuning_card(
@@ -101,6 +102,41 @@ def _finetuning_card(
     usage = ["```bash", f"firth predict {path} --data FILE", "```"]
     summary = f"A model fine-tuned with Firth for {job['task']}."
     return summary, rows, [*table, "", *notes, "", *usage]
+
+
+def write_export_card(
+    out: Path, source: Path, name: str, auto_class: str, changes: Sequence[str]
+) -> None:
+    """Write the card of an exported model: that of its source, and what the export changed.
+
+    `name` is the source as the user wrote it, `auto_class` the class of transformers that loads the
+    model. The loss curve of a card is copied.
+    """
+    old = source / CARD
+    card = old.read_text(encoding="utf-8", errors="replace") if old.is_file() else ""
+    card = card.partition(EXPORTED)[0].rstrip("\n") or f"# {out.resolve().name}"
+    if LOSS_CURVE in card and (curve := source / LOSS_CURVE).is_file():
+        content = curve.read_bytes()
+        with atomic_file(out / LOSS_CURVE) as file:
+            file.write(content)
+    classes = [auto_class] + ["AutoTokenizer"] * (out / "tokenizer.json").is_file()
+    names = zip(("model", "tokenizer"), classes, strict=False)
+    lines = [
+        card,
+        EXPORTED,
+        " ".join(
+            [f"`firth export` wrote this checkpoint for `transformers` from `{name}`.", *changes]
+        ),
+        "",
+        "```python",
+        f"from transformers import {', '.join(classes)}",
+        "",
+        *(f'{variable} = {cls}.from_pretrained("{out}")' for variable, cls in names),
+        "```",
+        "",
+    ]
+    with atomic_file(out / CARD) as file:
+        file.write("\n".join(lines).encode())
 
 
 CARDS = {"pretraining": _pretraining_card, "finetuning": _finetuning_card}

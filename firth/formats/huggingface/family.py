@@ -254,3 +254,26 @@ def read_eos(theirs: Any) -> dict[str, Any]:
     """
     ids = theirs if isinstance(theirs, list) else [theirs]
     return {"eos_token_id": ids[0] if ids else None, "extra_eos_token_ids": ids[1:]}
+
+
+AUTO_CLASSES = {  # by the ending of a class of transformers, if it is not its task
+    "ForConditionalGeneration": "AutoModelForSeq2SeqLM",
+    "EncoderModel": "AutoModelForTextEncoding",
+    "WithLMHeadModel": "AutoModelForMaskedLM",
+    "LMHeadModel": "AutoModelForCausalLM",
+}
+
+
+def auto_class(name: str) -> str:
+    """Return the Auto class of transformers that loads a checkpoint of a class.
+
+    >>> auto_class("BertForTokenClassification"), auto_class("GPT2LMHeadModel")
+    ('AutoModelForTokenClassification', 'AutoModelForCausalLM')
+    >>> auto_class("T5ForConditionalGeneration"), auto_class("BertModel")
+    ('AutoModelForSeq2SeqLM', 'AutoModel')
+    """
+    for ending, auto in AUTO_CLASSES.items():
+        if name.endswith(ending):
+            return auto
+    task = re.search(r"For[A-Z]\w*$", name)
+    return "AutoModel" + (task[0] if task else "")
