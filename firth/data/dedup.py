@@ -8,13 +8,15 @@ A document's signature is a row of 128 numbers. The fraction of equal columns of
 the similarity of the two documents: one-permutation MinHash (Li, Owen and Zhang 2012), with optimal
 densification of empty bins (Shrivastava 2017). Four neighbouring columns make a band, and only
 documents that agree in a whole band are compared (Leskovec et al. 2014, §3.4): at a similarity of
-0.8, all but one pair in 20 million agree in one of the 32 bands. Signatures are stored on disk.
+0.8, all but one pair in 20 million agree in one of the 32 bands.
+
+Signatures are stored on disk by band, one file each. Every band is read once to find pairs to
+compare, and once to compare all of them; only one band is in memory at a time.
 """
 
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from io import FileIO
+from contextlib import ExitStack, contextmanager
 from itertools import islice
 from pathlib import Path
 
@@ -29,19 +31,19 @@ Digests = NDArray[np.uint64]  # (texts,)
 Signatures = NDArray[np.uint16]  # (texts, bins)
 Verdicts = NDArray[np.uint8]  # (texts,)
 _Rows = NDArray[np.int64]
+_Pairs = NDArray[np.int64]  # the later row in the upper 32 bits, the earlier row in the lower
 
 _GRAM = 5  # characters
 _PIECE = 4096  # grams
 _BINS = 128
 _BANDS = 32
-_ROW_BYTES = 2 * _BINS
 _EMPTY = 2**64 - 1  # a bin that no gram fell into; also a band of four 16-bit numbers, all ones
 
-# Limits on memory: numbers of items hashed, read from disk, sorted and compared at once.
+# Limits on memory: numbers of items hashed, sorted and compared at once, and of pairs collected.
 _PIECES_AT_ONCE = 128
-_ROWS_AT_ONCE = 1 << 16
 _KEYS_AT_ONCE = 1 << 21
-_PAIRS_AT_ONCE = 1 << 14
+_PAIRS_AT_ONCE = 1 << 16
+_PAIRS_PER_DOCUMENT = 2
 
 
 # --- fingerprints -------------------------------------------------------------------------------
@@ -132,18 +134,23 @@ def open_fingerprints(directory: Path) -> Iterator[Callable[[Digests, Signatures
     ...     append(digests(["Karibu."]), signatures(["Karibu."]))
     """
     directory.mkdir(parents=True, exist_ok=True)
-    digest_path, signature_path = _paths(directory)
-    with open(digest_path, "wb") as digest_file, open(signature_path, "wb") as signature_file:
+    with ExitStack() as stack:
+        files = [stack.enter_context(open(path, "wb")) for path in _paths(directory)]
 
         def append(exact: Digests, near: Signatures) -> None:
-            digest_file.write(exact.data)
-            signature_file.write(near.data)
+            for file, column in zip(files, (exact, *near.view(np.uint64).T), strict=True):
+                file.write(column.tobytes())
 
         yield append
 
 
-def _paths(directory: Path) -> tuple[Path, Path]:
-    return directory / "digests.u64", directory / "signatures.u16"
+def _paths(directory: Path) -> list[Path]:
+    """Return the file of digests and those of the bands: one 64-bit number per document in each."""
+    return [directory / f"{name}.u64" for name in ("digests", *range(_BANDS))]
+
+
+def _read(path: Path) -> Digests:
+    return np.fromfile(path, np.uint64)
 
 
 def find_duplicates(directory: Path, threshold: float = 0.8) -> Verdicts:
@@ -158,68 +165,84 @@ def find_duplicates(directory: Path, threshold: float = 0.8) -> Verdicts:
     ...     find_duplicates(Path(name))
     array([0, 0, 1, 2], dtype=uint8)
     """
-    digest_path, signature_path = _paths(directory)
-    count = digest_path.stat().st_size // 8
-    if signature_path.stat().st_size != count * _ROW_BYTES:
+    paths = _paths(directory)
+    count, *others = {path.stat().st_size // 8 for path in paths}
+    if others:
         raise ValueError(f"{directory} holds digests and signatures of different numbers of texts.")
     verdicts = np.full(count, KEEP, dtype=np.uint8)
-    for _, _, later in _collisions(digest_path, 1, 0, verdicts):
-        verdicts[later] = EXACT
-    with open(signature_path, "rb", buffering=0) as file:
-        for band in range(_BANDS):
-            for first, previous, later in _collisions(signature_path, _BANDS, band, verdicts):
-                _compare(file, first, later, threshold, verdicts)
-                _compare(file, previous, later, threshold, verdicts)
+    for rows, buckets in _buckets(_read(paths[0]), verdicts):
+        verdicts[rows[1:][buckets[1:] == buckets[:-1]]] = EXACT
+    _mark_near_duplicates(paths[1:], threshold, verdicts)
     return verdicts
 
 
-def _collisions(
-    path: Path, width: int, column: int, verdicts: Verdicts
-) -> Iterator[tuple[_Rows, _Rows, _Rows]]:
-    """Yield rows that share a key with earlier rows: the first and the previous such, the row."""
-    parts = len(verdicts) // _KEYS_AT_ONCE + 1
+def _mark_near_duplicates(bands: Sequence[Path], threshold: float, verdicts: Verdicts) -> None:
+    """Collect pairs that agree in a band, and compare them: all at the end, if memory allows."""
+    limit = max(_PAIRS_AT_ONCE, _PAIRS_PER_DOCUMENT * len(verdicts))
+    found: list[_Pairs] = []
+    # Hashes of the four bands after the current one, 16 bits each.
+    following = np.zeros(len(verdicts), dtype=np.uint64)
+    for band in reversed(bands):
+        keys = _read(band)
+        for rows, buckets in _buckets(keys, verdicts):
+            found += _candidates(rows, buckets, following[rows], verdicts)
+            if sum(map(len, found)) > limit:
+                found = [_distinct(found)]
+                if len(found[0]) > limit // 2:
+                    _compare(bands, found.pop(), threshold, verdicts)
+        following = following >> 16 | mix_bits(keys) << 48
+    _compare(bands, _distinct(found), threshold, verdicts)
+
+
+def _buckets(keys: Digests, verdicts: Verdicts) -> Iterator[tuple[_Rows, _Rows]]:
+    """Yield rows that share their key with others, bucket by bucket, and the bucket of each."""
+    parts = len(keys) // _KEYS_AT_ONCE + 1
+    part_of = (keys % parts).astype(np.uint16)
+    usable = (verdicts != EXACT) & (keys != _EMPTY)
     for part in range(parts):
-        selected = []
-        for start, block in _blocks(path, width, column, len(verdicts)):
-            distinct = verdicts[start : start + len(block)] != EXACT
-            rows = np.flatnonzero(distinct & (block != _EMPTY) & (block % parts == part))
-            selected.append((block[rows], rows + start))
-        keys, rows = (np.concatenate(arrays) for arrays in zip(*selected, strict=True))
-        order = np.argsort(keys, kind="stable")  # equal keys stay in reading order
-        for first, previous in _repeats(keys[order]):
-            yield rows[order[first]], rows[order[previous]], rows[order[previous + 1]]
+        rows = np.flatnonzero(usable & (part_of == part))
+        rows = rows[np.argsort(keys[rows], kind="stable")]  # equal keys stay in reading order
+        new = np.diff(keys[rows], prepend=_EMPTY) != 0  # the first row of each bucket
+        shared = ~(new & np.append(new[1:], True))
+        yield rows[shared], np.cumsum(new[shared])
 
 
-def _repeats(keys: Digests) -> Iterator[tuple[_Rows, _Rows]]:
-    """Yield, for sorted keys, each index before an equal key, and the first index of that key."""
-    places = np.flatnonzero(keys[1:] == keys[:-1])
-    opens = np.diff(places, prepend=-2) > 1
-    firsts = places[opens][np.cumsum(opens) - 1]
-    for start in range(0, len(places), _PAIRS_AT_ONCE):
-        yield firsts[start : start + _PAIRS_AT_ONCE], places[start : start + _PAIRS_AT_ONCE]
+def _candidates(
+    rows: _Rows, buckets: _Rows, following: Digests, verdicts: Verdicts
+) -> Iterator[_Pairs]:
+    """Yield pairs to compare: a row with the first, the previous and the most similar of a bucket.
+
+    The most similar are neighbours when a bucket is sorted by the following bands (LSH Forest,
+    Bawa et al. 2005): without them, few of the similar pairs in a large bucket would be compared.
+    """
+    firsts = rows[np.flatnonzero(np.diff(buckets, prepend=0))][buckets - 1]
+    same = buckets[1:] == buckets[:-1]
+    order = np.lexsort((following, buckets))
+    alike = same & (np.diff(following[order] >> 48) == 0)
+    for one, other, chosen in (
+        (firsts[:-1], rows[1:], same),
+        (rows[:-1], rows[1:], same),
+        (rows[order[:-1]], rows[order[1:]], alike),
+    ):
+        earlier, later = np.minimum(one, other)[chosen], np.maximum(one, other)[chosen]
+        undecided = verdicts[later] == KEEP
+        yield later[undecided] << 32 | earlier[undecided]
 
 
-def _blocks(path: Path, width: int, column: int, count: int) -> Iterator[tuple[int, Digests]]:
-    """Read one column of a table of 64-bit keys in blocks; yield each with its first row."""
-    for start in range(0, max(count, 1), _ROWS_AT_ONCE):
-        block = np.fromfile(path, np.uint64, _ROWS_AT_ONCE * width, offset=start * width * 8)
-        yield start, block.reshape(-1, width)[:, column]
+def _distinct(found: Sequence[_Pairs]) -> _Pairs:
+    pairs = np.concatenate((*found, np.empty(0, dtype=np.int64)))
+    pairs.sort()
+    return pairs[np.diff(pairs, prepend=-1) > 0]
 
 
-def _compare(
-    file: FileIO, earlier: _Rows, later: _Rows, threshold: float, verdicts: Verdicts
-) -> None:
-    """Mark later rows whose fraction of bins equal to the earlier row is at least ``threshold``."""
-    undecided = verdicts[later] == KEEP
-    earlier, later = earlier[undecided], later[undecided]
-    alike = (_read_rows(file, earlier) == _read_rows(file, later)).mean(axis=1) >= threshold
-    verdicts[later[alike]] = NEAR
-
-
-def _read_rows(file: FileIO, rows: _Rows) -> Signatures:
-    """Read single signatures; a memory map would keep every page in memory."""
-    found = np.empty((len(rows), _BINS), dtype=np.uint16)
-    for row, signature in zip(rows.tolist(), found, strict=True):
-        file.seek(row * _ROW_BYTES)
-        file.readinto(signature.data)
-    return found
+def _compare(bands: Sequence[Path], pairs: _Pairs, threshold: float, verdicts: Verdicts) -> None:
+    """Mark the later row of each pair whose fraction of equal bins is at least ``threshold``."""
+    equal = np.zeros(len(pairs), dtype=np.uint8)
+    for band in bands if len(pairs) else ():
+        keys = _read(band)
+        for start in range(0, len(pairs), _PAIRS_AT_ONCE):
+            part = slice(start, start + _PAIRS_AT_ONCE)
+            later, earlier = keys[pairs[part] >> 32], keys[pairs[part] & 0xFFFFFFFF]
+            bins = later.view(np.uint16) == earlier.view(np.uint16)
+            equal[part] += bins.reshape(-1, _BINS // _BANDS).sum(axis=1, dtype=np.uint8)
+    verdicts[pairs[equal >= threshold * _BINS] >> 32] = NEAR

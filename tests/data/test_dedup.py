@@ -15,6 +15,7 @@ from firth.data.dedup import (
     EXACT,
     KEEP,
     NEAR,
+    Signatures,
     Verdicts,
     digests,
     find_duplicates,
@@ -142,7 +143,7 @@ def test_verdicts_do_not_depend_on_partitions(monkeypatch: pytest.MonkeyPatch) -
     texts = [with_changed_words(rng, rng.choice(originals), 0.05) for _ in range(500)]
     whole = duplicates(texts)
     assert NEAR in whole
-    for name, size in {"_ROWS_AT_ONCE": 37, "_KEYS_AT_ONCE": 50, "_PAIRS_AT_ONCE": 3}.items():
+    for name, size in {"_KEYS_AT_ONCE": 50, "_PAIRS_AT_ONCE": 90, "_PAIRS_PER_DOCUMENT": 0}.items():
         monkeypatch.setattr(dedup, name, size)
     assert (duplicates(texts) == whole).all()
 
@@ -159,10 +160,64 @@ def test_files_of_different_lengths_are_an_error(tmp_path: Path) -> None:
         find_duplicates(tmp_path)
 
 
+def templated_signatures(count: int, kept: float, seed: int) -> Signatures:
+    """Simulate documents from one template, which share whole bands with hundreds of others.
+
+    A bin has its usual value with probability 0.7, else one of two others. A third of the rows
+    copy a fraction `kept` of the bins of an earlier row.
+    """
+    rng = np.random.default_rng(seed)
+    rows = rng.integers(1, 3, size=(count, 128)) * (rng.random((count, 128)) > 0.7)
+    for row in rng.permutation(np.arange(1, count))[: count // 3]:
+        rows[row] = np.where(rng.random(128) < kept, rows[rng.integers(row)], rows[row])
+    return rows.astype(np.uint16)
+
+
+def find_near(folder: Path, rows: Signatures) -> Verdicts:
+    with open_fingerprints(folder) as append:
+        append(np.arange(len(rows), dtype=np.uint64), rows)
+    return find_duplicates(folder)
+
+
+@pytest.mark.parametrize(("kept", "recall"), [(0.9, 0.995), (0.6, 0.95)])
+def test_recall_in_large_buckets(tmp_path: Path, kept: float, recall: float) -> None:
+    rows = templated_signatures(1500, kept, seed=0)
+    buckets = [np.unique(band, return_counts=True)[1] for band in rows.view(np.uint64).T]
+    assert min(sizes.max() for sizes in buckets) > 200
+    similar = [bool(((rows[:i] == rows[i]).mean(axis=1) >= 0.8).any()) for i in range(len(rows))]
+    found = find_near(tmp_path, rows) == NEAR
+    assert not (found & ~np.array(similar)).any()
+    assert found.sum() >= recall * sum(similar) > 200
+
+
+def test_passes_over_the_signatures_and_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[Path] = []
+    monkeypatch.setattr(dedup, "_read", lambda path: read.append(path) or np.fromfile(path, "u8"))
+    monkeypatch.setattr(dedup, "_KEYS_AT_ONCE", 2000)
+    monkeypatch.setattr(dedup, "_PAIRS_AT_ONCE", 2000)
+    rng, count = np.random.default_rng(0), 6_000
+    rows = rng.integers(2**16, size=(count, 128), dtype=np.uint16)
+    some, all_alike = rows.copy(), rows[rng.integers(100, size=count)]
+    some[-1000:, 13:] = rows[:1000, 13:]
+    some[: count // 3, :16] = rows[0, :16]  # large buckets of documents that are not alike
+    all_alike[np.arange(count), rng.integers(128, size=count)] += 1
+    for number, (simulated, near) in enumerate([(rows, 0), (some, 1000), (all_alike, count - 100)]):
+        read.clear()
+        tracemalloc.start()
+        verdicts = find_near(tmp_path / str(number), simulated)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert (verdicts == NEAR).sum() == near
+        assert len(read) <= 1 + 32 * 3
+        assert peak < 128 * count + 1e6
+
+
 @pytest.mark.nightly
-def test_two_million_documents_fit_in_little_memory(tmp_path: Path) -> None:
+def test_ten_million_documents_fit_in_little_memory(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
-    count, batch, planted = 2_000_000, 100_000, 1_000
+    count, batch, planted = 10_000_000, 100_000, 1_000
     with open_fingerprints(tmp_path) as append:
         for start in range(0, count, batch):
             exact = rng.integers(2**63, size=batch, dtype=np.uint64)
