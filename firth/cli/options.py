@@ -1,5 +1,6 @@
 """Options that several verbs share, and the panels of `--help` in which options are grouped."""
 
+import glob
 import inspect
 import os
 import re
@@ -17,6 +18,7 @@ from firth.utils.errors import UsageError
 from firth.utils.outputs import check_output
 
 if TYPE_CHECKING:
+    from firth.data.memory import Data
     from firth.data.readers import ReadOptions
     from firth.model import Model
 
@@ -111,7 +113,8 @@ PATHS = Argument(
     ...,
     metavar="PATHS...",
     help="Text files (.txt .md .jsonl .csv .tsv .parquet .conll, also .gz .bz2 .xz .zst), folders, "
-    "globs, - for standard input, datasets:NAME.",
+    "globs, - for standard input, datasets:NAME. A corpus of several sources or languages names "
+    "them: en=PATH,PATH ha=PATH.",
 )
 COLUMNS = _option("columns", job_configs.COLUMNS, None)
 FORMAT = _option("format", job_configs.FORMAT, None)
@@ -157,6 +160,32 @@ class TextOptions(FileOptions):
         """Return the keyword arguments of the Python functions."""
         reading = self.reading(documents=self.documents, strict=self.strict)
         return {"reading": reading, "clean": not self.no_clean, "workers": self.workers}
+
+
+def named_paths(arguments: list[str], column: str = "text") -> "Data":
+    """Group `NAME=PATH,PATH` arguments by name; return arguments without names as paths.
+
+    An argument that is the name of a file, or a glob that matches one, is a path. In Python, a dict
+    with the name of the text's column is a table, so no source can have that name.
+
+    >>> named_paths(["en=a.txt,b.txt", "ha=c.txt"])
+    {'en': ('a.txt', 'b.txt'), 'ha': ('c.txt',)}
+    """
+    matches = {a: None if glob.glob(a) else SOURCE_ARGUMENT.fullmatch(a) for a in arguments}
+    if not any(matches.values()):
+        return only_paths(arguments)
+    found: dict[str, list[str]] = {}
+    for argument, match in matches.items():
+        if match is None:
+            raise UsageError(f"Name the source of every path or of none: NAME={argument}.")
+        name, value = match.groups()
+        if name == column:
+            raise UsageError(f"A source cannot have the name of the column {column!r}: {argument}.")
+        found.setdefault(name, []).extend([value] if glob.glob(value) else value.split(","))
+    return {name: only_paths(paths) for name, paths in found.items()}
+
+
+SOURCE_ARGUMENT = re.compile(r"([\w.-]+)=(.+)")
 
 
 # ---- values of options ------------------------------------------------------------------------

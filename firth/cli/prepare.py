@@ -9,6 +9,7 @@ from firth.cli.verbs import Output
 EXAMPLES = (
     "firth prepare corpus/*.txt --tokenizer runs/wordpiece --out runs/shards --dedup",
     "firth prepare train.jsonl --valid dev.jsonl --tokenizer bert-base-uncased --out runs/shards",
+    "firth prepare en=english.txt ha=hausa.jsonl.gz,news/ --tokenizer runs/bpe --out runs/shards",
 )
 
 
@@ -41,10 +42,10 @@ def prepare(
 
     with terminal.progress() as progress:
         prepared = prepare(
-            options.only_paths(paths),
+            options.named_paths(paths, text["column"]),
             tokenizer=tokenizer,
             out=out,
-            valid=options.only_paths(valid or ()),
+            valid=options.named_paths(valid or [], text["column"]),
             valid_fraction=valid_fraction,
             dedup=dedup,
             shard_tokens=shard_tokens,
@@ -52,4 +53,6 @@ def prepare(
             **options.TextOptions(**text).arguments(),
         )
     values = {"out": str(out), "resumed": prepared.resumed, "splits": prepared.splits}
+    if prepared.sources:
+        values["sources"] = prepared.sources
     return Output(values | prepared.report.as_dict(), view.prepared(prepared))

@@ -62,7 +62,7 @@ def train(
     check_output(out, overwrite)
     with terminal.progress() as progress:
         tokenizer, report = train_tokenizer(
-            options.only_paths(paths),
+            options.named_paths(paths, text["column"]),
             kind=kind,
             vocab_size=vocab_size,
             lowercase=lowercase,

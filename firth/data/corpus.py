@@ -5,16 +5,18 @@ One process reads the documents; worker processes clean the batches.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import Any, NamedTuple
 
 from firth.data.cleaning import clean
 from firth.data.input_files import corpus_sources, find_sources
 from firth.data.memory import Data
 from firth.data.readers import ReadOptions
-from firth.utils.errors import InputError
+from firth.utils.errors import InputError, UsageError
 
 
 @dataclass
@@ -60,23 +62,26 @@ class CorpusPosition(NamedTuple):
 
 
 START = CorpusPosition(0, 0)
+SOURCE_NAME = re.compile(r"[\w.-]+")
 
 
 @dataclass(frozen=True)
 class DocumentBatch:
-    """Consecutive raw documents."""
+    """Consecutive raw documents, all of the same source."""
 
     texts: list[str]
     end: CorpusPosition  # where the next batch begins
     repaired: Counter[str]  # by the reader
     bytes_read: int  # of the whole corpus, up to the end of this batch
+    source: int | None = None  # its number, if the sources of the corpus have names
 
 
 class Corpus:
     """Documents from files, folders, globs, standard input (`-`), `datasets:NAME` or memory.
 
     In memory they are a list of texts or of rows, or a table. A string with white space that names
-    no file is a text.
+    no file is a text. A mapping of names to any of these, such as `{"en": "en.txt", "ha": ["a.txt",
+    "b.txt"]}`, is a corpus of several sources.
 
     >>> import pathlib, tempfile; path = pathlib.Path(tempfile.mkdtemp(), "two.txt")
     >>> _ = path.write_text("One document,\\non two lines.\\n\\nAnother&nbsp;one.\\n")
@@ -93,7 +98,15 @@ class Corpus:
     ) -> None:
         self.reading = reading
         self.clean = clean
-        self.sources, self.skipped_files = find_sources(corpus_sources(paths, "paths"), reading)
+        groups = _named_sources(paths, reading)
+        self.source_names = list(groups)
+        found = [
+            find_sources(corpus_sources(data, f"paths[{name!r}]"), reading)
+            for name, data in groups.items()
+        ] or [find_sources(corpus_sources(paths, "paths"), reading)]
+        self.sources = [file for files, _ in found for file in files]
+        self.source_numbers = [i for i, (files, _) in enumerate(found) for _ in files]
+        self.skipped_files = sum(skipped for _, skipped in found)
         self.size = sum(source.size for source in self.sources)  # bytes, 0 if unknown
 
     def __iter__(self) -> Iterator[str]:
@@ -109,25 +122,33 @@ class Corpus:
 
         The batches after a position do not depend on where reading started.
         """
-        texts: list[str] = []
-        size = 0
-        tally: Counter[str] = Counter()
-        for position, text, bytes_read in self._documents(start, tally):
-            texts.append(text)
-            size += len(text)
-            if size >= characters:
-                yield DocumentBatch(texts, position, tally.copy(), bytes_read)
-                texts, size = [], 0
-                tally.clear()
-        if texts or tally:
-            yield DocumentBatch(texts, CorpusPosition(len(self.sources), 0), tally, self.size)
+        numbers = range(start.source, len(self.sources))
+        for source, group in groupby(numbers, self.source_numbers.__getitem__):
+            files = list(group)
+            owner = source if self.source_names else None
+            texts: list[str] = []
+            size = 0
+            tally: Counter[str] = Counter()
+            for position, text, bytes_read in self._documents(files, start, tally):
+                texts.append(text)
+                size += len(text)
+                if size >= characters:
+                    yield DocumentBatch(texts, position, tally.copy(), bytes_read, owner)
+                    texts, size = [], 0
+                    tally.clear()
+            if texts or tally:
+                end = CorpusPosition(files[-1] + 1, 0)
+                yield DocumentBatch(texts, end, tally, self._bytes_before(end.source), owner)
+
+    def _bytes_before(self, file: int) -> int:
+        return sum(source.size for source in self.sources[:file])
 
     def _documents(
-        self, start: CorpusPosition, tally: Counter[str]
+        self, files: Sequence[int], start: CorpusPosition, tally: Counter[str]
     ) -> Iterator[tuple[CorpusPosition, str, int]]:
-        done = sum(source.size for source in self.sources[: start.source])
-        for number, source in enumerate(self.sources[start.source :], start.source):
-            skip = start.document if number == start.source else 0
+        done = self._bytes_before(files[0])
+        for number in files:
+            source, skip = self.sources[number], start.document if number == start.source else 0
             with source.open() as raw:
                 for index, text in enumerate(source.documents(raw, self.reading, tally), 1):
                     if index <= skip:
@@ -136,6 +157,18 @@ class Corpus:
                     here = raw.tell() if source.size else 0
                     yield CorpusPosition(number, index), text, done + here
             done += source.size
+
+
+def _named_sources(data: Data, reading: ReadOptions) -> Mapping[str, Data]:
+    """Return the named sources of a corpus, if it is neither a dict of columns nor of splits."""
+    if not isinstance(data, Mapping) or reading.column in data or hasattr(data, "column_names"):
+        return {}
+    for name in data:
+        if not isinstance(name, str) or not SOURCE_NAME.fullmatch(name):
+            raise UsageError(
+                f"{name!r} cannot name a source: use letters, digits, '_', '-' and '.' only."
+            )
+    return data
 
 
 def clean_texts(texts: Iterable[str], wanted: bool, report: CorpusReport) -> Iterator[str]:

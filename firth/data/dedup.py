@@ -179,19 +179,29 @@ def find_duplicates(directory: Path, threshold: float = 0.8) -> Verdicts:
 def _mark_near_duplicates(bands: Sequence[Path], threshold: float, verdicts: Verdicts) -> None:
     """Collect pairs that agree in a band, and compare them: all at the end, if memory allows."""
     limit = max(_PAIRS_AT_ONCE, _PAIRS_PER_DOCUMENT * len(verdicts))
-    found: list[_Pairs] = []
+    pairs, new = np.empty(0, dtype=np.int64), list[_Pairs]()
     # Hashes of the four bands after the current one, 16 bits each.
     following = np.zeros(len(verdicts), dtype=np.uint64)
     for band in reversed(bands):
         keys = _read(band)
         for rows, buckets in _buckets(keys, verdicts):
-            found += _candidates(rows, buckets, following[rows], verdicts)
-            if sum(map(len, found)) > limit:
-                found = [_distinct(found)]
-                if len(found[0]) > limit // 2:
-                    _compare(bands, found.pop(), threshold, verdicts)
-        following = following >> 16 | mix_bits(keys) << 48
-    _compare(bands, _distinct(found), threshold, verdicts)
+            new += _candidates(rows, buckets, following[rows], verdicts)
+            if sum(map(len, new)) > limit // 2:
+                pairs = _merge(pairs, new)
+            if len(pairs) > limit:
+                _compare(bands, pairs, threshold, verdicts)
+                pairs = pairs[:0]
+        following >>= 16
+        following |= mix_bits(keys) << 48
+    _compare(bands, _merge(pairs, new), threshold, verdicts)
+
+
+def _merge(pairs: _Pairs, new: list[_Pairs]) -> _Pairs:
+    """Return the distinct pairs, and clear the list of new ones."""
+    merged = np.concatenate((pairs, *new))
+    new.clear()
+    merged.sort()
+    return merged[np.append(merged[1:] != merged[:-1], True)[: len(merged)]]
 
 
 def _buckets(keys: Digests, verdicts: Verdicts) -> Iterator[tuple[_Rows, _Rows]]:
@@ -227,12 +237,6 @@ def _candidates(
         earlier, later = np.minimum(one, other)[chosen], np.maximum(one, other)[chosen]
         undecided = verdicts[later] == KEEP
         yield later[undecided] << 32 | earlier[undecided]
-
-
-def _distinct(found: Sequence[_Pairs]) -> _Pairs:
-    pairs = np.concatenate((*found, np.empty(0, dtype=np.int64)))
-    pairs.sort()
-    return pairs[np.diff(pairs, prepend=-1) > 0]
 
 
 def _compare(bands: Sequence[Path], pairs: _Pairs, threshold: float, verdicts: Verdicts) -> None:

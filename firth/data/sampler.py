@@ -9,7 +9,7 @@ batch to batch.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
@@ -17,6 +17,7 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 
+from firth.data.mixture import RepetitionSchedule
 from firth.data.packing import PackedSequences
 from firth.data.shards import Shards
 from firth.utils.errors import InputError, UsageError
@@ -50,20 +51,37 @@ class DocumentSpans:
 
 
 class Sampler:
-    """Draw spans of documents from shards, in an order determined by a seed."""
+    """Draw spans of documents from shards, in an order determined by a seed.
 
-    def __init__(self, shards: Shards, seed: int = 0) -> None:
+    With a mixture, an epoch repeats or omits documents so that each source has its fraction of the
+    tokens; sources that are not in the mixture are left out.
+    """
+
+    def __init__(
+        self, shards: Shards, seed: int = 0, mixture: Mapping[str, float] | None = None
+    ) -> None:
         if not len(shards):
             raise InputError(f"{shards.path} holds no training documents.")
         self.shards = shards
         self.seed = derive_key(seed, 0)
+        self._schedule = None if mixture is None else RepetitionSchedule(shards, mixture, self.seed)
+        self.documents = (
+            np.arange(len(shards)) if self._schedule is None else self._schedule.documents
+        )
         self._order = lru_cache(maxsize=2)(self._shuffle)
 
     def _shuffle(self, epoch: int) -> tuple[Longs, Longs]:
         """Return the documents in the order of an epoch, and their ends in the token stream."""
-        keys = derive_keys(derive_keys(self.seed, epoch), np.arange(len(self.shards)))
-        order = np.argsort(keys)
+        keys = derive_keys(derive_keys(self.seed, epoch), self.documents)
+        documents = self.documents
+        if self._schedule is not None:
+            documents, keys = self._schedule.repeat(epoch, keys)
+        order = documents[np.argsort(keys)]
         return order, np.cumsum(self.shards.lengths[order])
+
+    def order(self, epoch: int) -> Longs:
+        """Return the documents of an epoch in their order."""
+        return self._order(epoch)[0]
 
     def take(
         self, position: SamplerPosition, *, length: int, tokens: int, frame: int = 2
@@ -114,7 +132,7 @@ class Sampler:
         continuation is used for the next pair (as in BERT's data code). Otherwise every second text
         follows its first. A single last sentence is skipped, as nothing follows it.
         """
-        if random_half and len(self.shards) < 2:
+        if random_half and len(self.documents) < 2:
             raise InputError(
                 f"Next-sentence prediction needs two documents, but {self.shards.path} has one; "
                 "split the text (`firth prepare --documents`), or choose another objective."
@@ -160,8 +178,9 @@ class Sampler:
 
     def _random_text(self, document: int, draws: list[float], room: int) -> tuple[int, int, int]:
         """Draw a random text of about `room` tokens from another document."""
-        other = int(draws[0] * (len(self.shards) - 1))
-        other += other >= document
+        place = int(draws[0] * (len(self.documents) - 1))
+        place += self.documents[place] >= document
+        other = int(self.documents[place])
         bounds = self.shards.sentences(other)
         first = int(draws[1] * (len(bounds) - 1))
         last = int(np.searchsorted(bounds, bounds[first] + room))

@@ -5,6 +5,8 @@
              train-00000.tokens.npy       (tokens,) uint16, or uint32 for a large vocabulary
              train-00000.documents.npy    (documents + 1,) int64: where each begins; the end
              train-00000.sentences.npy    (sentences + 1,) int64: likewise
+             train-00000.sources.npy      (documents,) uint16: number of each document's source;
+                                          only if the sources of the text have names
              valid-00000.…
 
 The tokens are those of the text alone, without special tokens: an objective adds them.
@@ -27,6 +29,7 @@ from firth.utils.rng import Longs
 
 FORMAT = 1
 ARRAYS = ("tokens", "documents", "sentences")
+OFFSETS = ("documents", "sentences")  # arrays of start offsets, with the end
 
 Tokens = NDArray[np.uint16] | NDArray[np.uint32]
 
@@ -43,15 +46,17 @@ class TokenizedDocuments:
     tokens: Tokens
     documents: NDArray[np.int64]
     sentences: NDArray[np.int64]
+    sources: NDArray[np.uint16] | None = None  # of each document
 
 
 def write_shard(folder: Path, name: str, passages: list[TokenizedDocuments]) -> dict[str, Any]:
     """Write concatenated documents as one shard; return its entry in the index."""
-    joined = {key: np.concatenate([getattr(p, key) for p in passages]) for key in ARRAYS}
+    keys = ARRAYS if passages[0].sources is None else (*ARRAYS, "sources")
+    joined = {key: np.concatenate([getattr(p, key) for p in passages]) for key in keys}
     entry: dict[str, Any] = {"name": name, "sha256": {}}
     for key, array in joined.items():
         entry[key] = len(array)
-        if key != "tokens":
+        if key in OFFSETS:
             array = np.concatenate(([0], np.cumsum(array)))
         path = _path(folder, name, key)
         write_array(path, array)
@@ -61,12 +66,8 @@ def write_shard(folder: Path, name: str, passages: list[TokenizedDocuments]) -> 
 
 def damaged(folder: Path, entry: dict[str, Any]) -> list[Path]:
     """Return the files of a shard that are missing or have a wrong checksum."""
-    paths = {key: _path(folder, entry["name"], key) for key in ARRAYS}
-    return [
-        path
-        for key, path in paths.items()
-        if not path.is_file() or sha256(path) != entry["sha256"][key]
-    ]
+    paths = {_path(folder, entry["name"], key): sum for key, sum in entry["sha256"].items()}
+    return [path for path, sum in paths.items() if not path.is_file() or sha256(path) != sum]
 
 
 def read_index(folder: Path) -> dict[str, Any]:
@@ -119,6 +120,7 @@ class Shards:
             )
         self.entries = self.index["splits"][split]["shards"]
         self.tokens = sum(entry["tokens"] for entry in self.entries)
+        self.source_names: list[str] = self.index.get("sources", [])
         self._first = np.cumsum([0] + [entry["documents"] for entry in self.entries])
 
     def __len__(self) -> int:
@@ -161,6 +163,21 @@ class Shards:
         sizes = [np.diff(arrays["documents"]) for arrays in self._arrays]
         return np.concatenate([*sizes, np.empty(0, dtype=np.int64)])
 
+    @cached_property
+    def sources(self) -> NDArray[np.int64]:
+        """Number of the source of each document; 0 if the sources have no names."""
+        if not self.source_names:
+            return np.zeros(len(self), dtype=np.int64)
+        return np.concatenate([arrays["sources"] for arrays in self._arrays]).astype(np.int64)
+
+    @cached_property
+    def source_tokens(self) -> dict[str, int]:
+        """Number of tokens of each named source."""
+        counts = np.zeros(len(self.source_names), dtype=np.int64)
+        if self.source_names:
+            np.add.at(counts, self.sources, self.lengths)
+        return dict(zip(self.source_names, counts.tolist(), strict=True))
+
     def verify(self) -> None:
         """Verify the checksum of every file."""
         for entry in self.entries:
@@ -176,7 +193,7 @@ class Shards:
 
     @cached_property
     def _arrays(self) -> list[dict[str, NDArray[Any]]]:
-        return [{key: self._map(entry, key) for key in ARRAYS} for entry in self.entries]
+        return [{key: self._map(entry, key) for key in entry["sha256"]} for entry in self.entries]
 
     def _map(self, entry: dict[str, Any], key: str) -> NDArray[Any]:
         path = _path(self.path, entry["name"], key)
@@ -185,7 +202,7 @@ class Shards:
             array = np.load(path, mmap_mode="r", allow_pickle=False).view(np.ndarray)
         except (OSError, ValueError) as error:
             raise InputError(f"{path} is missing or damaged: {error}.") from error
-        if len(array) != entry[key] + (key != "tokens"):
+        if len(array) != entry[key] + (key in OFFSETS):
             raise InputError(f"{path} is damaged: {len(array)} entries, not {entry[key]}.")
         return array
 

@@ -70,6 +70,24 @@ class PretrainConfig(JobConfig):
     data: Annotated[
         str | Path, Doc("Directory of shards written by `firth prepare`.", "Data", Path)
     ]
+    mixture: Annotated[
+        Mapping[str, float] | str | None,
+        Doc(
+            "Weights with which the named sources of the shards are sampled, such as "
+            "en=0.3,ha=0.7. Default: as in the shards.",
+            "Data",
+            str,
+            "NAME=WEIGHT,…",
+        ),
+    ] = None
+    mixture_alpha: Annotated[
+        float | None,
+        Doc(
+            "Sample each named source in proportion to its number of tokens to this power, from 0 "
+            "(all equal) to 1 (as in the shards); XLM-R uses 0.3. Default: none.",
+            "Data",
+        ),
+    ] = None
     objective: Annotated[
         str | None,
         Doc("Pre-training objective; `firth objectives` lists them. Default: the preset's."),

@@ -31,7 +31,15 @@ from firth.data.dedup import digests, find_duplicates, open_fingerprints, signat
 from firth.data.input_files import InputFile
 from firth.data.memory import Data
 from firth.data.readers import ReadOptions
-from firth.data.shards import ARRAYS, FORMAT, TokenizedDocuments, damaged, read_index, write_shard
+from firth.data.shards import (
+    ARRAYS,
+    FORMAT,
+    Shards,
+    TokenizedDocuments,
+    damaged,
+    read_index,
+    write_shard,
+)
 from firth.formats.tokenizers.loading import AnyTokenizer, load_tokenizer
 from firth.tokenizers.counting import Progress
 from firth.tokenizers.encoding import EncodedDocuments, EncodingJob, Flags, make_encoder
@@ -53,6 +61,7 @@ class PrepareResult:
     report: CorpusReport
     splits: dict[str, dict[str, int]]  # split -> numbers of tokens, documents, sentences, shards
     resumed: bool  # continued an interrupted run
+    sources: dict[str, dict[str, int]]  # name of each source -> tokens in each split
 
 
 @dataclass
@@ -97,7 +106,8 @@ def prepare(
     `tokenizer` is a tokenizer directory, or a model with a tokenizer, such as a GGUF file. The
     validation split is `valid`, or a fraction of the documents: `valid_fraction`, by default 0.01.
     `dedup` removes exact and near duplicates of earlier documents; validation text counts as
-    earlier than training text.
+    earlier than training text. If `paths` maps the names of sources to their files, such as
+    `{"en": "en.txt", "ha": "ha.txt"}`, the shards keep the source of every document.
     """
     has_valid = not isinstance(valid, Sequence) or len(valid) > 0
     if has_valid and valid_fraction is not None:
@@ -108,6 +118,7 @@ def prepare(
     reader = load_tokenizer(tokenizer)
     corpora = {"valid": Corpus(valid, reading, clean=clean)} if has_valid else {}
     corpora["train"] = Corpus(paths, reading, clean=clean)
+    _number_sources(corpora)
     streams = [source.name for c in corpora.values() for source in c.sources if source.is_stream]
     if streams and (dedup or len(streams) > len(set(streams))):
         reason = "--dedup reads all text twice, but " if dedup else ""
@@ -137,7 +148,25 @@ def _plan(reader: Tokenizer, corpora: dict[str, Corpus], **options: Any) -> dict
     }
     first = corpora["train"]
     options |= {**asdict(first.reading), "clean": first.clean}
-    return {"tokenizer": reader.fingerprint, "sources": sources, "options": options}
+    plan = {"tokenizer": reader.fingerprint, "sources": sources, "options": options}
+    if first.source_names:
+        plan["source_numbers"] = {split: c.source_numbers for split, c in corpora.items()}
+        plan["source_names"] = first.source_names
+    return plan
+
+
+def _number_sources(corpora: dict[str, Corpus]) -> None:
+    """Give the sources of the validation text their numbers in the training text."""
+    names, valid = corpora["train"].source_names, corpora.get("valid")
+    if valid is None:
+        return
+    if unknown := [name for name in valid.source_names if name not in names]:
+        raise UsageError(f"--valid names the source {unknown[0]!r}, which the training text lacks.")
+    if names and not valid.source_names:
+        raise UsageError(f"Name the source of each --valid, such as --valid {names[0]}=PATH.")
+    if names:
+        valid.source_numbers = [names.index(valid.source_names[i]) for i in valid.source_numbers]
+        valid.source_names = names
 
 
 def _identity(source: InputFile) -> list[Any]:
@@ -201,7 +230,7 @@ def _load_journal(folder: Path, plan: dict[str, Any]) -> PrepareJournal:
 def _remove_incomplete(folder: Path, journal: PrepareJournal) -> None:
     """Remove incomplete files of an interrupted run."""
     names = [entry["name"] for entries in journal.shards.values() for entry in entries]
-    known = {f"{name}.{key}.npy" for name in names for key in ARRAYS} | {LOCK}
+    known = {f"{name}.{key}.npy" for name in names for key in (*ARRAYS, "sources")} | {LOCK}
     known |= {JOURNAL, DUPLICATES} if (folder / JOURNAL).is_file() else set()
     for path in folder.iterdir():
         if path.name == FINGERPRINTS:
@@ -305,6 +334,8 @@ def _finish(
         "report": journal.report.as_dict(),
         "plan": journal.plan,
     }
+    if names := journal.plan.get("source_names"):
+        index["sources"] = names
     write_json(folder / "index.json", index)
     os.rename(folder, out)
     sync_directory(out.parent)
@@ -323,4 +354,8 @@ def _summary(out: Path, index: dict[str, Any], resumed: bool) -> PrepareResult:
         split: {**{key: values[key] for key in ARRAYS}, "shards": len(values["shards"])}
         for split, values in index["splits"].items()
     }
-    return PrepareResult(out, CorpusReport.from_dict(index["report"]), splits, resumed)
+    tokens = {split: Shards(out, split).source_tokens for split in splits}
+    sources = {
+        name: {split: tokens[split][name] for split in splits} for name in index.get("sources", ())
+    }
+    return PrepareResult(out, CorpusReport.from_dict(index["report"]), splits, resumed, sources)

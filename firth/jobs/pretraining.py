@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from firth.adapt.apply import get_adapters, merge
+from firth.data.mixture import resolve_mixture
 from firth.data.sampler import Sampler
 from firth.data.shards import Shards
 from firth.formats.hub import resolve
@@ -22,12 +23,14 @@ from firth.model import Model, load
 from firth.models.generator import generator_config
 from firth.models.initialization import initialise
 from firth.models.transformer import Transformer
+from firth.objectives.batch import Batch
 from firth.objectives.registry import OBJECTIVES
 from firth.tokenizers.tokenizer import Tokenizer
 from firth.training.data_loader import (
     batch_planner,
     count_tokens,
     first_batch,
+    source_validation_batches,
     validation_batches,
 )
 from firth.training.distillation import copy_teacher_weights
@@ -50,6 +53,7 @@ from firth.utils.devices import device_spec, restored_torch_state, select_device
 from firth.utils.errors import MismatchError, StorageError
 from firth.utils.plotting import plot_loss
 
+SOURCE_LOSS = "loss "  # before the name of a source: its validation loss
 NUM_SAMPLES = 3  # texts shown at each validation
 SAMPLE_TOKENS = 32  # of each text
 MIN_RISE = 0.01  # relative rise of the validation loss that is called overfitting
@@ -67,6 +71,7 @@ class PretrainResult:
     seconds: float
     loss: float | None  # of the last validation
     family: str  # in whose format the model is saved
+    source_losses: dict[str, float]  # of the last validation, for each named source
 
     def values(self) -> dict[str, Any]:
         """Return the results as JSON values."""
@@ -80,6 +85,7 @@ class PretrainResult:
             "seconds": self.seconds,
             "loss": self.loss,
             "family": self.family,
+            "source_losses": self.source_losses,
         }
 
 
@@ -88,6 +94,8 @@ def pretrain(
     *,
     preset: str | None = None,
     data: str | Path,
+    mixture: Mapping[str, float] | str | None = None,
+    mixture_alpha: float | None = None,
     out: str | Path,
     objective: str | None = None,
     steps: int = 0,
@@ -116,6 +124,8 @@ def pretrain(
     are None are those of the preset's recipe; `max_length`, `batch_tokens` and `mask_prob` may be
     schedules ("64:0.8,256", "0.3-0.15"). `overrides` sets any other field of the training config
     ("schedule"), the model ("model.num_layers") or the objective ("objective.noise_density").
+    `mixture` ({"en": 0.3, "ha": 0.7}) or `mixture_alpha` decides how often the named sources of the
+    shards are sampled.
     """
     options = {
         "learning_rate": learning_rate,
@@ -138,6 +148,7 @@ def pretrain(
     config = resolve_pretrain_config(
         preset, objective, tokenizer, budget, overrides, parent, teacher, device_spec(on)
     )
+    config = replace(config, mixture=resolve_mixture(shards, mixture, mixture_alpha))
     if mask_prob is not None:
         check_masking(config.objective)
     parents = {
@@ -145,8 +156,8 @@ def pretrain(
     }
     description = describe_run("pretraining", config.to_dict(), {"shards": shards.path}, parents)
     check_run_directory(out, description, resume)
-    sampler = Sampler(shards, config.training.seed)
-    first_batch(config, sampler, tokenizer)  # report wrong options before training
+    sampler = Sampler(shards, config.training.seed, config.mixture)
+    first = first_batch(config, sampler, tokenizer)  # report wrong options before training
     module = build(config, tokenizer, source_model)
     model = Model(module.network, tokenizer, out, objective=config.objective)
     notes: list[str] = []
@@ -159,10 +170,15 @@ def pretrain(
     with open_run(
         out, config.training, description, resume=resume, callback=callback, speed=speed
     ) as run:
-        own = _validation_callbacks(config, module.to(on), model, shards, callbacks or Callbacks())
+        by_source = _source_batches(config, shards, tokenizer)
+        notes += _source_notes(config, shards, by_source)
+        own = _validation_callbacks(
+            config, module.to(on), model, shards, by_source, callbacks or Callbacks()
+        )
         plan = batch_planner(config, sampler, tokenizer)
-        ordinary = _ordinary_fraction(config, shards, tokenizer)
-        baseline = unigram_baseline(count_tokens(shards, len(tokenizer)), ordinary)
+        documents = map(int, sampler.order(0)) if shards.source_names else range(len(shards))
+        counts = count_tokens(shards, len(tokenizer), documents)
+        baseline = unigram_baseline(counts, _ordinary_fraction(first, tokenizer))
         loop = run.training_loop(module, plan, own, notes, baseline)
         loop.fit()
         return _finish(config, model, loop, run)
@@ -269,11 +285,33 @@ def _check_tokenizer(model: Model, tokenizer: Tokenizer, path: str) -> None:
         )
 
 
+def _source_batches(
+    config: PretrainRunConfig, shards: Shards, tokenizer: Tokenizer
+) -> dict[str, list[Batch]]:
+    """Build the validation batches of each named source."""
+    if not shards.source_names or "valid" not in shards.index["splits"]:
+        return {}
+    return source_validation_batches(config, Shards(shards.path, "valid"), tokenizer)
+
+
+def _source_notes(
+    config: PretrainRunConfig, shards: Shards, by_source: Mapping[str, Sequence[Batch]]
+) -> list[str]:
+    """Return notes about sources that are not trained on or not validated on."""
+    omitted = [name for name in shards.source_names if name not in (config.mixture or {name})]
+    unvalidated = [name for name in shards.source_names if by_source and name not in by_source]
+    notes = [f"Not in the mixture, and so not trained on: {', '.join(omitted)}."] * bool(omitted)
+    return notes + [
+        f"Too little validation text for a loss of their own: {', '.join(unvalidated)}."
+    ] * bool(unvalidated)
+
+
 def _validation_callbacks(
     config: PretrainRunConfig,
     module: TrainingModule,
     model: Model,
     shards: Shards,
+    by_source: Mapping[str, Sequence[Batch]],
     callbacks: Callbacks,
 ) -> Callbacks:
     """Add validation with a few samples, and saving of the best model."""
@@ -290,6 +328,8 @@ def _validation_callbacks(
     def validate() -> Metrics:
         with autocast(config.training, module.device):
             metrics: Metrics = dict(mean_losses(module, batches))
+            for name, some in by_source.items():
+                metrics[SOURCE_LOSS + name] = mean_losses(module, some)["loss"]
         if not math.isfinite(metrics["loss"]):  # it cannot generate
             return metrics | {"samples": []}
         return metrics | {"samples": samples(module.network, tokenizer, texts)}
@@ -321,10 +361,11 @@ def _finish(
     if -state.best_score >= last.get("loss", math.inf):
         shutil.rmtree(out / "best", ignore_errors=True)  # the final model is the best
     elif (out / "best").exists():
+        repeated = state.position.epoch > 0 or config.mixture is not None
         run.log.note(
             f"The final validation loss, {last['loss']:.3f}, is above the lowest, "
             f"{-state.best_score:.3f}; the model with the lowest is in {out / 'best'}."
-            + risen_advice(-state.best_score, last["loss"], state.position.epoch > 0)
+            + risen_advice(-state.best_score, last["loss"], repeated)
         )
     result = PretrainResult(
         path=out,
@@ -335,6 +376,11 @@ def _finish(
         seconds=state.seconds,
         loss=last.get("loss"),
         family=family,
+        source_losses={
+            name.removeprefix(SOURCE_LOSS): value
+            for name, value in last.items()
+            if name.startswith(SOURCE_LOSS)
+        },
     )
     unigram_loss = loop.baseline.loss if loop.baseline is not None else 0.0
     curve, metric = {config.preset: metrics}, _language_loss(metrics)
@@ -344,7 +390,7 @@ def _finish(
 
 
 def risen_advice(lowest: float, last: float, repeated: bool) -> str:
-    """Explain a validation loss above the lowest; `repeated`: the run has seen a text twice.
+    """Explain a validation loss above the lowest; `repeated`: the run may have seen a text twice.
 
     >>> risen_advice(7.352, 7.353, repeated=True)
     ' The difference is small, so this may be noise.'
@@ -362,8 +408,7 @@ def _language_loss(metrics: Sequence[Mapping[str, Any]]) -> str:
     return next(terms, "loss")
 
 
-def _ordinary_fraction(config: PretrainRunConfig, shards: Shards, tokenizer: Tokenizer) -> float:
-    """Return the fraction of an objective's targets that are not special tokens."""
-    batch = first_batch(config, Sampler(shards, config.training.seed), tokenizer)
+def _ordinary_fraction(batch: Batch, tokenizer: Tokenizer) -> float:
+    """Return the fraction of a batch's targets that are not special tokens."""
     targets = next(iter(batch.predictions.values())).targets
     return 1.0 - float(tokenizer.vocabulary.special[targets].mean()) if len(targets) else 1.0

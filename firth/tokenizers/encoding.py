@@ -78,6 +78,9 @@ def make_encoder(
                 valid = job.split == "valid" or _hash_fraction(text) < valid_fraction
                 kept["valid" if valid else "train"].append(text)
         passages = {split: encode_documents(cached, texts) for split, texts in kept.items()}
+        if batch.source is not None:
+            for passage in passages.values():
+                passage.sources = np.full(len(passage.documents), batch.source, dtype=np.uint16)
         return EncodedDocuments(passages, report, len(texts), batch.end, batch.bytes_read)
 
     return encode

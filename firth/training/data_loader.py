@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -17,7 +18,7 @@ from firth.tokenizers.tokenizer import Tokenizer
 from firth.training.pretrain_config import PretrainRunConfig
 from firth.training.schedule import StagedValue
 from firth.training.state import PlannedBatch, TrainingState
-from firth.utils.errors import UsageError
+from firth.utils.errors import InputError, UsageError
 from firth.utils.rng import Longs
 
 MAX_COUNTED = 4_000_000  # tokens
@@ -99,16 +100,21 @@ def first_batch(config: PretrainRunConfig, sampler: Sampler, tokenizer: Tokenize
 
 
 def validation_batches(
-    config: PretrainRunConfig, shards: Shards, tokenizer: Tokenizer
+    config: PretrainRunConfig, shards: Shards, tokenizer: Tokenizer, source: str | None = None
 ) -> list[Batch]:
     """Build the validation batches: the same text with the same masks at every validation.
 
-    They use the objective's default options, so that metrics of different runs are comparable.
+    They use the objective's default options, so that metrics of different runs are comparable. With
+    a source, they have its text alone.
     """
     row, training = OBJECTIVES[config.objective], config.training
     build, length = row.validate or row.build, StagedValue.parse(training.max_length).largest
     sampler, batches, position = Sampler(shards, VALIDATION_SEED), [], SamplerPosition()
-    tokens = min(training.validate_tokens, max(shards.tokens, 4 * length))
+    limit, available = training.validate_tokens, shards.tokens
+    if source is not None:
+        sampler = Sampler(shards, VALIDATION_SEED, {source: 1.0})
+        limit, available = limit // len(shards.source_names), shards.source_tokens[source]
+    tokens = min(limit, max(available, 4 * length))
     size = max(length, min(tokens, 8192))
     for begin in range(0, tokens, size):
         count = max(length, min(size, tokens - begin))  # no text twice, if there is enough
@@ -117,10 +123,21 @@ def validation_batches(
     return [batch for batch in batches if len(batch.output.tokens)]
 
 
-def count_tokens(shards: Shards, vocab_size: int) -> Longs:
-    """Count each token in (the first documents of) the shards."""
+def source_validation_batches(
+    config: PretrainRunConfig, shards: Shards, tokenizer: Tokenizer
+) -> dict[str, list[Batch]]:
+    """Build the validation batches of each source that has enough text."""
+    batches = {}
+    for name, tokens in shards.source_tokens.items():
+        with suppress(InputError):  # pairs of sentences need two documents
+            batches[name] = validation_batches(config, shards, tokenizer, name) if tokens else []
+    return {name: some for name, some in batches.items() if some}
+
+
+def count_tokens(shards: Shards, vocab_size: int, documents: Iterable[int]) -> Longs:
+    """Count each token in (the first of) these documents."""
     counts, seen = np.zeros(vocab_size, dtype=np.int64), 0
-    for document in range(len(shards)):
+    for document in documents:
         tokens = shards[document]
         counts += np.bincount(tokens, minlength=vocab_size)
         seen += len(tokens)

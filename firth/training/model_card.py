@@ -66,6 +66,8 @@ def _pretraining_card(
         f"{results['seconds'] / 60:.1f} minutes",
         "validation": ", ".join(f"{k} {v:.4g}" for k, v in results["validation"].items()) or "none",
     }
+    if mixture := job.get("mixture"):
+        rows["mixture"] = ", ".join(f"{name} {part:.1%}" for name, part in mixture.items())
     rows |= {name: parent["path"] for name, parent in values["parents"].items()}
     example = USAGE_EXAMPLES[infill_format(job["objective"])]
     if config["architecture"] == "decoder":

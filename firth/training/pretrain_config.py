@@ -65,6 +65,7 @@ class PretrainRunConfig:
     loss_weights: dict[str, float]
     source: str | None = None  # path of the model whose pre-training is continued
     teacher: str | None = None
+    mixture: dict[str, float] | None = None  # fraction of the training tokens of each source
 
     def to_dict(self) -> dict[str, Any]:
         """Return the config as JSON values."""

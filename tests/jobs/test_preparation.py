@@ -147,6 +147,76 @@ def test_duplicates_go_and_validation_counts_as_earlier(tmp_path: Path, bert: Pa
     assert prepared.splits["valid"]["documents"] == 1
 
 
+@pytest.fixture
+def languages(tmp_path: Path) -> dict[str, list[Path]]:
+    """Documents that begin with the name of their source, in one file and in two."""
+    for name in ("en", "ha", "ha2"):
+        words = random.Random(name)
+        lines = (" ".join(words.choices(SAMPLE.split(), k=20)) for _ in range(30))
+        text = "\n\n".join(f"{name[:2]} {line}" for line in lines)
+        (tmp_path / f"{name}.txt").write_text(text)
+    return {"en": [tmp_path / "en.txt"], "ha": [tmp_path / "ha.txt", tmp_path / "ha2.txt"]}
+
+
+def test_the_source_of_every_document_is_kept(
+    tmp_path: Path, languages: dict[str, list[Path]], bert: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = [f"{name}={','.join(map(str, paths))}" for name, paths in languages.items()]
+    words += ["--tokenizer", bert, "--valid-fraction", 0.3, "--dedup", "--json"]
+    made = in_process("prepare", *words, "--out", tmp_path / "one", "--workers", 1).json
+    in_process("prepare", *words, "--out", tmp_path / "two", "--workers", 2)
+    for split in ("train", "valid"):
+        shards = Shards(tmp_path / "one", split)
+        named = [shards.source_names[i] for i in shards.sources]
+        assert named == [text[:2] for text in texts_in(tmp_path / "one", split)]
+        assert set(named) == {"en", "ha"}
+        assert shards.source_tokens == {name: made["sources"][name][split] for name in languages}
+    options = {"tokenizer": bert, "valid_fraction": 0.3, "dedup": True, "shard_tokens": 500}
+    prepare(languages, out=tmp_path / "whole", **options)
+
+    def interrupted(folder: Path, name: str, passages: Any) -> Any:
+        if name == "train-00003":
+            raise KeyboardInterrupt
+        return write_shard(folder, name, passages)
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr("firth.jobs.preparation.write_shard", interrupted)
+        prepare(languages, out=tmp_path / "again", **options)
+    assert prepare(languages, out=tmp_path / "again", **options).resumed
+    assert sums(tmp_path / "again") == sums(tmp_path / "whole")
+    assert sums(tmp_path / "one") == sums(tmp_path / "two")
+
+
+def test_other_sources_are_other_shards(
+    tmp_path: Path, languages: dict[str, list[Path]], bert: Path
+) -> None:
+    out = tmp_path / "out"
+    prepare(languages, tokenizer=bert, out=out)
+    with pytest.raises(MismatchError, match="other text or with other options"):
+        prepare({"x": languages["en"], "ha": languages["ha"]}, tokenizer=bert, out=out)
+    with pytest.raises(MismatchError, match="other text or with other options"):
+        prepare([*languages["en"], *languages["ha"]], tokenizer=bert, out=out)
+
+
+def test_invalid_sources(tmp_path: Path, languages: dict[str, list[Path]], bert: Path) -> None:
+    en, other = languages["en"][0], tmp_path / "a=b.txt"
+    common = ["--tokenizer", bert, "--out", tmp_path / "out"]
+    for words, facts in {
+        (f"en={en}", other): "a=b.txt",
+        (f"en={en}", "--valid", other): "--valid en=",
+        (f"en={en}", "--valid", f"sw={other}"): "'sw'",
+        (en, "--valid", f"sw={other}"): "'sw'",
+        (f"text={en}",): "'text'",
+    }.items():
+        other.write_text("A file whose name has the form of a source.")
+        failed = in_process("prepare", *words, *common)
+        assert failed.returncode == 2
+        assert facts in failed.error
+    assert in_process("prepare", other, *common, "--valid-fraction", 0).returncode == 0
+    with pytest.raises(UsageError, match="'two words'"):
+        prepare({"two words": en}, tokenizer=bert, out=tmp_path / "x")
+
+
 @pytest.mark.slow
 def test_any_number_of_workers_writes_the_same(tmp_path: Path, long_text: Path, bert: Path) -> None:
     for workers in (1, 2, 3):

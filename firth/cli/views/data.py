@@ -32,6 +32,13 @@ def prepared(prepared: PrepareResult) -> list[RenderableType]:
         for split, totals in prepared.splits.items()
     ]
     lines: list[RenderableType] = [report(prepared.report), new_table("split", *columns, rows=rows)]
+    if prepared.sources:
+        header = (f"{split} tokens" for split in prepared.splits)
+        sizes = [
+            (name, *(f"{tokens:,}" for tokens in splits.values()))
+            for name, splits in prepared.sources.items()
+        ]
+        lines.append(new_table("source", *header, rows=sizes))
     if prepared.resumed:
         lines.append("Continued an interrupted run.")
     if "valid" not in prepared.splits:
@@ -63,6 +70,7 @@ def pretrained(result: PretrainResult) -> list[RenderableType]:
         "tokens": f"{result.tokens:,}",
         "minutes": f"{result.seconds / 60:.1f}",
         "validation loss": "none" if result.loss is None else f"{result.loss:.3f}",
+        **{f"validation loss, {name}": f"{x:.3f}" for name, x in result.source_losses.items()},
         "format": result.family,
     }
     path, table = result.path, new_table("", "", rows=list(rows.items()))
