@@ -25,8 +25,9 @@ def evaluate(
     ),
     task: str | None = options.DataOption(
         None,
-        help="Task; lm, last-word and minimal-pairs work with any language model. Default: the "
-        "task the model was fine-tuned for.",
+        help="Task; lm, last-word and minimal-pairs work with any language model, next-sentence, "
+        "sentence-order and replaced with such a head. Default: the task the model was trained "
+        "for.",
     ),
     ensemble: bool = options.DataOption(
         False,

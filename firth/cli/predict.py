@@ -24,7 +24,7 @@ def predict(
         None, help="File of examples; - for standard input. Default: the TEXTs."
     ),
     task: str | None = options.DataOption(
-        None, help="Task. Default: the task the model was fine-tuned for."
+        None, help="Task. Default: the task the model was trained for."
     ),
     columns: list[str] | None = options.COLUMNS,
     format: str | None = options.FORMAT,

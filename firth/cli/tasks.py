@@ -11,9 +11,14 @@ def tasks() -> Output:
     """List the tasks for fine-tuning and evaluation, with their file formats and recipes."""
     from firth.cli.views import tasks as view
     from firth.tasks.finetune_recipes import recipes_for
-    from firth.tasks.registry import SCORING_TASKS, TASKS
+    from firth.tasks.registry import HEAD_TASKS, SCORING_TASKS, TASKS
 
-    all_tasks: dict[str, Any] = {**TASKS, **SCORING_TASKS, **TASKS}  # fine-tuning tasks first
+    all_tasks: dict[str, Any] = {
+        **TASKS,
+        **SCORING_TASKS,
+        **HEAD_TASKS,
+        **TASKS,
+    }  # fine-tuning tasks first
     rows = [
         {
             "task": name,

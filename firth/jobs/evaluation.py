@@ -122,6 +122,7 @@ def _evaluate_one(
         scorer = _scorer(loaded, by_word, progress, copy=isinstance(model, Model))
         found = _measured(name, scorer, options)
     else:
+        name = resolve_task(loaded, task)[0].name
         found = _answered([loaded], task, options, progress)
     details = found.details | ({"weights": weights} if weights else {})
     return EvaluationResult(**{**vars(found), "details": details}, task=name, seconds=0.0)

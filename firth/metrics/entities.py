@@ -157,6 +157,22 @@ def token_accuracy(
     return estimate(score, len(rows), bootstrap)
 
 
+def detection_metrics(
+    gold: Sequence[Sequence[bool]],
+    predicted: Sequence[Sequence[bool]],
+    bootstrap: Bootstrap = Bootstrap(),
+) -> dict[str, Metric]:
+    """Compute precision, recall and F1 of detected tokens; texts are resampled.
+
+    >>> detection_metrics([[True, False], [True]], [[True, True], [False]])["f1"].value
+    0.5
+    """
+    _check_lengths(gold, predicted)
+    pairs = [(np.array(t, bool), np.array(p, bool)) for t, p in zip(gold, predicted, strict=True)]
+    rows = np.array([[(t & p).sum(), p.sum(), t.sum()] for t, p in pairs], dtype=np.float64)
+    return estimate(lambda weights: _prf(*(weights @ rows).T), len(rows), bootstrap)
+
+
 def _read_pairs(
     gold: Sequence[Tags], predicted: Sequence[Tags]
 ) -> list[tuple[set[Entity], set[Entity]]]:

@@ -12,7 +12,7 @@ from firth.models.config import ModelConfig
 from firth.models.language_model import LanguageNetwork
 from firth.tasks.batched_inference import average_outputs, batched_outputs
 from firth.tasks.inputs import make_input_template
-from firth.tasks.registry import task_named
+from firth.tasks.registry import HEAD_TASKS, head_tasks, task_named
 from firth.tasks.task import Answer, Example, Task, TaskMetadata
 from firth.tokenizers.tokenizer import Tokenizer
 from firth.utils.errors import InputError, MismatchError
@@ -27,6 +27,7 @@ class TaskModel(Protocol):
     path: Path | None
     source: str | None
     task: TaskMetadata | None
+    objective: str | None
 
     @property
     def config(self) -> ModelConfig: ...
@@ -37,8 +38,15 @@ class TaskModel(Protocol):
 def resolve_task(model: TaskModel, task: str | None) -> tuple[Task, TaskMetadata]:
     """Find the task of a model, by default the one it was fine-tuned on, and its metadata."""
     where = model.source or model.path
+    usable = head_tasks(model.network.heads, model.objective)
+    if model.task is None and task is None and len(usable) == 1:
+        task = usable[0]
     if model.task is None or (task is not None and task != model.task.task):
-        named = task_named(task) if task is not None else None
+        named = HEAD_TASKS.get(task) or task_named(task) if task is not None else None
+        if named is None and usable:
+            raise MismatchError(
+                f"{where} has a head for several tasks: add --task {' or --task '.join(usable)}."
+            )
         if named is None:
             raise MismatchError(
                 f"{where} was not fine-tuned on a task: use `firth finetune` first; `firth fill`, "
@@ -51,9 +59,10 @@ def resolve_task(model: TaskModel, task: str | None) -> tuple[Task, TaskMetadata
                 )
             return named, replace(model.task, task=named.name)
         if named.head not in model.network.heads:
-            raise MismatchError(
-                f"{where} has no head for {named.name}: use `firth finetune` first."
-            )
+            advice = "use `firth finetune` first"
+            if named.name in HEAD_TASKS:
+                advice = "it is one of pre-training (BERT, ALBERT, ELECTRA)"
+            raise MismatchError(f"{where} has no head for {named.name}: {advice}.")
         if model.config.architecture not in named.architectures:
             raise named.unsupported_architecture(model.config.architecture)
         return named, named.metadata(

@@ -82,7 +82,8 @@ class LanguageModelTask(Task):
         pairs = [pair for item in items for pair in zip(item.rows, item.target, strict=True)]
         trained = [np.flatnonzero(own[row.first :]) for row, own in pairs]
         first = [int(own[0]) if len(own) else 0 for own in trained]
-        return replace(batch, prefix=np.array([row.first for row, _ in pairs]) + first)
+        begins = [row.first for row, _ in pairs]
+        return replace(batch, prefix=np.array(begins, np.int64) + np.array(first, np.int64))
 
     def targets(
         self, items: Items, batch: Batch, metadata: TaskMetadata

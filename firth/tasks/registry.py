@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+from firth.objectives.registry import OBJECTIVES
 from firth.tasks.choice import ChoiceTask
 from firth.tasks.classify import ClassifyTask, PairTask, RegressTask
 from firth.tasks.last_word import LAST_WORD
 from firth.tasks.lm import LanguageModelTask
 from firth.tasks.minimal_pairs import MINIMAL_PAIRS
 from firth.tasks.perplexity import LM
+from firth.tasks.pretraining_heads import NextSentenceTask, ReplacedTask, SentenceOrderTask
 from firth.tasks.scoring_task import ScoringTask
 from firth.tasks.seq2seq import Seq2SeqTask
 from firth.tasks.span import SpanTask
@@ -28,12 +32,28 @@ TASKS: dict[str, Task] = {
         LanguageModelTask(),
     )
 }
+# Tasks of heads that were trained in pre-training, for prediction and evaluation.
+HEAD_TASKS: dict[str, NextSentenceTask | ReplacedTask] = {
+    task.name: task for task in (NextSentenceTask(), SentenceOrderTask(), ReplacedTask())
+}
 # Tasks for evaluation only, without training; `lm` is also in TASKS.
 SCORING_TASKS: dict[str, ScoringTask] = {
     "lm": LM,
     "last-word": LAST_WORD,
     "minimal-pairs": MINIMAL_PAIRS,
 }
+
+
+def head_tasks(heads: Iterable[str], objective: str | None) -> list[str]:
+    """Name the tasks of these heads that need no fine-tuning; the objective may tell which.
+
+    >>> heads = ["language", "pooler", "pair"]
+    >>> head_tasks(heads, objective=None), head_tasks(heads, objective="masked-sop")
+    (['next-sentence', 'sentence-order'], ['sentence-order'])
+    """
+    able = [task for task in HEAD_TASKS.values() if task.head in set(heads)]
+    trained = OBJECTIVES[objective].predicts if objective in OBJECTIVES else ()
+    return [task.name for task in able if task.prediction in trained or not trained]
 
 
 def task_named(name: str) -> Task:
@@ -46,7 +66,12 @@ def task_named(name: str) -> Task:
         raise UsageError(
             f"{name} is for evaluation only: `firth evaluate MODEL --task {name} --data PATH`."
         )
+    if name in HEAD_TASKS:
+        raise UsageError(
+            f"{name} is predicted by a head of pre-training, for `firth predict` and `evaluate`: "
+            "fine-tune on pair or tag instead."
+        )
     if name not in TASKS:
-        known = dict.fromkeys([*TASKS, *SCORING_TASKS])
+        known = dict.fromkeys([*TASKS, *SCORING_TASKS, *HEAD_TASKS])
         raise UsageError(f"There is no task {name!r}; {suggest(name, known)}")
     return TASKS[name]

@@ -62,13 +62,24 @@ def _boundary(
     return cross_entropy(prepared, network.tokens.weight, None, targets)
 
 
+def pair_logits(network: LanguageNetwork, hidden: Tensor, starts: Longs) -> Tensor:
+    """Compute the logits of NSP or SOP from the first tokens of sequences."""  # (S, 2)
+    first = hidden[to_device(starts, hidden.device)]
+    if "pooler" in network.heads:  # MobileBERT has none
+        first = network.heads["pooler"](first)
+    return network.heads["pair"](first).float()
+
+
+def replaced_logits(network: LanguageNetwork, hidden: Tensor, positions: Longs) -> Tensor:
+    """Compute the logits of ELECTRA's discriminator."""  # (P,)
+    chosen = select_rows(hidden, to_device(positions, hidden.device))
+    return network.heads["replaced"](chosen).float()
+
+
 def _pair(
     network: LanguageNetwork, hidden: Tensor, wanted: PredictionTargets, batch: Batch
 ) -> tuple[Tensor, Tensor]:
-    first = hidden[to_device(wanted.positions, hidden.device)]
-    if "pooler" in network.heads:  # MobileBERT has none
-        first = network.heads["pooler"](first)
-    logits = network.heads["pair"](first).float()
+    logits = pair_logits(network, hidden, wanted.positions)
     targets = to_device(wanted.targets, hidden.device)
     num_correct = (logits.argmax(-1) == targets).sum()
     return plain_cross_entropy(logits, targets, reduction="sum"), num_correct
@@ -77,9 +88,7 @@ def _pair(
 def _replaced(
     network: LanguageNetwork, hidden: Tensor, wanted: PredictionTargets, batch: Batch
 ) -> tuple[Tensor, Tensor]:
-    logits = network.heads["replaced"](
-        select_rows(hidden, to_device(wanted.positions, hidden.device))
-    ).float()
+    logits = replaced_logits(network, hidden, wanted.positions)
     targets = to_device(wanted.targets, hidden.device)
     num_correct = ((logits > 0) == targets.bool()).sum()
     loss = binary_cross_entropy_with_logits(logits, targets.float(), reduction="sum")

@@ -122,6 +122,24 @@ def _answered(example: Any, answer: Mapping[str, Any]) -> Text:
     return line.append(text[end:right] + ("…" if right < len(text) else ""), "not bold")
 
 
-RENDERERS = {"tag": _tagged, "span": _answered, "seq2seq": _written, "choice": _chosen}
+def _replaced(example: Any, answer: Mapping[str, Any]) -> Text:
+    """Highlight the tokens of a text that were replaced, each with its probability."""
+    line, at = Text(), 0
+    for token, score in zip(answer["tokens"], answer["scores"], strict=True):
+        begin = example.text.find(token, at)
+        line.append(example.text[at:begin])
+        line.append(token, COLOURS[0] if score > 0.5 else "")
+        line.append(f" {score:.0%}" if score > 0.5 else "", "dim")
+        at = begin + len(token)
+    return line.append(example.text[at:])
+
+
+RENDERERS = {
+    "tag": _tagged,
+    "span": _answered,
+    "seq2seq": _written,
+    "choice": _chosen,
+    "replaced": _replaced,
+}
 # The field with the value of a prediction, for each task.
-VALUE_FIELDS = ("label", "labels", "tags", "number", "answer", "text", "perplexity")
+VALUE_FIELDS = ("label", "labels", "tags", "replaced", "number", "answer", "text", "perplexity")

@@ -79,9 +79,10 @@ def evaluation(result: EvaluationResult) -> list[RenderableType]:
 
 def _compared(result: EvaluationResult) -> list[RenderableType]:
     """Show one row for each model, with the interval of the task's selection metric."""
-    from firth.tasks.registry import SCORING_TASKS, TASKS
+    from firth.tasks.registry import HEAD_TASKS, SCORING_TASKS, TASKS
 
-    found, first = result.models, {**TASKS, **SCORING_TASKS}[result.task].metric
+    tasks: dict[str, Any] = {**TASKS, **SCORING_TASKS, **HEAD_TASKS}
+    found, first = result.models, tasks[result.task].metric
     names = list(dict.fromkeys(name for one in found.values() for name in one.metrics))
     names.sort(key=lambda name: name != first)
     rows = [[model, *_row_cells(one.metrics, names), f"{one.n:,}"] for model, one in found.items()]

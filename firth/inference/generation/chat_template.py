@@ -14,10 +14,11 @@ from typing import Any
 
 import jinja2
 from jinja2 import nodes
+from jinja2.exceptions import SecurityError
 from jinja2.ext import Extension
 from jinja2.parser import Parser
 from jinja2.runtime import Context
-from jinja2.sandbox import ImmutableSandboxedEnvironment, SecurityError
+from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from firth.tokenizers.tokenizer import Tokenizer
 from firth.utils.errors import InputError, MismatchError, UsageError
@@ -118,7 +119,7 @@ class _Sandbox(ImmutableSandboxedEnvironment):
 class GenerationTag(Extension):
     """`{% generation %}`, which marks the assistant's turns for training; it renders its body."""
 
-    tags = frozenset({"generation"})
+    tags = {"generation"}  # noqa: RUF012
 
     def parse(self, parser: Parser) -> nodes.Node:
         """Parse up to `{% endgeneration %}`."""

@@ -146,7 +146,8 @@ def test_tasks_are_listed() -> None:
     rows = json_of("tasks")["tasks"]
     assert [row["task"] for row in rows if row["trainable"]] == list(TASKS)
     others = {row["task"] for row in rows if not row["trainable"]}
-    assert others == {"last-word", "minimal-pairs"}
+    heads = {"next-sentence", "sentence-order", "replaced"}
+    assert others == {"last-word", "minimal-pairs", *heads}
     assert all(bool(row["recipes"]) == row["trainable"] for row in rows)
     assert all(row["files"] and row["metric"] for row in rows)
     assert rows[0]["recipes"] == ["sentiment", "topic", "spam"]
