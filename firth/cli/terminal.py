@@ -21,6 +21,8 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
+from firth.training.log import describe_step, describe_validation, run_name
+
 if TYPE_CHECKING:
     from firth.tokenizers import counting
 
@@ -67,13 +69,13 @@ def training() -> Iterator[Callable[[str, Mapping[str, Any]], None]]:
 
         def show(kind: str, metrics: Mapping[str, Any]) -> None:
             if kind == "step":
-                done, pace = metrics["progress"], _pace(metrics)
+                done, pace = metrics["progress"], describe_step(metrics)
                 name = metrics.get("run", "training")
                 bars.update(task, description=name, completed=done, metrics=pace)
             elif kind == "validating":
                 bars.update(task, description="validating")
             elif kind == "note":
-                bars.console.print(Text(_run_name(metrics) + metrics["note"], "yellow"))
+                bars.console.print(Text(run_name(metrics) + metrics["note"], "yellow"))
             elif kind == "validation":
                 bars.console.print(_validation(metrics))
 
@@ -89,47 +91,23 @@ def _plain_training() -> Callable[[str, Mapping[str, Any]], None]:
         if kind == "step":
             per_step = metrics["progress"] / metrics["step"]
         elif kind == "note":
-            print(_run_name(metrics) + metrics["note"], file=sys.stderr, flush=True)
+            print(run_name(metrics) + metrics["note"], file=sys.stderr, flush=True)
         elif kind == "validation":
             minutes = (time.monotonic() - begun) / 60
             done = min(1.0, metrics["step"] * per_step)  # not every step is reported
-            line = f"{_run_name(metrics)}{done:4.0%} after {minutes:.1f} min  {_losses(metrics)}"
+            losses = describe_validation(metrics)
+            line = f"{run_name(metrics)}{done:4.0%} after {minutes:.1f} min  {losses}"
             print(line, file=sys.stderr, flush=True)
 
     return show
 
 
-def _pace(metrics: Mapping[str, Any]) -> str:
-    """Format the metrics of one step."""
-    parts = [f"step {metrics['step']:,}", f"loss {metrics['loss']:.3f}"]
-    if "tokens_per_second" in metrics:
-        parts.append(f"{metrics['tokens_per_second']:,.0f} tok/s")
-    if "mfu" in metrics:
-        parts += [f"MFU {metrics['mfu']:.0%}", f"{metrics['memory'] / 2**30:.1f} GiB"]
-    return "  ".join(parts)
-
-
 def _validation(metrics: Mapping[str, Any]) -> Text:
     """Format the metrics and samples of a validation."""
-    text = Text(_run_name(metrics) + _losses(metrics), "bold")
+    text = Text(run_name(metrics) + describe_validation(metrics), "bold")
     for sample in metrics.get("samples", ()):
         text.append(f"\n  {sample}", "dim")
     return text
-
-
-def _run_name(metrics: Mapping[str, Any]) -> str:
-    """Return the name of the run, if there are several."""
-    return f"{metrics['run']}: " if "run" in metrics else ""
-
-
-def _losses(metrics: Mapping[str, Any]) -> str:
-    """Format a validation as one line.
-
-    >>> _losses({"step": 1200, "tokens": 9, "loss": 1.25, "accuracy": 0.5, "samples": []})
-    'step 1,200  validation  loss 1.250  accuracy 0.500'
-    """
-    losses = "  ".join(f"{k} {v:.3f}" for k, v in metrics.items() if isinstance(v, float))
-    return f"step {metrics['step']:,}  validation  {losses}"
 
 
 def heading(text: str) -> Text:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from html import escape
 from pathlib import Path
 from typing import Any, Self, Unpack, overload
 
@@ -37,6 +36,7 @@ from firth.quantization.int8 import count_int8_weights
 from firth.tokenizers.tokenizer import Tokenizer
 from firth.utils.devices import restored_torch_state, select_device
 from firth.utils.errors import MismatchError, UsageError
+from firth.utils.notebook import HtmlRepr
 
 # Names under which sentence encoders store the prompts of documents and of queries.
 PROMPTS = {"document": ("document", "passage", "corpus"), "query": ("query",)}
@@ -44,7 +44,7 @@ ENCODER_FOLDER = "reader"  # with the tokenizer of an encoder that has its own
 
 
 @dataclass(repr=False)
-class TextModel:
+class TextModel(HtmlRepr):
     """A network and its tokenizer."""
 
     network: LanguageNetwork
@@ -379,6 +379,3 @@ class TextModel:
         parts = [str(self.source or self.path or "unsaved"), self.config.architecture, size]
         dtype = str(self.network.dtype).removeprefix("torch.")
         return f"{name}({', '.join([*parts, f'{dtype} on {self.network.device}'])})"
-
-    def _repr_html_(self) -> str:
-        return f"<code>{escape(repr(self))}</code>"

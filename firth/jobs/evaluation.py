@@ -35,6 +35,7 @@ from firth.tasks.task import Example, Task
 from firth.utils.config_fields import flag
 from firth.utils.devices import restored_torch_state
 from firth.utils.errors import InputError, UsageError
+from firth.utils.notebook import show_progress
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +70,7 @@ def evaluate(
     by_word: bool = False,
     weights: str | None = None,
     device: str | None = None,
-    progress: Progress = lambda what, done, total: None,
+    progress: Progress = show_progress,
 ) -> EvaluationResult:
     """Evaluate a model on examples (a file, a list of rows, a table), or on `limit` of them.
 

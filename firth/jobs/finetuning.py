@@ -38,20 +38,21 @@ from firth.tasks.task import Task
 from firth.tasks.task_heads import drop_language_head
 from firth.tasks.task_trainer import BEST, TaskTrainer, build_task_trainer
 from firth.training.config import group_overrides
-from firth.training.log import Callback
+from firth.training.log import Callback, show_in_notebook
 from firth.training.loop import Callbacks, TrainingLoop
 from firth.training.run import Run, describe_run, open_run
 from firth.training.run_directory import check_run_directory
 from firth.training.runtime import peak_memory, reset_peak_memory
 from firth.utils.devices import device_spec, restored_torch_state, select_device
 from firth.utils.errors import MismatchError, UsageError
+from firth.utils.notebook import HtmlRepr
 from firth.utils.plotting import plot_loss
 
 WEIGHT_FILES = ("*model*.safetensors", "adapter.safetensors", f"{JOINED}/*.safetensors")
 
 
 @dataclass(frozen=True)
-class FinetuneResult:
+class FinetuneResult(HtmlRepr):
     """The result of a fine-tuning run."""
 
     path: Path
@@ -69,6 +70,12 @@ class FinetuneResult:
     family: str
     notes: list[str] = field(default_factory=list)
     selected_on: list[str] = field(default_factory=list)  # what the dev examples selected
+
+    def __repr__(self) -> str:
+        found = list(self.metrics.items())[:3]
+        metrics = ", ".join(f"{name} {metric.value:.4f}" for name, metric in found)
+        parts = f"{self.config.task}, {self.config.strategy}, {self.steps:,} steps"
+        return f"FinetuneResult({self.path}, {parts}, {metrics or 'no dev examples'})"
 
     def values(self) -> dict[str, Any]:
         """Convert to plain JSON values."""
@@ -123,7 +130,7 @@ def finetune(
     scratch: bool = False,
     resume: bool = False,
     device: str | None = None,
-    callback: Callback = lambda kind, metrics: None,
+    callback: Callback = show_in_notebook,
     callbacks: Callbacks | None = None,
 ) -> FinetuneResult:
     """Fine-tune a model on labelled examples of a task, and save the run in `out`.

@@ -30,6 +30,7 @@ from firth.tasks.readers.columns import TaskFile, find_source, place, reporting_
 from firth.tasks.task import Answer, Example, Task, TaskMetadata
 from firth.utils.devices import restored_torch_state
 from firth.utils.errors import InputError, UsageError
+from firth.utils.notebook import show_progress
 from firth.utils.streams import interleave_errors
 
 
@@ -64,7 +65,7 @@ def predict(
     columns: Mapping[str, str] | None = None,
     format: str | None = None,
     device: str | None = None,
-    progress: Progress = lambda what, done, total: None,
+    progress: Progress = show_progress,
 ) -> PredictionResult:
     """Predict `texts`, or the examples of a file or table, with one model or an ensemble.
 
@@ -78,6 +79,7 @@ def predict(
         examples.append(example)
         answers.append(answer)
         progress("answered", len(answers), 0)
+    progress("answered", len(answers), len(answers))
     return PredictionResult(stream.task.name, examples, answers, stream.notes)
 
 

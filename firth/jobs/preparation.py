@@ -46,6 +46,7 @@ from firth.tokenizers.encoding import EncodedDocuments, EncodingJob, Flags, make
 from firth.tokenizers.tokenizer import Tokenizer
 from firth.utils.errors import MismatchError, UsageError, storage_errors
 from firth.utils.files import locked, sync_directory, write_array, write_json
+from firth.utils.notebook import show_progress
 from firth.utils.workers import ordered_map
 
 SPLITS = ("train", "valid")
@@ -98,7 +99,7 @@ def prepare(
     clean: bool = True,
     shard_tokens: int = 1 << 24,
     workers: int | None = None,
-    progress: Progress = lambda what, done, total: None,
+    progress: Progress = show_progress,
 ) -> PrepareResult:
     """Tokenize text into shards for training; an interrupted run is resumed.
 

@@ -34,7 +34,7 @@ from firth.training.data_loader import (
     validation_batches,
 )
 from firth.training.distillation import copy_teacher_weights
-from firth.training.log import Callback, Metrics
+from firth.training.log import Callback, Metrics, show_in_notebook
 from firth.training.loop import Callbacks, TrainingLoop
 from firth.training.losses import TrainingModule, heads_for, mean_losses
 from firth.training.pending_metrics import ACCURACY
@@ -51,6 +51,7 @@ from firth.training.runtime import autocast
 from firth.training.throughput import throughput_metrics
 from firth.utils.devices import device_spec, restored_torch_state, select_device
 from firth.utils.errors import MismatchError, StorageError
+from firth.utils.notebook import HtmlRepr
 from firth.utils.plotting import plot_loss
 
 SOURCE_LOSS = "loss "  # before the name of a source: its validation loss
@@ -60,7 +61,7 @@ MIN_RISE = 0.01  # relative rise of the validation loss that is called overfitti
 
 
 @dataclass(frozen=True)
-class PretrainResult:
+class PretrainResult(HtmlRepr):
     """A finished pre-training run."""
 
     path: Path
@@ -72,6 +73,11 @@ class PretrainResult:
     loss: float | None  # of the last validation
     family: str  # in whose format the model is saved
     source_losses: dict[str, float]  # of the last validation, for each named source
+
+    def __repr__(self) -> str:
+        loss = "no validation" if self.loss is None else f"validation loss {self.loss:.3f}"
+        parts = f"{self.config.objective}, {self.steps:,} steps, {self.tokens:,} tokens, {loss}"
+        return f"PretrainResult({self.path}, {parts})"
 
     def values(self) -> dict[str, Any]:
         """Return the results as JSON values."""
@@ -115,7 +121,7 @@ def pretrain(
     overrides: Mapping[str, Any] | None = None,
     resume: bool = False,
     device: str | None = None,
-    callback: Callback = lambda kind, metrics: None,
+    callback: Callback = show_in_notebook,
     callbacks: Callbacks | None = None,
 ) -> PretrainResult:
     """Pre-train a language model on the shards of `prepare`, and save the run in `out`.

@@ -44,6 +44,7 @@ from firth.utils.config_fields import config_of
 from firth.utils.devices import restored_torch_state
 from firth.utils.errors import MismatchError, UsageError, storage_errors
 from firth.utils.files import growing_file
+from firth.utils.notebook import show_progress
 from firth.utils.outputs import check_output
 from firth.utils.rng import Floats
 
@@ -146,7 +147,7 @@ def prompt(
     overwrite: bool = False,
     device: str | None = None,
     bad: Bad | None = None,
-    progress: Progress = lambda what, done, total: None,
+    progress: Progress = show_progress,
 ) -> PromptResult:
     r"""Prompt a model with zero, one or a few demonstrations, without training.
 

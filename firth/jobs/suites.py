@@ -20,6 +20,7 @@ from firth.tasks.ensembles import Progress
 from firth.tasks.scoring_task import Parts
 from firth.training.model_card import selection_note
 from firth.utils.errors import FirthError, InputError, UsageError
+from firth.utils.notebook import show_progress
 
 # GLUE (Wang et al. 2019): the metrics whose mean is a task's score.
 GLUE: dict[str, tuple[str, ...]] = {
@@ -84,7 +85,7 @@ def evaluate_suite(
     limit: int = 0,
     by_word: bool = False,
     device: str | None = None,
-    progress: Progress = lambda what, done, there: None,
+    progress: Progress = show_progress,
 ) -> SuiteResult:
     """Measure a model on everything in a folder: `glue`, `lm` or `blimp`.
 

@@ -20,6 +20,7 @@ import tokenizers
 
 from firth.utils.errors import InputError, UsageError, storage_errors
 from firth.utils.files import atomic_file, write_json
+from firth.utils.notebook import HtmlRepr
 from firth.utils.rng import Bools, Longs
 
 SENTINEL = "<extra_id_{}>"
@@ -115,7 +116,7 @@ def encode_batch(
         return encode(texts, add_special_tokens=specials)
 
 
-class Tokenizer:
+class Tokenizer(HtmlRepr):
     """A trained tokenizer.
 
     >>> backend = tokenizers.Tokenizer(tokenizers.models.WordLevel({"<unk>": 0, "hi": 1}, "<unk>"))
@@ -162,6 +163,10 @@ class Tokenizer:
 
     def __len__(self) -> int:
         return self._size
+
+    def __repr__(self) -> str:
+        specials = " ".join(self.special_tokens.values())
+        return f"Tokenizer({self.kind}, {len(self):,} tokens, special tokens: {specials or 'none'})"
 
     @cached_property
     def _size(self) -> int:

@@ -25,6 +25,7 @@ from firth.tokenizers.counting import Progress, count_words, most_frequent_words
 from firth.tokenizers.tokenizer import SENTINEL, Tokenizer
 from firth.tokenizers.unigram import train_unigram
 from firth.utils.errors import InputError, UsageError, storage_errors
+from firth.utils.notebook import show_progress
 
 
 @dataclass(frozen=True)
@@ -222,7 +223,7 @@ def train_tokenizer(
     reading: ReadOptions = ReadOptions(),
     clean: bool = True,
     workers: int | None = None,
-    progress: Progress = lambda what, done, total: None,
+    progress: Progress = show_progress,
 ) -> tuple[Tokenizer, CorpusReport]:
     """Train a tokenizer; `vocab_size` includes special tokens and sentinels.
 

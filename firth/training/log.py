@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from firth.utils.errors import UsageError
 from firth.utils.files import atomic_file
+from firth.utils.notebook import in_notebook, show_bar
 
 if TYPE_CHECKING:
     from firth.training.state import TrainingState
@@ -97,6 +98,40 @@ class MetricsLog:
                 file.write(json.dumps({"kind": kind, **metrics}) + "\n")
         except OSError:  # a full disk: the line is lost, the run continues
             return
+
+
+def show_in_notebook(kind: str, metrics: Metrics) -> None:
+    """Show a run in a notebook: a progress bar with loss and speed, validations and notes."""
+    if kind == "step":
+        stage = metrics.get("run", "training")
+        show_bar(stage, metrics["progress"], 1.0, describe_step(metrics))
+    elif in_notebook() and kind in ("note", "validation"):
+        print(run_name(metrics) + (metrics.get("note") or describe_validation(metrics)))
+
+
+def describe_step(metrics: Metrics) -> str:
+    """Format the metrics of one step."""
+    parts = [f"step {metrics['step']:,}", f"loss {metrics['loss']:.3f}"]
+    if "tokens_per_second" in metrics:
+        parts.append(f"{metrics['tokens_per_second']:,.0f} tok/s")
+    if "mfu" in metrics:
+        parts += [f"MFU {metrics['mfu']:.0%}", f"{metrics['memory'] / 2**30:.1f} GiB"]
+    return "  ".join(parts)
+
+
+def describe_validation(metrics: Metrics) -> str:
+    """Format a validation as one line.
+
+    >>> describe_validation({"step": 1200, "tokens": 9, "loss": 1.25, "accuracy": 0.5})
+    'step 1,200  validation  loss 1.250  accuracy 0.500'
+    """
+    losses = "  ".join(f"{k} {v:.3f}" for k, v in metrics.items() if isinstance(v, float))
+    return f"step {metrics['step']:,}  validation  {losses}"
+
+
+def run_name(metrics: Metrics) -> str:
+    """Return the name of the run, if there are several."""
+    return f"{metrics['run']}: " if "run" in metrics else ""
 
 
 def _step(line: str) -> int:

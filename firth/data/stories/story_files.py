@@ -22,6 +22,7 @@ from firth.data.stories.task_examples import Answer
 from firth.data.stories.word_lists import pairs
 from firth.utils.errors import UsageError, storage_errors
 from firth.utils.files import atomic_file, sync_directory, write_json
+from firth.utils.notebook import show_progress
 from firth.utils.outputs import check_output
 
 Progress = Callable[[str, int, int], None]  # (what, done, of how much)
@@ -60,7 +61,7 @@ def write_stories(
     words: int = 1_000_000,
     seed: int = 0,
     overwrite: bool = False,
-    progress: Progress = lambda what, done, total: None,
+    progress: Progress = show_progress,
 ) -> Summary:
     """Write a corpus of stories, 90 % for training, and its labelled examples.
 

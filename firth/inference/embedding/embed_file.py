@@ -33,6 +33,7 @@ from firth.inference.embedding.vectors import (
 from firth.tokenizers.counting import Progress
 from firth.utils.errors import InputError, MismatchError, UsageError, storage_errors
 from firth.utils.files import locked, sync_directory, write_json
+from firth.utils.notebook import show_progress
 from firth.utils.outputs import check_output
 from firth.utils.streams import empty_file_error
 
@@ -104,7 +105,7 @@ def embed_file(
     *,
     overwrite: bool = False,
     reading: ReadOptions = ReadOptions(),
-    progress: Progress = lambda what, done, total: None,
+    progress: Progress = show_progress,
 ) -> EmbeddedFile:
     """Write one vector per row of a file; an interrupted run is resumed.
 

@@ -38,6 +38,7 @@ from firth.inference.embedding.vectors import Floats, embed
 from firth.tokenizers.counting import Progress
 from firth.utils.errors import UsageError
 from firth.utils.files import sha256, sync_directory, write_json
+from firth.utils.notebook import show_progress
 
 INDEX, OLD, FORMAT = "index.json", ".old", 1
 BLOCK_BYTES = 32 << 20  # of vectors compared at a time
@@ -172,7 +173,7 @@ def open_index(
     *,
     path: str | Path | None = None,
     reading: ReadOptions = ReadOptions(),
-    progress: Progress = lambda what, done, total: None,
+    progress: Progress = show_progress,
 ) -> SearchIndex:
     """Load the index of a file, next to it or at `path`; build it if missing or outdated."""
     source = single_input_file(file, reading)
