@@ -17,15 +17,20 @@ if TYPE_CHECKING:
     from firth.data.stories import write_stories
     from firth.demo.pretraining_demo import run_demo
     from firth.formats.tokenizers.loading import load_tokenizer
+    from firth.jobs.embedding import embed, search
     from firth.jobs.evaluation import evaluate
+    from firth.jobs.filling import fill
     from firth.jobs.finetuning import finetune
+    from firth.jobs.generating import generate
     from firth.jobs.prediction import predict
     from firth.jobs.preparation import prepare
     from firth.jobs.pretraining import pretrain
     from firth.jobs.prompting import prompt
+    from firth.jobs.scoring import score
     from firth.model import Model, export, load
-    from firth.models.presets import preset
+    from firth.models.presets import list_presets, preset
     from firth.objectives.preview import show_objectives
+    from firth.tasks.registry import list_tasks
     from firth.tokenizers.tokenizer import Tokenizer
     from firth.tokenizers.trainer import train_tokenizer
     from firth.utils.errors import FirthError, InputError, MismatchError, StorageError, UsageError
@@ -41,9 +46,14 @@ __all__ = [
     "StorageError",
     "Tokenizer",
     "UsageError",
+    "embed",
     "evaluate",
     "export",
+    "fill",
     "finetune",
+    "generate",
+    "list_presets",
+    "list_tasks",
     "load",
     "load_tokenizer",
     "predict",
@@ -52,6 +62,8 @@ __all__ = [
     "pretrain",
     "prompt",
     "run_demo",
+    "score",
+    "search",
     "show_objectives",
     "train_tokenizer",
     "write_stories",
@@ -66,19 +78,24 @@ _HOMES = {
         "UsageError",
         "StorageError",
     ),
+    "firth.jobs.embedding": ("embed", "search"),
     "firth.jobs.evaluation": ("evaluate",),
+    "firth.jobs.filling": ("fill",),
     "firth.jobs.finetuning": ("finetune",),
+    "firth.jobs.generating": ("generate",),
     "firth.model": ("Model", "export", "load"),
-    "firth.models.presets": ("preset",),
+    "firth.models.presets": ("list_presets", "preset"),
     "firth.objectives.preview": ("show_objectives",),
     "firth.jobs.prediction": ("predict",),
     "firth.jobs.pretraining": ("pretrain",),
     "firth.jobs.prompting": ("prompt",),
+    "firth.jobs.scoring": ("score",),
     "firth.data.corpus": ("Corpus",),
     "firth.jobs.preparation": ("prepare",),
     "firth.data.readers": ("ReadOptions",),
     "firth.data.shards": ("Shards",),
     "firth.data.stories": ("write_stories",),
+    "firth.tasks.registry": ("list_tasks",),
     "firth.tokenizers.tokenizer": ("Tokenizer",),
     "firth.tokenizers.trainer": ("train_tokenizer",),
     "firth.demo.pretraining_demo": ("run_demo",),

@@ -44,6 +44,7 @@ from firth.utils.errors import FirthError, InputError, MismatchError, UsageError
 from firth.utils.files import write_json
 from firth.utils.outputs import check_output, replacing_files
 
+Dtype = str | torch.dtype | None  # of the weights; None: as in the checkpoint
 QUANTIZERS = {"int8": to_int8}  # of weight matrices, for inference
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 logger = logging.getLogger("firth")
@@ -122,22 +123,25 @@ class Model(TextModel):
         return family
 
 
+AnyModel = str | Path | Model
+
+
 def load(
     source: str | Path,
     *,
-    dtype: str | None = None,
+    dtype: Dtype = None,
     weights: str | None = None,
-    device: str = "cpu",
+    device: str | torch.device = "cpu",
     revision: str | None = None,
     offline: bool = False,
     allow_legacy: bool = False,
 ) -> Model:
     """Load a run directory, a Hugging Face directory, a GGUF file, or a model from the hub.
 
-    `dtype` is float32, bfloat16 or float16, by default that of the file. A hub name may have a
-    revision ("org/name@main"); with `offline`, only the local cache is used. With `allow_legacy`, a
-    pickled checkpoint is converted to safetensors. `weights="int8"` quantizes the weight matrices,
-    for inference on a CPU. The model is in eval mode.
+    `dtype` is float32, bfloat16 or float16, a name or a dtype of torch; by default that of the
+    file. A hub name may have a revision ("org/name@main"); with `offline`, only the local cache is
+    used. With `allow_legacy`, a pickled checkpoint is converted to safetensors. `weights="int8"`
+    quantizes the weight matrices, for inference on a CPU. The model is in eval mode.
 
     >>> import tempfile; folder = tempfile.mkdtemp()
     >>> from firth.models.presets import preset
@@ -147,16 +151,14 @@ def load(
     >>> load(folder).config.num_layers
     2
     """
-    if dtype is not None and dtype not in DTYPES:
-        raise UsageError(f"There is no dtype {dtype!r}; known are {', '.join(DTYPES)}.")
+    torch_dtype, device = find_dtype(dtype), str(select_device(device))
     check_weights(weights, device)
     path = resolve(source, revision=revision, offline=offline, allow_legacy=allow_legacy)
     if (base := adapter_base(path)) is not None:
-        adapted = _adapted(path, base, dtype, device, offline, allow_legacy)
+        adapted = _adapted(path, base, torch_dtype, device, offline, allow_legacy)
         return _quantize(adapted, weights)
     if (best := best_run(path)) is not None:
         raise InputError(f"{path} contains several runs: load one of them; the best is {best}.")
-    torch_dtype = DTYPES[dtype] if dtype else None
     generation_config: dict[str, Any] = {}
     sentence = read_sentence(path)
     if path.suffix == ".gguf":
@@ -192,16 +194,40 @@ def load(
 
 
 def load_if_needed(
-    model: str | Path | Model, device: str | None, *, weights: str | None = None
+    model: AnyModel,
+    device: str | torch.device | None,
+    *,
+    dtype: Dtype = None,
+    weights: str | None = None,
 ) -> Model:
     """Load a model, unless it is loaded already."""
-    if isinstance(model, Model):
-        if weights is not None:
+    if not isinstance(model, Model):
+        return load(model, dtype=dtype, device=select_device(device), weights=weights)
+    for name, value in {"dtype": dtype, "weights": weights}.items():
+        if value is not None:
             raise UsageError(
-                f"This model is loaded already; use firth.load(…, weights={weights!r}) instead."
+                f"This model is loaded already; use firth.load(…, {name}={value!r}) instead."
             )
-        return model
-    return load(model, device=str(select_device(device)), weights=weights)
+    return model
+
+
+def find_dtype(dtype: Dtype) -> torch.dtype | None:
+    """Return torch's dtype of a name; an unknown one is a usage error.
+
+    >>> find_dtype("bfloat16"), find_dtype(torch.float16), find_dtype(None)
+    (torch.bfloat16, torch.float16, None)
+    """
+    if dtype is None or (isinstance(dtype, torch.dtype) and dtype in DTYPES.values()):
+        return dtype
+    found = DTYPES.get(dtype) if isinstance(dtype, str) else None
+    if found is None:
+        raise UsageError(f"There is no dtype {str(dtype)!r}; known are {', '.join(DTYPES)}.")
+    return found
+
+
+def model_list(models: AnyModel | Sequence[AnyModel]) -> list[AnyModel]:
+    """Return one model, or the models of a list or tuple, as a list."""
+    return list(models) if isinstance(models, list | tuple) and models else [models]  # type: ignore[list-item]
 
 
 def check_weights(weights: str | None, device: str) -> None:
@@ -245,7 +271,7 @@ def _check_size(tokenizer: Tokenizer | None, config: ModelConfig, path: Path) ->
 
 
 def _adapted(
-    path: Path, base: str, dtype: str | None, device: str, offline: bool, allow_legacy: bool
+    path: Path, base: str, dtype: torch.dtype | None, device: str, offline: bool, allow_legacy: bool
 ) -> Model:
     """Load an adapter on its base model, which may be in the adapter's own directory."""
     where = path / JOINED if base == JOINED else base
@@ -260,7 +286,7 @@ def _adapted(
         ) from error
     load_adapter(model.transformer, path)
     if dtype:
-        model.network.to(DTYPES[dtype])
+        model.network.to(dtype)
     model.network.eval()
     return replace(model, path=path, source=str(path), task=_task(path, model.network.config))
 

@@ -13,10 +13,10 @@ def presets(
 ) -> Output:
     """List the model architectures that can be pre-trained, with their sizes and papers."""
     from firth.cli.views import presets as view
-    from firth.models.presets import PRESETS, preset
+    from firth.models.presets import list_presets, preset
 
     if name is not None:
         row = preset(name)
         return Output(row.values() | {"config": row.config.to_dict()}, view.preset(row))
-    rows = list(PRESETS.values())
+    rows = list_presets()
     return Output({"presets": [row.values() for row in rows]}, [view.presets(rows)])

@@ -9,6 +9,7 @@ import io
 import lzma
 import os
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -17,7 +18,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from firth.data.conll import EXTENSIONS, begins_conll
-from firth.data.memory import Data, MemoryTable, Source, table_rows
+from firth.data.memory import Data, MemoryTable, Source, as_source, table_rows
 from firth.data.readers import (
     FORMATS,
     MAX_CHARS,
@@ -212,6 +213,26 @@ def _are_texts(items: list[Any]) -> bool:
 def _names_file(text: str) -> bool:
     known = text == "-" or text.startswith("datasets:") or _source(text, None) is not None
     return known or os.path.exists(text) or bool(glob.has_magic(text) and glob.glob(text))
+
+
+def as_texts(data: Data | None, name: str, reading: ReadOptions = ReadOptions()) -> list[str]:
+    """Return the texts of a string, a list, a Series, a table's text column, or a `Path`.
+
+    >>> as_texts("One text.", "texts"), as_texts([{"review": "One."}, {"review": "Two."}], "texts")
+    (['One text.'], ['One.', 'Two.'])
+    """
+    if isinstance(data, str):
+        return [data]
+    (source,), _ = find_sources([as_source(data, name)], reading)
+    with source.open() as raw:
+        return list(
+            source.documents(raw, replace(reading, documents="row", strict=True), Counter())
+        )
+
+
+def file_if_named(data: Data) -> Data:
+    """Return a string that names a file as a `Path`, so that it is not taken for a text."""
+    return Path(data) if isinstance(data, str) and _names_file(data) else data
 
 
 def find_sources(

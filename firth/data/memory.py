@@ -15,7 +15,7 @@ from typing import Any
 
 from firth.utils.errors import InputError, UsageError
 
-KINDS = "a path, a list of rows, or a table of pandas, pyarrow or datasets"
+KINDS = "a path, a list of texts or rows, or a table of pandas, pyarrow or datasets"
 Fields = Sequence[Sequence[str]]  # the possible names of a tuple's values, by their number
 
 
@@ -39,8 +39,6 @@ class MemoryTable:
             return {"text": row}
         if isinstance(row, Mapping):
             return {str(name): _plain(value) for name, value in row.items()}
-        if row is None:
-            return {"text": None}
         if not isinstance(row, Sequence) or isinstance(row, bytes):
             kind = type(row).__name__
             raise InputError(f"{where} is {kind} ({row!r:.40}), not a text, a dict or a tuple.")
@@ -63,7 +61,9 @@ Source = str | Path | MemoryTable  # where the rows or texts of a function come 
 Data = str | Path | Iterable[Any]  # what users give: a path, a list, a DataFrame, a Dataset, …
 
 
-def as_source(data: Data, name: str, columns: str = "text", *, predicts: bool = False) -> Source:
+def as_source(
+    data: Data | None, name: str, columns: str = "text", *, predicts: bool = False
+) -> Source:
     """Return a path as it is, and any other data as a table called `name`.
 
     `columns` are those of a task, which name the values of a tuple: "text, label". For prediction,

@@ -14,10 +14,9 @@ import torch
 from firth.data.input_files import find_sources
 from firth.data.memory import Data, as_source
 from firth.data.readers import ReadOptions
-from firth.jobs.parent_models import AnyModel
 from firth.jobs.selection import selections, training_data_note
 from firth.metrics.bootstrap import to_json
-from firth.model import Model, load_if_needed
+from firth.model import AnyModel, Model, load_if_needed, model_list
 from firth.objectives.registry import infill_format
 from firth.tasks.dataset import check_columns
 from firth.tasks.diagnostics import check_answers
@@ -93,11 +92,11 @@ def evaluate(
         context=context,
         stride=stride,
     )
-    several = [model] if isinstance(model, str | Path | Model) else list(model)
+    several = model_list(model)
     if ensemble:
         found = _evaluate_ensemble(several, task, options, **how)
-    elif isinstance(model, str | Path | Model):
-        found = _evaluate_one(model, task, options, **how)
+    elif not isinstance(model, list | tuple):
+        found = _evaluate_one(several[0], task, options, **how)
     else:
         found = _evaluate_each(several, task, options, how)
     return replace(found, seconds=time.monotonic() - start)

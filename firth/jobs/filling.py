@@ -1,21 +1,63 @@
-"""Mask filling and spelling correction for the rows of a file."""
+"""Mask filling and spelling correction: of texts in memory, and of the rows of a file."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Unpack, overload
 
-from firth.data.readers import Bad
-from firth.inference.infilling.fill_methods import FillResult
+from firth.data.input_files import as_texts
+from firth.data.memory import Data
+from firth.data.readers import Bad, ReadOptions
+from firth.inference.infilling.fill_methods import FillCandidate, FillResult
 from firth.inference.infilling.mask_filling import fill_batch
 from firth.inference.infilling.spelling import CorrectedText, correct_batch, make_corrector
 from firth.jobs.row_streams import EncodedText, answer_rows, encoded_texts
-from firth.model import Model
+from firth.jobs.text_inputs import BlankOptions, Device
+from firth.model import AnyModel, Dtype, Model, load_if_needed
 from firth.tasks.readers.columns import ONLY_TEXT, find_source
+from firth.utils.devices import restored_torch_state
 from firth.utils.errors import InputError
 
 BATCH_TEXTS = 256
+BlankCandidates = list[list[FillCandidate]]  # for each blank of a text
+
+
+@overload
+def fill(  # type: ignore[overload-overlap]
+    model: AnyModel, texts: str, **options: Unpack[BlankOptions]
+) -> BlankCandidates: ...
+
+
+@overload
+def fill(
+    model: AnyModel, texts: Data, **options: Unpack[BlankOptions]
+) -> list[BlankCandidates]: ...
+
+
+@restored_torch_state()
+def fill(
+    model: AnyModel,
+    texts: Data,
+    *,
+    top: int = 5,
+    targets: Sequence[str] | str = (),
+    column: str = "text",
+    format: str | None = None,
+    dtype: Dtype = None,
+    device: Device = None,
+) -> BlankCandidates | list[BlankCandidates]:
+    """Return candidates for each blank of a text ([MASK], <extra_id_0>, ___), best first.
+
+    `texts` is a text, a list or Series of texts, a table with a text `column`, or a `Path`; a list
+    gives the blanks of each text. With `targets`, score only these words. `Model.correct` corrects
+    misspelt words.
+    """
+    reading = ReadOptions(column=column, format=format)
+    filler = load_if_needed(model, device, dtype=dtype).blank_filler()
+    encoded = [filler.encode(text) for text in as_texts(texts, "texts", reading)]
+    found = [filled.blanks for filled in fill_batch(filler, encoded, top=top, targets=targets)]
+    return found[0] if isinstance(texts, str) else found
 
 
 class FilledRow(NamedTuple):

@@ -14,10 +14,10 @@ import torch
 from firth.adapt.apply import AppliedStrategy, get_adapters, merge, remove
 from firth.adapt.saving import adapter_base, fingerprint, save_adapter
 from firth.data.memory import Data, Source, as_source
-from firth.jobs.parent_models import IN_MEMORY, AnyModel, load_float32
+from firth.jobs.parent_models import IN_MEMORY, load_float32
 from firth.jobs.run_options import merge_options
 from firth.metrics.bootstrap import Metric, metrics_to_json
-from firth.model import JOINED, Model
+from firth.model import JOINED, AnyModel, Model
 from firth.models.encoder_decoder import cross_attention_names, join
 from firth.models.transformer import Transformer
 from firth.tasks import diagnostics

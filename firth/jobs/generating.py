@@ -1,14 +1,20 @@
-"""Text generation for a file of prompts, and for one prompt with several decoding strategies."""
+"""Text generation for prompts in memory or in a file, with one or several strategies."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack, overload
 
-from firth.data.readers import Bad
-from firth.inference.generation.generation_config import DEFAULT_BEAMS
+from firth.data.input_files import as_texts
+from firth.data.memory import Data
+from firth.data.readers import Bad, ReadOptions
+from firth.inference.generation.generation_config import (
+    DEFAULT_BEAMS,
+    GenerationConfig,
+    GenerationOptions,
+)
 from firth.inference.generation.text_generation import (
     MAX_BATCH_SIZE,
     Completion,
@@ -16,7 +22,10 @@ from firth.inference.generation.text_generation import (
     TextGenerator,
 )
 from firth.jobs.row_streams import EncodedText, answer_rows, encoded_texts
+from firth.jobs.text_inputs import CompletionOptions, Device
+from firth.model import AnyModel, Dtype, load_if_needed
 from firth.tasks.readers.columns import PROMPT_TEXT, find_source
+from firth.utils.devices import restored_torch_state
 from firth.utils.errors import InputError
 
 # The course's temperatures, and the two deterministic strategies.
@@ -27,6 +36,69 @@ STRATEGIES: dict[str, dict[str, Any]] = {
     "temperature 2.0": {"method": "sample", "temperature": 2.0},
     f"{DEFAULT_BEAMS} beams": {"method": "beam", "beams": DEFAULT_BEAMS},
 }
+
+
+@overload
+def generate(  # type: ignore[overload-overlap]
+    model: AnyModel, prompts: str, **options: Unpack[CompletionOptions]
+) -> str: ...
+
+
+@overload
+def generate(model: AnyModel, prompts: Data, **options: Unpack[CompletionOptions]) -> list[str]: ...
+
+
+@restored_torch_state()
+def generate(
+    model: AnyModel,
+    prompts: Data,
+    *,
+    method: str | None = None,
+    max_new_tokens: int | None = None,
+    temperature: float | None = None,
+    top_k: int | None = None,
+    top_p: float | None = None,
+    min_p: float | None = None,
+    repetition_penalty: float | None = None,
+    no_repeat_ngram: int | None = None,
+    beams: int | None = None,
+    length_penalty: float | None = None,
+    early_stopping: bool | str | None = None,
+    n: int | None = None,
+    stop: Sequence[str] | None = None,
+    seed: int | None = None,
+    column: str = "text",
+    format: str | None = None,
+    dtype: Dtype = None,
+    weights: str | None = None,
+    device: Device = None,
+) -> str | list[str]:
+    """Generate the completion of a prompt, without the prompt; a list for several prompts.
+
+    `prompts` is a text, a list or Series of texts, a table with a text `column`, or a `Path`.
+    Decoding options that are None have the defaults of `GenerationConfig`; `Model.completions`
+    returns all `n` completions, with tokens and scores.
+    """
+    config: GenerationOptions = {
+        "method": method,
+        "max_new_tokens": max_new_tokens,
+        "temperature": temperature,
+        "top_k": top_k,
+        "top_p": top_p,
+        "min_p": min_p,
+        "repetition_penalty": repetition_penalty,
+        "no_repeat_ngram": no_repeat_ngram,
+        "beams": beams,
+        "length_penalty": length_penalty,
+        "early_stopping": early_stopping,
+        "n": n,
+        "stop": stop,
+        "seed": seed,
+    }
+    GenerationConfig.of(config)  # usage errors come before the model is loaded
+    texts = as_texts(prompts, "prompts", ReadOptions(column=column, format=format))
+    found = load_if_needed(model, device, dtype=dtype, weights=weights).generate(texts, **config)
+    return found[0] if isinstance(prompts, str) else found
 
 
 def complete_file(

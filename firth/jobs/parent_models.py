@@ -8,11 +8,10 @@ from pathlib import Path
 
 import torch
 
-from firth.model import Model, load
+from firth.model import AnyModel, Model, load
 from firth.quantization.int8 import count_int8_weights
 from firth.utils.errors import FirthError, UsageError
 
-AnyModel = str | Path | Model
 IN_MEMORY = "a model in memory"  # in `run.json`
 
 

@@ -14,9 +14,8 @@ from typing import Any, NamedTuple
 
 from firth.data.memory import Data, Source, as_source, table_rows
 from firth.data.readers import Bad
-from firth.jobs.parent_models import AnyModel
 from firth.jobs.row_streams import answer_rows
-from firth.model import Model, load_if_needed
+from firth.model import AnyModel, Model, load_if_needed, model_list
 from firth.tasks.dataset import check_columns
 from firth.tasks.diagnostics import one_class_note, predicted_classes
 from firth.tasks.ensembles import (
@@ -101,8 +100,7 @@ def predicting(
     texts, rows = _texts_or_rows(texts, data)
     # A missing file raises before models are loaded.
     live = rows is not None and find_source(rows, format, "txt").is_stream
-    several = [models] if isinstance(models, str | Path | Model) else list(models)
-    loaded = [load_if_needed(model, device) for model in several]
+    loaded = [load_if_needed(model, device) for model in model_list(models)]
     tasks = [resolve_task(model, task) for model in loaded]
     chosen, metadata = tasks[0][0], [metadata for _, metadata in tasks]
     check_columns(chosen.name, chosen.roles, columns or {})

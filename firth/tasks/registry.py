@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 from firth.objectives.registry import OBJECTIVES
 from firth.tasks.choice import ChoiceTask
 from firth.tasks.classify import ClassifyTask, PairTask, RegressTask
+from firth.tasks.finetune_recipes import recipes_for
 from firth.tasks.last_word import LAST_WORD
 from firth.tasks.lm import LanguageModelTask
 from firth.tasks.minimal_pairs import MINIMAL_PAIRS
@@ -54,6 +56,27 @@ def head_tasks(heads: Iterable[str], objective: str | None) -> list[str]:
     able = [task for task in HEAD_TASKS.values() if task.head in set(heads)]
     trained = OBJECTIVES[objective].predicts if objective in OBJECTIVES else ()
     return [task.name for task in able if task.prediction in trained or not trained]
+
+
+def list_tasks() -> list[dict[str, Any]]:
+    """Return what each task is, its columns, metric and recipes; those for fine-tuning first.
+
+    >>> [task["task"] for task in list_tasks() if not task["trainable"]]
+    ['last-word', 'minimal-pairs', 'next-sentence', 'sentence-order', 'replaced']
+    """
+    tasks: dict[str, Task | ScoringTask] = {**TASKS, **SCORING_TASKS, **HEAD_TASKS, **TASKS}
+    return [
+        {
+            "task": name,
+            "about": task.about,
+            "files": task.columns,
+            "metric": task.metric,
+            "architectures": list(task.architectures),
+            "recipes": list(recipes_for(name)) if name in TASKS else [],
+            "trainable": name in TASKS,
+        }
+        for name, task in tasks.items()
+    ]
 
 
 def task_named(name: str) -> Task:

@@ -172,17 +172,17 @@ def restored_torch_state() -> Iterator[None]:
                 torch.cuda.set_device(current)
 
 
-def select_device(requested: str | None = None) -> torch.device:
+def select_device(requested: str | torch.device | None = None) -> torch.device:
     """Return the requested device, by default CUDA if available, else the CPU.
 
     Apple's `mps` must be requested. Raise `UsageError` if the device is not available.
     """
     try:
         device = torch.device(requested or ("cuda" if torch.cuda.is_available() else "cpu"))
-    except RuntimeError:
+    except (RuntimeError, TypeError):
         device = None
     if device is None or device.type not in DEVICES:
-        raise UsageError(f"There is no device {requested!r}; choose cpu, cuda or mps.")
+        raise UsageError(f"There is no device {str(requested)!r}; choose cpu, cuda or mps.")
     usable = {
         "cpu": True,
         "cuda": torch.cuda.is_available() and (device.index or 0) < torch.cuda.device_count(),

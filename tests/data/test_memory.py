@@ -6,8 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import datasets
-import pandas as pd
 import pyarrow as pa
 import pytest
 
@@ -21,11 +19,11 @@ TABLES: dict[str, Callable[[], Any]] = {
     "tuples": lambda: [(text,) for text in TEXTS],
     "dicts": lambda: [{"review": text} for text in TEXTS],
     "columns": lambda: {"text": TEXTS},
-    "DataFrame": lambda: pd.DataFrame({"text": TEXTS, "id": [1, 2, 3]}),
-    "Series": lambda: pd.Series(TEXTS),
+    "DataFrame": lambda: pytest.importorskip("pandas").DataFrame({"text": TEXTS, "id": [1, 2, 3]}),
+    "Series": lambda: pytest.importorskip("pandas").Series(TEXTS),
     "Table": lambda: pa.table({"text": TEXTS}),
     "Array": lambda: pa.array(TEXTS),
-    "Dataset": lambda: datasets.Dataset.from_dict({"text": TEXTS}),
+    "Dataset": lambda: pytest.importorskip("datasets").Dataset.from_dict({"text": TEXTS}),
 }
 
 
@@ -44,7 +42,7 @@ def test_tokenizer_and_shards_of_texts(tmp_path: Path) -> None:
     assert tokenizer.fingerprint == expected.fingerprint
     assert report.documents == 3
     made = {"tokenizer": tokenizer, "out": tmp_path / "shards", "workers": 1}
-    prepared = firth.prepare(pd.Series(TEXTS), valid=["low newest"], **made)
+    prepared = firth.prepare(pa.array(TEXTS), valid=["low newest"], **made)
     assert prepared.splits["train"]["documents"] == 3
     assert prepared.splits["valid"]["documents"] == 1
     assert firth.prepare(TEXTS, valid=["low newest"], **made).splits == prepared.splits

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from firth.data.input_files import InputFile, find_sources
+from firth.data.memory import MemoryTable, Source
 from firth.data.readers import ReadOptions
 from firth.inference.embedding.embedder import Embedder
 from firth.inference.embedding.vector_files import VectorWriter, writer_for
@@ -100,7 +101,7 @@ class EmbeddedFile:
 
 def embed_file(
     embedder: Embedder,
-    source: str | Path,
+    source: Source,
     out: str | Path,
     *,
     overwrite: bool = False,
@@ -149,9 +150,9 @@ def embed_file(
     )
 
 
-def single_input_file(path: str | Path, reading: ReadOptions) -> InputFile:
+def single_input_file(path: Source, reading: ReadOptions) -> InputFile:
     """Return the single file, or standard input, of a path."""
-    if os.path.isdir(path):
+    if not isinstance(path, MemoryTable) and os.path.isdir(path):
         raise UsageError(f"{path} is a directory; name one file.")
     sources, _ = find_sources([path], reading)
     if len(sources) > 1:
@@ -168,7 +169,7 @@ def embedding_plan(embedder: Embedder, source: InputFile, reading: ReadOptions) 
 def file_state(source: InputFile) -> list[Any]:
     """Return the file's path, size and modification time, to detect changes."""
     if not os.path.isfile(source.name):
-        return [source.format, source.name]
+        return [source.format, source.memory.sha256 if source.memory else source.name]
     status = os.stat(source.name)
     return [os.path.abspath(source.name), status.st_size, status.st_mtime_ns]
 

@@ -107,8 +107,9 @@ def search(embedder: Embedder, index: SearchIndex, query: str, *, top: int = 5) 
     `embedder` is that of queries: some models use different prompts for queries and texts. Empty
     rows are never found.
     """
-    if not query.strip():
-        raise UsageError("The query is empty: enter a text.")
+    if not isinstance(query, str) or not query.strip():
+        what = "empty" if isinstance(query, str) else f"not a text but {type(query).__name__}"
+        raise UsageError(f"The query is {what}: enter a text.")
     if top < 1:
         raise UsageError(f"`top`, the number of results, must be at least 1, not {top}.")
     rows, scores = nearest_rows(

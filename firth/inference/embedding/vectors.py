@@ -18,6 +18,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from firth.data.input_files import as_texts
+from firth.data.memory import Data
 from firth.data.readers import INVALID
 from firth.inference.batching import batch_by_length
 from firth.inference.embedding.embedder import Embedder
@@ -56,14 +58,12 @@ class TextVectors:
         return np.asarray(np.isfinite(self.values).all(axis=1))
 
 
-def embed(embedder: Embedder, texts: Sequence[str] | str) -> Floats:
+def embed(embedder: Embedder, texts: Data) -> Floats:
     """Compute one vector per text; texts longer than the model's context are truncated.
 
     A text without tokens (possible if the tokenizer adds no special tokens) gets a zero vector.
     """
-    texts = [texts] if isinstance(texts, str) else texts
-    if not all(isinstance(text, str) for text in texts):
-        raise UsageError("`texts` must be a string or a list of strings.")
+    texts = as_texts(texts, "texts")
     result = np.zeros((len(texts), embedder.dimension), dtype=np.float32)
     done = 0
     for chunk, vectors in embed_chunks(

@@ -73,7 +73,11 @@ class GenerationConfig:
             raise UsageError(f"Unknown method {self.method!r}; choose from {', '.join(METHODS)}.")
         for name, (is_valid, requirement) in RULES.items():
             value = getattr(self, name)
-            if value != value or not is_valid(value):
+            try:
+                valid = value == value and is_valid(value)
+            except TypeError:  # not a number
+                valid = False
+            if not valid:
                 raise UsageError(f"`{name}` must be {requirement}, not {value!r}.")
         if self.method == "beam" and self.beams < 2:
             raise UsageError("Beam search needs `beams` of at least 2; one beam is greedy search.")

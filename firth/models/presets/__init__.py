@@ -15,9 +15,18 @@ from firth.models.presets.row import Preset
 from firth.models.presets.trio import TRIO
 from firth.utils.errors import UsageError
 
-__all__ = ["PRESETS", "Preset", "preset"]
+__all__ = ["PRESETS", "Preset", "list_presets", "preset"]
 
 PRESETS: dict[str, Preset] = ENCODERS | DECODERS | ENCODER_DECODERS | TRIO
+
+
+def list_presets() -> list[Preset]:
+    """Return all presets: model architectures that can be pre-trained.
+
+    >>> [row.name for row in list_presets() if row.config.num_layers > 90]
+    ['gpt3-175b']
+    """
+    return list(PRESETS.values())
 
 
 def preset(name: str) -> Preset:

@@ -1,0 +1,117 @@
+"""Embeddings and semantic search of texts in memory, of tables and of files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Unpack, overload
+
+from firth.data.input_files import as_texts, file_if_named
+from firth.data.memory import Data, as_source
+from firth.data.readers import ReadOptions
+from firth.inference.embedding import semantic_search, vectors
+from firth.inference.embedding.embed_file import EmbeddedFile, embed_file
+from firth.inference.embedding.embedder import Layer
+from firth.inference.embedding.semantic_search import SearchHit, SearchIndex, open_index
+from firth.inference.embedding.vectors import Floats
+from firth.jobs.text_inputs import Device, VectorOptions
+from firth.model import AnyModel, Dtype, load_if_needed
+from firth.tokenizers.counting import Progress
+from firth.utils.devices import restored_torch_state
+
+
+@overload
+def embed(
+    model: AnyModel, texts: Data, *, out: None = None, **options: Unpack[VectorOptions]
+) -> Floats: ...
+
+
+@overload
+def embed(
+    model: AnyModel, texts: Data, *, out: str | Path, **options: Unpack[VectorOptions]
+) -> EmbeddedFile: ...
+
+
+@restored_torch_state()
+def embed(
+    model: AnyModel,
+    texts: Data,
+    *,
+    out: str | Path | None = None,
+    overwrite: bool = False,
+    pooling: str | None = None,
+    layer: Layer | None = None,
+    normalize: bool | None = None,
+    prompt: str | None = None,
+    precision: str = "auto",
+    batch_tokens: int = 0,
+    column: str = "text",
+    format: str | None = None,
+    dtype: Dtype = None,
+    device: Device = None,
+    progress: Progress = lambda what, done, total: None,
+) -> Floats | EmbeddedFile:
+    """Compute one vector for each text, (n, hidden_size), or write the vectors to `out`.
+
+    `texts` is a text, a list or Series of texts, a table with a text `column`, or a file. `out`
+    ends in .npy, .jsonl or .parquet; an interrupted run is resumed. The other options are those of
+    `Model.embed`.
+    """
+    loaded = load_if_needed(model, device, dtype=dtype)
+    embedder = loaded.embedder(
+        pooling=pooling,
+        layer=layer,
+        normalize=normalize,
+        prompt=prompt,
+        precision=precision,
+        batch_tokens=batch_tokens,
+    )
+    given, reading = file_if_named(texts), ReadOptions(column=column, format=format)
+    if out is None:
+        return vectors.embed(embedder, as_texts(given, "texts", reading))
+    source = as_source([given] if isinstance(given, str) else given, "texts")
+    return embed_file(
+        embedder, source, out, overwrite=overwrite, reading=reading, progress=progress
+    )
+
+
+@restored_torch_state()
+def search(
+    model: AnyModel,
+    texts: Data | SearchIndex,
+    query: str,
+    *,
+    top: int = 5,
+    index: str | Path | None = None,
+    pooling: str | None = None,
+    layer: Layer | None = None,
+    precision: str = "auto",
+    batch_tokens: int = 0,
+    column: str = "text",
+    format: str | None = None,
+    dtype: Dtype = None,
+    device: Device = None,
+    progress: Progress = lambda what, done, total: None,
+) -> list[SearchHit]:
+    """Find the texts that are most similar to a query, best first.
+
+    `texts` are those of `embed`. The vectors of a file are stored beside it, or in the folder
+    `index`, and used again; `Model.index` returns them.
+    """
+    loaded = load_if_needed(model, device, dtype=dtype)
+    options: dict[str, Any] = {
+        "normalize": True,
+        "pooling": pooling,
+        "layer": layer,
+        "precision": precision,
+        "batch_tokens": batch_tokens,
+    }
+    documents = loaded.embedder(role="document", **options)
+    reading = ReadOptions(column=column, format=format)
+    if not isinstance(texts, SearchIndex):
+        given = file_if_named(texts)
+        if isinstance(given, Path):
+            texts = open_index(documents, given, path=index, reading=reading, progress=progress)
+        else:
+            found = as_texts(given, "texts", reading)
+            texts = SearchIndex(vectors.embed(documents, found), found)
+    return semantic_search.search(loaded.embedder(role="query", **options), texts, query, top=top)

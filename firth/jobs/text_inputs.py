@@ -1,0 +1,50 @@
+"""The arguments of functions of a model and texts: types, and how both are loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypedDict
+
+import torch
+
+from firth.inference.embedding.embedder import Layer
+from firth.inference.generation.generation_config import GenerationOptions
+from firth.model import Dtype
+from firth.tokenizers.counting import Progress
+
+Device = str | torch.device | None
+
+
+class TextInputOptions(TypedDict, total=False):
+    """How texts are read and a model is loaded."""
+
+    column: str
+    format: str | None
+    dtype: Dtype
+    device: Device
+
+
+class BlankOptions(TextInputOptions, total=False):
+    """The options of `fill`."""
+
+    top: int
+    targets: Sequence[str] | str
+
+
+class CompletionOptions(TextInputOptions, GenerationOptions, total=False):
+    """The options of `generate`."""
+
+    weights: str | None
+
+
+class VectorOptions(TextInputOptions, total=False):
+    """The options of `embed`."""
+
+    overwrite: bool
+    pooling: str | None
+    layer: Layer | None
+    normalize: bool | None
+    prompt: str | None
+    precision: str
+    batch_tokens: int
+    progress: Progress

@@ -1,0 +1,126 @@
+"""Every verb is a function that takes a model, or its path, and texts in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+
+import firth
+from firth.cli.app import VERBS
+from firth.utils.errors import FirthError, UsageError
+
+TEXTS = ["a red dog", "a green cat"]
+# Verbs whose name is that of a package, or of a group of verbs.
+OTHER_NAMES = {
+    "demo": "run_demo",
+    "stories": "write_stories",
+    "tokenizer": "train_tokenizer",
+    "objectives": "show_objectives",
+    "presets": "list_presets",
+    "tasks": "list_tasks",
+}
+
+
+def test_every_verb_is_a_function() -> None:
+    assert {OTHER_NAMES.get(verb, verb) for verb in VERBS.split()} <= set(firth.__all__)
+
+
+@pytest.fixture(scope="module")
+def encoder(models: dict[str, Path]) -> firth.Model:
+    return firth.load(models["encoder"])
+
+
+@pytest.fixture(scope="module")
+def decoder(models: dict[str, Path]) -> firth.Model:
+    return firth.load(models["decoder"])
+
+
+FORMS: list[Callable[[list[str]], Any]] = [
+    list,
+    iter,
+    lambda texts: pytest.importorskip("pandas").Series(texts),
+    pa.array,
+    lambda texts: pytest.importorskip("pandas").DataFrame({"text": texts}),
+    lambda texts: [{"text": text} for text in texts],
+]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_texts_in_memory(
+    form: Callable[[list[str]], Any], encoder: firth.Model, decoder: firth.Model
+) -> None:
+    vectors = encoder.embed(TEXTS)
+    np.testing.assert_array_equal(firth.embed(encoder, form(TEXTS)), vectors)
+    blanks = ["a [MASK] dog", "a [MASK] cat"]
+    filled = [result.blanks for result in encoder.fill_texts(blanks, top=2)]
+    assert firth.fill(encoder, form(blanks), top=2) == filled
+    assert firth.score(decoder, form(TEXTS)) == decoder.score(TEXTS)
+    found = firth.generate(decoder, form(TEXTS), max_new_tokens=2)
+    assert found == decoder.generate(TEXTS, max_new_tokens=2)
+    hits = encoder.search(TEXTS, "red", top=1)
+    assert firth.search(encoder, form(TEXTS), "red", top=1) == hits
+
+
+def test_a_string_is_one_text(encoder: firth.Model, decoder: firth.Model) -> None:
+    assert firth.embed(encoder, TEXTS[0]).shape == (1, encoder.config.hidden_size)
+    assert firth.fill(encoder, "a [MASK] dog") == encoder.fill("a [MASK] dog")
+    assert firth.score(decoder, TEXTS[0]) == decoder.score(TEXTS[0])
+    text = decoder.generate(TEXTS[0], max_new_tokens=2)
+    assert firth.generate(decoder, TEXTS[0], max_new_tokens=2, stop="\n") == text
+    (blank,) = firth.fill(encoder, "a [MASK] dog", targets="red")
+    assert [candidate.token for candidate in blank] == ["red"]
+
+
+def test_files(models: dict[str, Path], encoder: firth.Model, tmp_path: Path) -> None:
+    """Embeddings read a file that a string names; other functions take a `Path`."""
+    file, vectors = tmp_path / "texts.txt", encoder.embed(TEXTS)
+    file.write_text("\n".join(TEXTS))
+    for named in (file, str(file)):
+        np.testing.assert_array_equal(firth.embed(models["encoder"], named), vectors)
+        assert firth.search(encoder, named, "red", top=1) == encoder.search(TEXTS, "red", top=1)
+    assert firth.score(encoder, file) == firth.score(encoder, TEXTS)
+    for given in (TEXTS, file):
+        written = firth.embed(encoder, given, out=tmp_path / "vectors.npy", overwrite=True)
+        assert written.rows == 2
+        np.testing.assert_array_equal(np.load(written.out), vectors)
+    with pytest.raises(FirthError, match=r"nosuch\.txt"):
+        firth.embed(encoder, "nosuch.txt")
+
+
+def test_dtypes_and_devices(models: dict[str, Path]) -> None:
+    path = models["encoder"]
+    for dtype in ("bfloat16", torch.bfloat16):
+        assert firth.load(path, dtype=dtype).network.dtype == torch.bfloat16
+        assert firth.embed(path, TEXTS, dtype=dtype).dtype == np.float32
+    assert firth.load(path, device=torch.device("cpu")).network.device.type == "cpu"
+    wrong: list[dict[str, Any]] = [
+        *({"dtype": dtype} for dtype in ("bf17", torch.int8, 5)),
+        *({"device": device} for device in ("gpu", "cuda:99", 3.5, torch.device("meta"))),
+    ]
+    for options in wrong:
+        for call in (firth.load, partial(firth.score, texts="a")):
+            with pytest.raises(UsageError) as caught:
+                call(path, **options)
+            assert str(*options.values()) in str(caught.value)
+
+
+@pytest.mark.parametrize("texts", [None, 5, [5], [None], pa.array([1.5]), b"a"])
+@pytest.mark.parametrize("name", ["embed", "fill", "generate", "score", "predict"])
+def test_wrong_texts(name: str, texts: Any, decoder: firth.Model) -> None:
+    with pytest.raises(FirthError) as caught:
+        getattr(firth, name)(decoder, texts)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("model", [None, 5, [], ["a", None]])
+def test_wrong_models(model: Any) -> None:
+    for function in (firth.embed, firth.generate, firth.fill, firth.score, firth.predict):
+        with pytest.raises(FirthError):
+            function(model, "a")
