@@ -56,9 +56,9 @@ def resolve_mixture(
         )
     if alpha is not None:
         return smoothed_mixture(shards.source_tokens, alpha)
-    weights = parse_mixture(weights) if isinstance(weights, str) else dict(weights or {})
-    if not weights:
-        raise UsageError("--mixture names no source; give weights such as en=0.3,ha=0.7.")
+    weights = parse_mixture(weights) if isinstance(weights, str) else weights
+    if not isinstance(weights, Mapping) or not weights:
+        raise UsageError(f"--mixture takes weights such as en=0.3,ha=0.7, not {weights!r}.")
     for name, weight in weights.items():
         _check_weight(shards, name, weight)
     total = math.fsum(weights.values())
