@@ -346,6 +346,7 @@ def _validation_callbacks(
             model.save(model.path / "best")
         except StorageError:  # a full disk: the next checkpoint reports it
             shutil.rmtree(model.path / "best", ignore_errors=True)  # not the best any more
+        callbacks.on_improvement()
 
     return replace(callbacks, validate=validate, on_improvement=save_best)
 

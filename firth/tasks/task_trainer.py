@@ -6,7 +6,6 @@ import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -142,15 +141,21 @@ class TaskTrainer:
 
     def callbacks(self, out: Path, given: Callbacks) -> Callbacks:
         """Add validation, selection of the best weights and unfreezing to `given`."""
-        own = replace(
-            given,
-            validate=self.validate,
-            score=self.score,
-            on_improvement=partial(self.save_best, out),
-        )
-        if self.adapted.strategy.name == "gradual":
-            return replace(own, before_step=self._unfreeze_next)
-        return own
+
+        def improved() -> None:
+            self.save_best(out)
+            given.on_improvement()
+
+        def unfreeze(state: TrainingState) -> None:
+            self._unfreeze_next(state)
+            given.before_step(state)
+
+        own = replace(given, validate=self.validate, score=self.score, on_improvement=improved)
+        return replace(own, before_step=unfreeze) if self._is_gradual else own
+
+    @property
+    def _is_gradual(self) -> bool:
+        return self.adapted.strategy.name == "gradual"
 
     def _unfreeze_next(self, state: TrainingState) -> None:
         """Gradual unfreezing (ULMFiT): the head first, then one more group of layers per epoch.
@@ -181,7 +186,7 @@ class TaskTrainer:
 
     def trainable(self) -> dict[str, torch.nn.Parameter]:
         """The parameters that a run may change."""
-        if self.adapted.strategy.name == "gradual":
+        if self._is_gradual:
             tops = tuple(f"heads.{head}." for head in self.heads)
             own = self.network.named_parameters()
             return {n: p for n, p in own if n.startswith(tops) or not n.startswith("heads.")}

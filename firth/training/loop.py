@@ -59,7 +59,7 @@ class Diverged(FirthError):
 
 @dataclass
 class Callbacks:
-    """Functions that the loop calls during a run."""
+    """Functions that the loop calls during a run; `pretrain` and `finetune` validate themselves."""
 
     validate: Callable[[], dict[str, Any]] = dict  # returns metrics, with the key "loss"
     score: Callable[[dict[str, Any]], float] = lambda metrics: -float(metrics["loss"])

@@ -19,6 +19,7 @@ from firth.tasks.readers.table_files import read_translated
 from firth.tasks.registry import task_named
 from firth.tasks.task_trainer import unfrozen_groups
 from firth.tokenizers.tokenizer import Tokenizer
+from firth.training.loop import Callbacks
 from tests.jobs.finetuning.conftest import save
 from tests.jobs.finetuning.toys import (
     NAMES,
@@ -196,3 +197,17 @@ def test_gradual_unfreezing_starts_at_the_top(
     assert "tokens.weight" in changed[16]
     assert [unfrozen_groups(step / 16, 0, 3) for step in (0, 3, 6, 8)] == [0, 1, 2, 3]
     assert unfrozen_groups(0.01, epoch=2, groups=3) == 2
+
+
+@pytest.mark.parametrize("strategy", ["full", "gradual"])
+def test_callbacks_of_a_run(tune: Callable[..., FinetuneResult], strategy: str) -> None:
+    """They are called beside those of the strategy and of validation."""
+    steps: list[int] = []
+    improved: list[int] = []
+    callbacks = Callbacks(
+        before_step=lambda state: steps.append(state.step),
+        on_improvement=lambda: improved.append(len(steps)),
+    )
+    tune("encoder", "classify", "sentiment", strategy=strategy, callbacks=callbacks)
+    assert steps == list(range(6))
+    assert improved
