@@ -131,7 +131,7 @@ class FileOptions:
 
     def reading(self, **details: Any) -> "ReadOptions":
         """Return the options of the reader; an unknown format is a usage error."""
-        from firth.data.readers import ReadOptions
+        from firth.data.readers import ReadOptions, check_format
 
         check_format(self.format)
         return ReadOptions(column=self.column, format=self.format, **details)
@@ -249,19 +249,10 @@ def text_arguments(texts: list[str], option: str, hint: str = "") -> list[str]:
     return [terminal_text(text) for text in texts]
 
 
-def check_format(format: str | None) -> None:
-    """Raise a usage error for an unknown `--format`."""
-    from firth.data.readers import FORMATS
-
-    if format and format not in FORMATS:
-        raise UsageError(f"--format {format} is not known; choose one of {', '.join(FORMATS)}.")
-
-
 def check_source(file: str, format: str | None) -> None:
     """Raise an error if a file does not exist, before a model is loaded."""
     from firth.tasks.readers.columns import find_source
 
-    check_format(format)
     find_source(file, format or "txt")
 
 

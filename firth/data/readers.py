@@ -23,7 +23,7 @@ from firth.data.tables import (
     text_column,
     tsv_table,
 )
-from firth.utils.errors import InputError
+from firth.utils.errors import InputError, UsageError
 
 MAX_CHARS = 2 << 20
 MAX_ROW_BYTES = 16 << 20
@@ -292,3 +292,9 @@ ROWS: dict[str, RowReader] = {
     "conll": _conll_rows(conllu=False),
     "conllu": _conll_rows(conllu=True),
 }
+
+
+def check_format(format: str | None) -> None:
+    """Raise a usage error for an unknown format; json is that of questions."""
+    if format and format not in (*FORMATS, "json"):
+        raise UsageError(f"--format {format} is not known; choose one of {', '.join(FORMATS)}.")

@@ -18,7 +18,7 @@ from typing import Any, BinaryIO, Literal
 
 from firth.data.input_files import InputFile, find_sources
 from firth.data.memory import MemoryTable, Source, is_in_memory
-from firth.data.readers import Bad, Convention, ReadOptions, Row, text_field
+from firth.data.readers import Bad, Convention, ReadOptions, Row, check_format, text_field
 from firth.data.tables import TEXTS, separator_advice
 from firth.utils.errors import InputError
 
@@ -118,6 +118,7 @@ def find_source(path: Source, format: str | None = None, usual: str | None = Non
     """
     if not isinstance(path, MemoryTable) and os.path.isdir(path):
         raise InputError(f"{path} is a folder; name a file in it.")
+    check_format(format)
     sources, _ = find_sources([path], ReadOptions(format=format or usual))
     if len(sources) > 1:
         raise InputError(f"{path} matches {len(sources)} files; name one.")

@@ -119,6 +119,16 @@ def test_predictions_of_several_models_and_of_no_examples(run_of: RunOf, tmp_pat
     assert str(out) in refused.error
 
 
+def test_the_format_of_a_training_file(models: dict[str, Path], tmp_path: Path) -> None:
+    file = table(tmp_path / "train.dat", "remark\tgrade", [("fine", "a")])
+    words = ["finetune", models["encoder"], "--task", "classify", "--train", file]
+    words += ["--out", tmp_path / "run"]
+    for format, code, fact in ((None, 2, "--format"), ("odt", 2, "odt"), ("tsv", 1, "'remark'")):
+        refused = in_process(*words, *(["--format", format] if format else []))
+        assert refused.returncode == code
+        assert fact in refused.error
+
+
 def test_tables_of_several_runs(models: dict[str, Path], tmp_path: Path) -> None:
     train, dev = coloured(tmp_path)
     files = ["--train", train, "--dev", dev]
