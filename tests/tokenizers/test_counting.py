@@ -24,7 +24,7 @@ HARD = "Ẹ káàárọ̀!  «naïve» 東京は。 don't\tx-ray\n\n  e=mc²  �
 
 def backend(kind: str) -> tokenizers.Tokenizer:
     tokenizer = tokenizers.Tokenizer(models.WordLevel({}, ""))
-    tokenizer.normalizer = KINDS[kind].normalizer(True)
+    tokenizer.normalizer = KINDS[kind].normalizer(True, True)
     tokenizer.pre_tokenizer = KINDS[kind].pre_tokenizer
     return tokenizer
 

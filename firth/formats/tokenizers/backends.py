@@ -123,7 +123,7 @@ def qwen(source: VocabularySource) -> tokenizers.Tokenizer:
 def gpt1(source: VocabularySource) -> tokenizers.Tokenizer:
     """GPT-1: character-level BPE, `</w>` at the end of a word, lower case."""
     backend = _pairs(source, unk_token=source.token("unk"), end_of_word_suffix="</w>")
-    backend.normalizer = KINDS["bpe-word"].normalizer(True)
+    backend.normalizer = KINDS["bpe-word"].normalizer(True, True)
     return _like("bpe-word", backend)
 
 
