@@ -48,6 +48,11 @@ def train(
     sentinels: int = options.ModelOption(
         0, min=0, help="Number of sentinel tokens <extra_id_N>; T5 has 100."
     ),
+    mixture_alpha: float | None = options.DataOption(
+        None,
+        help="Weight named sources in proportion to their number of words to this power, from 0 "
+        "(all equal) to 1 (as they are); XLM-R uses 0.3. Default: as they are.",
+    ),
     out: Path = options.OutputOption(..., help="Directory to write."),
     overwrite: bool = options.OVERWRITE,
     **text: Any,
@@ -70,6 +75,7 @@ def train(
             min_frequency=min_frequency,
             specials=specials,
             sentinels=sentinels,
+            mixture_alpha=mixture_alpha,
             progress=progress,
             **options.TextOptions(**text).arguments(),
         )

@@ -84,11 +84,16 @@ def smoothed_mixture(tokens: Mapping[str, int], alpha: float) -> dict[str, float
     >>> smoothed_mixture({"en": 900, "ha": 100}, alpha=0.5)
     {'en': 0.75, 'ha': 0.25}
     """
-    if not isinstance(alpha, int | float) or not 0 <= alpha <= 1:
-        raise UsageError(f"--mixture-alpha must be from 0 to 1, not {alpha}.")
+    check_alpha(alpha)
     total = sum(tokens.values())
     powers = {name: (count / total) ** alpha for name, count in tokens.items() if count}
     return {name: power / math.fsum(powers.values()) for name, power in powers.items()}
+
+
+def check_alpha(alpha: float) -> None:
+    """Raise a usage error unless `alpha` is a number from 0 to 1."""
+    if not isinstance(alpha, int | float) or not 0 <= alpha <= 1:
+        raise UsageError(f"--mixture-alpha must be from 0 to 1, not {alpha}.")
 
 
 class RepetitionSchedule:

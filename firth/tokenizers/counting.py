@@ -21,6 +21,7 @@ from typing import IO
 import tokenizers
 
 from firth.data.corpus import Corpus, CorpusReport, DocumentBatch, clean_texts, no_documents
+from firth.data.mixture import smoothed_mixture
 from firth.utils.workers import ordered_map
 
 MEMORY = 200 << 20  # approximate bytes of counts in memory before they are written to disk
@@ -102,27 +103,49 @@ def count_words(
     scratch: Path,
     workers: int | None = None,
     progress: Progress = lambda what, done, total: None,
+    alpha: float | None = None,
 ) -> tuple[WordCounts, CorpusReport]:
     """Count the words of a corpus as split by this tokenizer's normalizer and pre-tokenizer.
 
-    Counts that do not fit in memory are written to the folder `scratch`.
+    Counts that do not fit in memory are written to the folder `scratch`. With `alpha`, the counts
+    of the named sources are scaled to the proportions of `smoothed_mixture`.
     """
-    pieces = WordCounts(scratch / "pieces")
+    names = ["all"] if alpha is None else corpus.source_names
+    pieces = {name: WordCounts(scratch / f"pieces-{name}", MEMORY // len(names)) for name in names}
+    sizes = dict.fromkeys(names, 0)  # words of each source
     report = CorpusReport()
     report.repaired["files of unknown kind skipped"] += corpus.skipped_files
     done: list[int] = []
     batches = _with_progress(corpus.batches(characters=BATCH_CHARACTERS), done)
-    for counts, part in ordered_map(partial(_piece_counter, corpus.clean), batches, workers):
-        pieces.add(counts)
+    counter = partial(_piece_counter, corpus.clean)
+    for source, counts, part in ordered_map(counter, batches, workers):
+        name = names[0 if alpha is None else source or 0]
+        pieces[name].add(counts)
+        sizes[name] += part.words
         report.add(part)
         progress("counting words", done[0], corpus.size)
     if not report.documents:
         raise no_documents(corpus, report)
     words = WordCounts(scratch / "words")
-    chunks = _chunks(pieces.items(), 20_000)
+    scaled = (
+        (piece, round(times * weight))
+        for name, weight in _source_weights(sizes, 1.0 if alpha is None else alpha).items()
+        for piece, times in pieces[name].items()
+    )
+    chunks = _chunks(scaled, 20_000)
     for counts in ordered_map(partial(_word_counter, backend.to_str()), chunks, workers):
         words.add(counts)
     return words, report
+
+
+def _source_weights(sizes: dict[str, int], alpha: float) -> dict[str, float]:
+    """Return what to multiply the counts of each source with; the least is 1.
+
+    >>> _source_weights({"en": 1600, "ha": 100}, alpha=0.5)
+    {'en': 1.0, 'ha': 4.0}
+    """
+    factors = {name: part / sizes[name] for name, part in smoothed_mixture(sizes, alpha).items()}
+    return {name: factor / min(factors.values()) for name, factor in factors.items()}
 
 
 def _with_progress(batches: Iterable[DocumentBatch], done: list[int]) -> Iterator[DocumentBatch]:
@@ -131,10 +154,12 @@ def _with_progress(batches: Iterable[DocumentBatch], done: list[int]) -> Iterato
         yield batch
 
 
-def _piece_counter(clean: bool) -> Callable[[DocumentBatch], tuple[Counter[str], CorpusReport]]:
+def _piece_counter(
+    clean: bool,
+) -> Callable[[DocumentBatch], tuple[int | None, Counter[str], CorpusReport]]:
     cut = _cut_clean if clean else _cut
 
-    def count(batch: DocumentBatch) -> tuple[Counter[str], CorpusReport]:
+    def count(batch: DocumentBatch) -> tuple[int | None, Counter[str], CorpusReport]:
         report = CorpusReport(repaired=batch.repaired)
         texts = list(clean_texts(batch.texts, clean, report))
         for text in texts:
@@ -142,7 +167,7 @@ def _piece_counter(clean: bool) -> Callable[[DocumentBatch], tuple[Counter[str],
                 report.count(text, clean)
             else:
                 report.removed["empty"] += 1
-        return cut(filter(None, texts)), report
+        return batch.source, cut(filter(None, texts)), report
 
     return count
 

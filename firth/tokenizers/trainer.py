@@ -19,6 +19,7 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
 
 from firth.data.corpus import Corpus, CorpusReport
 from firth.data.memory import Data
+from firth.data.mixture import check_alpha
 from firth.data.readers import ReadOptions
 from firth.tokenizers.bpe import BpeConfig, BpeModel, learn_merges
 from firth.tokenizers.counting import Progress, count_words, most_frequent_words
@@ -220,6 +221,7 @@ def train_tokenizer(
     min_frequency: int = 2,
     specials: str | None = None,
     sentinels: int = 0,
+    mixture_alpha: float | None = None,
     reading: ReadOptions = ReadOptions(),
     clean: bool = True,
     workers: int | None = None,
@@ -229,7 +231,8 @@ def train_tokenizer(
 
     `paths` are files, folders and globs, or in memory a list of texts or rows, or a table. BERT's
     uncased tokenizers have `lowercase` and `strip_accents`; without the second, accents and tone
-    marks are kept.
+    marks are kept. `paths` that map names of sources to their files may be balanced with
+    `mixture_alpha`, as in `pretrain`.
 
     >>> texts = ["low low low low low lower lower " + "newest " * 6 + "widest " * 3]
     >>> tokenizer, report = train_tokenizer(texts, kind="bpe-word", vocab_size=30)
@@ -248,10 +251,14 @@ def train_tokenizer(
     backend.normalizer = recipe.normalizer(lowercase, strip_accents)
     backend.pre_tokenizer = recipe.pre_tokenizer
     corpus = Corpus(paths, reading, clean=clean)
+    if mixture_alpha is not None:
+        check_alpha(mixture_alpha)
+        if not corpus.source_names:
+            raise UsageError("--mixture-alpha needs named sources: en=PATH ha=PATH.")
     with tempfile.TemporaryDirectory(prefix="firth-") as folder:
         scratch = Path(folder)
         with storage_errors(scratch, "Set TMPDIR to a directory with more free space."):
-            counts, report = count_words(corpus, backend, scratch, workers, progress)
+            counts, report = count_words(corpus, backend, scratch, workers, progress, mixture_alpha)
             words, times, min_count = most_frequent_words(counts)
     if min_count > 1:
         report.repaired[f"words with fewer than {min_count} occurrences ignored"] += 1

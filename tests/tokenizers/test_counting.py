@@ -15,8 +15,8 @@ from firth.data.corpus import Corpus
 from firth.data.readers import ReadOptions
 from firth.tokenizers import counting
 from firth.tokenizers.counting import WordCounts, _cut, _cut_clean, count_words, most_frequent_words
-from firth.tokenizers.trainer import KINDS
-from firth.utils.errors import InputError
+from firth.tokenizers.trainer import KINDS, train_tokenizer
+from firth.utils.errors import InputError, UsageError
 from tests.conftest import SAMPLE
 
 HARD = "Ẹ káàárọ̀!  «naïve» 東京は。 don't\tx-ray\n\n  e=mc²  ﬁn\u00a0end 😀👍🏽 12,345.6 "
@@ -102,3 +102,23 @@ def test_empty_corpus_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("<br>\n\n\x01\n")
     with pytest.raises(InputError, match=r"No documents are left of .*a\.txt"):
         count_words(Corpus([tmp_path]), backend("bpe"), tmp_path)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_counts_of_sources_are_scaled_to_a_mixture(tmp_path: Path, workers: int) -> None:
+    (tmp_path / "en.txt").write_text("the cat " * 800)  # 1,600 words
+    (tmp_path / "ha.txt").write_text("ya tafi " * 50)  # 100 words
+    corpus = Corpus({"en": tmp_path / "en.txt", "ha": tmp_path / "ha.txt"})
+    for alpha, factor in ((1.0, 1), (0.5, 4), (0.0, 16)):  # (1600 / 100) ** (1 - alpha)
+        counts, _ = count_words(corpus, backend("bpe-word"), tmp_path, workers, alpha=alpha)
+        assert dict(counts.items()) == {
+            **dict.fromkeys(("the", "cat"), 800),
+            **dict.fromkeys(("ya", "tafi"), 50 * factor),
+        }
+
+
+def test_only_named_sources_have_a_mixture() -> None:
+    with pytest.raises(UsageError, match="--mixture-alpha"):
+        train_tokenizer(["the cat sat"], kind="bpe", vocab_size=300, mixture_alpha=0.3)
+    with pytest.raises(UsageError, match=r"--mixture-alpha.*7"):
+        train_tokenizer({"en": ["the cat sat"]}, kind="bpe", vocab_size=300, mixture_alpha=7)
