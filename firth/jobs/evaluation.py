@@ -82,7 +82,12 @@ def evaluate(
     the rest of a word with each of its tokens). `weights="int8"` quantizes the model first.
     """
     start = time.monotonic()
-    how = {"weights": weights, "by_word": by_word, "device": device, "progress": progress}
+    how: dict[str, Any] = {
+        "weights": weights,
+        "by_word": by_word,
+        "device": device,
+        "progress": progress,
+    }
     options = ScoringOptions(
         data=as_source(data, "data"),
         format=format,

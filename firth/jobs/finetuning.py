@@ -6,6 +6,7 @@ import math
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import torch
 from firth.adapt.apply import AppliedStrategy, get_adapters, merge, remove
 from firth.adapt.saving import adapter_base, fingerprint, save_adapter
 from firth.data.memory import Data, Source, as_source
+from firth.jobs.cross_validation import cross_validate
 from firth.jobs.parent_models import IN_MEMORY, load_float32
 from firth.jobs.run_options import merge_options
 from firth.metrics.bootstrap import Metric, metrics_to_json
@@ -22,7 +24,7 @@ from firth.models.encoder_decoder import cross_attention_names, join
 from firth.models.transformer import Transformer
 from firth.tasks import diagnostics
 from firth.tasks.augmentation import num_copies
-from firth.tasks.dataset import MAX_HELD_OUT, load_dataset
+from firth.tasks.dataset import MAX_HELD_OUT, TaskDataset, load_dataset
 from firth.tasks.finetune_config import FinetuneRunConfig
 from firth.tasks.finetune_recipes import (
     finetune_training_config,
@@ -48,6 +50,7 @@ from firth.utils.errors import MismatchError, UsageError
 from firth.utils.notebook import HtmlRepr
 from firth.utils.plotting import plot_loss
 
+FOLDS = "cross-validation"  # a temporary directory in that of the run
 WEIGHT_FILES = ("*model*.safetensors", "adapter.safetensors", f"{JOINED}/*.safetensors")
 
 
@@ -58,7 +61,7 @@ class FinetuneResult(HtmlRepr):
     path: Path
     model: Model
     config: FinetuneRunConfig
-    metrics: dict[str, Metric]  # on the dev examples
+    metrics: dict[str, Metric]  # on the examples of `evaluated_on`
     examples: tuple[int, int]  # numbers of train and dev examples
     variants: int  # added by augmentation
     trainable_parameters: int
@@ -70,6 +73,7 @@ class FinetuneResult(HtmlRepr):
     family: str
     notes: list[str] = field(default_factory=list)
     selected_on: list[str] = field(default_factory=list)  # what the dev examples selected
+    evaluated_on: str = "dev set"  # or held-out examples, cross-validation, training examples
 
     def __repr__(self) -> str:
         found = list(self.metrics.items())[:3]
@@ -88,6 +92,7 @@ class FinetuneResult(HtmlRepr):
             "train": self.examples[0],
             "variants": self.variants,
             "metrics": metrics_to_json(self.metrics),
+            "evaluated_on": self.evaluated_on,
             "selected_on": self.selected_on,
             "parameters": parameters,
             "trainable_parameters": self.trainable_parameters,
@@ -174,16 +179,17 @@ def finetune(
         options=groups["task"],
         balance=balance,
     )
-    settings = finetune_training_config(
+    plan = partial(
+        finetune_training_config,
         row,
         base.config,
-        len(dataset.train) * num_copies(augment),
         strategy=spec,
         device=device_spec(on),
         scratch=scratch,
         replay=replay is not None,
         overrides={"seed": seed, **groups["training"]},
     )
+    settings = plan(len(dataset.train) * num_copies(augment))
     config = FinetuneRunConfig(
         model=str(base.path or IN_MEMORY),
         task=task,
@@ -210,16 +216,41 @@ def finetune(
     if decoder_model is not None:
         trainer.notes.append(_joining_note(trainer.network))
     speed = lambda tokens, seconds: {"memory": peak_memory(on)}  # noqa: E731
+
+    def train_fold(part: TaskDataset, name: str) -> TaskTrainer:
+        """Train a new copy of the model on a part of the data, in a temporary directory."""
+        folder, fresh = out / FOLDS, _load_models(chosen, model, decoder, seed)[0]
+        own = replace(config, training=plan(len(part.train) * num_copies(augment)))
+        fold = build_task_trainer(
+            own, fresh.network.to(on), tokenizer, part, text, encoder_tokenizer, new_parameters
+        )
+        shutil.rmtree(folder, ignore_errors=True)  # of a run that was killed
+        show = lambda kind, metrics: callback(kind, {**metrics, "run": name})  # noqa: E731
+        with open_run(
+            folder, own.training, described, resume=False, callback=show, speed=speed
+        ) as run:
+            _fit(fold, run, Callbacks())
+        shutil.rmtree(folder, ignore_errors=True)
+        return fold
+
     with open_run(out, settings, described, resume=resume, callback=callback, speed=speed) as run:
-        own = trainer.callbacks(out, callbacks or Callbacks())
-        loop = run.training_loop(trainer.trainee, trainer.plan, own, trainer.notes)
-        if trainer.validate_first and loop.state.best_score == -math.inf:
-            loop.validate()  # training may make it worse
-        if not trainer.solved:
-            loop.fit()
-        trainer.load_best(out)
-        trainer.network.eval()
-        return _finish(config, base, trainer, loop, run)
+        loop = _fit(trainer, run, callbacks or Callbacks())
+        if dataset.folds:
+            run.log.validation(loop.state, cross_validate(trainer, dataset, train_fold))
+        return _finish(config, base, trainer, loop, run, dataset.evaluated_on)
+
+
+def _fit(trainer: TaskTrainer, run: Run, callbacks: Callbacks) -> TrainingLoop:
+    """Train a network and load its best weights."""
+    own = trainer.callbacks(run.path, callbacks)
+    loop = run.training_loop(trainer.trainee, trainer.plan, own, trainer.notes)
+    if trainer.validate_first and loop.state.best_score == -math.inf:
+        loop.validate()  # training may make it worse
+    if not trainer.solved:
+        loop.fit()
+    trainer.load_best(run.path)
+    trainer.network.eval()
+    return loop
 
 
 def _load_models(
@@ -340,6 +371,7 @@ def _finish(
     trainer: TaskTrainer,
     loop: TrainingLoop,
     run: Run,
+    evaluated_on: str,
 ) -> FinetuneResult:
     """Save the model, its metrics with intervals, the loss curve and the model card."""
     out, metrics = run.path, run.metrics()
@@ -353,7 +385,7 @@ def _finish(
         new_notes.append(
             diagnostics.forgetting_note(trainer.replay_loss, trainer.replay.loss(trainer.network))
         )
-    selected = ["checkpoint"] if len(validations) > 1 else []
+    selected = ["checkpoint"] if trainer.selects and len(validations) > 1 else []
     answers = trainer.answers()
     metadata = trainer.task.calibrate(trainer.metadata, trainer.dev, answers)
     if metadata != trainer.metadata:
@@ -391,6 +423,7 @@ def _finish(
         family=family,
         notes=notes,
         selected_on=selected,
+        evaluated_on=evaluated_on,
     )
     if validations and not trainer.solved:  # a fitted head has no loss curve
         plot_loss(out / "loss.png", {config.task: metrics}, unigram_loss=baseline or 0.0)

@@ -149,7 +149,8 @@ class FinetuneConfig(JobConfig):
     dev: Annotated[
         Data | None,
         Doc(
-            "File of examples to select the best checkpoint on. Default: held out of --train.",
+            "File of examples to select the best checkpoint on. Default: examples of "
+            "--train are held out, or cross-validated if there are few.",
             "Data",
             Path,
         ),

@@ -177,8 +177,8 @@ def means(
     def score(weights: Weights) -> dict[Name, Floats]:
         return dict(zip(columns, (weights @ scores / len(scores)).T, strict=True))
 
-    binary = np.isin(scores, (0.0, scale)).all(axis=0)
-    proportions = [name for name, is_binary in zip(columns, binary, strict=True) if is_binary]
+    binary = np.isin(scores, (0.0, scale))  # (examples, columns)
+    proportions = [name for i, name in enumerate(columns) if binary[:, i].all()]
     return estimate(score, len(scores), bootstrap, proportions=proportions, scale=scale)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from firth.data.sampler import SamplerPosition, in_order
 from firth.models.config import ModelConfig
 from firth.objectives.batch import Batch
 from firth.tasks.readers.columns import TaskFile
-from firth.tasks.readers.subsampling import overlap, stratified_sample
+from firth.tasks.readers.subsampling import overlap, stratified_folds, stratified_sample
 from firth.tasks.task import EncodedExample, Example, Task, TaskMetadata
 from firth.training.config import FinetuneTrainingConfig, parse_value, unknown_setting
 from firth.training.state import PlannedBatch, TrainingState
@@ -23,7 +23,9 @@ from firth.utils.errors import InputError, UsageError
 from firth.utils.rng import Longs, derive_key, derive_keys, uniform
 
 HELD_OUT_FRACTION = 0.1  # of the training data, if there is no dev file
-MAX_HELD_OUT = 1000  # examples
+MIN_HELD_OUT, MAX_HELD_OUT = 50, 1000  # examples
+MAX_HELD_OUT_PARTS = 4  # at most one of so many parts of the training data
+FOLDS = 5  # of cross-validation, for smaller training sets
 ORDER = 60  # random stream: the order of an epoch
 IMBALANCE = 4.0  # warn if the most frequent label is this many times the rarest
 
@@ -36,6 +38,8 @@ class TaskDataset:
     dev: list[Example]
     metadata: TaskMetadata
     notes: list[str]
+    evaluated_on: str = "dev set"  # what the metrics of the run are computed on
+    folds: list[list[int]] = field(default_factory=list)  # of the training examples
 
 
 def load_dataset(
@@ -68,23 +72,11 @@ def load_dataset(
             f"{same:,} of the {len(held_out):,} examples in {dev.path} are in the training data as "
             "well, so metrics are too optimistic."
         )
+    dataset = TaskDataset(examples, held_out if dev is not None else [], metadata, notes)
     if dev is None:
-        examples, held_out = _held_out(task, examples, seed)
-        whole = len(held_out) + len(examples)
-        what = f"{len(held_out):,} of the {whole:,} examples are held out" + (
-            ", stratified by label, and metrics are computed on them."
-            if metadata.labels
-            else ", and metrics are computed on them."
-        )
-        if not held_out:
-            held_out = examples
-            what = (
-                f"{where} has too few examples to hold some out, so that metrics are computed on "
-                "the training examples and say nothing about other texts."
-            )
-        notes.append(f"There is no dev set: {what}")
-    notes += _labels_seen(task, examples, metadata, where, balance)
-    return TaskDataset(examples, held_out, metadata, notes)
+        dataset = _without_dev_set(task, dataset, seed, where)
+    labels = _labels_seen(task, dataset.train, metadata, where, balance)
+    return replace(dataset, notes=[*dataset.notes, *labels])
 
 
 def check_columns(name: str, roles: Sequence[str], columns: Mapping[str, str]) -> None:
@@ -108,18 +100,60 @@ def _options(task: Task, given: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def _without_dev_set(task: Task, dataset: TaskDataset, seed: int, where: str) -> TaskDataset:
+    """Hold out examples; if they are few, cross-validate; if too few, evaluate on all of them."""
+    examples, metadata = dataset.train, dataset.metadata
+    many, labels = len(examples) >= MIN_HELD_OUT * MAX_HELD_OUT_PARTS, task.strata(examples)
+    folds = [] if many or len(examples) < 2 * FOLDS else stratified_folds(labels, FOLDS, seed)
+    if many:
+        train, held_out = _held_out(task, examples, seed)
+        stratified = ", stratified by label" if metadata.labels else ""
+        note = (
+            f"{len(held_out):,} of the {len(examples):,} examples are held out{stratified}, and "
+            "metrics are computed on them."
+        )
+        dataset = replace(dataset, train=train, dev=held_out, evaluated_on="held-out examples")
+    elif folds and all(_has_two_labels(task, _except(examples, fold)) for fold in folds):
+        note = (
+            f"{len(examples):,} examples are too few to hold out {MIN_HELD_OUT}, so metrics are "
+            f"computed by {FOLDS}-fold cross-validation: each example is predicted by a model "
+            "trained on the other folds. The saved model is trained on all examples."
+        )
+        dataset = replace(dataset, evaluated_on="cross-validation", folds=folds)
+    else:
+        note = (
+            f"{where} has too few examples to hold some out or to cross-validate, so metrics are "
+            "computed on the training examples and say nothing about other texts."
+        )
+        dataset = replace(dataset, dev=examples, evaluated_on="training examples")
+    return replace(dataset, notes=[*dataset.notes, f"There is no dev set: {note}"])
+
+
+def _except(examples: Sequence[Example], places: Sequence[int]) -> list[Example]:
+    left_out = set(places)
+    return [example for i, example in enumerate(examples) if i not in left_out]
+
+
+def _has_two_labels(task: Task, examples: Sequence[Example]) -> bool:
+    if not task.label_unit:
+        return True
+    return len({label for example in examples for label in task.labels(example)}) > 1
+
+
+def split_fold(dataset: TaskDataset, fold: Sequence[int]) -> TaskDataset:
+    """Return the dataset whose dev examples are those of a fold."""
+    dev = [dataset.train[i] for i in fold]
+    return replace(dataset, train=_except(dataset.train, fold), dev=dev, notes=[])
+
+
 def _held_out(
     task: Task, examples: list[Example], seed: int
 ) -> tuple[list[Example], list[Example]]:
-    """Split the examples; if they are too few, none is held out."""
-    if len(examples) < 2:
-        return examples, []
-    count = min(MAX_HELD_OUT, max(1, round(HELD_OUT_FRACTION * len(examples))))
-    strata = task.strata(examples)
-    held_out, rest = stratified_sample(strata, count=count, seed=seed, leave=1)
-    if not held_out and all(isinstance(label, str) for label in strata):
-        return examples, []  # each label occurs only once
-    if not held_out:  # all label sets differ, but single labels may occur in several
+    """Split the examples into those to train on and those held out."""
+    wanted = max(MIN_HELD_OUT, round(HELD_OUT_FRACTION * len(examples)))
+    count = min(MAX_HELD_OUT, wanted)
+    held_out, rest = stratified_sample(task.strata(examples), count=count, seed=seed, leave=1)
+    if not held_out:  # all labels differ
         held_out, rest = stratified_sample([None] * len(examples), count=count, seed=seed)
     return [examples[i] for i in rest], [examples[i] for i in held_out]
 

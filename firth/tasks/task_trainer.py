@@ -65,6 +65,8 @@ class TaskTrainer:
     validate_first: bool  # the head is fitted before training, so validate at step 0
     solve_seconds: float  # spent on fitting the head
     notes: list[str]
+    selects: bool = True  # the dev examples select the best weights
+    dev_outputs: list[Any] | None = None  # of the dev examples, if cross-validation computed them
     warnings: list[str] = field(default_factory=list)  # during training
 
     @property
@@ -86,9 +88,15 @@ class TaskTrainer:
     @torch.no_grad()
     def answers(self) -> list[Answer]:
         """Predict the dev examples."""
+        return self.task.answers(self.dev, self.dev_items, self.outputs(), self.metadata)
+
+    @torch.no_grad()
+    def outputs(self) -> list[Any]:
+        """Compute the network's outputs for the dev examples."""
+        if self.dev_outputs is not None:
+            return self.dev_outputs
         with autocast(self.settings, self.trainee.device):
-            outputs = batched_outputs(self.task, self.network, self.dev_items, self.metadata)
-        return self.task.answers(self.dev, self.dev_items, outputs, self.metadata)
+            return batched_outputs(self.task, self.network, self.dev_items, self.metadata)
 
     @torch.no_grad()
     def validate(self) -> dict[str, Any]:
@@ -150,7 +158,9 @@ class TaskTrainer:
             self._unfreeze_next(state)
             given.before_step(state)
 
-        own = replace(given, validate=self.validate, score=self.score, on_improvement=improved)
+        own = given
+        if self.selects:
+            own = replace(given, validate=self.validate, score=self.score, on_improvement=improved)
         return replace(own, before_step=unfreeze) if self._is_gradual else own
 
     @property
@@ -278,5 +288,6 @@ def build_task_trainer(
         solved=solves and kind == "probe",
         validate_first=solves,
         solve_seconds=solve_seconds,
+        selects=not dataset.folds,
         notes=notes,
     )

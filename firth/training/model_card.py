@@ -87,7 +87,7 @@ def _finetuning_card(
         "strategy": f"{job['strategy']}: {results['trainable_parameters']:,} of "
         f"{results['parameters']:,} parameters trained ({results['trainable_fraction']:.2%})",
         "training set": describe_training_examples(results),
-        "dev set": f"{results['n']:,} examples",
+        "evaluated on": f"{results['n']:,} examples ({results['evaluated_on']})",
         "data": ", ".join(file["path"] for file in values["data"].values()),
         "training": f"{results['steps']:,} steps, {results['seconds']:.0f} seconds",
     }
@@ -97,7 +97,7 @@ def _finetuning_card(
         f"| {name} | {metric['value']:.4f} | {interval_text(metric)} |"
         for name, metric in results["metrics"].items()
     ]
-    table = ["| dev metric | value | 95 % confidence interval |", "|---|---|---|", *metrics]
+    table = ["| metric | value | 95 % confidence interval |", "|---|---|---|", *metrics]
     notes = [
         f"- {note}" for note in [*selection_note(results.get("selected_on", [])), *results["notes"]]
     ]

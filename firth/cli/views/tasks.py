@@ -22,6 +22,12 @@ if TYPE_CHECKING:  # these need torch
 
 MAX_NAMED = 12  # rows of a suite whose names are listed
 GROUP_NAMES = {"type": "set", "term": "phenomenon"}  # of minimal pairs
+EVALUATED_ON = {
+    "dev set": "{n:,} others.",
+    "held-out examples": "{n:,} others.",
+    "cross-validation": "all {n:,} by cross-validation.",
+    "training examples": "the training examples themselves.",
+}
 UNITS = {"minimal-pairs": "pairs", "last-word": "texts"}
 
 
@@ -44,7 +50,7 @@ def metrics_table(metrics: Mapping[str, Metric]) -> Table:
 
 def finetuned(result: FinetuneResult) -> list[RenderableType]:
     """Show the metrics and the cost of a fine-tuning run."""
-    values = result.values()
+    values, on = result.values(), result.evaluated_on
     cost = (
         f"Trainable parameters: {values['trainable_parameters']:,} of {values['parameters']:,} "
         f"({values['trainable_fraction']:.2%}, {result.config.strategy}); {result.steps:,} steps "
@@ -52,7 +58,8 @@ def finetuned(result: FinetuneResult) -> list[RenderableType]:
     )
     return [
         metrics_table(result.metrics),
-        f"Trained on {describe_training_examples(values)}; evaluated on {values['n']:,} others.",
+        f"Trained on {describe_training_examples(values)}; evaluated on "
+        + EVALUATED_ON[on].format(n=values["n"]),
         *selection_note(result.selected_on),
         cost,
         f"The model is in {result.path} ({result.family}); use it with "

@@ -42,6 +42,17 @@ def stratified_sample(
     return np.flatnonzero(chosen).tolist(), np.flatnonzero(~chosen).tolist()
 
 
+def stratified_folds(labels: Sequence[Any], folds: int, seed: int = 0) -> list[list[int]]:
+    """Divide examples into folds for cross-validation, each with the proportions of the labels.
+
+    >>> [sorted("aabb"[i] for i in fold) for fold in stratified_folds("aabb", 2)]
+    [['a', 'b'], ['a', 'b']]
+    """
+    draws = derive_keys(derive_keys(seed, SAMPLE), np.arange(len(labels)))
+    order = np.lexsort((draws, _groups(labels, len(labels))))  # by group, then at random
+    return [sorted(order[first::folds].tolist()) for first in range(folds)]
+
+
 def _groups(labels: Sequence[Any], size: int) -> Longs:
     """The group of each example: its label, or the decile of its numeric label."""
     if len(labels) and all(isinstance(label, float) for label in labels):

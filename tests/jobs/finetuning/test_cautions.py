@@ -18,7 +18,12 @@ from firth.jobs.evaluation import evaluate
 from firth.jobs.finetuning import FinetuneResult, finetune
 from firth.jobs.prediction import predict
 from firth.model import load
-from firth.tasks.dataset import balanced_label_weights, load_dataset, with_label_weights
+from firth.tasks.dataset import (
+    TaskDataset,
+    balanced_label_weights,
+    load_dataset,
+    with_label_weights,
+)
 from firth.tasks.diagnostics import check_training
 from firth.tasks.inputs import InputTemplate
 from firth.tasks.linear_probe import STRENGTHS, choose_strength
@@ -27,12 +32,12 @@ from firth.tasks.readers.examples import ChoiceExample, LabelledExample
 from firth.tasks.registry import task_named
 from firth.tasks.task import TaskMetadata
 from firth.tasks.task_heads import attach_head
-from firth.tasks.task_trainer import TaskTrainer
+from firth.tasks.task_trainer import TaskTrainer, build_task_trainer
 from firth.tokenizers.tokenizer import Tokenizer
 from firth.training.losses import TrainingModule, label_logits
 from firth.training.run_directory import read_metrics
 from tests.jobs.finetuning.conftest import save
-from tests.jobs.finetuning.toys import TINY, WORDS, coloured, table
+from tests.jobs.finetuning.toys import TINY, WORDS, coloured, sums, table
 
 
 @pytest.fixture
@@ -324,21 +329,69 @@ def test_a_tokenizer_of_another_size_is_noted(tokenizer: Tokenizer, tmp_path: Pa
     assert noted(tuned, "may belong to another model")
 
 
-def test_held_out_examples_are_noted(run: Callable[..., FinetuneResult], tmp_path: Path) -> None:
-    tuned = run(dev=None, overrides={"steps": 2})
-    assert noted(tuned, "no dev set: 6 of the 64 examples")
-    assert tuned.examples == (58, 6)
-    many = tmp_path / "many.jsonl"
-    sets = ['["a"]', '["b"]', '["a", "b"]']
-    many.write_text("\n".join(f'{{"text": "dog", "label": {s}}}' for s in sets), encoding="utf-8")
-    tuned = run(train=many, dev=None, overrides={"steps": 2}, out=tmp_path / "many")
-    assert tuned.examples == (2, 1)  # although no two have the same labels
+def test_few_examples_are_cross_validated(
+    run: Callable[..., FinetuneResult], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each example is predicted once, by a model that was not trained on it."""
+    seen = []
+
+    def spy(config: Any, network: Any, tokenizer: Any, dataset: TaskDataset, *rest: Any) -> Any:
+        seen.append(dataset)
+        return build_task_trainer(config, network, tokenizer, dataset, *rest)
+
+    monkeypatch.setattr("firth.jobs.finetuning.build_task_trainer", spy)
+    tuned = run(dev=None, overrides={"steps": 2, "validate_every": 0.5})
+    assert noted(tuned, "64 examples are too few to hold out 50")
+    assert noted(tuned, "5-fold cross-validation")
+    assert tuned.examples == (64, 64)
+    assert (tuned.evaluated_on, tuned.selected_on) == ("cross-validation", [])
+    assert "(cross-validation)" in (tuned.path / "README.md").read_text(encoding="utf-8")
+    whole, *folds = seen
+    everything = {example.line for example in whole.train}
+    assert (len(everything), len(folds)) == (64, 5)
+    assert sorted(e.line for fold in folds for e in fold.dev) == sorted(everything)
+    for fold in folds:
+        assert {e.line for e in fold.train} == everything - {e.line for e in fold.dev}
+        assert len({e.label for e in fold.dev}) == 2
+    assert not any(path.is_dir() for path in tuned.path.iterdir())
+
+
+def test_an_interrupted_cross_validation_is_resumed(
+    run: Callable[..., FinetuneResult], tmp_path: Path
+) -> None:
+    def stop(kind: str, metrics: dict[str, Any]) -> None:
+        if metrics.get("run") == "fold 2 of 5":
+            raise KeyboardInterrupt
+
+    options = {"dev": None, "overrides": {"steps": 2}}
+    whole = run(out=tmp_path / "whole", **options)
+    with pytest.raises(KeyboardInterrupt):
+        run(callback=stop, **options)
+    resumed = run(resume=True, **options)
+    assert resumed.metrics == whole.metrics
+    assert sums(resumed.path) == sums(whole.path)
+
+
+def test_too_few_examples_are_evaluated_themselves(
+    run: Callable[..., FinetuneResult], tmp_path: Path
+) -> None:
+    """Two examples, or twelve of which all but one have the same label."""
+    two = table(tmp_path / "two.tsv", "text label", [("red dog", "x"), ("green dog", "y")])
+    rows = [("red dog", "x")] * 11 + [("green dog", "y")]
+    alike = table(tmp_path / "alike.tsv", "text label", rows)
+    for train, count in ((two, 2), (alike, 12)):
+        tuned = run(train=train, dev=None, overrides={"steps": 2}, out=tmp_path / train.stem)
+        assert noted(tuned, "computed on the training examples")
+        assert tuned.examples == (count, count)
+        assert tuned.evaluated_on == "training examples"
 
 
 def test_held_out_examples_are_stratified(tmp_path: Path) -> None:
-    rows = [("red dog", "x")] * 60 + [("green dog", "y")] * 20
-    train = table(tmp_path / "quarter.tsv", "text label", rows)
-    options = {"limit": 40, "seed": 3, "max_length": 16, "options": {}}
+    rows = [("red dog", "x")] * 400 + [("green dog", "y")] * 100
+    train = table(tmp_path / "fifth.tsv", "text label", rows)
+    options = {"limit": 250, "seed": 3, "max_length": 16, "options": {}}
     dataset = load_dataset(task_named("classify"), TaskFile(train), None, **options)
-    assert Counter(e.label for e in dataset.train) == {"x": 27, "y": 9}
-    assert Counter(e.label for e in dataset.dev) == {"x": 3, "y": 1}
+    assert Counter(e.label for e in dataset.train) == {"x": 160, "y": 40}
+    assert Counter(e.label for e in dataset.dev) == {"x": 40, "y": 10}  # 50, more than a tenth
+    assert dataset.evaluated_on == "held-out examples"
+    assert "50 of the 250 examples are held out" in dataset.notes[0]

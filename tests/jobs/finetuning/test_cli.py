@@ -46,12 +46,13 @@ def test_finetune(models: dict[str, Path], tmp_path: Path) -> None:
     assert last.startswith("100% after")
     assert "accuracy" in last
 
-    done = firth(*words, "--out", tmp_path / "b", "--strategy", "lora", "--json")
+    short = ["--set", "steps=4"]
+    done = firth(*words, *short, "--out", tmp_path / "b", "--strategy", "lora", "--json")
     note, found = done.stderr.splitlines()[0], done.json
-    assert "no dev set: 6 of the 64 examples" in note
-    assert found["notes"] == [note]
+    assert "64 examples are too few to hold out 50" in note
+    assert found["notes"][0] == note
     assert (found["task"], found["strategy"]) == ("classify", "lora")
-    assert (found["train"], found["n"]) == (58, 6)
+    assert (found["train"], found["n"], found["evaluated_on"]) == (64, 64, "cross-validation")
     fraction = found["trainable_parameters"] / found["parameters"]
     assert found["trainable_fraction"] == pytest.approx(fraction)
     assert found["metrics"]["accuracy"].keys() == {"value", "low", "high"}

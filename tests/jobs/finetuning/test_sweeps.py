@@ -149,7 +149,7 @@ def test_strategies(options: dict[str, Any], tmp_path: Path) -> None:
     assert lora.saved_bytes < full.saved_bytes
     values = swept.values()["runs"]
     assert values[2] == {"name": "bitfit", "why": swept.runs[2].why}
-    assert sum("no dev file" in note for note in notes) == 1  # once, not for each run
+    assert sum("no dev set" in note for note in notes) == 1  # once, not for each run
     assert names_seen == {"full", "lora-rank=2"}
 
 
