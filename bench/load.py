@@ -104,7 +104,7 @@ def _difference(network: Any, theirs: Any) -> float:
     """How much the two differ in what they say of some tokens, at most."""
     from firth.models.masks import Mask
 
-    tokens = torch.randint(0, network.config.vocabulary, (LENGTH,))
+    tokens = torch.randint(0, network.config.vocab_size, (LENGTH,))
     encoder = network.config.architecture == "encoder"
     mask = Mask([LENGTH]) if encoder else Mask.causal([LENGTH])
     ours = network.logits(network(tokens, mask))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from firth.formats.huggingface.albert import ALBERT, REMBERT
 from firth.formats.huggingface.bart import BART, MBART
@@ -201,7 +203,7 @@ def build_network(
             f"{source.file} holds {len(names)} weights, too few for the {layers:,} layers that its "
             f"{source.described} requires."
         )
-    with torch.device("meta"):
+    with without_weights():
         network = Transformer(config, heads)
     expected = {name: _theirs(family, name) for name in network.state_dict()}
     _check_names(source, network, names, expected, config, family)
@@ -247,7 +249,7 @@ def _has_head(
     name: str, config: ModelConfig, family: ModelFamily | None, names: Mapping[str, str]
 ) -> bool:
     """Return whether a file has a head; a language head without own weights always exists."""
-    with torch.device("meta"):
+    with without_weights():
         head = HEADS[name](config)
     parameters = [f"heads.{name}.{key}" for key, _ in head.named_parameters()]
     if not parameters:
@@ -314,6 +316,22 @@ def _read(
     for theirs, piece in pieces(joined):
         weights.copy_into(names[theirs], piece)
     return joined
+
+
+class _SkipInitialization(TorchFunctionMode):
+    """Skip the initialization of embeddings, for which torch imports 800 modules of its own."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is nn.init.normal_:
+            return (kwargs or {}).get("tensor", args[0] if args else None)
+        return func(*args, **(kwargs or {}))
+
+
+@contextmanager
+def without_weights() -> Iterator[None]:
+    """Build modules on the meta device: parameters have shapes, but no memory and no values."""
+    with torch.device("meta"), _SkipInitialization():
+        yield
 
 
 def _pieces(
