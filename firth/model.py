@@ -135,13 +135,15 @@ def load(
     revision: str | None = None,
     offline: bool = False,
     allow_legacy: bool = False,
+    verify: bool = False,
 ) -> Model:
     """Load a run directory, a Hugging Face directory, a GGUF file, or a model from the hub.
 
     `dtype` is float32, bfloat16 or float16, a name or a dtype of torch; by default that of the
     file. A hub name may have a revision ("org/name@main"); with `offline`, only the local cache is
     used. With `allow_legacy`, a pickled checkpoint is converted to safetensors. `weights="int8"`
-    quantizes the weight matrices, for inference on a CPU. The model is in eval mode.
+    quantizes the weight matrices, for inference on a CPU. `verify` compares weights that Firth
+    wrote with their checksums. The model is in eval mode.
 
     >>> import tempfile; folder = tempfile.mkdtemp()
     >>> from firth.models.presets import preset
@@ -151,11 +153,12 @@ def load(
     >>> load(folder).config.num_layers
     2
     """
+    check_weights(weights, str(device))
     torch_dtype, device = find_dtype(dtype), str(select_device(device))
-    check_weights(weights, device)
     path = resolve(source, revision=revision, offline=offline, allow_legacy=allow_legacy)
     if (base := adapter_base(path)) is not None:
-        adapted = _adapted(path, base, torch_dtype, device, offline, allow_legacy)
+        options = {"offline": offline, "allow_legacy": allow_legacy, "verify": verify}
+        adapted = _adapted(path, base, torch_dtype, device, options)
         return _quantize(adapted, weights)
     if (best := best_run(path)) is not None:
         raise InputError(f"{path} contains several runs: load one of them; the best is {best}.")
@@ -165,7 +168,7 @@ def load(
         network, tokenizer = read_gguf(path, dtype=torch_dtype)
     else:
         folder = path / sentence.folder if sentence is not None else path
-        network = read_network(folder, dtype=torch_dtype)
+        network = read_network(folder, dtype=torch_dtype, verify=verify)
         tokenizer = load_tokenizer(folder) if holds_tokenizer(folder) else None
         generation_config = read_generation_config(folder)
     encoder_tokenizer = _encoder_tokenizer(path, network.config)
@@ -202,7 +205,8 @@ def load_if_needed(
 ) -> Model:
     """Load a model, unless it is loaded already."""
     if not isinstance(model, Model):
-        return load(model, dtype=dtype, device=select_device(device), weights=weights)
+        device = default_device(device, weights)
+        return load(model, dtype=dtype, device=device, weights=weights)
     for name, value in {"dtype": dtype, "weights": weights}.items():
         if value is not None:
             raise UsageError(
@@ -228,6 +232,11 @@ def find_dtype(dtype: Dtype) -> torch.dtype | None:
 def model_list(models: AnyModel | Sequence[AnyModel]) -> list[AnyModel]:
     """Return one model, or the models of a list or tuple, as a list."""
     return list(models) if isinstance(models, list | tuple) and models else [models]  # type: ignore[list-item]
+
+
+def default_device(device: str | torch.device | None, weights: str | None = None) -> torch.device:
+    """Return the requested device; by default the CPU for int8 weights, which need it."""
+    return select_device("cpu" if device is None and weights is not None else device)
 
 
 def check_weights(weights: str | None, device: str) -> None:
@@ -271,15 +280,13 @@ def _check_size(tokenizer: Tokenizer | None, config: ModelConfig, path: Path) ->
 
 
 def _adapted(
-    path: Path, base: str, dtype: torch.dtype | None, device: str, offline: bool, allow_legacy: bool
+    path: Path, base: str, dtype: torch.dtype | None, device: str, options: dict[str, bool]
 ) -> Model:
     """Load an adapter on its base model, which may be in the adapter's own directory."""
     where = path / JOINED if base == JOINED else base
     try:
         # Adapters are trained on float32 weights, whose checksum they store.
-        model = load(
-            where, dtype="float32", device=device, offline=offline, allow_legacy=allow_legacy
-        )
+        model = load(where, dtype="float32", device=device, **options)
     except FirthError as error:
         raise type(error)(
             f"{path} is an adapter whose base model cannot be loaded. {error}"
@@ -324,8 +331,12 @@ def export(
     revision: str | None = None,
     offline: bool = False,
     allow_legacy: bool = False,
+    verify: bool = False,
 ) -> str:
-    """Save a model as a Hugging Face checkpoint, adapters merged; return its model family."""
+    """Save a model as a Hugging Face checkpoint, adapters merged; return its model family.
+
+    `verify` compares weights that Firth wrote with their checksums.
+    """
     if to != "hf":
         raise UsageError(f"The export format is hf, not {to!r}.")
     out = Path(out)
@@ -333,7 +344,9 @@ def export(
         raise UsageError(f"{out} contains other files than a model; choose an empty directory.")
     if not out.is_file():  # refused by `save`
         check_output(out, overwrite)
-    model = load(source, revision=revision, offline=offline, allow_legacy=allow_legacy)
+    model = load(
+        source, revision=revision, offline=offline, allow_legacy=allow_legacy, verify=verify
+    )
     adapted = bool(get_adapters(model.network))
     if adapted:
         merge(model.network, keep=False)

@@ -220,7 +220,7 @@ def _read(network: Transformer, folder: Path, about: Mapping[str, Any]) -> Parts
     changes = _empty_changes(network, chosen)
     targets = named_tensors(changes, heads)
     expected = {name: (name, tuple(tensor.shape)) for name, tensor in targets.items()}
-    _fill(targets, expected, open_weights(folder / WEIGHTS))
+    _fill(targets, expected, open_weights(folder / WEIGHTS, verify=True))
     return chosen, changes, heads, config
 
 
@@ -237,7 +237,7 @@ def _read_peft(
             f"{peft.PICKLE} is a pickle file, which could run code when it is loaded; "
             "save the adapter as safetensors with PEFT first"
         )
-    weights = open_weights(file)
+    weights = open_weights(file, verify=True)
     stored = {full: weights[name] for full, name in peft.from_peft_names(network, weights).items()}
     shapes = {full: tuple(tensor.shape) for full, tensor in stored.items()}
     chosen, model = peft.parse_peft_config(network, config, shapes), network.config

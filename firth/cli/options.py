@@ -283,7 +283,6 @@ def load_model(
     model: str, dtype: str | None, device: str | None, weights: str | None = None
 ) -> "Model":
     """Load a model to the device that an option names, or to the best one."""
-    from firth.model import load
-    from firth.utils.devices import select_device
+    from firth.model import default_device, load
 
-    return load(model, dtype=dtype, device=str(select_device(device)), weights=weights)
+    return load(model, dtype=dtype, device=default_device(device, weights), weights=weights)

@@ -121,10 +121,11 @@ class Weights(Mapping[str, Tensor]):
             pages.madvise(mmap.MADV_DONTNEED, page, start + count * row_bytes - page)
 
 
-def open_weights(path: Path) -> Weights:
+def open_weights(path: Path, *, verify: bool = False) -> Weights:
     """Open a `.safetensors` file, or the single or sharded file of a model directory.
 
-    Checksums, if present, are verified.
+    With `verify`, all of a file that has a checksum is read and compared with it; without, only
+    its header. A truncated file is always detected.
 
     >>> import tempfile; path = Path(tempfile.mkdtemp(), "model.safetensors")
     >>> _ = write_weights(path, {"bias": torch.tensor([1.0, 2.0])})
@@ -133,7 +134,7 @@ def open_weights(path: Path) -> Weights:
     ((2,), tensor([1., 2.]))
     """
     try:
-        return _open(path)
+        return _open(path, verify)
     except OSError as error:
         where, why = error.filename or path, error.strerror or error
         raise InputError(f"{where} cannot be read ({why}).") from error
@@ -201,13 +202,13 @@ def _tensor(pages: mmap.mmap, dtype: torch.dtype, shape: tuple[int, ...], start:
     return torch.frombuffer(pages, dtype=dtype, count=count, offset=start).reshape(shape)
 
 
-def _open(path: Path) -> Weights:
+def _open(path: Path, verify: bool) -> Weights:
     if not path.is_dir():
-        return Weights(*_open_file(path))
+        return Weights(*_open_file(path, verify))
     if (path / WHOLE).exists():
-        return Weights(*_open_file(path / WHOLE))
+        return Weights(*_open_file(path / WHOLE, verify))
     if (path / INDEX).exists():
-        return _open_shards(path / INDEX)
+        return _open_shards(path / INDEX, verify)
     for name in (LEGACY, LEGACY_INDEX):
         if (path / name).exists():
             raise legacy_error(path, name)
@@ -223,7 +224,7 @@ def legacy_error(where: str | Path, name: str) -> InputError:
     )
 
 
-def _open_file(path: Path) -> tuple[dict[str, _Entry], dict[str, str]]:
+def _open_file(path: Path, verify: bool) -> tuple[dict[str, _Entry], dict[str, str]]:
     """Return the tensors of one file in file order, and its metadata."""
     if not path.is_file():
         raise InputError(f"{path} is not there, or is not a file.")
@@ -235,7 +236,7 @@ def _open_file(path: Path) -> tuple[dict[str, _Entry], dict[str, str]]:
             content = json.loads(header, object_pairs_hook=_without_repetition)
             metadata = content.pop("__metadata__", {})
             if SUM in metadata or HEADER_SUM in metadata:
-                _check_sums(path, file, header, metadata)
+                _check_sums(path, file if verify else None, header, metadata)
             mapped = [mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY) for _ in range(2)]
         pages, first = _Pages(*mapped), 8 + len(header)
         by_offset = sorted(content.items(), key=lambda item: item[1]["data_offsets"])
@@ -264,10 +265,14 @@ def _without_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return values
 
 
-def _check_sums(path: Path, file: BufferedReader, header: bytes, metadata: dict[str, str]) -> None:
-    """Verify both checksums; `file` is positioned after the header."""
-    checksum = hashlib.file_digest(file, "sha256").hexdigest()
-    if metadata.get(SUM) != checksum or not checksum_matches(header, metadata.get(HEADER_SUM, "")):
+def _check_sums(
+    path: Path, file: BufferedReader | None, header: bytes, metadata: dict[str, str]
+) -> None:
+    """Verify the checksum of the header and that of the file after it, unless it is None."""
+    same = checksum_matches(header, metadata.get(HEADER_SUM, ""))
+    if file is not None:
+        same = same and metadata.get(SUM) == hashlib.file_digest(file, "sha256").hexdigest()
+    if not same:
         raise InputError(
             f"{path} does not match its own checksum: at least one bit has changed since it was "
             "written; copy or download it again."
@@ -288,13 +293,13 @@ def _entry(path: Path, pages: _Pages, first: int, values: dict[str, Any]) -> _En
     return _Entry(pages, dtype, shape, first + values["data_offsets"][0])
 
 
-def _open_shards(index: Path) -> Weights:
+def _open_shards(index: Path, verify: bool) -> Weights:
     """Open the shards that an index lists."""
     homes = read_index(index)
     entries: dict[str, _Entry] = {}
     metadata: dict[str, str] | None = None
     for shard in sorted(set(homes.values())):
-        found, described = _open_file(index.with_name(shard))
+        found, described = _open_file(index.with_name(shard), verify)
         metadata = described if metadata is None else metadata
         entries |= {name: entry for name, entry in found.items() if homes.get(name) == shard}
     for name in homes.keys() - entries.keys():

@@ -189,7 +189,7 @@ class TaskTrainer:
         """Load the best weights, if there are any."""
         if not (out / BEST).is_file():
             return
-        kept = open_weights(out / BEST)
+        kept = open_weights(out / BEST, verify=True)
         with torch.no_grad():
             for name, parameter in self.trainable().items():
                 parameter.copy_(kept[name])

@@ -180,7 +180,7 @@ def _load(step: int, path: Path) -> Checkpoint:
         total, state = content[TENSORS], content["state"]
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise InputError(f"{state_file} is incomplete or damaged.") from error
-    weights = open_weights(path / TENSORS)
+    weights = open_weights(path / TENSORS, verify=True)
     if weights.metadata.get(SUM) != total:
         raise InputError(f"{path / TENSORS} does not belong to {state_file}.")
     return Checkpoint(step, path, state, weights)

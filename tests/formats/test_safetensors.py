@@ -6,6 +6,7 @@ import hashlib
 import json
 import random
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,11 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
+import firth
+from firth import Model
 from firth.formats.safetensors import DTYPES, open_weights, write_weights
+from firth.models.presets import preset
+from firth.models.transformer import Transformer
 from firth.utils.errors import InputError, MismatchError, UsageError
 from tests.formats.helpers import error_sentence, measure_memory
 
@@ -37,7 +42,7 @@ def same(a: Any, b: Any) -> bool:
 
 
 def refusal(path: Path) -> str:
-    message = error_sentence(open_weights, path)
+    message = error_sentence(partial(open_weights, verify=True), path)
     assert message.count(". ") == 0
     return message
 
@@ -218,7 +223,26 @@ def test_every_single_bit_of_a_file_of_firth_is_watched(tmp_path: Path) -> None:
     assert len(messages) == 2
     assert any("does not match its own checksum: at least one bit" in text for text in messages)
     path.write_bytes(whole)
-    assert same(open_weights(path), tensors)
+    assert same(open_weights(path, verify=True), tensors)
+
+
+def test_weights_are_compared_with_their_checksum_on_request(tmp_path: Path) -> None:
+    Model(Transformer(preset("bert-tiny").config, ["language"]), None).save(tmp_path / "model")
+    path = tmp_path / "model/model.safetensors"
+    whole = bytearray(path.read_bytes())
+    whole[-1] ^= 1
+    path.write_bytes(whole)
+    assert firth.load(tmp_path / "model").config.num_layers == 2
+    with pytest.raises(InputError, match="does not match its own checksum"):
+        firth.load(tmp_path / "model", verify=True)
+    with pytest.raises(InputError, match="does not match its own checksum"):
+        firth.export(tmp_path / "model", tmp_path / "out", verify=True)
+    header = bytearray(whole)
+    header[header.index(b"encoder")] ^= 1
+    for data in (header, whole[:-1]):
+        path.write_bytes(data)
+        with pytest.raises(InputError, match="again"):
+            firth.load(tmp_path / "model")
 
 
 def test_a_changed_bit_in_the_file_of_another_gives_sane_tensors_or_none(tmp_path: Path) -> None:

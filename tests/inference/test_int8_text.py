@@ -13,6 +13,8 @@ import torch
 from firth import Model, UsageError, evaluate, load
 from firth.adapt.apply import apply
 from firth.adapt.saving import save_adapter
+from firth.cli.options import load_model
+from firth.model import default_device, load_if_needed
 from firth.quantization.int8 import Int8Linear
 from tests.conftest import SAMPLE
 from tests.inference.conftest import MakeModel
@@ -71,6 +73,19 @@ def test_an_adapter_is_merged_and_one_that_cannot_be_is_refused(gpt: Path, tmp_p
     )
     with pytest.raises(UsageError, match="--weights"):
         load(tmp_path / "pref", weights="int8")
+
+
+def test_int8_weights_choose_the_cpu_of_a_machine_with_a_gpu(
+    gpt: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    assert default_device(None).type == "cuda"
+    assert default_device(None, "int8").type == "cpu"
+    assert load_model(str(gpt), None, None, "int8").network.device.type == "cpu"
+    assert load_if_needed(gpt, None, weights="int8").network.device.type == "cpu"
+    with pytest.raises(UsageError, match="add --device cpu"):
+        load_if_needed(gpt, "cuda", weights="int8")
 
 
 def test_invalid_int8_options(verb: Verb, gpt: Path, tmp_path: Path) -> None:

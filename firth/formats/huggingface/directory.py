@@ -145,11 +145,17 @@ def _config(values: dict[str, Any]) -> tuple[ModelConfig, ModelFamily | None]:
     return next((pair for pair in configs if pair[1].fits(pair[0])), configs[0])
 
 
-def read_network(path: Path, *, dtype: torch.dtype | None = None) -> Transformer:
-    """Load the network in a directory; weights stay memory-mapped where possible."""
+def read_network(
+    path: Path, *, dtype: torch.dtype | None = None, verify: bool = False
+) -> Transformer:
+    """Load the network in a directory; weights stay memory-mapped where possible.
+
+    With `verify`, compare files written by Firth with their checksums.
+    """
     config, family = read_config(path)
     _report_unknown_ids(path, config)
-    return build_network(config, family, WeightSource(open_weights(path), path / WEIGHTS), dtype)
+    source = WeightSource(open_weights(path, verify=verify), path / WEIGHTS)
+    return build_network(config, family, source, dtype)
 
 
 def _report_unknown_ids(path: Path, config: ModelConfig) -> None:
