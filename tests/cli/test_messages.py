@@ -24,6 +24,7 @@ LOADING = "evaluate,predict,prompt,generate,fill,embed,search"
 TRAINING = "pretrain,finetune"
 VERBS = {  # which verbs can print the messages of a module; the longest prefix counts
     "data/": READING,
+    "data/mixture": "pretrain",
     "data/sampler": "objectives,pretrain",
     "data/shards": "objectives,pretrain",
     "data/stories": "stories",
@@ -103,7 +104,7 @@ def test_every_option_of_a_message_exists() -> None:
                 in_verbs = all(option in options[verb] for verb in verbs_of(module, options))
                 if not known or not (in_verbs or any(option in options[verb] for verb in named)):
                     wrong.append(f"{module} line {line}: {option}")
-    assert not wrong
+    assert not wrong, "\n".join(wrong)
 
 
 @pytest.mark.parametrize("code", [errno.EACCES, errno.EROFS, errno.ENOENT])
