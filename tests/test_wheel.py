@@ -22,7 +22,7 @@ from firth.models.presets import preset
 from firth.models.transformer import Transformer
 
 texts = ["low low lower lower newest newest widest " * 9] * 3
-tokenizer, _ = firth.train_tokenizer(texts, kind="wordpiece", vocab_size=40, workers=1)
+tokenizer, _ = firth.train_tokenizer(texts, kind="wordpiece", vocab_size=30, workers=1)
 config = replace(preset("bert-tiny").config, vocab_size=len(tokenizer), num_layers=1)
 firth.Model(Transformer(config, ["language"]), tokenizer).save("model")
 run = firth.finetune("model", task="classify", train=[("low", "x"), ("newest", "y")], out="run")

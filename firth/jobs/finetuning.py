@@ -16,7 +16,7 @@ from firth.adapt.apply import AppliedStrategy, get_adapters, merge, remove
 from firth.adapt.saving import adapter_base, fingerprint, save_adapter
 from firth.data.memory import Data, Source, as_source
 from firth.jobs.cross_validation import cross_validate
-from firth.jobs.parent_models import IN_MEMORY, load_float32
+from firth.jobs.parent_models import IN_MEMORY, load_float32, untrained_model
 from firth.jobs.run_options import merge_options
 from firth.metrics.bootstrap import Metric, metrics_to_json
 from firth.model import JOINED, AnyModel, Model
@@ -39,6 +39,7 @@ from firth.tasks.registry import TASKS, task_named
 from firth.tasks.task import Task
 from firth.tasks.task_heads import drop_language_head
 from firth.tasks.task_trainer import BEST, TaskTrainer, build_task_trainer
+from firth.tokenizers.tokenizer import Tokenizer
 from firth.training.config import group_overrides
 from firth.training.log import Callback, show_in_notebook
 from firth.training.loop import Callbacks, TrainingLoop
@@ -133,6 +134,7 @@ def finetune(
     augment: str = "",
     replay: Data | None = None,
     scratch: bool = False,
+    tokenizer: str | Path | Tokenizer | Model | None = None,
     resume: bool = False,
     device: str | None = None,
     callback: Callback = show_in_notebook,
@@ -144,7 +146,8 @@ def finetune(
     pandas, pyarrow or datasets; without `dev`, some of `train` are held out. A `Model` is copied.
     Options that are None are those of the recipe. `overrides` sets any other field of the training
     config ("schedule"), the head ("head.layers") or the task ("task.prefix"). With a `decoder`, the
-    model is an encoder joined to that decoder (Rothe et al. 2020).
+    model is an encoder joined to that decoder (Rothe et al. 2020). With `scratch` and a
+    `tokenizer`, the model is a preset.
     """
     options = {
         "learning_rate": learning_rate,
@@ -157,6 +160,8 @@ def finetune(
     }
     out, on, chosen = Path(out), select_device(device), task_named(task)
     reset_peak_memory(on)
+    if tokenizer is not None:
+        model = untrained_model(model, tokenizer, scratch=scratch, seed=seed)
     base, decoder_model = _load_models(chosen, model, decoder, seed)
     groups = group_overrides(merge_options(overrides, options), ("head", "task"))
     name, row = recipe_for(task, recipe)
@@ -191,7 +196,7 @@ def finetune(
     )
     settings = plan(len(dataset.train) * num_copies(augment))
     config = FinetuneRunConfig(
-        model=str(base.path or IN_MEMORY),
+        model=str(base.path or base.source or IN_MEMORY),
         task=task,
         recipe=name,
         strategy=spec,
@@ -208,10 +213,16 @@ def finetune(
     described = _describe(config, base, decoder_model, sources)
     check_run_directory(out, described, resume)
     new_parameters = cross_attention_names(base.network) if decoder_model is not None else ()
-    encoder_tokenizer, tokenizer = base.require_encoder_tokenizer(), base.require_tokenizer()
+    encoder_tokenizer, base_tokenizer = base.require_encoder_tokenizer(), base.require_tokenizer()
     text = sources.get("replay")
     trainer = build_task_trainer(
-        config, base.network.to(on), tokenizer, dataset, text, encoder_tokenizer, new_parameters
+        config,
+        base.network.to(on),
+        base_tokenizer,
+        dataset,
+        text,
+        encoder_tokenizer,
+        new_parameters,
     )
     if decoder_model is not None:
         trainer.notes.append(_joining_note(trainer.network))
@@ -222,7 +233,7 @@ def finetune(
         folder, fresh = out / FOLDS, _load_models(chosen, model, decoder, seed)[0]
         own = replace(config, training=plan(len(part.train) * num_copies(augment)))
         fold = build_task_trainer(
-            own, fresh.network.to(on), tokenizer, part, text, encoder_tokenizer, new_parameters
+            own, fresh.network.to(on), base_tokenizer, part, text, encoder_tokenizer, new_parameters
         )
         shutil.rmtree(folder, ignore_errors=True)  # of a run that was killed
         show = lambda kind, metrics: callback(kind, {**metrics, "run": name})  # noqa: E731
@@ -337,7 +348,7 @@ def _describe(
     described = describe_run("finetuning", config.to_dict(), data, parents)
     for name, model in models.items():
         if model is not None and model.path is None:
-            sums = {"path": IN_MEMORY, "sha256": fingerprint(model.transformer)}
+            sums = {"path": model.source or IN_MEMORY, "sha256": fingerprint(model.transformer)}
             described["parents"][name] = sums
     return described | {"task": config.metadata.to_dict()}
 

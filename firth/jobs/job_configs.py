@@ -13,6 +13,7 @@ from firth.utils.config_fields import Doc
 
 if TYPE_CHECKING:
     from firth.model import Model
+    from firth.tokenizers.tokenizer import Tokenizer
 
 # Fields of several configs and verbs.
 DEVICE = Doc("cpu, cuda, cuda:N or mps. Default: the CUDA GPU if there is one.", "Model")
@@ -68,8 +69,22 @@ class PretrainConfig(JobConfig):
     """The arguments of `pretrain`; None: as in the recipe of the preset."""
 
     data: Annotated[
-        str | Path, Doc("Directory of shards written by `firth prepare`.", "Data", Path)
+        Data,
+        Doc(
+            "Directory of shards written by `firth prepare`; or text, with --tokenizer.",
+            "Data",
+            Path,
+        ),
     ]
+    tokenizer: Annotated[
+        "str | Path | Tokenizer | Model | None",
+        Doc(
+            "Tokenizer of a text in --data, which is prepared first. Default: that of the shards.",
+            "Data",
+            str,
+            "MODEL",
+        ),
+    ] = None
     mixture: Annotated[
         Mapping[str, float] | str | None,
         Doc(
@@ -132,10 +147,12 @@ class PretrainConfig(JobConfig):
         Doc("Architecture; `firth presets` lists them. Default: that of --from.", "Model"),
     ] = None
     source: Annotated[
-        str | Path | None, Doc("Model to continue from. Default: none.", "Model", str, "MODEL")
+        "str | Path | Model | None",
+        Doc("Model to continue from. Default: none.", "Model", str, "MODEL"),
     ] = None
     teacher: Annotated[
-        str | Path | None, Doc("Larger model to distil from. Default: none.", "Model", str, "MODEL")
+        "str | Path | Model | None",
+        Doc("Larger model to distil from. Default: none.", "Model", str, "MODEL"),
     ] = None
 
 
@@ -192,3 +209,12 @@ class FinetuneConfig(JobConfig):
         Doc("Decoder to join to an encoder, for seq2seq. Default: none.", "Model", str, "MODEL"),
     ] = None
     scratch: Annotated[bool, Doc("Start from random weights, as a baseline.", "Model")] = False
+    tokenizer: Annotated[
+        "str | Path | Tokenizer | Model | None",
+        Doc(
+            "With --scratch: tokenizer of a model that is a preset. Default: the model's own.",
+            "Model",
+            str,
+            "MODEL",
+        ),
+    ] = None

@@ -8,8 +8,13 @@ from pathlib import Path
 
 import torch
 
+from firth.formats.tokenizers.loading import AnyTokenizer, load_tokenizer
 from firth.model import AnyModel, Model, load
+from firth.models.initialization import initialise
+from firth.models.presets import preset
+from firth.models.transformer import Transformer
 from firth.quantization.int8 import count_int8_weights
+from firth.training.pretrain_config import preset_config
 from firth.utils.errors import FirthError, UsageError
 
 IN_MEMORY = "a model in memory"  # in `run.json`
@@ -27,7 +32,17 @@ def load_float32(model: AnyModel) -> Model:
     stored = None if model.path is None else _stored(model.path)
     if stored is not None and _same_weights(model, stored):
         return replace(stored, source=model.source)
-    return replace(model, network=deepcopy(model.network).float(), path=None, source=None)
+    source = model.source if model.path is None else None
+    return replace(model, network=deepcopy(model.network).float(), path=None, source=source)
+
+
+def untrained_model(name: AnyModel, tokenizer: AnyTokenizer, *, scratch: bool, seed: int) -> Model:
+    """Build the network of a preset for a tokenizer, with random weights."""
+    if not isinstance(name, str) or not scratch:
+        raise UsageError("`tokenizer` is for a preset with random weights: add `scratch`.")
+    chosen, own = preset(name), load_tokenizer(tokenizer)
+    network = Transformer(preset_config(chosen, own), chosen.heads)
+    return Model(initialise(network, seed), own, source=f"preset {name}")
 
 
 def _stored(path: Path) -> Model | None:

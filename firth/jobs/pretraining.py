@@ -12,14 +12,16 @@ from typing import Any
 import torch
 
 from firth.adapt.apply import get_adapters, merge
+from firth.data.memory import Data
 from firth.data.mixture import resolve_mixture
 from firth.data.sampler import Sampler
 from firth.data.shards import Shards
 from firth.formats.hub import resolve
 from firth.formats.huggingface.directory import nameable_heads
 from firth.inference.samples import samples
+from firth.jobs.pretrain_inputs import as_saved_model, as_shards
 from firth.jobs.run_options import check_masking, merge_options
-from firth.model import Model, load
+from firth.model import AnyModel, Model, load
 from firth.models.generator import generator_config
 from firth.models.initialization import initialise
 from firth.models.transformer import Transformer
@@ -99,7 +101,8 @@ class PretrainResult(HtmlRepr):
 def pretrain(
     *,
     preset: str | None = None,
-    data: str | Path,
+    data: Data,
+    tokenizer: str | Path | Tokenizer | Model | None = None,
     mixture: Mapping[str, float] | str | None = None,
     mixture_alpha: float | None = None,
     out: str | Path,
@@ -107,8 +110,8 @@ def pretrain(
     steps: int = 0,
     tokens: int = 0,
     minutes: float = 0.0,
-    source: str | Path | None = None,
-    teacher: str | Path | None = None,
+    source: AnyModel | None = None,
+    teacher: AnyModel | None = None,
     seed: int = 0,
     learning_rate: float | None = None,
     batch_tokens: int | str | None = None,
@@ -126,6 +129,7 @@ def pretrain(
 ) -> PretrainResult:
     """Pre-train a language model on the shards of `prepare`, and save the run in `out`.
 
+    With a `tokenizer`, `data` may also be text for `prepare`: files, a list of texts, a table.
     The architecture is that of a `preset`, or of `source`, a model to continue from. Options that
     are None are those of the preset's recipe; `max_length`, `batch_tokens` and `mask_prob` may be
     schedules ("64:0.8,256", "0.3-0.15"). `overrides` sets any other field of the training config
@@ -145,8 +149,14 @@ def pretrain(
     }
     overrides = {"seed": seed, **merge_options(overrides, options)}
     out, on = Path(out), select_device(device)
-    shards = Shards(data)
-    tokenizer = Tokenizer.load(data)
+    if not resume:
+        check_run_directory(out, {}, resume)  # before anything is written
+    folder = as_shards(data, tokenizer, out)
+    shards, tokenizer = Shards(folder), Tokenizer.load(folder)
+    source, teacher = (
+        as_saved_model(model, name, out)
+        for name, model in {"source": source, "teacher": teacher}.items()
+    )
     teacher = teacher and resolve(teacher)
     source_model = None if source is None else _load_source(source, tokenizer)
     parent = None if source_model is None else _parent(source_model)

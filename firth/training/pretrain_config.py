@@ -201,6 +201,11 @@ def _model_overrides(overrides: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def preset_config(chosen: Preset, tokenizer: Tokenizer) -> ModelConfig:
+    """Return the model config of a preset with this tokenizer's vocabulary."""
+    return _config(chosen, _objective(chosen.objective, chosen), tokenizer, {})
+
+
 def _config(
     chosen: Preset, row: Objective, tokenizer: Tokenizer, overrides: Mapping[str, Any]
 ) -> ModelConfig:

@@ -16,6 +16,8 @@ from firth.utils.files import sha256
 
 SWEEPS = ("seeds", "search", "strategies")  # kinds of jobs with several runs
 RUN, METRICS, LOCK = "run.json", "metrics.jsonl", "run.lock"
+SHARDS = "shards"
+INPUTS = (SHARDS, f"{SHARDS}.partial", "source", "teacher")  # that were in memory
 WEIGHTS = (  # file names; large models have several files and an index
     "model.safetensors",
     "model*.safetensors*",
@@ -71,7 +73,7 @@ def check_run_directory(out: Path, description: Mapping[str, Any], resume: bool)
     """
     if out.is_file():
         raise UsageError(f"{out} is a file; a run needs a directory.")
-    if not out.is_dir() or not {path.name for path in out.iterdir()} - {LOCK}:
+    if not out.is_dir() or not {path.name for path in out.iterdir()} - {LOCK, *INPUTS}:
         return dict(description)
     if not (found := find_run(out)):
         raise UsageError(f"{out} is not empty and holds no run; choose an empty directory.")

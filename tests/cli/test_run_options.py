@@ -153,8 +153,11 @@ def test_the_options_with_a_setting_are_tested() -> None:
     assert {*PRETRAIN, *FINETUNE} == of_recipes - {"--strategy"}
 
 
+TYPES = {"Model": Model, "Tokenizer": api.Tokenizer}
+
+
 def documented(config: Any) -> dict[str, Doc]:
-    hints = get_type_hints(config, localns={"Model": Model}, include_extras=True)
+    hints = get_type_hints(config, localns=TYPES, include_extras=True)
     return {
         name: hint.__metadata__[0] for name, hint in hints.items() if hasattr(hint, "__metadata__")
     }
@@ -193,7 +196,7 @@ def test_the_arguments_of_functions_are_the_fields_of_configs(
     function: Any, config: Any, others: set[str]
 ) -> None:
     parameters, hints = inspect.signature(function).parameters, get_type_hints(function)
-    kinds = get_type_hints(config, localns={"Model": Model})
+    kinds = get_type_hints(config, localns=TYPES)
     assert parameters.keys() == {field.name for field in fields(config)} | others
     for field in fields(config):
         default = inspect.Parameter.empty if field.default is MISSING else field.default

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 import firth
+from firth.tokenizers.tokenizer import Tokenizer
 from firth.utils.errors import FirthError, InputError, UsageError
 
 PAIRS = [("red dog", "x"), ("green dog", "y")] * 4
@@ -143,3 +144,42 @@ def test_a_dictionary_of_splits(models: dict[str, Path], tmp_path: Path) -> None
     splits = pytest.importorskip("datasets").DatasetDict({"train": class_labels()})
     with pytest.raises(UsageError, match="'train'"):
         firth.finetune(models["encoder"], task="classify", train=splits, out=tmp_path / "run")
+
+
+def test_pretraining_on_texts_and_a_model(
+    models: dict[str, Path], tokenizer: Tokenizer, tmp_path: Path
+) -> None:
+    """What is only in memory is written into the run directory; the same call resumes the run."""
+    model = firth.load(models["encoder"])
+    options: dict[str, Any] = {"steps": 2, "batch_tokens": 64, "max_length": 16}
+    options |= {"objective": "masked", "overrides": {"precision": "fp32"}}
+    texts = [f"The red dog saw {number} cats. It barked." for number in range(40)]
+    texts_run = {"data": texts, "tokenizer": tokenizer, "source": model, **options}
+    done = firth.pretrain(out=tmp_path / "run", **texts_run)
+    parent = json.loads((tmp_path / "run/run.json").read_text())["parents"]["source"]
+    assert parent["path"] == str(models["encoder"])
+    with torch.no_grad():
+        model.network.get_parameter("tokens.weight").mul_(2)
+    other = firth.pretrain(
+        out=tmp_path / "other", **{**texts_run, "data": done.path / "shards", "tokenizer": None}
+    )
+    assert (other.path / "source/model.safetensors").is_file()
+    for wrong, facts in (({"tokenizer": None}, "tokenizer"), ({"data": None}, "None")):
+        with pytest.raises(UsageError, match=facts):
+            firth.pretrain(out=tmp_path / "wrong", **{**texts_run, **wrong})
+    with pytest.raises(UsageError, match="finished run"):
+        firth.pretrain(out=tmp_path / "run", **texts_run)
+
+
+def test_a_preset_with_random_weights(
+    models: dict[str, Path], firth_here: Callable[..., Any], tmp_path: Path, file: Path
+) -> None:
+    arguments = ("finetune", "bert-tiny", "--tokenizer", models["encoder"], "--task", "classify")
+    arguments += ("--train", file, "--set", "steps=2", "--precision", "fp32")
+    made = firth_here(*arguments, "--scratch", "--out", "run")
+    assert made.returncode == 0, made.error
+    assert firth.load(tmp_path / "run").config.num_layers == 2
+    assert "bert-tiny" in json.loads((tmp_path / "run/run.json").read_text())["job"]["model"]
+    refused = firth_here(*arguments, "--out", "other")
+    assert refused.returncode == 2
+    assert "--scratch" in refused.error

@@ -1,0 +1,40 @@
+"""Inputs of pre-training that are no shards or no saved model: written into the run directory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from firth.data.memory import Data
+from firth.formats.tokenizers.loading import AnyTokenizer
+from firth.jobs.parent_models import load_float32
+from firth.jobs.preparation import prepare
+from firth.model import AnyModel, Model
+from firth.training.run_directory import SHARDS
+from firth.utils.errors import UsageError
+
+
+def as_shards(data: Data | None, tokenizer: AnyTokenizer | None, out: Path) -> str | Path:
+    """Return a directory of shards; other text is tokenized into the run directory first."""
+    if isinstance(data, str | Path) and (tokenizer is None or _are_shards(data)):
+        if tokenizer is not None:
+            raise UsageError(f"{data} has shards, and they have a tokenizer: omit `tokenizer`.")
+        return data
+    if data is None:
+        raise UsageError("`data` is a directory of shards, or text with a `tokenizer`, not None.")
+    if tokenizer is None:
+        raise UsageError("`data` is text: give a `tokenizer` as well, or prepare shards first.")
+    return prepare(data, tokenizer=tokenizer, out=out / SHARDS).path
+
+
+def _are_shards(path: str | Path) -> bool:
+    return (Path(path) / "index.json").is_file()
+
+
+def as_saved_model(model: AnyModel | None, name: str, out: Path) -> str | Path | None:
+    """Return the path of a model; one whose weights are only in memory is saved as `out`/`name`."""
+    if not isinstance(model, Model):
+        return model
+    own = load_float32(model)
+    if own.path is None:
+        own.save(out / name)
+    return own.path or out / name
