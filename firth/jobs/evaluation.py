@@ -45,6 +45,15 @@ class EvaluationResult(ScoringResult):
     seconds: float
     models: dict[str, EvaluationResult] = field(default_factory=dict)  # several, by their names
 
+    def __repr__(self) -> str:
+        if self.models:
+            return "\n".join(f"{name}: {found!r}" for name, found in self.models.items())
+        named = list(self.metrics.items())[:3]
+        metrics = ", ".join(
+            f"{name} {metric.value:.4f} ({metric.interval})" for name, metric in named
+        )
+        return f"EvaluationResult({self.task}, {self.n:,} examples, {metrics})"
+
     def values(self) -> dict[str, Any]:
         """Convert to plain JSON values."""
         if not self.models:

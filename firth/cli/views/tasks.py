@@ -165,14 +165,19 @@ def sweep(result: SweepResult, out: Path) -> list[RenderableType]:
     table = new_table(result.kind, *next(iter(rows.values())), plain=True)
     for name, row in rows.items():
         table.add_row(name, *row.values(), style="bold" if name == result.best else "")
-    failed = [f"{trial.name}: {trial.why}" for trial in result.runs if trial.result is None]
+    remarks = [f"{trial.name}: {trial.why}" for trial in result.runs if trial.result is None]
+    remarks += [
+        f"{trial.name}: interval {run.metrics[result.metric].interval}."
+        for trial, run in result.done
+        if run.metrics[result.metric].low is None
+    ]
     means = [(name, f"{mean:.4f}", f"± {std:.4f}") for name, (mean, std) in result.mean().items()]
     over_seeds = [new_table("metric", "mean", "std", rows=means)] if result.kind == "seeds" else []
     place = f"{out}, all runs are in {out / 'search'}"  # the best run was copied there
     if result.kind != "search":
         place = f"{out / result.best}, all runs are in {out}"
     last = f"The best run is {result.best}; its model is in {place}."
-    return [table, *over_seeds, *failed, *selection_note(result.selected_on), *result.notes, last]
+    return [table, *over_seeds, *remarks, *selection_note(result.selected_on), *result.notes, last]
 
 
 def _trial(run: FinetuneResult, result: SweepResult) -> dict[str, str]:

@@ -72,6 +72,7 @@ def test_models_are_compared_and_averaged(
     assert list(compared.models) == list(map(str, paths))
     for path, found in compared.models.items():
         assert found.metrics == evaluate(path, data=dev).metrics
+    assert [line.split(": ")[0] for line in repr(compared).splitlines()] == list(compared.models)
     gold = [line.split("\t")[1] for line in dev.read_text(encoding="utf-8").splitlines()[1:]]
     said = [answer["label"] for answer in predict(paths, data=dev).answers]
     averaged = evaluate(paths, data=dev, ensemble=True)
