@@ -146,7 +146,7 @@ def load(
     wrote with their checksums. The model is in eval mode.
 
     >>> import tempfile; folder = tempfile.mkdtemp()
-    >>> from firth.models.presets import preset
+    >>> from firth.models.presets import preset; from firth.models.transformer import Transformer
     >>> network = Transformer(preset("bert-tiny").config, ["language"])
     >>> Model(network, tokenizer=None).save(folder)
     'bert'

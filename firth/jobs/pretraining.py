@@ -373,7 +373,12 @@ def _finish(
     last = {name: value for name, value in final.items() if isinstance(value, float)}
     model.network.eval()
     for head in set(model.network.heads) - set(nameable_heads(config.model, model.network.heads)):
-        del model.network.heads[head]  # only for training (SpanBERT's boundary head)
+        del model.network.heads[head]
+        if head != "boundary":  # SpanBERT's is for training only
+            run.log.note(
+                f"The head {head!r} is not saved: the architecture has none in transformers. "
+                "Presets of BERT, ALBERT (pair) and ELECTRA (replaced) keep it."
+            )
     family = model.save(out)
     if -state.best_score >= last.get("loss", math.inf):
         shutil.rmtree(out / "best", ignore_errors=True)  # the final model is the best
