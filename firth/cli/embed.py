@@ -74,6 +74,7 @@ def embed(
     ),
     out: Path = options.OutputOption(..., help="File to write: .npy, .jsonl or .parquet."),
     overwrite: bool = options.OVERWRITE,
+    strict: bool = options.STRICT,
     normalize: bool | None = options.ModelOption(
         None,
         "--normalize/--no-normalize",
@@ -92,7 +93,7 @@ def embed(
     writer_for(out)  # errors in file names come before the model is loaded
     check_output(out, overwrite)
     how = EmbedOptions(**settings)
-    reading = how.reading()
+    reading = how.reading(strict=strict)
     check_source(file)
     from firth.inference.embedding.embed_file import embed_file
 

@@ -61,6 +61,7 @@ def evaluate(
     ),
     columns: list[str] | None = options.COLUMNS,
     format: str | None = options.FORMAT,
+    strict: bool = options.STRICT,
     weights: str | None = options.WEIGHTS,
     device: str | None = options.DEVICE,
 ) -> Output:
@@ -79,6 +80,7 @@ def evaluate(
         "stride": stride,
         "columns": options.column_names(columns),
         "format": format,
+        "strict": strict,
         "weights": weights,
     }
     with terminal.progress() as progress:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from firth.cli import options
-from firth.cli.verbs import BadRows, Output, row_output
+from firth.cli.verbs import Output, null_rows, row_output
 from firth.utils.errors import UsageError
 
 EXAMPLES = (
@@ -30,6 +30,7 @@ def fill(
         None, help="Column of a table with the text. Default: text."
     ),
     format: str | None = options.FORMAT,
+    strict: bool = options.STRICT,
     device: str | None = options.DEVICE,
     dtype: str | None = options.DTYPE,
     top: int | None = options.OutputOption(
@@ -70,7 +71,7 @@ def fill(
     loaded = options.load_model(model, dtype, device)
     candidates: dict[str, Any] = {"top": top or DEFAULT_TOP, "targets": words}
     if file is not None:
-        bad_rows = BadRows()
+        bad_rows = null_rows(strict)
         rows = fill_file(
             loaded, file, correct=correct, column=column, format=format, bad=bad_rows, **candidates
         )

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from firth.cli import options
-from firth.cli.verbs import BadRows, Output, row_output
+from firth.cli.verbs import Output, null_rows, row_output
 from firth.inference.generation.generation_config import GenerationConfig
 from firth.utils.errors import InputError, UsageError
 
@@ -46,6 +46,7 @@ def generate(
     system: str | None = options.PromptOption(
         None, metavar="TEXT", help="System message of a chat. Default: none."
     ),
+    strict: bool = options.STRICT,
     dtype: str | None = options.DTYPE,
     weights: str | None = options.WEIGHTS,
     device: str | None = options.DEVICE,
@@ -104,7 +105,7 @@ def generate(
     generator = loaded.text_generator(**settings)
     generator = replace(generator, explain=explain, chat=chat, system=system)
     if file is not None:
-        bad_rows = BadRows()
+        bad_rows = null_rows(strict)
         found = complete_file(generator, file, column=column, format=format, bad=bad_rows)
         show = lambda found: _show_completions(found, config.n)  # noqa: E731
         output = row_output(found, as_values, show, out, bad_rows)

@@ -108,6 +108,7 @@ WEIGHTS = ModelOption(
 
 # ---- files ------------------------------------------------------------------------------------
 
+STRICT = _option("strict", job_configs.STRICT, False)
 OVERWRITE = _option("overwrite", job_configs.OVERWRITE, False)
 PATHS = Argument(
     ...,
@@ -148,9 +149,7 @@ class TextOptions(FileOptions):
             "the file."
         ),
     ] = "block"
-    strict: Annotated[bool, Doc("Fail on bytes that are not UTF-8 instead of replacing them.")] = (
-        False
-    )
+    strict: Annotated[bool, job_configs.STRICT] = False
     no_clean: Annotated[bool, Doc("Keep the text as it is: no Unicode or markup cleaning.")] = False
     workers: Annotated[
         int | None, Doc("Number of processes. Default: one per CPU core.", min=1)

@@ -4,7 +4,7 @@ from functools import partial
 from pathlib import Path
 
 from firth.cli import options
-from firth.cli.verbs import BadRows, Output, row_output
+from firth.cli.verbs import Output, null_rows, row_output
 from firth.utils.errors import UsageError
 
 EXAMPLES = (
@@ -28,6 +28,7 @@ def predict(
     ),
     columns: list[str] | None = options.COLUMNS,
     format: str | None = options.FORMAT,
+    strict: bool = options.STRICT,
     device: str | None = options.DEVICE,
     out: Path | None = options.OutputOption(
         None, help="JSON-lines file to write, one line per example; - for stdout. Default: print."
@@ -36,7 +37,7 @@ def predict(
 ) -> Output:
     """Predict labels, tags, answers or texts; the scores of several models are averaged.
 
-    Errors of single rows are printed to stderr; the other rows are processed.
+    Bad rows are reported and written as null.
     """
     from firth.cli.views import predictions as view
     from firth.jobs.prediction import predicting
@@ -48,7 +49,7 @@ def predict(
         hint = ", which also allows several models"
         models, texts = models[:1], options.text_arguments(models[1:], "--data", hint)
     options.check_jsonl(out, overwrite)
-    bad_rows = BadRows()
+    bad_rows = null_rows(strict)
     stream = predicting(
         models,
         data=data,
@@ -61,6 +62,7 @@ def predict(
     )
     show = partial(view.stream_predictions, stream)
     output = row_output(stream, lambda row: row.answer, show, out, bad_rows, key="predictions")
-    values = {"task": stream.task.name, **output.values, "notes": lambda: stream.notes}
+    notes = {"notes": lambda: [*stream.notes, *bad_rows.notes]}
+    values = {"task": stream.task.name, **output.values, **notes}
     written = "out" in output.values
     return Output(values, [*output.view, *stream.notes] if written else output.view, bad_rows)

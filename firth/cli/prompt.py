@@ -3,7 +3,7 @@
 from typing import Any
 
 from firth.cli import options
-from firth.cli.verbs import BadRows, Output
+from firth.cli.verbs import Output
 from firth.jobs.prompt_config import PromptConfig
 from firth.utils.errors import UsageError
 
@@ -41,10 +41,9 @@ def prompt(
     settings["labels"] = _parse_labels(settings["labels"])
     settings["columns"] = options.column_names(settings["columns"])
     texts = options.text_arguments(queries or [], "--data")
-    bad_rows = BadRows()
     with terminal.progress() as progress:
-        result = prompt(model, texts, bad=bad_rows, progress=progress, **settings)
-    return Output(result.values(), view.prompted(result, show=show, out=settings["out"]), bad_rows)
+        result = prompt(model, texts, progress=progress, **settings)
+    return Output(result.values(), view.prompted(result, show=show, out=settings["out"]))
 
 
 def _parse_example(text: str) -> tuple[str, str]:

@@ -82,7 +82,7 @@ def train(
         tokenizer.save(out)
     values = {"out": str(out), "kind": kind, "vocab_size": len(tokenizer), **report.as_dict()}
     saved = f"Saved a {kind} tokenizer with {len(tokenizer):,} tokens in {out}."
-    return Output(values, [view.report(report), saved])
+    return Output(values, [view.report(report), *report.notes, saved])
 
 
 def show(

@@ -15,13 +15,13 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from firth.cli.options import PANELS, HubOption, OutputOption
+from firth.utils.bad_rows import AS_NULL, BadRows
 from firth.utils.config_fields import flag
 from firth.utils.errors import FirthError
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-MAX_ROW_ERRORS = 20  # error messages printed one by one
 NO_LIMIT = 1_000_000  # columns of a pipe or a file
 PARAMETER = re.compile(r"`(\w+)(?:=([^`]+))?`")  # as messages name it: `top_k`, `beams=3`
 MODEL_OPTIONS = {
@@ -58,27 +58,9 @@ class CommandGroup(BareFlags, TyperGroup):
     """A group of commands."""
 
 
-class BadRows:
-    """Print the errors of single rows to stderr while the other rows are processed.
-
-    A verb with at least one bad row ends with exit code 1.
-    """
-
-    def __init__(self) -> None:
-        self.count = 0
-
-    def __call__(self, error: FirthError) -> None:
-        """Count one bad row, and print its error if it is among the first."""
-        self.count += 1
-        if self.count <= MAX_ROW_ERRORS:
-            print(error, file=sys.stderr)
-
-    def check(self) -> None:
-        """Raise an error if any row was bad."""
-        if self.count:
-            rows = "1 row was" if self.count == 1 else f"{self.count:,} rows were"
-            which = f"first {MAX_ROW_ERRORS} errors" if self.count > MAX_ROW_ERRORS else "errors"
-            raise FirthError(f"{rows} bad (the {which} are above); all other rows are done.")
+def null_rows(strict: bool) -> BadRows:
+    """Return what prints the errors of bad rows, which are null in the output, to stderr."""
+    return BadRows(AS_NULL, strict=strict, show=lambda error: print(error, file=sys.stderr))
 
 
 class OutputLine(str):
@@ -108,15 +90,14 @@ def row_output(
     key: str = "results",
 ) -> Output:
     """Return the rows of a stream: written to a file, printed as JSON lines (`-`), or shown."""
-    bad = {"bad": lambda: bad_rows.count}
+    bad = {"bad": lambda: bad_rows.count, "notes": lambda: bad_rows.notes}
     if out is not None and str(out) != "-":
         from firth.cli import terminal
         from firth.utils.streams import write_lines
 
         with terminal.progress() as progress:
             count = write_lines(map(values, rows), out, progress)
-        errors = f", {bad_rows.count:,} of them with an error" if bad_rows.count else ""
-        summary = f"Wrote {count:,} {'row' if count == 1 else 'rows'} to {out}{errors}."
+        summary = f"Wrote {count:,} {'row' if count == 1 else 'rows'} to {out}."
         return Output({"out": str(out), "n": count, **bad}, [summary], bad_rows)
     rows = chain(list(islice(rows, 1)), rows)  # errors of all rows come before any output
     found = map(values, rows)
@@ -142,8 +123,8 @@ def verb(
                     _print_json(output.values)
                 else:
                     _print(output.view)
-                if output.bad_rows is not None:
-                    output.bad_rows.check()
+                if output.bad_rows is not None and output.bad_rows.count:
+                    print(output.bad_rows.notes[-1], file=sys.stderr)
             except BrokenPipeError:
                 raise
             except (FirthError, KeyboardInterrupt, Exception) as error:

@@ -40,6 +40,23 @@ def clean(text: str) -> CleanedText:
     return CleanedText(_tidy_spaces(text), controls, markup)
 
 
+def is_invisible(text: str) -> bool:
+    r"""Return whether a text is empty or has only white space, control and zero-width characters.
+
+    >>> is_invisible("\u200b\ufeff \n"), is_invisible("\u200bña")
+    (True, False)
+    """
+    return not _VISIBLE.search(text)
+
+
+# White space, control characters, default-ignorable code points (UAX #44), and the blank Braille
+# pattern.
+_VISIBLE = re.compile(
+    "[^\\s\\x00-\\x1f\\x7f-\\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e"
+    "\u2060-\u206f\u2800\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufff8\U000e0000-\U000e0fff]"
+)
+
+
 # --- characters ---------------------------------------------------------------------------------
 
 # The mandatory line breaks of Unicode (UAX #14): form feed and vertical tab end a line too. A

@@ -9,14 +9,19 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import groupby
 from typing import Any, NamedTuple
 
-from firth.data.cleaning import clean
+from firth.data.cleaning import clean, is_invisible
 from firth.data.input_files import corpus_sources, find_sources
 from firth.data.memory import Data
-from firth.data.readers import ReadOptions
+from firth.data.readers import Bad, ReadOptions
+from firth.utils.bad_rows import MAX_REPORTED, SKIPPED, bad_row_notes, raise_error
 from firth.utils.errors import InputError, UsageError
+from firth.utils.streams import interleave_errors
+
+BAD_ROW = "bad row"  # why a document was removed
 
 
 @dataclass
@@ -28,6 +33,7 @@ class CorpusReport:
     characters: int = 0
     removed: Counter[str] = field(default_factory=Counter)  # documents, by reason
     repaired: Counter[str] = field(default_factory=Counter)  # smaller repairs, by kind
+    errors: list[str] = field(default_factory=list)  # of the first bad rows
 
     def add(self, other: CorpusReport) -> None:
         """Add the counts of another part of the corpus."""
@@ -36,12 +42,18 @@ class CorpusReport:
         self.characters += other.characters
         self.removed += other.removed
         self.repaired += other.repaired
+        self.errors = [*self.errors, *other.errors][:MAX_REPORTED]
 
     def count(self, text: str, clean: bool) -> None:
         """Count a kept document; in clean text, each white space separates two words."""
         self.documents += 1
         self.words += text.count(" ") + text.count("\n") + 1 if clean else len(text.split())
         self.characters += len(text)
+
+    @property
+    def notes(self) -> list[str]:
+        """The errors of the first bad rows, and their number."""
+        return bad_row_notes(self.removed[BAD_ROW], self.errors, SKIPPED)
 
     def as_dict(self) -> dict[str, Any]:
         """Return the report as JSON values."""
@@ -74,6 +86,12 @@ class DocumentBatch:
     repaired: Counter[str]  # by the reader
     bytes_read: int  # of the whole corpus, up to the end of this batch
     source: int | None = None  # its number, if the sources of the corpus have names
+    errors: list[str] = field(default_factory=list)  # of bad rows, which are skipped
+
+    def report(self) -> CorpusReport:
+        """Return a report with the repairs and bad rows of the reader."""
+        bad = Counter({BAD_ROW: len(self.errors)} if self.errors else {})
+        return CorpusReport(removed=bad, repaired=self.repaired, errors=self.errors[:MAX_REPORTED])
 
 
 class Corpus:
@@ -127,33 +145,42 @@ class Corpus:
             files = list(group)
             owner = source if self.source_names else None
             texts: list[str] = []
+            errors: list[str] = []
             size = 0
             tally: Counter[str] = Counter()
-            for position, text, bytes_read in self._documents(files, start, tally):
+            for found in interleave_errors(partial(self._documents, files, tally)):
+                if isinstance(found, InputError):
+                    errors.append(str(found))
+                    continue
+                position, text, bytes_read = found
+                if position <= start:  # processed before
+                    tally.clear()
+                    errors.clear()
+                    continue
                 texts.append(text)
                 size += len(text)
                 if size >= characters:
-                    yield DocumentBatch(texts, position, tally.copy(), bytes_read, owner)
-                    texts, size = [], 0
+                    yield DocumentBatch(texts, position, tally.copy(), bytes_read, owner, errors)
+                    texts, errors, size = [], [], 0
                     tally.clear()
-            if texts or tally:
+            if texts or tally or errors:
                 end = CorpusPosition(files[-1] + 1, 0)
-                yield DocumentBatch(texts, end, tally, self._bytes_before(end.source), owner)
+                done = self._bytes_before(end.source)
+                yield DocumentBatch(texts, end, tally, done, owner, errors)
 
     def _bytes_before(self, file: int) -> int:
         return sum(source.size for source in self.sources[:file])
 
     def _documents(
-        self, files: Sequence[int], start: CorpusPosition, tally: Counter[str]
+        self, files: Sequence[int], tally: Counter[str], report: Bad
     ) -> Iterator[tuple[CorpusPosition, str, int]]:
+        """Yield the documents of files; bad rows are reported, or an error if strict."""
+        bad = raise_error if self.reading.strict else report
         done = self._bytes_before(files[0])
         for number in files:
-            source, skip = self.sources[number], start.document if number == start.source else 0
+            source = self.sources[number]
             with source.open() as raw:
-                for index, text in enumerate(source.documents(raw, self.reading, tally), 1):
-                    if index <= skip:
-                        tally.clear()  # repairs of documents that were processed before
-                        continue
+                for index, text in enumerate(source.documents(raw, self.reading, tally, bad), 1):
                     here = raw.tell() if source.size else 0
                     yield CorpusPosition(number, index), text, done + here
             done += source.size
@@ -178,7 +205,7 @@ def clean_texts(texts: Iterable[str], wanted: bool, report: CorpusReport) -> Ite
             text, controls, markup = clean(text)
             report.repaired["control characters removed"] += controls
             report.repaired["pieces of markup removed"] += markup
-        yield text if text and not text.isspace() else ""
+        yield "" if is_invisible(text) else text
 
 
 def no_documents(corpus: Corpus, report: CorpusReport, elsewhere: object = None) -> InputError:

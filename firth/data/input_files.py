@@ -102,18 +102,28 @@ class InputFile:
                 return replace(self, format="jsonl", guess_format=False)
         return self
 
-    def documents(self, raw: BinaryIO, reading: ReadOptions, tally: Tally) -> Iterator[str]:
-        """Yield the texts of an opened file."""
+    def documents(
+        self, raw: BinaryIO, reading: ReadOptions, tally: Tally, bad: Bad | None = None
+    ) -> Iterator[str]:
+        """Yield the texts of an opened file.
+
+        If `bad` gets the errors of single rows, a row that is not UTF-8 is one of them; in a longer
+        document, the invalid bytes are replaced.
+        """
+        format = self.detect_format(raw).format
+        has_lines = format in ("txt", "md", "conll", "conllu")
+        is_long = has_lines and reading.documents in ("block", "file")
+        if bad is not None and not is_long:
+            reading = replace(reading, strict=True)
         if self.is_table:
             name = self.name if self.memory is not None else f"datasets:{self.name}"
-            yield from read_table(name, self.table(), reading, tally)
+            yield from read_table(name, self.table(), reading, tally, bad)
             return
-        format = self.detect_format(raw).format
         with self._stream(raw) as stream:
             if format == "txt" and reading.format is None:
                 head = cast(io.BufferedReader, stream).peek(1 << 13)
                 format = "conll" if begins_conll(head) else format
-            for text in FORMATS[format](OpenFile(self.name, stream, reading, tally)):
+            for text in FORMATS[format](OpenFile(self.name, stream, reading, tally, bad)):
                 if len(text) <= MAX_CHARS:
                     yield text
                     continue

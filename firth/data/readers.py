@@ -9,10 +9,12 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, BinaryIO, Literal
 
+from firth.data.cleaning import is_invisible
 from firth.data.conll import ConllSentence, conll_documents, conll_sentences
 from firth.data.tables import (
     Table,
@@ -44,7 +46,9 @@ class ReadOptions:
     documents: Convention = "block"
     column: str = "text"  # the field with the text, in formats with rows
     format: str | None = None  # of standard input and files with an unknown extension
-    strict: bool = False  # raise an error for bytes that are not UTF-8 instead of replacing them
+    # Raise an error for a bad row instead of skipping it, and for bytes that are not UTF-8 instead
+    # of replacing them.
+    strict: bool = False
 
 
 @dataclass(frozen=True)
@@ -98,9 +102,10 @@ def _text_rows(file: OpenFile) -> Iterator[Row]:
 def _text_lines(file: OpenFile) -> Iterator[str]:
     last = 0
     for number, line in read_lines(file, cut=True):
-        if number > last:
-            yield line.rstrip("\r\n")
-        else:  # the rest of a line that is too long
+        if number > last and is_valid(line):
+            with reporting_errors(file.bad):
+                yield _checked(line.rstrip("\r\n"), f"{file.name} line {number}", file.bad)
+        elif number == last:  # the rest of a line that is too long
             file.tally["long documents cut"] += 1
         last = number
 
@@ -137,6 +142,29 @@ def _report(file: OpenFile, error: InputError) -> None:
     if file.bad is None:
         raise error
     file.bad(error)
+
+
+@contextmanager
+def reporting_errors(bad: Bad | None) -> Iterator[None]:
+    """Pass an InputError to `bad` instead of raising it, unless `bad` is None.
+
+    >>> with reporting_errors(print):
+    ...     raise InputError("a.tsv line 7: 'text' is empty.")
+    a.tsv line 7: 'text' is empty.
+    """
+    try:
+        yield
+    except InputError as error:
+        if bad is None:
+            raise
+        bad(error)
+
+
+def _checked(text: str, where: str, bad: Bad | None) -> str:
+    """Return a text; where bad rows are reported, one without visible characters is an error."""
+    if bad is not None and is_invisible(text):
+        raise InputError(f"{where} is empty.")
+    return text
 
 
 def is_valid(text: str) -> bool:
@@ -196,26 +224,36 @@ def _json_rows(file: OpenFile) -> Iterator[Row]:
 
 def _read_json_lines(file: OpenFile) -> Iterator[str]:
     rows = ((f"{file.name} line {number}", row) for number, row in _json_rows(file))
-    return _text_of_rows(rows, file.reading, file.tally)
+    return _text_of_rows(rows, file.reading, file.tally, file.bad)
 
 
 def read_table(
-    name: str, rows: Iterable[dict[str, Any]], reading: ReadOptions, tally: Tally
+    name: str,
+    rows: Iterable[dict[str, Any]],
+    reading: ReadOptions,
+    tally: Tally,
+    bad: Bad | None = None,
 ) -> Iterator[str]:
     """Yield the texts of a table that is not in a file."""
     numbered = ((f"{name} row {number}", row) for number, row in enumerate(rows, 1))
-    return _text_of_rows(numbered, reading, tally)
+    return _text_of_rows(numbered, reading, tally, bad)
 
 
 def _text_of_rows(
-    rows: Iterator[tuple[str, dict[str, Any]]], reading: ReadOptions, tally: Tally
+    rows: Iterator[tuple[str, dict[str, Any]]],
+    reading: ReadOptions,
+    tally: Tally,
+    bad: Bad | None,
 ) -> Iterator[str]:
-    """Yield the texts of rows, from the column that the first row has."""
-    for index, (where, row) in enumerate(rows):
-        column = text_column(where, reading.column, row, usual=index == 0)
-        if index == 0:
-            reading = replace(reading, column=column)
-        yield text_field(where, row[column], reading, tally)
+    """Yield the texts of rows, from the column that the first good row has."""
+    found = ""
+    for where, row in rows:
+        with reporting_errors(bad):
+            column = text_column(where, found or reading.column, row, usual=not found)
+            if not found:
+                found, reading = column, replace(reading, column=column)
+            text = text_field(where, row[column], reading, tally)
+            yield _checked(text, f"{where}: '{column}'", bad)
 
 
 def _table_of_lines(make: Callable[[str, Iterable[str], int, Bad | None], Table]) -> TableReader:
@@ -236,7 +274,9 @@ def _text_of_table(table: TableReader) -> Reader:
         line, header = next(rows, (1, [file.reading.column]))
         column = text_column(f"{file.name} line {line}", file.reading.column, header)
         index = header.index(column)
-        return (row[index] for _, row in rows)
+        for line, row in rows:
+            with reporting_errors(file.bad):
+                yield _checked(row[index], f"{file.name} line {line}: '{column}'", file.bad)
 
     return read
 
@@ -245,7 +285,10 @@ def _read_parquet(file: OpenFile) -> Iterator[str]:
     rows = parquet_table(file.name, file.stream, file.reading.column)
     next(rows)
     for number, (value,) in rows:
-        yield text_field(f"{file.name} row {number}", value, file.reading, file.tally)
+        where = f"{file.name} row {number}"
+        with reporting_errors(file.bad):
+            text = text_field(where, value, file.reading, file.tally)
+            yield _checked(text, f"{where}: '{file.reading.column}'", file.bad)
 
 
 def _rows_of_table(table: TableReader) -> RowReader:

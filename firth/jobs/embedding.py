@@ -46,6 +46,7 @@ def embed(
     batch_tokens: int = 0,
     column: str = "text",
     format: str | None = None,
+    strict: bool = False,
     dtype: Dtype = None,
     device: Device = None,
     progress: Progress = lambda what, done, total: None,
@@ -53,8 +54,8 @@ def embed(
     """Compute one vector for each text, (n, hidden_size), or write the vectors to `out`.
 
     `texts` is a text, a list or Series of texts, a table with a text `column`, or a file. `out`
-    ends in .npy, .jsonl or .parquet; an interrupted run is resumed. The other options are those of
-    `Model.embed`.
+    ends in .npy, .jsonl or .parquet; an interrupted run is resumed. Bad rows are null there, and
+    noted; with `strict`, they are an error. The other options are those of `Model.embed`.
     """
     loaded = load_if_needed(model, device, dtype=dtype)
     embedder = loaded.embedder(
@@ -65,7 +66,7 @@ def embed(
         precision=precision,
         batch_tokens=batch_tokens,
     )
-    given, reading = file_if_named(texts), ReadOptions(column=column, format=format)
+    given, reading = file_if_named(texts), ReadOptions(column=column, format=format, strict=strict)
     if out is None:
         return vectors.embed(embedder, as_texts(given, "texts", reading))
     source = as_source([given] if isinstance(given, str) else given, "texts")

@@ -27,10 +27,12 @@ from firth.tasks.ensembles import (
     resolve_task,
     truncation_note,
 )
+from firth.tasks.readers.columns import good_examples
 from firth.tasks.readers.subsampling import stratified_sample
 from firth.tasks.registry import SCORING_TASKS
 from firth.tasks.scoring_task import Scorer, ScoringOptions, ScoringResult
 from firth.tasks.task import Example, Task
+from firth.utils.bad_rows import SKIPPED, BadRows
 from firth.utils.config_fields import flag
 from firth.utils.devices import restored_torch_state
 from firth.utils.errors import InputError, UsageError
@@ -77,6 +79,7 @@ def evaluate(
     stride: int = 0,
     by_word: bool = False,
     weights: str | None = None,
+    strict: bool = False,
     device: str | None = None,
     progress: Progress = show_progress,
 ) -> EvaluationResult:
@@ -88,7 +91,8 @@ def evaluate(
     The default task is the one that the model was fine-tuned on. Any language model can be
     evaluated on `lm` (perplexity by a `convention`, in windows of `context` tokens that move by
     `stride`), `last-word`, and `minimal-pairs` of a file or folder (`by_word`: a masked model masks
-    the rest of a word with each of its tokens). `weights="int8"` quantizes the model first.
+    the rest of a word with each of its tokens). `weights="int8"` quantizes the model first. Bad
+    rows are skipped and noted; with `strict`, they are an error.
     """
     start = time.monotonic()
     how: dict[str, Any] = {
@@ -105,6 +109,7 @@ def evaluate(
         convention=convention,
         context=context,
         stride=stride,
+        bad=BadRows(SKIPPED, strict=strict),
     )
     several = model_list(model)
     if ensemble:
@@ -139,7 +144,8 @@ def _evaluate_one(
         name = resolve_task(loaded, task)[0].name
         found = _answered([loaded], task, options, progress)
     details = found.details | ({"weights": weights} if weights else {})
-    return EvaluationResult(**{**vars(found), "details": details}, task=name, seconds=0.0)
+    changed = {"details": details, "notes": [*found.notes, *options.bad.notes]}
+    return EvaluationResult(**{**vars(found), **changed}, task=name, seconds=0.0)
 
 
 def _evaluate_each(
@@ -156,7 +162,8 @@ def _evaluate_each(
     found: dict[str, EvaluationResult] = {}
     for name, model in zip(_names(models), models, strict=True):
         begun = time.monotonic()
-        one = _evaluate_one(model, task, options, **how)
+        bad = BadRows(SKIPPED, strict=options.bad.strict)
+        one = _evaluate_one(model, task, replace(options, bad=bad), **how)
         found[name] = replace(one, seconds=time.monotonic() - begun)
     first = next(iter(found.values()))
     return EvaluationResult(task=first.task, n=first.n, metrics={}, seconds=0.0, models=found)
@@ -181,7 +188,8 @@ def _evaluate_ensemble(
     found = _answered(loaded, task, options, progress)
     name = resolve_task(loaded[0], task)[0].name
     details = {"ensemble": _names(models)} | ({"weights": weights} if weights else {})
-    return EvaluationResult(**{**vars(found), "details": details}, task=name, seconds=0.0)
+    changed = {"details": details, "notes": [*found.notes, *options.bad.notes]}
+    return EvaluationResult(**{**vars(found), **changed}, task=name, seconds=0.0)
 
 
 def _names(models: Sequence[AnyModel]) -> list[str]:
@@ -223,7 +231,7 @@ def _answered(
         check_ensemble(chosen, models, metadata)
     check_columns(chosen.name, chosen.roles, options.columns)
     options = replace(options, data=as_source(options.data, "data", chosen.columns))
-    examples, notes = _sample(chosen, list(chosen.read(options.file)), options.limit)
+    examples, notes = _sample(chosen, list(good_examples(chosen.read, options.file)), options.limit)
     chosen.check(metadata[0], examples, Path(str(options.data)))
     answers, cut = ensemble_answers(models, chosen, metadata, examples, progress)
     notes += [*truncation_note(cut, len(examples)), *check_answers(chosen, examples, answers)]

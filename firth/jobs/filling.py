@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple, Unpack, overload
 
 from firth.data.input_files import as_texts
 from firth.data.memory import Data
-from firth.data.readers import Bad, ReadOptions
+from firth.data.readers import ReadOptions
 from firth.inference.infilling.fill_methods import FillCandidate, FillResult
 from firth.inference.infilling.mask_filling import fill_batch
 from firth.inference.infilling.spelling import CorrectedText, correct_batch, make_corrector
@@ -16,6 +17,7 @@ from firth.jobs.row_streams import EncodedText, answer_rows, encoded_texts
 from firth.jobs.text_inputs import BlankOptions, Device
 from firth.model import AnyModel, Dtype, Model, load_if_needed
 from firth.tasks.readers.columns import ONLY_TEXT, find_source
+from firth.utils.bad_rows import BadRows
 from firth.utils.devices import restored_torch_state
 from firth.utils.errors import InputError
 
@@ -76,7 +78,7 @@ def fill_file(
     correct: bool = False,
     column: str | None = None,
     format: str | None = None,
-    bad: Bad,
+    bad: BadRows,
 ) -> Iterator[FilledRow]:
     """Fill the blanks of each row of a file, or correct its spelling, row by row.
 
@@ -94,7 +96,7 @@ def fill_file(
 
     encode = filler.encode if corrector is None else corrector.find_suspects
     rows = answer_rows(
-        encoded_texts(source, ONLY_TEXT, column, encode),
+        partial(encoded_texts, source, ONLY_TEXT, column, encode),
         answer,
         lambda row: len(row.text),
         bad=bad,

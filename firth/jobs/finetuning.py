@@ -46,6 +46,7 @@ from firth.training.loop import Callbacks, TrainingLoop
 from firth.training.run import Run, describe_run, open_run
 from firth.training.run_directory import check_run_directory
 from firth.training.runtime import peak_memory, reset_peak_memory
+from firth.utils.bad_rows import SKIPPED, BadRows
 from firth.utils.devices import device_spec, restored_torch_state, select_device
 from firth.utils.errors import MismatchError, UsageError
 from firth.utils.notebook import HtmlRepr
@@ -130,6 +131,7 @@ def finetune(
     overrides: Mapping[str, Any] | None = None,
     columns: Mapping[str, str] | None = None,
     format: str | None = None,
+    strict: bool = False,
     balance: bool = False,
     augment: str = "",
     replay: Data | None = None,
@@ -144,10 +146,10 @@ def finetune(
 
     Examples are a file, a list of rows (dicts, or tuples of a text and its label), or a table of
     pandas, pyarrow or datasets; without `dev`, some of `train` are held out. A `Model` is copied.
-    Options that are None are those of the recipe. `overrides` sets any other field of the training
-    config ("schedule"), the head ("head.layers") or the task ("task.prefix"). With a `decoder`, the
-    model is an encoder joined to that decoder (Rothe et al. 2020). With `scratch` and a
-    `tokenizer`, the model is a preset.
+    Bad rows are skipped and noted; with `strict`, they are an error. Options that are None are
+    those of the recipe. `overrides` sets any other field of the training config ("schedule"), the
+    head ("head.layers") or the task ("task.prefix"). With a `decoder`, the model is an encoder
+    joined to it (Rothe et al. 2020). With `scratch` and a `tokenizer`, the model is a preset.
     """
     options = {
         "learning_rate": learning_rate,
@@ -168,22 +170,25 @@ def finetune(
     frozen = frozen_blocks(row, base.config)
     spec = strategy or (f"freeze:{frozen}" if frozen else "full")
     length = sequence_length(row, base.config, groups["training"], taken=num_virtual_tokens(spec))
-    given = {"train": train, "dev": dev, "replay": replay}
     sources = {
         name: as_source(data, name, "text" if name == "replay" else chosen.columns)
-        for name, data in given.items()
+        for name, data in (("train", train), ("dev", dev), ("replay", replay))
         if data is not None or name == "train"
     }
-    dataset = load_dataset(
-        chosen,
-        TaskFile(sources["train"], format, columns or {}),
-        TaskFile(sources["dev"], format, columns or {}) if "dev" in sources else None,
-        limit=limit,
-        seed=seed,
-        max_length=length,
-        options=groups["task"],
-        balance=balance,
-    )
+    bad = BadRows(SKIPPED, strict=strict)
+    read = partial(TaskFile, format=format, columns=columns or {}, bad=bad)
+    with bad.explaining():
+        dataset = load_dataset(
+            chosen,
+            read(sources["train"]),
+            read(sources["dev"]) if "dev" in sources else None,
+            limit=limit,
+            seed=seed,
+            max_length=length,
+            options=groups["task"],
+            balance=balance,
+        )
+    dataset.notes.extend(bad.notes)
     plan = partial(
         finetune_training_config,
         row,

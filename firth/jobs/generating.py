@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Unpack, overload
 
 from firth.data.input_files import as_texts
 from firth.data.memory import Data
-from firth.data.readers import Bad, ReadOptions
+from firth.data.readers import ReadOptions
 from firth.inference.generation.generation_config import (
     DEFAULT_BEAMS,
     GenerationConfig,
@@ -25,6 +26,7 @@ from firth.jobs.row_streams import EncodedText, answer_rows, encoded_texts
 from firth.jobs.text_inputs import CompletionOptions, Device
 from firth.model import AnyModel, Dtype, load_if_needed
 from firth.tasks.readers.columns import PROMPT_TEXT, find_source
+from firth.utils.bad_rows import BadRows
 from firth.utils.devices import restored_torch_state
 from firth.utils.errors import InputError
 
@@ -107,7 +109,7 @@ def complete_file(
     *,
     column: str | None = None,
     format: str | None = None,
-    bad: Bad,
+    bad: BadRows,
 ) -> Iterator[PromptCompletions | InputError]:
     """Complete the prompts of a file in their order: its lines, or a table's column.
 
@@ -118,11 +120,8 @@ def complete_file(
     def complete(rows: list[EncodedText]) -> Iterator[PromptCompletions]:
         return generator.complete_encoded([(row.number, row.encoded) for row in rows])
 
-    rows = encoded_texts(
-        source, PROMPT_TEXT, column, generator.encode_prompt, needed_for="a prompt"
-    )
     found = answer_rows(
-        rows,
+        partial(encoded_texts, source, PROMPT_TEXT, column, generator.encode_prompt),
         complete,
         lambda row: len(row.text),
         bad=bad,

@@ -25,6 +25,7 @@ COLUMNS = Doc(
     list[str],
     "ROLE=NAME",
 )
+STRICT = Doc("End with an error if a row is bad. Default: skip bad rows and report them.", "Data")
 OVERWRITE = Doc("Replace an existing output.", "Output")
 FORMAT = Doc(
     "File format of standard input or of a file with an unknown extension: txt, jsonl, csv, tsv, "
@@ -175,6 +176,7 @@ class FinetuneConfig(JobConfig):
     limit: Annotated[int, LIMIT] = 0
     columns: Annotated[Mapping[str, str] | None, COLUMNS] = None
     format: Annotated[str | None, FORMAT] = None
+    strict: Annotated[bool, STRICT] = False
     augment: Annotated[
         str, Doc("Data augmentation: dropout, swap, masked; or swap,masked. Default: none.", "Data")
     ] = ""

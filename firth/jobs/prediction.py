@@ -12,8 +12,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from firth.data.cleaning import is_invisible
 from firth.data.memory import Data, Source, as_source, table_rows
-from firth.data.readers import Bad
+from firth.data.readers import Bad, reporting_errors
 from firth.jobs.row_streams import answer_rows
 from firth.model import AnyModel, Model, load_if_needed, model_list
 from firth.tasks.dataset import check_columns
@@ -25,8 +26,9 @@ from firth.tasks.ensembles import (
     resolve_task,
     truncation_note,
 )
-from firth.tasks.readers.columns import TaskFile, find_source, place, reporting_errors
+from firth.tasks.readers.columns import TaskFile, find_source, place
 from firth.tasks.task import Answer, Example, Task, TaskMetadata
+from firth.utils.bad_rows import AS_NULL, BadRows
 from firth.utils.devices import restored_torch_state
 from firth.utils.errors import InputError, UsageError
 from firth.utils.notebook import show_progress
@@ -38,8 +40,8 @@ class PredictionResult:
     """Examples with their predictions."""
 
     task: str
-    examples: list[Example]
-    answers: list[Answer]
+    examples: list[Example | None]
+    answers: list[Answer | None]  # None: a bad row, whose error is in `notes`
     notes: list[str] = field(default_factory=list)
 
     def values(self) -> dict[str, Any]:
@@ -48,10 +50,10 @@ class PredictionResult:
 
 
 class PredictedRow(NamedTuple):
-    """An example and its prediction; for a row with an error, {"error": …}."""
+    """An example and its prediction; None for a bad row."""
 
     example: Example | None
-    answer: Answer
+    answer: Answer | None
 
 
 @restored_torch_state()
@@ -63,15 +65,18 @@ def predict(
     task: str | None = None,
     columns: Mapping[str, str] | None = None,
     format: str | None = None,
+    strict: bool = False,
     device: str | None = None,
     progress: Progress = show_progress,
 ) -> PredictionResult:
     """Predict `texts`, or the examples of a file or table, with one model or an ensemble.
 
     `texts` is a text, a list or Series of texts, or a list of rows. An ensemble averages the
-    models' probabilities. `predicting` yields the same row by row.
+    models' probabilities. The answer of a bad row is None, and its error is in the notes; with
+    `strict`, it is raised. `predicting` yields the same row by row.
     """
     how: dict[str, Any] = {"columns": columns, "format": format, "device": device}
+    how["bad"] = bad = BadRows(AS_NULL, strict=strict)
     stream = predicting(models, texts, data=data, task=task, **how)
     examples, answers = [], []
     for example, answer in stream:
@@ -79,7 +84,8 @@ def predict(
         answers.append(answer)
         progress("answered", len(answers), 0)
     progress("answered", len(answers), len(answers))
-    return PredictionResult(stream.task.name, examples, answers, stream.notes)
+    notes = [*stream.notes, *bad.notes]
+    return PredictionResult(stream.task.name, examples, answers, notes)
 
 
 def predicting(
@@ -91,11 +97,11 @@ def predicting(
     columns: Mapping[str, str] | None = None,
     format: str | None = None,
     device: str | None = None,
-    bad: Bad | None = None,
+    bad: BadRows | None = None,
 ) -> PredictionStream:
     """Stream predictions, holding only one window of examples in memory.
 
-    Errors of single rows are passed to `bad`, and the stream continues; without it, they raise.
+    Errors of single rows are passed to `bad`, and their predictions are None.
     """
     texts, rows = _texts_or_rows(texts, data)
     # A missing file raises before models are loaded.
@@ -111,7 +117,7 @@ def predicting(
         rows = as_source(rows, "data", chosen.columns, predicts=True)
         source = TaskFile(rows, format, columns or {}, labels="ignored", allow_empty=True)
     read = partial(_examples, chosen, source)
-    return PredictionStream(loaded, chosen, metadata, read, live, bad)
+    return PredictionStream(loaded, chosen, metadata, read, live, bad or BadRows(AS_NULL))
 
 
 def _texts_or_rows(texts: Data, data: Data | None) -> tuple[Sequence[str], Source | None]:
@@ -135,7 +141,7 @@ def _examples(
     else:
         found = (replace(task.example(text), line=i) for i, text in enumerate(source, 1))
     for example in found:
-        if any(text.strip() for text in example.inputs):
+        if not all(map(is_invisible, example.inputs)):
             yield example
             continue
         with reporting_errors(bad):
@@ -155,21 +161,20 @@ class PredictionStream(Iterator[PredictedRow]):
         metadata: Sequence[TaskMetadata],
         read: Callable[..., Iterator[Example]],
         live: bool,
-        bad: Bad | None,
+        bad: BadRows,
     ) -> None:
         self.task = task
         self.done = self.cut = 0
         self._classes: set[str] = set()  # that were predicted
         self._predict = partial(ensemble_answers, models, task, metadata)
-        rows = read() if bad is None else interleave_errors(read)
+        rows = partial(interleave_errors, read)
         size = lambda example: sum(map(len, example.inputs))  # noqa: E731
         self._rows = answer_rows(rows, self._answers, size, bad=bad, live=live)
 
     def __next__(self) -> PredictedRow:
         example, answer = next(self._rows)
         self.done += example is not None
-        failed = isinstance(answer, InputError)
-        return PredictedRow(example, {"error": str(answer)} if failed else answer)
+        return PredictedRow(example, None if isinstance(answer, InputError) else answer)
 
     @property
     def notes(self) -> list[str]:

@@ -11,7 +11,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -64,6 +64,11 @@ class PrepareResult:
     resumed: bool  # continued an interrupted run
     sources: dict[str, dict[str, int]]  # name of each source -> tokens in each split
 
+    @property
+    def notes(self) -> list[str]:
+        """The errors of the first bad rows, and their number."""
+        return self.report.notes
+
 
 @dataclass
 class PrepareJournal:
@@ -96,6 +101,7 @@ def prepare(
     valid_fraction: float | None = None,
     dedup: bool = False,
     reading: ReadOptions = ReadOptions(),
+    strict: bool = False,
     clean: bool = True,
     shard_tokens: int = 1 << 24,
     workers: int | None = None,
@@ -109,6 +115,7 @@ def prepare(
     `dedup` removes exact and near duplicates of earlier documents; validation text counts as
     earlier than training text. If `paths` maps the names of sources to their files, such as
     `{"en": "en.txt", "ha": "ha.txt"}`, the shards keep the source of every document.
+    Bad rows are skipped and noted; with `strict`, they are an error.
     """
     has_valid = not isinstance(valid, Sequence) or len(valid) > 0
     if has_valid and valid_fraction is not None:
@@ -116,6 +123,7 @@ def prepare(
     fraction = 0.0 if has_valid else 0.01 if valid_fraction is None else valid_fraction
     if not 0 <= fraction < 1:
         raise UsageError(f"--valid-fraction must be at least 0 and below 1, not {fraction}.")
+    reading = replace(reading, strict=strict or reading.strict)
     reader = load_tokenizer(tokenizer)
     corpora = {"valid": Corpus(valid, reading, clean=clean)} if has_valid else {}
     corpora["train"] = Corpus(paths, reading, clean=clean)

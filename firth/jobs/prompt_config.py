@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from firth.inference.prompting.templates import FIELDS
-from firth.jobs.job_configs import COLUMNS, DEVICE, FORMAT, LIMIT, OVERWRITE
+from firth.jobs.job_configs import COLUMNS, DEVICE, FORMAT, LIMIT, OVERWRITE, STRICT
 from firth.utils.config_fields import Doc
 from firth.utils.errors import UsageError
 
@@ -39,6 +39,7 @@ class PromptConfig:
     limit: Annotated[int, LIMIT] = 0
     columns: Annotated[Mapping[str, str] | None, COLUMNS] = None
     format: Annotated[str | None, FORMAT] = None
+    strict: Annotated[bool, STRICT] = False
     examples: Annotated[
         str | Path | Sequence[tuple[str, str]] | None,
         Doc("File of labelled examples to draw demonstrations from. Default: none.", kind=Path),

@@ -9,7 +9,6 @@ from itertools import repeat
 from pathlib import Path
 from typing import Any
 
-from firth.data.readers import Bad
 from firth.inference.prompting.demonstrations import (
     balanced_shots,
     nearest_shots,
@@ -22,11 +21,12 @@ from firth.jobs.prompt_config import LABELLED, PromptConfig
 from firth.model import load_if_needed
 from firth.tasks.classify import labels_of
 from firth.tasks.dataset import check_columns
-from firth.tasks.readers.columns import TaskFile, place
+from firth.tasks.readers.columns import LabelUse, TaskFile, good_examples, place
 from firth.tasks.readers.examples import ChoiceExample, LabelledExample, Seq2SeqExample
 from firth.tasks.readers.subsampling import overlap, stratified_sample
 from firth.tasks.registry import task_named
 from firth.tasks.task import Example
+from firth.utils.bad_rows import SKIPPED, BadRows
 from firth.utils.errors import InputError, UsageError
 
 DEFAULT_SHOTS = 4  # demonstrations from a file
@@ -44,13 +44,11 @@ class PromptDataset:
     notes: list[str]
 
 
-def load_prompt_dataset(config: PromptConfig, bad: Bad | None = None) -> PromptDataset:
-    """Read queries and demonstrations, and find a word for each label.
-
-    Errors of single rows of a seq2seq file are passed to `bad`, and reading continues.
-    """
-    shown = _examples(config)
-    queries, notes = _queries(config, bad), []
+def load_prompt_dataset(config: PromptConfig) -> PromptDataset:
+    """Read queries and demonstrations, and find a word for each label; bad rows are skipped."""
+    bad = BadRows(SKIPPED, strict=config.strict)
+    shown, queries = _examples(config, bad), _queries(config, bad)
+    notes = bad.notes
     words = _words(config, shown, queries) if config.task in LABELLED else {}
     shots = _shots(config, len(shown))
     if config.data is not None and shots and (same := overlap(shown, queries)):
@@ -70,12 +68,12 @@ def load_prompt_dataset(config: PromptConfig, bad: Bad | None = None) -> PromptD
 # ---- demonstrations and queries -----------------------------------------------------------------
 
 
-def _examples(config: PromptConfig) -> list[Example]:
+def _examples(config: PromptConfig, bad: BadRows) -> list[Example]:
     """The pool of demonstrations, from a file or inline."""
     if config.examples is None:
         return []
     if isinstance(config.examples, str | Path):
-        return _read(config, config.examples, labelled=True)
+        return _read(config, config.examples, bad, labelled=True)
     if config.task not in ("classify", "seq2seq"):
         raise UsageError(
             f"Examples of {config.task} need more than a text and an answer: give a file."
@@ -88,10 +86,10 @@ def _examples(config: PromptConfig) -> list[Example]:
     return [kind(**dict(zip(names, pair, strict=True))) for pair in pairs]
 
 
-def _queries(config: PromptConfig, bad: Bad | None) -> list[Example]:
+def _queries(config: PromptConfig, bad: BadRows) -> list[Example]:
     """The queries, from a file or inline."""
     if config.data is not None:
-        found = _read(config, config.data, labelled=config.out is None, bad=bad)
+        found = _read(config, config.data, bad, labelled=config.out is None)
         if not found:
             raise InputError(f"{config.data} has no examples.")
         if config.limit and config.limit < len(found):
@@ -110,21 +108,12 @@ def _queries(config: PromptConfig, bad: Bad | None) -> list[Example]:
     return made[config.task]
 
 
-def _read(
-    config: PromptConfig, path: str | Path, *, labelled: bool, bad: Bad | None = None
-) -> list[Example]:
+def _read(config: PromptConfig, path: str | Path, bad: BadRows, *, labelled: bool) -> list[Example]:
     task, columns = task_named(config.task), config.columns or {}
     check_columns(task.name, task.roles, columns)
-    skips_bad_rows = task.name == "seq2seq" and bad is not None
-    file = TaskFile(
-        path,
-        config.format,
-        columns,
-        labels="required" if labelled else "optional",
-        allow_empty=not labelled and not skips_bad_rows,
-        bad=bad if skips_bad_rows else None,
-    )
-    examples = list(task.read(file))
+    labels: LabelUse = "required" if labelled else "optional"
+    file = TaskFile(path, config.format, columns, labels=labels, bad=bad)
+    examples = list(good_examples(task.read, file))
     for example in examples:
         if isinstance(getattr(example, "label", None), tuple):
             raise InputError(

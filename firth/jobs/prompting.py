@@ -17,7 +17,6 @@ from typing import Any
 
 import numpy as np
 
-from firth.data.readers import Bad
 from firth.inference.generation.chat_template import render_chat
 from firth.inference.prompting.candidates import PromptedModel
 from firth.inference.prompting.prompt_scorer import (
@@ -130,6 +129,7 @@ def prompt(
     limit: int = 0,
     columns: Mapping[str, str] | None = None,
     format: str | None = None,
+    strict: bool = False,
     examples: str | Path | Sequence[tuple[str, str]] | None = None,
     shots: int | None = None,
     pick: str | None = None,
@@ -146,7 +146,6 @@ def prompt(
     out: str | Path | None = None,
     overwrite: bool = False,
     device: str | None = None,
-    bad: Bad | None = None,
     progress: Progress = show_progress,
 ) -> PromptResult:
     r"""Prompt a model with zero, one or a few demonstrations, without training.
@@ -155,8 +154,8 @@ def prompt(
     is a file of them; `examples` are a file, or pairs of text and answer, of which `shots` are
     demonstrations; `labels` are words, or map labels to words; `calibrate` corrects for labels that
     are likely for any input. With `chat`, the model's chat template is used, and demonstrations are
-    earlier turns. With `out`, every answer is written there as a line of JSON. Errors of single
-    rows of a seq2seq file are passed to `bad`, and the others are answered.
+    earlier turns. With `out`, every answer is written there as a line of JSON. Bad rows are
+    skipped and noted; with `strict`, they are an error.
 
     >>> import tokenizers; from firth import Tokenizer
     >>> from firth.models.config import ModelConfig
@@ -176,7 +175,7 @@ def prompt(
         check_output(out, overwrite)
     make_format = partial(make_prompt_format, config.task, config.template, config.instruction)
     prompt_format = make_format()  # an invalid template raises before the model is loaded
-    dataset = load_prompt_dataset(config, bad)
+    dataset = load_prompt_dataset(config)
     prompted_model = _prompted_model(load_if_needed(model, device), config, prompt_format)
     render = partial(render_chat, prompted_model.tokenizer) if chat else None
     prompt_format = make_format(cloze=prompted_model.cloze, render_chat=render)

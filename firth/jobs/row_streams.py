@@ -8,9 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
+from firth.data.cleaning import is_invisible
 from firth.data.input_files import InputFile
-from firth.data.readers import Bad
-from firth.tasks.readers.columns import ColumnRole, reporting_errors, texts_in
+from firth.data.readers import Bad, reporting_errors
+from firth.tasks.readers.columns import ColumnRole, texts_in
+from firth.utils.bad_rows import BadRows
 from firth.utils.errors import InputError, UsageError
 from firth.utils.streams import MAX_ITEMS, bounded_batches, interleave_errors
 
@@ -28,20 +30,17 @@ def encoded_texts(
     role: ColumnRole,
     column: str | None,
     encode: Callable[[str], Any],
-    *,
-    needed_for: str = "",
 ) -> Iterator[EncodedText | InputError]:
     """Read and encode the texts of a file: its lines, or a table's column.
 
-    A usage error of `encode` is an error of the row, and so is an empty text if texts are
-    `needed_for` something.
+    A usage error of `encode` is an error of the row, and so is an empty text.
     """
 
     def read(tell: Bad) -> Iterator[tuple[str, str]]:
         for where, text in texts_in(source, role, column, tell):
             with reporting_errors(tell):
-                if needed_for and not text.strip():
-                    raise InputError(f"{where} is empty: {needed_for} needs text.")
+                if is_invisible(text):
+                    raise InputError(f"{where} is empty: there is no text.")
                 yield where, text
 
     for number, row in enumerate(interleave_errors(read, source.name)):
@@ -56,37 +55,38 @@ def encoded_texts(
 
 
 def answer_rows(
-    rows: Iterable[Any],
+    read: Callable[[], Iterable[Any]],
     answer: Callable[[list[Any]], Iterable[Any]],
     size: Callable[[Any], int],
     *,
-    bad: Bad | None,
+    bad: BadRows,
     max_items: int = MAX_ITEMS,
     live: bool = False,
 ) -> Iterator[tuple[Any, Any]]:
     """Yield each row with its answer, or None with the row's error, which `bad` gets as well.
 
-    With `live`, a row does not wait for others that have not arrived yet.
+    With `live`, a row does not wait for others that have not arrived yet. Otherwise rows can be
+    read twice: if bad rows are errors, all rows are checked before the first one is answered.
     """
+    for row in read() if bad.strict and not live else ():
+        if isinstance(row, InputError):
+            raise row
 
     def size_of(row: Any) -> int:
         return 0 if isinstance(row, InputError) else size(row)
 
-    for window in bounded_batches(rows, size_of, max_items=max_items, live=live):
+    for window in bounded_batches(read(), size_of, max_items=max_items, live=live):
         good = [row for row in window if not isinstance(row, InputError)]
         answers = iter(answer(good) if good else ())
         for row in window:
             if isinstance(row, InputError):
-                if bad is not None:
-                    bad(row)
+                bad(row)
                 yield None, row
             else:
                 yield row, next(answers)
 
 
-def as_values(found: Any) -> dict[str, Any]:
-    """Convert an answer, or the error of a row, to plain JSON values."""
-    values: dict[str, Any] = (
-        {"error": str(found)} if isinstance(found, InputError) else found.values()
-    )
+def as_values(found: Any) -> dict[str, Any] | None:
+    """Convert an answer to plain JSON values; None for a bad row."""
+    values: dict[str, Any] | None = None if isinstance(found, InputError) else found.values()
     return values

@@ -40,6 +40,7 @@ class CompletionOptions(TextInputOptions, GenerationOptions, total=False):
 class VectorOptions(TextInputOptions, total=False):
     """The options of `embed`."""
 
+    strict: bool
     overwrite: bool
     pooling: str | None
     layer: Layer | None

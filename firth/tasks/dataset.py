@@ -14,7 +14,7 @@ import numpy as np
 from firth.data.sampler import SamplerPosition, in_order
 from firth.models.config import ModelConfig
 from firth.objectives.batch import Batch
-from firth.tasks.readers.columns import TaskFile
+from firth.tasks.readers.columns import TaskFile, good_examples
 from firth.tasks.readers.subsampling import overlap, stratified_folds, stratified_sample
 from firth.tasks.task import EncodedExample, Example, Task, TaskMetadata
 from firth.training.config import FinetuneTrainingConfig, parse_value, unknown_setting
@@ -56,11 +56,11 @@ def load_dataset(
     """Read the files; without a dev file, hold out part of the training data."""
     check_columns(task.name, task.roles, train.columns)
     chosen_options = _options(task, options)
-    examples, notes = list(task.read(train)), []
+    examples, notes = list(good_examples(task.read, train)), []
     metadata = task.metadata(examples, max_length, chosen_options)
     task.check(metadata, examples, Path(str(train.path)))
     if dev is not None:
-        held_out = list(task.read(dev))
+        held_out = list(good_examples(task.read, dev))
         task.check(metadata, held_out, Path(str(dev.path)))
     cut = 0 < limit < len(examples)
     where = f"{train.path} with --limit {limit}" if cut else str(train.path)

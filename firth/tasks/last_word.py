@@ -17,7 +17,7 @@ from firth.inference.scoring.token_scoring import TokenScores, check_language_he
 from firth.metrics.bootstrap import means
 from firth.metrics.language_modelling import scaled
 from firth.models.transformer import max_output_length
-from firth.tasks.readers.columns import place
+from firth.tasks.readers.columns import good_examples, place
 from firth.tasks.readers.examples import LastWord
 from firth.tasks.readers.sentence_pairs import read_last_words
 from firth.tasks.scoring_task import Scorer, ScoringOptions, ScoringResult, ScoringTask
@@ -37,7 +37,7 @@ def measure(scorer: Scorer, options: ScoringOptions) -> ScoringResult:
             f"An {scorer.config.architecture} cannot predict the next word: use a decoder."
         )
     check_language_head(scorer.network, scorer.name)
-    examples = list(islice(read_last_words(options.file), options.limit or None))
+    examples = list(islice(good_examples(read_last_words, options.file), options.limit or None))
     found: list[TokenScores] = []
     cut = 0
     for batch in bounded_batches(examples, lambda one: len(one.text), max_items=BATCH_TEXTS):

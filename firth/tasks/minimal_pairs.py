@@ -18,7 +18,7 @@ from firth.data.readers import ReadOptions
 from firth.inference.scoring.token_scoring import check_language_head
 from firth.metrics.language_modelling import preferences, proportions
 from firth.models.transformer import max_text_length
-from firth.tasks.readers.columns import TaskFile, place
+from firth.tasks.readers.columns import TaskFile, good_examples, place
 from firth.tasks.readers.examples import MinimalPair
 from firth.tasks.readers.sentence_pairs import read_minimal_pairs
 from firth.tasks.scoring_task import Parts, Scorer, ScoringOptions, ScoringResult, ScoringTask
@@ -67,7 +67,8 @@ def _sets(options: ScoringOptions) -> Iterator[tuple[str, list[MinimalPair]]]:
     sources, _ = find_sources([options.data], ReadOptions(format=options.format))
     for source in sources:
         format = None if source.guess_format else source.format
-        pairs = read_minimal_pairs(TaskFile(source.memory or source.name, format))
+        file = TaskFile(source.memory or source.name, format, bad=options.bad)
+        pairs = good_examples(read_minimal_pairs, file)
         yield source.name, list(islice(pairs, options.limit or None))
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,7 @@ from firth.metrics.language_modelling import COLUMNS, language_model_metrics
 from firth.models.transformer import max_text_length
 from firth.tasks.inputs import InputTemplate, TokenizedText
 from firth.tasks.lm import ASSISTANT, LanguageModelTask, trainable_tokens
+from firth.tasks.readers.columns import good_examples
 from firth.tasks.readers.examples import PassageExample
 from firth.tasks.readers.running_text import read_lines, read_passages
 from firth.tasks.scoring_task import Scorer, ScoringOptions, ScoringResult, ScoringTask
@@ -221,9 +223,9 @@ def _texts(
 
     if reader.convention.stream:
         complete = reader.convention.line_ends
-        lines = counted(read_lines(options.file, complete=complete))
+        lines = counted(good_examples(partial(read_lines, complete=complete), options.file))
         return lambda: seen[0], iter([reader.pieces(_parts(lines))])
-    passages = counted(read_passages(options.file))
+    passages = counted(good_examples(read_passages, options.file))
     texts = (
         reader.dialogue(passage, str(options.data))
         if passage.turns

@@ -16,6 +16,7 @@ from firth.models.config import LanguageModelConfig
 from firth.models.language_model import ScoringModel
 from firth.tasks.readers.columns import TaskFile
 from firth.tokenizers.tokenizer import Tokenizer
+from firth.utils.bad_rows import SKIPPED, BadRows
 from firth.utils.errors import UsageError
 
 Progress = Callable[[str, int, int], None]
@@ -72,11 +73,12 @@ class ScoringOptions:
     convention: str = ""  # of perplexity: plain, wikitext, ptb or enwik8
     context: int = 0  # tokens of a window; 0: a default for the model
     stride: int = 0  # tokens from one window to the next; 0: half a window
+    bad: BadRows = field(default_factory=lambda: BadRows(SKIPPED))
 
     @property
     def file(self) -> TaskFile:
         """The file of examples."""
-        return TaskFile(self.data, self.format, self.columns)
+        return TaskFile(self.data, self.format, self.columns, bad=self.bad)
 
 
 @dataclass(frozen=True, kw_only=True)

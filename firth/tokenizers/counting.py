@@ -160,7 +160,7 @@ def _piece_counter(
     cut = _cut_clean if clean else _cut
 
     def count(batch: DocumentBatch) -> tuple[int | None, Counter[str], CorpusReport]:
-        report = CorpusReport(repaired=batch.repaired)
+        report = batch.report()
         texts = list(clean_texts(batch.texts, clean, report))
         for text in texts:
             if text:

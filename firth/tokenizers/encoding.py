@@ -64,7 +64,7 @@ def make_encoder(
 
     def encode(job: EncodingJob) -> EncodedDocuments:
         batch = job.batch
-        report = CorpusReport(repaired=batch.repaired)
+        report = batch.report()
         texts = list(clean_texts(batch.texts, clean, report))
         kept: dict[str, list[str]] = {"train": [], "valid": []}
         flags = [0] * len(texts) if job.flags is None else job.flags.tolist()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -223,6 +223,7 @@ def train_tokenizer(
     sentinels: int = 0,
     mixture_alpha: float | None = None,
     reading: ReadOptions = ReadOptions(),
+    strict: bool = False,
     clean: bool = True,
     workers: int | None = None,
     progress: Progress = show_progress,
@@ -233,6 +234,7 @@ def train_tokenizer(
     uncased tokenizers have `lowercase` and `strip_accents`; without the second, accents and tone
     marks are kept. `paths` that map names of sources to their files may be balanced with
     `mixture_alpha`, as in `pretrain`.
+    Bad rows are skipped and noted in the report; with `strict`, they are an error.
 
     >>> texts = ["low low low low low lower lower " + "newest " * 6 + "widest " * 3]
     >>> tokenizer, report = train_tokenizer(texts, kind="bpe-word", vocab_size=30)
@@ -250,6 +252,7 @@ def train_tokenizer(
     backend = tokenizers.Tokenizer(models.WordLevel({}, ""))
     backend.normalizer = recipe.normalizer(lowercase, strip_accents)
     backend.pre_tokenizer = recipe.pre_tokenizer
+    reading = replace(reading, strict=strict or reading.strict)
     corpus = Corpus(paths, reading, clean=clean)
     if mixture_alpha is not None:
         check_alpha(mixture_alpha)

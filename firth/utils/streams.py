@@ -79,11 +79,16 @@ def interleave_errors(
         if len(errors) >= (MAX_CONSECUTIVE_ERRORS if any_valid else MAX_LEADING_ERRORS):
             raise errors[0]
 
-    for item in read(report):
-        any_valid = True
-        yield from errors
-        errors.clear()
-        yield item
+    try:
+        for item in read(report):
+            any_valid = True
+            yield from errors
+            errors.clear()
+            yield item
+    except InputError:
+        if errors and not any_valid:  # rather than that there are no examples
+            raise errors[0] from None
+        raise
     if not any_valid and (errors or name):
         raise errors[0] if errors else empty_file_error(name)
     yield from errors

@@ -189,7 +189,7 @@ def test_every_documented_field_is_an_option_with_its_help(verb: str, config: An
     [
         (api.pretrain, PretrainConfig, {"callback", "callbacks"}),
         (api.finetune, FinetuneConfig, {"callback", "callbacks"}),
-        (api.prompt, PromptConfig, {"model", "bad", "progress"}),
+        (api.prompt, PromptConfig, {"model", "progress"}),
     ],
 )
 def test_the_arguments_of_functions_are_the_fields_of_configs(

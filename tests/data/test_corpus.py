@@ -56,5 +56,5 @@ def test_report_sums_and_json() -> None:
     total.add(part)
     total.add(part)
     counts = {"documents": 4, "words": 14, "characters": 60}
-    assert total.as_dict() == {**counts, "removed": {"empty": 2}, "repaired": {}}
+    assert total.as_dict() == {**counts, "removed": {"empty": 2}, "repaired": {}, "errors": []}
     assert CorpusReport.from_dict(total.as_dict()) == total

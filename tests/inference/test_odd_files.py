@@ -46,7 +46,7 @@ def test_a_bad_row_has_empty_lines_of_output(verb: Verb, gpt: Path, tmp_path: Pa
     (tmp_path / "p.txt").write_bytes(b"The sea\n\nA b\xffat\nthe wind\n")
     options = ("--max-new-tokens", 3, "--temperature", 1.0, "--n", n)
     done = verb("generate", gpt, "--file", "p.txt", *options)
-    assert done.exit_code == 1
+    assert done.exit_code == 0
     lines = done.stdout.removesuffix("\n").split("\n")
     prompts = [line.partition("\t")[2] for line in lines]
     assert prompts == [prompt for prompt in ("The sea", "", "", "the wind") for _ in range(n)]

@@ -171,13 +171,14 @@ def test_texts_of_all_kinds_come_back(model: Model, tmp_path: Path) -> None:
     file = tmp_path / "rows.jsonl"
     file.write_text("".join(json.dumps({"body": text}) + "\n" for text in texts))
     read = open_index(model.embedder(normalize=True), file, reading=ReadOptions(column="body"))
+    assert isinstance(read.texts, StoredTexts)
     assert list(read.texts) == texts == read.texts[:]
-    assert read.faults == {"empty": {"count": 2, "first": 1}}
+    assert read.faults == {"bad": {"count": 2, "first": 1}}
     with pytest.raises(IndexError):
         read.texts[5]
     (tmp_path / "blank.txt").write_text("\n\n")
-    assert list(model.index(tmp_path / "blank.txt").texts) == ["", ""]
-    assert isinstance(model.index(tmp_path / "blank.txt").texts, StoredTexts)
+    with pytest.raises(InputError, match=r"blank\.txt line 1 is empty"):
+        model.index(tmp_path / "blank.txt")
 
 
 # --- errors

@@ -354,7 +354,7 @@ def test_nothing_left_is_an_error_and_leaves_nothing(tmp_path: Path, bert: Path)
 def test_a_bad_row_leaves_nothing_under_the_final_name(tmp_path: Path, bert: Path) -> None:
     (tmp_path / "a.jsonl").write_text('{"text": "fine"}\n{"txt": "not"}\n')
     with pytest.raises(InputError, match=r"a\.jsonl line 2 has no field 'text'"):
-        prepare([tmp_path / "a.jsonl"], tokenizer=bert, out=tmp_path / "shards")
+        prepare([tmp_path / "a.jsonl"], tokenizer=bert, out=tmp_path / "shards", strict=True)
     assert [path.name for path in tmp_path.iterdir()] == ["a.jsonl"]
 
 

@@ -62,6 +62,7 @@ def test_what_cannot_be_measured(make_model: MakeModel, tmp_path: Path) -> None:
         with pytest.raises(MismatchError, match="use a decoder"):
             evaluate(make_model(name), task="last-word", data=path)
     with pytest.raises(InputError, match=r"a.txt line 3: 'Alone' is a single word"):
-        evaluate(make_model("gpt2"), task="last-word", data=path)
+        evaluate(make_model("gpt2"), task="last-word", data=path, strict=True)
+    assert evaluate(make_model("gpt2"), task="last-word", data=path).n == 1
     with pytest.raises(UsageError, match="--convention is for --task lm"):
         evaluate(make_model("gpt2"), task="last-word", data=path, convention="ptb")

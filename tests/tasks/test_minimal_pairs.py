@@ -134,7 +134,7 @@ def test_bad_pairs(make_model: MakeModel, tmp_path: Path) -> None:
     def refused(content: str, says: str) -> None:
         path.write_text(content, encoding="utf-8")
         with pytest.raises(InputError, match=says):
-            evaluate(model, task="minimal-pairs", data=path)
+            evaluate(model, task="minimal-pairs", data=path, strict=True)
 
     fine = '{"sentence_good": "He ran.", "sentence_bad": "He run."}\n'
     refused(

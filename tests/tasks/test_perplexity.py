@@ -254,7 +254,8 @@ def test_models_and_files_that_cannot(make_model: MakeModel, tmp_path: Path) -> 
     for convention in ("plain", "enwik8"):
         file.write_bytes(b"fine\n\xff\xfe bad\n")
         with pytest.raises(InputError, match=r"a.txt line 2: byte 5 of the file is not UTF-8"):
-            evaluate(decoder, task="lm", data=file, convention=convention)
+            evaluate(decoder, task="lm", data=file, convention=convention, strict=True)
+        assert "line 2" in " ".join(evaluate(decoder, task="lm", data=file).notes)
         file.write_text("", encoding="utf-8")
         with pytest.raises(InputError, match=r"a.txt has no text"):
             evaluate(decoder, task="lm", data=file, convention=convention)

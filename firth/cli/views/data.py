@@ -43,7 +43,7 @@ def prepared(prepared: PrepareResult) -> list[RenderableType]:
         lines.append("Continued an interrupted run.")
     if "valid" not in prepared.splits:
         lines.append("There is no validation split.")
-    return [*lines, f"The shards are in {prepared.path}."]
+    return [*lines, *prepared.notes, f"The shards are in {prepared.path}."]
 
 
 def stories(summary: Summary) -> list[RenderableType]:

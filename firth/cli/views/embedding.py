@@ -25,14 +25,14 @@ def embedded(result: EmbeddedFile, limit: int) -> list[RenderableType]:
     ]
     if result.resumed:
         lines.append(f"The first {result.resumed:,} come from an interrupted run.")
-    return lines + _faults(result.faults, limit)
+    others = {fault: found for fault, found in result.faults.items() if fault != "bad"}
+    return [*lines, *result.notes, *_faults(others, limit)]
 
 
 def _faults(faults: Mapping[str, Mapping[str, int]], limit: int) -> list[RenderableType]:
-    """Warn about empty, repaired, truncated and overflowing rows, one line for each kind."""
+    """Warn about bad, truncated and overflowing rows, one line for each kind."""
     messages = {
-        "empty": "empty: the vector of a text without words",
-        "repaired": "not UTF-8: invalid bytes were replaced",
+        "bad": "bad: no text, or none that can be read",
         "cut": f"longer than the {limit:,} tokens of the model: truncated",
         "not_finite": "not finite: the computation overflowed",
     }

@@ -24,7 +24,8 @@ def predictions(found: PredictionResult) -> list[RenderableType]:
     """Show predictions in the form of their task."""
     render = RENDERERS.get(found.task, _labelled)
     pairs = zip(found.examples, found.answers, strict=True)
-    return [*(render(example, answer) for example, answer in pairs), *found.notes]
+    shown = (render(example, answer) for example, answer in pairs if answer is not None)
+    return [*shown, *found.notes]
 
 
 def stream_predictions(
@@ -37,7 +38,7 @@ def stream_predictions(
     interactive = sys.stdout.isatty()
     render = RENDERERS.get(stream.task.name, _labelled) if interactive else _line
     for example, answer in found:
-        if example is not None:
+        if answer is not None:
             yield render(example, answer)
         elif not interactive:
             yield OutputLine()

@@ -10,10 +10,11 @@ import json
 import os
 import shutil
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,7 +22,7 @@ import numpy as np
 
 from firth.data.input_files import InputFile, find_sources
 from firth.data.memory import MemoryTable, Source
-from firth.data.readers import ReadOptions
+from firth.data.readers import Bad, ReadOptions
 from firth.inference.embedding.embedder import Embedder
 from firth.inference.embedding.vector_files import VectorWriter, writer_for
 from firth.inference.embedding.vectors import (
@@ -32,11 +33,12 @@ from firth.inference.embedding.vectors import (
     encode_texts,
 )
 from firth.tokenizers.counting import Progress
+from firth.utils.bad_rows import AS_NULL, MAX_REPORTED, bad_row_notes, raise_error
 from firth.utils.errors import InputError, MismatchError, UsageError, storage_errors
 from firth.utils.files import locked, sync_directory, write_json
 from firth.utils.notebook import show_progress
 from firth.utils.outputs import check_output
-from firth.utils.streams import empty_file_error
+from firth.utils.streams import empty_file_error, interleave_errors
 
 LOCK, JOURNAL = "embed.lock", "journal.json"
 COMMIT_INTERVAL = 1.0  # minimum seconds between two journal entries
@@ -47,8 +49,8 @@ MakeWriter = Callable[[Path, int, int, int], VectorWriter]
 class TextRow(NamedTuple):
     """One text of a file."""
 
-    text: str
-    repaired: bool  # invalid UTF-8 was replaced
+    text: str | None  # None: a bad row
+    error: str  # of a bad row
     bytes_read: int  # of the file so far; 0 if unknown
 
 
@@ -62,15 +64,13 @@ class EmbeddingJournal:
     tokens: int = 0
     # For each kind of problem, the number of rows and the first of them, counted from 1.
     faults: dict[str, dict[str, int]] = field(default_factory=dict)
+    errors: list[str] = field(default_factory=list)  # of the first bad rows
 
     def add(self, rows: list[TextRow], vectors: TextVectors) -> None:
         """Add rows and their problems."""
-        found = {
-            "empty": np.array([not row.text.strip() for row in rows]),
-            "repaired": np.array([row.repaired for row in rows]),
-            "cut": vectors.cut,
-            "not_finite": ~vectors.finite,
-        }
+        bad = np.array([row.text is None for row in rows])
+        found = {"bad": bad, "cut": vectors.cut & ~bad, "not_finite": ~vectors.finite & ~bad}
+        self.errors = [*self.errors, *(row.error for row in rows if row.error)][:MAX_REPORTED]
         for fault, where in found.items():
             if where.any():
                 first = self.rows + 1 + int(where.argmax())
@@ -79,10 +79,15 @@ class EmbeddingJournal:
         self.rows += len(rows)
         self.tokens += vectors.tokens
 
+    @property
+    def bad_rows(self) -> int:
+        """The number of bad rows."""
+        return self.faults.get("bad", {}).get("count", 0)
+
     def reset(self) -> None:
         """Start again from the first row."""
         self.rows = self.mark = self.tokens = 0
-        self.faults = {}
+        self.faults, self.errors = {}, []
 
 
 @dataclass(frozen=True)
@@ -97,6 +102,7 @@ class EmbeddedFile:
     faults: dict[str, dict[str, int]]
     resumed: int  # rows taken over from an interrupted run
     seconds: float
+    notes: list[str] = field(default_factory=list)  # on bad rows
 
 
 def embed_file(
@@ -111,12 +117,15 @@ def embed_file(
     """Write one vector per row of a file; an interrupted run is resumed.
 
     A row is a line of a text file, including empty ones, or a row of a table. `out` ends in .npy,
-    .jsonl or .parquet; the last two also contain the texts.
+    .jsonl or .parquet; the last two also contain the texts. A bad row is null there, NaN in .npy;
+    with `reading.strict`, it is an error.
     """
     started, out = time.monotonic(), Path(out)
     make_writer = writer_for(out)
     check_output(out, overwrite)
     rows = single_input_file(source, reading)
+    if reading.strict and not rows.is_stream:
+        deque(read_rows(rows, reading), maxlen=0)  # a bad row raises before anything is written
     plan = {
         **embedding_plan(embedder, rows, reading),
         "out": out.suffix,
@@ -147,6 +156,7 @@ def embed_file(
         faults=journal.faults,
         resumed=resumed,
         seconds=time.monotonic() - started,
+        notes=bad_row_notes(journal.bad_rows, journal.errors, AS_NULL),
     )
 
 
@@ -176,14 +186,17 @@ def file_state(source: InputFile) -> list[Any]:
 
 def read_rows(source: InputFile, reading: ReadOptions, skip: int = 0) -> Iterator[TextRow]:
     """Read the rows of a file, without the first `skip`."""
-    problems: Counter[str] = Counter()
+    by_row = replace(reading, documents="row")
     with source.open() as raw:
-        texts = source.documents(raw, replace(reading, documents="row"), problems)
-        for number, text in enumerate(texts):
-            repaired = bool(problems["invalid bytes replaced"])
-            problems.clear()
-            if number >= skip:
-                yield TextRow(text, repaired, raw.tell() if source.size else 0)
+
+        def read(report: Bad) -> Iterator[str]:
+            bad = raise_error if reading.strict else report
+            return source.documents(raw, by_row, Counter(), bad)
+
+        for row in islice(interleave_errors(read), skip, None):
+            position = raw.tell() if source.size else 0
+            is_bad = isinstance(row, InputError)
+            yield TextRow(None if is_bad else row, str(row) if is_bad else "", position)
 
 
 def write_rows(
@@ -204,7 +217,7 @@ def write_rows(
         writer = make_writer(path, embedder.dimension, 0, 0)
 
     def encode(rows: list[TextRow]) -> TokenizedTexts:
-        return encode_texts(embedder, [row.text for row in rows])
+        return encode_texts(embedder, [row.text or "" for row in rows])
 
     def commit() -> None:
         journal.mark = writer.mark()
@@ -213,10 +226,11 @@ def write_rows(
     consistent, saved = True, time.monotonic()
     try:
         progress("embedding", 0, source.size)
-        chunks = chunked(read_rows(source, reading, journal.rows), lambda row: len(row.text))
+        chunks = chunked(read_rows(source, reading, journal.rows), lambda row: len(row.text or ""))
         prefetch = False if source.is_stream else None  # a pipe may wait for each result
         for rows, vectors in embed_chunks(embedder, chunks, encode, prefetch=prefetch):
             consistent = False
+            vectors.values[[row.text is None for row in rows]] = np.nan
             writer.append([row.text for row in rows], vectors.values)
             journal.add(rows, vectors)
             consistent = True

@@ -124,7 +124,7 @@ def _count_empty(index: SearchIndex) -> int:
     """Count the rows without words."""
     if index.faults is None:
         return sum(not text.strip() for text in index.texts)
-    return index.faults.get("empty", {}).get("count", 0)
+    return index.faults.get("bad", {}).get("count", 0)
 
 
 def nearest_rows(

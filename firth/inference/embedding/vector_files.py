@@ -96,7 +96,7 @@ class VectorWriter(ABC):
         self.path, self.files = path, files
 
     @abstractmethod
-    def append(self, texts: Sequence[str], vectors: Floats) -> None:
+    def append(self, texts: Sequence[str | None], vectors: Floats) -> None:
         """Append rows."""
 
     def mark(self) -> int:
@@ -120,7 +120,7 @@ class NpyWriter(VectorWriter):
         self.array = AppendableArray(path, rows, np.dtype(np.float32), (dimension,))
         super().__init__(path, self.array)
 
-    def append(self, texts: Sequence[str], vectors: Floats) -> None:
+    def append(self, texts: Sequence[str | None], vectors: Floats) -> None:
         self.array.append(vectors)
 
 
@@ -131,7 +131,7 @@ class JsonlWriter(VectorWriter):
         self.lines = AppendableFile(path, mark)
         super().__init__(path, self.lines)
 
-    def append(self, texts: Sequence[str], vectors: Floats) -> None:
+    def append(self, texts: Sequence[str | None], vectors: Floats) -> None:
         for text, vector in zip(texts, vectors, strict=True):
             values = ", ".join(f"{number:.9g}" for number in vector.tolist())
             value = f"[{values}]" if np.isfinite(vector).all() else "null"
@@ -140,7 +140,10 @@ class JsonlWriter(VectorWriter):
 
 
 class ParquetWriter(VectorWriter):
-    """Writes columns `text` and `vector`, in parts that `finish` merges: Parquet cannot grow."""
+    """Writes columns `text` and `vector`, in parts that `finish` merges: Parquet cannot grow.
+
+    A vector that is not finite is null.
+    """
 
     def __init__(self, path: Path, dimension: int, rows: int, mark: int) -> None:
         import pyarrow as pa
@@ -156,14 +159,16 @@ class ParquetWriter(VectorWriter):
     def _part(self, number: int) -> Path:
         return self.path.with_name(f"part-{number:06}.parquet")
 
-    def append(self, texts: Sequence[str], vectors: Floats) -> None:
+    def append(self, texts: Sequence[str | None], vectors: Floats) -> None:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
         flat = pa.array(np.ascontiguousarray(vectors).reshape(-1))
         columns = [
             pa.array(texts, pa.string()),
-            pa.FixedSizeListArray.from_arrays(flat, vectors.shape[1]),
+            pa.FixedSizeListArray.from_arrays(
+                flat, vectors.shape[1], mask=pa.array(~np.isfinite(vectors).all(axis=1))
+            ),
         ]
         with atomic_file(self._part(self.parts)) as file:
             pq.write_table(pa.table(columns, schema=self.schema), file)
@@ -195,8 +200,8 @@ class IndexWriter(VectorWriter):
             opened.pop_all()
         super().__init__(path, self.array, self.ends, self.texts)
 
-    def append(self, texts: Sequence[str], vectors: Floats) -> None:
-        encoded = [text.encode() for text in texts]
+    def append(self, texts: Sequence[str | None], vectors: Floats) -> None:
+        encoded = [(text or "").encode() for text in texts]
         begin = self.texts.file.tell()
         self.array.append(vectors)
         self.ends.append(begin + np.cumsum([len(text) for text in encoded], dtype=np.int64))

@@ -77,6 +77,12 @@ def find_blanks(text: str, mark: str = "[MASK]") -> BlankedText:
     for pattern in (first, *BLANK_PATTERNS):
         parts = re.split(pattern, text)
         if len(parts) > 1:
+            if other := re.search("|".join(BLANK_PATTERNS), " ".join(parts)):
+                here = re.search(pattern, text)
+                assert here is not None
+                raise UsageError(
+                    f"The text has blanks of two kinds, {here[0]} and {other[0]}: write all alike."
+                )
             return BlankedText(tuple(parts))
     raise UsageError(f"The text has no blank: write {mark} or ___ where a word is missing.")
 

@@ -9,19 +9,30 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, BinaryIO, Literal
+from typing import Any, BinaryIO, Literal, TypeVar
 
+from firth.data.cleaning import is_invisible
 from firth.data.input_files import InputFile, find_sources
 from firth.data.memory import MemoryTable, Source, is_in_memory
-from firth.data.readers import Bad, Convention, ReadOptions, Row, check_format, text_field
+from firth.data.readers import (
+    Bad,
+    Convention,
+    ReadOptions,
+    Row,
+    check_format,
+    reporting_errors,
+    text_field,
+)
 from firth.data.tables import TEXTS, separator_advice
 from firth.utils.errors import InputError
+from firth.utils.streams import interleave_errors
 
+Example = TypeVar("Example")
 LabelUse = Literal["required", "optional", "ignored"]
 Names = tuple[str, ...]  # of columns that belong together
 Columns = Mapping[str, str]  # role of a column -> its name in the file
@@ -173,22 +184,6 @@ def lines_in(source: InputFile, raw: BinaryIO, bad: Bad | None = None) -> Iterat
         yield number, line.rstrip("\r\n")
 
 
-@contextmanager
-def reporting_errors(bad: Bad | None) -> Iterator[None]:
-    """Pass an InputError to `bad` instead of raising it, unless `bad` is None.
-
-    >>> with reporting_errors(print):
-    ...     raise InputError("a.tsv line 7: 'text' is empty.")
-    a.tsv line 7: 'text' is empty.
-    """
-    try:
-        yield
-    except InputError as error:
-        if bad is None:
-            raise
-        bad(error)
-
-
 UNITS = {".parquet": "row", ".json": "question"}  # what is counted instead of lines
 
 
@@ -212,6 +207,20 @@ def _unit(path: str) -> str:
     units = [UNITS[ending] for ending in Path(path).suffixes[-2:] if ending in UNITS]
     table = path.startswith("datasets:") or is_in_memory(path)
     return "row" if table else (*units, "line")[0]
+
+
+def good_examples(
+    read: Callable[[TaskFile], Iterable[Example]], file: TaskFile
+) -> Iterator[Example]:
+    """Yield the examples of a file; its `bad` gets the errors of single rows, which are skipped."""
+    if file.bad is None:
+        yield from read(file)
+        return
+    for row in interleave_errors(lambda report: iter(read(replace(file, bad=report)))):
+        if isinstance(row, InputError):
+            file.bad(row)
+        else:
+            yield row
 
 
 # ---- columns ------------------------------------------------------------------------------------
@@ -292,7 +301,7 @@ def row_text(row: Mapping[str, Any], column: str, where: str, *, allow_empty: bo
     """Get the text of a column."""
     reading = ReadOptions(column=column, strict=True)
     text = text_field(where, row_field(row, column, where), reading, Counter())
-    if not allow_empty and (not text or text.isspace()):
+    if not allow_empty and is_invisible(text):
         raise empty_field(where, column)
     return text
 

@@ -18,7 +18,7 @@ from typing import Any
 from firth.data.conll import COMMENT, DOCUMENT_START, EXTENSIONS, MULTIWORD, fields_of
 from firth.data.input_files import InputFile
 from firth.data.memory import Source
-from firth.data.readers import Row
+from firth.data.readers import Row, reporting_errors
 from firth.tasks.readers.columns import (
     LABEL,
     SOURCE_AND_TARGET,
@@ -37,7 +37,6 @@ from firth.tasks.readers.columns import (
     need_columns,
     opened,
     place,
-    reporting_errors,
     row_field,
     row_text,
     rows_in,
@@ -78,9 +77,9 @@ def read_tagged(file: TaskFile) -> Iterator[TaggedExample]:
     found = 0
     with opened(find_source(file.path, file.format, "conll")) as (source, raw):
         if source.format in LIST_FORMATS:
-            examples = _rows(file, rows_in(source, raw))
+            examples = _rows(file, rows_in(source, raw, bad=file.bad))
         else:
-            examples = _sentences(file, source, lines_in(source, raw))
+            examples = _sentences(file, source, lines_in(source, raw, file.bad))
         for example in examples:
             found += 1
             yield example
@@ -169,7 +168,7 @@ def _rows(file: TaskFile, rows: Iterator[Row]) -> Iterator[TaggedExample]:
     """Yield sentences from rows with lists of words, and of tags if needed, or with texts."""
     prefixes, column = TagSchemeCheck(file.path), ""
     for line, row in rows:
-        where = place(file.path, line)
+        where, example = place(file.path, line), None
         with reporting_errors(file.bad):
             if not column:
                 header, words = header_place(file.path, line), file.columns.get("words")
@@ -187,9 +186,11 @@ def _rows(file: TaskFile, rows: Iterator[Row]) -> Iterator[TaggedExample]:
                 tags = label_list(row[second], where, second)
                 if len(tags) != len(sentence):
                     raise InputError(f"{where}: {len(sentence)} words but {len(tags)} tags.")
-                for tag in tags:
-                    prefixes.see(tag, line)
-            yield TaggedExample(words=sentence, tags=tags, line=line)
+            example = TaggedExample(words=sentence, tags=tags, line=line)
+        if example is not None:
+            for tag in example.tags or ():  # another scheme is an error of the file
+                prefixes.see(tag, line)
+            yield example
 
 
 def _words(row: Mapping[str, Any], column: str, where: str) -> tuple[str, ...]:
@@ -259,12 +260,17 @@ def _sentences(
     tag = (_number(file, "tags") or (4 if conllu else -1)) if tagged else None
     layout = ConllLayout(file.path, first, len(found), word, tag, conllu)
     for block in _blocks(lines, layout):
+        example = None
         with reporting_errors(file.bad):
             picked = [layout.pick(*line) for line in block]
             sentence, *tags = zip(*picked, strict=True)
-            for (line, _), own in zip(block, tags[0] if tags else (), strict=False):
+            example = TaggedExample(
+                words=sentence, tags=tags[0] if tags else None, line=block[0][0]
+            )
+        if example is not None:
+            for (line, _), own in zip(block, example.tags or (), strict=False):
                 prefixes.see(own, line)
-            yield TaggedExample(words=sentence, tags=tags[0] if tags else None, line=block[0][0])
+            yield example
 
 
 def _look_ahead(lines: Iterator[Line], mark: str) -> tuple[Iterator[Line], int, list[str]]:

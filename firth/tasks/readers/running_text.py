@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from io import StringIO
 from typing import Any
 
+from firth.data.readers import reporting_errors
 from firth.tasks.readers.columns import (
     PASSAGE,
     TaskFile,
@@ -13,7 +14,6 @@ from firth.tasks.readers.columns import (
     header_place,
     need_columns,
     place,
-    reporting_errors,
     row_field,
     row_text,
     task_rows,
@@ -65,9 +65,13 @@ def read_lines(file: TaskFile, *, complete: bool = False) -> Iterator[str]:
     """
     source = find_source(file.path, file.format)
     plain, named, column = source.format in ("txt", "md"), file.columns.get("text"), ""
-    for line, row in task_rows(source, "file"):
-        column = column or need_columns(PASSAGE, row, header_place(file.path, line), named)[0]
-        content = row_text(row, column, place(file.path, line))
+    for line, row in task_rows(source, "file", file.bad):
+        content = None
+        with reporting_errors(file.bad):
+            column = column or need_columns(PASSAGE, row, header_place(file.path, line), named)[0]
+            content = row_text(row, column, place(file.path, line))
+        if content is None:
+            continue
         if not plain:
             yield content if content.endswith("\n") else content + "\n"
             continue

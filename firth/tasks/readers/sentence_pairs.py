@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from firth.data.readers import reporting_errors
 from firth.tasks.readers.columns import (
     CATEGORY,
     GOOD_AND_BAD,
@@ -38,12 +39,13 @@ def read_minimal_pairs(file: TaskFile) -> Iterator[MinimalPair]:
     stem = Path(str(file.path)).name.split(".")[0]
     for line, row in file.table_rows():
         where = place(file.path, line)
-        names = names or need_columns(GOOD_AND_BAD, row, header_place(file.path, line))
-        good, bad = (row_text(row, column, where, allow_empty=False) for column in names)
-        labels = {name: label_text(row.get(name), where, name) or "" for name in CATEGORY}
-        category = next(filter(None, labels.values()), stem)
-        kinds = {"term": labels["linguistics_term"], "field": labels["field"]}
-        yield MinimalPair(good=good, bad=bad, category=category, **kinds, line=line)
+        with reporting_errors(file.bad):
+            names = names or need_columns(GOOD_AND_BAD, row, header_place(file.path, line))
+            good, bad = (row_text(row, column, where, allow_empty=False) for column in names)
+            labels = {name: label_text(row.get(name), where, name) or "" for name in CATEGORY}
+            category = next(filter(None, labels.values()), stem)
+            kinds = {"term": labels["linguistics_term"], "field": labels["field"]}
+            yield MinimalPair(good=good, bad=bad, category=category, **kinds, line=line)
     file.require_examples(names)
 
 
@@ -56,15 +58,17 @@ def read_last_words(file: TaskFile) -> Iterator[LastWord]:
     LastWord(text='After dark we saw the', word='moon', line=1)
     """
     before, column, source = "", "", find_source(file.path, file.format)
-    for line, row in table_rows(source):
+    for line, row in table_rows(source, file.bad):
         where, named = place(file.path, line), file.columns.get("text")
-        column = column or need_columns(PASSAGE, row, header_place(file.path, line), named)[0]
-        plain = source.format in ("txt", "md")
-        whole = row_text(row, column, where, allow_empty=plain).rstrip()
-        if not whole:  # skip empty lines of plain text
-            continue
-        before = whole[: len(whole) - len(whole.split()[-1])].rstrip()
-        if not before:
-            raise InputError(f"{where}: {whole!r:.40} is a single word; at least two are needed.")
-        yield LastWord(text=before, word=whole[len(before) :].lstrip(), line=line)
+        with reporting_errors(file.bad):
+            column = column or need_columns(PASSAGE, row, header_place(file.path, line), named)[0]
+            plain = source.format in ("txt", "md")
+            whole = row_text(row, column, where, allow_empty=plain).rstrip()
+            if not whole:  # skip empty lines of plain text
+                continue
+            start = whole[: len(whole) - len(whole.split()[-1])].rstrip()
+            if not start:
+                raise InputError(f"{where}: {whole!r:.40} is a single word; give at least two.")
+            before = start
+            yield LastWord(text=before, word=whole[len(before) :].lstrip(), line=line)
     file.require_examples(before)

@@ -13,12 +13,12 @@ from typing import Any, NamedTuple
 
 from firth.data.input_files import InputFile
 from firth.data.memory import Source
+from firth.data.readers import reporting_errors
 from firth.tasks.readers.columns import (
     TaskFile,
     find_source,
     label_text,
     place,
-    reporting_errors,
     row_text,
     task_rows,
 )

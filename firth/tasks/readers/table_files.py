@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from firth.data.readers import reporting_errors
 from firth.tasks.readers.columns import (
     CHOICES,
     LABEL,
@@ -33,7 +34,6 @@ from firth.tasks.readers.columns import (
     label_text,
     need_columns,
     place,
-    reporting_errors,
     row_field,
     row_text,
     text_list,
