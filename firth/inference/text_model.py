@@ -10,6 +10,7 @@ from typing import Any, Self, Unpack, overload
 import torch
 from torch import Tensor
 
+from firth.data.input_files import as_texts
 from firth.formats.sentence_transformers import SentenceEncoderConfig
 from firth.inference.embedding.embedder import Embedder, Layer, make_embedder
 from firth.inference.embedding.semantic_search import SearchHit, SearchIndex, open_index, search
@@ -176,7 +177,7 @@ class TextModel(HtmlRepr):
         masked; these sums are not comparable to the log-likelihoods of other models. A list of
         texts gives a list of scores.
         """
-        texts = [text] if isinstance(text, str) else list(text)
+        texts = as_texts(text, "text")
         contexts = [context] if isinstance(context, str) else list(context or ())
         if contexts and len(contexts) != len(texts):
             raise UsageError(f"There are {len(texts)} texts, but {len(contexts)} contexts.")
@@ -204,7 +205,12 @@ class TextModel(HtmlRepr):
     ) -> list[FillResult]:
         """Fill the blanks of several texts; rank whole sentences where a text has several."""
         filler = self.blank_filler()
-        return fill_batch(filler, [filler.encode(text) for text in texts], top=top, targets=targets)
+        return fill_batch(
+            filler,
+            [filler.encode(text) for text in as_texts(texts, "texts")],
+            top=top,
+            targets=targets,
+        )
 
     def correct(self, text: str) -> CorrectedText:
         """Correct words that are improbable in their context."""
@@ -240,7 +246,7 @@ class TextModel(HtmlRepr):
         self, prompts: Sequence[str], **settings: Unpack[GenerationOptions]
     ) -> list[PromptCompletions]:
         """Generate all completions of each prompt, with tokens, scores and stop reasons."""
-        return list(self.text_generator(**settings).complete(prompts))
+        return list(self.text_generator(**settings).complete(as_texts(prompts, "prompts")))
 
     def stream(self, prompt: str, **settings: Unpack[GenerationOptions]) -> Iterator[str]:
         """Generate the completion of a prompt, yielding text as it is decoded."""

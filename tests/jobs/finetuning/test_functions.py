@@ -117,6 +117,9 @@ def test_wrong_texts(name: str, texts: Any, decoder: firth.Model) -> None:
     with pytest.raises(FirthError) as caught:
         getattr(firth, name)(decoder, texts)
     assert "\n" not in str(caught.value)
+    if name != "predict":
+        with pytest.raises(FirthError):
+            getattr(decoder, name)(texts)
 
 
 @pytest.mark.parametrize("model", [None, 5, [], ["a", None]])
