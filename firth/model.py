@@ -280,7 +280,7 @@ def _check_size(tokenizer: Tokenizer | None, config: ModelConfig, path: Path) ->
 
 
 def _adapted(
-    path: Path, base: str, dtype: torch.dtype | None, device: str, options: dict[str, bool]
+    path: Path, base: str, dtype: torch.dtype | None, device: str, options: dict[str, Any]
 ) -> Model:
     """Load an adapter on its base model, which may be in the adapter's own directory."""
     where = path / JOINED if base == JOINED else base

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
@@ -109,7 +109,7 @@ def show_in_notebook(kind: str, metrics: Metrics) -> None:
         print(run_name(metrics) + (metrics.get("note") or describe_validation(metrics)))
 
 
-def describe_step(metrics: Metrics) -> str:
+def describe_step(metrics: Mapping[str, Any]) -> str:
     """Format the metrics of one step."""
     parts = [f"step {metrics['step']:,}", f"loss {metrics['loss']:.3f}"]
     if "tokens_per_second" in metrics:
@@ -119,7 +119,7 @@ def describe_step(metrics: Metrics) -> str:
     return "  ".join(parts)
 
 
-def describe_validation(metrics: Metrics) -> str:
+def describe_validation(metrics: Mapping[str, Any]) -> str:
     """Format a validation as one line.
 
     >>> describe_validation({"step": 1200, "tokens": 9, "loss": 1.25, "accuracy": 0.5})
@@ -129,7 +129,7 @@ def describe_validation(metrics: Metrics) -> str:
     return f"step {metrics['step']:,}  validation  {losses}"
 
 
-def run_name(metrics: Metrics) -> str:
+def run_name(metrics: Mapping[str, Any]) -> str:
     """Return the name of the run, if there are several."""
     return f"{metrics['run']}: " if "run" in metrics else ""
 

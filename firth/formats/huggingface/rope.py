@@ -69,7 +69,7 @@ def _scaling(values: Mapping[str, Any], theirs: Mapping[str, Any]) -> RopeScalin
             f"The rope_type {kind!r:.80} is not supported, only default, {', '.join(SCALING)}."
         )
     found = {ours: values[key] for ours, key in SCALING[kind].items() if values.get(key)}
-    factor = values.get("factor")
+    factor: Any = values.get("factor")
     if kind == "linear":
         return RopeScaling(kind=kind, factor=factor)
     longest = theirs["max_position_embeddings"]

@@ -195,8 +195,10 @@ def read_rows(source: InputFile, reading: ReadOptions, skip: int = 0) -> Iterato
 
         for row in islice(interleave_errors(read), skip, None):
             position = raw.tell() if source.size else 0
-            is_bad = isinstance(row, InputError)
-            yield TextRow(None if is_bad else row, str(row) if is_bad else "", position)
+            if isinstance(row, InputError):
+                yield TextRow(None, str(row), position)
+            else:
+                yield TextRow(row, "", position)
 
 
 def write_rows(
