@@ -12,6 +12,7 @@ import torch
 
 from firth.adapt.apply import get_adapters, merge
 from firth.adapt.saving import adapter_base, load_adapter
+from firth.data.input_files import as_texts
 from firth.formats.gguf_model import read_gguf
 from firth.formats.hub import resolve
 from firth.formats.huggingface.directory import family_of, read_network, write_network
@@ -39,14 +40,12 @@ from firth.tasks.task_heads import drop_language_head
 from firth.tokenizers.tokenizer import Tokenizer
 from firth.training.model_card import write_export_card
 from firth.training.run_directory import best_run, find_run
-from firth.utils.devices import select_device
+from firth.utils.devices import Dtype, find_dtype, select_device
 from firth.utils.errors import FirthError, InputError, MismatchError, UsageError, storage_errors
 from firth.utils.files import write_json
 from firth.utils.outputs import check_output, replacing_files
 
-Dtype = str | torch.dtype | None  # of the weights; None: as in the checkpoint
 QUANTIZERS = {"int8": to_int8}  # of weight matrices, for inference
-DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 logger = logging.getLogger("firth")
 # Files of an earlier model that `export` replaces or deletes.
 MODEL_FILES = (
@@ -86,7 +85,7 @@ class Model(TextModel):
         `firth.predict` also reads files, and averages the predictions of several models.
         """
         chosen, metadata = resolve_task(self, task)
-        examples = text_examples(chosen, [texts] if isinstance(texts, str) else texts)
+        examples = text_examples(chosen, as_texts(texts, "texts"))
         answers, cut = ensemble_answers([self], chosen, [metadata], examples)
         for note in truncation_note(cut, len(answers)):
             logger.warning(note)
@@ -213,20 +212,6 @@ def load_if_needed(
                 f"This model is loaded already; use firth.load(…, {name}={value!r}) instead."
             )
     return model
-
-
-def find_dtype(dtype: Dtype) -> torch.dtype | None:
-    """Return torch's dtype of a name; an unknown one is a usage error.
-
-    >>> find_dtype("bfloat16"), find_dtype(torch.float16), find_dtype(None)
-    (torch.bfloat16, torch.float16, None)
-    """
-    if dtype is None or (isinstance(dtype, torch.dtype) and dtype in DTYPES.values()):
-        return dtype
-    found = DTYPES.get(dtype) if isinstance(dtype, str) else None
-    if found is None:
-        raise UsageError(f"There is no dtype {str(dtype)!r}; known are {', '.join(DTYPES)}.")
-    return found
 
 
 def model_list(models: AnyModel | Sequence[AnyModel]) -> list[AnyModel]:

@@ -96,7 +96,7 @@ def _as_rows(name: str, values: Any, device: torch.device) -> Tensor:
     """Convert an argument to a tensor of integers (B, L)."""
     try:
         rows = torch.as_tensor(values, device=device)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, RuntimeError) as error:
         raise UsageError(f"{name} must be a tensor [batch, length] ({error}).") from error
     if rows.dim() != 2 or rows.is_floating_point() or rows.is_complex():
         raise UsageError(

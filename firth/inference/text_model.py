@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from firth.data.input_files import as_texts
+from firth.data.readers import INVALID
 from firth.formats.sentence_transformers import SentenceEncoderConfig
 from firth.inference.embedding.embedder import Embedder, Layer, make_embedder
 from firth.inference.embedding.semantic_search import SearchHit, SearchIndex, open_index, search
@@ -35,7 +36,13 @@ from firth.models.masks import Mask
 from firth.models.transformer import Transformer, count_parameters, max_input_length
 from firth.quantization.int8 import count_int8_weights
 from firth.tokenizers.tokenizer import Tokenizer
-from firth.utils.devices import restored_torch_state, select_device
+from firth.utils.devices import (
+    DTYPES,
+    Dtype,
+    find_dtype,
+    restored_torch_state,
+    select_device,
+)
 from firth.utils.errors import MismatchError, UsageError
 from firth.utils.notebook import HtmlRepr
 
@@ -84,12 +91,13 @@ class TextModel(HtmlRepr):
     def to(
         self,
         device: str | torch.device | torch.dtype | None = None,
-        dtype: torch.dtype | None = None,
+        dtype: Dtype = None,
     ) -> Self:
         """Move the network to a device, or convert its weights to a dtype; return the model."""
-        if isinstance(device, torch.dtype):
+        if isinstance(device, torch.dtype) or device in DTYPES:
             device, dtype = None, device
         target = None if device is None else select_device(str(device))
+        dtype = find_dtype(dtype)
         if count_int8_weights(self.network) and (dtype or (target and target.type != "cpu")):
             raise UsageError("Int8 weights stay on the CPU: load the model without weights='int8'.")
         self.network.to(device=target, dtype=dtype)
@@ -101,7 +109,7 @@ class TextModel(HtmlRepr):
         They are the rows of `logits` and `hidden_states`. `model.tokenizer.pieces(text)` has no
         special tokens.
         """
-        return self._input_tokenizer().encoding(text, specials=True).tokens
+        return self._input_tokenizer().encoding(_one_text(text), specials=True).tokens
 
     def forward(
         self,
@@ -142,7 +150,7 @@ class TextModel(HtmlRepr):
         target = None
         if self.encoder_tokenizer is not None:  # here rows are the decoder's tokens
             start = self.config.decoder_start_token_id or 0
-            target = torch.tensor([[start, *self.require_tokenizer().encode(text)][:-1]])
+            target = torch.tensor([[start, *self.require_tokenizer().encode(_one_text(text))][:-1]])
         return self.forward(ids[None], decoder_input_ids=target)[0]
 
     @torch.no_grad()
@@ -178,7 +186,7 @@ class TextModel(HtmlRepr):
         texts gives a list of scores.
         """
         texts = as_texts(text, "text")
-        contexts = [context] if isinstance(context, str) else list(context or ())
+        contexts = [] if context is None else as_texts(context, "context")
         if contexts and len(contexts) != len(texts):
             raise UsageError(f"There are {len(texts)} texts, but {len(contexts)} contexts.")
         scores = score_texts(
@@ -198,7 +206,7 @@ class TextModel(HtmlRepr):
 
         With `targets`, score only these words.
         """
-        return self.fill_texts([text], top=top, targets=targets)[0].blanks
+        return self.fill_texts([_one_text(text)], top=top, targets=targets)[0].blanks
 
     def fill_texts(
         self, texts: Sequence[str], *, top: int = 5, targets: Sequence[str] = ()
@@ -376,7 +384,7 @@ class TextModel(HtmlRepr):
 
     def _input_ids(self, text: str) -> Tensor:
         """Return the token ids of a text, with special tokens."""
-        ids = self._input_tokenizer().encode(text, specials=True)
+        ids = self._input_tokenizer().encode(_one_text(text), specials=True)
         check_length(len(ids), max_input_length(self.network))
         return torch.tensor(ids, dtype=torch.long, device=self.network.device)
 
@@ -385,3 +393,9 @@ class TextModel(HtmlRepr):
         parts = [str(self.source or self.path or "unsaved"), self.config.architecture, size]
         dtype = str(self.network.dtype).removeprefix("torch.")
         return f"{name}({', '.join([*parts, f'{dtype} on {self.network.device}'])})"
+
+
+def _one_text(text: str) -> str:
+    if not isinstance(text, str):
+        raise UsageError(f"This method takes one text, not {type(text).__name__}.")
+    return INVALID.sub("\ufffd", text)

@@ -14,9 +14,9 @@ from firth.inference.embedding.embedder import Layer
 from firth.inference.embedding.semantic_search import SearchHit, SearchIndex, open_index
 from firth.inference.embedding.vectors import Floats
 from firth.jobs.text_inputs import Device, VectorOptions
-from firth.model import AnyModel, Dtype, load_if_needed
+from firth.model import AnyModel, load_if_needed
 from firth.tokenizers.counting import Progress
-from firth.utils.devices import restored_torch_state
+from firth.utils.devices import Dtype, restored_torch_state
 
 
 @overload

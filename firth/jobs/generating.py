@@ -24,10 +24,10 @@ from firth.inference.generation.text_generation import (
 )
 from firth.jobs.row_streams import EncodedText, answer_rows, encoded_texts
 from firth.jobs.text_inputs import CompletionOptions, Device
-from firth.model import AnyModel, Dtype, load_if_needed
+from firth.model import AnyModel, load_if_needed
 from firth.tasks.readers.columns import PROMPT_TEXT, find_source
 from firth.utils.bad_rows import BadRows
-from firth.utils.devices import restored_torch_state
+from firth.utils.devices import Dtype, restored_torch_state
 from firth.utils.errors import InputError
 
 # The course's temperatures, and the two deterministic strategies.

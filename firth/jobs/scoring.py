@@ -9,8 +9,8 @@ from firth.data.memory import Data
 from firth.data.readers import ReadOptions
 from firth.inference.scoring.text_scoring import TextScore
 from firth.jobs.text_inputs import Device, TextInputOptions
-from firth.model import AnyModel, Dtype, load_if_needed
-from firth.utils.devices import restored_torch_state
+from firth.model import AnyModel, load_if_needed
+from firth.utils.devices import Dtype, restored_torch_state
 
 
 @overload

@@ -9,8 +9,8 @@ import torch
 
 from firth.inference.embedding.embedder import Layer
 from firth.inference.generation.generation_config import GenerationOptions
-from firth.model import Dtype
 from firth.tokenizers.counting import Progress
+from firth.utils.devices import Dtype
 
 Device = str | torch.device | None
 

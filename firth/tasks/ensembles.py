@@ -75,9 +75,8 @@ def text_examples(task: Task, texts: Sequence[str]) -> list[Example]:
     """Make examples of texts, for tasks whose input is one text; an empty text is an error."""
     examples = []
     for number, text in enumerate(texts, 1):
-        if not isinstance(text, str) or not text.strip():
-            what = "is empty" if isinstance(text, str) else f"is a {type(text).__name__}, not a str"
-            raise InputError(f"text {number} {what}: there is no text to predict.")
+        if not text.strip():
+            raise InputError(f"text {number} is empty: there is no text to predict.")
         examples.append(replace(task.example(text), line=number))
     return examples
 

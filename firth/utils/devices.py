@@ -22,6 +22,8 @@ from firth.utils.errors import UsageError
 
 PRECISIONS = ("auto", "fp32", "bf16", "fp16", "force-bf16", "force-fp16")
 DEVICES = ("cpu", "cuda", "mps")
+Dtype = str | torch.dtype | None  # of the weights; None: as in the checkpoint
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 # Flags in /proc/cpuinfo of: Sapphire Rapids and later; Cooper Lake, Zen 4 and later; Neoverse V1,
 # N2 and later. Without them bf16 is emulated: up to a hundred times slower than fp32.
@@ -154,6 +156,20 @@ def cpu_arithmetic(threads: int, onednn: bool) -> Iterator[None]:
     finally:
         torch.set_num_threads(before[0])
         torch.backends.mkldnn.enabled = before[1]
+
+
+def find_dtype(dtype: Dtype) -> torch.dtype | None:
+    """Return torch's dtype of a name; an unknown one is a usage error.
+
+    >>> find_dtype("bfloat16"), find_dtype(torch.float16), find_dtype(None)
+    (torch.bfloat16, torch.float16, None)
+    """
+    if dtype is None or (isinstance(dtype, torch.dtype) and dtype in DTYPES.values()):
+        return dtype
+    found = DTYPES.get(dtype) if isinstance(dtype, str) else None
+    if found is None:
+        raise UsageError(f"There is no dtype {str(dtype)!r}; known are {', '.join(DTYPES)}.")
+    return found
 
 
 @contextmanager

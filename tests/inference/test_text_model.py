@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from firth import Model, load
-from firth.utils.errors import MismatchError, UsageError
+from firth.utils.errors import FirthError, MismatchError, UsageError
 from tests.inference.conftest import MakeModel
 
 TEXT = "The sea was calm."
@@ -88,7 +88,11 @@ def test_moving_and_converting(bert: Path) -> None:
     assert model.to("cpu") is model
     assert model.to(torch.bfloat16).network.dtype == torch.bfloat16
     assert model.to("cpu", torch.float32).network.dtype == torch.float32
-    assert model.to(torch.device("cpu"), dtype=torch.float64).logits(TEXT).dtype == torch.float64
+    half = model.to(torch.device("cpu"), dtype=torch.bfloat16)
+    assert half.logits(TEXT).dtype == torch.bfloat16
+    assert model.to("float32").network.dtype == model.to(dtype="float32").network.dtype
+    with pytest.raises(UsageError, match="no dtype 'int4'"):
+        model.to(dtype="int4")
     with pytest.raises(UsageError, match="no device 'tpu'"):
         model.to("tpu")
     with pytest.raises(UsageError, match="int8"):
@@ -105,3 +109,18 @@ def test_one_line_describes_a_model(bert: Path, make_model: MakeModel) -> None:
     odd = Model(make_model("bert-tiny").network, None, source="<b>model</b>")
     assert "<b>" not in odd._repr_html_()
     assert "&lt;b&gt;model" in odd._repr_html_()
+
+
+def test_what_is_not_a_text(make_model: MakeModel) -> None:
+    model, wrong = make_model("bert-tiny"), [None, 3, 2.5, b"sea"]
+    for value in wrong:
+        for single in (model.tokens, model.logits, model.hidden_states, model.fill):
+            with pytest.raises(UsageError, match=type(value).__name__):
+                single(value)  # type: ignore[arg-type]
+        for several in (model.score, model.generate, model.predict):
+            for given in (value, [TEXT, value]):
+                with pytest.raises(FirthError):
+                    several(given)  # type: ignore[operator]
+    with pytest.raises(UsageError, match="input_ids"):
+        model.forward(None)  # type: ignore[arg-type]
+    assert model.tokens("sea \ud800") == model.tokens("sea \ufffd")

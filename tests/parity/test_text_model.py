@@ -24,7 +24,8 @@ LENGTHS = (9, 4, 1)
 def opened(row: Any, folder: Path) -> tuple[Any, Model]:
     reference = row.reference().eval()
     if reference.config.is_encoder_decoder:
-        reference.config.decoder_start_token_id = 3
+        for config in (reference.config, reference.generation_config):
+            config.decoder_start_token_id = 3
     reference.save_pretrained(folder)
     return reference, load(folder)
 
