@@ -6,6 +6,8 @@ With rsLoRA (Kalajdzievski 2023) and DoRA (Liu et al. 2024). `reference.py` has 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +18,7 @@ from torch.nn.functional import dropout, linear
 from firth.adapt.injection import InjectedModule, new_parameter, parameter_generator
 from firth.adapt.target_modules import TargetModule, select_targets
 from firth.models.transformer import Transformer
+from firth.utils.devices import DeviceSpec, has_native_bf16
 from firth.utils.errors import UsageError
 
 
@@ -40,6 +43,36 @@ class LoraConfig:
     def scale(self) -> float:
         """The factor of the low-rank product."""
         return self.alpha / (math.sqrt(self.rank) if self.rslora else self.rank)
+
+
+def base_dtype(options: Any, precision: str, spec: DeviceSpec) -> torch.dtype:
+    """Return the dtype of frozen matrices in training: bf16 for LoRA on a GPU that has bf16.
+
+    Autocast would convert them in every step, so nothing that is computed changes. DoRA needs the
+    norms of the fp32 rows.
+
+    >>> base_dtype(LoraConfig(), "bf16", DeviceSpec(type="cuda", compute_capability=(8, 0)))
+    torch.bfloat16
+    """
+    lora = isinstance(options, LoraConfig) and not options.dora
+    half = spec.type == "cuda" and has_native_bf16(spec) and precision == "bf16"
+    return torch.bfloat16 if lora and half else torch.float32
+
+
+@contextmanager
+def frozen_matrices(network: nn.Module, dtype: torch.dtype) -> Iterator[None]:
+    """Keep the frozen matrices of linear layers in a dtype; afterwards they are as before."""
+    layers = [module for module in network.modules() if isinstance(module, nn.Linear)]
+    weights = {id(layer.weight): layer.weight for layer in layers}.values()
+    frozen = [one for one in weights if not one.requires_grad and one.dtype != dtype]
+    before = [weight.data.cpu() for weight in frozen]
+    for weight in frozen:
+        weight.data = weight.data.to(dtype)
+    try:
+        yield
+    finally:
+        for weight, data in zip(frozen, before, strict=True):
+            weight.data = data.to(weight.device)
 
 
 class LowRankPair(nn.Module):

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+from firth.adapt import peft
+from firth.adapt.lora import base_dtype, frozen_matrices
+from firth.formats.safetensors import open_weights
+from firth.jobs import finetuning
 from firth.jobs.finetuning import FinetuneResult, finetune
 from firth.jobs.prediction import predict
 from firth.model import export, load
 from firth.tokenizers.tokenizer import Tokenizer
+from firth.utils.devices import DeviceSpec
 from firth.utils.errors import MismatchError, UsageError
 from tests.jobs.finetuning.conftest import QUICK, save
 from tests.jobs.finetuning.toys import TINY, coloured, table
@@ -211,3 +217,26 @@ def test_an_adapter_is_exported_merged(tokenizer: Tokenizer, tmp_path: Path) -> 
     with pytest.raises(UsageError, match="cannot be merged"):
         export(tuned.path, tmp_path / "prefixed")
     assert load(tuned.path).embed(["a good day"]).shape == (1, 32)
+
+
+def test_lora_is_trained_on_a_bf16_base_where_the_device_has_bf16(
+    tokenizer: Tokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    base = save("bert-tiny", tokenizer, tmp_path / "base")
+    train = table(tmp_path / "train.tsv", "text label", [("good day", "yes"), ("bad day", "no")])
+    held: list[torch.dtype] = []
+
+    def see(network: torch.nn.Module, dtype: torch.dtype) -> AbstractContextManager[None]:
+        held.append(dtype)
+        return frozen_matrices(network, dtype)
+
+    gpu = DeviceSpec(type="cuda", compute_capability=(8, 0))
+    monkeypatch.setattr(finetuning, "base_dtype", lambda *args: base_dtype(*args[:2], gpu))
+    monkeypatch.setattr(finetuning, "frozen_matrices", see)
+    half = {**QUICK, "precision": "force-bf16"}
+    options = {"task": "classify", "train": train, "dev": train, "overrides": half}
+    out = tmp_path / "lora"
+    finetune(base, out=out, strategy="lora", device="cpu", **options)
+    assert held == [torch.bfloat16]
+    assert {tensor.dtype for tensor in open_weights(out / peft.WEIGHTS).values()} == {torch.float32}
+    assert load(out).network.tokens.weight.dtype == torch.float32  # on the base it was trained on
