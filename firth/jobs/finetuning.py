@@ -13,7 +13,6 @@ from typing import Any
 import torch
 
 from firth.adapt.apply import AppliedStrategy, get_adapters, merge, remove
-from firth.adapt.lora import base_dtype, frozen_matrices
 from firth.adapt.saving import adapter_base, fingerprint, save_adapter
 from firth.data.memory import Data, Source, as_source
 from firth.jobs.cross_validation import cross_validate
@@ -260,8 +259,7 @@ def finetune(
 def _fit(trainer: TaskTrainer, run: Run, callbacks: Callbacks) -> TrainingLoop:
     """Train a network and load its best weights."""
     own = trainer.callbacks(run.path, callbacks)
-    options, spec = trainer.adapted.strategy.options, device_spec(trainer.trainee.device)
-    with frozen_matrices(trainer.network, base_dtype(options, trainer.settings.precision, spec)):
+    with trainer.frozen_matrices():
         loop = run.training_loop(trainer.trainee, trainer.plan, own, trainer.notes)
         if trainer.validate_first and loop.state.best_score == -math.inf:
             loop.validate()  # training may make it worse

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
@@ -14,6 +15,7 @@ import torch
 
 from firth.adapt.apply import AppliedStrategy, apply
 from firth.adapt.freeze import layer_groups, unfreeze_from
+from firth.adapt.lora import base_dtype, frozen_matrices
 from firth.adapt.registry import parse_strategy
 from firth.data.memory import Source
 from firth.formats.safetensors import open_weights, write_weights
@@ -37,6 +39,7 @@ from firth.training.loop import Callbacks
 from firth.training.losses import INFERENCE_BATCH_TOKENS, TrainingModule, mean_losses
 from firth.training.runtime import autocast
 from firth.training.state import TrainingState
+from firth.utils.devices import device_spec
 from firth.utils.errors import UsageError
 
 BEST = "best.safetensors"  # the weights with the best dev metric so far
@@ -73,6 +76,11 @@ class TaskTrainer:
     def network(self) -> LanguageNetwork:
         """The network that is trained."""
         return self.trainee.network
+
+    def frozen_matrices(self) -> AbstractContextManager[None]:
+        """Return a context in which the frozen matrices have the dtype for training."""
+        options, spec = self.adapted.strategy.options, device_spec(self.trainee.device)
+        return frozen_matrices(self.network, base_dtype(options, self.settings.precision, spec))
 
     @property
     def plan(self) -> Any:

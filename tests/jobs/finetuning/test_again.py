@@ -13,10 +13,10 @@ import torch
 from firth.adapt import peft
 from firth.adapt.lora import base_dtype, frozen_matrices
 from firth.formats.safetensors import open_weights
-from firth.jobs import finetuning
 from firth.jobs.finetuning import FinetuneResult, finetune
 from firth.jobs.prediction import predict
 from firth.model import export, load
+from firth.tasks import task_trainer
 from firth.tokenizers.tokenizer import Tokenizer
 from firth.utils.devices import DeviceSpec
 from firth.utils.errors import MismatchError, UsageError
@@ -231,8 +231,8 @@ def test_lora_is_trained_on_a_bf16_base_where_the_device_has_bf16(
         return frozen_matrices(network, dtype)
 
     gpu = DeviceSpec(type="cuda", compute_capability=(8, 0))
-    monkeypatch.setattr(finetuning, "base_dtype", lambda *args: base_dtype(*args[:2], gpu))
-    monkeypatch.setattr(finetuning, "frozen_matrices", see)
+    monkeypatch.setattr(task_trainer, "base_dtype", lambda *args: base_dtype(*args[:2], gpu))
+    monkeypatch.setattr(task_trainer, "frozen_matrices", see)
     half = {**QUICK, "precision": "force-bf16"}
     options = {"task": "classify", "train": train, "dev": train, "overrides": half}
     out = tmp_path / "lora"
