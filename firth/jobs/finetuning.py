@@ -266,7 +266,6 @@ def _fit(trainer: TaskTrainer, run: Run, callbacks: Callbacks) -> TrainingLoop:
         if not trainer.solved:
             loop.fit()
     trainer.load_best(run.path)
-    trainer.network.eval()
     return loop
 
 

@@ -194,7 +194,8 @@ class TaskTrainer:
             self.warnings.append("The disk was full: the weights of the best validation are lost.")
 
     def load_best(self, out: Path) -> None:
-        """Load the best weights, if there are any."""
+        """Load the best weights, if there are any; afterwards the network is in eval mode."""
+        self.network.eval()
         if not (out / BEST).is_file():
             return
         kept = open_weights(out / BEST, verify=True)
