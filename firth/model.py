@@ -156,7 +156,11 @@ def load(
     torch_dtype, device = find_dtype(dtype), str(select_device(device))
     path = resolve(source, revision=revision, offline=offline, allow_legacy=allow_legacy)
     if (base := adapter_base(path)) is not None:
-        options = {"offline": offline, "allow_legacy": allow_legacy, "verify": verify}
+        options: dict[str, Any] = {
+            "offline": offline,
+            "allow_legacy": allow_legacy,
+            "verify": verify,
+        }
         adapted = _adapted(path, base, torch_dtype, device, options)
         return _quantize(adapted, weights)
     if (best := best_run(path)) is not None:

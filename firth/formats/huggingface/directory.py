@@ -119,7 +119,7 @@ def read_config(path: Path) -> tuple[ModelConfig, ModelFamily | None]:
         return config, family
     except InputError as error:
         raise InputError(f"{file}: {error}") from error
-    except (TypeError, ValueError, KeyError, AttributeError, ArithmeticError) as error:
+    except (TypeError, ValueError, LookupError, AttributeError, ArithmeticError) as error:
         raise InputError(f"{file} has an invalid value ({error!r}).") from error
 
 
@@ -204,6 +204,7 @@ def build_network(
     config = _check_tied(config, family, names, source.weights)
     heads = _heads(config, family, names)
     layers = 1 if config.share_layers else config.num_layers + config.num_decoder_layers
+    layers *= config.num_feed_forwards
     if layers > len(names):  # before thousands of layers are built
         raise MismatchError(
             f"{source.file} holds {len(names)} weights, too few for the {layers:,} layers that its "
