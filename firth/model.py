@@ -24,6 +24,7 @@ from firth.formats.huggingface.generation_config import (
 )
 from firth.formats.json_files import read_json
 from firth.formats.sentence_transformers import read_sentence, write_sentence
+from firth.formats.tokenizers.families import FILES as VOCABULARY_FILES
 from firth.formats.tokenizers.loading import holds_tokenizer, load_tokenizer
 from firth.inference.text_model import ENCODER_FOLDER, TextModel
 from firth.models.config import ModelConfig
@@ -37,7 +38,7 @@ from firth.tasks.ensembles import (
 from firth.tasks.registry import TASKS
 from firth.tasks.task import Answer, TaskMetadata
 from firth.tasks.task_heads import drop_language_head
-from firth.tokenizers.tokenizer import Tokenizer
+from firth.tokenizers.tokenizer import CHAT_TEMPLATE, Tokenizer
 from firth.training.model_card import write_export_card
 from firth.training.run_directory import best_run, find_run
 from firth.utils.devices import Dtype, find_dtype, select_device
@@ -49,13 +50,12 @@ QUANTIZERS = {"int8": to_int8}  # of weight matrices, for inference
 logger = logging.getLogger("firth")
 # Files of an earlier model that `export` replaces or deletes.
 MODEL_FILES = (
-    "*.safetensors*",
-    "*.bin*",
-    "adapter_config.json",
-    "run.json",
-    "loss.png",
-    "modules.json",
-    "*token*",
+    *("model.safetensors", "model-*-of-*.safetensors", "model.safetensors.index.json"),
+    *("pytorch_model.bin", "pytorch_model-*-of-*.bin", "pytorch_model.bin.index.json"),
+    *("adapter_config.json", "adapter_model.safetensors", "adapter_model.bin"),
+    *("firth.json", "adapter.safetensors", "run.json", "loss.png", "modules.json"),
+    *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
+    *(GENERATION_CONFIG, CHAT_TEMPLATE, *VOCABULARY_FILES),
 )
 JOINED = "joined"  # folder with the base model of an adapter on a joined encoder and decoder
 

@@ -274,6 +274,30 @@ def test_export_keeps_other_files(bert: Path, tmp_path: Path) -> None:
     assert [path.name for path in foreign.iterdir()] == ["thesis.txt"]
 
 
+def test_export_overwrites_only_the_files_of_a_model(bert: Path, tmp_path: Path) -> None:
+    export(bert, out := tmp_path / "out")
+    mine = {"token_counts.tsv", "vectors.bin", "vectors.safetensors", "tokenized.txt"}
+    old = {
+        "pytorch_model.bin",
+        "model-00001-of-00002.safetensors",
+        "spiece.model",
+        "added_tokens.json",
+    }
+    for name in mine | old:
+        (out / name).touch()
+    export(bert, out, overwrite=True)
+    assert {path.name for path in out.iterdir()} & (mine | old) == mine
+
+
+def test_a_saved_model_has_its_own_chat_template(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    tokenizer.config["chat_template"] = "new"
+    (tmp_path / "chat_template.jinja").write_text("old")
+    Model(network("bert-tiny", vocab_size=SIZE), tokenizer).save(tmp_path)
+    loaded = load(tmp_path).tokenizer
+    assert loaded is not None
+    assert loaded.config["chat_template"] == "new"
+
+
 # --- presets
 
 

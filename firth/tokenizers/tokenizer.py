@@ -25,6 +25,7 @@ from firth.utils.rng import Bools, Longs
 
 SENTINEL = "<extra_id_{}>"
 TOKENIZER, CONFIG = "tokenizer.json", "tokenizer_config.json"
+CHAT_TEMPLATE = "chat_template.jinja"  # takes precedence over the one in tokenizer_config.json
 ROLES = ("bos", "eos", "unk", "sep", "pad", "cls", "mask")  # in the order of new ids
 
 # Which tokens begin a word; punctuation is a separate word. bpe-word marks ends (`</w>`) instead.
@@ -146,7 +147,8 @@ class Tokenizer(HtmlRepr):
         folder = Path(path)
         with storage_errors(folder):
             folder.mkdir(parents=True, exist_ok=True)
-            write_json(folder / CONFIG, self.config)
+            write_json(folder / CONFIG, self.config)  # with the chat template
+            (folder / CHAT_TEMPLATE).unlink(missing_ok=True)
             with atomic_file(folder / TOKENIZER) as file:
                 file.write(self.backend.to_str(pretty=True).encode())
 

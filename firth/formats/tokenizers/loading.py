@@ -11,10 +11,9 @@ from firth.formats.json_files import read_object
 from firth.formats.tokenizers.families import FILES, build_tokenizer, complete_settings
 from firth.formats.tokenizers.gguf import gguf_tokenizer
 from firth.formats.tokenizers.vocab_files import read_settings, read_text
-from firth.tokenizers.tokenizer import TOKENIZER, Tokenizer
+from firth.tokenizers.tokenizer import CHAT_TEMPLATE, TOKENIZER, Tokenizer
 from firth.utils.errors import InputError
 
-CHAT_TEMPLATE = "chat_template.jinja"  # newer than the one in tokenizer_config.json
 MODULES = "modules.json"  # of a sentence encoder
 # Where an adapter names its base model: the file, and the keys in it.
 BASES = {"firth.json": ("base", "name"), "adapter_config.json": ("base_model_name_or_path",)}
