@@ -41,7 +41,7 @@ from firth.tasks.task_heads import drop_language_head
 from firth.tokenizers.tokenizer import CHAT_TEMPLATE, Tokenizer
 from firth.training.model_card import write_export_card
 from firth.training.run_directory import best_run, find_run
-from firth.utils.devices import Dtype, find_dtype, select_device
+from firth.utils.devices import Dtype, find_dtype, same_device, select_device
 from firth.utils.errors import FirthError, InputError, MismatchError, UsageError, storage_errors
 from firth.utils.files import write_json
 from firth.utils.outputs import check_output, replacing_files
@@ -206,7 +206,7 @@ def load_if_needed(
     dtype: Dtype = None,
     weights: str | None = None,
 ) -> Model:
-    """Load a model, unless it is loaded already."""
+    """Load a model, unless it is loaded already; then the device, if given, must be its own."""
     if not isinstance(model, Model):
         device = default_device(device, weights)
         return load(model, dtype=dtype, device=device, weights=weights)
@@ -215,6 +215,11 @@ def load_if_needed(
             raise UsageError(
                 f"This model is loaded already; use firth.load(…, {name}={value!r}) instead."
             )
+    if device is not None and not same_device(select_device(device), model.network.device):
+        raise UsageError(
+            f"This model is loaded already, on {model.network.device}; use "
+            f"model.to({str(device)!r}) first, or omit the device."
+        )
     return model
 
 
@@ -234,7 +239,7 @@ def check_weights(weights: str | None, device: str) -> None:
         return
     if weights not in QUANTIZERS:
         raise UsageError(f"--weights is {', '.join(QUANTIZERS)}, not {weights!r}.")
-    if torch.device(device).type != "cpu":
+    if not device.startswith("cpu"):
         raise UsageError(
             f"--weights {weights} needs a CPU: add --device cpu, or load it without on a GPU."
         )

@@ -209,3 +209,12 @@ def select_device(requested: str | torch.device | None = None) -> torch.device:
     if device.type == "cuda" and device.index is not None:
         torch.cuda.set_device(device)  # CUDA graphs are captured on the current device
     return device
+
+
+def same_device(requested: torch.device, actual: torch.device) -> bool:
+    """Return whether a tensor's device is the requested one; "cuda" is any GPU.
+
+    >>> same_device(torch.device("cuda"), torch.device("cuda:1"))
+    True
+    """
+    return requested.type == actual.type and requested.index in (None, actual.index or 0)

@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 import torch
 
+import firth
 from firth import Model, load
+from firth.model import load_if_needed
 from firth.utils.errors import FirthError, MismatchError, UsageError
 from tests.inference.conftest import MakeModel
 
@@ -124,3 +126,16 @@ def test_what_is_not_a_text(make_model: MakeModel) -> None:
     with pytest.raises(UsageError, match="input_ids"):
         model.forward(None)  # type: ignore[arg-type]
     assert model.tokens("sea \ud800") == model.tokens("sea \ufffd")
+
+
+def test_the_device_of_a_loaded_model(
+    make_model: MakeModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = make_model("gpt2")
+    for verb in (firth.generate, firth.score, firth.embed):
+        with pytest.raises(UsageError, match="no device 'nosuch'"):
+            verb(model, TEXT, device="nosuch")
+    assert load_if_needed(model, "cpu") is load_if_needed(model, None) is model
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
+    with pytest.raises(UsageError, match=r"on cpu.*model.to\('mps'\)"):
+        load_if_needed(model, "mps")
