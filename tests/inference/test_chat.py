@@ -12,7 +12,8 @@ import tokenizers
 import transformers
 
 import firth
-from firth.inference.generation.chat_template import MAX_CHARACTERS, render_chat
+from firth.inference.generation import template_sandbox
+from firth.inference.generation.chat_template import render_chat
 from firth.tokenizers.tokenizer import Tokenizer
 
 CHATML = """\
@@ -96,10 +97,6 @@ def test_a_chat_is_rendered_as_in_transformers(template: str, chat: Any) -> None
 @pytest.mark.parametrize(
     "template",
     [
-        "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}",
-        "{% for i in range(9999) %}{{ 'a' * 9999 }}{% endfor %}",
-        "{{ 'a' * 10 ** 12 }}",
-        "{{ 9 ** 99999999 }}",
         "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}",
         "{{ ''.__class__.__mro__ }}{{ messages.append(1) }}",
         "{{ messages[0].nothing.more }}",
@@ -110,7 +107,78 @@ def test_a_chat_is_rendered_as_in_transformers(template: str, chat: Any) -> None
 def test_a_template_that_fails(template: str) -> None:
     with pytest.raises(firth.MismatchError, match="chat template"):
         render_chat(make_tokenizer(template), CHATS[0])
-    assert MAX_CHARACTERS < 10_000_000
+
+
+GROWING = "{% set ns = namespace(x='ab', l=[]) %}{% for i in range(99) %}STEP{% endfor %}OUTPUT"
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        "{% set ns.x = ns.x ~ ns.x %}",
+        "{% set ns.x = ns.x + ns.x %}",
+        "{% set ns.x = '%s%s' % (ns.x, ns.x) %}",
+        "{% set ns.x = '{0}{0}'.format(ns.x) %}",
+        "{% set ns.x = '%s%s' | format(ns.x, ns.x) %}",
+        "{% set ns.x = [ns.x, ns.x] | join %}",
+        "{% set ns.x = ','.join([ns.x, ns.x]) %}",
+        "{% set ns.x = ns.x.replace('a', ns.x) %}",
+        "{% set ns.x = ns.x | replace('a', ns.x) %}",
+        "{% set ns.x %}{{ ns.x }}{{ ns.x }}{% endset %}",
+        "{% set ns.l = [ns.l, ns.l] %}",
+        "{% set ns.l = ns.l + [1] + ns.l %}",
+        "{% for j in range(99) %}{% for k in range(99) %}{% endfor %}{% endfor %}",
+        "{% for j in 'a' * 9999 %}{% endfor %}",
+        "{% set ns.l = ns.l + [('a' * 9999)[1:]] %}",
+        "{% set ns.l = [([['a' * 999]] * 999) | map(attribute=0) | join] %}",
+        "{{ 'a' * 9999 }}",
+        "{% set x %}{% for j in range(9) %}" + "a" * 999 + "{% endfor %}{% endset %}",
+    ],
+)
+def test_a_template_that_grows(step: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(template_sandbox, "BUDGET", 1 << 16)
+    template = GROWING.replace("STEP", step).replace("OUTPUT", "{{ ns }}")
+    with pytest.raises(firth.MismatchError, match="too long"):
+        render_chat(make_tokenizer(template), CHATS[0])
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "'a' * HUGE",
+        "HUGE * [1]",
+        "9 ** 99999999",
+        "(2 ** 4000) * (2 ** 4000)",
+        "'%1000000000000d' % 1",
+        "'%*d' % (HUGE, 1)",
+        "'{:1000000000000d}'.format(1)",
+        "'{:{}}'.format(1, HUGE)",
+        "'{x:{y[0]}}'.format_map({'x': 1, 'y': [HUGE]})",
+        "'%1000000000000d' | format(1)",
+        "'a'.ljust(HUGE)",
+        "'1'.zfill(HUGE)",
+        "'\t'.expandtabs(HUGE)",
+        "(1).to_bytes(HUGE)",
+        "'a' | center(HUGE)",
+        "['a'] | map('center', HUGE) | list",
+        "'a\na' | indent(HUGE)",
+        "['a'] | slice(HUGE) | list",
+        "['a'] | batch(HUGE, 1) | list",
+        "[1] | tojson(indent=HUGE)",
+        "strftime_now('%Y' * 1000)",
+    ],
+)
+def test_a_value_that_would_be_huge(expression: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is computed before it is refused, not even when the template is compiled."""
+    monkeypatch.setattr(template_sandbox, "BUDGET", 1 << 16)
+    template = "{{ " + expression.replace("HUGE", "1000000000000") + " }}"
+    with pytest.raises(firth.MismatchError, match="too l"):
+        render_chat(make_tokenizer(template), CHATS[0])
+
+
+def test_a_long_chat_is_rendered() -> None:
+    chat = [{"role": "user", "content": "é" * 50_000}] * 20
+    assert len(render_chat(make_tokenizer(CHATML), chat)) > 1_000_000
 
 
 @pytest.mark.parametrize("messages", ["Hi", [], ["Hi"], [{"content": "Hi"}], None, [{"role": {1}}]])
@@ -151,6 +219,19 @@ def test_a_template_with_bos_gets_no_second_one(gpt: Path) -> None:
     ids = generator.encode_chat(CHATS[0]).ids
     assert ids[0] == tokenizer.special_ids["eos"]
     assert tokenizer.special_ids["eos"] not in ids[1:]
+
+
+def test_invalid_characters_are_replaced(gpt: Path) -> None:
+    model = firth.load(gpt)
+    model.require_tokenizer().config["chat_template"] = PLAIN
+    encoded = model.text_generator().encode_chat([{"role": "user", "content": "a\ud800b"}])
+    assert "a\ufffdb" in encoded.text
+
+
+@pytest.mark.parametrize("template", [[1, 2], [{"name": [1], "template": "x"}], [{}], {}, 1, True])
+def test_a_template_that_is_none(template: Any) -> None:
+    with pytest.raises(firth.FirthError, match=r"chat.template"):
+        render_chat(make_tokenizer(template), CHATS[0])
 
 
 def test_prompt(gpt: Path) -> None:

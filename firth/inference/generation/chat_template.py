@@ -1,7 +1,7 @@
 """Chat templates: Jinja2 programs that turn messages into the prompt of a chat model.
 
 They come with a model's tokenizer, so they run in a sandbox, with the same extensions, filters and
-functions as in `transformers`, and with bounded loops and output.
+functions as in `transformers`, and with bounded steps and memory (`template_sandbox`).
 """
 
 from __future__ import annotations
@@ -17,15 +17,13 @@ from jinja2 import nodes
 from jinja2.exceptions import SecurityError
 from jinja2.ext import Extension
 from jinja2.parser import Parser
-from jinja2.runtime import Context
-from jinja2.sandbox import ImmutableSandboxedEnvironment
 
+from firth.inference.generation.template_sandbox import Sandbox, start_rendering
 from firth.tokenizers.tokenizer import Tokenizer
 from firth.utils.errors import InputError, MismatchError, UsageError
 
+MAX_DATE = 200  # characters of a date's format
 MAX_CHARACTERS = 1 << 22  # of a rendered chat
-MAX_LOOPS = 100_000  # numbers of all ranges of one rendering, as jinja2 allows for one range
-MAX_EXPONENT = 64
 
 Messages = Sequence[Mapping[str, Any]]  # {"role": "user", "content": "…"}
 
@@ -52,8 +50,9 @@ def chat_template(tokenizer: Tokenizer) -> str:
     """Return a tokenizer's chat template; of several, the one named default."""
     found = tokenizer.config.get("chat_template")
     if isinstance(found, list):
-        found = {one["name"]: one["template"] for one in found if {"name", "template"} <= set(one)}
-    if isinstance(found, dict):
+        named = [one for one in found if isinstance(one, dict) and one.get("name") == "default"]
+        found = named[-1].get("template") if named else None
+    elif isinstance(found, dict):
         found = found.get("default")
     if not found:
         raise MismatchError(
@@ -81,8 +80,9 @@ def _plain(messages: Messages) -> Any:
 
 def _render(template: str, **values: Any) -> str:
     values |= {"tools": None, "documents": None, "add_generation_prompt": True}
+    start_rendering()
     pieces, size = [], 0
-    for piece in _compile(template).generate(**values, range=_LoopBudget()):
+    for piece in _compile(template).generate(**values):
         pieces.append(piece)
         size += len(piece)
         if size > MAX_CHARACTERS:
@@ -92,28 +92,13 @@ def _render(template: str, **values: Any) -> str:
 
 @lru_cache(maxsize=16)
 def _compile(template: str) -> jinja2.Template:
-    environment = _Sandbox(
+    environment = Sandbox(
         trim_blocks=True, lstrip_blocks=True, extensions=[GenerationTag, "jinja2.ext.loopcontrols"]
     )
     environment.filters["tojson"] = _tojson
+    environment.check_filters()
     environment.globals |= {"raise_exception": _raise_exception, "strftime_now": _strftime_now}
-    del environment.globals["lipsum"]
     return environment.from_string(template)
-
-
-class _Sandbox(ImmutableSandboxedEnvironment):
-    """A sandbox without attributes of Python's internals, changes of values, and huge products."""
-
-    intercepted_binops = frozenset(["*", "**"])
-
-    def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
-        """Compute a product or power of bounded size."""
-        sizes = [len(value) if hasattr(value, "__len__") else 1 for value in (left, right)]
-        factor = max((abs(value) for value in (left, right) if isinstance(value, int)), default=1)
-        is_long = operator == "*" and max(sizes) * factor > MAX_CHARACTERS and max(sizes) > 1
-        if is_long or (operator == "**" and abs(right) > MAX_EXPONENT):
-            raise SecurityError(f"the result of {operator} is too large")
-        return super().call_binop(context, operator, left, right)
 
 
 class GenerationTag(Extension):
@@ -128,20 +113,6 @@ class GenerationTag(Extension):
         return nodes.Scope(body, lineno=line)
 
 
-class _LoopBudget:
-    """`range`, with a limit for all ranges of one rendering together: loops may be nested."""
-
-    def __init__(self) -> None:
-        self._left = MAX_LOOPS
-
-    def __call__(self, *bounds: int) -> range:
-        numbers = range(*bounds)
-        self._left -= len(numbers)
-        if self._left < 0:
-            raise SecurityError(f"its loops exceed {MAX_LOOPS:,} steps")
-        return numbers
-
-
 def _raise_exception(message: str) -> None:
     raise jinja2.TemplateError(message)
 
@@ -151,4 +122,6 @@ def _tojson(value: Any, ensure_ascii: bool = False, **options: Any) -> str:
 
 
 def _strftime_now(format: str) -> str:
+    if len(format) > MAX_DATE:
+        raise SecurityError("the format of a date is too long")
     return datetime.now().strftime(format)

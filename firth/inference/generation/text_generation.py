@@ -116,7 +116,7 @@ class TextGenerator:
     def encode_chat(self, messages: Messages) -> EncodedPrompt:
         """Tokenize messages in the model's chat template, which has the special tokens."""
         text = render_chat(self.encoder_tokenizer or self.tokenizer, messages)
-        return self._encode(text, special_tokens=False)
+        return self._encode(INVALID.sub("\ufffd", text), special_tokens=False)
 
     def _encode(self, text: str, *, special_tokens: bool) -> EncodedPrompt:
         """Tokenize a prompt; a prompt that is too long loses its beginning."""
