@@ -21,6 +21,7 @@ from firth.data.conll import EXTENSIONS, begins_conll
 from firth.data.memory import Data, MemoryTable, Source, as_source, table_rows
 from firth.data.readers import (
     FORMATS,
+    INVALID,
     MAX_CHARS,
     ROWS,
     Bad,
@@ -233,6 +234,8 @@ def as_texts(data: Data | None, name: str, reading: ReadOptions = ReadOptions())
     """
     if isinstance(data, str):
         return [data]
+    if isinstance(data, list) and all(isinstance(text, str) for text in data):
+        return [INVALID.sub("\ufffd", text) for text in data]
     (source,), _ = find_sources([as_source(data, name)], reading)
     with source.open() as raw:
         return list(

@@ -223,7 +223,7 @@ def test_export_takes_a_name_on_the_hub_and_is_quiet(
 ) -> None:
     hub.repository("tiny").push(files | UNNEEDED)  # without an organisation
     done = firth("export", "tiny@main", "out", "--json")
-    assert done.json == {"out": "out", "family": "bert"}
+    assert done.json["family"] == "bert"
     assert done.stderr == ""
     theirs = transformers.AutoModelForMaskedLM.from_pretrained(tmp_path / "out")
     for name, tensor in made(1).state_dict().items():

@@ -295,7 +295,7 @@ def test_invalid_options(make_model: MakeModel) -> None:
         with pytest.raises(UsageError) as refused:
             model.embed(["x"], **options)
         assert sentence in str(refused.value)
-    with pytest.raises(UsageError, match="list of strings"):
+    with pytest.raises(InputError, match="row 2"):
         model.embed(["one", 2])  # type: ignore[list-item]
     assert np.array_equal(model.embed("one text"), model.embed(["one text"]))
 

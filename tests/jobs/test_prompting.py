@@ -313,7 +313,7 @@ def test_files_that_cannot_be_right(gpt: Model, train: Path, dev: Path, tmp_path
     assert "nosuch.tsv" in complaint(data=tmp_path / "nosuch.tsv")
     latin = tmp_path / "latin.tsv"
     latin.write_bytes("text\tlabel\nfine\tgood\ncafé\tbad\n".encode("latin-1"))
-    assert "latin.tsv line 3: byte" in complaint(data=latin)
+    assert "latin.tsv line 3: byte" in complaint(data=latin, strict=True)
     several = tmp_path / "several.jsonl"
     several.write_text('{"text": "x", "label": ["a", "b"]}\n')
     assert "several.jsonl line 1 has several labels" in complaint(data=several)

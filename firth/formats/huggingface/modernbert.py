@@ -77,9 +77,10 @@ def _write(config: ModelConfig, inclusive: int) -> dict[str, Any]:
 
 def _write_decoder(config: ModelConfig) -> dict[str, Any]:
     """Their decoder requires ids for these special tokens; missing ones become 0."""
+    written = _write(config, inclusive=0)
     roles = token_ids(pad=config.pad_token_id, bos=config.bos_token_id, eos=config.eos_token_id)
-    needed = {name: 0 for name, id in roles.items() if id is None}
-    return {**_write(config, inclusive=0), **needed}
+    roles |= {name: id for name, id in written.items() if name.endswith("token_id")}
+    return {**written, **{name: 0 for name, id in roles.items() if id is None}}
 
 
 POOLING = {"cls": "first", "mean": "mean"}

@@ -151,7 +151,8 @@ class ParquetWriter(VectorWriter):
         super().__init__(path)
         self.parts = mark
         self.schema = pa.schema(
-            [("text", pa.string()), ("vector", pa.list_(pa.float32(), dimension))]
+            # Lists of any size: pyarrow 25 cannot read null in a column of lists of one size.
+            [("text", pa.string()), ("vector", pa.list_(pa.float32()))]
         )
         if not all(self._part(i).is_file() for i in range(mark)):
             raise EOFError(path)
@@ -166,8 +167,10 @@ class ParquetWriter(VectorWriter):
         flat = pa.array(np.ascontiguousarray(vectors).reshape(-1))
         columns = [
             pa.array(texts, pa.string()),
-            pa.FixedSizeListArray.from_arrays(
-                flat, vectors.shape[1], mask=pa.array(~np.isfinite(vectors).all(axis=1))
+            pa.ListArray.from_arrays(
+                np.arange(len(vectors) + 1, dtype=np.int32) * vectors.shape[1],
+                flat,
+                mask=pa.array(~np.isfinite(vectors).all(axis=1)),
             ),
         ]
         with atomic_file(self._part(self.parts)) as file:

@@ -237,7 +237,7 @@ def test_invalid_combinations(
         tune(model=pair["decoder"])
     with pytest.raises(MismatchError, match="must be a decoder, but its architecture is encoder"):
         tune(decoder=pair["model"])
-    with pytest.raises(MismatchError, match="with --decoder MODEL"):
+    with pytest.raises(MismatchError, match="--decoder"):
         tune(decoder=None)
     with pytest.raises(MismatchError, match="two tokenizers"):
         tune(replay=files["words"])

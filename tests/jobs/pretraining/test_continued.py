@@ -281,7 +281,7 @@ def test_another_tokenizer_is_refused(bare: Path, sample: Path, tmp_path: Path) 
     other, _ = firth.train_tokenizer([sample], kind="bpe", vocab_size=300, workers=1)  # no mask
     other.save(tmp_path / "other")
     firth.prepare([sample], tokenizer=tmp_path / "other", out=tmp_path / "shards", workers=1)
-    with pytest.raises(MismatchError, match=r"prepare the text with --tokenizer .*/bare"):
+    with pytest.raises(MismatchError, match=r"--tokenizer .*/bare"):
         continue_from(bare, tmp_path / "shards", tmp_path / "run")
 
 
