@@ -148,7 +148,8 @@ class Corpus:
             errors: list[str] = []
             size = 0
             tally: Counter[str] = Counter()
-            for found in interleave_errors(partial(self._documents, files, tally)):
+            documents = partial(self._documents, files, tally)
+            for found in interleave_errors(documents, needs_valid=False):
                 if isinstance(found, InputError):
                     errors.append(str(found))
                     continue

@@ -218,12 +218,14 @@ def _are_texts(items: list[Any]) -> bool:
     """
     texts = [item for item in items if isinstance(item, str)]
     spaces = any(map(str.isspace, "".join(texts)))
-    return spaces and len(texts) == len(items) and not any(map(_names_file, texts))
+    names_file = _names_file if len(texts) == 1 else os.path.exists
+    return spaces and len(texts) == len(items) and not any(map(names_file, texts))
 
 
 def _names_file(text: str) -> bool:
     known = text == "-" or text.startswith("datasets:") or _source(text, None) is not None
-    return known or os.path.exists(text) or bool(glob.has_magic(text) and glob.glob(text))
+    is_glob = glob.has_magic(text) and "\0" not in text
+    return known or os.path.exists(text) or bool(is_glob and glob.glob(text))
 
 
 def as_texts(data: Data | None, name: str, reading: ReadOptions = ReadOptions()) -> list[str]:
@@ -236,11 +238,21 @@ def as_texts(data: Data | None, name: str, reading: ReadOptions = ReadOptions())
         return [data]
     if isinstance(data, list) and all(isinstance(text, str) for text in data):
         return [INVALID.sub("\ufffd", text) for text in data]
-    (source,), _ = find_sources([as_source(data, name)], reading)
+    source = single_input_file(as_source(data, name), reading)
     with source.open() as raw:
         return list(
             source.documents(raw, replace(reading, documents="row", strict=True), Counter())
         )
+
+
+def single_input_file(path: Source, reading: ReadOptions) -> InputFile:
+    """Return the single file, standard input or table of a path."""
+    if not isinstance(path, MemoryTable) and os.path.isdir(path):
+        raise UsageError(f"{path} is a directory; name one file.")
+    sources, _ = find_sources([path], reading)
+    if len(sources) > 1:
+        raise UsageError(f"{path} matches {len(sources)} files; name one.")
+    return sources[0]
 
 
 def file_if_named(data: Data) -> Data:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -77,6 +78,7 @@ def as_source(
     """
     if isinstance(data, str | Path):
         return data
+    columns = re.sub(r" \(.*?\)", "", columns)  # explanations
     fields = [names.split(", ") for names in columns.split(" · ")]
     fields = [names for names in fields if all(map(str.isidentifier, names))]
     if predicts:

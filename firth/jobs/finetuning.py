@@ -18,13 +18,14 @@ from firth.data.memory import Data, Source, as_source
 from firth.jobs.cross_validation import cross_validate
 from firth.jobs.parent_models import IN_MEMORY, load_float32, untrained_model
 from firth.jobs.run_options import merge_options
+from firth.jobs.selection import dev_hashes
 from firth.metrics.bootstrap import Metric, metrics_to_json
 from firth.model import JOINED, AnyModel, Model
 from firth.models.encoder_decoder import cross_attention_names, join
 from firth.models.transformer import Transformer
 from firth.tasks import diagnostics
 from firth.tasks.augmentation import num_copies
-from firth.tasks.dataset import MAX_HELD_OUT, TaskDataset, load_dataset
+from firth.tasks.dataset import TaskDataset, load_dataset
 from firth.tasks.finetune_config import FinetuneRunConfig
 from firth.tasks.finetune_recipes import (
     finetune_training_config,
@@ -34,7 +35,6 @@ from firth.tasks.finetune_recipes import (
     sequence_length,
 )
 from firth.tasks.readers.columns import TaskFile
-from firth.tasks.readers.subsampling import input_hash
 from firth.tasks.registry import TASKS, task_named
 from firth.tasks.task import Task
 from firth.tasks.task_heads import drop_language_head
@@ -443,7 +443,7 @@ def _finish(
     )
     if validations and not trainer.solved:  # a fitted head has no loss curve
         plot_loss(out / "loss.png", {config.task: metrics}, unigram_loss=baseline or 0.0)
-    hashes = [input_hash(example) for example in trainer.dev[:MAX_HELD_OUT]]
+    hashes = dev_hashes(trainer.dev)
     run.finish(result.values(), task=metadata.to_dict(), dev_hashes=hashes)
     (out / BEST).unlink(missing_ok=True)
     shutil.rmtree(out / "checkpoints", ignore_errors=True)

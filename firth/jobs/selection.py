@@ -14,6 +14,13 @@ from firth.training.run_directory import read_run
 from firth.utils.errors import InputError
 from firth.utils.files import sha256
 
+MAX_DEV_HASHES = 20_000  # of dev examples, in run.json
+
+
+def dev_hashes(examples: Sequence[Example]) -> list[str]:
+    """Return the hashes by which `evaluate` recognizes dev examples."""
+    return [input_hash(example) for example in examples[:MAX_DEV_HASHES]]
+
 
 def selections(model: Model, examples: Sequence[Example]) -> tuple[list[str], list[str]]:
     """Find what the examples selected when the model was fine-tuned; also return a note.
@@ -25,9 +32,10 @@ def selections(model: Model, examples: Sequence[Example]) -> tuple[list[str], li
     known = set(run.get("dev_hashes", ()))
     if not selected or not (same := sum(input_hash(example) in known for example in examples)):
         return [], []
+    least = "At least " if len(known) >= MAX_DEV_HASHES else ""
     return selected, [
-        f"{same:,} of the {len(examples):,} examples were dev examples when {model.source} was "
-        "fine-tuned."
+        f"{least}{same:,} of the {len(examples):,} examples were dev examples when {model.source} "
+        "was fine-tuned."
     ]
 
 

@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
+from firth.data.cleaning import is_invisible
 from firth.models.config import ModelConfig
 from firth.models.language_model import LanguageNetwork
 from firth.tasks.batched_inference import average_outputs, batched_outputs
@@ -75,7 +76,7 @@ def text_examples(task: Task, texts: Sequence[str]) -> list[Example]:
     """Make examples of texts, for tasks whose input is one text; an empty text is an error."""
     examples = []
     for number, text in enumerate(texts, 1):
-        if not text.strip():
+        if is_invisible(text):
             raise InputError(f"text {number} is empty: there is no text to predict.")
         examples.append(replace(task.example(text), line=number))
     return examples

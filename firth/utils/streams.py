@@ -57,12 +57,15 @@ def bounded_batches(
 
 
 def interleave_errors(
-    read: Callable[[Callable[[InputError], None]], Iterator[Item]], name: str = ""
+    read: Callable[[Callable[[InputError], None]], Iterator[Item]],
+    name: str = "",
+    *,
+    needs_valid: bool = True,
 ) -> Iterator[Item | InputError]:
     """Yield the rows of `read` and, in order, the errors it reports through its callback.
 
-    Raise the first error if there is no valid row at all or far too many errors, and an
-    `InputError` if a named file is empty.
+    Raise the first error if there are far too many errors or, with `needs_valid`, no valid row near
+    the start; and an `InputError` if a named file is empty.
 
     >>> def read(report):
     ...     yield "a"
@@ -72,7 +75,7 @@ def interleave_errors(
     ['a', InputError('line 2 is bad.'), 'c']
     """
     errors: list[InputError] = []
-    any_valid = False
+    any_valid = not needs_valid
 
     def report(error: InputError) -> None:
         errors.append(error)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from firth.data.corpus import START, Corpus, CorpusReport
+from firth.data.corpus import START, Corpus, CorpusPosition, CorpusReport
 
 
 @pytest.fixture
@@ -58,3 +58,15 @@ def test_report_sums_and_json() -> None:
     counts = {"documents": 4, "words": 14, "characters": 60}
     assert total.as_dict() == {**counts, "removed": {"empty": 2}, "repaired": {}, "errors": []}
     assert CorpusReport.from_dict(total.as_dict()) == total
+
+
+def test_many_bad_rows_at_the_start_are_skipped_and_reading_continues_anywhere(
+    tmp_path: Path,
+) -> None:
+    good = ['{"text": "A good row."}'] * 5
+    (tmp_path / "a.jsonl").write_text("\n".join(good))
+    (tmp_path / "b.jsonl").write_text("\n".join(['{"text": ""}'] * 150 + good))
+    corpus = Corpus([tmp_path / "a.jsonl", tmp_path / "b.jsonl"])
+    assert len(list(corpus)) == 10
+    rest = corpus.batches(CorpusPosition(1, 0))
+    assert sum(len(batch.texts) for batch in rest) == 5

@@ -10,7 +10,10 @@ import pyarrow as pa
 import pytest
 
 import firth
-from firth.utils.errors import FirthError
+from firth.data.corpus import Corpus
+from firth.data.input_files import as_texts
+from firth.data.memory import as_source
+from firth.utils.errors import FirthError, UsageError
 
 TEXTS = ["low low lower lower", "newest newest newest", "Widest!"]
 TABLES: dict[str, Callable[[], Any]] = {
@@ -62,3 +65,21 @@ def test_an_argument_with_a_space_is_never_a_text(firth_here: Callable[..., Any]
     refused = firth_here("tokenizer", "train", "no such folder", *options)
     assert refused.returncode == 1
     assert "no such folder" in refused.error
+
+
+def test_texts_with_question_marks_and_names_of_files_are_texts() -> None:
+    texts = ["See README.md", "a\0b [what]?"]
+    assert [text[:3] for text in Corpus(texts)] == ["See", "ab "]
+
+
+def test_a_folder_is_not_one_text(tmp_path: Path) -> None:
+    for name in "ab":
+        (tmp_path / f"{name}.txt").write_text("A text.\n")
+    for path in (tmp_path, tmp_path / "*.txt"):
+        with pytest.raises(UsageError, match="one"):
+            as_texts(path, "texts")
+
+
+def test_explanations_are_not_names_of_columns() -> None:
+    rows = as_source([("a", "b", "is_next")], "data", "text, text_b, label (is_next, not_next)")
+    assert list(rows) == [{"text": "a", "text_b": "b", "label": "is_next"}]

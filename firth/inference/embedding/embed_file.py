@@ -20,8 +20,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from firth.data.input_files import InputFile, find_sources
-from firth.data.memory import MemoryTable, Source
+from firth.data.input_files import InputFile, single_input_file
+from firth.data.memory import Source
 from firth.data.readers import Bad, ReadOptions
 from firth.inference.embedding.embedder import Embedder
 from firth.inference.embedding.vector_files import VectorWriter, writer_for
@@ -158,16 +158,6 @@ def embed_file(
         seconds=time.monotonic() - started,
         notes=bad_row_notes(journal.bad_rows, journal.errors, AS_NULL),
     )
-
-
-def single_input_file(path: Source, reading: ReadOptions) -> InputFile:
-    """Return the single file, or standard input, of a path."""
-    if not isinstance(path, MemoryTable) and os.path.isdir(path):
-        raise UsageError(f"{path} is a directory; name one file.")
-    sources, _ = find_sources([path], reading)
-    if len(sources) > 1:
-        raise UsageError(f"{path} matches {len(sources)} files; name one.")
-    return sources[0]
 
 
 def embedding_plan(embedder: Embedder, source: InputFile, reading: ReadOptions) -> dict[str, Any]:

@@ -22,14 +22,13 @@ from typing import Any, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from firth.data.input_files import InputFile
+from firth.data.input_files import InputFile, single_input_file
 from firth.data.readers import ReadOptions
 from firth.inference.embedding.embed_file import (
     EmbeddingJournal,
     embedding_plan,
     load_journal,
     partial_folder,
-    single_input_file,
     write_rows,
 )
 from firth.inference.embedding.embedder import Embedder

@@ -79,7 +79,8 @@ def read_tagged(file: TaskFile) -> Iterator[TaggedExample]:
         if source.format in LIST_FORMATS:
             examples = _rows(file, rows_in(source, raw, bad=file.bad))
         else:
-            examples = _sentences(file, source, lines_in(source, raw, file.bad))
+            # Invalid bytes are an error: a sentence without one of its words would be wrong.
+            examples = _sentences(file, source, lines_in(source, raw))
         for example in examples:
             found += 1
             yield example

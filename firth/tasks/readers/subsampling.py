@@ -29,8 +29,8 @@ def stratified_sample(
     >>> stratified_sample(["a", "b", "a", "b", "a", "a"], count=3)
     ([1, 2, 4], [0, 3, 5])
     """
-    if count < 1:
-        raise UsageError(f"The count must be at least 1, not {count}.")
+    if not isinstance(count, int) or count < 1:
+        raise UsageError(f"The count must be a whole number of at least 1, not {count!r}.")
     groups = _groups(labels, count)  # (N,)
     there = np.bincount(groups)
     wanted = _apportion(there, np.maximum(there - leave, 0), count)

@@ -385,3 +385,10 @@ def test_every_character_is_in_a_word(text: str) -> None:
 def test_the_stories_are_divided_as_their_entities_are() -> None:
     sentences = [line for line in SAMPLE.splitlines() if line]
     assert [list(split_words(line)) for line in sentences] == [tokenize(s) for s in sentences]
+
+
+def test_invalid_bytes_are_an_error_and_no_missing_word(tmp_path: Path) -> None:
+    path = tmp_path / "x.conll"
+    path.write_bytes(b"The O\nKaf\xe9 B-ORG\nHaus I-ORG\n")
+    with pytest.raises(InputError, match="line 2"):
+        list(read_tagged(TaskFile(path, bad=lambda error: None)))

@@ -120,3 +120,8 @@ def test_overlap() -> None:
     )
     asked = QuestionExample(id="1", question="Who?", context="Ada.")
     assert overlap([asked], [QuestionExample(id="2", question="Who?", context="Ada.")]) == 1
+
+
+def test_a_fraction_is_no_count() -> None:
+    with pytest.raises(UsageError, match=r"1\.5"):
+        stratified_sample(["a", "b", "a"], count=1.5)  # type: ignore[arg-type]
