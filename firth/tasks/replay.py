@@ -10,7 +10,7 @@ from firth.data.packing import PackedSequences
 from firth.data.windows import window_spans
 from firth.models.language_model import LanguageNetwork
 from firth.objectives.batch import Batch
-from firth.objectives.causal import causal
+from firth.objectives.causal import causal, prefix
 from firth.objectives.denoising import infilling, span_corruption
 from firth.objectives.masked import masked
 from firth.tasks.inputs import FramedSequence, InputTemplate, TokenizedText
@@ -54,7 +54,8 @@ class TextReplay:
     def predicts(self) -> str:
         """The pre-training objective."""
         kinds = {"encoder": "masked", "decoder": "causal", "encoder-decoder": "denoising"}
-        return kinds[self.template.config.architecture]
+        config = self.template.config
+        return "prefix" if config.prefix_lm else kinds[config.architecture]
 
     def batch(self, step: int) -> Batch:
         """Sample the batch of one step."""
@@ -92,8 +93,8 @@ class TextReplay:
 
 def make_objective_batch(stream: PackedSequences, predicts: str, vocabulary: Vocabulary) -> Batch:
     """Apply the pre-training objective to packed passages."""
-    if predicts == "causal":
-        return causal(stream)
+    if predicts in ("causal", "prefix"):
+        return {"causal": causal, "prefix": prefix}[predicts](stream)
     if predicts == "masked":
         return masked(stream, vocabulary)
     if len(vocabulary.sentinels):

@@ -103,7 +103,9 @@ class Seq2SeqTask(Task):
 
     def inputs(self, items: Items, config: ModelConfig) -> Batch:
         if config.architecture == "decoder":
-            return input_batch([_joined(item.rows[0], item.target) for item in items], config)
+            batch = input_batch([_joined(item.rows[0], item.target) for item in items], config)
+            prefix = [config.prefix_length(len(item.rows[0].tokens)) for item in items]
+            return replace(batch, prefix=np.array(prefix))
         start = np.array([config.decoder_start_token_id or 0])
         shifted = [np.concatenate([start, item.target[:-1]]) for item in items]
         target = PackedSequences.join(shifted, np.zeros(len(items), dtype=np.uint64))

@@ -37,6 +37,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
 MEMORY, SECONDS = 2 << 30, 20
 HUGE = (2**63, 2**31, 10_000, 1e308, float("inf"), float("nan"))
 HOSTILE = (*HUGE, -1, 0, 1, 0.5, None, True, "", "x", "\0" * 9, "é", [], {}, [0], [[]], {"0": 1})
+UNKNOWN = ("model", "quantization_config", "text_config")  # keys that no family here has
 LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "encoder_layers")
 # One row for each family; the encoders of T5 have no row of their own.
 CONFIGS = {row.name: row for row in ROWS if not row.name.endswith("Model") or "LMHead" in row.name}
@@ -82,9 +83,9 @@ def replaced(value: Any, path: tuple[Any, ...], new: Any) -> Any:
     return copy
 
 
-def mutate_json(value: Any, rng: random.Random) -> Any:
-    """Replace, remove or repeat a random part of a JSON value."""
-    path = rng.choice(list(places(value)))
+def mutate_json(value: Any, rng: random.Random, added: tuple[str, ...] = ()) -> Any:
+    """Replace a random part of a JSON value, or add one of these keys."""
+    path = rng.choice([*places(value), *((key,) for key in added)])
     return replaced(value, path, rng.choice(HOSTILE))
 
 
@@ -166,12 +167,19 @@ def test_a_tokenizer_without_its_unknown_token(tmp_path: Path) -> None:
             use("the [MASK] zebra")
 
 
+@pytest.mark.parametrize("value", [1, None, "x", [0], {"eos_token_id": -1}])
+def test_a_field_model_is_ignored(value: Any, tmp_path: Path) -> None:
+    config = json.loads(save_bert(tmp_path)["config.json"])
+    (tmp_path / "config.json").write_text(json.dumps(config | {"model": value}))
+    read_network(tmp_path)
+
+
 @pytest.mark.nightly
 @pytest.mark.parametrize("name", CONFIGS)
 def test_mutated_configs(name: str, tmp_path: Path) -> None:
     config, rng = write_model(CONFIGS[name], tmp_path), random.Random(name)
     for _ in range(120):
-        mutated = mutate_json(config, rng)
+        mutated = mutate_json(config, rng, UNKNOWN)
         (tmp_path / "config.json").write_text(json.dumps(mutated))
         assert_refused_or_works(lambda: forward(tmp_path), mutated)
 

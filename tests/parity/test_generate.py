@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
@@ -147,6 +148,23 @@ def test_many_prompts_at_once_give_what_they_give_one_by_one(pair: Pair) -> None
             reached |= {one.eos_token_id for one in ours}
     assert reasons == {"end", "length"}
     assert reached <= {None, *pair.ends}
+
+
+def test_beams_of_a_model_with_three_end_tokens(tmp_path: Path) -> None:
+    """The running beams are as many as without them."""
+    torch.manual_seed(45)
+    sizes = dict(hidden_size=16, intermediate_size=32, num_hidden_layers=1, num_attention_heads=2)
+    config = transformers.LlamaConfig(vocab_size=12, **sizes, initializer_range=1.0)
+    reference = transformers.LlamaForCausalLM(config).eval()
+    with torch.no_grad():
+        head = reference.lm_head.weight
+        head[2:5] = 1.5 * head[2] * torch.tensor([[1.0], [1.01], [0.99]])
+    reference.save_pretrained(tmp_path)
+    settings = GenerationConfig(max_new_tokens=8, method="beam", beams=2, n=2)
+    pair = Pair(reference, read_network(tmp_path).eval(), [2, 3, 4])
+    [found] = generate(pair.ours, [[1, 5, 6, 7]], settings, eos_token_id=pair.ends)
+    expected = written(pair, [1, 5, 6, 7], settings)
+    assert [list(one.tokens) for one in found] == [tokens for tokens, _ in expected]
 
 
 # --- filters

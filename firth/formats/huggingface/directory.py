@@ -161,7 +161,8 @@ def read_network(
 def _report_unknown_ids(path: Path, config: ModelConfig) -> None:
     """Log a note on special tokens outside the vocabulary, which the config ignores."""
     values, size = read_json(path / CONFIG), config.vocab_size
-    values = {**values.get("model", values), **read_generation_config(path)}
+    nested = values.get("model")
+    values = {**(nested if isinstance(nested, dict) else values), **read_generation_config(path)}
     unknown = {
         name: id
         for name, ids in values.items()

@@ -141,7 +141,7 @@ class BeamSearch:
 
     def step(self) -> None:
         """Extend every beam by one token."""
-        candidates, parents = self._candidates()  # the 2 K best of each prompt
+        candidates, parents = self._candidates()
         self.step_count += 1
         over, beams = candidates.ended != RUNNING, self.config.beams
         self._keep_ended(candidates, over)
@@ -178,7 +178,8 @@ class BeamSearch:
             processed = processed.masked_fill(~self._allowed(self.allowed_tokens), -torch.inf)
         vocab_size = log_probs.shape[1]
         totals = processed.view(-1, beams, vocab_size) + running.scores[..., None]
-        scores, flat = totals.flatten(1).topk(min(2, vocab_size) * beams)  # (S, 2 K)
+        per_beam = max(2, 1 + len(self.eos_token_ids))  # K go on even if all others end
+        scores, flat = totals.flatten(1).topk(min(per_beam, vocab_size) * beams)  # (S, J)
         parents, tokens = flat // vocab_size, flat % vocab_size
         candidates = running.take(parents)
         candidates.tokens[..., at] = tokens

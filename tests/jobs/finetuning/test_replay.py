@@ -14,7 +14,9 @@ from firth.model import Model, load
 from firth.models.masks import Mask
 from firth.objectives.toy_vocabulary import VOCABULARY, packed
 from firth.tasks.inputs import InputTemplate
+from firth.tasks.readers.examples import Seq2SeqExample
 from firth.tasks.replay import TextReplay, make_objective_batch
+from firth.tasks.seq2seq import Seq2SeqTask
 from firth.tasks.task import TaskMetadata
 from firth.tasks.task_heads import attach_head, drop_language_head
 from firth.training.run_directory import read_metrics
@@ -43,6 +45,17 @@ def test_batches_have_the_objective_of_pretraining(
     again, other = text.batch(3), text.batch(4)
     assert again.inputs.tokens.tolist() == batch.inputs.tokens.tolist()
     assert other.inputs.tokens.tolist() != batch.inputs.tokens.tolist()
+
+
+def test_a_prefix_lm_is_trained_as_it_generates(models: dict[str, Path], stories: Path) -> None:
+    model = load(models["decoder"])
+    model.network.config = replace(model.config, prefix_lm=True)
+    assert list(replay(model, stories / "dev.txt").batch(3).predictions) == ["prefix"]
+    template = InputTemplate(model.require_tokenizer(), model.config, 64)
+    task, examples = Seq2SeqTask(), [Seq2SeqExample(source="the sea", target="calm")]
+    items = task.encode(examples, template, task.metadata(examples, 64, {}))
+    assert task.inputs(items, model.config).prefix.tolist() == [len(items[0].rows[0].tokens)]
+    assert task.inputs(items, replace(model.config, prefix_lm=False)).prefix.tolist() == [0]
 
 
 def test_denoising_adds_the_end_token_once(models: dict[str, Path], stories: Path) -> None:
