@@ -200,6 +200,8 @@ def _scaling(file: GgufFile, name: str, width: int) -> dict[str, Any] | None:
         more |= {
             "beta_fast": number("rope.scaling.yarn_beta_fast"),
             "beta_slow": number("rope.scaling.yarn_beta_slow"),
+            # llama.cpp's converter stores the config's attention_factor.
+            "attention_factor": number("rope.scaling.yarn_attn_factor"),
         }
     return {"rope_type": kind, "factor": factor, **more}
 

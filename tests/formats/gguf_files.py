@@ -95,6 +95,8 @@ def described(config: Any, architecture: str) -> dict[str, Any]:
         )
     if kind in ("linear", "yarn"):
         values |= {"rope.scaling.type": kind, "rope.scaling.factor": rope["factor"]}
+    if "attention_factor" in rope:
+        values["rope.scaling.yarn_attn_factor"] = rope["attention_factor"]
     if architecture == "llama":
         values |= {"rope.dimension_count": width, "vocab_size": config.vocab_size}
     if architecture == "gemma3":

@@ -110,9 +110,10 @@ YARN |= dict(original_max_position_embeddings=8)
     [
         ("llama", "LlamaForCausalLM", LLAMA3),
         ("qwen2", "Qwen2ForCausalLM", YARN),
+        ("qwen2", "Qwen2ForCausalLM", YARN | dict(attention_factor=1.5)),
         ("llama", "LlamaForCausalLM", dict(rope_type="linear", rope_theta=500.0, factor=2.0)),
     ],
-    ids=["llama3", "yarn", "linear"],
+    ids=["llama3", "yarn", "attention factor", "linear"],
 )
 def test_rope_scaling(tmp_path: Path, architecture: str, made: str, rope: dict[str, Any]) -> None:
     written = reference(made, SMALL | dict(head_dim=16, rope_parameters=rope))
