@@ -9,7 +9,7 @@ are made anew in each step, and the seconds that a rendering takes.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, MappingView, Sequence
+from collections.abc import Callable, Iterable, Iterator, MappingView, Sequence
 from contextvars import ContextVar
 from functools import partial, wraps
 from math import prod
@@ -69,13 +69,16 @@ def _text_size(value: Any) -> int:
     size, waiting = 0, [value]
     while waiting:
         one = waiting.pop()
-        size += len(one) + 1 if isinstance(one, str | bytes) else 1
+        size += 1
         if isinstance(one, Namespace):
             one = one._Namespace__attrs
-        if isinstance(one, Mapping):
-            waiting += one.keys()
-            waiting += one.values()
-        elif isinstance(one, Sequence | MappingView | set) and not isinstance(one, str | bytes):
+        if isinstance(one, (str, bytes)):
+            size += len(one)
+        elif isinstance(one, dict):
+            size += STEP
+            waiting += [*one, *one.values()]
+        elif isinstance(one, (list, tuple, range, set, MappingView)):
+            size += STEP
             waiting += one  # type: ignore[arg-type]
         if size + len(waiting) > BUDGET:
             raise SecurityError("a text is too long")
