@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, overload
@@ -91,12 +92,22 @@ class Model(TextModel):
             logger.warning(note)
         return answers[0] if isinstance(texts, str) else answers
 
-    def save(self, path: str | Path, *, dtype: torch.dtype | None = None) -> str:
+    def save(
+        self, path: str | Path, *, dtype: torch.dtype | None = None, overwrite: bool = False
+    ) -> str:
         """Save the model for `firth.load` and, if it has the architecture, for `transformers`.
 
         Return the name of the model family; "firth" if `transformers` has no such architecture.
+        A model or run in the folder is an error; with `overwrite`, it is replaced.
         """
         folder = Path(path)
+        for file in ("run.json", "config.json", "adapter_config.json"):
+            check_output(folder / file, overwrite)
+        with replacing_files(folder, MODEL_FILES if overwrite else ()):
+            return self.write(folder, dtype=dtype)
+
+    def write(self, folder: Path, *, dtype: torch.dtype | None = None) -> str:
+        """Write the files of the model, and keep those of its run; `save` checks the folder."""
         if folder.is_file():
             raise UsageError(f"{folder} is a file; a model needs a directory.")
         if get_adapters(self.network):
@@ -225,7 +236,9 @@ def load_if_needed(
 
 def model_list(models: AnyModel | Sequence[AnyModel]) -> list[AnyModel]:
     """Return one model, or the models of a list or tuple, as a list."""
-    return list(models) if isinstance(models, list | tuple) and models else [models]  # type: ignore[list-item]
+    if isinstance(models, list | tuple) and not models:
+        raise UsageError("The list of models is empty.")
+    return list(models) if isinstance(models, list | tuple) else [models]  # type: ignore[list-item]
 
 
 def default_device(device: str | torch.device | None, weights: str | None = None) -> torch.device:
@@ -317,7 +330,7 @@ def _objective(path: Path) -> str | None:
 
 
 def export(
-    source: str | Path,
+    source: AnyModel,
     out: str | Path,
     *,
     to: str = "hf",
@@ -329,42 +342,48 @@ def export(
 ) -> str:
     """Save a model as a Hugging Face checkpoint, adapters merged; return its model family.
 
-    `verify` compares weights that Firth wrote with their checksums.
+    `source` is a model, or what `load` loads with the other options. `verify` compares weights that
+    Firth wrote with their checksums.
     """
     if to != "hf":
         raise UsageError(f"The export format is hf, not {to!r}.")
     out = Path(out)
     if out.is_dir() and any(out.iterdir()) and not (out / "config.json").is_file():
         raise UsageError(f"{out} contains other files than a model; choose an empty directory.")
-    if not out.is_file():  # refused by `save`
+    if not out.is_file():  # refused by `write`
         check_output(out, overwrite)
-    model = load(
-        source, revision=revision, offline=offline, allow_legacy=allow_legacy, verify=verify
-    )
+    if not isinstance(source, Model):
+        model = load(
+            source, revision=revision, offline=offline, allow_legacy=allow_legacy, verify=verify
+        )
+    elif revision or offline or allow_legacy or verify:
+        raise UsageError("This model is loaded already: give these options to firth.load.")
+    else:
+        model = replace(source, network=deepcopy(source.network))  # merging changes it
     adapted = bool(get_adapters(model.network))
     if adapted:
         merge(model.network, keep=False)
         drop_language_head(model.network)
     if family_of(model.config, model.network.heads) is None:
         raise MismatchError(
-            f"transformers has no model family with the architecture and heads of {source} "
+            f"transformers has no model family with the architecture and heads of {model.source} "
             f"({model.config.architecture}; {', '.join(model.network.heads)}); only firth.load can "
             "load it."
         )
     with replacing_files(out, MODEL_FILES):
-        family = model.save(out)
+        family = model.write(out)
         _write_card(model, out, adapted)
     return family
 
 
 def _write_card(model: Model, out: Path, merged: bool) -> None:
     """Write the model card of an exported model."""
-    assert model.path is not None
+    path = model.path or Path("unsaved")
     changes = ["The adapter is merged into the weights."] * merged
-    if find_run(model.path):
+    if find_run(path):
         changes.append("`run.json` and the checkpoints of the run are not part of it.")
     with storage_errors(out):
-        write_export_card(out, model.path, model.source or "", exported_class(out), changes)
+        write_export_card(out, path, str(model.source or path), exported_class(out), changes)
 
 
 def exported_class(path: Path) -> str:

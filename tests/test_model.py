@@ -298,6 +298,29 @@ def test_a_saved_model_has_its_own_chat_template(tokenizer: Tokenizer, tmp_path:
     assert loaded.config["chat_template"] == "new"
 
 
+def test_export_takes_a_loaded_model(bert: Path, tmp_path: Path) -> None:
+    model = load(bert)
+    assert export(model, tmp_path / "out") == "bert"
+    assert export(replace(model, path=None, source=None), tmp_path / "unsaved") == "bert"
+    assert str(bert) in (tmp_path / "out" / "README.md").read_text()
+    with pytest.raises(UsageError, match=r"firth\.load"):
+        export(model, tmp_path / "other", verify=True)
+
+
+def test_a_model_is_not_saved_over_another_or_a_run(bert: Path, tmp_path: Path) -> None:
+    model, run = load(bert), tmp_path / "run"
+    run.mkdir()
+    for file in ("run.json", "notes.txt"):
+        (run / file).write_text("{}")
+    for taken in (bert, run):
+        with pytest.raises(UsageError, match=r"exists.*overwrite"):
+            model.save(taken)
+    model.save(run, overwrite=True)
+    assert load(run).task is None
+    assert not (run / "run.json").exists()
+    assert (run / "notes.txt").exists()
+
+
 # --- presets
 
 

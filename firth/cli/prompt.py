@@ -38,7 +38,6 @@ def prompt(
     if example:
         settings["examples"] = [_parse_example(options.terminal_text(one)) for one in example]
     options.check_jsonl(settings["out"], settings["overwrite"])
-    settings["labels"] = _parse_labels(settings["labels"])
     settings["columns"] = options.column_names(settings["columns"])
     texts = options.text_arguments(queries or [], "--data")
     with terminal.progress() as progress:
@@ -57,20 +56,3 @@ def _parse_example(text: str) -> tuple[str, str]:
             source, _, target = text.rpartition(arrow)
             return source.strip(), target.strip()
     raise UsageError(f"--example takes TEXT=>ANSWER, such as 'cheese => fromage', not {text!r}.")
-
-
-def _parse_labels(text: str | None) -> dict[str, str]:
-    """Parse the labels and the word of each.
-
-    >>> _parse_labels("0=negative, 1=positive"), _parse_labels("yes,no")
-    ({'0': 'negative', '1': 'positive'}, {'yes': 'yes', 'no': 'no'})
-    """
-    found: dict[str, str] = {}
-    for part in text.split(",") if text is not None else ():
-        label, equals, word = (side.strip() for side in part.partition("="))
-        if not label or (equals and not word) or label in found:
-            raise UsageError(
-                f"--labels takes words, or LABEL=WORD, separated by commas, not {text!r}."
-            )
-        found[label] = word or label
-    return found

@@ -32,6 +32,7 @@ from firth.data.readers import (
     is_valid,
     read_lines,
     read_table,
+    reporting_errors,
 )
 from firth.data.tables import begins_json, dataset_rows
 from firth.utils.errors import InputError, UsageError
@@ -134,6 +135,11 @@ class InputFile:
         self, raw: BinaryIO, reading: ReadOptions, tally: Tally, bad: Bad | None = None
     ) -> Iterator[Row]:
         """Yield the fields of each row, with its first line (Parquet, datasets: its number)."""
+        if self.memory is not None:
+            for number, row in enumerate(self.memory.values, 1):
+                with reporting_errors(bad):
+                    yield number, self.memory.named(number, row)
+            return
         if self.is_table:
             yield from enumerate(self.table(), 1)
             return
@@ -293,6 +299,8 @@ def find_sources(
                 skipped += inside.count(None)
             else:
                 sources.append(_named_source(match, reading.format))
+    if not paths:
+        raise UsageError("The list of texts or files is empty.")
     if not sources:
         raise InputError(f"There is no file to read in {', '.join(map(str, paths))}.")
     unique = {(os.path.abspath(source.name), source.format): source for source in reversed(sources)}

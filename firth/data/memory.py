@@ -33,9 +33,11 @@ class MemoryTable:
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         for number, row in enumerate(self.values, 1):
-            yield self._named(row, f"{self.name} row {number}")
+            yield self.named(number, row)
 
-    def _named(self, row: Any, where: str) -> dict[str, Any]:
+    def named(self, number: int, row: Any) -> dict[str, Any]:
+        """Return a row as a dict; `number` is for the error of a row of another kind."""
+        where = f"{self.name} row {number}"
         if isinstance(row, str):
             return {"text": row}
         if isinstance(row, Mapping):

@@ -118,6 +118,7 @@ class Shards:
             raise MismatchError(
                 f"{self.path} was made with another tokenizer; prepare the text again."
             )
+        self.split = split
         self.entries = self.index["splits"][split]["shards"]
         self.tokens = sum(entry["tokens"] for entry in self.entries)
         self.source_names: list[str] = self.index.get("sources", [])
@@ -125,6 +126,9 @@ class Shards:
 
     def __len__(self) -> int:
         return int(self._first[-1])
+
+    def __repr__(self) -> str:
+        return f"Shards({self.path}, {self.split}, {len(self):,} documents, {self.tokens:,} tokens)"
 
     def __getitem__(self, document: int) -> Tokens:
         """Return the tokens of a document, memory-mapped."""

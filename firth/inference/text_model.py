@@ -245,7 +245,9 @@ class TextModel(HtmlRepr):
         """Generate the completion of a prompt, without the prompt; a list for a list of prompts.
 
         `settings` are fields of `GenerationConfig`: max_new_tokens=40, temperature=0.8, beams=4, …
+        `completions` returns several (`n`).
         """
+        _one_completion(settings)
         if isinstance(prompt, str):
             return self.completions([prompt], **settings)[0].completions[0].text
         return [done.completions[0].text for done in self.completions(prompt, **settings)]
@@ -277,6 +279,7 @@ class TextModel(HtmlRepr):
             messages = make_messages(messages, system)
         elif system is not None:
             raise UsageError("Put the system message into the messages, or give one question.")
+        _one_completion(settings)
         generator = self.text_generator(**settings)
         [done] = generator.complete_encoded([(0, generator.encode_chat(messages))])
         return done.completions[0].text
@@ -392,7 +395,14 @@ class TextModel(HtmlRepr):
         size, name = f"{self.num_parameters:,} parameters", type(self).__name__
         parts = [str(self.source or self.path or "unsaved"), self.config.architecture, size]
         dtype = str(self.network.dtype).removeprefix("torch.")
+        dtype = "int8" if count_int8_weights(self.network) else dtype
         return f"{name}({', '.join([*parts, f'{dtype} on {self.network.device}'])})"
+
+
+def _one_completion(settings: GenerationOptions) -> None:
+    n = settings.get("n") or 1
+    if n > 1:
+        raise UsageError(f"This method returns one text, not n={n}: use `Model.completions`.")
 
 
 def _one_text(text: str) -> str:

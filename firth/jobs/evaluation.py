@@ -95,6 +95,8 @@ def evaluate(
     rows are skipped and noted; with `strict`, they are an error.
     """
     start = time.monotonic()
+    if limit < 0:
+        raise UsageError(f"--limit is a number of examples, or 0 for all, not {limit}.")
     how: dict[str, Any] = {
         "weights": weights,
         "by_word": by_word,
@@ -152,8 +154,6 @@ def _evaluate_each(
     models: Sequence[AnyModel], task: str | None, options: ScoringOptions, how: Mapping[str, Any]
 ) -> EvaluationResult:
     """Evaluate several models on the same data, one after the other."""
-    if not models:
-        raise UsageError("Give at least one model to evaluate.")
     sources, _ = find_sources([options.data], ReadOptions(format=options.format or "txt"))
     if any(source.is_stream for source in sources):
         raise UsageError(

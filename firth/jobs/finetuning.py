@@ -81,7 +81,8 @@ class FinetuneResult(HtmlRepr):
         found = list(self.metrics.items())[:3]
         metrics = ", ".join(f"{name} {metric.value:.4f}" for name, metric in found)
         parts = f"{self.config.task}, {self.config.strategy}, {self.steps:,} steps"
-        return f"FinetuneResult({self.path}, {parts}, {metrics or 'no dev examples'})"
+        metrics = f"{metrics} on {self.evaluated_on}" if metrics else "no dev examples"
+        return f"FinetuneResult({self.path}, {parts}, {metrics})"
 
     def values(self) -> dict[str, Any]:
         """Convert to plain JSON values."""
@@ -363,9 +364,9 @@ def _save(model: Model, adapted: AppliedStrategy, out: Path, base: Model, *, new
     # The base model is not on disk yet if it was given in memory, or merged with an adapter.
     new = new or base.path is None or adapter_base(base.path) is not None
     if adapted.strategy.row.inject is None and (new or adapted.strategy.name != "probe"):
-        return model.save(out)
+        return model.write(out)
     if new:
-        replace(model, network=_without_adapters(model.transformer)).save(out / JOINED)
+        replace(model, network=_without_adapters(model.transformer)).write(out / JOINED)
     on_disk = base.source is None or Path(base.source).exists()
     named = str(base.path.resolve()) if on_disk and base.path else str(base.source)
     saved = save_adapter(adapted, out, base=JOINED if new else named)
@@ -395,7 +396,7 @@ def _finish(
     baseline = trainer.constant_loss()
     losses = [line["loss"] for line in validations if "loss" in line]
     new_notes = [*trainer.warnings, *loop.stopped_early]
-    if not trainer.solved:
+    if not trainer.solved and evaluated_on != "training examples":
         new_notes += diagnostics.check_training(loop.state.history, losses, baseline)
     if trainer.replay is not None:
         new_notes.append(

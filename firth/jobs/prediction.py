@@ -127,8 +127,9 @@ def _texts_or_rows(texts: Data, data: Data | None) -> tuple[Sequence[str], Sourc
     given = [texts] if isinstance(texts, str) else list(table_rows(texts, "texts"))
     if (data is None) != bool(given):
         raise UsageError("Give either texts, or a file or rows with `data`.")
-    if all(isinstance(text, str) for text in given):
-        return given, None if data is None else as_source(data, "data")
+    if all(isinstance(text, str | None) for text in given):  # None: a bad row, like an empty text
+        texts = [text or "" for text in given]
+        return texts, None if data is None else as_source(data, "data")
     return (), as_source(given, "texts")
 
 

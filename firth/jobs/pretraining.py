@@ -353,7 +353,7 @@ def _validation_callbacks(
     def save_best() -> None:
         assert model.path is not None
         try:
-            model.save(model.path / "best")
+            model.write(model.path / "best")
         except StorageError:  # a full disk: the next checkpoint reports it
             shutil.rmtree(model.path / "best", ignore_errors=True)  # not the best any more
         callbacks.on_improvement()
@@ -379,7 +379,7 @@ def _finish(
                 f"The head {head!r} is not saved: the architecture has none in transformers. "
                 "Presets of BERT, ALBERT (pair) and ELECTRA (replaced) keep it."
             )
-    family = model.save(out)
+    family = model.write(out)
     if -state.best_score >= last.get("loss", math.inf):
         shutil.rmtree(out / "best", ignore_errors=True)  # the final model is the best
     elif (out / "best").exists():

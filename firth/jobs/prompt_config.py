@@ -65,7 +65,7 @@ class PromptConfig:
     draws: Annotated[int, Doc("Number of random demonstration sets; reports mean ± std.")] = 1
     seed: Annotated[int, Doc("Random seed of the demonstrations.")] = 0
     labels: Annotated[
-        Mapping[str, str] | Sequence[str] | None,
+        Mapping[str, str] | Sequence[str] | str | None,
         Doc("Labels, or label words: 0=negative,1=positive. Default: those of the data.", kind=str),
     ] = None
     template: Annotated[
@@ -154,7 +154,9 @@ class PromptConfig:
     @property
     def words(self) -> dict[str, str]:
         """The word of each given label: by default, the label itself."""
-        given = self.labels or {}
+        given = {} if self.labels is None else self.labels
+        if isinstance(given, str):
+            return parse_labels(given)
         return dict(given) if isinstance(given, Mapping) else {label: label for label in given}
 
     @property
@@ -171,3 +173,20 @@ class PromptConfig:
         """
         usual = self.task in LABELLED and self.picking != "nearest"
         return usual if self.calibrate is None else self.calibrate
+
+
+def parse_labels(text: str) -> dict[str, str]:
+    """Parse the labels and the word of each.
+
+    >>> parse_labels("0=negative, 1=positive"), parse_labels("yes,no")
+    ({'0': 'negative', '1': 'positive'}, {'yes': 'yes', 'no': 'no'})
+    """
+    found: dict[str, str] = {}
+    for part in text.split(","):
+        label, equals, word = (side.strip() for side in part.partition("="))
+        if not label or (equals and not word) or label in found:
+            raise UsageError(
+                f"--labels takes words, or LABEL=WORD, separated by commas, not {text!r}."
+            )
+        found[label] = word or label
+    return found

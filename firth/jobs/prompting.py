@@ -136,7 +136,7 @@ def prompt(
     near: str | Path | Model | None = None,
     draws: int = 1,
     seed: int = 0,
-    labels: Mapping[str, str] | Sequence[str] | None = None,
+    labels: Mapping[str, str] | Sequence[str] | str | None = None,
     template: str | None = None,
     instruction: str = "",
     chat: bool = False,
@@ -152,10 +152,10 @@ def prompt(
 
     `queries` are input texts (for `pair` two texts, for `choice` a text and its choices), or `data`
     is a file of them; `examples` are a file, or pairs of text and answer, of which `shots` are
-    demonstrations; `labels` are words, or map labels to words; `calibrate` corrects for labels that
-    are likely for any input. With `chat`, the model's chat template is used, and demonstrations are
-    earlier turns. With `out`, every answer is written there as a line of JSON. Bad rows are
-    skipped and noted; with `strict`, they are an error.
+    demonstrations; `labels` are words, map labels to words, or are written as for `--labels`;
+    `calibrate` corrects for labels that are likely for any input. With `chat`, the model's chat
+    template is used, and demonstrations are earlier turns. With `out`, every answer is written
+    there as a line of JSON. Bad rows are skipped and noted; with `strict`, they are an error.
 
     >>> import tokenizers; from firth import Tokenizer
     >>> from firth.models.config import ModelConfig

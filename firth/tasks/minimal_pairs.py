@@ -66,8 +66,9 @@ def _sets(options: ScoringOptions) -> Iterator[tuple[str, list[MinimalPair]]]:
     """Read the pairs of each file."""
     sources, _ = find_sources([options.data], ReadOptions(format=options.format))
     for source in sources:
-        format = None if source.guess_format else source.format
-        file = TaskFile(source.memory or source.name, format, bad=options.bad)
+        format = None if source.guess_format or source.is_table else source.format
+        path = options.data if source.is_table else source.name
+        file = TaskFile(path, format, bad=options.bad)
         pairs = good_examples(read_minimal_pairs, file)
         yield source.name, list(islice(pairs, options.limit or None))
 

@@ -167,7 +167,7 @@ class Tokenizer(HtmlRepr):
         return self._size
 
     def __repr__(self) -> str:
-        specials = " ".join(self.special_tokens.values())
+        specials = " ".join(dict.fromkeys(self.special_tokens.values()))
         return f"Tokenizer({self.kind}, {len(self):,} tokens, special tokens: {specials or 'none'})"
 
     @cached_property

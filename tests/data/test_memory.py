@@ -60,6 +60,20 @@ def test_wrong_paths(paths: Any) -> None:
     assert "\n" not in str(caught.value)
 
 
+def test_empty_lists_and_one_line_descriptions(tmp_path: Path) -> None:
+    tokenizer, _ = firth.train_tokenizer(TEXTS, kind="bpe", vocab_size=260, workers=1)
+    assert repr(tokenizer).count("<|endoftext|>") == 1
+    made: dict[str, Any] = {"tokenizer": tokenizer, "out": tmp_path / "shards"}
+    firth.prepare(TEXTS, **made, workers=1, valid_fraction=0)
+    assert "3 documents" in repr(firth.Shards(tmp_path / "shards"))
+    with pytest.raises(UsageError, match="empty"):
+        firth.train_tokenizer([], kind="bpe", vocab_size=260)
+    with pytest.raises(UsageError, match="empty"):
+        firth.prepare([], **made)
+    with pytest.raises(UsageError, match="empty"):
+        firth.evaluate([], data="dev.tsv")
+
+
 def test_an_argument_with_a_space_is_never_a_text(firth_here: Callable[..., Any]) -> None:
     options = ("--kind", "char", "--vocab-size", "30", "--out", "tokenizer")
     refused = firth_here("tokenizer", "train", "no such folder", *options)

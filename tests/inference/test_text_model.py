@@ -102,6 +102,7 @@ def test_moving_and_converting(bert: Path) -> None:
 
 
 def test_one_line_describes_a_model(bert: Path, make_model: MakeModel) -> None:
+    assert "int8 on cpu" in repr(load(bert, weights="int8"))
     shown = repr(load(bert))
     assert shown.startswith(f"Model({bert}, encoder")
     for fact in (f"{make_model('bert-tiny').num_parameters:,} parameters", "float32 on cpu"):
@@ -139,3 +140,9 @@ def test_the_device_of_a_loaded_model(
     monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
     with pytest.raises(UsageError, match=r"on cpu.*model.to\('mps'\)"):
         load_if_needed(model, "mps")
+
+
+def test_several_samples_need_completions(decoder: Model) -> None:
+    for method in (decoder.generate, decoder.chat):
+        with pytest.raises(UsageError, match="completions"):
+            method("Once", n=2, method="sample")

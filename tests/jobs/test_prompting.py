@@ -129,6 +129,8 @@ def test_words_for_labels_are_what_is_scored(gpt: Model, dev: Path) -> None:
     own, other = made.answers[0], plain.answers[0]
     assert own["scores"]["bad"] == pytest.approx(other["scores"]["rain"], rel=1e-5)
     assert own["word"] == other["label"]
+    listed = prompt(gpt, "The boat.", task="classify", labels="rain, sea", template=template)
+    assert listed.answers == plain.answers
 
 
 def test_labels_of_several_tokens_are_scored_by_their_mean_and_it_says_so(

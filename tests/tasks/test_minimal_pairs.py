@@ -170,3 +170,21 @@ def test_there_is_nothing_to_teach(make_model: MakeModel, tmp_path: Path) -> Non
     with pytest.raises(UsageError, match=says):
         predict(tmp_path / "bert", task="minimal-pairs", data=data)
     assert not (tmp_path / "run").exists()
+
+
+def test_pairs_in_memory(make_model: MakeModel, tmp_path: Path) -> None:
+    model, file = make_model("gpt2", bos_token_id=2), blimp(tmp_path / "a.jsonl")
+    expected = evaluate(model, task="minimal-pairs", data=file)
+    rows = [json.loads(line) for line in file.read_text().splitlines()]
+    for data in (rows, [pair[:2] for pair in PAIRS]):
+        found = evaluate(model, task="minimal-pairs", data=data)
+        assert (found.n, found.metrics) == (expected.n, expected.metrics)
+    for task in ("lm", "last-word"):
+        texts = [good for good, *_ in PAIRS]
+        for data in (texts, [(text,) for text in texts], [{"text": text} for text in texts]):
+            assert evaluate(model, task=task, data=data).n == len(PAIRS)
+
+
+def test_a_negative_limit(make_model: MakeModel, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"limit.*-2"):
+        evaluate(make_model("gpt2"), task="minimal-pairs", data=blimp(tmp_path / "a"), limit=-2)

@@ -117,6 +117,10 @@ def test_the_same_in_python(
     texts = predict(run_of("classify"), ["red", "\u200b", "blue"])
     assert [answer is None for answer in texts.answers] == [False, True, False]
     assert "text 2" in texts.notes[0]
+    for given in (["red", None, "blue"], [{"text": "red"}, None, {"text": "blue"}]):
+        missing = predict(run_of("classify"), given)
+        assert [answer is None for answer in missing.answers] == [False, True, False]
+        assert " 2 " in missing.notes[0]
     for call in (predict, evaluate):
         with pytest.raises(InputError, match=r"rows\.jsonl line 2"):
             call(run_of("classify"), data=rows, strict=True)

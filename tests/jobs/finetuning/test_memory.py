@@ -84,6 +84,8 @@ def test_two_rows_without_a_dev_set(models: dict[str, Path], tmp_path: Path) -> 
     assert note in json.loads((out / "run.json").read_text())["results"]["notes"]
     assert note in (out / "README.md").read_text()
     assert note in (out / "metrics.jsonl").read_text()
+    assert "on training examples" in repr(found)
+    assert not any("dev loss" in note for note in found.notes)
 
 
 def test_a_model_in_memory_is_copied(models: dict[str, Path], tmp_path: Path) -> None:
