@@ -81,8 +81,7 @@ class FinetuneResult(HtmlRepr):
         found = list(self.metrics.items())[:3]
         metrics = ", ".join(f"{name} {metric.value:.4f}" for name, metric in found)
         parts = f"{self.config.task}, {self.config.strategy}, {self.steps:,} steps"
-        metrics = f"{metrics} on {self.evaluated_on}" if metrics else "no dev examples"
-        return f"FinetuneResult({self.path}, {parts}, {metrics})"
+        return f"FinetuneResult({self.path}, {parts}, {metrics} on {self.evaluated_on})"
 
     def values(self) -> dict[str, Any]:
         """Convert to plain JSON values."""
