@@ -94,7 +94,7 @@ class TextModel(HtmlRepr):
         dtype: Dtype = None,
     ) -> Self:
         """Move the network to a device, or convert its weights to a dtype; return the model."""
-        if isinstance(device, torch.dtype) or device in DTYPES:
+        if isinstance(device, torch.dtype) or (isinstance(device, str) and device in DTYPES):
             device, dtype = None, device
         target = None if device is None else select_device(str(device))
         dtype = find_dtype(dtype)
@@ -260,7 +260,7 @@ class TextModel(HtmlRepr):
 
     def stream(self, prompt: str, **settings: Unpack[GenerationOptions]) -> Iterator[str]:
         """Generate the completion of a prompt, yielding text as it is decoded."""
-        pieces = self.text_generator(**settings).stream(prompt)
+        pieces = self.text_generator(**settings).stream(_one_text(prompt))
         return (piece for piece in pieces if isinstance(piece, str))
 
     def chat(

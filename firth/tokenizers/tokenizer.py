@@ -91,9 +91,14 @@ class Vocabulary:
 
 @contextmanager
 def encoding_errors() -> Iterator[None]:
-    """Raise `InputError` in place of the library's error for a word that has no token."""
+    """Raise `InputError` in place of the library's errors: no text, or a word without a token."""
     try:
         yield
+    except TypeError as error:
+        raise InputError(
+            "A tokenizer encodes text (`str`) without surrogates such as \\ud800, which are no "
+            f"characters ({error}); replace them, for example with \\ufffd."
+        ) from error
     except Exception as error:
         if type(error) is not Exception:  # the library's own errors have no class
             raise

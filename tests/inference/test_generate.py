@@ -320,6 +320,12 @@ INVALID: list[tuple[dict[str, Any], list[str]]] = [
     ({"length_penalty": 2.0}, ["`length_penalty`", "beam search", "`beams`"]),
     ({"method": "best"}, ["'best'", "greedy, sample, beam"]),
     ({"stop": [""]}, ["`stop`"]),
+    ({"stop": 5}, ["`stop`", "5"]),
+    ({"max_new_tokens": 2.5}, ["`max_new_tokens`", "integer", "2.5"]),
+    ({"top_k": 1.5}, ["`top_k`", "integer", "1.5"]),
+    ({"temperature": 1, "n": 1.0}, ["`n`", "integer", "1.0"]),
+    ({"method": "beam", "n": "two"}, ["`n`", "integer", "'two'"]),
+    ({"seed": 1.5}, ["`seed`", "integer", "1.5"]),
     ({"beams": 3, "early_stopping": "soon"}, ["`early_stopping`", "'soon'", '"never"']),
     ({"heat": 1.0}, ["heat", "temperature"]),
 ]

@@ -93,6 +93,8 @@ def test_invalid_int8_options(verb: Verb, gpt: Path, tmp_path: Path) -> None:
         load(gpt, weights="int3")
     with pytest.raises(UsageError, match="add --device cpu"):
         load(gpt, weights="int8", device="cuda")
+    with pytest.raises(UsageError, match="--device"):
+        load(gpt, weights="int8", device="nosuch")
     with pytest.raises(UsageError, match="cannot be saved"):
         load(gpt, weights="int8").save(tmp_path / "out")
     (tmp_path / "text.txt").write_text("The sea.", encoding="utf-8")

@@ -10,7 +10,7 @@ import torch
 import firth
 from firth import Model, load
 from firth.model import load_if_needed
-from firth.utils.errors import FirthError, MismatchError, UsageError
+from firth.utils.errors import FirthError, InputError, MismatchError, UsageError
 from tests.inference.conftest import MakeModel
 
 TEXT = "The sea was calm."
@@ -97,6 +97,8 @@ def test_moving_and_converting(bert: Path) -> None:
         model.to(dtype="int4")
     with pytest.raises(UsageError, match="no device 'tpu'"):
         model.to("tpu")
+    with pytest.raises(UsageError, match="no device"):
+        model.to(["cuda"])  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="int8"):
         load(bert, weights="int8").to(torch.float16)
 
@@ -127,6 +129,13 @@ def test_what_is_not_a_text(make_model: MakeModel) -> None:
     with pytest.raises(UsageError, match="input_ids"):
         model.forward(None)  # type: ignore[arg-type]
     assert model.tokens("sea \ud800") == model.tokens("sea \ufffd")
+    for text in (None, 3, "sea \ud800"):
+        with pytest.raises(InputError, match="text"):
+            model.require_tokenizer().encode(text)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="NoneType"):
+        make_model("gpt2").stream(None)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="--top"):
+        model.fill("the [MASK]", top="a")  # type: ignore[arg-type]
 
 
 def test_the_device_of_a_loaded_model(

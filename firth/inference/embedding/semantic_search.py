@@ -109,8 +109,8 @@ def search(embedder: Embedder, index: SearchIndex, query: str, *, top: int = 5) 
     if not isinstance(query, str) or not query.strip():
         what = "empty" if isinstance(query, str) else f"not a text but {type(query).__name__}"
         raise UsageError(f"The query is {what}: enter a text.")
-    if top < 1:
-        raise UsageError(f"`top`, the number of results, must be at least 1, not {top}.")
+    if not isinstance(top, int) or top < 1:
+        raise UsageError(f"`top`, the number of results, must be at least 1, not {top!r}.")
     rows, scores = nearest_rows(
         index.vectors, embed(embedder, [query])[0], top + _count_empty(index)
     )

@@ -1,7 +1,8 @@
 """Decoding options: the method that selects the next token, and when generation stops."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
+from operator import index
 from typing import Annotated, Any, Self, TypedDict
 
 from firth.utils.config_fields import Doc
@@ -65,7 +66,8 @@ class GenerationConfig:
     seed: Annotated[int, Doc("Random seed of sampling.")] = 0
 
     def __post_init__(self) -> None:
-        stops = (self.stop,) if isinstance(self.stop, str) else tuple(self.stop)
+        several = isinstance(self.stop, Iterable) and not isinstance(self.stop, str)
+        stops = tuple(self.stop) if several else (self.stop,)
         object.__setattr__(self, "stop", stops)
         if self.method == "sample" and self.temperature == 0:
             object.__setattr__(self, "method", "greedy")
@@ -75,7 +77,7 @@ class GenerationConfig:
             value = getattr(self, name)
             try:
                 valid = value == value and is_valid(value)
-            except TypeError:  # not a number
+            except TypeError:  # not a number, or not an integer
                 valid = False
             if not valid:
                 raise UsageError(f"`{name}` must be {requirement}, not {value!r}.")
@@ -134,7 +136,8 @@ class GenerationConfig:
         if method == "beam" and "beams" not in values:
             if {"length_penalty", "early_stopping"} & values.keys() and "method" not in values:
                 raise UsageError(f"`{for_beams[0]}` is an option of beam search: add `beams`.")
-            values["beams"] = max(DEFAULT_BEAMS, int(values.get("n", 1)))
+            n = values.get("n")
+            values["beams"] = max(DEFAULT_BEAMS, n if isinstance(n, int) else 1)
         return cls(**{**values, "method": method})
 
     @property
@@ -149,19 +152,22 @@ class GenerationConfig:
 
 
 RULES: dict[str, tuple[Any, str]] = {
-    "max_new_tokens": (lambda x: 1 <= x <= MAX_NEW_TOKENS, f"from 1 to {MAX_NEW_TOKENS:,}"),
+    "max_new_tokens": (
+        lambda x: 1 <= index(x) <= MAX_NEW_TOKENS,
+        f"an integer from 1 to {MAX_NEW_TOKENS:,}",
+    ),
     "temperature": (lambda x: 0 <= x < float("inf"), "at least 0 (0: greedy)"),
-    "top_k": (lambda x: x >= 0, "at least 0 (0: all tokens)"),
+    "top_k": (lambda x: index(x) >= 0, "an integer of at least 0 (0: all tokens)"),
     "top_p": (lambda x: 0 < x <= 1, "a probability above 0 and at most 1"),
     "min_p": (lambda x: 0 <= x <= 1, "a fraction from 0 to 1"),
     "repetition_penalty": (lambda x: 0 < x < float("inf"), "above 0 (1: none)"),
-    "no_repeat_ngram": (lambda x: x >= 0, "at least 0 (0: off)"),
-    "beams": (lambda x: 1 <= x <= MAX_SEQUENCES, f"from 1 to {MAX_SEQUENCES:,}"),
+    "no_repeat_ngram": (lambda x: index(x) >= 0, "an integer of at least 0 (0: off)"),
+    "beams": (lambda x: 1 <= index(x) <= MAX_SEQUENCES, f"an integer from 1 to {MAX_SEQUENCES:,}"),
     "length_penalty": (lambda x: abs(x) < float("inf"), "finite"),
     "early_stopping": (lambda x: x in (True, False, "never"), 'True, False or "never"'),
-    "n": (lambda x: 1 <= x <= MAX_SEQUENCES, f"from 1 to {MAX_SEQUENCES:,}"),
+    "n": (lambda x: 1 <= index(x) <= MAX_SEQUENCES, f"an integer from 1 to {MAX_SEQUENCES:,}"),
     "stop": (lambda x: all(isinstance(s, str) and s for s in x), "a list of non-empty strings"),
-    "seed": (lambda x: 0 <= x < 1 << 64, "from 0 to 2 ** 64 - 1"),
+    "seed": (lambda x: 0 <= index(x) < 1 << 64, "an integer from 0 to 2 ** 64 - 1"),
 }
 
 

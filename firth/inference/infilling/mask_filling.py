@@ -47,7 +47,7 @@ def fill_batch(
     targets: Sequence[str] | str = (),
 ) -> list[FillResult]:
     """Fill the blanks of several texts, with the `top` best fills or the given `targets`."""
-    if top < 1:
+    if not isinstance(top, int) or top < 1:
         raise UsageError("--top, the number of candidates per blank, must be at least 1.")
     method = _fill_by_masks if filler.method == "masks" else fill_by_generation
     return method(filler, questions, top, [targets] if isinstance(targets, str) else targets)
