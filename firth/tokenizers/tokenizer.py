@@ -99,7 +99,11 @@ def encoding_errors() -> Iterator[None]:
             "A tokenizer encodes text (`str`) without surrogates such as \\ud800, which are no "
             f"characters ({error}); replace them, for example with \\ufffd."
         ) from error
-    except Exception as error:
+    except BaseException as error:
+        if type(error).__name__ == "PanicException":  # of the library's Rust code
+            raise InputError(
+                f"The tokenizer's file is damaged ({error}); copy it again."
+            ) from error
         if type(error) is not Exception:  # the library's own errors have no class
             raise
         raise InputError(
