@@ -24,7 +24,7 @@ from firth.utils.rng import Longs, derive_key, derive_keys, uniform
 
 HELD_OUT_FRACTION = 0.1  # of the training data, if there is no dev file
 MIN_HELD_OUT, MAX_HELD_OUT = 50, 1000  # examples
-MAX_HELD_OUT_PARTS = 4  # at most one of so many parts of the training data
+MAX_HELD_OUT_PARTS = 4  # hold out at most one quarter of the training data
 FOLDS = 5  # of cross-validation, for smaller training sets
 ORDER = 60  # random stream: the order of an epoch
 IMBALANCE = 4.0  # warn if the most frequent label is this many times the rarest

@@ -171,7 +171,7 @@ def test_a_tokenizer_without_its_unknown_token(tmp_path: Path) -> None:
 def test_a_field_model_is_ignored(value: Any, tmp_path: Path) -> None:
     config = json.loads(save_bert(tmp_path)["config.json"])
     (tmp_path / "config.json").write_text(json.dumps(config | {"model": value}))
-    read_network(tmp_path)
+    assert read_network(tmp_path).config.vocab_size == config["vocab_size"]
 
 
 @pytest.mark.nightly
