@@ -147,7 +147,7 @@ def load(
     allow_legacy: bool = False,
     verify: bool = False,
 ) -> Model:
-    """Load a run directory, a Hugging Face directory, a GGUF file, or a model from the hub.
+    """Load a run or Hugging Face directory, a GGUF file, an embedded model, or one of the hub.
 
     `dtype` is float32, bfloat16 or float16, a name or a dtype of torch; by default that of the
     file. A hub name may have a revision ("org/name@main"); with `offline`, only the local cache is

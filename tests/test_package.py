@@ -60,6 +60,7 @@ LAYERS = [
     ("models", "objectives", "metrics"),
     ("tokenizers",),
     ("data",),
+    ("embedded",),
     ("utils",),
 ]
 

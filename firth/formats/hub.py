@@ -1,15 +1,15 @@
 """Resolve a model name to a local path, and download it from the Hugging Face hub if needed.
 
-An existing path has precedence. Otherwise `name` or `org/name`, optionally with `@revision`, is a
-model on the hub. Only the files that Firth uses are downloaded, into the cache of `huggingface_hub`
-(configured by HF_HOME, HF_HUB_CACHE, HF_ENDPOINT, HF_HUB_OFFLINE and HF_TOKEN as usual): small
-files first, and weights only if the config is supported.
+An existing path has precedence, then the name of an embedded model. Otherwise `name` or `org/name`,
+optionally with `@revision`, is a model on the hub. Only the files that Firth uses are downloaded,
+into the cache of `huggingface_hub` (configured by HF_HOME, HF_HUB_CACHE, HF_ENDPOINT,
+HF_HUB_OFFLINE and HF_TOKEN as usual): small files first, and weights only if the config is
+supported.
 """
 
 from __future__ import annotations
 
 import errno
-import os
 import re
 import sys
 from collections.abc import Iterable, Iterator
@@ -22,6 +22,7 @@ from pathlib import Path
 from time import time
 from typing import Any
 
+from firth.embedded import EMBEDDED_MODELS, local_path
 from firth.formats.huggingface.directory import CONFIG, read_config
 from firth.formats.pytorch_bin import MODULES, as_safetensors, legacy_file
 from firth.formats.safetensors import INDEX, LEGACY, LEGACY_INDEX, WHOLE, legacy_error, read_index
@@ -42,6 +43,7 @@ SMALL = [
     *(ADAPTER_CONFIG, ADAPTER, "firth.json", "adapter.safetensors"),
     *("reader/*", "joined/*", "joined/reader/*"),
 ]
+EMBEDDED = f"Models inside Firth are {', '.join(EMBEDDED_MODELS)}."
 PROGRESS_DELAY = 1.0  # seconds before a progress bar is shown
 
 
@@ -67,7 +69,7 @@ def resolve(
 ) -> Path:
     """Return the local directory or file of a model, downloaded from the hub if needed.
 
-    A `Path` is always local; a string may also be a hub id.
+    A `Path` is always local; a string may also be an embedded model or a hub id.
 
     >>> import tempfile; folder = tempfile.mkdtemp()
     >>> resolve(folder) == Path(folder)
@@ -80,14 +82,13 @@ def resolve(
     offline, allow_legacy = offline or always_offline, allow_legacy or always_legacy
     if not isinstance(source, str | Path):
         kind = type(source).__name__
-        raise UsageError(f"A model is a path, a name on the hub or a firth.Model, not {kind}.")
-    if os.path.exists(source):
-        if revision is not None:
-            raise UsageError(f"{source} is a local path; only a model of the hub has a revision.")
-        path = Path(source)
-    else:
+        raise UsageError(f"A model is a path, a name or a firth.Model, not {kind}.")
+    path = local_path(source)
+    if path is None:
         id, revision = _hub_id(source, revision)
         path = _fetch(_HubModel(id, revision, offline), allow_legacy)
+    elif revision is not None:
+        raise UsageError(f"{source} is at {path}; only a model of the hub has a revision.")
     return as_safetensors(path, allowed=allow_legacy) if path.is_dir() else path
 
 
@@ -234,7 +235,7 @@ MESSAGES = {  # by the name of the library's error, the most specific first
     "GatedRepoError": "The model {id} on the hub is gated: ask for access on {endpoint}/{id}, then "
     "set HF_TOKEN or run `hf auth login`.",
     "RepositoryNotFoundError": "There is no directory {id}, and the hub has no model {id} (a "
-    "private one needs HF_TOKEN or `hf auth login`).",
+    "private one needs HF_TOKEN or `hf auth login`). {embedded}",
     "RevisionNotFoundError": "The model {id} on the hub has no revision {revision!r}: name one of "
     "its branches, tags or commits.",
     "HFValidationError": "There is no directory {id}, and no model on the hub can have that name.",
@@ -247,7 +248,7 @@ def _readable_error(model: _HubModel, error: Exception) -> FirthError:
     for name, message in MESSAGES.items():
         if isinstance(error, getattr(errors, name)):
             facts = dict(id=model.id, revision=model.revision, endpoint=constants.ENDPOINT)
-            return InputError(message.format(**facts))
+            return InputError(message.format(**facts, embedded=EMBEDDED))
     not_cached = isinstance(error, errors.LocalEntryNotFoundError | errors.OfflineModeIsEnabled)
     answer = error.__cause__ if not_cached else error
     if isinstance(answer, errors.HfHubHTTPError):
@@ -277,7 +278,7 @@ def _not_cached_error(model: _HubModel) -> FirthError:
     )
     return InputError(
         f"There is no directory {model}, the hub's cache {constants.HF_HUB_CACHE} does not hold "
-        f"the whole model {model}, and {why}."
+        f"the whole model {model}, and {why}. {EMBEDDED}"
     )
 
 

@@ -58,7 +58,7 @@ class TextModel(HtmlRepr):
     network: LanguageNetwork
     tokenizer: Tokenizer | None
     path: Path | None = None
-    source: str | None = None  # the argument of `load`: a path or a name on the hub
+    source: str | None = None  # the argument of `load`: a path or a name
     sentence_encoder: SentenceEncoderConfig | None = None  # pooling and prompts for embeddings
     encoder_tokenizer: Tokenizer | None = None  # of an encoder with a vocabulary of its own
     objective: str | None = None  # of its pre-training, if run.json names it

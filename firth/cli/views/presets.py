@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Group, RenderableType
@@ -53,6 +53,12 @@ def _short(number: int) -> str:
     ('109.5M', '6.74B')
     """
     return f"{number / 1e6:.1f}M" if number < 1e9 else f"{number / 1e9:.2f}B"
+
+
+def embedded(models: Mapping[str, str]) -> list[RenderableType]:
+    """List the trained models that are part of the package."""
+    lines = [f"{name}  {about}" for name, about in models.items()]
+    return ["", Text("Embedded models, trained, as MODEL of any command", "bold"), *lines]
 
 
 def preset(row: Preset) -> list[RenderableType]:

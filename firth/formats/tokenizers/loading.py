@@ -7,6 +7,7 @@ from typing import Protocol
 
 import tokenizers
 
+from firth.embedded import local_path
 from firth.formats.json_files import read_object
 from firth.formats.tokenizers.families import FILES, build_tokenizer, complete_settings
 from firth.formats.tokenizers.gguf import gguf_tokenizer
@@ -30,7 +31,7 @@ AnyTokenizer = str | Path | Tokenizer | HasTokenizer
 
 
 def load_tokenizer(source: AnyTokenizer) -> Tokenizer:
-    """Load the tokenizer of a directory, a GGUF file, a hub model or an adapter's base model.
+    """Load the tokenizer of a model: a directory, GGUF file, embedded model, hub id or adapter.
 
     A tokenizer, or that of a `Model`, is returned as it is.
 
@@ -79,8 +80,8 @@ def _read(folder: Path, file: Path) -> Tokenizer:
 
 def _found(source: str | Path) -> Path:
     """Return a local path; download the model if the name is a hub id."""
-    if isinstance(source, str | Path) and Path(source).exists():
-        return Path(source)
+    if isinstance(source, str | Path) and (path := local_path(source)) is not None:
+        return path
     from firth.formats.hub import resolve
 
     return resolve(source)

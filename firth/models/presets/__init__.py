@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from difflib import get_close_matches
 
+from firth.embedded import EMBEDDED_MODELS
 from firth.models.presets.decoders import DECODERS
 from firth.models.presets.encoder_decoders import ENCODER_DECODERS
 from firth.models.presets.encoders import ENCODERS
@@ -37,6 +38,10 @@ def preset(name: str) -> Preset:
     """
     if name in PRESETS:
         return PRESETS[name]
+    if name in EMBEDDED_MODELS:
+        raise UsageError(
+            f"{name} is a trained model, not a preset: use it as MODEL, or as --from of pretrain."
+        )
     near = get_close_matches(name.lower().replace("_", "-"), PRESETS, n=3)
     if not near:
         raise UsageError(f"There is no preset {name!r}; run `firth presets` for a list.")
