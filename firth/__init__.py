@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from firth.jobs.filling import fill
     from firth.jobs.finetuning import finetune
     from firth.jobs.generating import generate
+    from firth.jobs.objective_examples import show_objectives
     from firth.jobs.prediction import predict
     from firth.jobs.preparation import prepare
     from firth.jobs.pretraining import pretrain
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from firth.jobs.scoring import score
     from firth.model import Model, export, load
     from firth.models.presets import list_presets, preset
-    from firth.objectives.preview import show_objectives
     from firth.tasks.registry import list_tasks
     from firth.tokenizers.tokenizer import Tokenizer
     from firth.tokenizers.trainer import train_tokenizer
@@ -85,7 +85,7 @@ _HOMES = {
     "firth.jobs.generating": ("generate",),
     "firth.model": ("Model", "export", "load"),
     "firth.models.presets": ("list_presets", "preset"),
-    "firth.objectives.preview": ("show_objectives",),
+    "firth.jobs.objective_examples": ("show_objectives",),
     "firth.jobs.prediction": ("predict",),
     "firth.jobs.pretraining": ("pretrain",),
     "firth.jobs.prompting": ("prompt",),

@@ -17,7 +17,7 @@ VERBS = (
     "demo stories tokenizer prepare objectives presets pretrain tasks finetune evaluate predict "
 )
 VERBS += "prompt generate fill embed search export"
-WITHOUT_MODELS = ("demo", "stories", "objectives", "presets", "tasks")
+WITHOUT_MODELS = ("demo", "stories", "presets", "tasks")
 
 app = typer.Typer(
     cls=CommandGroup, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False

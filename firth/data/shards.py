@@ -211,5 +211,19 @@ class Shards:
         return array
 
 
+class MemoryShards(Shards):
+    """Tokenized documents in memory, read like shards; `name` is for messages."""
+
+    def __init__(self, documents: TokenizedDocuments, name: str) -> None:
+        self.path = Path(name)
+        self.tokens = len(documents.tokens)
+        self.source_names = []
+        self._first = np.array([0, len(documents.documents)])
+        arrays: dict[str, NDArray[Any]] = {"tokens": documents.tokens}
+        for key in OFFSETS:
+            arrays[key] = np.concatenate(([0], np.cumsum(getattr(documents, key))))
+        self._arrays = [arrays]
+
+
 def _path(folder: Path, name: str, key: str) -> Path:
     return folder / f"{name}.{key}.npy"

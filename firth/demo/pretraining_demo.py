@@ -21,13 +21,14 @@ from firth.demo.adaptation_demo import (
 )
 from firth.inference.infilling.fill_methods import FillCandidate
 from firth.inference.infilling.span_filling import fill_sentinels, tokens_after_sentinel
+from firth.jobs.objective_examples import show_objectives
 from firth.jobs.preparation import PrepareResult, prepare
 from firth.jobs.pretraining import PretrainResult, pretrain
 from firth.model import Model
 from firth.objectives.batch import Batch
 from firth.objectives.causal import causal, prefix
 from firth.objectives.denoising import span_corruption
-from firth.objectives.preview import ObjectivePreview, show_objectives
+from firth.objectives.preview import ObjectivePreview
 from firth.objectives.toy_vocabulary import packed
 from firth.tokenizers.tokenizer import Tokenizer
 from firth.tokenizers.trainer import train_tokenizer

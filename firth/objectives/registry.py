@@ -29,6 +29,7 @@ class Objective:
 
     about: str
     source: str
+    details: str = ""  # how to read an example of it
     architectures: tuple[str, ...]  # that can be trained with it
     predicts: tuple[str, ...]  # names of its predictions
     start_token_roles: tuple[str, ...] = ()  # encoder-decoder: roles of the decoder start token
@@ -170,16 +171,20 @@ OBJECTIVES: dict[str, Objective] = {
     "masked": _encoder(
         about="predict 15 % of the tokens, masked at random (dynamic masking)",
         source="BERT without pairs: RoBERTa, Liu et al. 2019",
+        details="Each selected token becomes the mask token (80 %), a random token (10 %) or stays "
+        "(10 %).",
         build=_with_frame(_framed, masked),
     ),
     "masked-words": _encoder(
         about="predict masked whole words",
         source="BERT's whole-word release, 2019",
+        details="If a word is selected, all its tokens are.",
         build=_with_frame(_framed, masked, whole_words=True),
     ),
     "masked-spans": _encoder(
         about="predict masked spans, also from their two boundary tokens",
         source="SpanBERT, Joshi et al. 2020",
+        details="The boundary objective predicts the same tokens from the two around the span.",
         predicts=("masked", "boundary"),
         predicted_fraction=lambda mask_prob=0.15, **_: 2 * mask_prob,  # both predictions
         build=_with_frame(_framed, masked_spans),
@@ -187,6 +192,7 @@ OBJECTIVES: dict[str, Objective] = {
     "masked-nsp": _encoder(
         about="predict masked tokens, and whether the second text follows the first",
         source="BERT, Devlin et al. 2019",
+        details="The vector of the first token predicts whether the second text follows.",
         predicts=("masked", "next sentence"),
         draw=partial(_take_pairs, True),
         build=partial(_masked_pairs, True),
@@ -194,6 +200,7 @@ OBJECTIVES: dict[str, Objective] = {
     "masked-sop": _encoder(
         about="predict masked tokens, and whether two texts were swapped",
         source="ALBERT, Lan et al. 2020",
+        details="The vector of the first token predicts whether the two texts are in their order.",
         predicts=("masked", "sentence order"),
         draw=partial(_take_pairs, False),
         build=partial(_masked_pairs, False),
@@ -201,6 +208,7 @@ OBJECTIVES: dict[str, Objective] = {
     "replaced": _encoder(
         about="detect the tokens that a generator network replaced",
         source="ELECTRA, Clark et al. 2020",
+        details="Here a random token of the text takes the place of the generator's sample.",
         predicts=("replaced",),
         infill_format="",
         loss_weights={"replaced": 50.0},
@@ -209,12 +217,14 @@ OBJECTIVES: dict[str, Objective] = {
     "causal": _decoder(
         about="predict the next token",
         source="GPT, Radford et al. 2018",
+        details="The target of a position is the next token, predicted from those up to there.",
         predicts=("causal",),
         build=_with_frame(_documents, _without_vocabulary(causal)),
     ),
     "prefix": _decoder(
         about="predict the next token after a bidirectional prefix",
         source="Raffel et al. 2020, section 3.2.1",
+        details="The tokens of the prefix see each other; predictions begin at its last token.",
         predicts=("prefix",),
         predicted_fraction=lambda **_: 0.5,
         build=_with_frame(_documents, _without_vocabulary(prefix)),
@@ -222,6 +232,7 @@ OBJECTIVES: dict[str, Objective] = {
     "hybrid": _decoder(
         about="mix masked and causal sequences in each batch",
         source="GPT-BERT, Charpentier and Samuel 2024",
+        details="A masked token is predicted at the position before it, like a next token.",
         predicts=("masked", "causal"),
         infill_format="masks",
         predicted_fraction=_hybrid_fraction,
@@ -230,6 +241,7 @@ OBJECTIVES: dict[str, Objective] = {
     "hybrid-batches": _decoder(
         about="alternate between masked and causal batches",
         source="GPT-BERT, Charpentier and Samuel 2024",
+        details="A masked token is predicted at the position before it, like a next token.",
         predicts=("masked", "causal"),
         infill_format="masks",
         predicted_fraction=_hybrid_fraction,
@@ -239,6 +251,8 @@ OBJECTIVES: dict[str, Objective] = {
     "span-corruption": _encoder_decoder(
         about="predict spans that sentinel tokens replace",
         source="T5, Raffel et al. 2020",
+        details="One sentinel replaces each span; the decoder predicts each sentinel and its span. "
+        "Its input are the targets, one position later.",
         start_token_roles=("pad", "bos", "cls"),
         infill_format="spans",
         predicted_fraction=_span_fraction,
@@ -248,6 +262,8 @@ OBJECTIVES: dict[str, Objective] = {
     "infilling": _encoder_decoder(
         about="restore a text with masked spans and shuffled sentences",
         source="BART, Lewis et al. 2020",
+        details="One mask token replaces each span; the decoder predicts the whole text. Its input "
+        "are the targets, one position later.",
         start_token_roles=("eos", "sep"),
         infill_format="whole",
         predicted_fraction=_infilling_fraction,

@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 
 from firth.data.shards import Shards
+from firth.jobs.objective_examples import show_objectives
 from firth.jobs.preparation import prepare
-from firth.objectives.preview import show_objectives
+from firth.objectives.preview import ObjectivePreview
 from firth.objectives.registry import OBJECTIVES
 from firth.tokenizers.trainer import train_tokenizer
-from firth.utils.errors import UsageError
+from firth.utils.errors import InputError, UsageError
 from tests.conftest import Result
 
 
@@ -59,3 +60,85 @@ def test_command_line(shards: Path, firth: Callable[..., Result]) -> None:
     short = firth("objectives", "--data", shards, "--objective", "masked", "--length", 1)
     assert short.returncode == 2
     assert "no room for text" in short.error
+
+
+PAIR = "The weather is nice. Let us go for a walk."  # of the lectures
+
+
+def joined(example: ObjectivePreview) -> str:
+    return " ".join(word.token for word in example.reads)
+
+
+def test_every_objective_on_a_text() -> None:
+    """The lectures' exercise: one of five words is selected, with three outcomes."""
+    examples, reasons = show_objectives("The quick brown fox jumps", seed=2)
+    assert set(reasons) == {"masked-nsp", "masked-sop"}  # one sentence has no pair
+    by_name = {example.objective: example for example in reversed(examples)}
+    assert set(by_name) | set(reasons) == set(OBJECTIVES)
+    mask, other, same = (e for e in examples if e.objective == "masked")
+    (position,), (word,) = mask.positions["masked"], mask.predicts["masked"]
+    assert joined(same) == "[CLS] The quick brown fox jumps [SEP]"
+    assert joined(mask).split()[position] == "[MASK]" != word == joined(same).split()[position]
+    assert joined(other).split()[position] not in ("[MASK]", word)
+    assert other.positions == same.positions == mask.positions
+    causal = by_name["causal"]
+    words = joined(causal).split()
+    assert [words[i + 1] for i in causal.positions["causal"]] == causal.predicts["causal"]
+    spans = by_name["span-corruption"]
+    decoder = [word.token for word in spans.decoder]
+    assert decoder[1:] == spans.predicts["denoising"][:-1]
+    kinds = {e.variant for e in examples if e.objective == "hybrid"}
+    assert kinds == {"masked", "causal"}
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_something_is_always_hidden(seed: int) -> None:
+    examples, _ = show_objectives(PAIR, seed=seed)
+    assert examples == show_objectives(PAIR, seed=seed)[0]
+    for example in examples:
+        hides = {word.role for word in example.reads} & {"hidden", "changed"}
+        shown = set(example.predicts) <= {"causal", "prefix"} or "unchanged" in example.variant
+        assert hides or shown, example
+    pairs = {e.variant for e in examples if e.objective in ("masked-nsp", "masked-sop")}
+    assert pairs == {"follows", "does not follow", "kept", "swapped"}
+
+
+def test_missing_tokens_are_added_to_show_a_text(sample: Path) -> None:
+    tokenizer = train_tokenizer([sample], kind="bpe", vocab_size=400)[0]
+    size = len(tokenizer)
+    examples, reasons = show_objectives(PAIR, tokenizer=tokenizer, mask_prob=0.5)
+    assert not reasons
+    assert len(tokenizer) == size
+    masked = next(e for e in examples if e.objective == "masked")
+    assert "<mask>" in joined(masked)
+    assert "<mask>" in masked.note
+    tokens = [word for word in masked.reads if word.role != "special"]
+    assert len(masked.predicts["masked"]) == round(len(tokens) / 2)
+
+
+def test_texts_that_cannot_be_shown(sample: Path) -> None:
+    tokenizer = train_tokenizer([sample], kind="wordpiece", vocab_size=100)[0]
+    with pytest.raises(InputError, match="tokenizer"):
+        show_objectives("\u4e2d\u6587", tokenizer=tokenizer)
+    with pytest.raises(InputError, match="empty"):
+        show_objectives(" ")
+    with pytest.raises(UsageError, match="two sentences"):
+        show_objectives("One.", ["masked-sop"])
+    with pytest.raises(UsageError, match="mask_prob"):
+        show_objectives("One.", mask_prob=0)
+    assert "two tokens" in show_objectives("fox")[1]["span-corruption"]
+
+
+def test_text_on_the_command_line(firth_here: Callable[..., Result], sample: Path) -> None:
+    train_tokenizer([sample], kind="wordpiece", vocab_size=100)[0].save("wordpiece")
+    text = "--text", "The quick brown fox jumps"
+    shown = firth_here("objectives", *text).stdout
+    assert "[MASK]" in shown
+    assert "<extra_id_0>" in shown
+    values = firth_here(
+        "objectives", *text, "--tokenizer", "wordpiece", "--objective", "masked", "--json"
+    ).json
+    assert [e["objective"] for e in values["examples"]] == ["masked"] * 3
+    assert values["examples"][0]["reads"][0] == {"token": "[CLS]", "role": "special", "id": 2}
+    assert firth_here("objectives", *text, "--data", "shards").returncode == 2
+    assert firth_here("objectives", "--mask-prob", 0.2).returncode == 2

@@ -1,0 +1,47 @@
+"""Show what each pre-training objective makes of some text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from firth.data.shards import Shards
+from firth.formats.tokenizers.loading import AnyTokenizer, load_tokenizer
+from firth.objectives.preview import ObjectivePreview, preview_shards, preview_text, word_tokenizer
+from firth.utils.errors import InputError, UsageError
+
+LENGTH = 32  # tokens, of examples from shards
+
+
+def show_objectives(
+    data: Shards | str,
+    names: Sequence[str] = (),
+    *,
+    tokenizer: AnyTokenizer | None = None,
+    mask_prob: float | None = None,
+    length: int | None = None,
+    seed: int = 0,
+) -> tuple[list[ObjectivePreview], dict[str, str]]:
+    """Return examples of the objectives, and for the others the reason they cannot be shown.
+
+    `data` are shards (one example of `length` tokens, default 32) or a text. A text is tokenized by
+    `tokenizer` (a model or its path), by default into words. `mask_prob` is the fraction of tokens
+    that are masked, or removed in `span-corruption` and `infilling`.
+
+    >>> examples, _ = show_objectives("The quick brown fox jumps", ["masked"])
+    >>> " ".join(word.token for word in examples[0].reads)
+    '[CLS] The quick brown fox [MASK] [SEP]'
+    >>> examples[0].predicts, examples[0].positions
+    ({'masked': ['jumps']}, {'masked': [5]})
+    """
+    if mask_prob is not None and not 0 < mask_prob <= 1:
+        raise UsageError(f"`mask_prob` must be above 0 and at most 1, not {mask_prob}.")
+    if isinstance(data, Shards):
+        if tokenizer is not None:
+            raise UsageError("Shards have a tokenizer: omit `tokenizer`.")
+        return preview_shards(data, names, length=length or LENGTH, mask_prob=mask_prob, seed=seed)
+    if length is not None:
+        raise UsageError("`length` is for examples from shards; a text is shown as a whole.")
+    if not isinstance(data, str) or not data.strip():
+        raise InputError(f"The text is empty or no text: {data!r:.80}; give at least one word.")
+    own = word_tokenizer(data) if tokenizer is None else load_tokenizer(tokenizer)
+    return preview_text(data, own, names, mask_prob=mask_prob, seed=seed)
