@@ -42,7 +42,8 @@ from firth.tasks.task_heads import drop_language_head
 from firth.tokenizers.tokenizer import CHAT_TEMPLATE, Tokenizer
 from firth.training.model_card import write_export_card
 from firth.training.run_directory import best_run, find_run
-from firth.utils.devices import Dtype, find_dtype, same_device, select_device
+from firth.utils.arguments import check_arguments
+from firth.utils.devices import Device, Dtype, find_dtype, same_device, select_device
 from firth.utils.errors import FirthError, InputError, MismatchError, UsageError, storage_errors
 from firth.utils.files import write_json
 from firth.utils.outputs import check_output, replacing_files
@@ -92,6 +93,7 @@ class Model(TextModel):
             logger.warning(note)
         return answers[0] if isinstance(texts, str) else answers
 
+    @check_arguments
     def save(
         self, path: str | Path, *, dtype: torch.dtype | None = None, overwrite: bool = False
     ) -> str:
@@ -136,6 +138,7 @@ class Model(TextModel):
 AnyModel = str | Path | Model
 
 
+@check_arguments
 def load(
     source: str | Path,
     *,
@@ -212,7 +215,7 @@ def load(
 
 def load_if_needed(
     model: AnyModel,
-    device: str | torch.device | None,
+    device: Device,
     *,
     dtype: Dtype = None,
     weights: str | None = None,
@@ -241,7 +244,7 @@ def model_list(models: AnyModel | Sequence[AnyModel]) -> list[AnyModel]:
     return list(models) if isinstance(models, list | tuple) else [models]  # type: ignore[list-item]
 
 
-def default_device(device: str | torch.device | None, weights: str | None = None) -> torch.device:
+def default_device(device: Device, weights: str | None = None) -> torch.device:
     """Return the requested device; by default the CPU for int8 weights, which need it."""
     return select_device("cpu" if device is None and weights is not None else device)
 
@@ -329,6 +332,7 @@ def _objective(path: Path) -> str | None:
     return objective
 
 
+@check_arguments
 def export(
     source: AnyModel,
     out: str | Path,

@@ -109,7 +109,7 @@ def test_no_import_cycles() -> None:
 
 def test_generation_options_are_those_of_the_config() -> None:
     """An editor completes the keyword arguments of `Model.generate`."""
-    fields = {**get_type_hints(GenerationConfig), "stop": Sequence[str]}
+    fields = {**get_type_hints(GenerationConfig), "stop": Sequence[str] | str}
     options = get_type_hints(GenerationOptions)
     assert options == {name: kind | None for name, kind in fields.items()}
 

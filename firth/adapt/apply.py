@@ -320,3 +320,12 @@ def _check_unmerged(registry: AdapterRegistry) -> None:
 
 def _names(registry: AdapterRegistry) -> str:
     return ", ".join(registry) or "none"
+
+
+def without_adapters(network: Transformer) -> Transformer:
+    """Return a network without adapter modules, sharing the same weights."""
+    with torch.device("meta"):
+        bare = Transformer(network.config, network.heads)
+    state = network.state_dict()
+    bare.load_state_dict({name: state[name] for name in bare.state_dict()}, assign=True)
+    return bare

@@ -33,6 +33,7 @@ from firth.objectives.toy_vocabulary import packed
 from firth.tokenizers.tokenizer import Tokenizer
 from firth.tokenizers.trainer import train_tokenizer
 from firth.training.run_directory import read_metrics
+from firth.utils.arguments import check_arguments
 from firth.utils.errors import Interrupted
 from firth.utils.plotting import plot_attention_masks, plot_loss
 
@@ -122,6 +123,7 @@ class DemoResult:
         }
 
 
+@check_arguments
 def run_demo(
     out: str | Path,
     *,

@@ -13,10 +13,11 @@ from firth.inference.embedding.embed_file import EmbeddedFile, embed_file
 from firth.inference.embedding.embedder import Layer
 from firth.inference.embedding.semantic_search import SearchHit, SearchIndex, open_index
 from firth.inference.embedding.vectors import Floats
-from firth.jobs.text_inputs import Device, VectorOptions
+from firth.jobs.text_inputs import VectorOptions
 from firth.model import AnyModel, load_if_needed
 from firth.tokenizers.counting import Progress
-from firth.utils.devices import Dtype, restored_torch_state
+from firth.utils.arguments import check_arguments
+from firth.utils.devices import Device, Dtype, restored_torch_state
 
 
 @overload
@@ -31,6 +32,7 @@ def embed(
 ) -> EmbeddedFile: ...
 
 
+@check_arguments
 @restored_torch_state()
 def embed(
     model: AnyModel,
@@ -75,6 +77,7 @@ def embed(
     )
 
 
+@check_arguments
 @restored_torch_state()
 def search(
     model: AnyModel,

@@ -32,9 +32,10 @@ from firth.tasks.readers.subsampling import stratified_sample
 from firth.tasks.registry import SCORING_TASKS
 from firth.tasks.scoring_task import Scorer, ScoringOptions, ScoringResult
 from firth.tasks.task import Example, Task
+from firth.utils.arguments import check_arguments
 from firth.utils.bad_rows import SKIPPED, BadRows
 from firth.utils.config_fields import flag
-from firth.utils.devices import restored_torch_state
+from firth.utils.devices import Device, restored_torch_state
 from firth.utils.errors import InputError, UsageError
 from firth.utils.notebook import show_progress
 
@@ -64,6 +65,7 @@ class EvaluationResult(ScoringResult):
         return {"task": self.task, "n": self.n, "models": rows, "seconds": self.seconds}
 
 
+@check_arguments
 @restored_torch_state()
 def evaluate(
     model: AnyModel | Sequence[AnyModel],
@@ -80,7 +82,7 @@ def evaluate(
     by_word: bool = False,
     weights: str | None = None,
     strict: bool = False,
-    device: str | None = None,
+    device: Device = None,
     progress: Progress = show_progress,
 ) -> EvaluationResult:
     """Evaluate a model on examples (a file, a list of rows, a table), or on `limit` of them.
@@ -130,7 +132,7 @@ def _evaluate_one(
     *,
     weights: str | None,
     by_word: bool,
-    device: str | None,
+    device: Device,
     progress: Progress,
 ) -> EvaluationResult:
     """Evaluate one model."""
@@ -176,7 +178,7 @@ def _evaluate_ensemble(
     *,
     weights: str | None,
     by_word: bool,
-    device: str | None,
+    device: Device,
     progress: Progress,
 ) -> EvaluationResult:
     """Evaluate the averaged predictions of several models."""

@@ -14,11 +14,12 @@ from firth.inference.infilling.fill_methods import FillCandidate, FillResult
 from firth.inference.infilling.mask_filling import fill_batch
 from firth.inference.infilling.spelling import CorrectedText, correct_batch, make_corrector
 from firth.jobs.row_streams import EncodedText, answer_rows, encoded_texts
-from firth.jobs.text_inputs import BlankOptions, Device
+from firth.jobs.text_inputs import BlankOptions
 from firth.model import AnyModel, Model, load_if_needed
 from firth.tasks.readers.columns import ONLY_TEXT, find_source
+from firth.utils.arguments import check_arguments
 from firth.utils.bad_rows import BadRows
-from firth.utils.devices import Dtype, restored_torch_state
+from firth.utils.devices import Device, Dtype, restored_torch_state
 from firth.utils.errors import InputError
 
 BATCH_TEXTS = 256
@@ -37,6 +38,7 @@ def fill(
 ) -> list[BlankCandidates]: ...
 
 
+@check_arguments
 @restored_torch_state()
 def fill(
     model: AnyModel,

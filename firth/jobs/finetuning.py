@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from firth.adapt.apply import AppliedStrategy, get_adapters, merge, remove
+from firth.adapt.apply import AppliedStrategy, get_adapters, merge, remove, without_adapters
 from firth.adapt.saving import adapter_base, fingerprint, save_adapter
 from firth.data.memory import Data, Source, as_source
 from firth.jobs.cross_validation import cross_validate
@@ -22,7 +22,6 @@ from firth.jobs.selection import dev_hashes
 from firth.metrics.bootstrap import Metric, metrics_to_json
 from firth.model import JOINED, AnyModel, Model
 from firth.models.encoder_decoder import cross_attention_names, join
-from firth.models.transformer import Transformer
 from firth.tasks import diagnostics
 from firth.tasks.augmentation import num_copies
 from firth.tasks.dataset import TaskDataset, load_dataset
@@ -46,8 +45,9 @@ from firth.training.loop import Callbacks, TrainingLoop
 from firth.training.run import Run, describe_run, open_run
 from firth.training.run_directory import check_run_directory
 from firth.training.runtime import peak_memory, reset_peak_memory
+from firth.utils.arguments import check_arguments
 from firth.utils.bad_rows import SKIPPED, BadRows
-from firth.utils.devices import device_spec, restored_torch_state, select_device
+from firth.utils.devices import Device, device_spec, restored_torch_state, select_device
 from firth.utils.errors import MismatchError, UsageError
 from firth.utils.notebook import HtmlRepr
 from firth.utils.plotting import plot_loss
@@ -108,6 +108,7 @@ class FinetuneResult(HtmlRepr):
         }
 
 
+@check_arguments
 @restored_torch_state()
 def finetune(
     model: AnyModel,
@@ -138,7 +139,7 @@ def finetune(
     scratch: bool = False,
     tokenizer: str | Path | Tokenizer | Model | None = None,
     resume: bool = False,
-    device: str | None = None,
+    device: Device = None,
     callback: Callback = show_in_notebook,
     callbacks: Callbacks | None = None,
 ) -> FinetuneResult:
@@ -365,20 +366,11 @@ def _save(model: Model, adapted: AppliedStrategy, out: Path, base: Model, *, new
     if adapted.strategy.row.inject is None and (new or adapted.strategy.name != "probe"):
         return model.write(out)
     if new:
-        replace(model, network=_without_adapters(model.transformer)).write(out / JOINED)
+        replace(model, network=without_adapters(model.transformer)).write(out / JOINED)
     on_disk = base.source is None or Path(base.source).exists()
     named = str(base.path.resolve()) if on_disk and base.path else str(base.source)
     saved = save_adapter(adapted, out, base=JOINED if new else named)
     return f"adapter in {'PEFT' if saved.layout == 'peft' else 'Firth'}'s layout"
-
-
-def _without_adapters(network: Transformer) -> Transformer:
-    """A network without adapter modules, sharing the same weights."""
-    with torch.device("meta"):
-        bare = Transformer(network.config, network.heads)
-    state = network.state_dict()
-    bare.load_state_dict({name: state[name] for name in bare.state_dict()}, assign=True)
-    return bare
 
 
 def _finish(

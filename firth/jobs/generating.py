@@ -23,11 +23,12 @@ from firth.inference.generation.text_generation import (
     TextGenerator,
 )
 from firth.jobs.row_streams import EncodedText, answer_rows, encoded_texts
-from firth.jobs.text_inputs import CompletionOptions, Device
+from firth.jobs.text_inputs import CompletionOptions
 from firth.model import AnyModel, load_if_needed
 from firth.tasks.readers.columns import PROMPT_TEXT, find_source
+from firth.utils.arguments import check_arguments
 from firth.utils.bad_rows import BadRows
-from firth.utils.devices import Dtype, restored_torch_state
+from firth.utils.devices import Device, Dtype, restored_torch_state
 from firth.utils.errors import InputError
 
 # The course's temperatures, and the two deterministic strategies.
@@ -50,6 +51,7 @@ def generate(  # type: ignore[overload-overlap]
 def generate(model: AnyModel, prompts: Data, **options: Unpack[CompletionOptions]) -> list[str]: ...
 
 
+@check_arguments
 @restored_torch_state()
 def generate(
     model: AnyModel,
@@ -67,7 +69,7 @@ def generate(
     length_penalty: float | None = None,
     early_stopping: bool | str | None = None,
     n: int | None = None,
-    stop: Sequence[str] | None = None,
+    stop: Sequence[str] | str | None = None,
     seed: int | None = None,
     column: str = "text",
     format: str | None = None,

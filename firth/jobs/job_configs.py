@@ -14,9 +14,10 @@ from firth.utils.config_fields import Doc
 if TYPE_CHECKING:
     from firth.model import Model
     from firth.tokenizers.tokenizer import Tokenizer
+    from firth.utils.devices import Device
 
 # Fields of several configs and verbs.
-DEVICE = Doc("cpu, cuda, cuda:N or mps. Default: the CUDA GPU if there is one.", "Model")
+DEVICE = Doc("cpu, cuda, cuda:N or mps. Default: the CUDA GPU if there is one.", "Model", str)
 LIMIT = Doc("Use at most this many examples, stratified by label; 0: all.", "Data", min=0)
 COLUMNS = Doc(
     "Name of a column in your file, such as text=review or label=stars; repeatable. Default: "
@@ -58,7 +59,7 @@ class JobConfig:
             metavar="KEY=VALUE",
         ),
     ] = None
-    device: Annotated[str | None, DEVICE] = None
+    device: Annotated["Device", DEVICE] = None
     out: Annotated[str | Path, Doc("Run directory to write.", "Output", Path)]
     resume: Annotated[
         bool, Doc("Continue an interrupted run from its last checkpoint.", "Output")

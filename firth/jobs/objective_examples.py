@@ -7,11 +7,13 @@ from collections.abc import Sequence
 from firth.data.shards import Shards
 from firth.formats.tokenizers.loading import AnyTokenizer, load_tokenizer
 from firth.objectives.preview import ObjectivePreview, preview_shards, preview_text, word_tokenizer
+from firth.utils.arguments import check_arguments
 from firth.utils.errors import InputError, UsageError
 
 LENGTH = 32  # tokens, of examples from shards
 
 
+@check_arguments
 def show_objectives(
     data: Shards | str,
     names: Sequence[str] = (),

@@ -28,8 +28,9 @@ from firth.tasks.ensembles import (
 )
 from firth.tasks.readers.columns import TaskFile, find_source, place
 from firth.tasks.task import Answer, Example, Task, TaskMetadata
+from firth.utils.arguments import check_arguments
 from firth.utils.bad_rows import AS_NULL, BadRows
-from firth.utils.devices import restored_torch_state
+from firth.utils.devices import Device, restored_torch_state
 from firth.utils.errors import InputError, UsageError
 from firth.utils.notebook import show_progress
 from firth.utils.streams import interleave_errors
@@ -56,6 +57,7 @@ class PredictedRow(NamedTuple):
     answer: Answer | None
 
 
+@check_arguments
 @restored_torch_state()
 def predict(
     models: Sequence[AnyModel] | AnyModel,
@@ -66,7 +68,7 @@ def predict(
     columns: Mapping[str, str] | None = None,
     format: str | None = None,
     strict: bool = False,
-    device: str | None = None,
+    device: Device = None,
     progress: Progress = show_progress,
 ) -> PredictionResult:
     """Predict `texts`, or the examples of a file or table, with one model or an ensemble.
@@ -96,7 +98,7 @@ def predicting(
     task: str | None = None,
     columns: Mapping[str, str] | None = None,
     format: str | None = None,
-    device: str | None = None,
+    device: Device = None,
     bad: BadRows | None = None,
 ) -> PredictionStream:
     """Stream predictions, holding only one window of examples in memory.

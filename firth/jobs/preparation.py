@@ -44,6 +44,7 @@ from firth.formats.tokenizers.loading import AnyTokenizer, load_tokenizer
 from firth.tokenizers.counting import Progress
 from firth.tokenizers.encoding import EncodedDocuments, EncodingJob, Flags, make_encoder
 from firth.tokenizers.tokenizer import Tokenizer
+from firth.utils.arguments import check_arguments
 from firth.utils.errors import MismatchError, UsageError, storage_errors
 from firth.utils.files import locked, sync_directory, write_array, write_json
 from firth.utils.notebook import show_progress
@@ -92,6 +93,7 @@ class PrepareJournal:
         return cls(**values)
 
 
+@check_arguments
 def prepare(
     paths: Data,
     *,

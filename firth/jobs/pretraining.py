@@ -51,7 +51,8 @@ from firth.training.run import Run, describe_run, open_run
 from firth.training.run_directory import check_run_directory, find_run
 from firth.training.runtime import autocast
 from firth.training.throughput import throughput_metrics
-from firth.utils.devices import device_spec, restored_torch_state, select_device
+from firth.utils.arguments import check_arguments
+from firth.utils.devices import Device, device_spec, restored_torch_state, select_device
 from firth.utils.errors import MismatchError, StorageError
 from firth.utils.notebook import HtmlRepr
 from firth.utils.plotting import plot_loss
@@ -97,6 +98,7 @@ class PretrainResult(HtmlRepr):
         }
 
 
+@check_arguments
 @restored_torch_state()
 def pretrain(
     *,
@@ -123,7 +125,7 @@ def pretrain(
     mask_prob: float | str | None = None,
     overrides: Mapping[str, Any] | None = None,
     resume: bool = False,
-    device: str | None = None,
+    device: Device = None,
     callback: Callback = show_in_notebook,
     callbacks: Callbacks | None = None,
 ) -> PretrainResult:

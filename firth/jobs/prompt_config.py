@@ -15,6 +15,7 @@ from firth.utils.errors import UsageError
 
 if TYPE_CHECKING:
     from firth.model import Model
+    from firth.utils.devices import Device
 
 LABELLED = ("classify", "pair")
 SELECTION_METHODS = ("random", "balanced", "nearest")
@@ -113,7 +114,7 @@ class PromptConfig:
         ),
     ] = None
     overwrite: Annotated[bool, OVERWRITE] = False
-    device: Annotated[str | None, DEVICE] = None
+    device: Annotated["Device", DEVICE] = None
 
     def __post_init__(self) -> None:
         for wrong, why in self._complaints():

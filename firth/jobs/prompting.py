@@ -39,8 +39,9 @@ from firth.model import Model, load_if_needed
 from firth.objectives.registry import infill_format
 from firth.tasks.ensembles import Progress
 from firth.tasks.task import Answer
+from firth.utils.arguments import check_arguments
 from firth.utils.config_fields import config_of
-from firth.utils.devices import restored_torch_state
+from firth.utils.devices import Device, restored_torch_state
 from firth.utils.errors import MismatchError, UsageError, storage_errors
 from firth.utils.files import growing_file
 from firth.utils.notebook import show_progress
@@ -119,6 +120,7 @@ class PromptResult:
         }
 
 
+@check_arguments
 @restored_torch_state()
 def prompt(
     model: str | Path | Model,
@@ -145,7 +147,7 @@ def prompt(
     max_new_tokens: int = 32,
     out: str | Path | None = None,
     overwrite: bool = False,
-    device: str | None = None,
+    device: Device = None,
     progress: Progress = show_progress,
 ) -> PromptResult:
     r"""Prompt a model with zero, one or a few demonstrations, without training.

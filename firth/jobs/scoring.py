@@ -8,9 +8,10 @@ from firth.data.input_files import as_texts
 from firth.data.memory import Data
 from firth.data.readers import ReadOptions
 from firth.inference.scoring.text_scoring import TextScore
-from firth.jobs.text_inputs import Device, TextInputOptions
+from firth.jobs.text_inputs import TextInputOptions
 from firth.model import AnyModel, load_if_needed
-from firth.utils.devices import Dtype, restored_torch_state
+from firth.utils.arguments import check_arguments
+from firth.utils.devices import Device, Dtype, restored_torch_state
 
 
 @overload
@@ -25,6 +26,7 @@ def score(
 ) -> list[TextScore]: ...
 
 
+@check_arguments
 @restored_torch_state()
 def score(
     model: AnyModel,

@@ -19,6 +19,7 @@ from firth.model import Model, load_if_needed
 from firth.tasks.ensembles import Progress
 from firth.tasks.scoring_task import Parts
 from firth.training.model_card import selection_note
+from firth.utils.devices import Device
 from firth.utils.errors import FirthError, InputError, UsageError
 from firth.utils.notebook import show_progress
 
@@ -84,7 +85,7 @@ def evaluate_suite(
     data: str | Path,
     limit: int = 0,
     by_word: bool = False,
-    device: str | None = None,
+    device: Device = None,
     progress: Progress = show_progress,
 ) -> SuiteResult:
     """Measure a model on everything in a folder: `glue`, `lm` or `blimp`.

@@ -5,14 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypedDict
 
-import torch
-
 from firth.inference.embedding.embedder import Layer
 from firth.inference.generation.generation_config import GenerationOptions
 from firth.tokenizers.counting import Progress
-from firth.utils.devices import Dtype
-
-Device = str | torch.device | None
+from firth.utils.devices import Device, Dtype
 
 
 class TextInputOptions(TypedDict, total=False):

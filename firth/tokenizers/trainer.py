@@ -25,6 +25,7 @@ from firth.tokenizers.bpe import BpeConfig, BpeModel, learn_merges
 from firth.tokenizers.counting import Progress, count_words, most_frequent_words
 from firth.tokenizers.tokenizer import SENTINEL, Tokenizer
 from firth.tokenizers.unigram import train_unigram
+from firth.utils.arguments import check_arguments
 from firth.utils.errors import InputError, UsageError, storage_errors
 from firth.utils.notebook import show_progress
 
@@ -211,6 +212,7 @@ KINDS = {
 }
 
 
+@check_arguments
 def train_tokenizer(
     paths: Data,
     *,

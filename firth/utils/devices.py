@@ -22,6 +22,7 @@ from firth.utils.errors import UsageError
 
 PRECISIONS = ("auto", "fp32", "bf16", "fp16", "force-bf16", "force-fp16")
 DEVICES = ("cpu", "cuda", "mps")
+Device = str | torch.device | None  # None: a GPU if there is one, else the CPU
 Dtype = str | torch.dtype | None  # of the weights; None: as in the checkpoint
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -188,7 +189,7 @@ def restored_torch_state() -> Iterator[None]:
                 torch.cuda.set_device(current)
 
 
-def select_device(requested: str | torch.device | None = None) -> torch.device:
+def select_device(requested: Device = None) -> torch.device:
     """Return the requested device, by default CUDA if available, else the CPU.
 
     Apple's `mps` must be requested. Raise `UsageError` if the device is not available.

@@ -17,6 +17,7 @@ from firth.inference.generation.generation_config import GenerationConfig
 from firth.jobs.job_configs import FinetuneConfig, PretrainConfig
 from firth.jobs.prompt_config import PromptConfig
 from firth.utils.config_fields import Doc, flag
+from firth.utils.devices import Device
 from tests.cli.test_cli import commands
 from tests.conftest import Result
 
@@ -153,7 +154,7 @@ def test_the_options_with_a_setting_are_tested() -> None:
     assert {*PRETRAIN, *FINETUNE} == of_recipes - {"--strategy"}
 
 
-TYPES = {"Model": Model, "Tokenizer": api.Tokenizer}
+TYPES = {"Model": Model, "Tokenizer": api.Tokenizer, "Device": Device}
 
 
 def documented(config: Any) -> dict[str, Doc]:

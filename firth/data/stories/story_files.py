@@ -20,6 +20,7 @@ from firth.data.stories.entity_tags import Tagged
 from firth.data.stories.story import Story, generate_story
 from firth.data.stories.task_examples import Answer
 from firth.data.stories.word_lists import pairs
+from firth.utils.arguments import check_arguments
 from firth.utils.errors import UsageError, storage_errors
 from firth.utils.files import atomic_file, sync_directory, write_json
 from firth.utils.notebook import show_progress
@@ -55,6 +56,7 @@ class Summary:
     examples: dict[str, int]  # per task file
 
 
+@check_arguments
 def write_stories(
     out: str | Path,
     *,

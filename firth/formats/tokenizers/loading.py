@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import tokenizers
 
@@ -13,6 +13,7 @@ from firth.formats.tokenizers.families import FILES, build_tokenizer, complete_s
 from firth.formats.tokenizers.gguf import gguf_tokenizer
 from firth.formats.tokenizers.vocab_files import read_settings, read_text
 from firth.tokenizers.tokenizer import CHAT_TEMPLATE, TOKENIZER, Tokenizer
+from firth.utils.arguments import check_arguments
 from firth.utils.errors import InputError
 
 MODULES = "modules.json"  # of a sentence encoder
@@ -20,16 +21,18 @@ MODULES = "modules.json"  # of a sentence encoder
 BASES = {"firth.json": ("base", "name"), "adapter_config.json": ("base_model_name_or_path",)}
 
 
-class HasTokenizer(Protocol):
+@runtime_checkable
+class ModelWithTokenizer(Protocol):
     """A model in memory that may have a tokenizer."""
 
     def require_tokenizer(self) -> Tokenizer:
         """Return the tokenizer; raise an error if there is none."""
 
 
-AnyTokenizer = str | Path | Tokenizer | HasTokenizer
+AnyTokenizer = str | Path | Tokenizer | ModelWithTokenizer
 
 
+@check_arguments
 def load_tokenizer(source: AnyTokenizer) -> Tokenizer:
     """Load the tokenizer of a model: a directory, GGUF file, embedded model, hub id or adapter.
 
@@ -42,7 +45,7 @@ def load_tokenizer(source: AnyTokenizer) -> Tokenizer:
     """
     if isinstance(source, Tokenizer):
         return source
-    if hasattr(source, "require_tokenizer"):
+    if isinstance(source, ModelWithTokenizer):
         return source.require_tokenizer()
     path = _found(source)
     if (base := _base(path)) is not None:

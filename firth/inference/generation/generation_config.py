@@ -186,5 +186,5 @@ class GenerationOptions(TypedDict, total=False):
     length_penalty: float | None
     early_stopping: bool | str | None
     n: int | None
-    stop: Sequence[str] | None
+    stop: Sequence[str] | str | None
     seed: int | None

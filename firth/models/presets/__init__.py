@@ -14,6 +14,7 @@ from firth.models.presets.encoder_decoders import ENCODER_DECODERS
 from firth.models.presets.encoders import ENCODERS
 from firth.models.presets.row import Preset
 from firth.models.presets.trio import TRIO
+from firth.utils.arguments import check_arguments
 from firth.utils.errors import UsageError
 
 __all__ = ["PRESETS", "Preset", "list_presets", "preset"]
@@ -30,6 +31,7 @@ def list_presets() -> list[Preset]:
     return list(PRESETS.values())
 
 
+@check_arguments
 def preset(name: str) -> Preset:
     """Return a preset by its name; raise UsageError with similar names if there is none.
 

@@ -1,0 +1,117 @@
+"""Types of the arguments of public functions: a wrong one gets a sentence, not a bare TypeError."""
+
+from __future__ import annotations
+
+import inspect
+import reprlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache, wraps
+from types import NoneType, UnionType
+from typing import Any, ParamSpec, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from firth.utils.errors import UsageError
+
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
+
+NOUNS: dict[Any, str] = {
+    **{str: "string", int: "integer", float: "number", bool: "boolean"},
+    **{Sequence: "list", Mapping: "dict", Callable: "function", Any: "value"},
+}
+
+
+def check_arguments(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
+    """Check the arguments of each call against the type annotations of the function.
+
+    Numbers and lists of numpy and pandas become those of Python, and `1e4` an integer if one is
+    needed.
+
+    >>> @check_arguments
+    ... def train(*, steps: int, out: str | None = None) -> int:
+    ...     return steps
+    >>> train(steps=1e4)
+    10000
+    >>> train(steps="20")
+    Traceback (most recent call last):
+    firth.utils.errors.UsageError: `steps` is an integer, not str ('20').
+    """
+    signature = inspect.signature(function)
+    annotations = cache(lambda: get_type_hints(function))
+
+    @wraps(function)
+    def checked(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
+        try:
+            bound = signature.bind(*args, **kwargs)
+        except TypeError:  # too many or too few: Python says which
+            return function(*args, **kwargs)
+        for name, value in bound.arguments.items():
+            bound.arguments[name] = _checked(name, value, annotations().get(name, Any))
+        return function(*bound.args, **bound.kwargs)
+
+    return checked
+
+
+def shown(value: Any) -> str:
+    """Return the type of a value and its beginning, for messages.
+
+    >>> shown(None), shown("20")
+    ('None', "str ('20')")
+    """
+    if value is None:
+        return "None"
+    return f"{type(value).__name__} ({' '.join(reprlib.repr(value).split())})"
+
+
+def _checked(name: str, value: Any, kind: Any) -> Any:
+    plain = value.tolist() if hasattr(value, "tolist") else value  # of numpy, pandas or torch
+    for given in (value, plain):
+        if _is_a(given, kind):
+            return given
+    if isinstance(plain, float) and plain.is_integer() and _is_a(int(plain), kind):
+        return int(plain)
+    raise UsageError(f"`{name}` is {_listed(_nouns(kind))}, not {shown(value)}.")
+
+
+def _is_a(value: Any, kind: Any) -> bool:
+    """Return whether a value is of the type of an annotation; the items of a list as well."""
+    origin, parts = get_origin(kind) or kind, get_args(kind)
+    if origin in (Union, UnionType):
+        return any(_is_a(value, part) for part in parts)
+    if origin is Iterable:  # any table, some of which cannot be iterated
+        return True
+    try:
+        found = isinstance(value, (int, float) if origin is float else origin)
+    except TypeError:  # Any, a protocol: checked where it is used
+        return True
+    numbers, lists = isinstance(value, bool) and origin in (int, float), origin is Sequence
+    if not found or numbers or (lists and isinstance(value, str)):
+        return False
+    if origin is Mapping:
+        return all(_is_a(key, parts[0]) and _is_a(one, parts[1]) for key, one in value.items())
+    return not lists or all(_is_a(one, parts[0]) for one in value)
+
+
+def _nouns(kind: Any, plural: str = "") -> list[str]:
+    """Name the types that an annotation accepts.
+
+    >>> _nouns(str | Sequence[int] | Mapping[str, Any] | None)
+    ['a string', 'a list of integers', 'a dict of strings to values', 'None']
+    """
+    origin, parts = get_origin(kind) or kind, get_args(kind)
+    if origin in (Union, UnionType):
+        return [noun for part in parts for noun in _nouns(part, plural)]
+    if kind is NoneType:
+        return ["None"]
+    noun = NOUNS.get(origin, getattr(origin, "__name__", "value")) + plural
+    if origin in (Sequence, Mapping):
+        noun += " of " + " to ".join(_listed(_nouns(part, "s")) for part in parts)
+    return [noun if plural else f"{'an' if noun[0] in 'aeiou' else 'a'} {noun}"]
+
+
+def _listed(nouns: Sequence[str]) -> str:
+    """Join nouns.
+
+    >>> _listed(["a string", "a Path", "None"])
+    'a string, a Path or None'
+    """
+    return " or ".join(filter(None, [", ".join(nouns[:-1]), nouns[-1]]))

@@ -1,0 +1,92 @@
+"""Arguments of a wrong type, in every public function: one sentence that names the argument."""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import firth
+from firth.utils.arguments import check_arguments
+from firth.utils.errors import UsageError
+
+ROWS = [("A fine day.", "x"), ("A dull day.", "y")]
+TUNE: dict[str, Any] = {"task": "classify", "train": ROWS, "out": "run"}
+TRAIN: dict[str, Any] = {"kind": "char", "vocab_size": 30}
+WRONG: list[tuple[str, tuple[Any, ...], dict[str, Any], str]] = [
+    ("train_tokenizer", (["A text."],), TRAIN | {"vocab_size": "500"}, "integer"),
+    ("train_tokenizer", (["A text."],), TRAIN | {"lowercase": "no"}, "boolean"),
+    ("pretrain", (), {"data": "shards", "out": "run", "steps": "20"}, "integer"),
+    ("pretrain", (), {"data": "shards", "out": "run", "tokens": "1k"}, "integer"),
+    ("pretrain", (), {"data": "shards", "out": "run", "minutes": True}, "number"),
+    ("pretrain", (), {"data": "shards", "steps": 20, "out": None}, "string"),
+    ("finetune", ("model",), TUNE | {"limit": "ten"}, "integer"),
+    ("finetune", ("model",), TUNE | {"overrides": "steps=3"}, "dict"),
+    ("finetune", ("model",), TUNE | {"columns": ["text"]}, "dict"),
+    ("finetune", ("model",), TUNE | {"columns": {"text": 5}}, "dict of strings to strings"),
+    ("finetune", ("model",), TUNE | {"out": None}, "Path"),
+    ("finetune", ("model",), TUNE | {"callback": "bar"}, "function"),
+    ("finetune", (), TUNE | {"model": None}, "Model"),
+    ("evaluate", ("model",), {"data": ROWS, "limit": "two"}, "integer"),
+    ("evaluate", (), {"data": ROWS, "model": ["model", 5]}, "list of strings, Paths or Models"),
+    ("predict", ("model",), {"texts": "A text.", "columns": "text"}, "dict"),
+    ("prepare", (["A text."],), {"tokenizer": "t", "out": "o", "valid_fraction": "x"}, "number"),
+    ("prepare", (["A text."],), {"tokenizer": 5, "out": "o"}, "Tokenizer"),
+    ("prompt", ("model", "A text."), {"shots": "one"}, "integer"),
+    ("embed", ("model", "A text."), {"layer": "last"}, "list of integers"),
+    ("search", ("model", ["A text."]), {"query": 5}, "string"),
+    ("fill", ("model", "A ___."), {"targets": [1]}, "list of strings"),
+    ("generate", ("model", "Once"), {"temperature": "hot"}, "number"),
+    ("score", ("model", "A text."), {"device": 5}, "device"),
+    ("load", (), {"source": 5}, "Path"),
+    ("export", ("model",), {"out": None}, "Path"),
+    ("load_tokenizer", (), {"source": 5}, "Path"),
+    ("write_stories", (), {"out": 5}, "Path"),
+    ("run_demo", ("out",), {"minutes": "two"}, "number"),
+    ("preset", (), {"name": 5}, "string"),
+    ("show_objectives", (), {"data": 5}, "Shards"),
+]
+
+
+@pytest.mark.parametrize(("name", "args", "kwargs", "accepted"), WRONG)
+def test_wrong_types(
+    name: str, args: tuple[Any, ...], kwargs: dict[str, Any], accepted: str
+) -> None:
+    with pytest.raises(UsageError) as caught:
+        getattr(firth, name)(*args, **kwargs)
+    wrong = str(caught.value).split("`")[1]
+    assert wrong in kwargs
+    assert accepted in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_every_public_function_is_checked() -> None:
+    functions = [getattr(firth, name) for name in firth.__all__]
+    functions = [one for one in functions if inspect.isfunction(one)]
+    taking = {one.__name__ for one in functions if inspect.signature(one).parameters}
+    assert taking == {name for name, *_ in WRONG}
+
+
+def test_what_numpy_and_pandas_return_is_accepted() -> None:
+    @check_arguments
+    def function(size: int = 0, rate: float = 0.0, words: list[str] | None = None) -> Any:
+        return [type(value) for value in (size, rate, words)]
+
+    series = pytest.importorskip("pandas").Series(["a", "b"])
+    assert function(np.int64(3), np.float32(0.5), np.array(["a"])) == [int, float, list]
+    assert function(torch.tensor(3), 1, series) == [int, int, list]
+    assert function(2e3) == [int, float, type(None)]
+    for wrong in (2.5, np.array([1, 2]), "3", False):
+        with pytest.raises(UsageError, match="`size`"):
+            function(wrong)
+    with pytest.raises(TypeError, match=r"function\(\)"):
+        function(length=3)
+
+
+def test_a_model_is_saved_in_a_folder(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="`path`"):
+        firth.Model(torch.nn.Linear(1, 1), None).save(None)  # type: ignore[arg-type]
