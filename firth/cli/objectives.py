@@ -22,8 +22,8 @@ def objectives(
     tokenizer: str | None = options.ModelOption(
         None,
         metavar="MODEL",
-        help="The model or tokenizer that splits --text into tokens. Default: the words of the "
-        "text.",
+        help="The model or tokenizer that splits --text into tokens. Default: "
+        "stories-encoder, or the words of a text with characters that it lacks.",
     ),
     mask_prob: float | None = options.DataOption(
         None,

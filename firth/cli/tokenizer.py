@@ -2,12 +2,15 @@
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from firth.cli import options
 from firth.cli.verbs import Output
-from firth.utils.errors import UsageError
+from firth.utils.errors import FirthError, InputError, UsageError
 from firth.utils.outputs import check_output
+
+if TYPE_CHECKING:
+    from firth.tokenizers.tokenizer import Tokenizer
 
 TRAIN_EXAMPLES = (
     "firth tokenizer train corpus/*.txt --kind wordpiece --vocab-size 30000 --lowercase "
@@ -15,6 +18,7 @@ TRAIN_EXAMPLES = (
     "firth tokenizer train corpus.jsonl.gz --kind bpe --vocab-size 50000 --out runs/bpe",
 )
 SHOW_EXAMPLES = (
+    "firth tokenizer show runs/wordpiece",
     "firth tokenizer show runs/wordpiece --text unhappiness",
     'firth tokenizer show runs/wordpiece runs/bpe --text "COVID-19 was taaaaasty"',
 )
@@ -86,28 +90,46 @@ def train(
 
 
 def show(
-    directories: list[Path] = options.Argument(
-        ..., metavar="DIR...", help="Directories of the tokenizers to compare."
+    models: list[str] = options.Argument(
+        ..., metavar="MODEL...", help=f"Tokenizers, or models with one. {options.MODEL_HELP}"
     ),
-    text: list[str] = options.DataOption(
-        ..., "--text", metavar="TEXT", help="Text to tokenize; repeatable."
+    text: list[str] | None = options.DataOption(
+        None, "--text", metavar="TEXT", help="Text to tokenize; repeatable. Default: none."
     ),
 ) -> Output:
-    """Compare tokenizers on a text: tokens, ids, tokens per word, unknown tokens."""
+    """Describe tokenizers, and with --text compare how they split it."""
     from firth.cli.views import tokenizers as view
-    from firth.tokenizers.tokenizer import Tokenizer
+    from firth.tokenizers.description import describe_tokenizer
 
-    tokenizers = {str(path): Tokenizer.load(path) for path in directories}
-    text = [options.terminal_text(one) for one in text]
+    tokenizers = {name: _load(name) for name in models}
+    texts = [options.terminal_text(one) for one in text or ()]
     values = []
     for name, tokenizer in tokenizers.items():
-        coverage = tokenizer.coverage(text)
-        split = [(one, tokenizer.pieces(one)) for one in text]
-        texts = [
+        coverage = tokenizer.coverage(texts)
+        split = [(one, tokenizer.pieces(one)) for one in texts]
+        tokens = [
             {"text": one, "tokens": [p.token for p in pieces], "ids": [p.id for p in pieces]}
             for one, pieces in split
         ]
-        own = {"tokenizer": name, "kind": tokenizer.kind, "vocab_size": len(tokenizer)}
-        rates = {"fertility": coverage.fertility, "unknown_rate": coverage.unknown_rate}
-        values.append({**own, "texts": texts, **asdict(coverage), **rates})
-    return Output({"tokenizers": values}, view.tokenizers(tokenizers, text))
+        values.append({"tokenizer": name, **asdict(describe_tokenizer(tokenizer))})
+        if texts:
+            rates = {"fertility": coverage.fertility, "unknown_rate": coverage.unknown_rate}
+            values[-1] |= {"texts": tokens, **asdict(coverage), **rates}
+    return Output({"tokenizers": values}, view.tokenizers(tokenizers, texts))
+
+
+def _load(name: str) -> "Tokenizer":
+    """Load the tokenizer of a model; a preset has none, which the error says."""
+    from firth.formats.tokenizers.loading import load_tokenizer
+    from firth.models.presets import PRESETS
+
+    try:
+        return load_tokenizer(name)
+    except FirthError as error:
+        if name not in PRESETS:
+            raise
+        size = PRESETS[name].config.vocab_size
+        raise InputError(
+            f"The preset {name} has a vocabulary of {size:,} tokens but no tokenizer: name a "
+            f"model, or train one with `firth tokenizer train`. As a model: {error}"
+        ) from error

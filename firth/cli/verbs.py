@@ -160,6 +160,8 @@ def verb(
 def _with_hub_options(
     function: Callable[..., Output], *, offline: bool, allow_legacy: bool, **options: Any
 ) -> Output:
+    if not (offline or allow_legacy):
+        return function(**options)  # without importing torch, which some verbs do not need
     from firth.formats.hub import hub_options
 
     with hub_options(offline=offline, allow_legacy=allow_legacy):

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from firth.data.shards import Shards
-from firth.formats.tokenizers.loading import AnyTokenizer, load_tokenizer
+from firth.embedded import HOME
+from firth.formats.tokenizers.loading import AnyTokenizer, holds_tokenizer, load_tokenizer
 from firth.objectives.preview import ObjectivePreview, preview_shards, preview_text, word_tokenizer
+from firth.tokenizers.tokenizer import Tokenizer
 from firth.utils.arguments import check_arguments
 from firth.utils.errors import InputError, UsageError
 
+EMBEDDED = "stories-encoder"  # whose tokenizer is the default
 LENGTH = 32  # tokens, of examples from shards
 
 
@@ -26,14 +29,14 @@ def show_objectives(
     """Return examples of the objectives, and for the others the reason they cannot be shown.
 
     `data` are shards (one example of `length` tokens, default 32) or a text. A text is tokenized by
-    `tokenizer` (a model or its path), by default into words. `mask_prob` is the fraction of tokens
-    that are masked, or removed in `span-corruption` and `infilling`.
+    `tokenizer` (a model or its path), by default that of the embedded model `stories-encoder` or,
+    for a text with characters that it lacks, into words. `mask_prob` is the fraction of tokens that
+    are masked, or removed in `span-corruption` and `infilling`.
 
-    >>> examples, _ = show_objectives("The quick brown fox jumps", ["masked"])
-    >>> " ".join(word.token for word in examples[0].reads)
-    '[CLS] The quick brown fox [MASK] [SEP]'
-    >>> examples[0].predicts, examples[0].positions
-    ({'masked': ['jumps']}, {'masked': [5]})
+    >>> words = word_tokenizer("The quick brown fox jumps")
+    >>> (example,), _ = show_objectives("The quick brown fox jumps", ["causal"], tokenizer=words)
+    >>> example.predicts
+    {'causal': ['The', 'quick', 'brown', 'fox', 'jumps', '[SEP]']}
     """
     if mask_prob is not None and not 0 < mask_prob <= 1:
         raise UsageError(f"`mask_prob` must be above 0 and at most 1, not {mask_prob}.")
@@ -45,5 +48,14 @@ def show_objectives(
         raise UsageError("`length` is for examples from shards; a text is shown as a whole.")
     if not isinstance(data, str) or not data.strip():
         raise InputError(f"The text is empty or no text: {data!r:.80}; give at least one word.")
-    own = word_tokenizer(data) if tokenizer is None else load_tokenizer(tokenizer)
+    own = _default_tokenizer(data) if tokenizer is None else load_tokenizer(tokenizer)
     return preview_text(data, own, names, mask_prob=mask_prob, seed=seed)
+
+
+def _default_tokenizer(text: str) -> Tokenizer:
+    folder = HOME / EMBEDDED
+    if holds_tokenizer(folder):
+        tokenizer = load_tokenizer(folder)
+        if all(piece.known for piece in tokenizer.pieces(text)):
+            return tokenizer
+    return word_tokenizer(text)

@@ -35,6 +35,7 @@ WORD_BEGINS: dict[str, Callable[[str], bool]] = {
     "bpe-word": lambda token: False,
     "unigram": lambda token: token[:1] == "▁" or not token[:1].isalnum(),
     "char": lambda token: not token.isalnum(),
+    "word": lambda token: True,
 }
 
 
@@ -236,11 +237,14 @@ class Tokenizer(HtmlRepr):
 
     @cached_property
     def kind(self) -> str:
-        """The kind of tokenizer, as in `firth tokenizer train --kind`."""
+        """The kind of tokenizer, as in `firth tokenizer train --kind`, or `word`: whole words."""
         model = json.loads(self.backend.to_str())["model"]
         if model["type"] == "BPE":
             return "bpe-word" if model.get("end_of_word_suffix") else "bpe"
-        return {"WordPiece": "wordpiece", "WordLevel": "char"}.get(model["type"], "unigram")
+        if model["type"] == "WordLevel":
+            special = {str(token) for token in self.backend.get_added_tokens_decoder().values()}
+            return "word" if any(len(t) > 1 for t in model["vocab"].keys() - special) else "char"
+        return "wordpiece" if model["type"] == "WordPiece" else "unigram"
 
     @cached_property
     def sentinel_ids(self) -> list[int]:

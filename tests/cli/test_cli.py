@@ -112,6 +112,22 @@ def test_train_and_show(firth: Firth, sample: Path) -> None:
     assert first["fertility"] == first["tokens"] / 3
 
 
+def test_a_tokenizer_is_described(firth_here: Firth, bert: Path) -> None:
+    shown = firth_here("tokenizer", "show", bert)
+    assert shown.returncode == 0, shown.stderr
+    for expected in ("wordpiece", "400", "[CLS] TEXT A [SEP] TEXT B [SEP]", "hides a token"):
+        assert expected in shown.stdout
+    (values,) = firth_here("tokenizer", "show", bert, "--json").json["tokenizers"]
+    assert (values["kind"], values["vocab_size"]) == ("wordpiece", 400)
+    mask = next(one for one in values["special_tokens"] if one["role"] == "mask")
+    assert (mask["token"], mask["id"]) == ("[MASK]", 4)
+    assert values["counts"]["special tokens"] == 5
+    assert "texts" not in values
+    preset = firth_here("tokenizer", "show", "bert-base")
+    assert preset.returncode == 1
+    assert "30,522" in preset.error
+
+
 def test_prepare_reports_and_reads_standard_input(firth: Firth, bert: Path) -> None:
     rows = "\n".join(json.dumps({"text": text}) for text in ("The sea.", "<b></b>", "A boat."))
     options = ("--tokenizer", bert, "--out", "shards", "--valid-fraction", 0)

@@ -10,7 +10,7 @@ import pytest
 from firth.data.shards import Shards
 from firth.jobs.objective_examples import show_objectives
 from firth.jobs.preparation import prepare
-from firth.objectives.preview import ObjectivePreview
+from firth.objectives.preview import ObjectivePreview, word_tokenizer
 from firth.objectives.registry import OBJECTIVES
 from firth.tokenizers.trainer import train_tokenizer
 from firth.utils.errors import InputError, UsageError
@@ -47,17 +47,17 @@ def test_missing_tokens_are_reported(sample: Path, tmp_path: Path) -> None:
         show_objectives(Shards(out), ["masked"])
 
 
-def test_command_line(shards: Path, firth: Callable[..., Result]) -> None:
-    listed = firth("objectives").stdout
+def test_command_line(shards: Path, firth_here: Callable[..., Result]) -> None:
+    listed = firth_here("objectives").stdout
     assert all(name in listed for name in OBJECTIVES)
-    values = firth("objectives", "--data", shards, "--objective", "masked", "--json").json
+    values = firth_here("objectives", "--data", shards, "--objective", "masked", "--json").json
     (example,) = values["examples"]
     assert example["objective"] == "masked"
-    shown = firth("objectives", "--data", shards)
+    shown = firth_here("objectives", "--data", shards)
     assert "[MASK]" in shown.stdout
-    unknown = firth("objectives", "--data", shards, "--objective", "magic")
+    unknown = firth_here("objectives", "--data", shards, "--objective", "magic")
     assert (unknown.returncode, "magic" in unknown.error) == (2, True)
-    short = firth("objectives", "--data", shards, "--objective", "masked", "--length", 1)
+    short = firth_here("objectives", "--data", shards, "--objective", "masked", "--length", 1)
     assert short.returncode == 2
     assert "no room for text" in short.error
 
@@ -71,7 +71,8 @@ def joined(example: ObjectivePreview) -> str:
 
 def test_every_objective_on_a_text() -> None:
     """The lectures' exercise: one of five words is selected, with three outcomes."""
-    examples, reasons = show_objectives("The quick brown fox jumps", seed=2)
+    text = "The quick brown fox jumps"
+    examples, reasons = show_objectives(text, tokenizer=word_tokenizer(text), seed=2)
     assert set(reasons) == {"masked-nsp", "masked-sop"}  # one sentence has no pair
     by_name = {example.objective: example for example in reversed(examples)}
     assert set(by_name) | set(reasons) == set(OBJECTIVES)
@@ -93,8 +94,9 @@ def test_every_objective_on_a_text() -> None:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_something_is_always_hidden(seed: int) -> None:
-    examples, _ = show_objectives(PAIR, seed=seed)
-    assert examples == show_objectives(PAIR, seed=seed)[0]
+    words = word_tokenizer(PAIR)
+    examples, _ = show_objectives(PAIR, tokenizer=words, seed=seed)
+    assert examples == show_objectives(PAIR, tokenizer=words, seed=seed)[0]
     for example in examples:
         hides = {word.role for word in example.reads} & {"hidden", "changed"}
         shown = set(example.predicts) <= {"causal", "prefix"} or "unchanged" in example.variant
@@ -126,13 +128,16 @@ def test_texts_that_cannot_be_shown(sample: Path) -> None:
         show_objectives("One.", ["masked-sop"])
     with pytest.raises(UsageError, match="mask_prob"):
         show_objectives("One.", mask_prob=0)
-    assert "two tokens" in show_objectives("fox")[1]["span-corruption"]
+    assert (
+        "two tokens"
+        in show_objectives("fox", tokenizer=word_tokenizer("fox"))[1]["span-corruption"]
+    )
 
 
 def test_text_on_the_command_line(firth_here: Callable[..., Result], sample: Path) -> None:
     train_tokenizer([sample], kind="wordpiece", vocab_size=100)[0].save("wordpiece")
     text = "--text", "The quick brown fox jumps"
-    shown = firth_here("objectives", *text).stdout
+    shown = firth_here("objectives", *text).stdout  # with the default tokenizer
     assert "[MASK]" in shown
     assert "<extra_id_0>" in shown
     values = firth_here(
