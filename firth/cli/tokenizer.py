@@ -10,12 +10,15 @@ from firth.utils.errors import FirthError, InputError, UsageError
 from firth.utils.outputs import check_output
 
 if TYPE_CHECKING:
+    from firth.tokenizers.bpe import MergeStep
     from firth.tokenizers.tokenizer import Tokenizer
+    from firth.tokenizers.unigram import PruningRound
 
 TRAIN_EXAMPLES = (
     "firth tokenizer train corpus/*.txt --kind wordpiece --vocab-size 30000 --lowercase "
     "--out runs/wordpiece",
     "firth tokenizer train corpus.jsonl.gz --kind bpe --vocab-size 50000 --out runs/bpe",
+    "firth tokenizer train small.txt --kind bpe-word --vocab-size 30 --trace --out runs/small",
 )
 SHOW_EXAMPLES = (
     "firth tokenizer show runs/wordpiece",
@@ -59,16 +62,26 @@ def train(
     ),
     out: Path = options.OutputOption(..., help="Directory to write."),
     overwrite: bool = options.OVERWRITE,
+    trace: bool = options.OutputOption(
+        False,
+        "--trace",
+        help="Show the training step by step: merges with their counts, or rounds of pruning.",
+    ),
+    trace_steps: int = options.OutputOption(
+        30, min=0, help="Number of steps that --trace shows; 0: all, as with --json."
+    ),
     **text: Any,
 ) -> Output:
     """Train a tokenizer on text."""
     from firth.cli import terminal
     from firth.cli.views import data as view
+    from firth.cli.views import tokenizer_training as trace_view
     from firth.tokenizers.trainer import train_tokenizer
 
     if out.is_file():
         raise UsageError(f"{out} is a file; a tokenizer needs a directory.")
     check_output(out, overwrite)
+    steps: list[MergeStep | PruningRound] = []
     with terminal.progress() as progress:
         tokenizer, report = train_tokenizer(
             options.named_paths(paths, text["column"]),
@@ -80,13 +93,23 @@ def train(
             specials=specials,
             sentinels=sentinels,
             mixture_alpha=mixture_alpha,
+            trace=steps.append if trace else None,
             progress=progress,
             **options.TextOptions(**text).arguments(),
         )
         tokenizer.save(out)
-    values = {"out": str(out), "kind": kind, "vocab_size": len(tokenizer), **report.as_dict()}
+    values: dict[str, Any] = {
+        "out": str(out),
+        "kind": kind,
+        "vocab_size": len(tokenizer),
+        **report.as_dict(),
+    }
     saved = f"Saved a {kind} tokenizer with {len(tokenizer):,} tokens in {out}."
-    return Output(values, [view.report(report), *report.notes, saved])
+    shown: list[Any] = []
+    if trace:
+        values["trace"] = trace_view.values(steps, kind)
+        shown = trace_view.trace(steps, kind, tokenizer, trace_steps or len(steps))
+    return Output(values, [view.report(report), *report.notes, *shown, saved])
 
 
 def show(

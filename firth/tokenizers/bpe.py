@@ -11,8 +11,10 @@ words fit in memory. `reference.py` has the plain version.
 from __future__ import annotations
 
 import heapq
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,12 +38,37 @@ class BpeConfig:
     suffix: str = ""  # marks a symbol that ends a word: GPT-1's "</w>"
 
 
+class MergeStep(NamedTuple):
+    """One merge of the training: two neighbouring tokens become one.
+
+    >>> MergeStep("##g", "##s", "##gs", 5, 20, 5).score
+    0.05
+    """
+
+    left: str
+    right: str
+    token: str
+    count: int  # occurrences of the pair before the merge, by which it was chosen
+    left_count: int  # occurrences of the two tokens before the merge
+    right_count: int
+
+    @property
+    def score(self) -> float:
+        """WordPiece's score (Schuster and Nakajima 2012): count / (left_count * right_count)."""
+        return self.count / (self.left_count * self.right_count)
+
+
 @dataclass(frozen=True)
 class BpeModel:
     """A vocabulary in the order of its ids, and the merges that built it."""
 
     tokens: list[str]
-    merges: list[tuple[str, str]]
+    steps: list[MergeStep]
+
+    @property
+    def merges(self) -> list[tuple[str, str]]:
+        """The pairs in the order in which they were merged."""
+        return [(step.left, step.right) for step in self.steps]
 
     @property
     def ids(self) -> dict[str, int]:
@@ -60,25 +87,27 @@ def learn_merges(
     The example of Sennrich et al. (2016), with the end of a word marked:
 
     >>> words, counts = ["low", "lower", "newest", "widest"], [5, 2, 6, 3]
-    >>> learn_merges(words, counts, BpeConfig(size=99, suffix="</w>")).merges[:3]
-    [('e', 's'), ('es', 't</w>'), ('l', 'o')]
+    >>> steps = learn_merges(words, counts, BpeConfig(size=99, suffix="</w>")).steps
+    >>> [(step.left, step.right, step.count) for step in steps[:3]]
+    [('e', 's', 9), ('es', 't</w>', 9), ('l', 'o', 7)]
     """
     weights = np.asarray(counts, dtype=np.int64)
     tokens, symbols, owners = _spell(words, weights, config)
     ids = {token: i for i, token in enumerate(tokens)}
     pairs = _Pairs(symbols, owners, weights)
-    merges: list[tuple[int, int]] = []
+    steps: list[MergeStep] = []
     while len(tokens) < config.size and (best := pairs.most_frequent(config.min_frequency)):
-        left, right, places = best
+        left, right, count, places = best
         token = tokens[left] + tokens[right].removeprefix(config.prefix)
         new = ids.setdefault(token, len(tokens))
         if new == len(tokens):
             tokens.append(token)
-        merges.append((left, right))
+        parts = pairs.symbol_counts[left], pairs.symbol_counts[right]
+        steps.append(MergeStep(tokens[left], tokens[right], token, count, *parts))
         pairs.merge(left, right, new, places)
-        if len(merges) % 256 == 0:
+        if len(steps) % 256 == 0:
             progress(len(tokens), config.size)
-    return BpeModel(tokens, [(tokens[left], tokens[right]) for left, right in merges])
+    return BpeModel(tokens, steps)
 
 
 def _spell(words: Sequence[str], weights: Longs, config: BpeConfig) -> tuple[list[str], Ints, Ints]:
@@ -137,6 +166,8 @@ class _Pairs:
         self.before[1:][inner] = here[:-1][inner]
         self.after[:-1][inner] = here[1:][inner]
 
+        totals = np.bincount(symbols, weights[owners]).astype(np.int64).tolist()
+        self.symbol_counts: Counter[int] = Counter(dict(enumerate(totals)))
         self.counts: dict[int, int] = {}
         self.places: dict[int, Ints] = {}  # positions of each pair that may still be merged
         self.queue: list[tuple[int, int]] = []  # (-count, pair)
@@ -144,8 +175,8 @@ class _Pairs:
         keys = _key(symbols[places], symbols[places + 1])
         self._change(keys, weights[owners[places]], places)
 
-    def most_frequent(self, at_least: int) -> tuple[int, int, Ints] | None:
-        """Pop the most frequent pair: its two symbols and its positions."""
+    def most_frequent(self, at_least: int) -> tuple[int, int, int, Ints] | None:
+        """Pop the most frequent pair: its two symbols, its count and its positions."""
         while self.queue:
             count, pair = heapq.heappop(self.queue)
             if -count != self.counts[pair]:
@@ -153,7 +184,7 @@ class _Pairs:
             elif -count < max(1, at_least):
                 return None
             elif pair in self.places:
-                return pair >> 32, pair & 0xFFFFFFFF, self.places.pop(pair)
+                return pair >> 32, pair & 0xFFFFFFFF, -count, self.places.pop(pair)
         return None
 
     def merge(self, left: int, right: int, new: int, places: Ints) -> None:
@@ -175,6 +206,9 @@ class _Pairs:
         left_symbols, right_symbols = symbols[lefts], symbols[rights[has_right]]
         right_symbols[right_symbols == new] = left
         weights = self.weights[self.owners[places]]
+        merged = int(weights.sum())
+        for symbol, change in ((left, -merged), (right, -merged), (new, merged)):
+            self.symbol_counts[symbol] += change
         lost = _key(left_symbols, left), _key(right, right_symbols)
         gained = _key(left_symbols, new), _key(new, right_symbols)
         amounts = weights[has_left], weights[has_right]

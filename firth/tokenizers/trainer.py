@@ -21,13 +21,15 @@ from firth.data.corpus import Corpus, CorpusReport
 from firth.data.memory import Data
 from firth.data.mixture import check_alpha
 from firth.data.readers import ReadOptions
-from firth.tokenizers.bpe import BpeConfig, BpeModel, learn_merges
+from firth.tokenizers.bpe import BpeConfig, BpeModel, MergeStep, learn_merges
 from firth.tokenizers.counting import Progress, count_words, most_frequent_words
 from firth.tokenizers.tokenizer import SENTINEL, Tokenizer
-from firth.tokenizers.unigram import train_unigram
+from firth.tokenizers.unigram import PruningRound, train_unigram
 from firth.utils.arguments import check_arguments
 from firth.utils.errors import InputError, UsageError, storage_errors
 from firth.utils.notebook import show_progress
+
+Trace = Callable[[MergeStep | PruningRound], None]  # called with each step of a training
 
 
 @dataclass(frozen=True)
@@ -83,6 +85,7 @@ class TrainingInput:
     specials: tuple[str, ...]
     unknown: str
     progress: Progress
+    trace: Trace | None = None
 
     def learn(self, **options: Any) -> BpeModel:
         """Learn BPE merges; `options` are fields of BpeConfig."""
@@ -92,19 +95,28 @@ class TrainingInput:
         progress = partial(self.progress, "learning merges")
         return learn_merges(self.words, self.counts, BpeConfig(**shared, **options), progress)
 
+    def report(self, learned: BpeModel) -> None:
+        """Call `trace` with each merge."""
+        if self.trace is not None:
+            for step in learned.steps:
+                self.trace(step)
+
 
 def _learn_wordpiece(data: TrainingInput) -> models.Model:
-    ids = _learn_marked(data, prefix="##").ids
-    return models.WordPiece(ids, unk_token=data.unknown, max_input_chars_per_word=100)
+    learned = _learn_marked(data, prefix="##")
+    data.report(learned)
+    return models.WordPiece(learned.ids, unk_token=data.unknown, max_input_chars_per_word=100)
 
 
 def _learn_bpe(data: TrainingInput) -> models.Model:
     learned = data.learn(alphabet="".join(sorted(pre_tokenizers.ByteLevel.alphabet())))
+    data.report(learned)
     return models.BPE(learned.ids, learned.merges)
 
 
 def _learn_bpe_word(data: TrainingInput) -> models.Model:
     bpe = _learn_marked(data, suffix="</w>")
+    data.report(bpe)
     return models.BPE(bpe.ids, bpe.merges, unk_token=data.unknown, end_of_word_suffix="</w>")
 
 
@@ -126,7 +138,9 @@ def _learn_marked(data: TrainingInput, **mark: str) -> BpeModel:
 
 def _learn_unigram(data: TrainingInput) -> models.Model:
     data.progress("learning pieces", 0, 1)
-    return train_unigram(data.words, data.counts, data.size, data.specials, data.unknown)
+    return train_unigram(
+        data.words, data.counts, data.size, data.specials, data.unknown, data.trace
+    )
 
 
 def _learn_characters(data: TrainingInput) -> models.Model:
@@ -228,6 +242,7 @@ def train_tokenizer(
     strict: bool = False,
     clean: bool = True,
     workers: int | None = None,
+    trace: Trace | None = None,
     progress: Progress = show_progress,
 ) -> tuple[Tokenizer, CorpusReport]:
     """Train a tokenizer; `vocab_size` includes special tokens and sentinels.
@@ -236,7 +251,8 @@ def train_tokenizer(
     uncased tokenizers have `lowercase` and `strip_accents`; without the second, accents and tone
     marks are kept. `paths` that map names of sources to their files may be balanced with
     `mixture_alpha`, as in `pretrain`.
-    Bad rows are skipped and noted in the report; with `strict`, they are an error.
+    Bad rows are skipped and noted in the report; with `strict`, they are an error. `trace` is
+    called with each step of the training: a merge (`MergeStep`), or a round of pruning (Unigram).
 
     >>> texts = ["low low low low low lower lower " + "newest " * 6 + "widest " * 3]
     >>> tokenizer, report = train_tokenizer(texts, kind="bpe-word", vocab_size=30)
@@ -268,7 +284,7 @@ def train_tokenizer(
     if min_count > 1:
         report.repaired[f"words with fewer than {min_count} occurrences ignored"] += 1
     unknown = family.roles["unk"]
-    data = TrainingInput(words, times, size, min_frequency, family.tokens, unknown, progress)
+    data = TrainingInput(words, times, size, min_frequency, family.tokens, unknown, progress, trace)
     backend.model = recipe.learn(data)
     backend.decoder = recipe.decoder
     _check_size(backend.get_vocab_size() + sentinels, vocab_size)

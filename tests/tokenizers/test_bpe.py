@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections import Counter
+from itertools import pairwise
 
 import tokenizers
 from hypothesis import given, settings
@@ -83,6 +84,15 @@ def test_the_same_merges_as_the_reference(counted: tuple[list[str], list[int]], 
     words = {tuple(word): count for word, count in zip(*counted, strict=True)}
     learned = learn_merges(*counted, BpeConfig(size=size))
     assert learned.merges == learn_merges_slowly(words, size)
+    for step in learned.steps:  # the counts of the trace, counted anew
+        pairs: Counter[tuple[str, str]] = Counter()
+        symbols: Counter[str] = Counter()
+        for word, count in words.items():
+            pairs.update({pair: count * n for pair, n in Counter(pairwise(word)).items()})
+            symbols.update({symbol: count * n for symbol, n in Counter(word).items()})
+        pair = step.left, step.right
+        assert step[2:] == ("".join(pair), pairs[pair], symbols[step.left], symbols[step.right])
+        words = {merge_pair(word, pair): count for word, count in words.items()}
 
 
 @settings(max_examples=50, deadline=None)

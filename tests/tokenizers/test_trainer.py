@@ -6,7 +6,9 @@ import json
 import subprocess
 import sys
 import unicodedata
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import tokenizers
@@ -18,7 +20,7 @@ from firth.tokenizers import unigram
 from firth.tokenizers.tokenizer import Tokenizer
 from firth.tokenizers.trainer import KINDS, SPECIALS, train_tokenizer
 from firth.utils.errors import InputError, UsageError
-from tests.conftest import SAMPLE
+from tests.conftest import SAMPLE, Result
 
 SIZES = {"wordpiece": 430, "bpe": 500, "bpe-word": 430, "unigram": 300, "char": 50}
 TRAINERS = {
@@ -195,3 +197,60 @@ def test_fertility_and_unknown_rate_by_hand() -> None:
     assert (coverage.words, coverage.tokens, coverage.unknown) == (3, 4, 1)
     assert coverage.fertility == 4 / 3
     assert coverage.unknown_rate == 1 / 4
+
+
+LOW = "low " * 5 + "lower " * 2 + "newest " * 6 + "widest " * 3  # Sennrich et al. 2016
+HUG = "hug " * 10 + "pug " * 5 + "pun " * 12 + "bun " * 4 + "hugs " * 5  # Hugging Face's course
+
+
+def traced(text: str, kind: str, size: int) -> tuple[Tokenizer, list[Any]]:
+    steps: list[Any] = []
+    tokenizer, _ = train_tokenizer(
+        [text], kind=kind, vocab_size=size, trace=steps.append, workers=1
+    )
+    return tokenizer, steps
+
+
+def test_the_trace_of_the_lectures_example() -> None:
+    """Counted by hand: newest and widest contain "es" 6 + 3 times, low and lower "lo" 5 + 2."""
+    tokenizer, steps = traced(LOW, "bpe-word", 28)
+    assert [(s.left, s.right, s.count) for s in steps[:3]] == [
+        ("e", "s", 9),
+        ("es", "t</w>", 9),
+        ("l", "o", 7),
+    ]
+    learned = json.loads(tokenizer.to_json())["model"]["merges"]
+    assert [[s.left, s.right] for s in steps] == learned
+    assert [s.token for s in steps] == ["".join(pair) for pair in learned]
+
+
+def test_the_trace_of_wordpiece_has_its_score() -> None:
+    """The course counts "##u" 36 times, "##g" 20 times and the pair 20 times: a score of 1/36."""
+    _, steps = traced(HUG, "wordpiece", 18)
+    assert steps[0][2:] == ("##ug", 20, 36, 20)
+    assert steps[0].score == pytest.approx(1 / 36)
+
+
+def test_the_trace_of_unigram_is_that_of_the_training() -> None:
+    tokenizer, rounds = traced(SAMPLE, "unigram", 60)
+    sizes = [one.pieces for one in rounds]
+    assert sizes == sorted(sizes, reverse=True)
+    assert sizes[-1] <= 1.1 * 60 < sizes[0]
+    same, _ = train_tokenizer([SAMPLE], kind="unigram", vocab_size=60, workers=1)
+    assert tokenizer.to_json() == same.to_json()
+    assert traced(SAMPLE, "char", 30)[1] == []
+
+
+def test_trace_on_the_command_line(firth_here: Callable[..., Result]) -> None:
+    Path("hug.txt").write_text(HUG)
+    train = "tokenizer", "train", "hug.txt", "--workers", 1, "--trace", "--out", "out"
+    pieces = firth_here(*train, "--kind", "wordpiece", "--vocab-size", 18, "--trace-steps", 2)
+    assert pieces.returncode == 0, pieces.stderr
+    for expected in ("##u + ##g", "0.0278", "3 more"):
+        assert expected in pieces.stdout
+    options = "--kind", "bpe", "--vocab-size", 260, "--overwrite"
+    (first, *_) = firth_here(*train, *options, "--json").json["trace"]
+    assert (first["step"], first["token"], first["count"]) == (1, "ug", 20)
+    assert (
+        "no merges" in firth_here(*train, "--kind", "char", *options[2:3], 11, "--overwrite").stdout
+    )

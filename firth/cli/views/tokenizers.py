@@ -53,7 +53,7 @@ def _description(name: str, tokenizer: Tokenizer) -> list[RenderableType]:
 
 
 def _words(kind: str, tokens: Sequence[str]) -> str:
-    return "  ".join(_readable(kind, token) if token.strip() else repr(token) for token in tokens)
+    return "  ".join(readable(kind, token) if token.strip() else repr(token) for token in tokens)
 
 
 def _comparison(tokenizers: Mapping[str, Tokenizer], texts: Sequence[str]) -> list[RenderableType]:
@@ -76,16 +76,16 @@ def _coloured(kind: str, pieces: Sequence[TokenPiece]) -> Text:
     """Colour tokens alternately, with their ids below."""
     line = Text()
     for piece, colour in zip(pieces, cycle(COLOURS)):
-        line.append(_readable(kind, piece.token), colour if piece.known else UNKNOWN)
+        line.append(readable(kind, piece.token), colour if piece.known else UNKNOWN)
         line.append(" ")
     line.append("\n" + " ".join(str(piece.id) for piece in pieces), "dim")
     return line
 
 
-def _readable(kind: str, token: str) -> str:
+def readable(kind: str, token: str) -> str:
     """Decode the bytes of a byte-level token that are not ASCII.
 
-    >>> _readable("bpe", "ĠÃ©tÃ©"), _readable("bpe", "Ã"), _readable("wordpiece", "##té")
+    >>> readable("bpe", "ĠÃ©tÃ©"), readable("bpe", "Ã"), readable("wordpiece", "##té")
     ('Ġété', '\\\\xc3', '##té')
     """
     if kind != "bpe" or any(character not in BYTE_OF for character in token):
