@@ -1,6 +1,7 @@
 """`firth fill`: predict the words in the blanks of a text, or correct misspelt words."""
 
 import re
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,16 @@ def fill(
     correct: bool = options.OutputOption(
         False, "--correct", help="Suggest corrections for unlikely words."
     ),
+    explain: bool = options.OutputOption(
+        False,
+        "--explain",
+        help="Show tokens, ids, embeddings, layers, logits, softmax and loss of the TEXT.",
+    ),
+    answer: str | None = options.OutputOption(
+        None,
+        metavar="WORD",
+        help="With --explain: the right word, to show its loss; for several blanks: cat,mat.",
+    ),
     out: Path | None = options.OutputOption(
         None,
         help="With --file: JSON-lines file to write, one line per row; - for stdout. Default: "
@@ -56,12 +67,17 @@ def fill(
         raise UsageError("--correct suggests one correction per word: omit --top and --targets.")
     if targets is not None and top is not None:
         raise UsageError("All --targets are shown: omit --top.")
+    if explain and (file is not None or correct or targets is not None):
+        raise UsageError("--explain is for one TEXT: omit --file, --correct and --targets.")
+    if answer is not None and not explain:
+        raise UsageError("--answer is the right word for --explain: add --explain.")
     if out is not None and file is None:
         raise UsageError("--out is for --file; for one TEXT use --json.")
     options.check_jsonl(out, overwrite)
     if text is not None and (correct or not re.search(BLANK, text)):
         options.text_arguments([text], "--file")
-    words = _parse_words(targets) if targets is not None else []
+    words = _parse_words(targets, "--targets") if targets is not None else []
+    answers = _parse_words(answer, "--answer") if answer is not None else []
     if file is not None:
         options.check_source(file, format)
     from firth.cli.views import filling as view
@@ -69,7 +85,7 @@ def fill(
     from firth.jobs.row_streams import as_values
 
     loaded = options.load_model(model, dtype, device)
-    candidates: dict[str, Any] = {"top": top or DEFAULT_TOP, "targets": words}
+    candidates: dict[str, Any] = {"top": top or DEFAULT_TOP, "targets": list(dict.fromkeys(words))}
     if file is not None:
         bad_rows = null_rows(strict)
         rows = fill_file(
@@ -81,11 +97,18 @@ def fill(
         corrected = loaded.correct(text)
         return Output(corrected.values(), view.corrected(corrected))
     filled = loaded.fill_texts([text], **candidates)[0]
-    return Output(filled.values(), view.filled(filled))
+    if not explain:
+        return Output(filled.values(), view.filled(filled))
+    from firth.cli.views.explanation import explained
+    from firth.inference.explanation import explain_blanks
+
+    found = explain_blanks(loaded.blank_filler(), text, answers=answers, top=candidates["top"])
+    shown = chain(explained(found, loaded), view.filled(filled))
+    return Output({**filled.values(), "explanation": found.values()}, shown)
 
 
-def _parse_words(targets: str) -> list[str]:
-    words = [word.strip() for word in targets.split(",") if word.strip()]
+def _parse_words(value: str, option: str) -> list[str]:
+    words = [word.strip() for word in value.split(",") if word.strip()]
     if not words:
-        raise UsageError("--targets takes words separated by commas, such as good,bad.")
-    return list(dict.fromkeys(words))
+        raise UsageError(f"{option} takes words separated by commas, such as good,bad.")
+    return words

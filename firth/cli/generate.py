@@ -4,6 +4,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from firth.inference.generation.text_generation import PromptCompletions, TextGenerator
+    from firth.model import Model
 
 EXAMPLES = (
     'firth generate gpt2 "Once upon a time" --temperature 0.8 --top-p 0.95 --max-new-tokens 60',
@@ -57,7 +59,13 @@ def generate(
     ),
     overwrite: bool = options.OVERWRITE,
     explain: bool = options.OutputOption(
-        False, "--explain", help="Show the probability of each token and its alternatives."
+        False,
+        "--explain",
+        help="Show tokens, ids, embeddings, layers, logits and softmax of the PROMPT; then each "
+        "generated token with its probability, its loss and its alternatives.",
+    ),
+    answer: str | None = options.OutputOption(
+        None, metavar="TEXT", help="With --explain: the right continuation, to show its loss."
     ),
     show_strategies: bool = options.OutputOption(
         False, "--show-strategies", help="Compare greedy, three temperatures and beam search."
@@ -90,6 +98,8 @@ def generate(
         )
     if file is not None and explain and out is None:
         raise UsageError("--explain prints a table for one PROMPT; with --file, add --out.")
+    if answer is not None and (not explain or file is not None or not answer.strip()):
+        raise UsageError("--answer is the right continuation of one PROMPT: add --explain.")
     if file is None and out is not None:
         raise UsageError("--out is for --file; the completion of one PROMPT is printed.")
     options.check_jsonl(out, overwrite)
@@ -119,7 +129,20 @@ def generate(
         return Output({"prompt": prompt, "strategies": rows}, [view.strategies(prompt, compared)])
     if stream is None:
         stream = sys.stdout.isatty() and not explain and config.num_sequences == 1
-    return _generate_one(generator, prompt, stream)
+    output = _generate_one(generator, prompt, stream)
+    return _explain(loaded, generator, prompt, answer or "", output) if explain else output
+
+
+def _explain(
+    model: "Model", generator: "TextGenerator", prompt: str, answer: str, output: Output
+) -> Output:
+    """Put the forward pass on the prompt before its completions."""
+    from firth.cli.views.explanation import GENERATED, explained
+    from firth.inference.explanation import explain_prompt
+
+    found = explain_prompt(generator, generator.encode_prompt(prompt), answer=answer)
+    values = {**output.values, "explanation": found.values()}
+    return Output(values, chain(explained(found, model), [GENERATED], output.view))
 
 
 def _generate_one(generator: "TextGenerator", prompt: str, stream: bool) -> Output:

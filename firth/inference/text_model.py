@@ -16,9 +16,12 @@ from firth.formats.sentence_transformers import SentenceEncoderConfig
 from firth.inference.embedding.embedder import Embedder, Layer, make_embedder
 from firth.inference.embedding.semantic_search import SearchHit, SearchIndex, open_index, search
 from firth.inference.embedding.vectors import Floats, TokenVector, embed, embed_tokens
+from firth.inference.explanation import explain_blanks, explain_prompt, require_transformer
+from firth.inference.forward_pass import ForwardPass
 from firth.inference.generation.chat_template import Messages, make_messages
 from firth.inference.generation.generation_config import GenerationConfig, GenerationOptions
 from firth.inference.generation.text_generation import PromptCompletions, TextGenerator
+from firth.inference.infilling.blanks import has_blanks
 from firth.inference.infilling.fill_methods import (
     BlankFiller,
     FillCandidate,
@@ -34,6 +37,7 @@ from firth.models.config import ModelConfig
 from firth.models.language_model import LanguageNetwork
 from firth.models.masks import Mask
 from firth.models.transformer import Transformer, count_parameters, max_input_length
+from firth.objectives.registry import infill_format
 from firth.quantization.int8 import count_int8_weights
 from firth.tokenizers.tokenizer import Tokenizer
 from firth.utils.devices import (
@@ -72,15 +76,17 @@ class TextModel(HtmlRepr):
     @property
     def transformer(self) -> Transformer:
         """Return the network; raise an error if it is no Transformer, which some functions need."""
-        if not isinstance(self.network, Transformer):
-            kind = type(self.network).__name__
-            raise MismatchError(f"This function needs a Transformer, and the network is a {kind}.")
-        return self.network
+        return require_transformer(self.network)
 
     @property
     def num_parameters(self) -> int:
         """Return the number of parameters, quantized ones included."""
         return count_parameters(self.network) + count_int8_weights(self.network)
+
+    @property
+    def reads_left_context_only(self) -> bool:
+        """Return whether the model is a decoder that was not pre-trained to fill blanks."""
+        return self.config.architecture == "decoder" and infill_format(self.objective) != "masks"
 
     @property
     def generates(self) -> bool:
@@ -224,6 +230,21 @@ class TextModel(HtmlRepr):
         """Correct words that are improbable in their context."""
         corrector = make_corrector(self.blank_filler())
         return correct_batch(corrector, [text], [corrector.find_suspects(text)])[0]
+
+    def explain(self, text: str, *, answer: str | Sequence[str] = (), top: int = 5) -> ForwardPass:
+        """Return all values of the forward pass that fills the blanks of a text or continues it.
+
+        They are the token ids, embeddings, layers, logits and probabilities. With an `answer` also
+        the loss: a word for each blank, or a continuation. A decoder continues every text, unless
+        it was pre-trained to fill blanks.
+        """
+        answers = [answer] if isinstance(answer, str) else list(answer)
+        text, encoder = _one_text(text), self.config.architecture == "encoder"
+        if encoder or (not self.reads_left_context_only and has_blanks(text)):
+            return explain_blanks(self.blank_filler(), text, answers=answers, top=top)
+        generator = self.text_generator()
+        prompt = generator.encode_prompt(text)
+        return explain_prompt(generator, prompt, answer=" ".join(answers), top=top)
 
     def blank_filler(self) -> BlankFiller:
         """Return the method by which this model fills blanks."""

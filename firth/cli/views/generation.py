@@ -76,7 +76,7 @@ def steps(found: Iterable[ExplainedToken]) -> Table:
     found = list(found)
     table = Table(box=box.SIMPLE_HEAD)
     drawn = any(step.drawn is not None for step in found)
-    for column in ("", "token", "P", *(["P sampled"] if drawn else []), "rank"):
+    for column in ("", "token", "P", *(["P sampled"] if drawn else []), "rank", "loss"):
         table.add_column(column, justify="left" if column == "token" else "right", no_wrap=True)
     table.add_column("most probable", overflow="fold")
     for number, step in enumerate(found, 1):
@@ -89,7 +89,7 @@ def steps(found: Iterable[ExplainedToken]) -> Table:
             )
             for one in step.alternatives
         )
-        table.add_row(*row, str(step.rank), others)
+        table.add_row(*row, str(step.rank), f"{step.loss:.3f}", others)
     return table
 
 

@@ -33,6 +33,7 @@ class ExplainedToken:
     token: str  # as text, with its leading space
     id: int
     probability: float  # before logits processors
+    loss: float  # -log of that probability
     drawn: float | None  # when sampling: probability after logits processors
     rank: int  # 1: the most probable
     alternatives: tuple[TokenAlternative, ...]  # the most probable tokens, may include this one
@@ -78,6 +79,7 @@ def explain(
             token=detokenizer.piece(previous, token),
             id=token,
             probability=float(probs[token]),
+            loss=-float(logits.log_softmax(-1)[token]),
             drawn=drawn,
             rank=1 + int((logits > logits[token]).sum()),
             alternatives=alternatives,

@@ -65,6 +65,15 @@ def _join(before: str, fill: BlankFill, after: str) -> str:
     return before + fill.text + (after.lstrip() if fill.joins_after else after)
 
 
+def has_blanks(text: str) -> bool:
+    """Tell whether a text has a blank in any notation.
+
+    >>> has_blanks("The ___ ran."), has_blanks("The dog ran.")
+    (True, False)
+    """
+    return re.search("|".join(BLANK_PATTERNS), text) is not None
+
+
 def find_blanks(text: str, mark: str = "[MASK]") -> BlankedText:
     """Split a text at its blanks: the model's own mark, or else the first known mark in it.
 

@@ -198,7 +198,7 @@ def _score(
             raise UsageError("An encoder-decoder can score targets for one blank only.")
         for target in targets:
             text = question.blanks.filled([BlankFill(target)])
-            sequences = _target_sequences(filler, question, target, text)
+            sequences = answer_sequences(filler, question, [target])
             outputs.append((text, target, len(sequences)))
             requests += [
                 ScoringRequest((start, *ids[:-1]), range(len(ids)), ids, question.ids)
@@ -213,16 +213,19 @@ def _score(
     return [fills[i * size : (i + 1) * size] for i in range(len(questions))]
 
 
-def _target_sequences(
-    filler: BlankFiller, question: EncodedBlanks, target: str, text: str
+def answer_sequences(
+    filler: BlankFiller, question: EncodedBlanks, answers: Sequence[str]
 ) -> list[Ids]:
-    """Return the decoder outputs that mean `target`: its span may end in two ways."""
+    """Return the decoder outputs that fill the blanks with `answers`: spans may end in two ways."""
     if filler.method != "spans":
-        return [filler.encode_framed(text)]
-    [span] = tokenize_words(filler.tokenizer, [target], spaced=bool(question.blanks.parts[0]))
-    first, second = filler.tokenizer.sentinel_ids[:2]
-    end = filler.network.config.eos_token_id
-    return [(first, *span, second), *([] if end is None else [(first, *span, end)])]
+        return [filler.encode_framed(question.blanks.filled([BlankFill(one) for one in answers]))]
+    eos_token_id, sentinels = filler.network.config.eos_token_id, filler.tokenizer.sentinel_ids
+    output: list[int] = []
+    for sentinel, part, answer in zip(sentinels, question.blanks.parts, answers, strict=False):
+        [span] = tokenize_words(filler.tokenizer, [answer], spaced=bool(part))
+        output += [sentinel, *span]
+    ends = [sentinels[len(answers)], *([] if eos_token_id is None else [eos_token_id])]
+    return [(*output, end) for end in ends]
 
 
 def _merge(question: EncodedBlanks, fills: Sequence[GeneratedFill], top: int) -> FillResult:

@@ -82,7 +82,7 @@ class PromptedModel:
         space = " " if stem != before else ""
         ids, target = tokenize_continuation(self.tokenizer, stem, f"{space}{answer}")
         if not target:
-            raise _no_tokens_error(answer)
+            raise no_tokens_error(answer)
         if self.cloze:
             return self._cloze_request(ids, target, answer, after)
         return self._decoder_request(ids, target)
@@ -111,7 +111,7 @@ class PromptedModel:
         max_tokens = max_output_length(self.network) - len(prefix)
         target = self.tokenizer.encode(answer)[:max_tokens]
         if not target:
-            raise _no_tokens_error(answer)
+            raise no_tokens_error(answer)
         positions = range(len(prefix) - 1, len(prefix) - 1 + len(target))
         source = tuple(self.encoder_input(before, after, blank=blank))
         return ScoringRequest((*prefix, *target[:-1]), positions, target, source)
@@ -163,7 +163,8 @@ class PromptedModel:
         return score_requests(self.network, requests, bidirectional=self.cloze)
 
 
-def _no_tokens_error(answer: str) -> MismatchError:
+def no_tokens_error(answer: str) -> MismatchError:
+    """Return the error for an answer that is empty or unknown to the tokenizer."""
     return MismatchError(f"This model's tokenizer has no token for the answer {answer!r}.")
 
 
