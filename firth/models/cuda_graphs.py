@@ -14,7 +14,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Hashable, Sequence
 from contextlib import AbstractContextManager
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
@@ -202,9 +202,9 @@ class _CapturedGraph:
             if self.x.requires_grad:
                 self.x.grad = found[-1]
 
-        self.forward_graph = capture_graph(run_forward, pool)
+        self.forward_graph = capture_graph(run_forward, self.x.device, pool)
         self.out_gradient = torch.zeros_like(self.out)
-        self.backward_graph = capture_graph(run_backward, pool)
+        self.backward_graph = capture_graph(run_backward, self.x.device, pool)
         self.out = self.out.detach()  # frees the autograd graph; other shapes reuse its memory
 
     def copy_inputs(self, x: Tensor, padded: _PaddedBatch, positions: Tensor) -> None:
@@ -247,14 +247,30 @@ class _Replay(torch.autograd.Function):
         return ctx.graph.backward(gradients[0]), None, None, None
 
 
-def capture_graph(work: Callable[[], object], pool: Any = None, error_mode: str = "global") -> Any:
+def capture_graph(
+    work: Callable[[], object],
+    device: torch.device,
+    pool: Any = None,
+    error_mode: str = "global",
+) -> Any:
     """Capture a function as a CUDA graph; error mode "thread_local": other threads may go on."""
-    graph = torch.cuda.CUDAGraph()
-    capture = torch.cuda.graph(graph, pool=pool, capture_error_mode=error_mode)
-    # The outer context restores the current stream if the capture fails.
-    with torch.cuda.stream(torch.cuda.current_stream()), capture:
+    graph, stream = torch.cuda.CUDAGraph(), torch.cuda.current_stream(device)
+    # The outer stream context restores the current stream if the capture fails.
+    with (
+        torch.cuda.device(device),
+        torch.cuda.stream(stream),
+        torch.cuda.graph(
+            graph, pool=pool, stream=_capture_stream(device), capture_error_mode=error_mode
+        ),
+    ):
         work()
     return graph
+
+
+@cache
+def _capture_stream(device: torch.device) -> torch.cuda.Stream:
+    """Return the stream of a GPU on which graphs are captured; torch's own is that of one GPU."""
+    return torch.cuda.Stream(device)
 
 
 def _run(forward: StackForward, x: Tensor, mask: Mask, positions: Tensor) -> Tensor:

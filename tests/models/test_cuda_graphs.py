@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from copy import deepcopy
 from types import SimpleNamespace
 from typing import Any
@@ -52,7 +53,7 @@ def replays(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Simulate a GPU's kernels and graph capture; returns one item per replay."""
     calls: list[int] = []
 
-    def capture_graph(work: Callable[[], object], pool: object) -> SimpleNamespace:
+    def capture_graph(work: Callable[[], object], device: object, pool: object) -> Any:
         work()
         half = torch.is_autocast_enabled("cpu")  # a graph keeps the kernels it was captured with
 
@@ -158,7 +159,7 @@ def test_two_forward_passes_before_their_backward_passes(replays: list[int]) -> 
 def test_a_failed_capture_falls_back_to_eager_blocks(
     replays: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fails(work: object, pool: object) -> None:
+    def fails(work: object, device: object, pool: object) -> None:
         raise RuntimeError("operation not permitted when stream is capturing")
 
     monkeypatch.setattr(cuda_graphs, "capture_graph", fails)
@@ -170,6 +171,25 @@ def test_a_failed_capture_falls_back_to_eager_blocks(
     assert remove_graphs(other) == "operation not permitted when stream is capturing"
     assert other.stack.graph_runner is None
     assert not remove_graphs(plain)
+
+
+def test_a_graph_is_captured_on_its_own_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    entered: list[object] = []
+
+    @contextmanager
+    def enter(place: object) -> Iterator[None]:
+        entered.append(place)
+        yield
+
+    fakes = dict(CUDAGraph=object, device=enter, stream=enter, Stream=str)
+    fakes |= dict(graph=lambda graph, stream, **_: enter(stream), current_stream=lambda device: "")
+    for name, fake in fakes.items():
+        monkeypatch.setattr(torch.cuda, name, fake)
+    cuda_graphs._capture_stream.cache_clear()
+    for gpu in (torch.device("cuda:0"), torch.device("cuda:1")):
+        cuda_graphs.capture_graph(lambda: entered.append("work"), gpu)
+        assert entered[-4:] == [gpu, "", str(gpu), "work"]
+    cuda_graphs._capture_stream.cache_clear()
 
 
 def test_without_gradients_nothing_is_padded(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ from firth.models.cuda_graphs import capture_graph
 
 Step = Callable[[], object]
 
-CAPTURE_LOCK = threading.Lock()  # all captures use one stream
+CAPTURE_LOCK = threading.Lock()  # the captures of a GPU use one stream
 WARMUP_STEPS = 1  # plain steps before the capture: they allocate what the step needs
 
 
@@ -24,7 +24,7 @@ class GraphedStep:
     """A repeated computation on fixed tensors, replayed as a CUDA graph on GPUs."""
 
     def __init__(self, device: torch.device) -> None:
-        self.uses_graphs = device.type == "cuda"
+        self._device, self.uses_graphs = device, device.type == "cuda"
         self._shape: Hashable = None
         self._runs = 0
         self._graph: torch.cuda.CUDAGraph | None = None
@@ -45,7 +45,7 @@ class GraphedStep:
         """Capture the step; None if it synchronises with the GPU and cannot be captured."""
         try:
             with CAPTURE_LOCK:
-                return capture_graph(step, error_mode="thread_local")
+                return capture_graph(step, self._device, error_mode="thread_local")
         except torch.OutOfMemoryError:
             raise
         except RuntimeError:
