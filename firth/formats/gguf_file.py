@@ -2,8 +2,8 @@
 
 A GGUF file (the format of llama.cpp) has metadata values, then shape, type and offset of each
 tensor, then the tensors' bytes. Rows of quantized tensors consist of blocks: small integers with a
-common scale. The `gguf` library dequantizes blocks; the header is parsed here, because every number
-of an untrusted file must be checked before use.
+common scale (`gguf_blocks.py`). The header is parsed here, because every number of an untrusted
+file must be checked before use.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import mmap
 import struct
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,7 +21,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from firth.utils.errors import InputError, MismatchError, UsageError
+from firth.formats.gguf_blocks import PLAIN, dequantizer
+from firth.utils.errors import InputError, MismatchError
 
 MAGIC, VERSIONS = b"GGUF", (2, 3)
 NUMBERS = {  # NumPy dtype of each numeric value type
@@ -32,7 +33,6 @@ TEXT, LIST, SINGLE = 8, 9, 6
 MAX_VALUES, MAX_TENSORS, MAX_STRINGS = 100_000, 100_000, 5_000_000  # real files have far fewer
 MAX_DIMENSIONS = 4
 ALIGNMENT = 32  # default alignment of tensors in bytes
-CHUNK_NUMBERS = 1 << 17  # numbers that a thread dequantizes at a time
 DOWNLOAD_AGAIN = "copy or download it again"
 
 
@@ -44,7 +44,6 @@ class GgufDtype(NamedTuple):
     bytes: int  # per block
 
 
-PLAIN = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 # Numbers per block: number of the type, its name, bytes per block.
 TABLE = {
     1: "0 F32 4, 1 F16 2, 30 BF16 2",
@@ -116,7 +115,7 @@ class GgufWeights(Mapping[str, Tensor]):
         return PLAIN.get(self.file.entries[name].kind.name, torch.float32)
 
     def copy_into(self, name: str, destination: Tensor) -> None:
-        """Copy a tensor into another of the same shape and any dtype and device.
+        """Copy a tensor into another of the same shape and any dtype, on the CPU.
 
         Blocks are dequantized in chunks, so this takes little additional memory.
         """
@@ -130,39 +129,23 @@ class GgufWeights(Mapping[str, Tensor]):
         ).view(len(rows), -1)  # (R, bytes of a row)
         if heads := self.turned.get(name):
             stored = undo_permutation(stored, heads)
-        step = max(1, CHUNK_NUMBERS // width)
-        dequantize = _dequantizer(entry.kind, self.file.path)
+        dequantize, chunk_numbers = dequantizer(entry.kind.name, entry.kind.bytes, self.file.path)
+        step = max(1, chunk_numbers // width)
 
-        def convert(row: int) -> None:
-            numbers = dequantize(stored[row : row + step])
-            rows[row : row + step] = numbers.float() - 1 if name in self.raised else numbers
+        def convert(stored: Tensor, out: Tensor) -> None:
+            direct = out.dtype == torch.float32 and out.is_contiguous()
+            numbers = out if direct else torch.empty(out.shape)
+            with np.errstate(all="ignore"):  # scales may be NaN or infinite
+                dequantize(stored, numbers)
+            if name in self.raised:
+                numbers -= 1
+            if not direct:
+                out.copy_(numbers)
 
         with ThreadPoolExecutor(torch.get_num_threads()) as pool:
-            list(pool.map(convert, range(0, len(rows), step)))
+            list(pool.map(convert, stored.split(step), rows.split(step)))
         page = entry.start - entry.start % mmap.PAGESIZE
         self.file.pages.madvise(mmap.MADV_DONTNEED, page, entry.start + entry.bytes - page)
-
-
-def _dequantizer(kind: GgufDtype, path: Path) -> Callable[[Tensor], Tensor]:
-    """Return the function that dequantizes rows: (R, bytes of a row) -> (R, width)."""
-    if kind.name in PLAIN:
-        return lambda stored: stored.view(PLAIN[kind.name])
-    try:
-        from gguf import quants
-    except ImportError as error:
-        raise UsageError(
-            f"{path} is quantised ({kind.name}), which needs the `gguf` library: "
-            "pip install 'firth[gguf]'."
-        ) from error
-    # `quants.dequantize` takes 16 rows at a time, half as fast.
-    blocks = getattr(quants, kind.name)
-    blocks.init_grid()
-
-    def dequantize(stored: Tensor) -> Tensor:
-        with np.errstate(all="ignore"):  # scales may be NaN or infinite
-            return torch.from_numpy(blocks.dequantize_rows(stored.numpy()))
-
-    return dequantize
 
 
 def undo_permutation(rows: Tensor, heads: int) -> Tensor:

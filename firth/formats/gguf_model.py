@@ -17,7 +17,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from firth.formats.gguf_file import PLAIN, GgufFile, GgufWeights, open_gguf
+from firth.formats.gguf_blocks import PLAIN
+from firth.formats.gguf_file import GgufFile, GgufWeights, open_gguf
 from firth.formats.huggingface.directory import WeightSource, build_network
 from firth.formats.huggingface.family import ModelFamily, token_ids
 from firth.formats.huggingface.gemma import GEMMA3

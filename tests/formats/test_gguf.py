@@ -279,14 +279,16 @@ def test_an_unknown_quantisation(tmp_path: Path, number: int, name: str) -> None
 
 
 def test_without_the_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    blocks = tensors() | {"token_embd.weight": (np.zeros((V, 34), np.uint8), "Q8_0")}
-    path = write(tmp_path / "x.gguf", "llama", VALUES, blocks)
-    plain = file(tmp_path)
+    paths = {}
+    for kind, size in (("Q5_1", 24), ("Q8_0", 34)):
+        blocks = tensors() | {"token_embd.weight": (np.zeros((V, size), np.uint8), kind)}
+        paths[kind] = write(tmp_path / f"{kind}.gguf", "llama", VALUES, blocks)
     monkeypatch.setitem(sys.modules, "gguf", None)
-    message = refusal(path, UsageError)
-    assert "Q8_0" in message
+    message = refusal(paths["Q5_1"], UsageError)
+    assert "Q5_1" in message
     assert "pip install 'firth[gguf]'" in message
-    assert firth.load(plain).config.num_layers == 1
+    for path in (file(tmp_path), paths["Q8_0"]):
+        assert firth.load(path).config.num_layers == 1
 
 
 def test_an_unknown_architecture(tmp_path: Path) -> None:
