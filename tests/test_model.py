@@ -19,6 +19,7 @@ from safetensors.torch import load_file
 
 from firth import InputError, MismatchError, Model, UsageError, export, load, train_tokenizer
 from firth.cli.views import presets as view
+from firth.embedded import EMBEDDED_MODELS
 from firth.formats.huggingface.directory import FAMILIES, add_label_head
 from firth.formats.huggingface.family import auto_class
 from firth.inference.generation.token_generation import greedy_decode
@@ -328,8 +329,10 @@ def test_presets_are_a_table(firth: Firth, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setenv("COLUMNS", "60")  # of a terminal: a pipe has all of a line
     shown = firth("presets")
     assert (shown.returncode, shown.stderr) == (0, "")
-    lines = shown.stdout.splitlines()
+    table, embedded = shown.stdout.split("\n\n")
+    lines = table.splitlines()
     assert [line.split()[0] for line in lines] == ["preset", *PRESETS]
+    assert [line.split()[0] for line in embedded.splitlines()[1:]] == list(EMBEDDED_MODELS)
     bert_base = next(line for line in lines if line.startswith("bert-base "))
     for figure in ("encoder", "12", "768", "110.1M", "512", "30522", "Devlin et al. 2019"):
         assert figure in bert_base

@@ -24,7 +24,7 @@ class ConnectionCount(NamedTuple):
     """The number of connections of a pattern: as a formula, and as a function of n, p and w."""
 
     formula: str
-    count: Callable[[int, int, int], int]
+    value: Callable[[int, int, int], int]
 
 
 CONNECTIONS = {
@@ -63,7 +63,7 @@ class AttentionPattern:
     def connections_at(self, length: int) -> int:
         """Return the number of connections in a text of another length, with the same window."""
         window = min(self.window, length - 1)
-        return CONNECTIONS[self.pattern].count(length, self.prefix, window)
+        return CONNECTIONS[self.pattern].value(length, self.prefix, window)
 
 
 def attention_patterns(

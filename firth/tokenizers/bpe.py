@@ -14,7 +14,6 @@ import heapq
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,7 +37,8 @@ class BpeConfig:
     suffix: str = ""  # marks a symbol that ends a word: GPT-1's "</w>"
 
 
-class MergeStep(NamedTuple):
+@dataclass(frozen=True)
+class MergeStep:
     """One merge of the training: two neighbouring tokens become one.
 
     >>> MergeStep("##g", "##s", "##gs", 5, 20, 5).score

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Any
 
 import numpy as np
 
@@ -103,10 +102,10 @@ def _longest(tokens: list[str]) -> list[str]:
     return sorted(letters, key=len, reverse=True)[:EXAMPLES]
 
 
-def _frame(tokenizer: Tokenizer, *texts: Any) -> str:
+def _frame(tokenizer: Tokenizer, first: str, second: str | None = None) -> str:
     """Return how one or two texts are joined: `[CLS] TEXT [SEP]`."""
-    encoding = tokenizer.backend.encode(*texts, add_special_tokens=True)
-    names = ["TEXT"] if len(texts) == 1 else ["TEXT A", "TEXT B"]
+    encoding = tokenizer.backend.encode(first, second, add_special_tokens=True)
+    names = ["TEXT"] if second is None else ["TEXT A", "TEXT B"]
     pairs = zip(encoding.sequence_ids, encoding.tokens, strict=True)
     parts = []
     for sequence, group in groupby(pairs, key=lambda pair: pair[0]):

@@ -14,7 +14,8 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import tokenizers
@@ -25,7 +26,8 @@ from firth.utils.errors import InputError
 MAX_SAMPLE = 4_000_000  # words
 
 
-class PruningRound(NamedTuple):
+@dataclass(frozen=True)
+class PruningRound:
     """One round of the training: probabilities are estimated, then improbable pieces removed."""
 
     pieces: int  # after the estimation, before the removal

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections import Counter
+from dataclasses import astuple
 from itertools import pairwise
 
 import tokenizers
@@ -91,7 +92,12 @@ def test_the_same_merges_as_the_reference(counted: tuple[list[str], list[int]], 
             pairs.update({pair: count * n for pair, n in Counter(pairwise(word)).items()})
             symbols.update({symbol: count * n for symbol, n in Counter(word).items()})
         pair = step.left, step.right
-        assert step[2:] == ("".join(pair), pairs[pair], symbols[step.left], symbols[step.right])
+        assert astuple(step)[2:] == (
+            "".join(pair),
+            pairs[pair],
+            symbols[step.left],
+            symbols[step.right],
+        )
         words = {merge_pair(word, pair): count for word, count in words.items()}
 
 

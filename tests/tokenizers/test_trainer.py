@@ -7,6 +7,7 @@ import subprocess
 import sys
 import unicodedata
 from collections.abc import Callable
+from dataclasses import astuple
 from pathlib import Path
 from typing import Any
 
@@ -227,7 +228,7 @@ def test_the_trace_of_the_lectures_example() -> None:
 def test_the_trace_of_wordpiece_has_its_score() -> None:
     """The course counts "##u" 36 times, "##g" 20 times and the pair 20 times: a score of 1/36."""
     _, steps = traced(HUG, "wordpiece", 18)
-    assert steps[0][2:] == ("##ug", 20, 36, 20)
+    assert astuple(steps[0])[2:] == ("##ug", 20, 36, 20)
     assert steps[0].score == pytest.approx(1 / 36)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from rich.console import RenderableType
@@ -43,9 +44,9 @@ def values(steps: Sequence[MergeStep | PruningRound], kind: str) -> list[dict[st
     """Return the steps for `--json`, with the score of WordPiece."""
     rows = []
     for number, step in enumerate(steps, 1):
-        row = {"step": number, **step._asdict()}
-        scored = kind == "wordpiece" and isinstance(step, MergeStep)
-        rows.append(row | {"score": step.score} if scored else row)
+        rows.append({"step": number, **asdict(step)})
+        if kind == "wordpiece" and isinstance(step, MergeStep):
+            rows[-1]["score"] = step.score
     return rows
 
 
