@@ -22,8 +22,9 @@ def objectives(
     tokenizer: str | None = options.ModelOption(
         None,
         metavar="MODEL",
-        help="The model or tokenizer that splits --text into tokens. Default: "
-        "stories-encoder, or the words of a text with characters that it lacks.",
+        help="The model or tokenizer that splits --text into tokens. words: "
+        "every word is one token. Default: stories-encoder, or words for a text with characters "
+        "that it lacks.",
     ),
     mask_prob: float | None = options.DataOption(
         None,

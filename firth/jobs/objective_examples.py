@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 
 from firth.data.shards import Shards
@@ -13,6 +14,7 @@ from firth.utils.arguments import check_arguments
 from firth.utils.errors import InputError, UsageError
 
 EMBEDDED = "stories-encoder"  # whose tokenizer is the default
+WORDS = "words"  # as tokenizer: every word is one token
 LENGTH = 32  # tokens, of examples from shards
 
 
@@ -29,12 +31,11 @@ def show_objectives(
     """Return examples of the objectives, and for the others the reason they cannot be shown.
 
     `data` are shards (one example of `length` tokens, default 32) or a text. A text is tokenized by
-    `tokenizer` (a model or its path), by default that of the embedded model `stories-encoder` or,
-    for a text with characters that it lacks, into words. `mask_prob` is the fraction of tokens that
-    are masked, or removed in `span-corruption` and `infilling`.
+    `tokenizer` (a model or its path, or "words"), by default that of the embedded model
+    `stories-encoder` or, for a text with characters that it lacks, into words. `mask_prob` is the
+    fraction of tokens that are masked, or removed in `span-corruption` and `infilling`.
 
-    >>> words = word_tokenizer("The quick brown fox jumps")
-    >>> (example,), _ = show_objectives("The quick brown fox jumps", ["causal"], tokenizer=words)
+    >>> (example,), _ = show_objectives("The quick brown fox jumps", ["causal"], tokenizer="words")
     >>> example.predicts
     {'causal': ['The', 'quick', 'brown', 'fox', 'jumps', '[SEP]']}
     """
@@ -48,14 +49,18 @@ def show_objectives(
         raise UsageError("`length` is for examples from shards; a text is shown as a whole.")
     if not isinstance(data, str) or not data.strip():
         raise InputError(f"The text is empty or no text: {data!r:.80}; give at least one word.")
-    own = _default_tokenizer(data) if tokenizer is None else load_tokenizer(tokenizer)
+    own = _tokenizer_of(data, tokenizer)
     return preview_text(data, own, names, mask_prob=mask_prob, seed=seed)
 
 
-def _default_tokenizer(text: str) -> Tokenizer:
+def _tokenizer_of(text: str, tokenizer: AnyTokenizer | None) -> Tokenizer:
+    if tokenizer == WORDS and not os.path.exists(WORDS):
+        return word_tokenizer(text)
+    if tokenizer is not None:
+        return load_tokenizer(tokenizer)
     folder = HOME / EMBEDDED
     if holds_tokenizer(folder):
-        tokenizer = load_tokenizer(folder)
-        if all(piece.known for piece in tokenizer.pieces(text)):
-            return tokenizer
+        own = load_tokenizer(folder)
+        if all(piece.known for piece in own.pieces(text)):
+            return own
     return word_tokenizer(text)

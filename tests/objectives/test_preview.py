@@ -10,7 +10,7 @@ import pytest
 from firth.data.shards import Shards
 from firth.jobs.objective_examples import show_objectives
 from firth.jobs.preparation import prepare
-from firth.objectives.preview import ObjectivePreview, word_tokenizer
+from firth.objectives.preview import ObjectivePreview
 from firth.objectives.registry import OBJECTIVES
 from firth.tokenizers.trainer import train_tokenizer
 from firth.utils.errors import InputError, UsageError
@@ -72,7 +72,7 @@ def joined(example: ObjectivePreview) -> str:
 def test_every_objective_on_a_text() -> None:
     """The lectures' exercise: one of five words is selected, with three outcomes."""
     text = "The quick brown fox jumps"
-    examples, reasons = show_objectives(text, tokenizer=word_tokenizer(text), seed=2)
+    examples, reasons = show_objectives(text, tokenizer="words", seed=2)
     assert set(reasons) == {"masked-nsp", "masked-sop"}  # one sentence has no pair
     by_name = {example.objective: example for example in reversed(examples)}
     assert set(by_name) | set(reasons) == set(OBJECTIVES)
@@ -94,9 +94,8 @@ def test_every_objective_on_a_text() -> None:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_something_is_always_hidden(seed: int) -> None:
-    words = word_tokenizer(PAIR)
-    examples, _ = show_objectives(PAIR, tokenizer=words, seed=seed)
-    assert examples == show_objectives(PAIR, tokenizer=words, seed=seed)[0]
+    examples, _ = show_objectives(PAIR, tokenizer="words", seed=seed)
+    assert examples == show_objectives(PAIR, tokenizer="words", seed=seed)[0]
     for example in examples:
         hides = {word.role for word in example.reads} & {"hidden", "changed"}
         shown = set(example.predicts) <= {"causal", "prefix"} or "unchanged" in example.variant
@@ -128,10 +127,7 @@ def test_texts_that_cannot_be_shown(sample: Path) -> None:
         show_objectives("One.", ["masked-sop"])
     with pytest.raises(UsageError, match="mask_prob"):
         show_objectives("One.", mask_prob=0)
-    assert (
-        "two tokens"
-        in show_objectives("fox", tokenizer=word_tokenizer("fox"))[1]["span-corruption"]
-    )
+    assert "two tokens" in show_objectives("fox", tokenizer="words")[1]["span-corruption"]
 
 
 def test_text_on_the_command_line(firth_here: Callable[..., Result], sample: Path) -> None:

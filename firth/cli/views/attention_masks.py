@@ -108,5 +108,7 @@ def _count(pattern: AttentionPattern, row: Preset) -> str:
         )
     elif pattern.window:
         symbols += f", w = {pattern.window}"
-    full = f" At {longest:,} tokens: {pattern.connections_at(longest):,}." if longest > n else ""
+    full = ""
+    if longest > n and pattern.window in (0, row.config.window):
+        full = f" At the model's full length, n = {longest:,}: {pattern.connections_at(longest):,}."
     return f"  {pattern.connections} connections: {formula} with {symbols}.{full}{note}"

@@ -78,7 +78,7 @@ def _coloured(kind: str, pieces: Sequence[TokenPiece]) -> Text:
     for piece, colour in zip(pieces, cycle(COLOURS)):
         line.append(readable(kind, piece.token), colour if piece.known else UNKNOWN)
         line.append(" ")
-    line.append("\n" + " ".join(str(piece.id) for piece in pieces), "dim")
+    line.append("\nids: " + " ".join(str(piece.id) for piece in pieces), "dim")
     return line
 
 
