@@ -102,6 +102,7 @@ PROMPT = _role(
     "text | question | context | ctx | premise | sentence | passage | article | goal | startphrase",
 )
 CHOICES = _role("choices", "choices | options | endings")
+ANSWER = _role("", "answer | answers")  # of a blank
 RIGHT = _role("label", "label | answer | answerkey | correct")
 PASSAGE = _role(
     "text", "text | messages | turns | conversations | content | document | body | article"
