@@ -62,6 +62,10 @@ class OpenFile:
     bad: Bad | None = None
 
 
+class BlankLine(InputError):
+    """A blank line of a text file."""
+
+
 Reader = Callable[[OpenFile], Iterator[str]]
 RowReader = Callable[[OpenFile], Iterator[Row]]
 TableReader = Callable[[OpenFile], Table]
@@ -103,8 +107,11 @@ def _text_lines(file: OpenFile) -> Iterator[str]:
     last = 0
     for number, line in read_lines(file, cut=True):
         if number > last and is_valid(line):
+            where = f"{file.name} line {number}"
             with reporting_errors(file.bad):
-                yield _checked(line.rstrip("\r\n"), f"{file.name} line {number}", file.bad)
+                if file.bad is not None and not line.strip():
+                    raise BlankLine(f"{where} is empty.")
+                yield _checked(line.rstrip("\r\n"), where, file.bad)
         elif number == last:  # the rest of a line that is too long
             file.tally["long documents cut"] += 1
         last = number
