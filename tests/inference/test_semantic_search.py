@@ -215,7 +215,7 @@ def test_the_verb(verb: Verb, bert: Path, lines: Path) -> None:
     assert first.exit_code == 0
     score, row, text = first.stdout.splitlines()[0].split("\t")  # a line for each text in a pipe
     assert (float(score), row, text) == (1.0, "3", TEXTS[2])
-    assert f"The index of 11 texts is in {lines}.index" in first.stderr
+    assert f"The index of 11 rows is in {lines}.index" in first.stderr
     again = verb("search", bert, lines, TEXTS[2], "--top", 2)
     assert (again.stdout, again.stderr) == (first.stdout, "")
     values = json.loads(verb("search", bert, lines, TEXTS[2], "--top", 2, "--json").stdout)

@@ -52,7 +52,7 @@ def hits(index: SearchIndex, hits: Sequence[SearchHit], limit: int) -> list[Rend
     """Show the results, best first; in a pipe, one line each: score, row, text."""
     notes: list[str | Text] = []
     if index.built:
-        built = f"The index of {len(index):,} texts is in {index.path}; the next search uses it."
+        built = f"The index of {len(index):,} rows is in {index.path}; the next search uses it."
         notes = [built, *index.notes, *_faults(index.faults, limit)]
     if not sys.stdout.isatty():
         sys.stderr.writelines(f"{note}\n" for note in notes)

@@ -25,6 +25,7 @@ from firth.data.readers import (
     ReadOptions,
     Row,
     check_format,
+    is_valid,
     reporting_errors,
     text_field,
 )
@@ -181,8 +182,7 @@ def texts_in(
 
 def lines_in(source: InputFile, raw: BinaryIO, bad: Bad | None = None) -> Iterator[tuple[int, str]]:
     """Yield the lines of an open file, numbered from 1, without newlines."""
-    for number, line in source.lines(raw, ReadOptions(strict=True), Counter(), bad):
-        yield number, line.rstrip("\r\n")
+    return ((number, line) for number, line in source.lines(raw, bad) if is_valid(line))
 
 
 UNITS = {".parquet": "row", ".json": "question"}  # what is counted instead of lines
