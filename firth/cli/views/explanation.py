@@ -31,8 +31,8 @@ MAX_ROWS = 16  # tokens up to which all are shown
 NEAR = 3  # else: tokens at both ends, and around the predicted position
 MAX_DETAILED = 3  # positions whose softmax is worked out
 ORDER = {
-    "learned": "a learned vector for its position is added",
-    "sinusoidal": "sine and cosine values of its position are added",
+    "learned": "a learned vector for each position is added",
+    "sinusoidal": "sine and cosine values of each position are added",
     "rotary": "rotary position embeddings rotate queries and keys in each attention layer",
     "bias": "each attention layer adds a learned number for the distance of two tokens",
     "disentangled": "each attention layer also compares the distances of tokens",
@@ -41,6 +41,7 @@ ORDER = {
 MARKS = {
     "##": "A token with ## continues the word before it.",
     "Ġ": "Ġ is the space before a word.",
+    "Ċ": "Ċ is a line break.",
     "▁": "▁ is the space before a word.",
     "</w>": "</w> is the end of a word.",
 }
@@ -132,7 +133,7 @@ def _embedding_sentence(stack: StackValues, config: ModelConfig) -> str:
     order = config.position_embedding
     if order == "none":
         order = config.relative_attention
-    segments = "; a vector for its segment is added too" if config.num_segments else ""
+    segments = ", and one for the segment (sentence A or B)" if config.num_segments else ""
     norm = " The result is normalized before the first layer." if config.embedding_norm else ""
     return (
         "Each id selects a row of the embedding matrix, a vector of numbers that were learned: "
