@@ -149,7 +149,7 @@ def firth_epoch(
 
     def work() -> None:
         for made in batches:
-            loop._train_step(PlannedBatch(made, SamplerPosition(), made.tokens))
+            loop.train_step(PlannedBatch(made, SamplerPosition(), made.tokens))
         loop.wait_for_pending()
 
     return work

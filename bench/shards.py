@@ -74,7 +74,7 @@ def prepared(
     def turn(batches: Iterator[PlannedBatch]) -> Callable[[], object]:
         def work() -> None:
             for planned in itertools.islice(batches, steps):
-                loop._train_step(planned)
+                loop.train_step(planned)
             loop.wait_for_pending()
 
         return work

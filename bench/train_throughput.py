@@ -240,7 +240,7 @@ def firth_steps(
 
     def work() -> None:
         for i in range(steps):
-            loop._train_step(planned[i % len(planned)])
+            loop.train_step(planned[i % len(planned)])
         loop.wait_for_pending()
 
     return work

@@ -12,6 +12,7 @@ EXAMPLES = (
     "--out runs/sentiment --lr 2e-5 --epochs 3",
     "firth finetune runs/encoder --task tag --train train.conll --out runs/entities "
     "--strategy lora:rank=8",
+    "firth finetune stories-encoder --task classify --train train.tsv --dry-run",
 )
 
 
@@ -39,10 +40,12 @@ def finetune(
     from firth.jobs.finetuning import finetune
 
     out, strategy, resume = settings.pop("out"), settings.pop("strategy"), settings.pop("resume")
-    several = strategy.split()
+    several, dry_run = strategy.split(), settings.pop("dry_run")
     sweeps = (seeds > 1, search, len(several) > 1 or several == ["all"])
     if sum(sweeps) > 1:
         raise UsageError("Use one of --seeds, --search and several strategies, not two of them.")
+    if dry_run and (seeds > 1 or search or resume):
+        raise UsageError("--dry-run is for one run: omit --seeds, --search and --resume.")
     if resume and any(sweeps):
         raise UsageError("--resume continues one run; several runs need an empty directory.")
     if search and strategy:
@@ -54,6 +57,11 @@ def finetune(
     settings["model"] = model
     with terminal.training() as callback:
         settings["callback"] = callback
+        if dry_run:
+            cost = finetune(strategy=strategy, dry_run=True, **settings)
+            return Output(cost.values(), view.dry_run(cost))
+        if out is None:
+            raise UsageError("--out is missing: the run directory to write.")
         if not any(sweeps):
             result = finetune(out=out, strategy=strategy, resume=resume, **settings)
             return Output(result.values(), view.finetuned(result))

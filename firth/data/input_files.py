@@ -29,6 +29,7 @@ from firth.data.readers import (
     ReadOptions,
     Row,
     Tally,
+    is_valid,
     read_lines,
     read_table,
     reporting_errors,
@@ -145,14 +146,13 @@ class InputFile:
         with self._stream(raw) as stream:
             yield from ROWS[self.format](OpenFile(self.name, stream, reading, tally, bad))
 
-    def lines(self, raw: BinaryIO, bad: Bad | None = None) -> Iterator[tuple[int, str]]:
-        """Yield the lines, numbered from 1, without newlines.
-
-        A line that is not UTF-8 is an error; if `bad` gets it, the line is not `is_valid`.
-        """
+    def lines(
+        self, raw: BinaryIO, reading: ReadOptions, tally: Tally, bad: Bad | None = None
+    ) -> Iterator[tuple[int, str]]:
+        """Yield the lines, numbered from 1."""
         with self._stream(raw) as stream:
-            file = OpenFile(self.name, stream, ReadOptions(strict=True), Counter(), bad)
-            yield from ((number, line.rstrip("\r\n")) for number, line in read_lines(file))
+            file = OpenFile(self.name, stream, reading, tally, bad)
+            yield from ((number, line) for number, line in read_lines(file) if is_valid(line))
 
     def content(self, raw: BinaryIO, max_bytes: int) -> bytes:
         """Return all bytes, decompressed; raise an error if they are more than `max_bytes`."""

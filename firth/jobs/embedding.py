@@ -92,7 +92,6 @@ def search(
     batch_tokens: int = 0,
     column: str = "text",
     format: str | None = None,
-    strict: bool = False,
     dtype: Dtype = None,
     device: Device = None,
     progress: Progress = lambda what, done, total: None,
@@ -100,8 +99,7 @@ def search(
     """Find the texts that are most similar to a query, best first.
 
     `texts` are those of `embed`. The vectors of a file are stored beside it, or in the folder
-    `index`, and used again; `Model.index` returns them. Bad rows of a file are skipped, or an
-    error with `strict`.
+    `index`, and used again; `Model.index` returns them.
     """
     loaded = load_if_needed(model, device, dtype=dtype)
     options: dict[str, Any] = {
@@ -112,7 +110,7 @@ def search(
         "batch_tokens": batch_tokens,
     }
     documents = loaded.embedder(role="document", **options)
-    reading = ReadOptions(column=column, format=format, strict=strict)
+    reading = ReadOptions(column=column, format=format)
     if not isinstance(texts, SearchIndex):
         given = file_if_named(texts)
         if isinstance(given, Path):

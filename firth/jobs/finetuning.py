@@ -4,51 +4,37 @@ from __future__ import annotations
 
 import math
 import shutil
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from functools import partial
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, ParamSpec, Protocol, cast, overload
 
-import torch
-
-from firth.adapt.apply import AppliedStrategy, get_adapters, merge, remove, without_adapters
+from firth.adapt.apply import AppliedStrategy, without_adapters
 from firth.adapt.saving import adapter_base, fingerprint, save_adapter
-from firth.data.memory import Data, Source, as_source
+from firth.data.memory import Data
 from firth.jobs.cross_validation import cross_validate
-from firth.jobs.parent_models import IN_MEMORY, load_float32, untrained_model
-from firth.jobs.run_options import merge_options
+from firth.jobs.dry_run import DryRunResult, estimate_cost
+from firth.jobs.finetune_setup import FinetuneSetup, joining_note, load_models, set_up
+from firth.jobs.job_configs import FinetuneConfig
+from firth.jobs.parent_models import IN_MEMORY
 from firth.jobs.selection import dev_hashes
 from firth.metrics.bootstrap import Metric, metrics_to_json
 from firth.model import JOINED, AnyModel, Model
-from firth.models.encoder_decoder import cross_attention_names, join
 from firth.tasks import diagnostics
 from firth.tasks.augmentation import num_copies
-from firth.tasks.dataset import TaskDataset, load_dataset
+from firth.tasks.dataset import TaskDataset
 from firth.tasks.finetune_config import FinetuneRunConfig
-from firth.tasks.finetune_recipes import (
-    finetune_training_config,
-    frozen_blocks,
-    num_virtual_tokens,
-    recipe_for,
-    sequence_length,
-)
-from firth.tasks.readers.columns import TaskFile
-from firth.tasks.registry import TASKS, task_named
-from firth.tasks.task import Task
 from firth.tasks.task_heads import drop_language_head
-from firth.tasks.task_trainer import BEST, TaskTrainer, build_task_trainer
+from firth.tasks.task_trainer import BEST, TaskTrainer
 from firth.tokenizers.tokenizer import Tokenizer
-from firth.training.config import group_overrides
 from firth.training.log import Callback, show_in_notebook
 from firth.training.loop import Callbacks, TrainingLoop
 from firth.training.run import Run, describe_run, open_run
 from firth.training.run_directory import check_run_directory
-from firth.training.runtime import peak_memory, reset_peak_memory
+from firth.training.runtime import peak_memory
 from firth.utils.arguments import check_arguments
-from firth.utils.bad_rows import SKIPPED, BadRows
-from firth.utils.devices import Device, device_spec, restored_torch_state, select_device
-from firth.utils.errors import MismatchError, UsageError
+from firth.utils.devices import Device, restored_torch_state
+from firth.utils.errors import UsageError
 from firth.utils.notebook import HtmlRepr
 from firth.utils.plotting import plot_loss
 
@@ -108,6 +94,26 @@ class FinetuneResult(HtmlRepr):
         }
 
 
+P = ParamSpec("P")
+
+
+class _Finetune(Protocol[P]):
+    """The type of `finetune`: with `dry_run=True`, the result is another one."""
+
+    @overload
+    def __call__(  # type: ignore[overload-overlap]
+        self, model: AnyModel, *, dry_run: Literal[True], **options: Any
+    ) -> DryRunResult: ...
+
+    @overload
+    def __call__(self, *arguments: P.args, **options: P.kwargs) -> FinetuneResult: ...
+
+
+def _with_types(function: Callable[P, FinetuneResult | DryRunResult]) -> _Finetune[P]:
+    return cast(_Finetune[P], function)
+
+
+@_with_types
 @check_arguments
 @restored_torch_state()
 def finetune(
@@ -115,7 +121,7 @@ def finetune(
     *,
     task: str,
     train: Data,
-    out: str | Path,
+    out: str | Path | None = None,
     dev: Data | None = None,
     decoder: AnyModel | None = None,
     strategy: str = "",
@@ -139,10 +145,11 @@ def finetune(
     scratch: bool = False,
     tokenizer: str | Path | Tokenizer | Model | None = None,
     resume: bool = False,
+    dry_run: bool = False,
     device: Device = None,
     callback: Callback = show_in_notebook,
     callbacks: Callbacks | None = None,
-) -> FinetuneResult:
+) -> FinetuneResult | DryRunResult:
     """Fine-tune a model on labelled examples of a task, and save the run in `out`.
 
     Examples are a file, a list of rows (dicts, or tuples of a text and its label), or a table of
@@ -150,97 +157,37 @@ def finetune(
     Bad rows are skipped and noted; with `strict`, they are an error. Options that are None are
     those of the recipe. `overrides` sets any other field of the training config ("schedule"), the
     head ("head.layers") or the task ("task.prefix"). With a `decoder`, the model is an encoder
-    joined to it (Rothe et al. 2020). With `scratch` and a `tokenizer`, the model is a preset.
+    joined to it (Rothe et al. 2020). With `scratch` and a `tokenizer`, the model is a preset. With
+    `dry_run`, nothing is written: the result has parameters, memory, steps and time of the run with
+    this strategy, several ("full lora") or, without one, all.
     """
-    options = {
-        "learning_rate": learning_rate,
-        "epochs": epochs,
-        "batch_size": batch_size,
-        "max_length": max_length,
-        "warmup": warmup,
-        "weight_decay": weight_decay,
-        "precision": precision,
-    }
-    out, on, chosen = Path(out), select_device(device), task_named(task)
-    reset_peak_memory(on)
-    if tokenizer is not None:
-        model = untrained_model(model, tokenizer, scratch=scratch, seed=seed)
-    base, decoder_model = _load_models(chosen, model, decoder, seed)
-    groups = group_overrides(merge_options(overrides, options), ("head", "task"))
-    name, row = recipe_for(task, recipe)
-    frozen = frozen_blocks(row, base.config)
-    spec = strategy or (f"freeze:{frozen}" if frozen else "full")
-    length = sequence_length(row, base.config, groups["training"], taken=num_virtual_tokens(spec))
-    sources = {
-        name: as_source(data, name, "text" if name == "replay" else chosen.columns)
-        for name, data in (("train", train), ("dev", dev), ("replay", replay))
-        if data is not None or name == "train"
-    }
-    bad = BadRows(SKIPPED, strict=strict)
-    read = partial(TaskFile, format=format, columns=columns or {}, bad=bad)
-    with bad.explaining():
-        dataset = load_dataset(
-            chosen,
-            read(sources["train"]),
-            read(sources["dev"]) if "dev" in sources else None,
-            limit=limit,
-            seed=seed,
-            max_length=length,
-            options=groups["task"],
-            balance=balance,
-        )
-    dataset.notes.extend(bad.notes)
-    plan = partial(
-        finetune_training_config,
-        row,
-        base.config,
-        strategy=spec,
-        device=device_spec(on),
-        scratch=scratch,
-        replay=replay is not None,
-        overrides={"seed": seed, **groups["training"]},
-    )
-    settings = plan(len(dataset.train) * num_copies(augment))
-    config = FinetuneRunConfig(
-        model=str(base.path or base.source or IN_MEMORY),
-        task=task,
-        recipe=name,
-        strategy=spec,
-        training=settings,
-        metadata=dataset.metadata,
-        head=groups["head"],
-        columns=dict(columns or {}),
-        limit=limit,
-        balance=balance,
-        augment=augment,
-        scratch=scratch,
-        decoder=str(decoder_model.path or IN_MEMORY) if decoder_model is not None else None,
-    )
-    described = _describe(config, base, decoder_model, sources)
-    check_run_directory(out, described, resume)
-    new_parameters = cross_attention_names(base.network) if decoder_model is not None else ()
-    encoder_tokenizer, base_tokenizer = base.require_encoder_tokenizer(), base.require_tokenizer()
-    text = sources.get("replay")
-    trainer = build_task_trainer(
-        config,
-        base.network.to(on),
-        base_tokenizer,
-        dataset,
-        text,
-        encoder_tokenizer,
-        new_parameters,
-    )
-    if decoder_model is not None:
-        trainer.notes.append(_joining_note(trainer.network))
-    speed = lambda tokens, seconds: {"memory": peak_memory(on)}  # noqa: E731
+    given = locals()
+    job = FinetuneConfig(**{each.name: given[each.name] for each in fields(FinetuneConfig)})
+    if dry_run:
+        return estimate_cost(job)
+    if out is None:
+        raise UsageError("`out` is missing: the run directory to write, a string or Path.")
+    return _train(job, Path(out), callback, callbacks or Callbacks())
+
+
+def _train(
+    job: FinetuneConfig, out: Path, callback: Callback, callbacks: Callbacks
+) -> FinetuneResult:
+    """Train a model and save the run."""
+    setup = set_up(job)
+    config, dataset = setup.config, setup.dataset
+    described = _describe(setup)
+    check_run_directory(out, described, job.resume)
+    trainer = setup.trainer(setup.base, config, dataset)
+    if setup.decoder is not None:
+        trainer.notes.append(joining_note(trainer.network))
+    speed = lambda tokens, seconds: {"memory": peak_memory(setup.device)}  # noqa: E731
 
     def train_fold(part: TaskDataset, name: str) -> TaskTrainer:
         """Train a new copy of the model on a part of the data, in a temporary directory."""
-        folder, fresh = out / FOLDS, _load_models(chosen, model, decoder, seed)[0]
-        own = replace(config, training=plan(len(part.train) * num_copies(augment)))
-        fold = build_task_trainer(
-            own, fresh.network.to(on), base_tokenizer, part, text, encoder_tokenizer, new_parameters
-        )
+        folder, fresh = out / FOLDS, load_models(job)[0]
+        own = replace(config, training=setup.training_config(part))
+        fold = setup.trainer(fresh, own, part)
         shutil.rmtree(folder, ignore_errors=True)  # of a run that was killed
         show = lambda kind, metrics: callback(kind, {**metrics, "run": name})  # noqa: E731
         with open_run(
@@ -250,11 +197,13 @@ def finetune(
         shutil.rmtree(folder, ignore_errors=True)
         return fold
 
-    with open_run(out, settings, described, resume=resume, callback=callback, speed=speed) as run:
-        loop = _fit(trainer, run, callbacks or Callbacks())
+    with open_run(
+        out, config.training, described, resume=job.resume, callback=callback, speed=speed
+    ) as run:
+        loop = _fit(trainer, run, callbacks)
         if dataset.folds:
             run.log.validation(loop.state, cross_validate(trainer, dataset, train_fold))
-        return _finish(config, base, trainer, loop, run, dataset.evaluated_on)
+        return _finish(config, setup.base, trainer, loop, run, dataset.evaluated_on)
 
 
 def _fit(trainer: TaskTrainer, run: Run, callbacks: Callbacks) -> TrainingLoop:
@@ -270,93 +219,16 @@ def _fit(trainer: TaskTrainer, run: Run, callbacks: Callbacks) -> TrainingLoop:
     return loop
 
 
-def _load_models(
-    task: Task, model: AnyModel, decoder: AnyModel | None, seed: int
-) -> tuple[Model, Model | None]:
-    """Load the model to train, joined to a decoder if one is given, and that decoder."""
-    base = load_float32(model)
-    decoder_model = load_float32(decoder) if decoder is not None else None
-    _check_joins(task, base, decoder_model)
-    for parent in (base, decoder_model):
-        if parent is not None:
-            _merge_adapters(parent)
-    if decoder_model is not None:
-        base = _joined(base, decoder_model, seed)
-    if base.config.architecture not in task.architectures:
-        raise task.unsupported_architecture(base.config.architecture)
-    return base, decoder_model
-
-
-def _check_joins(task: Task, base: Model, decoder_model: Model | None) -> None:
-    """Raise an error if the task does not support a model with two tokenizers."""
-    able = ", ".join(name for name, other in TASKS.items() if other.needs_encoder_decoder)
-    if decoder_model is not None and not task.needs_encoder_decoder:
-        raise UsageError(f"--decoder is for {able}, not for {task.name}.")
-    if base.config.encoder is not None and not task.needs_encoder_decoder:
-        raise MismatchError(
-            f"{base.source} has two tokenizers: it can be fine-tuned on {able}, not on {task.name}."
-        )
-
-
-def _merge_adapters(model: Model) -> None:
-    """Merge the adapter of a model into its weights, so that it can be trained further."""
-    network = model.network
-    for name, adapted in list(get_adapters(network).items()):
-        if not adapted.modules:  # a head alone
-            remove(network, name)
-            network.config = adapted.config
-            network.heads.update(adapted.heads)
-    if not get_adapters(network):
-        return
-    try:
-        merge(network, keep=False)
-    except UsageError as error:
-        raise MismatchError(
-            f"{model.source} is an adapter that cannot be merged for more training. {error}"
-        ) from error
-
-
-def _joined(encoder: Model, decoder: Model, seed: int) -> Model:
-    """Join an encoder and a decoder to one model."""
-    try:
-        network = join(encoder.transformer, decoder.transformer, seed)
-    except MismatchError as error:
-        raise MismatchError(
-            f"{encoder.source} and {decoder.source} cannot be joined. {error}"
-        ) from error
-    return replace(
-        encoder,
-        network=network,
-        tokenizer=decoder.require_tokenizer(),
-        encoder_tokenizer=encoder.require_tokenizer(),
-        sentence_encoder=None,
-        task=None,
-    )
-
-
-def _joining_note(network: torch.nn.Module) -> str:
-    new = sum(network.get_parameter(name).numel() for name in cross_attention_names(network))
-    return (
-        f"{new:,} cross-attention parameters are new and trained with every strategy; Hugging Face "
-        "transformers has no such architecture, so only firth.load opens the model."
-    )
-
-
-def _describe(
-    config: FinetuneRunConfig,
-    base: Model,
-    decoder: Model | None,
-    data: Mapping[str, Source],
-) -> dict[str, Any]:
+def _describe(setup: FinetuneSetup) -> dict[str, Any]:
     """Describe the run for `run.json`."""
-    models = {"model": base, "decoder": decoder}
+    models = {"model": setup.base, "decoder": setup.decoder}
     parents = {name: m.path for name, m in models.items() if m is not None and m.path is not None}
-    described = describe_run("finetuning", config.to_dict(), data, parents)
+    described = describe_run("finetuning", setup.config.to_dict(), setup.sources, parents)
     for name, model in models.items():
         if model is not None and model.path is None:
             sums = {"path": model.source or IN_MEMORY, "sha256": fingerprint(model.transformer)}
             described["parents"][name] = sums
-    return described | {"task": config.metadata.to_dict()}
+    return described | {"task": setup.config.metadata.to_dict()}
 
 
 def _save(model: Model, adapted: AppliedStrategy, out: Path, base: Model, *, new: bool) -> str:

@@ -60,7 +60,6 @@ class JobConfig:
         ),
     ] = None
     device: Annotated["Device", DEVICE] = None
-    out: Annotated[str | Path, Doc("Run directory to write.", "Output", Path)]
     resume: Annotated[
         bool, Doc("Continue an interrupted run from its last checkpoint.", "Output")
     ] = False
@@ -70,6 +69,7 @@ class JobConfig:
 class PretrainConfig(JobConfig):
     """The arguments of `pretrain`; None: as in the recipe of the preset."""
 
+    out: Annotated[str | Path, Doc("Run directory to write.", "Output", Path)]
     data: Annotated[
         Data,
         Doc(
@@ -212,6 +212,18 @@ class FinetuneConfig(JobConfig):
         Doc("Decoder to join to an encoder, for seq2seq. Default: none.", "Model", str, "MODEL"),
     ] = None
     scratch: Annotated[bool, Doc("Start from random weights, as a baseline.", "Model")] = False
+    out: Annotated[
+        str | Path | None,
+        Doc("Run directory to write; --dry-run needs none. Default: none.", "Output", Path),
+    ] = None
+    dry_run: Annotated[
+        bool,
+        Doc(
+            "Train and write nothing: show trainable parameters, memory, steps and time, for "
+            "--strategy or else for all strategies.",
+            "Output",
+        ),
+    ] = False
     tokenizer: Annotated[
         "str | Path | Tokenizer | Model | None",
         Doc(

@@ -13,10 +13,9 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from firth.adapt.registry import parse_strategy
 from firth.jobs.finetuning import FinetuneResult, finetune
 from firth.model import load
-from firth.tasks.finetune_recipes import depth, learning_rate_factor
+from firth.tasks.finetune_recipes import depth, expand_strategies, learning_rate_factor
 from firth.tasks.registry import task_named
 from firth.tasks.task import selection_metric
 from firth.training.log import Callback, Metrics
@@ -28,11 +27,6 @@ from firth.utils.files import write_json
 
 # The course's grid: learning rates, batch sizes, frozen blocks.
 LEARNING_RATES, BATCH_SIZES, FROZEN_BLOCKS = (2e-5, 3e-5, 5e-5), (16, 32), (0, 6, 8)
-# The strategies of `--strategy all`; `half` is half of the model's blocks.
-ALL_STRATEGIES = (
-    *("full", "freeze:half", "probe", "probe-then-full", "gradual"),
-    *("lora", "adapters", "bitfit", "ia3", "prefix", "prompt"),
-)
 SELECTED = {"seeds": "seed", "search": "hyperparameters", "strategies": "strategy"}
 LOWER_IS_BETTER = ("perplexity",)
 
@@ -126,11 +120,7 @@ def search(out: str | Path, *, minutes: float = 0.0, **options: Any) -> SweepRes
 
 def strategies(names: Sequence[str], out: str | Path, **options: Any) -> SweepResult:
     """Repeat a run with several strategies, each in a subdirectory of `out`."""
-    blocks = depth(load(options["model"]).config)
-    chosen = list(ALL_STRATEGIES) if list(names) == ["all"] else list(names)
-    specs = [name.replace("half", str(max(1, blocks // 2))) for name in chosen]
-    for spec in specs:  # an unknown name is an error now; a failing strategy fails its run only
-        parse_strategy("full" if spec == "probe-then-full" else spec)
+    specs = expand_strategies(names, load(options["model"]).config)
     rows = [(spec.replace(":", "-").replace(",", "-"), {"strategy": spec}) for spec in specs]
     return _run("strategies", rows, Path(out), options)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -34,6 +34,11 @@ STRATEGY_DEFAULTS: dict[str, dict[str, Any]] = {
         "layer_lr_decay": 1 / 2.6,
     },  # Howard and Ruder 2018, section 3
 }
+# The strategies of `--strategy all`; `half` is half of the model's blocks.
+ALL_STRATEGIES = (
+    *("full", "freeze:half", "probe", "probe-then-full", "gradual"),
+    *("lora", "adapters", "bitfit", "ia3", "prefix", "prompt"),
+)
 SCRATCH_LR_FACTOR = 4.0  # for a randomly initialized model
 
 
@@ -177,6 +182,20 @@ def frozen_blocks(recipe: FinetuneRecipe, config: ModelConfig) -> int:
     2
     """
     return recipe.freeze_blocks * depth(config) // 12
+
+
+def expand_strategies(names: Sequence[str], config: ModelConfig) -> list[str]:
+    """Return the strategies that `names`, or "all", stand for; an unknown one is a usage error.
+
+    >>> from firth.models.presets import preset
+    >>> expand_strategies(["freeze:half", "lora"], preset("bert-base").config)
+    ['freeze:6', 'lora']
+    """
+    chosen = ALL_STRATEGIES if list(names) == ["all"] else names
+    specs = [name.replace("half", str(max(1, depth(config) // 2))) for name in chosen]
+    for spec in specs:
+        parse_strategy("full" if spec == "probe-then-full" else spec)
+    return specs
 
 
 def depth(config: ModelConfig) -> int:

@@ -125,7 +125,7 @@ class TrainingLoop:
     def _train_until_finished(self) -> None:
         while not self.finished:
             for planned in self.plan(self.state, self.progress):
-                if not self._train_step(planned) or not self._after_step():
+                if not self.train_step(planned) or not self._after_step():
                     break  # rolled back to a checkpoint: plan again from there
                 if self.finished:
                     break
@@ -156,7 +156,7 @@ class TrainingLoop:
 
     # ---- one step
 
-    def _train_step(self, planned: PlannedBatch) -> bool:
+    def train_step(self, planned: PlannedBatch) -> bool:
         """Take one optimizer step; return False after a rollback to an earlier step."""
         state, config = self.state, self.config
         self.callbacks.before_step(state)

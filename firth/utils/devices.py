@@ -212,6 +212,17 @@ def select_device(requested: Device = None) -> torch.device:
     return device
 
 
+def available_memory(device: torch.device) -> int | None:
+    """Return the bytes that can be allocated on a GPU or, on Linux, in main memory; else None."""
+    if device.type == "cuda":
+        unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return int(torch.cuda.mem_get_info(device)[0]) + unused
+    found = None
+    with suppress(OSError):
+        found = re.search(r"MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text())
+    return int(found[1]) * 1024 if found and device.type == "cpu" else None
+
+
 def same_device(requested: torch.device, actual: torch.device) -> bool:
     """Return whether a tensor's device is the requested one; "cuda" is any GPU.
 

@@ -14,6 +14,7 @@ from firth.metrics.language_modelling import Proportion
 from firth.training.model_card import describe_training_examples, selection_note
 
 if TYPE_CHECKING:  # these need torch
+    from firth.jobs.dry_run import DryRunResult, StrategyCost
     from firth.jobs.evaluation import EvaluationResult
     from firth.jobs.finetuning import FinetuneResult
     from firth.jobs.suites import SuiteResult
@@ -27,6 +28,14 @@ EVALUATED_ON = {
     "held-out examples": "{n:,} others.",
     "cross-validation": "all {n:,} by cross-validation.",
     "training examples": "the training examples themselves.",
+}
+COST_NAMES = {  # in the table of one strategy
+    "%": "trainable, %",
+    "weights": "weights, MiB",
+    "grads": "gradients, MiB",
+    "optim.": "optimizer state, MiB",
+    "activ.": "activations, MiB",
+    "total": "memory in total, MiB",
 }
 UNITS = {"minimal-pairs": "pairs", "last-word": "texts"}
 
@@ -65,6 +74,62 @@ def finetuned(result: FinetuneResult) -> list[RenderableType]:
         f"The model is in {result.path} ({result.family}); use it with "
         f"`firth predict {result.path} --data FILE`.",
     ]
+
+
+def dry_run(result: DryRunResult) -> list[RenderableType]:
+    """Show what a strategy needs: parameters, memory, steps and time; several in one table."""
+    if len(result.rows) == 1:
+        (row,) = result.rows
+        of = f"{row.trainable_parameters:,} of {row.parameters:,}"
+        names = {COST_NAMES.get(name, name): cell for name, cell in _cost_cells(row).items()}
+        table = new_table(row.strategy, "", rows=[("trainable parameters", of), *names.items()])
+    else:
+        columns = ("strategy", "trainable", *_cost_cells(result.rows[0]))
+        table = new_table(*columns, plain=True)
+        table.show_edge, table.padding = False, 0  # to fit into 80 columns
+        for row in result.rows:
+            own = _cost_cells(row).values()
+            table.add_row(row.strategy, f"{row.trainable_parameters:,}", *own)
+    how = "measured on the GPU" if result.memory_is_measured else "estimated, without torch itself"
+    return [
+        table,
+        f"{result.examples:,} training examples in batches of {result.batch_size}; "
+        f"{result.device}, {result.precision}.",
+        f"Memory in MiB (weights, gradients, optimizer state, activations) is {how}, for a batch "
+        "of the longest examples. Time is extrapolated from two discarded steps, without "
+        "validation and early stopping.",
+        *result.notes,
+        "Nothing was trained or written.",
+    ]
+
+
+def _cost_cells(row: StrategyCost) -> dict[str, str]:
+    """Return the cells of a strategy, by column."""
+    return {
+        "%": f"{100 * row.trainable_fraction:.2f}",
+        "weights": _mib(row.weights),
+        "grads": _mib(row.gradients),
+        "optim.": _mib(row.optimizer),
+        "activ.": "–" if row.activations is None else _mib(row.activations),
+        "total": _mib(row.memory),
+        "steps": f"{row.steps:,}",
+        "time": "–" if row.seconds is None else _duration(row.seconds),
+    }
+
+
+def _mib(size: int) -> str:
+    return f"{size / 2**20:,.1f}" if size < 100 * 2**20 else f"{size / 2**20:,.0f}"
+
+
+def _duration(seconds: float) -> str:
+    """Format a time with its most useful unit.
+
+    >>> _duration(0.31), _duration(48), _duration(1000), _duration(9000)
+    ('0.3 s', '48 s', '17 min', '2.5 h')
+    """
+    if seconds < 100:
+        return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
 
 
 def evaluation(result: EvaluationResult) -> list[RenderableType]:

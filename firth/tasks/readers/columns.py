@@ -25,7 +25,6 @@ from firth.data.readers import (
     ReadOptions,
     Row,
     check_format,
-    is_valid,
     reporting_errors,
     text_field,
 )
@@ -103,7 +102,6 @@ PROMPT = _role(
     "text | question | context | ctx | premise | sentence | passage | article | goal | startphrase",
 )
 CHOICES = _role("choices", "choices | options | endings")
-ANSWER = _role("", "answer | answers")  # of a blank
 RIGHT = _role("label", "label | answer | answerkey | correct")
 PASSAGE = _role(
     "text", "text | messages | turns | conversations | content | document | body | article"
@@ -182,7 +180,8 @@ def texts_in(
 
 def lines_in(source: InputFile, raw: BinaryIO, bad: Bad | None = None) -> Iterator[tuple[int, str]]:
     """Yield the lines of an open file, numbered from 1, without newlines."""
-    return ((number, line) for number, line in source.lines(raw, bad) if is_valid(line))
+    for number, line in source.lines(raw, ReadOptions(strict=True), Counter(), bad):
+        yield number, line.rstrip("\r\n")
 
 
 UNITS = {".parquet": "row", ".json": "question"}  # what is counted instead of lines

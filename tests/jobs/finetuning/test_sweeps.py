@@ -20,9 +20,11 @@ from firth.jobs.finetuning import FinetuneResult, finetune
 from firth.metrics.bootstrap import Metric
 from firth.model import load
 from firth.tasks.dataset import load_dataset
+from firth.tasks.finetune_recipes import ALL_STRATEGIES
 from firth.tasks.readers.columns import TaskFile
 from firth.tasks.registry import task_named
 from firth.utils.errors import FirthError, InputError, Interrupted, UsageError
+from tests.jobs.finetuning.test_dry_run import check_counts
 from tests.jobs.finetuning.toys import TINY, coloured, table
 
 SHORT = TINY | {"steps": 3}
@@ -172,8 +174,12 @@ def test_an_interrupt_ends_the_sweep(
 def test_all_strategies(options: dict[str, Any], tmp_path: Path) -> None:
     swept = sweep.strategies(["all"], tmp_path / "out", overrides=SHORT, **options)
     names = [trial.name for trial in swept.runs]
-    assert names == [name.replace(":half", "-1") for name in sweep.ALL_STRATEGIES]
+    assert names == [name.replace(":half", "-1") for name in ALL_STRATEGIES]
     assert [trial.name for trial in swept.runs if trial.result is None] == ["bitfit"]
+    found = finetune(**options, overrides=SHORT, dry_run=True)  # the same, without training
+    for row, (_, real) in zip(found.rows, swept.done, strict=True):
+        check_counts(row, real.values())
+    assert len([note for note in found.notes if note.startswith("bitfit: ")]) == 1
 
 
 def test_the_lowest_perplexity_is_best(
