@@ -133,7 +133,8 @@ def test_texts_that_cannot_be_shown(sample: Path) -> None:
 def test_text_on_the_command_line(firth_here: Callable[..., Result], sample: Path) -> None:
     train_tokenizer([sample], kind="wordpiece", vocab_size=100)[0].save("wordpiece")
     text = "--text", "The quick brown fox jumps"
-    shown = firth_here("objectives", *text).stdout  # with the default tokenizer
+    shown = firth_here("objectives", *text, "--tokenizer", "words").stdout
+    assert "causal" in firth_here("objectives", *text).stdout  # with the default tokenizer
     assert "[MASK]" in shown
     assert "<extra_id_0>" in shown
     values = firth_here(
