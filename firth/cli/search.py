@@ -26,6 +26,7 @@ def search(
     index: Path | None = options.OutputOption(
         None, help="Directory of the search index. Default: FILE.index."
     ),
+    strict: bool = options.STRICT,
     **settings: Any,
 ) -> Output:
     """Find the texts of a file whose embeddings are most similar to that of a query."""
@@ -33,7 +34,7 @@ def search(
     from firth.cli.views import embedding as view
 
     how = EmbedOptions(**settings)
-    reading = how.reading()
+    reading = how.reading(strict=strict)
     check_source(file)
     from firth.inference.embedding import semantic_search
 
@@ -47,5 +48,5 @@ def search(
     queries = loaded.embedder(**how_embedded, role="query")
     hits = semantic_search.search(queries, built, query, top=top)
     values = {"query": query, "index": str(built.path), "built": built.built, "rows": len(built)}
-    rows = [asdict(hit) for hit in hits]
-    return Output({**values, "hits": rows}, view.hits(built, hits, embedder.max_length))
+    values |= {"notes": built.notes, "hits": [asdict(hit) for hit in hits]}
+    return Output(values, view.hits(built, hits, embedder.max_length))

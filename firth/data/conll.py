@@ -83,12 +83,15 @@ def conll_sentences(lines: Iterable[Line], conllu: bool) -> Iterator[ConllSenten
 
 def conll_documents(sentences: Iterable[ConllSentence], join: str, max_chars: int) -> Iterator[str]:
     """Join sentences to documents: by the file's marks ("block") or all ("file"), else none."""
+    if join not in ("block", "file"):
+        yield from (sentence.text for sentence in sentences)
+        return
     document: list[str] = []
     size, marked = 0, False
     for sentence in sentences:
         marked |= sentence.begins_document
         ends = join == "block" and (sentence.begins_document or not marked)
-        if document and (ends or join not in ("block", "file") or size > max_chars):
+        if document and (ends or size > max_chars):
             yield "\n".join(document)
             document, size = [], 0
         document.append(sentence.text)

@@ -29,7 +29,6 @@ from firth.data.readers import (
     ReadOptions,
     Row,
     Tally,
-    is_valid,
     read_lines,
     read_table,
     reporting_errors,
@@ -146,13 +145,14 @@ class InputFile:
         with self._stream(raw) as stream:
             yield from ROWS[self.format](OpenFile(self.name, stream, reading, tally, bad))
 
-    def lines(
-        self, raw: BinaryIO, reading: ReadOptions, tally: Tally, bad: Bad | None = None
-    ) -> Iterator[tuple[int, str]]:
-        """Yield the lines, numbered from 1."""
+    def lines(self, raw: BinaryIO, bad: Bad | None = None) -> Iterator[tuple[int, str]]:
+        """Yield the lines, numbered from 1, without newlines.
+
+        A line that is not UTF-8 is an error; if `bad` gets it, the line is not `is_valid`.
+        """
         with self._stream(raw) as stream:
-            file = OpenFile(self.name, stream, reading, tally, bad)
-            yield from ((number, line) for number, line in read_lines(file) if is_valid(line))
+            file = OpenFile(self.name, stream, ReadOptions(strict=True), Counter(), bad)
+            yield from ((number, line.rstrip("\r\n")) for number, line in read_lines(file))
 
     def content(self, raw: BinaryIO, max_bytes: int) -> bytes:
         """Return all bytes, decompressed; raise an error if they are more than `max_bytes`."""

@@ -62,6 +62,10 @@ class OpenFile:
     bad: Bad | None = None
 
 
+class BlankLine(InputError):
+    """A blank line of a text file."""
+
+
 Reader = Callable[[OpenFile], Iterator[str]]
 RowReader = Callable[[OpenFile], Iterator[Row]]
 TableReader = Callable[[OpenFile], Table]
@@ -103,8 +107,11 @@ def _text_lines(file: OpenFile) -> Iterator[str]:
     last = 0
     for number, line in read_lines(file, cut=True):
         if number > last and is_valid(line):
+            where = f"{file.name} line {number}"
             with reporting_errors(file.bad):
-                yield _checked(line.rstrip("\r\n"), f"{file.name} line {number}", file.bad)
+                if file.bad is not None and not line.strip():
+                    raise BlankLine(f"{where} is empty.")
+                yield _checked(line.rstrip("\r\n"), where, file.bad)
         elif number == last:  # the rest of a line that is too long
             file.tally["long documents cut"] += 1
         last = number
@@ -172,6 +179,12 @@ def is_valid(text: str) -> bool:
     return text.isascii() or not INVALID.search(text)
 
 
+def check_utf8(texts: Iterable[str], where: str) -> None:
+    """Raise an error if one of the texts has undecoded bytes."""
+    if not all(map(is_valid, texts)):
+        raise InputError(f"{where} is not UTF-8; convert the file with iconv.")
+
+
 def _raw_lines(stream: BinaryIO) -> Iterator[bytes]:
     """Yield lines, split after a space or a character if longer than MAX_CHARS bytes."""
     rest = b""
@@ -193,10 +206,13 @@ def _raw_lines(stream: BinaryIO) -> Iterator[bytes]:
 
 
 def _sentences(file: OpenFile, conllu: bool) -> Iterator[ConllSentence]:
-    lines = ((number, line) for number, line in read_lines(file) if is_valid(line))
+    # Invalid bytes make the whole sentence a bad row: one without the word would be wrong.
+    lines = read_lines(file if file.bad is None else replace(file, bad=lambda error: None))
     for sentence in conll_sentences(lines, conllu):
-        file.tally["sentences of CoNLL files joined from words"] += 1
-        yield sentence
+        with reporting_errors(file.bad):
+            check_utf8([sentence.text], f"{file.name} line {sentence.line}: the sentence")
+            file.tally["sentences of CoNLL files joined from words"] += 1
+            yield sentence
 
 
 def _conll_reader(conllu: bool) -> Reader:

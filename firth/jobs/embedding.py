@@ -92,6 +92,7 @@ def search(
     batch_tokens: int = 0,
     column: str = "text",
     format: str | None = None,
+    strict: bool = False,
     dtype: Dtype = None,
     device: Device = None,
     progress: Progress = lambda what, done, total: None,
@@ -99,7 +100,8 @@ def search(
     """Find the texts that are most similar to a query, best first.
 
     `texts` are those of `embed`. The vectors of a file are stored beside it, or in the folder
-    `index`, and used again; `Model.index` returns them.
+    `index`, and used again; `Model.index` returns them. Bad rows of a file are skipped, or an
+    error with `strict`.
     """
     loaded = load_if_needed(model, device, dtype=dtype)
     options: dict[str, Any] = {
@@ -110,7 +112,7 @@ def search(
         "batch_tokens": batch_tokens,
     }
     documents = loaded.embedder(role="document", **options)
-    reading = ReadOptions(column=column, format=format)
+    reading = ReadOptions(column=column, format=format, strict=strict)
     if not isinstance(texts, SearchIndex):
         given = file_if_named(texts)
         if isinstance(given, Path):

@@ -59,6 +59,7 @@ class ObjectivePreview:
     decoder: list[PreviewToken] = field(default_factory=list)  # the decoder's input
     variant: str = ""  # which of the cases of the objective this is
     note: str = ""
+    kind: str = ""  # of the tokenizer
 
 
 Previews = tuple[list[ObjectivePreview], dict[str, str]]  # examples; why others cannot be shown
@@ -176,14 +177,16 @@ def _replace_without_generator(hidden: Batch, tokenizer: Tokenizer) -> Batch:
 def word_tokenizer(text: str) -> Tokenizer:
     """Make a tokenizer whose tokens are the words and punctuation marks of one text.
 
-    >>> [piece.token for piece in word_tokenizer("Hello, you!").pieces("Hello, you!")]
-    ['Hello', ',', 'you', '!']
+    >>> [piece.token for piece in word_tokenizer("Hello, 中文!").pieces("Hello, 中文!")]
+    ['Hello', ',', '中', '文', '!']
     """
     import tokenizers
-    from tokenizers import models, pre_tokenizers
+    from tokenizers import models, normalizers, pre_tokenizers
 
     splitter = pre_tokenizers.BertPreTokenizer()
-    words = [word for word, _ in splitter.pre_tokenize_str(f"{text} {OTHER_TEXT}")]
+    spaced = normalizers.BertNormalizer(lowercase=False, strip_accents=False)  # 中文 is two words
+    both = spaced.normalize_str(f"{text} {OTHER_TEXT}")
+    words = [word for word, _ in splitter.pre_tokenize_str(both)]
     roles = {role: f"[{role.upper()}]" for role in ("pad", "unk", "cls", "sep", "mask")}
     special = [*roles.values(), *SENTINELS]
     tokens = dict.fromkeys([*special, *words])
@@ -191,7 +194,7 @@ def word_tokenizer(text: str) -> Tokenizer:
     backend = tokenizers.Tokenizer(
         models.WordPiece(ids, unk_token="[UNK]", max_input_chars_per_word=len(text) + 100)
     )
-    backend.pre_tokenizer = splitter
+    backend.normalizer, backend.pre_tokenizer = spaced, splitter
     backend.add_special_tokens(special)
     return Tokenizer(backend, {f"{role}_token": token for role, token in roles.items()})
 
@@ -287,7 +290,7 @@ def _example(name: str, batch: Batch, row: int, tokenizer: Tokenizer) -> Objecti
         decoder = _preview_tokens(tokenizer, ids, np.full(len(ids), "text", dtype=object))
     reads = _reads(batch, row, tokenizer)
     variant = _variant(predicts, OBJECTIVES[name].predicts)
-    return ObjectivePreview(name, reads, predicts, positions, decoder, variant)
+    return ObjectivePreview(name, reads, predicts, positions, decoder, variant, kind=tokenizer.kind)
 
 
 def _variant(predicts: dict[str, list[str]], possible: Sequence[str]) -> str:

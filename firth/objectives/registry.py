@@ -252,7 +252,7 @@ OBJECTIVES: dict[str, Objective] = {
         about="predict spans that sentinel tokens replace",
         source="T5, Raffel et al. 2020",
         details="One sentinel replaces each span; the decoder predicts each sentinel and its span. "
-        "Its input are the targets, one position later.",
+        "Its input is the target sequence, shifted by one position.",
         start_token_roles=("pad", "bos", "cls"),
         infill_format="spans",
         predicted_fraction=_span_fraction,
@@ -263,7 +263,7 @@ OBJECTIVES: dict[str, Objective] = {
         about="restore a text with masked spans and shuffled sentences",
         source="BART, Lewis et al. 2020",
         details="One mask token replaces each span; the decoder predicts the whole text. Its input "
-        "are the targets, one position later.",
+        "is the target sequence, shifted by one position.",
         start_token_roles=("eos", "sep"),
         infill_format="whole",
         predicted_fraction=_infilling_fraction,

@@ -21,6 +21,7 @@ from firth.data import input_files, readers
 from firth.data.input_files import find_sources
 from firth.data.readers import ReadOptions
 from firth.utils.errors import InputError, UsageError
+from firth.utils.streams import interleave_errors
 
 TEXTS = ["One document,\non two lines.\n", "Ẹ káàárọ̀ — ɓera ƙarami.\n"]
 COMPRESS: dict[str, Callable[[bytes], bytes]] = {
@@ -342,6 +343,18 @@ def test_conll_is_read_as_sentences(tmp_path: Path, name: str) -> None:
     assert read(path) == (["Ada sleeps .", "Ákwà dị ọcha"], joined)
     assert read(path, documents="row") == read(path)
     assert read(path, documents="file")[0] == ["Ada sleeps .\nÁkwà dị ọcha"]
+
+
+def test_a_conll_sentence_with_invalid_bytes_is_one_bad_row(tmp_path: Path) -> None:
+    path = tmp_path / "a.conll"
+    path.write_bytes(b"Rain O\n\nThe O\nKaf\xe9 O\nH\xe4us O\n\nSun O\n")
+    (source,), _ = find_sources([path], by_row := ReadOptions(documents="row"))
+    with source.open() as raw:
+        first, error, last = interleave_errors(
+            lambda bad: source.documents(raw, by_row, Counter(), bad)
+        )
+    assert (first, last) == ("Rain", "Sun")
+    assert "a.conll line 3" in str(error)
 
 
 def test_documents_of_conll_files(tmp_path: Path) -> None:

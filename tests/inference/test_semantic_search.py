@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 from collections.abc import Callable
@@ -13,9 +14,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from rich.console import Console
 from sklearn.metrics.pairwise import cosine_similarity
 
 from firth import InputError, Model, ReadOptions, UsageError, load
+from firth.cli.views import embedding as view
 from firth.inference.embedding import embed_file, semantic_search
 from firth.inference.embedding.semantic_search import (
     SearchIndex,
@@ -209,12 +212,12 @@ def test_invalid_searches(model: Model, lines: Path, tmp_path: Path) -> None:
 
 def test_the_verb(verb: Verb, bert: Path, lines: Path) -> None:
     first = verb("search", bert, lines, TEXTS[2], "--top", 2)
-    assert (first.exit_code, first.stderr) == (0, "")
-    assert "1.000" in first.stdout
-    said = " ".join(first.stdout.split())
-    assert f"The index of 11 texts is in {lines}.index" in said
+    assert first.exit_code == 0
+    score, row, text = first.stdout.splitlines()[0].split("\t")  # a line for each text in a pipe
+    assert (float(score), row, text) == (1.0, "3", TEXTS[2])
+    assert f"The index of 11 rows is in {lines}.index" in first.stderr
     again = verb("search", bert, lines, TEXTS[2], "--top", 2)
-    assert "are indexed" not in again.stdout
+    assert (again.stdout, again.stderr) == (first.stdout, "")
     values = json.loads(verb("search", bert, lines, TEXTS[2], "--top", 2, "--json").stdout)
     assert (values["built"], values["rows"], len(values["hits"])) == (False, 11, 2)
     assert values["hits"][0]["row"] == 3
@@ -225,11 +228,33 @@ def test_the_verb(verb: Verb, bert: Path, lines: Path) -> None:
     assert "nosuch.txt" in missing.stderr
 
 
-def test_control_characters_are_not_printed(verb: Verb, bert: Path, tmp_path: Path) -> None:
+def test_blank_lines_of_a_text_are_no_bad_rows(verb: Verb, bert: Path, tmp_path: Path) -> None:
+    """But they count, so that a row is the number of its line."""
+    (tmp_path / "blank.txt").write_text(f"{TEXTS[0]}\n\n \n{TEXTS[2]}\n\u200b\n")
+    values = json.loads(verb("search", bert, "blank.txt", TEXTS[2], "--json").stdout)
+    assert [hit["row"] for hit in values["hits"]] == [4, 1]
+    error, count = values["notes"]
+    assert "blank.txt line 5" in error
+    assert count.startswith("1 row")
+    strict = verb("search", bert, "blank.txt", TEXTS[2], "--strict")
+    assert strict.exit_code == 1
+    assert "blank.txt line 5" in strict.stderr
+    (tmp_path / "blank.txt").write_text(f"\n{TEXTS[0]}\n")
+    assert verb("search", bert, "blank.txt", "sea", "--strict").exit_code == 0
+
+
+def test_control_characters_are_not_printed(
+    verb: Verb, bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     rows = [{"text": "[/red] [bold]\x1b[31m\x07\nnext"}, {"text": "far " * 500}]
     (tmp_path / "odd.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    shown = verb("search", bert, "odd.jsonl", "sea").stdout
-    assert "[/red] [bold]" in shown
-    assert "\x1b[31m" not in shown
-    assert "\x07" not in shown
+    piped = verb("search", bert, "odd.jsonl", "sea").stdout
+    index = load(bert).index(tmp_path / "odd.jsonl")
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    console = Console(file=io.StringIO(), markup=False)
+    console.print(*view.hits(index, load(bert).search(index, "sea"), 64))
+    for shown in (piped, console.file.getvalue()):  # type: ignore[attr-defined]
+        assert "[/red] [bold]" in shown
+        assert "\x1b[31m" not in shown
+        assert "\x07" not in shown
     assert "…" in shown

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
+
+from firth.cli.verbs import OutputLine
 
 if TYPE_CHECKING:
     from firth.inference.embedding.embed_file import EmbeddedFile
@@ -25,14 +28,12 @@ def embedded(result: EmbeddedFile, limit: int) -> list[RenderableType]:
     ]
     if result.resumed:
         lines.append(f"The first {result.resumed:,} come from an interrupted run.")
-    others = {fault: found for fault, found in result.faults.items() if fault != "bad"}
-    return [*lines, *result.notes, *_faults(others, limit)]
+    return [*lines, *result.notes, *_faults(result.faults, limit)]
 
 
-def _faults(faults: Mapping[str, Mapping[str, int]], limit: int) -> list[RenderableType]:
-    """Warn about bad, truncated and overflowing rows, one line for each kind."""
+def _faults(faults: Mapping[str, Mapping[str, int]], limit: int) -> list[Text]:
+    """Warn about truncated and overflowing rows, one line for each kind."""
     messages = {
-        "bad": "bad: no text, or none that can be read",
         "cut": f"longer than the {limit:,} tokens of the model: truncated",
         "not_finite": "not finite: the computation overflowed",
     }
@@ -43,20 +44,30 @@ def _faults(faults: Mapping[str, Mapping[str, int]], limit: int) -> list[Rendera
             "bold red" if fault == "not_finite" else "yellow",
         )
         for fault, found in faults.items()
+        if fault in messages
     ]
 
 
 def hits(index: SearchIndex, hits: Sequence[SearchHit], limit: int) -> list[RenderableType]:
-    """Show the results, best first."""
+    """Show the results, best first; in a pipe, one line each: score, row, text."""
+    notes: list[str | Text] = []
+    if index.built:
+        built = f"The index of {len(index):,} rows is in {index.path}; the next search uses it."
+        notes = [built, *index.notes, *_faults(index.faults, limit)]
+    if not sys.stdout.isatty():
+        sys.stderr.writelines(f"{note}\n" for note in notes)
+        return [OutputLine(f"{hit.score:.4f}\t{hit.row}\t{_printable(hit.text)}") for hit in hits]
     table = Table()
     for column in ("score", "row"):
         table.add_column(column, justify="right", no_wrap=True)
     table.add_column("text", overflow="fold")
     for hit in hits:
-        text = "".join(c if c.isprintable() else " " for c in hit.text[: MAX_CHARACTERS + 1])
+        text = _printable(hit.text[: MAX_CHARACTERS + 1])
         text = text if len(text) <= MAX_CHARACTERS else f"{text[:MAX_CHARACTERS]}…"
         table.add_row(f"{hit.score:.3f}", f"{hit.row:,}", text)
-    if not index.built:
-        return [table]
-    note = f"The index of {len(index):,} texts is in {index.path}; the next search uses it."
-    return [table, note, *_faults(index.faults or {}, limit)]
+    return [table, *notes]
+
+
+def _printable(text: str) -> str:
+    """Replace control characters and line breaks by spaces."""
+    return "".join(c if c.isprintable() else " " for c in text)

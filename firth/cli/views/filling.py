@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator
+from itertools import chain, zip_longest
 from typing import TYPE_CHECKING
 
 from rich.console import RenderableType
@@ -15,9 +16,11 @@ from firth.cli.verbs import OutputLine
 from firth.utils.errors import InputError
 
 if TYPE_CHECKING:  # these need torch
-    from firth.inference.infilling.fill_methods import FillResult
+    from firth.inference.infilling.fill_methods import FillCandidate, FillResult
     from firth.inference.infilling.spelling import CorrectedText
+    from firth.jobs.fill_comparison import AccuracyComparison, FillComparison
     from firth.jobs.filling import FilledRow
+    from firth.metrics.bootstrap import Metric
 
 REWRITTEN = "The model changed more of the text than its blanks."
 MAX_CANDIDATES = 3  # shown after each text of a file
@@ -51,6 +54,50 @@ def _percent(score: float) -> str:
     ('83.2 %', '0.042 %', '1e-07 %')
     """
     return f"{100 * score:.1f} %" if score >= 0.001 else f"{100 * score:.2g} %"
+
+
+def compared(found: FillComparison) -> list[RenderableType]:
+    """Show the fills of two models side by side, and the probability of the right word."""
+    table = new_table("", left=(0, 1, 3), plain=True)
+    for model in found.models:
+        table.add_column(f"{model.context}: {model.model}")
+        table.add_column("P", justify="right")
+    pairs = zip_longest(*(model.predictions for model in found.models))
+    for number, pair in enumerate(pairs, 1):
+        table.add_row(str(number), *chain.from_iterable(map(_cells, pair)))
+    answers = [model.answer for model in found.models]
+    if any(answers):
+        table.add_section()
+        table.add_row("right", *chain.from_iterable(map(_cells, answers)))
+    return [*(Text(f"{one.model} reads: {one.read}") for one in found.models), table]
+
+
+def _cells(fill: FillCandidate | None) -> list[RenderableType]:
+    return [Text(fill.token), _percent(fill.score)] if fill is not None else ["", ""]
+
+
+def accuracies(found: AccuracyComparison) -> list[RenderableType]:
+    """Show the accuracy of two models on the same blanks, and the difference."""
+    rows = [
+        (Text(one.model), one.context, f"{one.accuracy.value:.4f}", one.accuracy.interval)
+        for one in found.models
+    ]
+    gain = found.difference
+    rows.append((Text("difference"), "", f"{gain.value:+.4f}", gain.interval))
+    columns = ("model", "context", "accuracy", "95 % interval")
+    several = [f"{one.several_tokens} for {one.model}" for one in found.models]
+    return [
+        new_table(*columns, rows=rows, left=(0, 1), plain=True),
+        f"{found.n:,} texts; right words of several tokens: {', '.join(several)}.",
+        _verdict(gain),
+    ]
+
+
+def _verdict(gain: Metric) -> str:
+    if gain.low is None or gain.high is None or gain.low <= 0 <= gain.high:
+        return "The difference is not significant: these texts do not decide which model is better."
+    better = "first" if gain.value > 0 else "second"
+    return f"The {better} model is better: the interval of the difference does not contain 0."
 
 
 def corrected(found: CorrectedText) -> list[RenderableType]:

@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from firth.cli.terminal import new_table
+from firth.cli.views.tokenizers import readable
 
 if TYPE_CHECKING:
     from firth.objectives.preview import ObjectivePreview, PreviewToken
@@ -69,7 +70,8 @@ def objectives(
     for example in examples:
         if example.objective != previous:
             row = OBJECTIVES[example.objective]
-            parts.append(_title(example.objective, f"{row.about} ({row.source}). {row.details}"))
+            about = f"{row.about}. {row.details} Source: {row.source}."
+            parts.append(Text("\n").append(example.objective, "bold").append(f"  {about}"))
         previous = example.objective
         if example.variant:
             parts.append(Text(f"  {example.variant}", "italic"))
@@ -80,24 +82,21 @@ def objectives(
     return [*parts, Text(""), Text("Colours: ").append_text(key), *missing]
 
 
-def _title(name: str, about: str) -> Text:
-    return Text("\n").append(name, "bold").append(f"  {about}")
-
-
 def _grids(example: ObjectivePreview) -> list[TokenGrid]:
     """Show the input and its targets; with two stacks, those of the encoder and the decoder."""
     if not example.decoder:
-        return [TokenGrid({**_inputs("input", example.reads), **_targets(example)})]
-    encoder = _inputs("encoder input", example.reads)
+        return [TokenGrid({**_inputs("input", example.reads, example.kind), **_targets(example)})]
+    decoder = _inputs("decoder input", example.decoder, example.kind)
     return [
-        TokenGrid(encoder),
-        TokenGrid({**_inputs("decoder input", example.decoder), **_targets(example)}),
+        TokenGrid(_inputs("encoder input", example.reads, example.kind)),
+        TokenGrid({**decoder, **_targets(example)}),
     ]
 
 
-def _inputs(label: str, words: Sequence[PreviewToken]) -> dict[str, list[Text]]:
+def _inputs(label: str, words: Sequence[PreviewToken], kind: str) -> dict[str, list[Text]]:
     numbers = [Text(str(i), "dim") for i in range(len(words))]
-    return {"position": numbers, label: [Text(word.token, ROLES[word.role]) for word in words]}
+    tokens = [Text(readable(kind, word.token), ROLES[word.role]) for word in words]
+    return {"position": numbers, label: tokens}
 
 
 def _targets(example: ObjectivePreview) -> dict[str, list[Text]]:
@@ -106,7 +105,7 @@ def _targets(example: ObjectivePreview) -> dict[str, list[Text]]:
     for what, targets in example.predicts.items():
         row = [Text("") for _ in example.decoder or example.reads]
         for position, target in zip(example.positions[what], targets, strict=True):
-            row[position] = Text(target, "green")
+            row[position] = Text(readable(example.kind, target), "green")
         name = "target" if len(example.predicts) == 1 else f"target: {what}"
         rows[name] = row
     return rows

@@ -22,7 +22,7 @@ import numpy as np
 
 from firth.data.input_files import InputFile, single_input_file
 from firth.data.memory import Source
-from firth.data.readers import Bad, ReadOptions
+from firth.data.readers import Bad, BlankLine, ReadOptions
 from firth.inference.embedding.embedder import Embedder
 from firth.inference.embedding.vector_files import VectorWriter, writer_for
 from firth.inference.embedding.vectors import (
@@ -49,7 +49,7 @@ MakeWriter = Callable[[Path, int, int, int], VectorWriter]
 class TextRow(NamedTuple):
     """One text of a file."""
 
-    text: str | None  # None: a bad row
+    text: str | None  # None: a bad row or a blank line
     error: str  # of a bad row
     bytes_read: int  # of the file so far; 0 if unknown
 
@@ -68,8 +68,13 @@ class EmbeddingJournal:
 
     def add(self, rows: list[TextRow], vectors: TextVectors) -> None:
         """Add rows and their problems."""
-        bad = np.array([row.text is None for row in rows])
-        found = {"bad": bad, "cut": vectors.cut & ~bad, "not_finite": ~vectors.finite & ~bad}
+        has_text = np.array([row.text is not None for row in rows])
+        bad = np.array([bool(row.error) for row in rows])
+        found = {
+            "bad": bad,
+            "cut": vectors.cut & has_text,
+            "not_finite": ~vectors.finite & has_text,
+        }
         self.errors = [*self.errors, *(row.error for row in rows if row.error)][:MAX_REPORTED]
         for fault, where in found.items():
             if where.any():
@@ -120,7 +125,7 @@ def embed_file(
     .jsonl or .parquet; the last two also contain the texts. A bad row is null there, NaN in .npy;
     with `reading.strict`, it is an error.
     """
-    started, out = time.monotonic(), Path(out)
+    started, out, reading = time.monotonic(), Path(out), replace(reading, documents="row")
     make_writer = writer_for(out)
     check_output(out, overwrite)
     rows = single_input_file(source, reading)
@@ -175,18 +180,28 @@ def file_state(source: InputFile) -> list[Any]:
 
 
 def read_rows(source: InputFile, reading: ReadOptions, skip: int = 0) -> Iterator[TextRow]:
-    """Read the rows of a file, without the first `skip`."""
+    """Read the rows of a file, without the first `skip`.
+
+    Blank lines of plain text are bad rows if `reading` takes each line as a row; otherwise they
+    are neither texts nor errors, but count, so that rows have the numbers of their lines.
+    """
     by_row = replace(reading, documents="row")
+
+    def is_error(error: InputError) -> bool:
+        return reading.documents == "row" or not isinstance(error, BlankLine)
+
     with source.open() as raw:
 
         def read(report: Bad) -> Iterator[str]:
-            bad = raise_error if reading.strict else report
+            def bad(error: InputError) -> None:
+                (raise_error if reading.strict and is_error(error) else report)(error)
+
             return source.documents(raw, by_row, Counter(), bad)
 
         for row in islice(interleave_errors(read), skip, None):
             position = raw.tell() if source.size else 0
             if isinstance(row, InputError):
-                yield TextRow(None, str(row), position)
+                yield TextRow(None, str(row) if is_error(row) else "", position)
             else:
                 yield TextRow(row, "", position)
 

@@ -14,7 +14,7 @@ import shutil
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import Any, overload
@@ -35,6 +35,7 @@ from firth.inference.embedding.embedder import Embedder
 from firth.inference.embedding.vector_files import ENDS, TEXTS, VECTORS, IndexWriter
 from firth.inference.embedding.vectors import Floats, embed
 from firth.tokenizers.counting import Progress
+from firth.utils.bad_rows import SKIPPED, bad_row_notes
 from firth.utils.errors import UsageError
 from firth.utils.files import sha256, sync_directory, write_json
 from firth.utils.notebook import show_progress
@@ -64,7 +65,8 @@ class SearchIndex:
     texts: Sequence[str]
     path: Path | None = None
     built: bool = True  # False: loaded from disk
-    faults: dict[str, dict[str, int]] | None = None
+    faults: dict[str, dict[str, int]] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)  # on bad rows
 
     def __len__(self) -> int:
         return len(self.vectors)
@@ -111,19 +113,12 @@ def search(embedder: Embedder, index: SearchIndex, query: str, *, top: int = 5) 
         raise UsageError(f"The query is {what}: enter a text.")
     if not isinstance(top, int) or top < 1:
         raise UsageError(f"`top`, the number of results, must be at least 1, not {top!r}.")
-    rows, scores = nearest_rows(
-        index.vectors, embed(embedder, [query])[0], top + _count_empty(index)
-    )
+    # Empty texts of a stored index have no vectors.
+    empty = 0 if index.path else sum(not text.strip() for text in index.texts)
+    rows, scores = nearest_rows(index.vectors, embed(embedder, [query])[0], top + empty)
     found = zip(rows.tolist(), scores.tolist(), strict=True)
     hits = (SearchHit(row + 1, score, index.texts[row]) for row, score in found)
     return list(islice((hit for hit in hits if hit.text.strip()), top))
-
-
-def _count_empty(index: SearchIndex) -> int:
-    """Count the rows without words."""
-    if index.faults is None:
-        return sum(not text.strip() for text in index.texts)
-    return index.faults.get("bad", {}).get("count", 0)
 
 
 def nearest_rows(
@@ -205,7 +200,8 @@ def _read_metadata(folder: Path) -> dict[str, Any] | None:
         raise not_an_index
     try:
         values = json.loads((folder / INDEX).read_bytes())
-        return {key: values[key] for key in ("plan", "file", "faults")}
+        found = {key: values[key] for key in ("plan", "file", "faults")}
+        return {**found, "notes": values.get("notes", [])}
     except (ValueError, TypeError, KeyError) as error:
         raise not_an_index from error
 
@@ -215,7 +211,7 @@ def _load(folder: Path, stored: dict[str, Any], built: bool) -> SearchIndex:
     texts = StoredTexts(folder)
     if vectors.ndim != 2 or len(vectors) != len(texts):
         raise ValueError("the index is inconsistent: texts and vectors differ in number")
-    return SearchIndex(vectors, texts, folder, built, stored["faults"])
+    return SearchIndex(vectors, texts, folder, built, stored["faults"], stored["notes"])
 
 
 def _same_file(folder: Path, stored: dict[str, Any], source: InputFile) -> bool:
@@ -251,7 +247,9 @@ def _build(
         journal = journal if journal.plan == full_plan else EmbeddingJournal(full_plan)
         path = work / folder.name
         made = write_rows(embedder, source, reading, path, IndexWriter, journal, progress)
-        write_json(made / INDEX, {"plan": plan, "file": seen, "faults": journal.faults})
+        notes = bad_row_notes(journal.bad_rows, journal.errors, SKIPPED)
+        found = {"plan": plan, "file": seen, "faults": journal.faults, "notes": notes}
+        write_json(made / INDEX, found)
         shutil.rmtree(work / OLD, ignore_errors=True)
         if folder.exists():
             os.rename(folder, work / OLD)

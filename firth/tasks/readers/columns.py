@@ -25,6 +25,7 @@ from firth.data.readers import (
     ReadOptions,
     Row,
     check_format,
+    is_valid,
     reporting_errors,
     text_field,
 )
@@ -102,6 +103,7 @@ PROMPT = _role(
     "text | question | context | ctx | premise | sentence | passage | article | goal | startphrase",
 )
 CHOICES = _role("choices", "choices | options | endings")
+ANSWER = _role("", "answer | answers")  # of a blank
 RIGHT = _role("label", "label | answer | answerkey | correct")
 PASSAGE = _role(
     "text", "text | messages | turns | conversations | content | document | body | article"
@@ -180,8 +182,7 @@ def texts_in(
 
 def lines_in(source: InputFile, raw: BinaryIO, bad: Bad | None = None) -> Iterator[tuple[int, str]]:
     """Yield the lines of an open file, numbered from 1, without newlines."""
-    for number, line in source.lines(raw, ReadOptions(strict=True), Counter(), bad):
-        yield number, line.rstrip("\r\n")
+    return ((number, line) for number, line in source.lines(raw, bad) if is_valid(line))
 
 
 UNITS = {".parquet": "row", ".json": "question"}  # what is counted instead of lines

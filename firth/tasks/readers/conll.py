@@ -13,12 +13,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from firth.data.conll import COMMENT, DOCUMENT_START, EXTENSIONS, MULTIWORD, fields_of
 from firth.data.input_files import InputFile
 from firth.data.memory import Source
-from firth.data.readers import Row, reporting_errors
+from firth.data.readers import Row, check_utf8, reporting_errors
 from firth.tasks.readers.columns import (
     LABEL,
     SOURCE_AND_TARGET,
@@ -33,7 +33,6 @@ from firth.tasks.readers.columns import (
     find_source,
     header_place,
     label_list,
-    lines_in,
     need_columns,
     opened,
     place,
@@ -79,8 +78,7 @@ def read_tagged(file: TaskFile) -> Iterator[TaggedExample]:
         if source.format in LIST_FORMATS:
             examples = _rows(file, rows_in(source, raw, bad=file.bad))
         else:
-            # Invalid bytes are an error: a sentence without one of its words would be wrong.
-            examples = _sentences(file, source, lines_in(source, raw))
+            examples = _sentences(file, source, _lines(source, raw))
         for example in examples:
             found += 1
             yield example
@@ -97,7 +95,7 @@ def read_sentences(file: TaskFile) -> Iterator[TaggedExample]:
         if source.format in (*LIST_FORMATS, "csv") or (source.format == "tsv" and source.is_stream):
             yield from _rows(file, rows_in(source, raw, bad=file.bad))
             return
-        lines = lines_in(source, raw, file.bad)
+        lines = _lines(source, raw)
         head, layout = _layout(source, file.format, lines)
         if "text" in file.columns and layout != "table":
             raise UsageError(
@@ -110,12 +108,19 @@ def read_sentences(file: TaskFile) -> Iterator[TaggedExample]:
             )
         if layout == "text":
             for number, line in chain(head, lines):
-                yield TaggedExample(words=split_words(line), line=number)
+                with reporting_errors(file.bad):
+                    check_utf8([line], place(file.path, number))
+                    yield TaggedExample(words=split_words(line), line=number)
             return
         if layout == "columns":
             yield from _sentences(file, source, chain(head, lines))
             return
     yield from _rows(file, task_rows(source, bad=file.bad))
+
+
+def _lines(source: InputFile, raw: BinaryIO) -> Iterator[Numbered]:
+    """Yield all lines; one that is not UTF-8 is an error of its sentence, and reported there."""
+    return source.lines(raw, bad=lambda error: None)
 
 
 def _layout(
@@ -225,6 +230,7 @@ class ConllLayout:
 
     def pick(self, line: int, fields: list[str]) -> list[str]:
         """Get the word of a line and, if there are tags, its tag."""
+        check_utf8(fields, place(self.path, line))
         numbers = [number for number in (self.word, self.tag) if number is not None]
         # Columns counted from the last need lines of equal length.
         fits = len(fields) == self.width or min(numbers) > 0

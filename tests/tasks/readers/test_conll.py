@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pandas as pd
@@ -19,6 +19,7 @@ from firth.tasks.readers.conll import read_sentences, read_tagged
 from firth.tasks.readers.examples import TaggedExample
 from firth.tasks.readers.plain_words import split_words
 from firth.utils.errors import InputError, UsageError
+from firth.utils.streams import interleave_errors
 from tests.conftest import SAMPLE
 
 
@@ -192,7 +193,7 @@ def test_a_file_without_empty_lines_is_refused(
 
 def test_bytes_that_are_not_utf8_are_named(tmp_path: Path) -> None:
     (tmp_path / "a.conll").write_bytes(b"Ma\xf1ana O\n")  # CoNLL-2002 is in Latin-1
-    with pytest.raises(InputError, match=r"a\.conll line 1: byte 2 .* not UTF-8; convert it with"):
+    with pytest.raises(InputError, match=r"a\.conll line 1 .* not UTF-8; convert"):
         tagged(tmp_path / "a.conll")
 
 
@@ -387,8 +388,22 @@ def test_the_stories_are_divided_as_their_entities_are() -> None:
     assert [list(split_words(line)) for line in sentences] == [tokenize(s) for s in sentences]
 
 
-def test_invalid_bytes_are_an_error_and_no_missing_word(tmp_path: Path) -> None:
+@pytest.mark.parametrize("read", [read_tagged, read_sentences])
+def test_a_sentence_with_invalid_bytes_is_one_bad_row(
+    tmp_path: Path, read: Callable[[TaskFile], Iterator[TaggedExample]]
+) -> None:
     path = tmp_path / "x.conll"
-    path.write_bytes(b"The O\nKaf\xe9 B-ORG\nHaus I-ORG\n")
-    with pytest.raises(InputError, match="line 2"):
-        list(read_tagged(TaskFile(path, bad=lambda error: None)))
+    path.write_bytes(b"Rain O\n\nThe O\nKaf\xe9 B-ORG\nH\xe4us I-ORG\n\nSun O\n")
+
+    def rows(bad: Callable[[InputError], None]) -> Iterator[TaggedExample]:
+        return read(TaskFile(path, bad=bad))
+
+    first, error, last = interleave_errors(rows)
+    assert isinstance(error, InputError)
+    assert "x.conll line 4" in str(error)
+    assert [row.words for row in (first, last) if isinstance(row, TaggedExample)] == [
+        ("Rain",),
+        ("Sun",),
+    ]
+    with pytest.raises(InputError, match=r"x\.conll line 4"):
+        list(read(TaskFile(path)))
