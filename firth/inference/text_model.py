@@ -40,6 +40,7 @@ from firth.models.transformer import Transformer, count_parameters, max_input_le
 from firth.objectives.registry import infill_format
 from firth.quantization.int8 import count_int8_weights
 from firth.tokenizers.tokenizer import Tokenizer
+from firth.utils.arguments import check_arguments
 from firth.utils.devices import (
     DTYPES,
     Dtype,
@@ -231,6 +232,7 @@ class TextModel(HtmlRepr):
         corrector = make_corrector(self.blank_filler())
         return correct_batch(corrector, [text], [corrector.find_suspects(text)])[0]
 
+    @check_arguments
     def explain(self, text: str, *, answer: str | Sequence[str] = (), top: int = 5) -> ForwardPass:
         """Return all values of the forward pass that fills the blanks of a text or continues it.
 

@@ -73,6 +73,10 @@ def test_several_blanks_and_words_of_several_tokens(make_model: MakeModel) -> No
     assert found.loss == pytest.approx(sum(by_hand) / len(by_hand), abs=1e-3)
     with pytest.raises(UsageError, match=r"2 blanks.*1 answer"):
         model.explain("The ___ was ___.", answer="sea")
+    with pytest.raises(UsageError, match=r"answer.*int"):
+        model.explain(TEXT, answer=5)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match=r"'日'.*vocabulary"):
+        model.explain(TEXT, answer="日")
 
 
 def test_a_decoder(decoder: Model) -> None:
