@@ -87,6 +87,14 @@ class InputFile:
         """Size in bytes; 0 if unknown."""
         return os.path.getsize(self.name) if os.path.isfile(self.name) else 0
 
+    @property
+    def state(self) -> list[Any]:
+        """The file's path, size and modification time, to detect changes; a table's checksum."""
+        if not os.path.isfile(self.name):
+            return [self.format, self.memory.sha256 if self.memory else self.name]
+        status = os.stat(self.name)
+        return [os.path.abspath(self.name), status.st_size, status.st_mtime_ns]
+
     def open(self) -> BinaryIO:
         """Open the file for reading bytes."""
         if self.is_table:
@@ -254,10 +262,10 @@ def as_texts(data: Data | None, name: str, reading: ReadOptions = ReadOptions())
 def single_input_file(path: Source, reading: ReadOptions) -> InputFile:
     """Return the single file, standard input or table of a path."""
     if not isinstance(path, MemoryTable) and os.path.isdir(path):
-        raise UsageError(f"{path} is a directory; name one file.")
+        raise InputError(f"{path} is a folder; name a file in it.")
     sources, _ = find_sources([path], reading)
     if len(sources) > 1:
-        raise UsageError(f"{path} matches {len(sources)} files; name one.")
+        raise InputError(f"{path} matches {len(sources)} files; name one.")
     return sources[0]
 
 

@@ -65,6 +65,32 @@ class EvaluationResult(ScoringResult):
         return {"task": self.task, "n": self.n, "models": rows, "seconds": self.seconds}
 
 
+@dataclass(frozen=True, kw_only=True)
+class _EvaluationSetup:
+    """What is evaluated on which examples, and how."""
+
+    task: str | None
+    options: ScoringOptions
+    weights: str | None
+    by_word: bool
+    device: Device
+    progress: Progress
+
+    def load(self, model: AnyModel) -> Model:
+        return load_if_needed(model, self.device, weights=self.weights)
+
+    def scoring_options(self) -> dict[str, Any]:
+        """Return the options of evaluation-only tasks."""
+        names = ("convention", "context", "stride")
+        return {name: getattr(self.options, name) for name in names} | {"by_word": self.by_word}
+
+    def result(self, task: str, found: ScoringResult) -> EvaluationResult:
+        """Return the result, with notes on bad rows."""
+        details = found.details | ({"weights": self.weights} if self.weights else {})
+        changed = {"details": details, "notes": [*found.notes, *self.options.bad.notes]}
+        return EvaluationResult(**{**vars(found), **changed}, task=task, seconds=0.0)
+
+
 @check_arguments
 @restored_torch_state()
 def evaluate(
@@ -99,63 +125,49 @@ def evaluate(
     start = time.monotonic()
     if limit < 0:
         raise UsageError(f"--limit is a number of examples, or 0 for all, not {limit}.")
-    how: dict[str, Any] = {
-        "weights": weights,
-        "by_word": by_word,
-        "device": device,
-        "progress": progress,
-    }
-    options = ScoringOptions(
-        data=as_source(data, "data"),
-        format=format,
-        columns=columns or {},
-        limit=limit,
-        convention=convention,
-        context=context,
-        stride=stride,
-        bad=BadRows(SKIPPED, strict=strict),
+    how = _EvaluationSetup(
+        task=task,
+        options=ScoringOptions(
+            data=as_source(data, "data"),
+            format=format,
+            columns=columns or {},
+            limit=limit,
+            convention=convention,
+            context=context,
+            stride=stride,
+            bad=BadRows(SKIPPED, strict=strict),
+        ),
+        weights=weights,
+        by_word=by_word,
+        device=device,
+        progress=progress,
     )
     several = model_list(model)
     if ensemble:
-        found = _evaluate_ensemble(several, task, options, **how)
+        found = _evaluate_ensemble(several, how)
     elif not isinstance(model, list | tuple):
-        found = _evaluate_one(several[0], task, options, **how)
+        found = _evaluate_one(several[0], how)
     else:
-        found = _evaluate_each(several, task, options, how)
+        found = _evaluate_each(several, how)
     return replace(found, seconds=time.monotonic() - start)
 
 
-def _evaluate_one(
-    model: AnyModel,
-    task: str | None,
-    options: ScoringOptions,
-    *,
-    weights: str | None,
-    by_word: bool,
-    device: Device,
-    progress: Progress,
-) -> EvaluationResult:
+def _evaluate_one(model: AnyModel, how: _EvaluationSetup) -> EvaluationResult:
     """Evaluate one model."""
-    loaded = load_if_needed(model, device, weights=weights)
-    name = task or (loaded.task.task if loaded.task is not None else "")
-    given = _scoring_options(options, by_word)
+    loaded = how.load(model)
+    name = how.task or (loaded.task.task if loaded.task is not None else "")
+    given = how.scoring_options()
     _check_options(name, given)
     # A fine-tuned lm model without options is evaluated on its own task, like any other.
-    if task in SCORING_TASKS or any(given.values()):
-        scorer = _scorer(loaded, by_word, progress, copy=isinstance(model, Model))
-        found = _measured(name, scorer, options)
-    else:
-        name = resolve_task(loaded, task)[0].name
-        found = _answered([loaded], task, options, progress)
-    details = found.details | ({"weights": weights} if weights else {})
-    changed = {"details": details, "notes": [*found.notes, *options.bad.notes]}
-    return EvaluationResult(**{**vars(found), **changed}, task=name, seconds=0.0)
+    if how.task in SCORING_TASKS or any(given.values()):
+        scorer = _scorer(loaded, how.by_word, how.progress, copy=isinstance(model, Model))
+        return how.result(name, _measured(name, scorer, how.options))
+    return how.result(resolve_task(loaded, how.task)[0].name, _answered([loaded], how))
 
 
-def _evaluate_each(
-    models: Sequence[AnyModel], task: str | None, options: ScoringOptions, how: Mapping[str, Any]
-) -> EvaluationResult:
+def _evaluate_each(models: Sequence[AnyModel], how: _EvaluationSetup) -> EvaluationResult:
     """Evaluate several models on the same data, one after the other."""
+    options = how.options
     sources, _ = find_sources([options.data], ReadOptions(format=options.format or "txt"))
     if any(source.is_stream for source in sources):
         raise UsageError(
@@ -165,33 +177,21 @@ def _evaluate_each(
     for name, model in zip(_names(models), models, strict=True):
         begun = time.monotonic()
         bad = BadRows(SKIPPED, strict=options.bad.strict)
-        one = _evaluate_one(model, task, replace(options, bad=bad), **how)
+        one = _evaluate_one(model, replace(how, options=replace(options, bad=bad)))
         found[name] = replace(one, seconds=time.monotonic() - begun)
     first = next(iter(found.values()))
     return EvaluationResult(task=first.task, n=first.n, metrics={}, seconds=0.0, models=found)
 
 
-def _evaluate_ensemble(
-    models: Sequence[AnyModel],
-    task: str | None,
-    options: ScoringOptions,
-    *,
-    weights: str | None,
-    by_word: bool,
-    device: Device,
-    progress: Progress,
-) -> EvaluationResult:
+def _evaluate_ensemble(models: Sequence[AnyModel], how: _EvaluationSetup) -> EvaluationResult:
     """Evaluate the averaged predictions of several models."""
     if len(models) < 2:
         raise UsageError("`ensemble` averages the predictions of several models; give two or more.")
-    if task in SCORING_TASKS or any(_scoring_options(options, by_word).values()):
+    if how.task in SCORING_TASKS or any(how.scoring_options().values()):
         raise UsageError("`ensemble` is for models fine-tuned on a task, such as classify or tag.")
-    loaded = [load_if_needed(model, device, weights=weights) for model in models]
-    found = _answered(loaded, task, options, progress)
-    name = resolve_task(loaded[0], task)[0].name
-    details = {"ensemble": _names(models)} | ({"weights": weights} if weights else {})
-    changed = {"details": details, "notes": [*found.notes, *options.bad.notes]}
-    return EvaluationResult(**{**vars(found), **changed}, task=name, seconds=0.0)
+    loaded = [how.load(model) for model in models]
+    found = replace(_answered(loaded, how), details={"ensemble": _names(models)})
+    return how.result(resolve_task(loaded[0], how.task)[0].name, found)
 
 
 def _names(models: Sequence[AnyModel]) -> list[str]:
@@ -208,12 +208,6 @@ def _names(models: Sequence[AnyModel]) -> list[str]:
     return names
 
 
-def _scoring_options(options: ScoringOptions, by_word: bool) -> dict[str, Any]:
-    """Return the options of evaluation-only tasks."""
-    names = ("convention", "context", "stride")
-    return {name: getattr(options, name) for name in names} | {"by_word": by_word}
-
-
 def _check_options(task: str, options: Mapping[str, Any]) -> None:
     """Raise UsageError for options that the task does not have."""
     known = SCORING_TASKS[task].options if task in SCORING_TASKS else ()
@@ -223,11 +217,9 @@ def _check_options(task: str, options: Mapping[str, Any]) -> None:
             raise UsageError(f"{flag(name)} is for --task {homes}.")
 
 
-def _answered(
-    models: Sequence[Model], task: str | None, options: ScoringOptions, progress: Progress
-) -> ScoringResult:
+def _answered(models: Sequence[Model], how: _EvaluationSetup) -> ScoringResult:
     """Evaluate a fine-tuned model, or the averaged predictions of several, on their task."""
-    resolved = [resolve_task(model, task) for model in models]
+    resolved, options = [resolve_task(model, how.task) for model in models], how.options
     chosen, metadata = resolved[0][0], [known for _, known in resolved]
     if len(models) > 1:
         check_ensemble(chosen, models, metadata)
@@ -235,7 +227,7 @@ def _answered(
     options = replace(options, data=as_source(options.data, "data", chosen.columns))
     examples, notes = _sample(chosen, list(good_examples(chosen.read, options.file)), options.limit)
     chosen.check(metadata[0], examples, Path(str(options.data)))
-    answers, cut = ensemble_answers(models, chosen, metadata, examples, progress)
+    answers, cut = ensemble_answers(models, chosen, metadata, examples, how.progress)
     notes += [*truncation_note(cut, len(examples)), *check_answers(chosen, examples, answers)]
     selected: list[str] = []
     for model in models:

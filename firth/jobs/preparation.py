@@ -28,7 +28,6 @@ from firth.data.corpus import (
     no_documents,
 )
 from firth.data.dedup import digests, find_duplicates, open_fingerprints, signatures
-from firth.data.input_files import InputFile
 from firth.data.memory import Data
 from firth.data.readers import ReadOptions
 from firth.data.shards import (
@@ -155,7 +154,7 @@ def prepare(
 def _plan(reader: Tokenizer, corpora: dict[str, Corpus], **options: Any) -> dict[str, Any]:
     """Everything that determines the content of the shards; resuming needs the same plan."""
     sources = {
-        split: [_identity(source) for source in corpus.sources] for split, corpus in corpora.items()
+        split: [source.state for source in corpus.sources] for split, corpus in corpora.items()
     }
     first = corpora["train"]
     options |= {**asdict(first.reading), "clean": first.clean}
@@ -178,13 +177,6 @@ def _number_sources(corpora: dict[str, Corpus]) -> None:
     if names:
         valid.source_numbers = [names.index(valid.source_names[i]) for i in valid.source_numbers]
         valid.source_names = names
-
-
-def _identity(source: InputFile) -> list[Any]:
-    if not os.path.isfile(source.name):
-        return [source.format, source.memory.sha256 if source.memory else source.name]
-    status = os.stat(source.name)
-    return [os.path.abspath(source.name), status.st_size, status.st_mtime_ns]
 
 
 def _finished(out: Path, plan: dict[str, Any], comparable: bool) -> PrepareResult | None:

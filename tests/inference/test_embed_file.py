@@ -388,9 +388,9 @@ def test_invalid_inputs(embedder: Embedder, lines: Path) -> None:
     (lines.parent / "none.txt").write_text("")
     with pytest.raises(InputError, match=r"none.txt holds no text: it has no rows"):
         embed_file(embedder, lines.parent / "none.txt", out)
-    with pytest.raises(UsageError, match="is a directory; name one file"):
+    with pytest.raises(InputError, match="is a folder; name a file"):
         embed_file(embedder, lines.parent, out)
-    with pytest.raises(UsageError, match="2 files"):
+    with pytest.raises(InputError, match="2 files"):
         embed_file(embedder, lines.parent / "*.txt", out)
     (lines.parent / "rows.csv").write_text("id,note\n1,x\n")
     with pytest.raises(InputError, match=r"has no field 'text' \(it has 'id', 'note'\)"):

@@ -134,7 +134,7 @@ def embed_file(
     plan = {
         **embedding_plan(embedder, rows, reading),
         "out": out.suffix,
-        "source": file_state(rows),
+        "source": rows.state,
     }
     with partial_folder(out, resumes=not rows.is_stream) as folder:
         journal = load_journal(folder, plan)
@@ -169,14 +169,6 @@ def embedding_plan(embedder: Embedder, source: InputFile, reading: ReadOptions) 
     """Return what determines the vectors of a file, to compare with an interrupted run."""
     read = [source.format, source.compression, reading.column, reading.strict]
     return {"model": embedder.fingerprint, "batch": embedder.tokens_per_batch, "reading": read}
-
-
-def file_state(source: InputFile) -> list[Any]:
-    """Return the file's path, size and modification time, to detect changes."""
-    if not os.path.isfile(source.name):
-        return [source.format, source.memory.sha256 if source.memory else source.name]
-    status = os.stat(source.name)
-    return [os.path.abspath(source.name), status.st_size, status.st_mtime_ns]
 
 
 def read_rows(source: InputFile, reading: ReadOptions, skip: int = 0) -> Iterator[TextRow]:
@@ -216,7 +208,7 @@ def write_rows(
     progress: Progress,
 ) -> Path:
     """Append the vectors of all rows after those in the journal; return the complete file."""
-    before = file_state(source)
+    before = source.state
     try:
         writer = make_writer(path, embedder.dimension, journal.rows, journal.mark)
     except EOFError:  # the file is shorter than the journal says
@@ -247,7 +239,7 @@ def write_rows(
             progress("embedding", rows[-1].bytes_read, source.size)
         if not journal.rows:
             raise empty_file_error(source.name)
-        if file_state(source) != before:
+        if source.state != before:
             journal.reset()
             path.with_name(JOURNAL).unlink(missing_ok=True)
             raise InputError(f"{source.name} changed while it was read; start again.")

@@ -7,7 +7,6 @@ several common names but no standard one are present, the user must choose.
 from __future__ import annotations
 
 import json
-import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -17,8 +16,8 @@ from pathlib import Path
 from typing import Any, BinaryIO, Literal, TypeVar
 
 from firth.data.cleaning import is_invisible
-from firth.data.input_files import InputFile, find_sources
-from firth.data.memory import MemoryTable, Source, is_in_memory
+from firth.data.input_files import InputFile, single_input_file
+from firth.data.memory import Source, is_in_memory
 from firth.data.readers import (
     Bad,
     Convention,
@@ -129,13 +128,9 @@ def find_source(path: Source, format: str | None = None, usual: str | None = Non
     `format` is for standard input and files with an unknown extension; the default is `usual`.
     Without a format, standard input may also be JSONL: see `opened`.
     """
-    if not isinstance(path, MemoryTable) and os.path.isdir(path):
-        raise InputError(f"{path} is a folder; name a file in it.")
     check_format(format)
-    sources, _ = find_sources([path], ReadOptions(format=format or usual))
-    if len(sources) > 1:
-        raise InputError(f"{path} matches {len(sources)} files; name one.")
-    return replace(sources[0], guess_format=str(path) == "-" and format is None)
+    source = single_input_file(path, ReadOptions(format=format or usual))
+    return replace(source, guess_format=str(path) == "-" and format is None)
 
 
 @contextmanager
