@@ -14,7 +14,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from firth.metrics.bootstrap import Bootstrap, Metric, Weights, check_pairs, divide, estimate, tally
+from firth.metrics.bootstrap import (
+    Bootstrap,
+    Metric,
+    Weights,
+    check_pairs,
+    divide,
+    estimate,
+    tally,
+    wilson,
+)
 from firth.metrics.classification import entries, f1_from_counts
 from firth.utils.errors import InputError, MismatchError
 from firth.utils.rng import Floats
@@ -141,6 +150,10 @@ def token_accuracy(
 ) -> dict[str, Metric]:
     """Compute the fraction of tokens with the right tag, as for POS tagging.
 
+    If it is the same in every resample of sentences, as when all tags are right, the interval is
+    Wilson's with as many examples as sentences: the least effective sample size, since tokens of a
+    sentence depend on each other (Korn and Graubard 1998).
+
     >>> token_accuracy([["DET", "NOUN"], ["VERB"]], [["DET", "VERB"], ["VERB"]])["accuracy"].value
     0.6666666666666666
     """
@@ -154,7 +167,11 @@ def token_accuracy(
         sums = weights @ rows
         return {"accuracy": sums[:, 0] / sums[:, 1]}
 
-    return estimate(score, len(rows), bootstrap)
+    found = estimate(score, len(rows), bootstrap)["accuracy"]
+    if found.low is None:
+        low, high = wilson(found.value, len(rows))
+        found = Metric(value=found.value, low=low, high=high)
+    return {"accuracy": found}
 
 
 def detection_metrics(

@@ -93,3 +93,10 @@ def test_token_accuracy_by_hand() -> None:
     found = token_accuracy([["D", "N", "V"], ["N"], []], [["D", "V", "V"], ["N"], []])["accuracy"]
     assert found.value == 3 / 4
     assert (found.low, found.high) == pytest.approx((2 / 3, 1))
+
+
+def test_all_tags_right_have_the_wilson_interval_of_the_sentences() -> None:
+    gold = [["D", "N", "V"]] * 20
+    assert token_accuracy(gold, gold)["accuracy"].interval == "0.8389 to 1.0000"
+    wrong = token_accuracy(gold, [["X"] * 3] * 20)["accuracy"]
+    assert wrong.interval == "0.0000 to 0.1611"
