@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import itertools
-import json
-import os
 import random
-import shutil
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -27,37 +23,7 @@ from firth.tokenizers.encoding import CachedEncoder, encode_documents
 from firth.tokenizers.trainer import KINDS, train_tokenizer
 from firth.utils.errors import FirthError, InputError, MismatchError, UsageError
 from tests.conftest import SAMPLE, in_process
-
-
-@pytest.fixture(scope="module")
-def bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A small WordPiece tokenizer."""
-    folder = tmp_path_factory.mktemp("tokenizer")
-    (folder / "sample.txt").write_text(SAMPLE, encoding="utf-8")
-    train_tokenizer([folder / "sample.txt"], kind="wordpiece", vocab_size=400)[0].save(folder)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def long_text(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Some 3 MB in 6,000 different documents."""
-    path = tmp_path_factory.mktemp("text") / "long.txt"
-    draw = random.Random(0)
-    words = SAMPLE.split()
-    documents = (
-        f"Story {i}. " + " ".join(draw.choices(words, k=draw.randint(1, 200))) for i in range(6000)
-    )
-    path.write_text("\n\n".join(documents), encoding="utf-8")
-    return path
-
-
-def sums(folder: Path) -> dict[str, Any]:
-    index = json.loads((folder / "index.json").read_bytes())
-    return {
-        shard["name"]: shard["sha256"]
-        for split in index["splits"].values()
-        for shard in split["shards"]
-    }
+from tests.jobs.conftest import sums
 
 
 def texts_in(folder: Path, split: str = "train") -> list[str]:
@@ -217,103 +183,6 @@ def test_invalid_sources(tmp_path: Path, languages: dict[str, list[Path]], bert:
         prepare({"two words": en}, tokenizer=bert, out=tmp_path / "x")
 
 
-@pytest.mark.slow
-def test_any_number_of_workers_writes_the_same(tmp_path: Path, long_text: Path, bert: Path) -> None:
-    for workers in (1, 2, 3):
-        out = tmp_path / str(workers)
-        prepare([long_text], tokenizer=bert, out=out, workers=workers, dedup=True)
-    assert sums(tmp_path / "1") == sums(tmp_path / "2") == sums(tmp_path / "3")
-
-
-def command(long_text: Path, bert: Path, out: Path) -> list[str]:
-    options = ["--tokenizer", bert, "--out", out, "--shard-tokens", "60000", "--dedup"]
-    return [sys.executable, "-m", "firth", "prepare", *map(str, [long_text, *options])]
-
-
-@pytest.fixture(scope="module")
-def whole(long_text: Path, bert: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The shards of a run that was never stopped."""
-    out = tmp_path_factory.mktemp("whole") / "shards"
-    prepare([long_text], tokenizer=bert, out=out, shard_tokens=60_000, dedup=True)
-    return out
-
-
-# Kill the process when it calls a function of the module for the n-th time (from 0).
-KILLED = """
-import os, signal, sys
-from firth.jobs import preparation
-name, number, text, tokenizer, out = sys.argv[1:]
-function, calls = getattr(preparation, name), iter(range(1000))
-def dying(*arguments):
-    if next(calls) == int(number):
-        os.kill(os.getpid(), signal.SIGKILL)
-    return function(*arguments)
-setattr(preparation, name, dying)
-preparation.prepare([text], tokenizer=tokenizer, out=out, shard_tokens=60_000, dedup=True)
-"""
-
-
-@pytest.mark.nightly
-def test_killed_and_started_again_it_writes_the_same(
-    tmp_path: Path, long_text: Path, bert: Path, whole: Path
-) -> None:
-    """Killed among the duplicates, in and after a shard, and after the final rename."""
-    out = tmp_path / "killed"
-    for place in ("find_duplicates 0", "write_shard 1", "write_json 2", "sync_directory 0"):
-        words = [sys.executable, "-c", KILLED, *place.split(), *map(str, (long_text, bert, out))]
-        assert subprocess.run(words).returncode == -signal.SIGKILL
-        assert out.exists() == place.startswith("sync")
-    assert sums(out) == sums(whole)
-    subprocess.run(command(long_text, bert, out), check=True, capture_output=True)
-    assert sums(out) == sums(whole)
-    assert {path.name for path in out.iterdir()} == {path.name for path in whole.iterdir()}
-    assert not Path(f"{out}.partial").exists()
-
-
-def test_it_resumes_after_the_last_complete_shard(
-    tmp_path: Path, long_text: Path, bert: Path, whole: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    out, partial = tmp_path / "out", tmp_path / "out.partial"
-
-    def interrupted(folder: Path, name: str, passages: Any) -> Any:
-        if name == "train-00001":
-            raise KeyboardInterrupt
-        return write_shard(folder, name, passages)
-
-    words = command(long_text, bert, out)[3:]
-    with monkeypatch.context() as patch:
-        patch.setattr("firth.jobs.preparation.write_shard", interrupted)
-        stopped = in_process(*words)
-    assert (stopped.returncode, stopped.error.startswith("Interrupted")) == (130, True)
-    assert not out.exists()
-    before = (partial / "train-00000.tokens.npy").stat().st_mtime_ns
-    assert in_process(*words, "--json").json["resumed"] is True
-    assert (out / "train-00000.tokens.npy").stat().st_mtime_ns == before
-    assert sums(out) == sums(whole)
-
-
-def test_a_damaged_shard_of_an_interrupted_run_is_made_again(
-    tmp_path: Path, long_text: Path, bert: Path, whole: Path
-) -> None:
-    out, partial = tmp_path / "out", tmp_path / "out.partial"
-    shutil.copytree(whole, out)
-    expected = sums(out)
-    # As if it had been killed at the end, and the disk had lost a block since.
-    index = json.loads((out / "index.json").read_bytes())
-    shards = {split: index["splits"][split]["shards"] for split in ("train", "valid")}
-    os.rename(out, partial)
-    journal = {"plan": index["plan"], "part": 1, "position": [0, 0], "documents": 6000}
-    journal |= {"shards": shards, "report": index["report"]}
-    (partial / "journal.json").write_text(json.dumps(journal))
-    victim = partial / "train-00000.tokens.npy"
-    data = bytearray(victim.read_bytes())
-    data[-1] ^= 1
-    victim.write_bytes(data)
-    subprocess.run(command(long_text, bert, out), check=True, capture_output=True)
-    assert sums(out) == expected
-    Shards(out).verify()
-
-
 def test_what_is_there_is_left_alone_or_refused(tmp_path: Path, sample: Path, bert: Path) -> None:
     out = tmp_path / "shards"
     first = prepare([sample], tokenizer=bert, out=out)
@@ -400,46 +269,6 @@ def test_shards_that_are_damaged_say_so(tmp_path: Path, sample: Path, bert: Path
         Shards(out)
     with pytest.raises(InputError, match="holds no shards"):
         Shards(tmp_path)
-
-
-@pytest.fixture
-def tiny_disk(tmp_path: Path) -> Any:
-    """A disk that is full after a shard or two."""
-    place = tmp_path / "disk"
-    place.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(place)]
-    if shutil.which("mount") is None or subprocess.run(mount, capture_output=True).returncode:
-        pytest.skip("a tmpfs cannot be mounted here")
-    yield place
-    subprocess.run(["umount", str(place)], check=True)
-
-
-@pytest.mark.slow
-def test_a_full_disk(tmp_path: Path, long_text: Path, bert: Path, tiny_disk: Path) -> None:
-    out = tiny_disk / "shards"
-    failed = subprocess.run(command(long_text, bert, out)[:-1], capture_output=True, text=True)
-    assert failed.returncode == 1
-    assert failed.stderr.startswith("firth: The disk is full:")
-    assert "the same command resumes from there" in failed.stderr
-    assert not out.exists()
-    # Space returns, and the same command goes on.
-    enlarge = ["mount", "-o", "remount,size=20m", str(tiny_disk)]
-    subprocess.run(enlarge, check=True)
-    done = subprocess.run([*command(long_text, bert, out)[:-1], "--json"], capture_output=True)
-    assert done.returncode == 0
-    assert json.loads(done.stdout)["resumed"] is True
-    subprocess.run(command(long_text, bert, tmp_path / "w")[:-1], check=True, capture_output=True)
-    assert sums(out) == sums(tmp_path / "w")
-
-
-def test_a_full_disk_under_a_tokenizer(sample: Path, tiny_disk: Path) -> None:
-    (tiny_disk / "filler").write_bytes(bytes(1 << 20))
-    options = ["--kind", "bpe", "--vocab-size", "500", "--out", str(tiny_disk / "bpe")]
-    command = [sys.executable, "-m", "firth", "tokenizer", "train", str(sample), *options]
-    failed = subprocess.run(command, capture_output=True, text=True)
-    assert failed.returncode == 1
-    assert failed.stderr.startswith("firth: The disk is full:")
-    assert not (tiny_disk / "bpe/tokenizer.json").exists()
 
 
 @pytest.mark.nightly

@@ -18,21 +18,8 @@ from hypothesis import strategies as st
 
 from firth.data.cleaning import is_invisible
 from firth.tasks.readers.columns import TaskFile
-from firth.tasks.readers.examples import (
-    ChoiceExample,
-    LabelledExample,
-    MinimalPair,
-    PassageExample,
-    Seq2SeqExample,
-    Turn,
-)
-from firth.tasks.readers.running_text import read_passages
-from firth.tasks.readers.sentence_pairs import read_last_words, read_minimal_pairs
-from firth.tasks.readers.table_files import (
-    read_choices,
-    read_labelled,
-    read_translated,
-)
+from firth.tasks.readers.examples import LabelledExample
+from firth.tasks.readers.table_files import read_labelled
 from firth.utils.errors import InputError, UsageError
 
 COMPRESS: dict[str, Callable[[bytes], bytes]] = {
@@ -40,24 +27,6 @@ COMPRESS: dict[str, Callable[[bytes], bytes]] = {
     ".gz": gzip.compress,
     ".xz": lzma.compress,
 }
-
-
-@pytest.fixture
-def file(tmp_path: Path) -> Callable[..., Path]:
-    """Write a file: text as it is, or rows as JSONL."""
-
-    def write(name: str, content: str | bytes | list[dict[str, Any]]) -> Path:
-        path = tmp_path / name
-        if isinstance(content, list):
-            content = "".join(json.dumps(row) + "\n" for row in content)
-        path.write_bytes(content.encode() if isinstance(content, str) else content)
-        return path
-
-    return write
-
-
-def read(reader: Callable[..., Any], path: str | Path, **options: Any) -> list[Any]:
-    return list(reader(TaskFile(path, **options)))
 
 
 def labelled(
@@ -75,9 +44,6 @@ def as_bytes(frame: pd.DataFrame, format: str) -> bytes:
     if format == "tsv":
         return frame.to_csv(index=False, sep="\t", quoting=csv.QUOTE_NONE).encode()
     return frame.to_csv(index=False).encode()
-
-
-# ---- labels -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("compression", COMPRESS)
@@ -322,210 +288,3 @@ def test_one_file_is_read(tmp_path: Path, file: Callable[..., Path]) -> None:
     with pytest.raises(UsageError, match="--format"):
         labelled(file("notes", "x"))
     assert labelled(file("notes", "text,label\nx,y\n"), format="csv")[0].label == "y"
-
-
-# ---- choices ------------------------------------------------------------------------------------
-
-TWO = ChoiceExample(text="Ice is", choices=("hot", "cold"), label=1, line=1)
-
-
-@pytest.mark.parametrize(
-    "row",
-    [
-        {"text": "Ice is", "choices": ["hot", "cold"], "label": 1},
-        {"text": "Ice is", "choices": ["hot", "cold"], "label": "cold"},
-        {"ctx": "Ice is", "endings": ["hot", "cold"], "label": "1"},  # HellaSwag
-        {"startphrase": "Ice is", "ending0": "hot", "ending1": "cold", "label": 1},  # SWAG
-        {
-            "question": "Ice is",
-            "choices": {"text": ["hot", "cold"], "label": ["1", "2"]},
-            "answerKey": "2",
-        },  # ARC
-    ],
-)
-def test_choices(file: Callable[..., Path], row: dict[str, Any]) -> None:
-    assert read(read_choices, file("a.jsonl", [row])) == [TWO]
-
-
-def test_choices_in_tables(file: Callable[..., Path]) -> None:
-    lists = file("a.tsv", 'text\tchoices\tlabel\nIce is\t["hot", "cold"]\t1\n')
-    columns = file("a.csv", "text,choice_1,choice_0,choice_2,label\nIce is,cold,hot,,cold\n")
-    assert [
-        (e.text, e.choices, e.label) for path in (lists, columns) for e in read(read_choices, path)
-    ] == [("Ice is", ("hot", "cold"), 1)] * 2
-
-
-def test_the_right_choice_may_be_unknown(file: Callable[..., Path]) -> None:
-    path = file("a.jsonl", [{"text": "x", "choices": ["a", "b"], "label": -1}])
-    assert read(read_choices, path, labels="optional")[0].label is None
-    with pytest.raises(InputError, match="line 1: 'label' is empty"):
-        read(read_choices, path)
-
-
-@pytest.mark.parametrize(
-    ("choices", "label", "message"),
-    [
-        (["a", "b"], 2, "'label' is '2', which names none of the 2 choices"),
-        (["a", "b"], "c", "'label' is 'c', which names none"),
-        (["a", "b"], True, "names none"),
-        (["1", "0"], "1", "names more than one"),
-        (["a", "a"], "a", "names more than one"),
-        (["a"], 0, "fewer than two"),
-        (["a", " "], 0, "a choice is empty"),
-        ("a, b", 0, r"'choices' is not a JSON list \('a, b'\)"),
-        (7, 0, "'choices' is not a list but int"),
-        ({"text": ["a", "b"], "label": ["A"]}, "A", "2 choices but 1 names"),
-    ],
-)
-def test_bad_choices(
-    file: Callable[..., Path], choices: object, label: object, message: str
-) -> None:
-    path = file("a.jsonl", [{"text": "x", "choices": choices, "label": label}])
-    with pytest.raises(InputError, match=rf"a\.jsonl line 1: .*{message}"):
-        read(read_choices, path)
-
-
-def test_choices_are_counted_from_0(file: Callable[..., Path]) -> None:
-    for names, missing in (("choice_1,choice_2", 0), ("choice_0,choice_9999", 1)):
-        path = file("a.csv", f"text,{names},label\nx,a,b,0\n")
-        with pytest.raises(InputError, match=f"no choice {missing};"):
-            read(read_choices, path)
-
-
-# ---- other tables -------------------------------------------------------------------------------
-
-
-def test_translations(file: Callable[..., Path]) -> None:
-    expected = [("A cat.", "Un chat.")]
-    for name, content, named in (
-        ("a.tsv", "source\ttarget\nA cat.\tUn chat.\n", {}),
-        ("b.csv", "src,tgt\nA cat.,Un chat.\n", {}),
-        ("c.csv", "id,en,fr\n1,A cat.,Un chat.\n", {"source": "en", "target": "fr"}),
-        (
-            "d.jsonl",
-            [{"translation": {"fr": "Un chat.", "en": "A cat."}}],
-            {"source": "en", "target": "fr"},
-        ),
-        ("e.jsonl", [{"document": "A cat.", "summary": "Un chat.", "id": 1}], {}),
-    ):
-        found = read(read_translated, file(name, content), columns=named)
-        assert [(example.source, example.target) for example in found] == expected
-
-
-def test_sources_alone(file: Callable[..., Path]) -> None:
-    path = file("a.tsv", "source\ttarget\nx\t\n")
-    with pytest.raises(InputError, match=r"a\.tsv line 2: 'target' is empty"):
-        read(read_translated, path)
-    assert read(read_translated, path, labels="optional") == [Seq2SeqExample(source="x", line=2)]
-    path = file("a.txt", "x\ny\n")
-    assert [e.source for e in read(read_translated, path, labels="optional")] == ["x", "y"]
-    with pytest.raises(InputError, match=r"line 1 has no column 'source' and 'target' \(it has 't"):
-        read(read_translated, path)
-    path = file("b.csv", "text,prompt\nx,y\n")
-    with pytest.raises(InputError, match="has 'text' and 'prompt'"):
-        read(read_translated, path, labels="optional")
-    with pytest.raises(UsageError, match="target=fr needs source=NAME"):
-        read(read_translated, path, columns={"target": "fr"})
-    with pytest.raises(InputError, match="has no column 'target'"):
-        read(read_translated, path, columns={"source": "text"})
-
-
-def test_minimal_pairs_as_blimp_writes_them(file: Callable[..., Path]) -> None:
-    rows = [
-        {
-            "sentence_good": "Lucille's sisters are confused by Amy.",
-            "sentence_bad": "Lucille's sisters are communicated by Amy.",
-            "field": "syntax",
-            "linguistics_term": "argument_structure",
-            "UID": "passive_1",
-            "pairID": "0",
-        },
-        {
-            "sentence_good": "Same.",
-            "sentence_bad": "Same.",
-            "linguistics_term": "argument_structure",
-        },
-    ]
-    good, bad = rows[0]["sentence_good"], rows[0]["sentence_bad"]
-    assert read(read_minimal_pairs, file("a.jsonl", rows)) == [
-        MinimalPair(
-            good=good,
-            bad=bad,
-            category="passive_1",
-            term="argument_structure",
-            field="syntax",
-            line=1,
-        ),
-        MinimalPair(
-            good="Same.",
-            bad="Same.",
-            category="argument_structure",
-            term="argument_structure",
-            line=2,
-        ),
-    ]
-    named = file(
-        "anaphora.jsonl", [{"sentence_good": "I saw myself.", "sentence_bad": "I saw us."}]
-    )
-    assert [pair.category for pair in read(read_minimal_pairs, named)] == ["anaphora"]
-    with pytest.raises(InputError, match="line 1 has no column 'sentence_good' and 'sentence_bad'"):
-        read(read_minimal_pairs, file("a.jsonl", [{"sentence_good": "x"}]))
-    with pytest.raises(InputError, match="line 1: 'sentence_bad' is empty"):
-        read(read_minimal_pairs, file("a.jsonl", [{"sentence_good": "x", "sentence_bad": " "}]))
-
-
-def test_the_last_word_is_what_stands_behind_the_last_space(file: Callable[..., Path]) -> None:
-    rows = [{"text": "He looked at the moon \n"}, {"text": "one  two\tthree-four."}]
-    for name, content in (
-        ("a.jsonl", rows),
-        ("b.txt", "He looked at the moon\n\none  two\tlast\n"),
-    ):
-        found = read(read_last_words, file(name, content))
-        assert (found[0].text, found[0].word, found[0].line) == ("He looked at the", "moon", 1)
-        assert found[1].text == "one  two"
-    assert [(row.word, row.line) for row in found] == [("moon", 1), ("last", 3)]
-    with pytest.raises(InputError, match=r"a.txt line 2: 'word' is a single word"):
-        read(read_last_words, file("a.txt", "two words\nword\n"))
-
-
-# ---- passages -----------------------------------------------------------------------------------
-
-
-def test_passages_of_plain_text(file: Callable[..., Path]) -> None:
-    path = file("a.txt", "\ufeff\none\ntwo\n\n\nthree\n")
-    assert [(p.text, p.line) for p in read(read_passages, path)] == [("one\ntwo", 2), ("three", 6)]
-    with pytest.raises(InputError, match="has no text"):
-        read(read_passages, file("b.txt", "\n\n"))
-
-
-def test_passages_are_read_one_at_a_time(file: Callable[..., Path]) -> None:
-    passages = read_passages(TaskFile(file("a.jsonl", '{"text": "x"}\n{"text": 7}')))
-    assert next(passages) == PassageExample(text="x", line=1)
-    with pytest.raises(InputError, match="line 2: 'text' is not text but int"):
-        next(passages)
-
-
-def test_dialogues(file: Callable[..., Path]) -> None:
-    turns = (Turn(role="user", content="Hi."), Turn(role="assistant", content="Hello."))
-    rows = [
-        {"messages": [{"role": t.role, "content": t.content} for t in turns]},
-        {"conversations": [{"from": t.role, "value": t.content} for t in turns]},
-    ]
-    for row in rows:
-        (passage,) = read(read_passages, file("a.jsonl", [row]))
-        assert (passage.turns, passage.text) == (turns, "user: Hi.\nassistant: Hello.")
-
-
-@pytest.mark.parametrize(
-    ("turns", "message"),
-    [
-        ([], "'messages' has no turns"),
-        (["Hi."], "turn 1 of 'messages' is not an object with role and content"),
-        ([{"role": "user"}], "turn 1 of 'messages' has no 'content'"),
-        ([{"content": "x"}], "turn 1 of 'messages' has no 'role'"),
-        ([{"role": "user", "content": 7}], "'content' is not text but int"),
-    ],
-)
-def test_bad_dialogues(file: Callable[..., Path], turns: object, message: str) -> None:
-    with pytest.raises(InputError, match=rf"a\.jsonl line 1.*{message}"):
-        read(read_passages, file("a.jsonl", [{"messages": turns}]))
