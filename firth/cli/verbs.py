@@ -174,6 +174,9 @@ def _error_message(error: BaseException, debug: bool) -> str:
         return f"Interrupted{details}"
     if isinstance(error, FirthError):
         return str(error)
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
+        why = str(error).partition(".")[0] or "no memory is left"
+        return f"Out of memory ({why}): use a smaller model, smaller batches or shorter texts."
     hint = "" if debug else " Run it again with --debug for a traceback."
     return f"Unexpected {type(error).__name__}: {error}.{hint}"
 

@@ -11,7 +11,7 @@ import math
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -234,7 +234,8 @@ def _take_steps(trainer: TaskTrainer, count: int, notes: list[str]) -> _Trial:
     loop.module.train()
     batches = [_batch(trainer, slice(count)), _batch(trainer, slice(count, 2 * count))]
     try:
-        with cpu_arithmetic(loop.state.threads, loop.state.onednn), saved.counting():
+        count_saved = nullcontext() if loop.device.type == "cuda" else saved.counting()
+        with cpu_arithmetic(loop.state.threads, loop.state.onednn), count_saved:
             seconds = [_timed_step(loop, batch) for batch in batches]
     finally:
         remove_graphs(trainer.network)

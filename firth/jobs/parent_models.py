@@ -8,13 +8,16 @@ from pathlib import Path
 
 import torch
 
+from firth.formats.hub import resolve
+from firth.formats.huggingface.directory import CONFIG, read_config
 from firth.formats.tokenizers.loading import AnyTokenizer, load_tokenizer
 from firth.model import AnyModel, Model, load
 from firth.models.initialization import initialise
 from firth.models.presets import preset
-from firth.models.transformer import Transformer
+from firth.models.transformer import Transformer, count_parameters
 from firth.quantization.int8 import count_int8_weights
 from firth.training.pretrain_config import preset_config
+from firth.utils.devices import available_memory
 from firth.utils.errors import FirthError, UsageError
 
 IN_MEMORY = "a model in memory"  # in `run.json`
@@ -26,6 +29,7 @@ def load_float32(model: AnyModel) -> Model:
     The copy of a model whose weights are not those of its directory has no path.
     """
     if not isinstance(model, Model):
+        _check_memory(resolve(model), str(model))
         return load(model, dtype="float32")
     if count_int8_weights(model.network):
         raise UsageError("A model with int8 weights cannot be trained: load it without weights.")
@@ -34,6 +38,20 @@ def load_float32(model: AnyModel) -> Model:
         return replace(stored, source=model.source)
     source = model.source if model.path is None else None
     return replace(model, network=deepcopy(model.network).float(), path=None, source=source)
+
+
+def _check_memory(path: Path, name: str) -> None:
+    """Raise an error if the float32 weights of a model directory do not fit into memory."""
+    free = available_memory(torch.device("cpu"))
+    if free is None or not (path / CONFIG).is_file():
+        return
+    with torch.device("meta"):
+        needed = 4 * count_parameters(Transformer(read_config(path)[0], ()))
+    if needed > free:
+        raise FirthError(
+            f"{name} does not fit into memory: its float32 weights are {needed / 2**30:.1f} GiB, "
+            f"and {free / 2**30:.1f} GiB are free; choose a smaller model or another machine."
+        )
 
 
 def untrained_model(name: AnyModel, tokenizer: AnyTokenizer, *, scratch: bool, seed: int) -> Model:

@@ -213,14 +213,15 @@ def select_device(requested: Device = None) -> torch.device:
 
 
 def available_memory(device: torch.device) -> int | None:
-    """Return the bytes that can be allocated on a GPU or, on Linux, in main memory; else None."""
+    """Return the free bytes of a GPU or, on Linux, of main memory and swap; None if unknown."""
     if device.type == "cuda":
         unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
         return int(torch.cuda.mem_get_info(device)[0]) + unused
-    found = None
+    found: list[str] = []
     with suppress(OSError):
-        found = re.search(r"MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text())
-    return int(found[1]) * 1024 if found and device.type == "cpu" else None
+        text = Path("/proc/meminfo").read_text()
+        found = re.findall(r"^(?:MemAvailable|SwapFree):\s+(\d+) kB", text, re.MULTILINE)
+    return 1024 * sum(map(int, found)) if found and device.type == "cpu" else None
 
 
 def same_device(requested: torch.device, actual: torch.device) -> bool:

@@ -213,18 +213,27 @@ def test_nothing_is_cut_in_a_pipe(
     assert any("p" * 90 in line for line in lines)
 
 
-def test_an_unexpected_error_is_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (ZeroDivisionError("division by zero"), "Unexpected ZeroDivisionError: division by zero."),
+        (MemoryError("9 GiB are needed"), "Out of memory (9 GiB are needed): use a smaller model"),
+    ],
+)
+def test_an_unexpected_error_is_one_sentence(
+    capsys: pytest.CaptureFixture[str], error: Exception, message: str
+) -> None:
     scratch = typer.Typer()
 
     @verb(scratch, "broken")
     def broken() -> None:  # type: ignore[misc]
-        """Divide by zero."""
-        raise ZeroDivisionError("division by zero")
+        """Fail."""
+        raise error
 
     with pytest.raises(SystemExit) as stopped:
         scratch([])
     assert stopped.value.code == 1
-    assert "firth: Unexpected ZeroDivisionError: division by zero." in capsys.readouterr().err
+    assert f"firth: {message}" in capsys.readouterr().err
     assert app.registered_commands, "the real application is untouched"
 
 

@@ -10,11 +10,11 @@ import pytest
 import torch
 
 import firth
-from firth.jobs import dry_run
+from firth.jobs import dry_run, parent_models
 from firth.jobs.dry_run import DryRunResult, StrategyCost
 from firth.jobs.finetuning import finetune
 from firth.training.loop import TrainingLoop
-from firth.utils.errors import UsageError
+from firth.utils.errors import FirthError, UsageError
 from tests.conftest import Result
 from tests.jobs.finetuning.toys import TINY, coloured
 
@@ -106,6 +106,15 @@ def test_a_run_that_does_not_fit_into_memory(
     (note,) = [note for note in estimate("full").notes if note.startswith("full: ")]
     assert "does not fit" in note
     assert "lora" in note
+
+
+def test_a_model_that_does_not_fit_is_not_loaded(
+    estimate: Callable[..., DryRunResult], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parent_models, "available_memory", lambda device: 1000)
+    monkeypatch.setattr(parent_models, "load", lambda *args, **options: pytest.fail("loaded"))
+    with pytest.raises(FirthError, match="does not fit into memory"):
+        estimate("full")
 
 
 def test_at_the_command_line(
