@@ -19,7 +19,7 @@ from torch import Tensor
 from firth.utils.errors import UsageError
 
 Array = np.ndarray[Any, Any]
-Dequantize = Callable[[Tensor, Tensor], None]  # rows of bytes, rows of fp32 that are written
+Dequantize = Callable[[Tensor, Tensor], object]  # rows of bytes, rows of fp32 that are written
 
 PLAIN = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 # Numbers that a thread converts at a time; the library's temporary arrays should stay in the cache.
