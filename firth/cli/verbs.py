@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 NO_LIMIT = 1_000_000  # columns of a pipe or a file
 PARAMETER = re.compile(r"`(\w+)(?:=([^`]+))?`")  # as messages name it: `top_k`, `beams=3`
+PAIR = re.compile(r"'([^']+)': '([^']+)'")  # of a dict
 MODEL_OPTIONS = {
     "offline": HubOption(
         False, "--offline", help="Use only the local cache of the hub; download nothing."
@@ -186,6 +187,8 @@ def as_options(message: str, parameters: Collection[str]) -> str:
 
     >>> as_options("`top_k` is for sampling; search with `beams=3`.", ["top_k", "beams"])
     '--top-k is for sampling; search with --beams 3.'
+    >>> as_options("Choose with `columns={'text_a': 'NAME', 'text_b': 'NAME'}`.", ["columns"])
+    'Choose with --column text_a=NAME --column text_b=NAME.'
     >>> as_options("It needs the `datasets` library.", ["top_k"])
     'It needs the `datasets` library.'
     """
@@ -194,7 +197,8 @@ def as_options(message: str, parameters: Collection[str]) -> str:
         name, value = found.groups()
         if name not in parameters:
             return found[0]
-        return flag(name) + (f" {value}" if value else "")
+        pairs = [f" {key}={one}" for key, one in PAIR.findall(value or "")]
+        return " ".join(flag(name) + one for one in pairs or [f" {value}" if value else ""])
 
     return PARAMETER.sub(option, message)
 

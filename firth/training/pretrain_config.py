@@ -147,7 +147,7 @@ def _chosen(name: str | None, source: ParentModel | None) -> Preset:
         return preset(name)
     if source is None:
         raise UsageError(
-            "Missing option '--preset': give a preset (`firth presets` lists them), or with --from "
+            "Give an architecture with --preset (`firth presets` lists them), or with --from "
             "a model whose pre-training to continue."
         )
     name = source.preset or source.config.family or NATIVE

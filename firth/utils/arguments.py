@@ -1,15 +1,17 @@
-"""Types of the arguments of public functions: a wrong one gets a sentence, not a bare TypeError."""
+"""Arguments of public functions: their types, and how error messages name them."""
 
 from __future__ import annotations
 
 import inspect
+import re
 import reprlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache, wraps
 from types import NoneType, UnionType
 from typing import Any, ParamSpec, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from firth.utils.errors import UsageError
+from firth.utils.config_fields import flag
+from firth.utils.errors import FirthError, UsageError
 
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
@@ -18,13 +20,15 @@ NOUNS: dict[Any, str] = {
     **{str: "string", int: "integer", float: "number", bool: "boolean"},
     **{Sequence: "list", Mapping: "dict", Callable: "function", Any: "value"},
 }
+# What messages name: a command, an option such as --top, an option such as --column text=NAME.
+OPTION = re.compile(r"`[^`]*`|(?<![\w-])(--[a-z][a-z-]*)(?: ([\w.]+)=([\w.…]*[\w…]))?")
 
 
 def check_arguments(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
     """Check the arguments of each call against the type annotations of the function.
 
     Numbers and lists of numpy and pandas become those of Python, and `1e4` an integer if one is
-    needed.
+    needed. Errors name arguments where they are written with options of the command line.
 
     >>> @check_arguments
     ... def train(*, steps: int, out: str | None = None) -> int:
@@ -46,9 +50,32 @@ def check_arguments(function: Callable[Arguments, Result]) -> Callable[Arguments
             return function(*args, **kwargs)
         for name, value in bound.arguments.items():
             bound.arguments[name] = _checked(name, value, annotations().get(name, Any))
-        return function(*bound.args, **bound.kwargs)
+        try:
+            return function(*bound.args, **bound.kwargs)
+        except FirthError as error:
+            error.args = (as_arguments(str(error), signature.parameters), *error.args[1:])
+            raise
 
     return checked
+
+
+def as_arguments(message: str, names: Iterable[str]) -> str:
+    """Replace the options that a message names by arguments of a Python function.
+
+    >>> as_arguments("--lr needs --column text=NAME; see `firth --help`.", ["learning_rate"])
+    '`learning_rate` needs --column text=NAME; see `firth --help`.'
+    >>> as_arguments("choose with --column text_a=NAME --column text_b=NAME.", ["columns"])
+    "choose with `columns={'text_a': 'NAME', 'text_b': 'NAME'}`."
+    """
+    arguments = {flag(name): name for name in names}
+
+    def argument(found: re.Match[str]) -> str:
+        option, key, value = found.groups()
+        if option not in arguments:
+            return found[0]
+        return f"`{arguments[option]}" + (f"={{'{key}': '{value}'}}`" if key else "`")
+
+    return re.sub(r"}` `\w+={", ", ", OPTION.sub(argument, message))
 
 
 def shown(value: Any) -> str:

@@ -71,7 +71,7 @@ def test_an_adapter_is_merged_and_one_that_cannot_be_is_refused(gpt: Path, tmp_p
         abs(load(gpt).completions(["The sea"], max_new_tokens=1)[0].completions[0].score - whole)
         > 0.05
     )
-    with pytest.raises(UsageError, match="--weights"):
+    with pytest.raises(UsageError, match="`weights`"):
         load(tmp_path / "pref", weights="int8")
 
 
@@ -84,16 +84,16 @@ def test_int8_weights_choose_the_cpu_of_a_machine_with_a_gpu(
     assert default_device(None, "int8").type == "cpu"
     assert load_model(str(gpt), None, None, "int8").network.device.type == "cpu"
     assert load_if_needed(gpt, None, weights="int8").network.device.type == "cpu"
-    with pytest.raises(UsageError, match="add --device cpu"):
+    with pytest.raises(UsageError, match="add `device` cpu"):
         load_if_needed(gpt, "cuda", weights="int8")
 
 
 def test_invalid_int8_options(verb: Verb, gpt: Path, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="--weights is int8, not 'int3'"):
+    with pytest.raises(UsageError, match="`weights` is int8, not 'int3'"):
         load(gpt, weights="int3")
-    with pytest.raises(UsageError, match="add --device cpu"):
+    with pytest.raises(UsageError, match="add `device` cpu"):
         load(gpt, weights="int8", device="cuda")
-    with pytest.raises(UsageError, match="--device"):
+    with pytest.raises(UsageError, match="`device`"):
         load(gpt, weights="int8", device="nosuch")
     with pytest.raises(UsageError, match="cannot be saved"):
         load(gpt, weights="int8").save(tmp_path / "out")

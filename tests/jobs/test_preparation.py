@@ -241,8 +241,8 @@ def test_invalid_options(tmp_path: Path, sample: Path, bert: Path) -> None:
         (InputError, "validation", dict(valid_fraction=0.9999)),
         (InputError, "15 exact duplicate", dict(valid=[sample], dedup=True)),
         (UsageError, "not both", dict(valid=[sample], valid_fraction=0.1)),
-        (UsageError, "--valid-fraction .*1.5", dict(valid_fraction=1.5)),
-        (UsageError, "--dedup .*only once", dict(paths=["-"], dedup=True)),
+        (UsageError, "`valid_fraction` .*1.5", dict(valid_fraction=1.5)),
+        (UsageError, "`dedup` .*only once", dict(paths=["-"], dedup=True)),
     ]
     for kind, facts, options in cases:
         with pytest.raises(kind, match=facts):

@@ -275,20 +275,20 @@ def test_labels_are_calibrated_unless_something_else_is_said(
         (dict(queries=()), "Give either texts or a file"),
         (dict(task="pair", queries=["one"]), "give two texts"),
         (dict(task="choice", queries=["text", "one"]), "a text and at least two choices"),
-        (dict(shots=3), "--shots 3 needs examples"),
-        (dict(shots=-1), "--shots .*-1"),
-        (dict(examples=[("a", "b")], shots=2), "--shots is 2, but there are only 1"),
+        (dict(shots=3), "`shots` 3 needs examples"),
+        (dict(shots=-1), "`shots` .*-1"),
+        (dict(examples=[("a", "b")], shots=2), "`shots` is 2, but there are only 1"),
         (dict(task="classify"), "at least two labels"),
         (dict(task="classify", labels={"a": "x", "b": "x"}), "Two labels have the word 'x'"),
-        (dict(labels=["a", "b"]), "--labels .*seq2seq"),
-        (dict(calibrate=True), "--calibrate .*seq2seq"),
+        (dict(labels=["a", "b"]), "`labels` .*seq2seq"),
+        (dict(calibrate=True), "`calibrate` .*seq2seq"),
         (dict(mean=True), "seq2seq has none"),
-        (dict(draws=2), "--draws .*--data"),
-        (dict(draws=0), "--draws .* 0"),
+        (dict(draws=2), "`draws` .*`data`"),
+        (dict(draws=0), "`draws` .* 0"),
         (dict(pick="best"), "not 'best'"),
-        (dict(pick="balanced"), "--pick balanced .*seq2seq"),
-        (dict(pick="random", near="x"), "--near"),
-        (dict(max_new_tokens=0), "--max-new-tokens"),
+        (dict(pick="balanced"), "`pick` balanced .*seq2seq"),
+        (dict(pick="random", near="x"), "`near`"),
+        (dict(max_new_tokens=0), "`max_new_tokens`"),
         (dict(template="{source}"), "no field for the answer"),
         (dict(template="{target}: {source}"), "causal"),
         (dict(examples=[("a", " ")]), "not empty"),
@@ -310,7 +310,7 @@ def test_files_that_cannot_be_right(gpt: Model, train: Path, dev: Path, tmp_path
     assert f"{empty} has no examples" in complaint(data=empty)
     assert f"{empty} has no examples" in complaint(examples=empty)
     named = complaint(labels={"good": "fine"}, data=dev)
-    assert all(fact in named for fact in (f"{dev} line 3", "'bad'", "--labels"))
+    assert all(fact in named for fact in (f"{dev} line 3", "'bad'", "`labels`"))
     assert f"{train} has only 12 examples" in complaint(examples=train, shots=13)
     assert "nosuch.tsv" in complaint(data=tmp_path / "nosuch.tsv")
     latin = tmp_path / "latin.tsv"
@@ -326,7 +326,7 @@ def test_files_that_cannot_be_right(gpt: Model, train: Path, dev: Path, tmp_path
 
 def test_models_that_cannot_be_prompted(make_model: MakeModel, gpt: Model) -> None:
     plain = make_model("bert-tiny")
-    with pytest.raises(MismatchError, match=r"cannot generate.*--task classify"):
+    with pytest.raises(MismatchError, match=r"cannot generate.*`task` classify"):
         prompt(plain, "boat")
     del plain.network.heads["language"]
     with pytest.raises(MismatchError, match="no language head"):
@@ -335,7 +335,9 @@ def test_models_that_cannot_be_prompted(make_model: MakeModel, gpt: Model) -> No
     with pytest.raises(MismatchError, match="fine-tuned on tag; use `firth predict`"):
         prompt(plain, "boat", task="classify", labels=["a", "b"])
     words = make_model("bert-tiny")
-    with pytest.raises(MismatchError, match=r"'日本' is not in the vocabulary.*--labels x=WORD"):
+    with pytest.raises(
+        MismatchError, match=r"'日本' is not in the vocabulary.*`labels={'x': 'WORD'}`"
+    ):
         prompt(words, "boat", task="classify", labels={"x": "日本", "y": "boat"})
     assert gpt.tokenizer is not None
     gpt.tokenizer = Tokenizer(Backend.from_str(gpt.tokenizer.to_json()), gpt.tokenizer.config)

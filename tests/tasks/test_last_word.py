@@ -64,5 +64,5 @@ def test_what_cannot_be_measured(make_model: MakeModel, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"a.txt line 3: 'Alone' is a single word"):
         evaluate(make_model("gpt2"), task="last-word", data=path, strict=True)
     assert evaluate(make_model("gpt2"), task="last-word", data=path).n == 1
-    with pytest.raises(UsageError, match="--convention is for --task lm"):
+    with pytest.raises(UsageError, match="`convention` is for `task` lm"):
         evaluate(make_model("gpt2"), task="last-word", data=path, convention="ptb")

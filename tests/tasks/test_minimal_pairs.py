@@ -155,9 +155,9 @@ def test_models_that_cannot(make_model: MakeModel, tmp_path: Path) -> None:
     del bare.network.heads["language"]
     with pytest.raises(MismatchError, match="has no language head"):
         evaluate(bare, task="minimal-pairs", data=data)
-    with pytest.raises(UsageError, match="--by-word is for masked"):
+    with pytest.raises(UsageError, match="`by_word` is for masked"):
         evaluate(make_model("gpt2"), task="minimal-pairs", data=data, by_word=True)
-    with pytest.raises(UsageError, match="--stride is for --task lm"):
+    with pytest.raises(UsageError, match="`stride` is for `task` lm"):
         evaluate(make_model("gpt2"), task="minimal-pairs", data=data, stride=3)
 
 

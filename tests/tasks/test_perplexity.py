@@ -226,9 +226,9 @@ WRONG: list[tuple[dict[str, Any], type[FirthError], str]] = [
         UsageError,
         "There is no convention 'wiki'; there are plain, wikitext",
     ),
-    ({"context": 65}, UsageError, "--context is 2 to 64 tokens for this model, not 65"),
-    ({"context": 8, "stride": 8}, UsageError, "--stride is 1 to 7 tokens in a window of 8"),
-    ({"by_word": True}, UsageError, "--by-word is for --task minimal-pairs"),
+    ({"context": 65}, UsageError, "`context` is 2 to 64 tokens for this model, not 65"),
+    ({"context": 8, "stride": 8}, UsageError, "`stride` is 1 to 7 tokens in a window of 8"),
+    ({"by_word": True}, UsageError, "`by_word` is for `task` minimal-pairs"),
     ({"columns": {"label": "x"}}, UsageError, "The columns of lm are text, not 'label'"),
 ]
 
@@ -247,7 +247,7 @@ def test_models_and_files_that_cannot(make_model: MakeModel, tmp_path: Path) -> 
     file.write_text("The dog ran.\n", encoding="utf-8")
     with pytest.raises(MismatchError, match="An encoder-decoder has no likelihood of a whole text"):
         evaluate(make_model("t5-small"), task="lm", data=file)
-    with pytest.raises(UsageError, match="--stride is for decoders"):
+    with pytest.raises(UsageError, match="`stride` is for decoders"):
         evaluate(make_model("bert-tiny"), task="lm", data=file, stride=4)
     with pytest.raises(InputError, match="is a folder; name a file in it"):
         evaluate(decoder, task="lm", data=tmp_path)

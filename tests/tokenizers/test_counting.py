@@ -118,7 +118,7 @@ def test_counts_of_sources_are_scaled_to_a_mixture(tmp_path: Path, workers: int)
 
 
 def test_only_named_sources_have_a_mixture() -> None:
-    with pytest.raises(UsageError, match="--mixture-alpha"):
+    with pytest.raises(UsageError, match="`mixture_alpha`"):
         train_tokenizer(["the cat sat"], kind="bpe", vocab_size=300, mixture_alpha=0.3)
-    with pytest.raises(UsageError, match=r"--mixture-alpha.*7"):
+    with pytest.raises(UsageError, match=r"`mixture_alpha`.*7"):
         train_tokenizer({"en": ["the cat sat"]}, kind="bpe", vocab_size=300, mixture_alpha=7)

@@ -176,7 +176,7 @@ def test_invalid_options(sample: Path) -> None:
         train_tokenizer([sample], kind="bpe", vocab_size=100)
     with pytest.raises(UsageError, match="5 special tokens and 100 sentinels"):
         train_tokenizer([sample], kind="wordpiece", vocab_size=105, sentinels=100)
-    with pytest.raises(UsageError, match=r"--kind words .*wordpiece, bpe"):
+    with pytest.raises(UsageError, match=r"`kind` words .*wordpiece, bpe"):
         train_tokenizer([sample], kind="words", vocab_size=100)
 
 

@@ -11,8 +11,11 @@ import pytest
 import torch
 
 import firth
-from firth.utils.arguments import check_arguments
+from firth.cli.verbs import as_options
+from firth.utils.arguments import as_arguments, check_arguments
+from firth.utils.config_fields import flag
 from firth.utils.errors import UsageError
+from tests.cli.test_cli import commands
 
 ROWS = [("A fine day.", "x"), ("A dull day.", "y")]
 TUNE: dict[str, Any] = {"task": "classify", "train": ROWS, "out": "run"}
@@ -90,3 +93,23 @@ def test_what_numpy_and_pandas_return_is_accepted() -> None:
 def test_a_model_is_saved_in_a_folder(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="`path`"):
         firth.Model(torch.nn.Linear(1, 1), None).save(None)  # type: ignore[arg-type]
+
+
+COMMANDS = {"train_tokenizer": "tokenizer train", "write_stories": "stories", "run_demo": "demo"}
+
+
+@pytest.mark.parametrize("name", sorted({name for name, *_ in WRONG}))
+def test_errors_name_arguments_in_python_and_options_in_a_shell(name: str) -> None:
+    """What becomes an argument at a function's boundary becomes the same option again."""
+    known = {COMMANDS.get(name, name)} & commands().keys()
+    parameters = [
+        one for verb in known for one in commands()[verb].params if one.param_type_name == "option"
+    ]
+    shared = inspect.signature(getattr(firth, name)).parameters
+    for option in parameters:
+        if flag(str(option.name)) not in option.opts or option.name not in shared:
+            continue
+        message = f"Change {option.opts[0]} or `firth {name} {option.opts[0]}`."
+        found = as_arguments(message, shared)
+        assert found.startswith(f"Change `{option.name}` or `firth ")
+        assert as_options(found, [str(one.name) for one in parameters]) == message

@@ -59,7 +59,7 @@ def test_a_limit_that_leaves_too_few_examples(models: dict[str, Path], tmp_path:
     many.write_text("text\tlabel\n" + "fine\tx\nbad\ty\n" * 9, encoding="utf-8")
     for dev in (None, many):
         files = {"train": many, "dev": dev, "out": tmp_path / "run"}
-        with pytest.raises(InputError, match=r"many\.tsv with --limit 1 have the label"):
+        with pytest.raises(InputError, match=r"many\.tsv with `limit` 1 have the label"):
             finetune(models["encoder"], task="classify", limit=1, **files)
 
 
@@ -103,7 +103,7 @@ OPTIONS: list[tuple[dict[str, Any], str]] = [
     ({"recipe": "squad"}, "'squad'.*classify.*sentiment, topic, spam"),
     ({"strategy": "loar"}, "'loar'.*lora"),
     ({"columns": {"txt": "a"}}, "classify .*text, .*'txt'"),
-    ({"augment": "shuffle"}, "--augment .*dropout, swap, masked, not 'shuffle'"),
+    ({"augment": "shuffle"}, "`augment` .*dropout, swap, masked, not 'shuffle'"),
     ({"device": "meta"}, "'meta'.*cpu, cuda or mps"),
     ({"overrides": {"head.layer": 2}}, r"'head\.layer'.*head\.layers"),
     ({"overrides": {"head.pooling": "median"}}, "pooling .*'median'.*first, last, mean"),
@@ -114,8 +114,8 @@ OPTIONS: list[tuple[dict[str, Any], str]] = [
     ({"overrides": {"batch_size": "abc"}}, "batch_size .*'abc'"),
     ({"overrides": {"learning_rate": "-1"}}, "learning_rate"),
     ({"overrides": {"replay_every": 0}}, "replay.* 0"),
-    ({"task": "tag", "balance": True}, "--balance"),
-    ({"task": "tag", "augment": "swap"}, "--augment"),
+    ({"task": "tag", "balance": True}, "`balance`"),
+    ({"task": "tag", "augment": "swap"}, "`augment`"),
     ({"task": "lm", "overrides": {"head.layers": 2}}, r"head\.layers"),
     ({"task": "seq2seq", "overrides": {"task.written": 0}}, "at least 1"),
     ({"task": "seq2seq", "overrides": {"max_length": 4}}, "max_length .*room"),

@@ -231,7 +231,7 @@ def test_embeddings_are_those_of_the_encoder(tune: Tune, pair: dict[str, Path]) 
 def test_invalid_combinations(
     tune: Tune, pair: dict[str, Path], files: dict[str, Path], tmp_path: Path
 ) -> None:
-    with pytest.raises(UsageError, match="--decoder is for seq2seq"):
+    with pytest.raises(UsageError, match="`decoder` is for seq2seq"):
         tune(task="classify")
     with pytest.raises(MismatchError, match="must be an encoder, but its architecture is decoder"):
         tune(model=pair["decoder"])

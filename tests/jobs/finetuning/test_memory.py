@@ -127,6 +127,7 @@ WRONG: list[tuple[Any, type[FirthError], str]] = [
     (pa.array([1, 2]), InputError, "row 1"),
     ([("red dog", "x", "y")], InputError, r"row 1 .*\(text, label\)"),
     ([{"text": "red dog"}], InputError, "row 1 .*'label'"),
+    ([{"opinion": "red dog", "label": "x"}], InputError, r"`columns=\{'text': 'NAME'\}`"),
     ({"text": "red dog", "label": "x"}, UsageError, "list of dicts"),
 ]
 

@@ -118,7 +118,7 @@ def test_invalid_options(teach: Callable[..., FinetuneResult]) -> None:
     sentence = "hue .* encoder, .* decoder"
     with pytest.raises(MismatchError, match=sentence):
         teach("decoder")
-    with pytest.raises(UsageError, match="--balance is for"):
+    with pytest.raises(UsageError, match="`balance` is for"):
         teach(balance=True)
     with pytest.raises(UsageError, match="no recipe 'spam' for hue; there are usual"):
         recipe_for("hue", "spam")

@@ -254,13 +254,13 @@ def test_another_source_is_not_resumed(
         (
             {"overrides": {"model.num_layers": "3"}},
             MismatchError,
-            r"num_layers 2.*model\.num_layers=3",
+            r"num_layers 2.*model\.num_layers': '3'",
         ),
         ({"overrides": {"model.vocab_size": "700"}}, MismatchError, "bare .*weights differ"),
         ({"overrides": {"model.hiden_size": "3"}}, UsageError, "did you mean model.hidden_size"),
         ({"preset": "decoder-tiny"}, MismatchError, "architecture encoder"),
         ({"source": "./nowhere"}, FirthError, r"\./nowhere"),
-        ({"source": None}, UsageError, "--preset.*--from"),
+        ({"source": None}, UsageError, "`preset`.*`source`"),
     ],
 )
 def test_invalid_options_write_nothing(
@@ -305,5 +305,5 @@ def test_continued_pretraining_on_the_command_line(
     assert "has no language head" in done.stderr
     refused = firth_here("pretrain", *common, "--out", tmp_path / "none")
     assert refused.returncode == 2
-    assert "Missing option '--preset'" in refused.error
+    assert "--preset" in refused.error
     assert json.loads((tmp_path / "run/config.json").read_text())["model_type"] == "bert"
