@@ -6,6 +6,7 @@ import logging
 from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, overload
 
@@ -13,7 +14,7 @@ import torch
 
 from firth.adapt.apply import get_adapters, merge
 from firth.adapt.saving import adapter_base, load_adapter
-from firth.data.input_files import as_texts
+from firth.data.memory import Data, as_source, input_names, table_rows
 from firth.formats.gguf_model import read_gguf
 from firth.formats.hub import resolve
 from firth.formats.huggingface.directory import family_of, read_network, write_network
@@ -31,22 +32,26 @@ from firth.inference.text_model import ENCODER_FOLDER, TextModel
 from firth.models.config import ModelConfig
 from firth.quantization.int8 import count_int8_weights, to_int8
 from firth.tasks.ensembles import (
+    are_texts,
     ensemble_answers,
+    input_examples,
     resolve_task,
-    text_examples,
     truncation_note,
 )
+from firth.tasks.readers.columns import TaskFile
 from firth.tasks.registry import TASKS
-from firth.tasks.task import Answer, TaskMetadata
+from firth.tasks.task import Answer, Example, TaskMetadata
 from firth.tasks.task_heads import drop_language_head
 from firth.tokenizers.tokenizer import CHAT_TEMPLATE, Tokenizer
 from firth.training.model_card import write_export_card
 from firth.training.run_directory import best_run, find_run
 from firth.utils.arguments import check_arguments
+from firth.utils.bad_rows import answer_good_rows
 from firth.utils.devices import Device, Dtype, find_dtype, same_device, select_device
 from firth.utils.errors import FirthError, InputError, MismatchError, UsageError, storage_errors
 from firth.utils.files import write_json
 from firth.utils.outputs import check_output, replacing_files
+from firth.utils.streams import interleave_errors
 
 QUANTIZERS = {"int8": to_int8}  # of weight matrices, for inference
 logger = logging.getLogger("firth")
@@ -77,21 +82,36 @@ class Model(TextModel):
     def predict(self, texts: str, *, task: str | None = None) -> Answer: ...  # type: ignore[overload-overlap]
 
     @overload
-    def predict(self, texts: Sequence[str], *, task: str | None = None) -> list[Answer]: ...
+    def predict(self, texts: Data, *, task: str | None = None) -> list[Answer | None]: ...
 
+    @check_arguments
     def predict(
-        self, texts: str | Sequence[str], *, task: str | None = None
-    ) -> Answer | list[Answer]:
-        """Predict the task that the model was fine-tuned on, for one text or a list of texts.
+        self, texts: Data, *, task: str | None = None
+    ) -> Answer | list[Answer | None] | None:
+        """Predict the task that the model was fine-tuned on, for one text or several.
 
-        `firth.predict` also reads files, and averages the predictions of several models.
+        Tasks of more than one text take tuples, such as the pairs of `pair`, or dicts. The answer
+        of a bad row is None, and its error is logged. `firth.predict` also reads files, and
+        averages the predictions of several models.
         """
         chosen, metadata = resolve_task(self, task)
-        examples = text_examples(chosen, as_texts(texts, "texts"))
-        answers, cut = ensemble_answers([self], chosen, [metadata], examples)
-        for note in truncation_note(cut, len(answers)):
-            logger.warning(note)
-        return answers[0] if isinstance(texts, str) else answers
+        size = len(input_names(chosen.columns))
+        is_row = isinstance(texts, tuple) and len(texts) == size > 1 and isinstance(texts[0], str)
+        one = isinstance(texts, str) or is_row
+        source: Any = [texts] if one else list(table_rows(texts, "texts"))
+        if not are_texts(source):
+            rows = as_source(source, "texts", chosen.columns, predicts=True)
+            source = TaskFile(rows, labels="ignored", allow_empty=True)
+
+        def answer(examples: list[Example]) -> list[Answer]:
+            answers, cut = ensemble_answers([self], chosen, [metadata], examples)
+            for note in truncation_note(cut, len(answers)):
+                logger.warning(note)
+            return answers
+
+        examples = list(interleave_errors(partial(input_examples, chosen, source)))
+        found = answer_good_rows(examples, answer)
+        return found[0] if one else found
 
     @check_arguments
     def save(

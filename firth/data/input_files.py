@@ -248,8 +248,7 @@ def as_texts(data: Data | None, name: str, reading: ReadOptions = ReadOptions())
     >>> as_texts("One text.", "texts"), as_texts([{"review": "One."}, {"review": "Two."}], "texts")
     (['One text.'], ['One.', 'Two.'])
     """
-    if isinstance(data, str):
-        return [data]
+    data = [data] if isinstance(data, str) else data
     if isinstance(data, list) and all(isinstance(text, str) for text in data):
         return [INVALID.sub("\ufffd", text) for text in data]
     source = single_input_file(as_source(data, name), reading)

@@ -14,6 +14,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from firth.utils.arguments import shown
 from firth.utils.errors import InputError, UsageError
 
 KINDS = "a path, a list of texts or rows, or a table of pandas, pyarrow or datasets"
@@ -80,13 +81,27 @@ def as_source(
     """
     if isinstance(data, str | Path):
         return data
-    columns = re.sub(r" \(.*?\)", "", columns)  # explanations
-    fields = [names.split(", ") for names in columns.split(" · ")]
-    fields = [names for names in fields if all(map(str.isidentifier, names))]
+    fields = _field_names(columns)
     if predicts:
         fields = [names[:-1] for names in fields if len(names) > 1] + fields
     rows = data.values if isinstance(data, MemoryTable) else table_rows(data, name)
     return MemoryTable(f"`{name}`", rows, fields)
+
+
+def _field_names(columns: str) -> list[list[str]]:
+    """Return the names in each variant of a task's columns."""
+    columns = re.sub(r" \(.*?\)", "", columns)  # explanations
+    fields = [names.split(", ") for names in columns.split(" · ")]
+    return [names for names in fields if all(map(str.isidentifier, names))]
+
+
+def input_names(columns: str) -> list[str]:
+    """Return the names of the inputs of a task.
+
+    >>> input_names("text_a, text_b, label"), input_names("text, label · text_a, text_b, label")
+    (['text_a', 'text_b'], ['text'])
+    """
+    return next((names[:-1] for names in _field_names(columns)), [])
 
 
 def is_in_memory(name: str | Path) -> bool:
@@ -106,17 +121,21 @@ def table_rows(data: Any, name: str) -> Iterable[Any]:
         if hasattr(data, method):
             return _Rows(getattr(data, method))
     if hasattr(data, "notna") and hasattr(data, "astype"):  # pandas
+        data = _with_integers(data)
         whole = data.astype(object).where(data.notna(), None)
         return _Rows(lambda: whole.to_dict("records") if hasattr(data, "columns") else iter(whole))
-    if hasattr(data, "tolist"):
-        data = data.tolist()  # an array of texts
-    if data is None or isinstance(data, bytes | type) or not isinstance(data, Iterable):
-        raise UsageError(f"`{name}` is {KINDS}, not {_shown(data)}.")
-    return data if isinstance(data, Sequence) or iter(data) is not data else list(data)
+    rows = data.tolist() if hasattr(data, "tolist") else data  # an array of texts
+    if isinstance(rows, str | bytes | type) or not isinstance(rows, Iterable):
+        raise UsageError(f"`{name}` is {KINDS}, not {shown(data)}.")
+    return rows if isinstance(rows, Sequence) or iter(rows) is not rows else list(rows)
 
 
-def _shown(value: Any) -> str:
-    return "None" if value is None else f"{type(value).__name__} ({value!r:.40})"
+def _with_integers(data: Any) -> Any:
+    """Restore integers, which pandas makes floats in a column with missing values."""
+    if hasattr(data, "columns"):
+        return data.apply(_with_integers) if len(data) else data
+    values = data.dropna() if data.dtype.kind == "f" else data
+    return data.astype("Int64") if len(values) < len(data) and (values % 1 == 0).all() else data
 
 
 @dataclass(frozen=True)

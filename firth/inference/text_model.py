@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from firth.data.input_files import as_texts
+from firth.data.memory import Data
 from firth.data.readers import INVALID
 from firth.formats.sentence_transformers import SentenceEncoderConfig
 from firth.inference.embedding.embedder import Embedder, Layer, make_embedder
@@ -19,12 +20,17 @@ from firth.inference.embedding.vectors import Floats, TokenVector, embed, embed_
 from firth.inference.explanation import explain_blanks, explain_prompt, require_transformer
 from firth.inference.forward_pass import ForwardPass
 from firth.inference.generation.chat_template import Messages, make_messages
-from firth.inference.generation.generation_config import GenerationConfig, GenerationOptions
+from firth.inference.generation.generation_config import (
+    GenerationConfig,
+    GenerationOptions,
+    one_completion,
+)
 from firth.inference.generation.text_generation import PromptCompletions, TextGenerator
 from firth.inference.infilling.blanks import has_blanks
 from firth.inference.infilling.fill_methods import (
+    BlankCandidates,
     BlankFiller,
-    FillCandidate,
+    FillOptions,
     FillResult,
     make_filler,
 )
@@ -41,13 +47,7 @@ from firth.objectives.registry import infill_format
 from firth.quantization.int8 import count_int8_weights
 from firth.tokenizers.tokenizer import Tokenizer
 from firth.utils.arguments import check_arguments
-from firth.utils.devices import (
-    DTYPES,
-    Dtype,
-    find_dtype,
-    restored_torch_state,
-    select_device,
-)
+from firth.utils.devices import DTYPES, Dtype, find_dtype, restored_torch_state, select_device
 from firth.utils.errors import MismatchError, UsageError
 from firth.utils.notebook import HtmlRepr
 
@@ -110,13 +110,14 @@ class TextModel(HtmlRepr):
         self.network.to(device=target, dtype=dtype)
         return self
 
+    @check_arguments
     def tokens(self, text: str) -> list[str]:
         """Return the tokens of a text as the network reads it, with the special tokens around it.
 
         They are the rows of `logits` and `hidden_states`. `model.tokenizer.pieces(text)` has no
         special tokens.
         """
-        return self._input_tokenizer().encoding(_one_text(text), specials=True).tokens
+        return self._input_tokenizer().encoding(_repaired(text), specials=True).tokens
 
     def forward(
         self,
@@ -145,28 +146,44 @@ class TextModel(HtmlRepr):
             decoder_attention_mask=decoder_attention_mask,
         )
 
+    @overload
+    def logits(self, text: str) -> Tensor: ...  # type: ignore[overload-overlap]
+
+    @overload
+    def logits(self, text: Data) -> list[Tensor]: ...
+
     @torch.no_grad()
-    def logits(self, text: str) -> Tensor:
+    def logits(self, text: Data) -> Tensor | list[Tensor]:
         """Compute the logits of a text: tokens × vocabulary, a row for each of `tokens(text)`.
 
         A row of a decoder predicts the next token, of an encoder the token itself. The decoder of
         an encoder-decoder predicts the text, token by token, from the text itself and the tokens
-        before; use `forward` for other outputs.
+        before; use `forward` for other outputs. Several texts give a list.
         """
+        if not isinstance(text, str):
+            return [self.logits(one) for one in as_texts(text, "text")]
         ids = self._input_ids(text)
         target = None
         if self.encoder_tokenizer is not None:  # here rows are the decoder's tokens
             start = self.config.decoder_start_token_id or 0
-            target = torch.tensor([[start, *self.require_tokenizer().encode(_one_text(text))][:-1]])
+            target = torch.tensor([[start, *self.require_tokenizer().encode(_repaired(text))][:-1]])
         return self.forward(ids[None], decoder_input_ids=target)[0]
 
+    @overload
+    def hidden_states(self, text: str) -> Tensor: ...  # type: ignore[overload-overlap]
+
+    @overload
+    def hidden_states(self, text: Data) -> list[Tensor]: ...
+
     @torch.no_grad()
-    def hidden_states(self, text: str) -> Tensor:
+    def hidden_states(self, text: Data) -> Tensor | list[Tensor]:
         """Compute the hidden states of a text: layers + 1 × tokens × hidden size.
 
         The first are the embeddings, the last the network's output. Those of an encoder-decoder are
-        the encoder's: the decoder has its own tokens.
+        the encoder's: the decoder has its own tokens. Several texts give a list.
         """
+        if not isinstance(text, str):
+            return [self.hidden_states(one) for one in as_texts(text, "text")]
         ids, layers = self._input_ids(text), list[Tensor]()
         mask = (Mask if self.config.has_encoder else Mask.causal)([len(ids)], device=ids.device)
         last = self.network.encode(ids, mask, layers=layers)
@@ -176,13 +193,9 @@ class TextModel(HtmlRepr):
     def score(self, text: str, context: str | None = None) -> TextScore: ...  # type: ignore[overload-overlap]
 
     @overload
-    def score(
-        self, text: Sequence[str], context: Sequence[str] | None = None
-    ) -> list[TextScore]: ...
+    def score(self, text: Data, context: Data | None = None) -> list[TextScore]: ...
 
-    def score(
-        self, text: str | Sequence[str], context: str | Sequence[str] | None = None
-    ) -> TextScore | list[TextScore]:
+    def score(self, text: Data, context: Data | None = None) -> TextScore | list[TextScore]:
         """Compute the log-probability of a text, per token (`log_probs`) and in `total`.
 
         Decoders score each token given those before it; without a beginning-of-text token the
@@ -190,10 +203,11 @@ class TextModel(HtmlRepr):
         encoder-decoder scores a text given its input, the context. Encoders score by
         pseudo-log-likelihood (Salazar et al. 2020): each token given all others, with that token
         masked; these sums are not comparable to the log-likelihoods of other models. A list of
-        texts gives a list of scores.
+        texts gives a list of scores, given a context for each of them or one for all.
         """
         texts = as_texts(text, "text")
         contexts = [] if context is None else as_texts(context, "context")
+        contexts *= len(texts) if isinstance(context, str) else 1
         if contexts and len(contexts) != len(texts):
             raise UsageError(f"There are {len(texts)} texts, but {len(contexts)} contexts.")
         scores = score_texts(
@@ -206,27 +220,33 @@ class TextModel(HtmlRepr):
         )
         return scores[0] if isinstance(text, str) else scores
 
+    @overload
+    def fill(self, text: str, **options: Unpack[FillOptions]) -> BlankCandidates: ...  # type: ignore[overload-overlap]
+
+    @overload
+    def fill(self, text: Data, **options: Unpack[FillOptions]) -> list[BlankCandidates]: ...
+
+    @check_arguments
     def fill(
-        self, text: str, *, top: int = 5, targets: Sequence[str] = ()
-    ) -> list[list[FillCandidate]]:
+        self, text: Data, *, top: int = 5, targets: Sequence[str] | str = ()
+    ) -> BlankCandidates | list[BlankCandidates]:
         """Return candidates for each blank of a text ([MASK], <extra_id_0>, ___), best first.
 
-        With `targets`, score only these words.
+        With `targets`, score only these words. Several texts give a list.
         """
-        return self.fill_texts([_one_text(text)], top=top, targets=targets)[0].blanks
+        found = [done.blanks for done in self.fill_texts(text, top=top, targets=targets)]
+        return found[0] if isinstance(text, str) else found
 
+    @check_arguments
     def fill_texts(
-        self, texts: Sequence[str], *, top: int = 5, targets: Sequence[str] = ()
+        self, texts: Data, *, top: int = 5, targets: Sequence[str] | str = ()
     ) -> list[FillResult]:
         """Fill the blanks of several texts; rank whole sentences where a text has several."""
         filler = self.blank_filler()
-        return fill_batch(
-            filler,
-            [filler.encode(text) for text in as_texts(texts, "texts")],
-            top=top,
-            targets=targets,
-        )
+        encoded = [filler.encode(text) for text in as_texts(texts, "texts")]
+        return fill_batch(filler, encoded, top=top, targets=targets)
 
+    @check_arguments
     def correct(self, text: str) -> CorrectedText:
         """Correct words that are improbable in their context."""
         corrector = make_corrector(self.blank_filler())
@@ -241,7 +261,7 @@ class TextModel(HtmlRepr):
         it was pre-trained to fill blanks.
         """
         answers = [answer] if isinstance(answer, str) else list(answer)
-        text, encoder = _one_text(text), self.config.architecture == "encoder"
+        text, encoder = _repaired(text), self.config.architecture == "encoder"
         if encoder or (not self.reads_left_context_only and has_blanks(text)):
             return explain_blanks(self.blank_filler(), text, answers=answers, top=top)
         generator = self.text_generator()
@@ -258,32 +278,28 @@ class TextModel(HtmlRepr):
     ) -> str: ...
 
     @overload
-    def generate(
-        self, prompt: Sequence[str], **settings: Unpack[GenerationOptions]
-    ) -> list[str]: ...
+    def generate(self, prompt: Data, **settings: Unpack[GenerationOptions]) -> list[str]: ...
 
-    def generate(
-        self, prompt: str | Sequence[str], **settings: Unpack[GenerationOptions]
-    ) -> str | list[str]:
+    def generate(self, prompt: Data, **settings: Unpack[GenerationOptions]) -> str | list[str]:
         """Generate the completion of a prompt, without the prompt; a list for a list of prompts.
 
         `settings` are fields of `GenerationConfig`: max_new_tokens=40, temperature=0.8, beams=4, …
         `completions` returns several (`n`).
         """
-        _one_completion(settings)
-        if isinstance(prompt, str):
-            return self.completions([prompt], **settings)[0].completions[0].text
-        return [done.completions[0].text for done in self.completions(prompt, **settings)]
+        one_completion(settings)
+        found = [done.completions[0].text for done in self.completions(prompt, **settings)]
+        return found[0] if isinstance(prompt, str) else found
 
     def completions(
-        self, prompts: Sequence[str], **settings: Unpack[GenerationOptions]
+        self, prompts: Data, **settings: Unpack[GenerationOptions]
     ) -> list[PromptCompletions]:
         """Generate all completions of each prompt, with tokens, scores and stop reasons."""
         return list(self.text_generator(**settings).complete(as_texts(prompts, "prompts")))
 
+    @check_arguments
     def stream(self, prompt: str, **settings: Unpack[GenerationOptions]) -> Iterator[str]:
         """Generate the completion of a prompt, yielding text as it is decoded."""
-        pieces = self.text_generator(**settings).stream(_one_text(prompt))
+        pieces = self.text_generator(**settings).stream(_repaired(prompt))
         return (piece for piece in pieces if isinstance(piece, str))
 
     def chat(
@@ -302,7 +318,7 @@ class TextModel(HtmlRepr):
             messages = make_messages(messages, system)
         elif system is not None:
             raise UsageError("Put the system message into the messages, or give one question.")
-        _one_completion(settings)
+        one_completion(settings)
         generator = self.text_generator(**settings)
         [done] = generator.complete_encoded([(0, generator.encode_chat(messages))])
         return done.completions[0].text
@@ -317,9 +333,10 @@ class TextModel(HtmlRepr):
             config=GenerationConfig.of(settings),
         )
 
+    @check_arguments
     def embed(
         self,
-        texts: Sequence[str] | str,
+        texts: Data,
         *,
         pooling: str | None = None,
         layer: Layer | None = None,
@@ -338,22 +355,23 @@ class TextModel(HtmlRepr):
         )
         return embed(embedder, texts)
 
+    @check_arguments
     def embed_tokens(self, text: str, *, layer: Layer | None = None) -> list[TokenVector]:
         """Compute one vector for each token of a text, with the token's character span."""
         return embed_tokens(self.embedder(layer=layer), text)
 
+    @check_arguments
     def index(self, file: str | Path, *, place: str | Path | None = None) -> SearchIndex:
         """Embed all rows of a file into a search index, stored beside the file or at `place`."""
         return open_index(self.embedder(normalize=True, role="document"), file, path=place)
 
-    def search(
-        self, where: Sequence[str] | SearchIndex | Path, query: str, *, top: int = 5
-    ) -> list[SearchHit]:
+    @check_arguments
+    def search(self, where: Data | SearchIndex, query: str, *, top: int = 5) -> list[SearchHit]:
         """Find the texts of a list, an index or a file that are nearest to a query, best first."""
         if isinstance(where, str | Path):
             where = self.index(where)
         if not isinstance(where, SearchIndex):
-            texts = list(where)
+            texts = as_texts(where, "where")
             embedder = self.embedder(normalize=True, role="document")
             where = SearchIndex(embed(embedder, texts), texts)
         return search(self.embedder(normalize=True, role="query"), where, query, top=top)
@@ -410,7 +428,7 @@ class TextModel(HtmlRepr):
 
     def _input_ids(self, text: str) -> Tensor:
         """Return the token ids of a text, with special tokens."""
-        ids = self._input_tokenizer().encode(_one_text(text), specials=True)
+        ids = self._input_tokenizer().encode(_repaired(text), specials=True)
         check_length(len(ids), max_input_length(self.network))
         return torch.tensor(ids, dtype=torch.long, device=self.network.device)
 
@@ -422,13 +440,6 @@ class TextModel(HtmlRepr):
         return f"{name}({', '.join([*parts, f'{dtype} on {self.network.device}'])})"
 
 
-def _one_completion(settings: GenerationOptions) -> None:
-    n = settings.get("n") or 1
-    if n > 1:
-        raise UsageError(f"This method returns one text, not n={n}: use `Model.completions`.")
-
-
-def _one_text(text: str) -> str:
-    if not isinstance(text, str):
-        raise UsageError(f"This method takes one text, not {type(text).__name__}.")
+def _repaired(text: str) -> str:
+    """Replace lone surrogates, which are no text."""
     return INVALID.sub("\ufffd", text)

@@ -5,7 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Unpack, overload
 
-from firth.data.input_files import as_texts, file_if_named
+import numpy as np
+
+from firth.data.input_files import file_if_named
 from firth.data.memory import Data, as_source
 from firth.data.readers import ReadOptions
 from firth.inference.embedding import semantic_search, vectors
@@ -13,10 +15,12 @@ from firth.inference.embedding.embed_file import EmbeddedFile, embed_file
 from firth.inference.embedding.embedder import Layer
 from firth.inference.embedding.semantic_search import SearchHit, SearchIndex, open_index
 from firth.inference.embedding.vectors import Floats
+from firth.jobs.row_streams import read_texts
 from firth.jobs.text_inputs import VectorOptions
 from firth.model import AnyModel, load_if_needed
 from firth.tokenizers.counting import Progress
 from firth.utils.arguments import check_arguments
+from firth.utils.bad_rows import answer_good_rows
 from firth.utils.devices import Device, Dtype, restored_torch_state
 
 
@@ -46,7 +50,7 @@ def embed(
     prompt: str | None = None,
     precision: str = "auto",
     batch_tokens: int = 0,
-    column: str = "text",
+    column: str | None = None,
     format: str | None = None,
     strict: bool = False,
     dtype: Dtype = None,
@@ -56,8 +60,8 @@ def embed(
     """Compute one vector for each text, (n, hidden_size), or write the vectors to `out`.
 
     `texts` is a text, a list or Series of texts, a table with a text `column`, or a file. `out`
-    ends in .npy, .jsonl or .parquet; an interrupted run is resumed. Bad rows are null there, and
-    noted; with `strict`, they are an error. The other options are those of `Model.embed`.
+    ends in .npy, .jsonl or .parquet; an interrupted run is resumed. Bad rows are null there and NaN
+    here, and noted; with `strict`, they are an error. The other options are those of `Model.embed`.
     """
     loaded = load_if_needed(model, device, dtype=dtype)
     embedder = loaded.embedder(
@@ -68,9 +72,14 @@ def embed(
         precision=precision,
         batch_tokens=batch_tokens,
     )
-    given, reading = file_if_named(texts), ReadOptions(column=column, format=format, strict=strict)
+    given = file_if_named(texts)
     if out is None:
-        return vectors.embed(embedder, as_texts(given, "texts", reading))
+        rows = read_texts(given, "texts", column, format)
+        answer = lambda good: vectors.embed(embedder, [row.text for row in good])  # noqa: E731
+        found = answer_good_rows(rows, answer, strict=strict)
+        missing = np.full(embedder.dimension, np.nan, np.float32)
+        return np.stack([missing if one is None else one for one in found])
+    reading = ReadOptions(column=column or "text", format=format, strict=strict)
     source = as_source([given] if isinstance(given, str) else given, "texts")
     return embed_file(
         embedder, source, out, overwrite=overwrite, reading=reading, progress=progress
@@ -90,7 +99,7 @@ def search(
     layer: Layer | None = None,
     precision: str = "auto",
     batch_tokens: int = 0,
-    column: str = "text",
+    column: str | None = None,
     format: str | None = None,
     strict: bool = False,
     dtype: Dtype = None,
@@ -112,12 +121,14 @@ def search(
         "batch_tokens": batch_tokens,
     }
     documents = loaded.embedder(role="document", **options)
-    reading = ReadOptions(column=column, format=format, strict=strict)
+    reading = ReadOptions(column=column or "text", format=format, strict=strict)
     if not isinstance(texts, SearchIndex):
         given = file_if_named(texts)
         if isinstance(given, Path):
             texts = open_index(documents, given, path=index, reading=reading, progress=progress)
         else:
-            found = as_texts(given, "texts", reading)
-            texts = SearchIndex(vectors.embed(documents, found), found)
+            rows = read_texts(given, "texts", column, format)
+            found = answer_good_rows(rows, lambda good: [row.text for row in good], strict=strict)
+            kept = [text or "" for text in found]  # empty texts are never found
+            texts = SearchIndex(vectors.embed(documents, kept), kept)
     return semantic_search.search(loaded.embedder(role="query", **options), texts, query, top=top)

@@ -7,23 +7,25 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple, Unpack, overload
 
-from firth.data.input_files import as_texts
 from firth.data.memory import Data
-from firth.data.readers import ReadOptions
-from firth.inference.infilling.fill_methods import FillCandidate, FillResult
+from firth.inference.infilling.fill_methods import BlankCandidates, FillResult
 from firth.inference.infilling.mask_filling import fill_batch
 from firth.inference.infilling.spelling import CorrectedText, correct_batch, make_corrector
-from firth.jobs.row_streams import EncodedText, answer_rows, encoded_texts
+from firth.jobs.row_streams import (
+    EncodedText,
+    answer_rows,
+    encoded_texts,
+    read_texts,
+)
 from firth.jobs.text_inputs import BlankOptions
 from firth.model import AnyModel, Model, load_if_needed
 from firth.tasks.readers.columns import ONLY_TEXT, find_source
 from firth.utils.arguments import check_arguments
-from firth.utils.bad_rows import BadRows
+from firth.utils.bad_rows import BadRows, answer_good_rows
 from firth.utils.devices import Device, Dtype, restored_torch_state
 from firth.utils.errors import InputError
 
 BATCH_TEXTS = 256
-BlankCandidates = list[list[FillCandidate]]  # for each blank of a text
 
 
 @overload
@@ -35,7 +37,7 @@ def fill(  # type: ignore[overload-overlap]
 @overload
 def fill(
     model: AnyModel, texts: Data, **options: Unpack[BlankOptions]
-) -> list[BlankCandidates]: ...
+) -> list[BlankCandidates | None]: ...
 
 
 @check_arguments
@@ -46,21 +48,27 @@ def fill(
     *,
     top: int = 5,
     targets: Sequence[str] | str = (),
-    column: str = "text",
+    column: str | None = None,
     format: str | None = None,
+    strict: bool = False,
     dtype: Dtype = None,
     device: Device = None,
-) -> BlankCandidates | list[BlankCandidates]:
+) -> BlankCandidates | list[BlankCandidates | None]:
     """Return candidates for each blank of a text ([MASK], <extra_id_0>, ___), best first.
 
     `texts` is a text, a list or Series of texts, a table with a text `column`, or a `Path`; a list
-    gives the blanks of each text. With `targets`, score only these words. `Model.correct` corrects
-    misspelt words.
+    gives the blanks of each text. With `targets`, score only these words. A bad row, such as a text
+    without a blank, gives None, and its error is logged; with `strict`, it is raised.
+    `Model.correct` corrects misspelt words.
     """
-    reading = ReadOptions(column=column, format=format)
     filler = load_if_needed(model, device, dtype=dtype).blank_filler()
-    encoded = [filler.encode(text) for text in as_texts(texts, "texts", reading)]
-    found = [filled.blanks for filled in fill_batch(filler, encoded, top=top, targets=targets)]
+
+    def answer(rows: list[EncodedText]) -> list[BlankCandidates]:
+        encoded = [row.encoded for row in rows]
+        return [done.blanks for done in fill_batch(filler, encoded, top=top, targets=targets)]
+
+    rows = read_texts(texts, "texts", column, format, filler.encode)
+    found = answer_good_rows(rows, answer, strict=strict)
     return found[0] if isinstance(texts, str) else found
 
 

@@ -8,13 +8,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Unpack, overload
 
-from firth.data.input_files import as_texts
 from firth.data.memory import Data
-from firth.data.readers import ReadOptions
 from firth.inference.generation.generation_config import (
     DEFAULT_BEAMS,
     GenerationConfig,
     GenerationOptions,
+    one_completion,
 )
 from firth.inference.generation.text_generation import (
     MAX_BATCH_SIZE,
@@ -22,12 +21,17 @@ from firth.inference.generation.text_generation import (
     PromptCompletions,
     TextGenerator,
 )
-from firth.jobs.row_streams import EncodedText, answer_rows, encoded_texts
+from firth.jobs.row_streams import (
+    EncodedText,
+    answer_rows,
+    encoded_texts,
+    read_texts,
+)
 from firth.jobs.text_inputs import CompletionOptions
 from firth.model import AnyModel, load_if_needed
 from firth.tasks.readers.columns import PROMPT_TEXT, find_source
 from firth.utils.arguments import check_arguments
-from firth.utils.bad_rows import BadRows
+from firth.utils.bad_rows import BadRows, answer_good_rows
 from firth.utils.devices import Device, Dtype, restored_torch_state
 from firth.utils.errors import InputError
 
@@ -48,7 +52,9 @@ def generate(  # type: ignore[overload-overlap]
 
 
 @overload
-def generate(model: AnyModel, prompts: Data, **options: Unpack[CompletionOptions]) -> list[str]: ...
+def generate(
+    model: AnyModel, prompts: Data, **options: Unpack[CompletionOptions]
+) -> list[str | None]: ...
 
 
 @check_arguments
@@ -71,17 +77,19 @@ def generate(
     n: int | None = None,
     stop: Sequence[str] | str | None = None,
     seed: int | None = None,
-    column: str = "text",
+    column: str | None = None,
     format: str | None = None,
+    strict: bool = False,
     dtype: Dtype = None,
     weights: str | None = None,
     device: Device = None,
-) -> str | list[str]:
+) -> str | list[str | None]:
     """Generate the completion of a prompt, without the prompt; a list for several prompts.
 
-    `prompts` is a text, a list or Series of texts, a table with a text `column`, or a `Path`.
-    Decoding options that are None have the defaults of `GenerationConfig`; `Model.completions`
-    returns all `n` completions, with tokens and scores.
+    `prompts` is a text, a list or Series of texts, a table with a text `column`, or a `Path`. The
+    completion of a bad row is None, and its error is logged; with `strict`, it is raised. Decoding
+    options that are None have the defaults of `GenerationConfig`; `Model.completions` returns all
+    `n` completions, with tokens and scores.
     """
     config: GenerationOptions = {
         "method": method,
@@ -100,8 +108,16 @@ def generate(
         "seed": seed,
     }
     GenerationConfig.of(config)  # usage errors come before the model is loaded
-    texts = as_texts(prompts, "prompts", ReadOptions(column=column, format=format))
-    found = load_if_needed(model, device, dtype=dtype, weights=weights).generate(texts, **config)
+    one_completion(config)
+    loaded = load_if_needed(model, device, dtype=dtype, weights=weights)
+    generator = loaded.text_generator(**config)
+    rows = read_texts(prompts, "prompts", column, format, generator.encode_prompt, PROMPT_TEXT)
+
+    def answer(rows: list[EncodedText]) -> Iterator[str]:
+        done = generator.complete_encoded([(row.number, row.encoded) for row in rows])
+        return (one.completions[0].text for one in done)
+
+    found = answer_good_rows(rows, answer, strict=strict)
     return found[0] if isinstance(prompts, str) else found
 
 

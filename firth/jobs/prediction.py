@@ -7,26 +7,26 @@ end.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from firth.data.cleaning import is_invisible
 from firth.data.memory import Data, Source, as_source, table_rows
-from firth.data.readers import Bad, reporting_errors
 from firth.jobs.row_streams import answer_rows
 from firth.model import AnyModel, Model, load_if_needed, model_list
 from firth.tasks.dataset import check_columns
 from firth.tasks.diagnostics import one_class_note, predicted_classes
 from firth.tasks.ensembles import (
     Progress,
+    are_texts,
     check_ensemble,
     ensemble_answers,
+    input_examples,
     resolve_task,
     truncation_note,
 )
-from firth.tasks.readers.columns import TaskFile, find_source, place
+from firth.tasks.readers.columns import TaskFile, find_source
 from firth.tasks.task import Answer, Example, Task, TaskMetadata
 from firth.utils.arguments import check_arguments
 from firth.utils.bad_rows import AS_NULL, BadRows
@@ -73,8 +73,8 @@ def predict(
 ) -> PredictionResult:
     """Predict `texts`, or the examples of a file or table, with one model or an ensemble.
 
-    `texts` is a text, a list or Series of texts, or a list of rows. An ensemble averages the
-    models' probabilities. The answer of a bad row is None, and its error is in the notes; with
+    `texts` is a text, a list or Series of texts, a list of rows, or a `Path`. An ensemble averages
+    the models' probabilities. The answer of a bad row is None, and its error is in the notes; with
     `strict`, it is raised. `predicting` yields the same row by row.
     """
     how: dict[str, Any] = {"columns": columns, "format": format, "device": device}
@@ -114,44 +114,24 @@ def predicting(
     check_columns(chosen.name, chosen.roles, columns or {})
     if len(loaded) > 1:
         check_ensemble(chosen, loaded, metadata)
-    source: TaskFile | Sequence[str] = texts
+    source: TaskFile | Sequence[str | None] = texts
     if rows is not None:
         rows = as_source(rows, "data", chosen.columns, predicts=True)
         source = TaskFile(rows, format, columns or {}, labels="ignored", allow_empty=True)
-    read = partial(_examples, chosen, source)
+    read = partial(input_examples, chosen, source)
     return PredictionStream(loaded, chosen, metadata, read, live, bad or BadRows(AS_NULL))
 
 
-def _texts_or_rows(texts: Data, data: Data | None) -> tuple[Sequence[str], Source | None]:
+def _texts_or_rows(texts: Data, data: Data | None) -> tuple[Sequence[Any], Source | None]:
     """Return texts, or rows of several fields; exactly one of the arguments may be given."""
-    if isinstance(texts, Path) or texts is None:
-        raise UsageError(f"`texts` is a text or a list of texts, not {texts!r}: use `data`.")
-    given = [texts] if isinstance(texts, str) else list(table_rows(texts, "texts"))
+    if isinstance(texts, Path) and data is None:
+        return (), texts
+    given = [texts] if isinstance(texts, str | Path) else list(table_rows(texts, "texts"))
     if (data is None) != bool(given):
         raise UsageError("Give either texts, or a file or rows with `data`.")
-    if all(isinstance(text, str | None) for text in given):  # None: a bad row, like an empty text
-        texts = [text or "" for text in given]
-        return texts, None if data is None else as_source(data, "data")
+    if are_texts(given):
+        return given, None if data is None else as_source(data, "data")
     return (), as_source(given, "texts")
-
-
-def _examples(
-    task: Task, source: TaskFile | Sequence[str], bad: Bad | None = None
-) -> Iterator[Example]:
-    """Yield the examples of texts or a file that are not empty; report the others."""
-    if isinstance(source, TaskFile):
-        found = task.read(replace(source, bad=bad))
-    else:
-        found = (replace(task.example(text), line=i) for i, text in enumerate(source, 1))
-    for example in found:
-        if not all(map(is_invisible, example.inputs)):
-            yield example
-            continue
-        with reporting_errors(bad):
-            where = f"text {example.line}"
-            if isinstance(source, TaskFile):
-                where = place(source.path, example.line)
-            raise InputError(f"{where} is empty: there is no text to predict.")
 
 
 class PredictionStream(Iterator[PredictedRow]):

@@ -36,10 +36,9 @@ from firth.training.data_loader import (
     validation_batches,
 )
 from firth.training.distillation import copy_teacher_weights
-from firth.training.log import Callback, Metrics, show_in_notebook
+from firth.training.log import ACCURACY, Callback, Metrics, show_in_notebook
 from firth.training.loop import Callbacks, TrainingLoop
 from firth.training.losses import TrainingModule, heads_for, mean_losses
-from firth.training.pending_metrics import ACCURACY
 from firth.training.plateau import unigram_baseline
 from firth.training.pretrain_config import (
     ParentModel,

@@ -1,6 +1,6 @@
-"""Rows of a file that are answered in windows, with errors in the place of bad rows.
+"""Rows that are answered, with errors in the place of bad ones.
 
-A file may be larger than memory, and a pipe need not end.
+Those of a file are answered in windows: it may be larger than memory, and a pipe need not end.
 """
 
 from __future__ import annotations
@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 
 from firth.data.cleaning import is_invisible
 from firth.data.input_files import InputFile
+from firth.data.memory import Data, as_source
 from firth.data.readers import Bad, reporting_errors
-from firth.tasks.readers.columns import ColumnRole, texts_in
+from firth.tasks.readers.columns import ONLY_TEXT, ColumnRole, find_source, texts_in
 from firth.utils.bad_rows import BadRows
 from firth.utils.errors import InputError, UsageError
 from firth.utils.streams import MAX_ITEMS, bounded_batches, interleave_errors
@@ -52,6 +53,26 @@ def encoded_texts(
             yield EncodedText(number, text, encode(text))
         except UsageError as error:
             yield InputError(f"{where}: {error}")
+
+
+def read_texts(
+    data: Data,
+    name: str,
+    column: str | None = None,
+    format: str | None = None,
+    encode: Callable[[str], Any] = str,
+    role: ColumnRole = ONLY_TEXT,
+) -> list[EncodedText | InputError]:
+    """Read and encode a text, or the texts of a list, a table or a file, with errors of bad rows.
+
+    >>> [one, error] = read_texts(["One.", None], "texts")
+    >>> one.text, str(error)[:13]
+    ('One.', '`texts` row 2')
+    """
+    if isinstance(data, str):
+        return [EncodedText(0, data, encode(data))]
+    source = find_source(as_source(data, name), format, "txt")
+    return list(encoded_texts(source, role, column, encode))
 
 
 def answer_rows(

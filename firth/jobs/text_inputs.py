@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TypedDict
 
 from firth.inference.embedding.embedder import Layer
 from firth.inference.generation.generation_config import GenerationOptions
+from firth.inference.infilling.fill_methods import FillOptions
 from firth.tokenizers.counting import Progress
 from firth.utils.devices import Device, Dtype
 
@@ -14,17 +14,15 @@ from firth.utils.devices import Device, Dtype
 class TextInputOptions(TypedDict, total=False):
     """How texts are read and a model is loaded."""
 
-    column: str
+    column: str | None
     format: str | None
+    strict: bool
     dtype: Dtype
     device: Device
 
 
-class BlankOptions(TextInputOptions, total=False):
+class BlankOptions(TextInputOptions, FillOptions, total=False):
     """The options of `fill`."""
-
-    top: int
-    targets: Sequence[str] | str
 
 
 class CompletionOptions(TextInputOptions, GenerationOptions, total=False):
@@ -36,7 +34,6 @@ class CompletionOptions(TextInputOptions, GenerationOptions, total=False):
 class VectorOptions(TextInputOptions, total=False):
     """The options of `embed`."""
 
-    strict: bool
     overwrite: bool
     pooling: str | None
     layer: Layer | None

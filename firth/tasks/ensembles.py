@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
 from firth.data.cleaning import is_invisible
+from firth.data.readers import Bad, reporting_errors
 from firth.models.config import ModelConfig
 from firth.models.language_model import LanguageNetwork
 from firth.tasks.batched_inference import average_outputs, batched_outputs
 from firth.tasks.inputs import make_input_template
+from firth.tasks.readers.columns import TaskFile, place
 from firth.tasks.registry import HEAD_TASKS, head_tasks, task_named
 from firth.tasks.task import Answer, Example, Task, TaskMetadata
 from firth.tokenizers.tokenizer import Tokenizer
@@ -72,14 +74,28 @@ def resolve_task(model: TaskModel, task: str | None) -> tuple[Task, TaskMetadata
     return task_named(model.task.task), model.task
 
 
-def text_examples(task: Task, texts: Sequence[str]) -> list[Example]:
-    """Make examples of texts, for tasks whose input is one text; an empty text is an error."""
-    examples = []
-    for number, text in enumerate(texts, 1):
-        if is_invisible(text):
-            raise InputError(f"text {number} is empty: there is no text to predict.")
-        examples.append(replace(task.example(text), line=number))
-    return examples
+def are_texts(rows: Sequence[Any]) -> bool:
+    """Return whether rows are texts, some of which may be missing."""
+    return all(isinstance(row, str | None) for row in rows)
+
+
+def input_examples(
+    task: Task, source: TaskFile | Sequence[str | None], bad: Bad | None = None
+) -> Iterator[Example]:
+    """Yield the examples of texts or a file that are not empty; report the others."""
+    if isinstance(source, TaskFile):
+        found = task.read(replace(source, bad=bad))
+    else:
+        found = (replace(task.example(text or ""), line=i) for i, text in enumerate(source, 1))
+    for example in found:
+        if not all(map(is_invisible, example.inputs)):
+            yield example
+            continue
+        with reporting_errors(bad):
+            where = f"text {example.line}"
+            if isinstance(source, TaskFile):
+                where = place(source.path, example.line)
+            raise InputError(f"{where} is empty: there is no text to predict.")
 
 
 def ensemble_answers(

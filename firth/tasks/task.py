@@ -105,7 +105,8 @@ class Task(ABC):
     def example(self, text: str) -> Example:
         """Make an example of a single text, for tasks whose input is one text."""
         raise UsageError(
-            f"The input of {self.name} is more than one text: give a file with --data."
+            f"The input of {self.name} is more than one text: give rows of {self.columns}, in a "
+            "file with --data."
         )
 
     def metadata(

@@ -16,6 +16,7 @@ from firth.utils.notebook import in_notebook, show_bar
 if TYPE_CHECKING:
     from firth.training.state import TrainingState
 
+ACCURACY = " accuracy"  # suffix after the name of a loss: the fraction of correct predictions
 ALWAYS_LOGGED = 10  # the first steps
 LOG_SECONDS = 1.0  # between two lines, without `log_every`
 
@@ -120,12 +121,16 @@ def describe_step(metrics: Mapping[str, Any]) -> str:
 
 
 def describe_validation(metrics: Mapping[str, Any]) -> str:
-    """Format a validation as one line.
+    """Format a validation as one line; the only term of a loss is not repeated.
 
     >>> describe_validation({"step": 1200, "tokens": 9, "loss": 1.25, "accuracy": 0.5})
     'step 1,200  validation  loss 1.250  accuracy 0.500'
+    >>> describe_validation({"step": 9, "loss": 1.25, "causal": 1.25, "causal accuracy": 0.5})
+    'step 9  validation  loss 1.250  causal accuracy 0.500'
     """
-    losses = "  ".join(f"{k} {v:.3f}" for k, v in metrics.items() if isinstance(v, float))
+    terms = [name for name in metrics if f"{name}{ACCURACY}" in metrics]
+    shown = {k: v for k, v in metrics.items() if isinstance(v, float) and terms != [k]}
+    losses = "  ".join(f"{name} {value:.3f}" for name, value in shown.items())
     return f"step {metrics['step']:,}  validation  {losses}"
 
 

@@ -23,11 +23,11 @@ from firth.models.language_model import LossTerm, TrainableModel
 from firth.objectives.batch import Batch
 from firth.training.checkpoint import Checkpoint, Checkpoints
 from firth.training.config import TrainingConfig
-from firth.training.log import MetricsLog
+from firth.training.log import ACCURACY, MetricsLog
 from firth.training.loss_scaling import update_loss_scale
 from firth.training.optim import Optimizer
 from firth.training.out_of_memory import is_out_of_memory
-from firth.training.pending_metrics import ACCURACY, PendingMetrics, StepSums
+from firth.training.pending_metrics import PendingMetrics, StepSums
 from firth.training.plateau import UnigramBaseline, is_stuck, plateau_note
 from firth.training.runtime import (
     apply_runtime_options,

@@ -25,7 +25,7 @@ from firth.tokenizers.tokenizer import Vocabulary
 from firth.training.cross_entropy import cross_entropy
 from firth.training.distillation import distillation_loss
 from firth.training.label_losses import LABEL_LOSSES, Loss
-from firth.training.pending_metrics import ACCURACY
+from firth.training.log import ACCURACY
 from firth.utils.device_transfer import to_device
 from firth.utils.errors import UsageError
 from firth.utils.rng import Floats, Longs, derive_keys, uniform

@@ -7,10 +7,9 @@ from typing import NamedTuple
 
 from torch import Tensor
 
+from firth.training.log import ACCURACY
 from firth.training.state import TrainingState
 from firth.utils.device_transfer import AsyncFetch
-
-ACCURACY = " accuracy"  # suffix after the name of a loss: the fraction of correct predictions
 
 
 class StepSums(NamedTuple):

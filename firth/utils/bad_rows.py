@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import logging
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any, TypeVar
 
 from firth.utils.errors import InputError
 
+Row = TypeVar("Row")
+
+logger = logging.getLogger("firth")
 MAX_REPORTED = 20  # errors reported one by one
-SKIPPED, AS_NULL = "skipped", "written as null"  # what happens to bad rows
+# What happens to bad rows.
+SKIPPED, AS_NULL, NO_RESULT = "skipped", "written as null", "without a result"
 
 
 class BadRows:
@@ -56,6 +62,30 @@ class BadRows:
     def notes(self) -> list[str]:
         """The first errors, then the number of bad rows; none if all rows are good."""
         return bad_row_notes(self.count, self.errors, self.treated)
+
+
+def answer_good_rows(
+    rows: Sequence[Row | InputError],
+    answer: Callable[[list[Row]], Iterable[Any]],
+    *,
+    strict: bool = False,
+) -> list[Any]:
+    """Return the answer of each row, None for a bad one; log bad rows, or raise the first.
+
+    >>> answer_good_rows([InputError("Row 1 is empty."), "two"], lambda rows: map(len, rows))
+    [None, 3]
+    """
+    bad = BadRows(NO_RESULT, strict=strict)
+    good: list[Row] = []
+    for row in rows:
+        if isinstance(row, InputError):
+            bad(row)
+        else:
+            good.append(row)
+    for note in bad.notes:
+        logger.warning(note)
+    answers = iter(answer(good) if good else ())
+    return [None if isinstance(row, InputError) else next(answers) for row in rows]
 
 
 def raise_error(error: InputError) -> None:

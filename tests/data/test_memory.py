@@ -97,3 +97,14 @@ def test_a_folder_is_not_one_text(tmp_path: Path) -> None:
 def test_explanations_are_not_names_of_columns() -> None:
     rows = as_source([("a", "b", "is_next")], "data", "text, text_b, label (is_next, not_next)")
     assert list(rows) == [{"text": "a", "text_b": "b", "label": "is_next"}]
+
+
+def test_integers_beside_missing_values_of_pandas() -> None:
+    """pandas makes such a column floats; its labels are 0 and 1 as in a file."""
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"text": ["a", "b", "c"], "label": [0, 1, None], "x": [0.5, 1, None]})
+    rows = list(as_source(frame, "train", "text, label"))
+    assert [row["label"] for row in rows] == [0, 1, None]
+    assert [type(row["label"]) for row in rows[:2]] == [int, int]
+    assert [row["x"] for row in rows] == [0.5, 1.0, None]
+    assert list(as_source(frame[:0], "train")) == []

@@ -95,7 +95,7 @@ def test_weights_of_a_model_that_cannot_be_read_are_not_fetched(
 def test_only_a_pickle(hub: Hub, files: dict[str, bytes], tmp_path: Path) -> None:
     hub.repository("org/old").push(pickled(files, tmp_path))
     refused = refusal("org/old")
-    for fact in ("org/old", "only as pytorch_model.bin", "--allow-legacy"):
+    for fact in ("org/old", "only as pytorch_model.bin", "allow_legacy"):
         assert fact in refused
     assert "pytorch_model.bin" not in hub.fetched()
     hub.forget()

@@ -188,3 +188,10 @@ class GenerationOptions(TypedDict, total=False):
     n: int | None
     stop: Sequence[str] | str | None
     seed: int | None
+
+
+def one_completion(settings: GenerationOptions) -> None:
+    """Raise a usage error if several completions are requested."""
+    n = settings.get("n") or 1
+    if n > 1:
+        raise UsageError(f"This method returns one text, not n={n}: use `Model.completions`.")

@@ -6,8 +6,9 @@ An encoder, or a decoder pre-trained with the hybrid objective (GPT-BERT, Charpe
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, TypedDict
 
 from firth.inference.infilling.blanks import BlankedText, find_blanks, sentinel_tokens
 from firth.models.language_model import LanguageNetwork
@@ -26,6 +27,16 @@ class FillCandidate:
     token: str
     score: float
     text: str
+
+
+BlankCandidates = list[list[FillCandidate]]  # for each blank of a text
+
+
+class FillOptions(TypedDict, total=False):
+    """The number of candidates, and the only words to score."""
+
+    top: int
+    targets: Sequence[str] | str
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ import torch
 
 import firth
 from firth.cli.app import VERBS
-from firth.utils.errors import FirthError, UsageError
+from firth.utils.errors import FirthError, InputError, UsageError
 
 TEXTS = ["a red dog", "a green cat"]
 # Verbs whose name is that of a package, or of a group of verbs.
@@ -109,6 +109,62 @@ def test_dtypes_and_devices(models: dict[str, Path]) -> None:
             with pytest.raises(UsageError) as caught:
                 call(path, **options)
             assert str(*options.values()) in str(caught.value)
+
+
+def test_bad_rows_have_no_result(
+    encoder: firth.Model, decoder: firth.Model, caplog: pytest.LogCaptureFixture
+) -> None:
+    """None in a list and NaN in vectors at their place, with a note; with `strict`, an error."""
+    for wrong in (None, "", "\u200b ", 5):
+        texts = [*TEXTS, wrong]
+        vectors = firth.embed(encoder, texts)
+        np.testing.assert_allclose(vectors[:2], encoder.embed(TEXTS), atol=1e-5)
+        assert np.isnan(vectors[2]).all()
+        assert "`texts` row 3" in caplog.text
+        assert "1 row was bad" in caplog.text
+        caplog.clear()
+        assert firth.score(decoder, texts) == [*decoder.score(TEXTS), None]
+        sampled: dict[str, Any] = {"max_new_tokens": 2, "temperature": 1.0}
+        good = decoder.generate(["", *TEXTS], **sampled)[1:]  # numbered like the rows
+        assert firth.generate(decoder, [wrong, *TEXTS], **sampled) == [None, *good]
+        assert {hit.text for hit in firth.search(encoder, texts, "red")} == set(TEXTS)
+        for function in (firth.embed, firth.score, firth.generate, firth.fill):
+            with pytest.raises(InputError, match="row 1"):
+                function(decoder if function != firth.fill else encoder, [wrong, "a"], strict=True)
+    filled = firth.fill(encoder, ["no blank", "a [MASK] dog"])
+    assert filled == [None, encoder.fill("a [MASK] dog")]
+    table = pytest.importorskip("pandas").DataFrame({"text": [TEXTS[0], None]})
+    assert np.isnan(firth.embed(encoder, table)).any(axis=1).tolist() == [False, True]
+
+
+def test_one_context_for_all_texts(decoder: firth.Model) -> None:
+    expected = decoder.score(TEXTS, ["Once", "Once"])
+    assert firth.score(decoder, TEXTS, "Once") == expected
+    assert decoder.score(TEXTS, "Once") == expected
+    with pytest.raises(UsageError, match="2 texts, but 1 context"):
+        firth.score(decoder, TEXTS, ["Once"])
+
+
+def test_what_names_a_text_or_a_file(run_of: Callable[[str], Path], tmp_path: Path) -> None:
+    """A `Path` is a file; an array without dimensions is no list of texts."""
+    model, file = firth.load(run_of("classify")), tmp_path / "texts.txt"
+    file.write_text("\n".join(TEXTS))
+    assert firth.predict(model, file).answers == firth.predict(model, TEXTS).answers
+    for function in (firth.predict, firth.embed):
+        with pytest.raises(UsageError, match=r"`texts` .*array\('a text'"):
+            function(model, np.array("a text"))
+
+
+def test_pairs_of_texts(run_of: Callable[[str], Path], caplog: pytest.LogCaptureFixture) -> None:
+    model, pairs = firth.load(run_of("pair")), [("red dog", "a dog"), ("red dog", "a cat")]
+    answers = firth.predict(model, pairs).answers
+    assert model.predict(pairs) == answers
+    assert model.predict([*pairs, ("", "")]) == [*answers, None]
+    one = model.predict(pairs[0])
+    assert one == model.predict([{"text_a": "red dog", "text_b": "a dog"}])[0]
+    assert "row 3" in caplog.text
+    with pytest.raises(UsageError, match="text_a, text_b"):
+        model.predict("red dog")
 
 
 @pytest.mark.parametrize("texts", [None, 5, [5], [None], pa.array([1.5]), b"a"])
