@@ -21,7 +21,7 @@ $(READY): requirements.lock pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
 
-demo: $(READY)  ## the whole story on a small text, with results to look at
+demo: $(READY)  ## ten chapters on small models, and the page firth-demo/index.html (DEMO=--quick: a minute)
 	$(BIN)/firth demo $(DEMO)
 
 test: $(READY)  ## the tests, without the long learning runs

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from firth.data.readers import ReadOptions
     from firth.data.shards import Shards
     from firth.data.stories import write_stories
-    from firth.demo.pretraining_demo import run_demo
+    from firth.demo.chapters import run_demo
     from firth.formats.tokenizers.loading import load_tokenizer
     from firth.jobs.embedding import embed, search
     from firth.jobs.evaluation import evaluate
@@ -98,7 +98,7 @@ _HOMES = {
     "firth.tasks.registry": ("list_tasks",),
     "firth.tokenizers.tokenizer": ("Tokenizer",),
     "firth.tokenizers.trainer": ("train_tokenizer",),
-    "firth.demo.pretraining_demo": ("run_demo",),
+    "firth.demo.chapters": ("run_demo",),
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
 

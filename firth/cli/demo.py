@@ -1,28 +1,29 @@
-"""`firth demo`: pre-train and fine-tune three small models on the built-in stories."""
+"""`firth demo`: the field's main ideas on small models, chapter by chapter."""
 
 from pathlib import Path
 
 from firth.cli import options
 from firth.cli.verbs import Output
 
-EXAMPLES = ("firth demo", "firth demo --minutes 1 --words 100000 --out runs/demo")
+EXAMPLES = ("firth demo", "firth demo --quick", "firth demo --chapter 5 --out runs/demo")
 
 
 def demo(
-    words: int = options.DataOption(
-        1_000_000, min=1000, help="Approximate size of the corpus in words."
+    chapter: int = options.DataOption(
+        0, min=0, help="Run only this chapter, and what it needs; 0: all chapters."
     ),
-    minutes: float = options.TrainingOption(
-        3.6, min=0.01, help="Pre-training time of the three models together, in minutes."
+    quick: bool = options.TrainingOption(
+        False, "--quick", help="Smaller budgets: about one minute on two cores."
     ),
     seed: int = options.TrainingOption(0, help="Random seed."),
-    out: Path = options.OutputOption(Path("firth-demo"), help="Directory for the results."),
+    out: Path = options.OutputOption(
+        Path("firth-demo"), help="Directory for the results and the page index.html."
+    ),
 ) -> Output:
-    """Pre-train an encoder, a decoder and an encoder-decoder, fine-tune one, show the results."""
-    from firth.cli import terminal
+    """Show pre-training and adaptation on small models, chapter by chapter, and write a page."""
     from firth.cli.views import demo as view
-    from firth.demo.pretraining_demo import run_demo
+    from firth.demo.chapters import prepare_demo
 
-    with terminal.progress(stages=True) as progress:
-        result = run_demo(out, minutes=minutes, words=words, seed=seed, progress=progress)
-    return Output(result.values(), view.demo(result))
+    made = prepare_demo(out, chapter=chapter, quick=quick, seed=seed)
+    values = {"out": str(out), "page": str(made.page), "chapters": view.values(made)}
+    return Output(values, view.demo(made))

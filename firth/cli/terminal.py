@@ -30,16 +30,18 @@ COLOURS = ("black on #b8d8e8", "black on #f3d9a4", "black on #c9e4b4", "black on
 
 
 @contextmanager
-def progress(*, stages: bool = False) -> Iterator[counting.Progress]:
+def progress(*, stages: bool = False, transient: bool = False) -> Iterator[counting.Progress]:
     """Show a progress bar on stderr for each stage; print nothing if stderr is not a terminal.
 
-    With `stages`, the name of each stage is printed there when it begins.
+    With `stages`, the name of each stage is printed there when it begins; `transient` bars
+    disappear at the end.
     """
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn())
     times = (TimeElapsedColumn(), TimeRemainingColumn())
     console = Console(stderr=True)
     live = sys.stderr.isatty()
-    with Progress(*columns, *times, console=console, disable=not live) as bars:
+    columns_shown = (*columns, *times)
+    with Progress(*columns_shown, console=console, disable=not live, transient=transient) as bars:
         tasks = {}
 
         def show(stage: str, done: int, total: int) -> None:

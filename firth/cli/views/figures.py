@@ -1,0 +1,144 @@
+"""Terminal output of figures: charts, tables and marked texts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.text import Text
+
+from firth.cli.terminal import COLOURS, new_table
+from firth.utils.figures import (
+    AttentionMask,
+    Bar,
+    BarChart,
+    DataTable,
+    Figure,
+    KeyNumbers,
+    LineChart,
+    MarkedText,
+    Paragraph,
+    Point,
+)
+
+STYLES = dict(zip("abcd", COLOURS, strict=True)) | {
+    "right": "black on #b9e3b0",
+    "wrong": "black on #f2b8ae",
+    "hidden": "bold white on red",
+    "prefix": "underline",
+    "soft": "dim",
+    "strong": "bold",
+}
+BAR_WIDTH, CURVE_WIDTH, TEXT_WIDTH = 24, 40, 96
+BLOCKS = "▁▂▃▄▅▆▇█"
+
+
+def figures(shown: Iterable[Figure]) -> list[RenderableType]:
+    """Show figures one after another, each followed by an empty line."""
+    return [Group(RENDERERS[type(one)](one), "") for one in shown]
+
+
+def _facts(facts: KeyNumbers) -> RenderableType:
+    width = max(len(row.value) for row in facts.rows)
+    lines = Text()
+    for number, row in enumerate(facts.rows):
+        lines.append("\n" if number else "").append(f"{row.value:>{width}}  ", "bold")
+        lines.append(row.meaning)
+    return lines
+
+
+def _paragraph(paragraph: Paragraph) -> Text:
+    return Text(paragraph.text, "bold yellow" if paragraph.warning else "")
+
+
+def _titled(title: str, *parts: RenderableType, caption: str = "") -> Group:
+    above = [Text(title, "bold")] if title else []
+    below = [Text(caption, "dim")] if caption else []
+    return Group(*above, *parts, *below)
+
+
+def _table(table: DataTable) -> RenderableType:
+    left = range(len(table.columns)) if table.texts else (0,)
+    rows = [[Text(cell) for cell in row] for row in table.rows]
+    return _titled(table.title, new_table(*table.columns, rows=rows, left=left, plain=True))
+
+
+def _marked(marked: MarkedText) -> RenderableType:
+    text = Text()
+    for piece in marked.pieces:
+        text.append(piece.text, STYLES.get(piece.mark, ""))
+        text.append(f" {piece.label}" if piece.label else "", "dim")
+    return _titled(marked.title, Padding(text, (0, 0, 0, 2), expand=False), caption=marked.caption)
+
+
+def _bars(chart: BarChart) -> RenderableType:
+    rows = [
+        (bar.name, _bar(bar.value / chart.scale), _ends(bar, chart.scale)) for bar in chart.bars
+    ]
+    width = max(len(name) for name, _, _ in rows)
+    lines = Text("\n").join(
+        Text(f"  {name:<{width}}  ").append(bar, "cyan").append(f"  {ends}")
+        for name, bar, ends in rows
+    )
+    return _titled(chart.title, lines, caption=chart.caption)
+
+
+def _bar(fraction: float) -> str:
+    """Draw a bar.
+
+    >>> _bar(0.5).rstrip()
+    '████████████'
+    """
+    return ("█" * max(round(BAR_WIDTH * fraction), 0) or "▏").ljust(BAR_WIDTH)
+
+
+def _ends(bar: Bar, scale: float) -> str:
+    if bar.low is None or bar.high is None:
+        return f"{bar.value / scale:.0%}"
+    return f"{bar.value / scale:.0%} ({bar.low / scale:.0%} to {bar.high / scale:.0%})"
+
+
+def _lines(chart: LineChart) -> RenderableType:
+    """Draw each line as a row of blocks; lines with intervals are in a table of their own."""
+    width = max(len(name) for name in chart.lines)
+    ys = [point.y for line in chart.lines.values() for point in line]
+    rows = []
+    for name, line in chart.lines.items():
+        row = Text(f"  {name:<{width}}  ").append(_curve(line, min(ys), max(ys)), "cyan")
+        rows.append(row.append(f"  {line[0].y:.2f} → {line[-1].y:.2f}"))
+    last = max(point.x for line in chart.lines.values() for point in line)
+    axis = Text(f"  {chart.y_label}, up to {last:,.0f} {chart.x_label}", "dim")
+    return _titled(chart.title, *rows, axis, caption=chart.caption)
+
+
+def _curve(line: Sequence[Point], low: float, high: float) -> str:
+    """Draw values as blocks of increasing height.
+
+    >>> _curve([Point(0, 1.0), Point(1, 0.5), Point(2, 0.0)], 0.0, 1.0)
+    '█▅▁'
+    """
+    step = max(1, -(-len(line) // CURVE_WIDTH))
+    heights = ((point.y - low) / (high - low or 1.0) for point in line[::step])
+    return "".join(BLOCKS[round(height * (len(BLOCKS) - 1))] for height in heights)
+
+
+def _mask(mask: AttentionMask) -> RenderableType:
+    width = max(map(len, mask.tokens))
+    rows = Text("\n").join(
+        Text(f"  {token:>{width}}  ").append(" ".join("■" if seen else "·" for seen in row), "cyan")
+        for token, row in zip(mask.tokens, mask.visible, strict=True)
+    )
+    return _titled(mask.title, rows, caption=mask.caption)
+
+
+RENDERERS: dict[type[Any], Any] = {
+    KeyNumbers: _facts,
+    Paragraph: _paragraph,
+    DataTable: _table,
+    MarkedText: _marked,
+    BarChart: _bars,
+    LineChart: _lines,
+    AttentionMask: _mask,
+}
