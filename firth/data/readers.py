@@ -50,6 +50,14 @@ class ReadOptions:
     # of replacing them.
     strict: bool = False
 
+    def updated(self, **options: Any) -> ReadOptions:
+        """Return these options with those of a function that are given.
+
+        >>> ReadOptions(column="review").updated(column=None, strict=True).column
+        'review'
+        """
+        return replace(self, **{name: value for name, value in options.items() if value})
+
 
 @dataclass(frozen=True)
 class OpenFile:

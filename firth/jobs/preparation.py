@@ -11,7 +11,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -102,6 +102,8 @@ def prepare(
     valid_fraction: float | None = None,
     dedup: bool = False,
     reading: ReadOptions = ReadOptions(),
+    column: str | None = None,
+    format: str | None = None,
     strict: bool = False,
     clean: bool = True,
     shard_tokens: int = 1 << 24,
@@ -110,7 +112,8 @@ def prepare(
 ) -> PrepareResult:
     """Tokenize text into shards for training; an interrupted run is resumed.
 
-    `paths` are files, folders and globs, or in memory a list of texts or rows, or a table.
+    `paths` are files, folders and globs, or in memory a list of texts or rows, or a table with a
+    text `column`; `reading` has more options.
     `tokenizer` is a tokenizer directory, or a model with a tokenizer, such as a GGUF file. The
     validation split is `valid`, or a fraction of the documents: `valid_fraction`, by default 0.01.
     `dedup` removes exact and near duplicates of earlier documents; validation text counts as
@@ -124,7 +127,7 @@ def prepare(
     fraction = 0.0 if has_valid else 0.01 if valid_fraction is None else valid_fraction
     if not 0 <= fraction < 1:
         raise UsageError(f"--valid-fraction must be at least 0 and below 1, not {fraction}.")
-    reading = replace(reading, strict=strict or reading.strict)
+    reading = reading.updated(column=column, format=format, strict=strict)
     reader = load_tokenizer(tokenizer)
     corpora = {"valid": Corpus(valid, reading, clean=clean)} if has_valid else {}
     corpora["train"] = Corpus(paths, reading, clean=clean)

@@ -13,17 +13,23 @@ from firth.training.run_directory import SHARDS
 from firth.utils.errors import UsageError
 
 
-def as_shards(data: Data | None, tokenizer: AnyTokenizer | None, out: Path) -> str | Path:
-    """Return a directory of shards; other text is tokenized into the run directory first."""
+def as_shards(
+    data: Data | None, tokenizer: AnyTokenizer | None, out: Path
+) -> tuple[str | Path, list[str]]:
+    """Return a directory of shards; other text is tokenized into the run directory first.
+
+    Also return notes of bad rows in that text.
+    """
     if isinstance(data, str | Path) and (tokenizer is None or _are_shards(data)):
         if tokenizer is not None:
             raise UsageError(f"{data} has shards, and they have a tokenizer: omit `tokenizer`.")
-        return data
+        return data, []
     if data is None:
         raise UsageError("`data` is a directory of shards, or text with a `tokenizer`, not None.")
     if tokenizer is None:
         raise UsageError("`data` is text: give a `tokenizer` as well, or prepare shards first.")
-    return prepare(data, tokenizer=tokenizer, out=out / SHARDS).path
+    prepared = prepare(data, tokenizer=tokenizer, out=out / SHARDS)
+    return prepared.path, prepared.notes
 
 
 def _are_shards(path: str | Path) -> bool:

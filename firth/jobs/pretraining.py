@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +75,7 @@ class PretrainResult(HtmlRepr):
     loss: float | None  # of the last validation
     family: str  # in whose format the model is saved
     source_losses: dict[str, float]  # of the last validation, for each named source
+    notes: list[str] = field(default_factory=list)
 
     def __repr__(self) -> str:
         loss = "no validation" if self.loss is None else f"validation loss {self.loss:.3f}"
@@ -94,6 +95,7 @@ class PretrainResult(HtmlRepr):
             "loss": self.loss,
             "family": self.family,
             "source_losses": self.source_losses,
+            "notes": self.notes,
         }
 
 
@@ -152,7 +154,7 @@ def pretrain(
     out, on = Path(out), select_device(device)
     if not resume:
         check_run_directory(out, {}, resume)  # before anything is written
-    folder = as_shards(data, tokenizer, out)
+    folder, notes = as_shards(data, tokenizer, out)
     shards, tokenizer = Shards(folder), Tokenizer.load(folder)
     source, teacher = (
         as_saved_model(model, name, out)
@@ -177,11 +179,10 @@ def pretrain(
     first = first_batch(config, sampler, tokenizer)  # report wrong options before training
     module = build(config, tokenizer, source_model)
     model = Model(module.network, tokenizer, out, objective=config.objective)
-    notes: list[str] = []
     if source_model is not None:
         model.sentence_encoder = source_model.sentence_encoder
         model.generation_config = source_model.generation_config
-        notes = _new_heads(config, module.network, source_model.network)
+        notes += _new_heads(config, module.network, source_model.network)
         del source_model  # free its weights
     speed = throughput_metrics(config, on)
     with open_run(
@@ -404,6 +405,7 @@ def _finish(
             for name, value in last.items()
             if name.startswith(SOURCE_LOSS)
         },
+        notes=[line["note"] for line in run.metrics() if line["kind"] == "note"],
     )
     unigram_loss = loop.baseline.loss if loop.baseline is not None else 0.0
     curve, metric = {config.preset: metrics}, _language_loss(metrics)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -239,6 +239,8 @@ def train_tokenizer(
     sentinels: int = 0,
     mixture_alpha: float | None = None,
     reading: ReadOptions = ReadOptions(),
+    column: str | None = None,
+    format: str | None = None,
     strict: bool = False,
     clean: bool = True,
     workers: int | None = None,
@@ -247,7 +249,8 @@ def train_tokenizer(
 ) -> tuple[Tokenizer, CorpusReport]:
     """Train a tokenizer; `vocab_size` includes special tokens and sentinels.
 
-    `paths` are files, folders and globs, or in memory a list of texts or rows, or a table. BERT's
+    `paths` are files, folders and globs, or in memory a list of texts or rows, or a table with a
+    text `column`; `reading` has more options. BERT's
     uncased tokenizers have `lowercase` and `strip_accents`; without the second, accents and tone
     marks are kept. `paths` that map names of sources to their files may be balanced with
     `mixture_alpha`, as in `pretrain`.
@@ -270,7 +273,7 @@ def train_tokenizer(
     backend = tokenizers.Tokenizer(models.WordLevel({}, ""))
     backend.normalizer = recipe.normalizer(lowercase, strip_accents)
     backend.pre_tokenizer = recipe.pre_tokenizer
-    reading = replace(reading, strict=strict or reading.strict)
+    reading = reading.updated(column=column, format=format, strict=strict)
     corpus = Corpus(paths, reading, clean=clean)
     if mixture_alpha is not None:
         check_alpha(mixture_alpha)

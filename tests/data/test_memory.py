@@ -108,3 +108,12 @@ def test_integers_beside_missing_values_of_pandas() -> None:
     assert [type(row["label"]) for row in rows[:2]] == [int, int]
     assert [row["x"] for row in rows] == [0.5, 1.0, None]
     assert list(as_source(frame[:0], "train")) == []
+
+
+def test_the_column_of_a_table(tmp_path: Path) -> None:
+    rows = [{"opinion": text, "id": "x"} for text in TEXTS]
+    options: dict[str, Any] = {"kind": "bpe-word", "vocab_size": 28, "workers": 1}
+    tokenizer, _ = firth.train_tokenizer(rows, column="opinion", **options)
+    assert tokenizer.fingerprint == firth.train_tokenizer(TEXTS, **options)[0].fingerprint
+    made = firth.prepare(rows, column="opinion", tokenizer=tokenizer, out=tmp_path / "s", workers=1)
+    assert made.report.documents == 3

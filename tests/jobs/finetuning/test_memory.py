@@ -156,9 +156,12 @@ def test_pretraining_on_texts_and_a_model(
     model = firth.load(models["encoder"])
     options: dict[str, Any] = {"steps": 2, "batch_tokens": 64, "max_length": 16}
     options |= {"objective": "masked", "overrides": {"precision": "fp32"}}
-    texts = [f"The red dog saw {number} cats. It barked." for number in range(40)]
+    texts: list[Any] = [f"The red dog saw {number} cats. It barked." for number in range(40)]
+    texts = [{"text": text} for text in [*texts, 5]]
     texts_run = {"data": texts, "tokenizer": tokenizer, "source": model, **options}
     done = firth.pretrain(out=tmp_path / "run", **texts_run)
+    assert any("row 41" in note for note in done.notes)
+    assert done.notes == done.values()["notes"]
     parent = json.loads((tmp_path / "run/run.json").read_text())["parents"]["source"]
     assert parent["path"] == str(models["encoder"])
     with torch.no_grad():
