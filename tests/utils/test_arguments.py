@@ -49,7 +49,7 @@ WRONG: list[tuple[str, tuple[Any, ...], dict[str, Any], str]] = [
     ("export", ("model",), {"out": None}, "Path"),
     ("load_tokenizer", (), {"source": 5}, "Path"),
     ("write_stories", (), {"out": 5}, "Path"),
-    ("run_demo", ("out",), {"minutes": "two"}, "number"),
+    ("run_demo", ("out",), {"chapter": "two"}, "integer"),
     ("preset", (), {"name": 5}, "string"),
     ("show_objectives", (), {"data": 5}, "Shards"),
 ]
