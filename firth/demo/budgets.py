@@ -11,10 +11,9 @@ class DemoBudget:
 
     words: int  # of the corpus
     vocab_size: int
-    encoder_tokens: int  # of live pre-training
-    decoder_tokens: int
+    pretraining_tokens: int
     labels: tuple[int, ...]  # of the comparison with training from scratch, increasing
-    label_steps: int  # of each of its runs; 0: as many as the recipe has
+    label_steps: int  # of each of its runs
     sentences: int  # with names
     name_steps: int
     questions: int
@@ -29,14 +28,13 @@ class DemoBudget:
 FULL = DemoBudget(
     words=600_000,
     vocab_size=3000,
-    encoder_tokens=250_000,
-    decoder_tokens=120_000,
+    pretraining_tokens=120_000,
     labels=(30, 100, 300),
-    label_steps=0,
+    label_steps=40,
     sentences=300,
-    name_steps=80,
+    name_steps=40,
     questions=400,
-    question_steps=120,
+    question_steps=50,
     test_questions=100,
     searched=400,
     search_queries=60,
@@ -44,19 +42,18 @@ FULL = DemoBudget(
     lora_labels=300,
 )
 QUICK = DemoBudget(
-    words=150_000,
+    words=100_000,
     vocab_size=2000,
-    encoder_tokens=25_000,
-    decoder_tokens=20_000,
+    pretraining_tokens=16_000,
     labels=(100,),
-    label_steps=30,
+    label_steps=15,
     sentences=100,
-    name_steps=30,
+    name_steps=12,
     questions=100,
-    question_steps=30,
+    question_steps=12,
     test_questions=20,
-    searched=100,
+    searched=80,
     search_queries=20,
-    prompted=30,
+    prompted=20,
     lora_labels=100,
 )

@@ -11,7 +11,7 @@ import numpy as np
 from firth.data.packing import PackedSequences
 from firth.demo.workspace import DECODER, ENCODER, SEQ2SEQ, Findings, Workspace, command
 from firth.inference.infilling.span_filling import fill_sentinels, tokens_after_sentinel
-from firth.model import Model, load
+from firth.model import Model
 from firth.objectives.denoising import span_corruption
 from firth.training.run_directory import find_run
 from firth.utils.figures import Bar, BarChart, Figure, KeyNumber, KeyNumbers, MarkedText, Piece
@@ -49,7 +49,7 @@ class RestoredText:
 
 def embedded_models(workspace: Workspace) -> Findings:
     """Fill blanks, continue a story and restore removed spans with the embedded models."""
-    encoder, decoder, both = (load(name) for name in (ENCODER, DECODER, SEQ2SEQ))
+    encoder, decoder, both = (workspace.model(name) for name in (ENCODER, DECODER, SEQ2SEQ))
     fills = {text: encoder.fill(text)[0][:NUM_GUESSES] for text in BLANKS}
     sampling: dict[str, Any] = {"method": "sample", "temperature": 0.7, "seed": workspace.seed}
     story = decoder.generate(PROMPT, max_new_tokens=NUM_NEW_TOKENS, **sampling)

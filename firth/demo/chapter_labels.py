@@ -89,11 +89,11 @@ def sentiment_options(workspace: Workspace, labels: int, **more: Any) -> dict[st
 
 
 def once_evaluated(steps: int) -> dict[str, Any]:
-    """Return overrides: a number of steps (0: the recipe's), and one evaluation, at the end.
+    """Return overrides: a number of steps, and one evaluation at the end.
 
     So nothing is selected on the texts that the metrics are computed on.
     """
-    return {**({"steps": steps} if steps else {}), "validate_every": 1}
+    return {"steps": steps, "validate_every": 1}
 
 
 def sentiment_run(workspace: Workspace, model: str, labels: int) -> tuple[FinetuneResult, str]:

@@ -1,9 +1,8 @@
-"""Chapter: pre-train two small models and watch them improve."""
+"""Chapter: pre-train a small model and watch it improve."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,92 +17,74 @@ from firth.training.loop import Callbacks
 from firth.training.run_directory import read_metrics
 from firth.utils.figures import DataTable, Figure, KeyNumber, KeyNumbers, LineChart, Point
 
-BLANK = "The [MASK] barked loudly at the mailman."
-PROMPT = "Once upon a time"
+PRESET = "decoder-tiny"
+PROMPTS = ("Once upon a time", "The dog")
 NUM_NEW_TOKENS = 20
 STEP_TOKENS = 1024  # a small batch: many steps for few tokens
-NUM_SMOOTHED = 10  # steps averaged to a point of the curve
+NUM_SMOOTHED = 5  # steps averaged to a point of the curve
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """What a model predicted after a number of tokens."""
+    """How a model continued the prompts after a number of training tokens."""
 
     tokens: int
-    prediction: str
-
-
-def guess(model: Model) -> str:
-    """Return the most probable words for the blank."""
-    words = model.fill(BLANK)[0][:3]
-    return ", ".join(f"{word.token} {word.score:.0%}" for word in words)
-
-
-def continuation(model: Model) -> str:
-    """Return the most probable continuation of the prompt."""
-    return f"{PROMPT} {model.generate(PROMPT, max_new_tokens=NUM_NEW_TOKENS).strip()} …"
-
-
-PREDICTIONS: dict[str, Callable[[Model], str]] = {
-    "encoder-tiny": guess,
-    "decoder-tiny": continuation,
-}
+    continuations: list[str]
 
 
 def live_pretraining(workspace: Workspace) -> Findings:
-    """Pre-train an encoder and a decoder; show the losses, and predictions that improve."""
-    budgets = {
-        "encoder-tiny": workspace.budget.encoder_tokens,
-        "decoder-tiny": workspace.budget.decoder_tokens,
+    """Pre-train a decoder; show its loss, and continuations that improve."""
+    options = {
+        "data": workspace.shards,
+        "tokens": workspace.budget.pretraining_tokens,
+        "batch_tokens": STEP_TOKENS,
+        "overrides": {"validate_every": 0.5},
     }
-    curves, tables = {}, []
-    values: dict[str, dict[str, Any]] = {}
-    commands = workspace.prepare_commands[1:]
-    for preset, tokens in budgets.items():
-        options = {
-            "data": workspace.shards,
-            "tokens": tokens,
-            "batch_tokens": STEP_TOKENS,
-            "overrides": {"validate_every": 0.5},
-        }
-        run, snapshots = _train(workspace, preset, options)
-        validated, losses = _losses(run)
-        curves[preset] = losses
-        tables.append(_improvement(preset, snapshots))
-        commands.append(command("pretrain", preset=preset, **options, out=workspace.out / preset))
-        values[preset] = {
-            "tokens": tokens,
-            "losses": validated,
-            "snapshots": [vars(one) for one in snapshots],
-        }
+    run, snapshots = _train(workspace, options)
+    validated, curve = _losses(run)
+    chance = math.log(len(workspace.tokenizer))
+    facts = (
+        KeyNumber(f"{chance:.2f}", "loss of a model that knows nothing: every token as likely"),
+        KeyNumber(f"{validated[-1]:.2f}", "loss on unseen stories after training"),
+        KeyNumber(f"{snapshots[-1].tokens:,}", "tokens read; large models read trillions"),
+    )
     chart = LineChart(
-        "Loss while training",
+        "The loss falls",
         "thousand tokens read",
         "training loss",
-        curves,
+        {PRESET: curve},
         caption="The loss is the surprise at the right token, on average: lower is better.",
     )
-    chance = math.log(len(workspace.tokenizer))
-    end = {preset: found["losses"][-1] for preset, found in values.items()}
-    facts = [
-        KeyNumber(f"{chance:.1f}", "loss of a model that knows nothing: every token as likely")
+    figures: list[Figure] = [KeyNumbers(facts), chart, *_improvements(snapshots)]
+    values = {
+        "tokens": workspace.budget.pretraining_tokens,
+        "chance": chance,
+        "losses": validated,
+        "snapshots": [vars(one) for one in snapshots],
+    }
+    seed = {"seed": workspace.seed} if workspace.seed else {}
+    commands = [
+        *workspace.prepare_commands[1:],
+        command("pretrain", preset=PRESET, **options, out=workspace.out / PRESET, **seed),
+        command("generate", workspace.out / PRESET, PROMPTS[0], max_new_tokens=NUM_NEW_TOKENS),
     ]
-    facts += [
-        KeyNumber(f"{loss:.2f}", f"loss of {name} on unseen text") for name, loss in end.items()
-    ]
-    figures: list[Figure] = [KeyNumbers(tuple(facts)), chart, *tables]
-    return Findings(figures, {"chance": chance, **values}, commands)
+    return Findings(figures, values, commands)
 
 
-def _train(
-    workspace: Workspace, preset: str, options: dict[str, Any]
-) -> tuple[Path, list[Snapshot]]:
-    """Pre-train a model; return its run and what it predicted before, half-way and after."""
-    out, predict = workspace.out / preset, PREDICTIONS[preset]
-    seed, tokenizer = workspace.seed, workspace.tokenizer
-    before = untrained_model(preset, tokenizer, scratch=True, seed=seed)
-    snapshots = [Snapshot(0, predict(before))]
-    show = steps_as_progress(f"pre-training {preset}", workspace.progress)
+def continuations(model: Model) -> list[str]:
+    """Continue each prompt with the most probable tokens."""
+    return [
+        f"{prompt} {model.generate(prompt, max_new_tokens=NUM_NEW_TOKENS).strip()} …"
+        for prompt in PROMPTS
+    ]
+
+
+def _train(workspace: Workspace, options: dict[str, Any]) -> tuple[Path, list[Snapshot]]:
+    """Pre-train a model; return its run and its continuations before, half-way and after."""
+    out, seed = workspace.out / PRESET, workspace.seed
+    before = untrained_model(PRESET, workspace.tokenizer, scratch=True, seed=seed)
+    snapshots = [Snapshot(0, continuations(before))]
+    show = steps_as_progress(f"pre-training {PRESET}", workspace.progress)
     half = options["tokens"] / 2
     read = 0
 
@@ -114,18 +95,18 @@ def _train(
 
     def halfway() -> None:  # the model has just been saved as the best so far
         if len(snapshots) == 1 and read >= 0.95 * half:
-            snapshots.append(Snapshot(read, predict(load(out / "best"))))
+            snapshots.append(Snapshot(read, continuations(load(out / "best"))))
 
     remove_previous(out, RUN_FILE)
     run = pretrain(
-        preset=preset,
+        preset=PRESET,
         **options,
         out=out,
         seed=seed,
         callback=callback,
         callbacks=Callbacks(on_improvement=halfway),
     )
-    return run.path, [*snapshots[:2], Snapshot(run.tokens, predict(run.model))]
+    return run.path, [*snapshots[:2], Snapshot(run.tokens, continuations(run.model))]
 
 
 def _losses(run: Path) -> tuple[list[float], tuple[Point, ...]]:
@@ -140,7 +121,15 @@ def _losses(run: Path) -> tuple[list[float], tuple[Point, ...]]:
     return [line["loss"] for line in lines if line["kind"] == "validation"], tuple(points)
 
 
-def _improvement(preset: str, snapshots: list[Snapshot]) -> DataTable:
-    title = BLANK if PREDICTIONS[preset] is guess else f"“{PROMPT} …”"
-    rows = tuple((f"{one.tokens:,}", one.prediction) for one in snapshots)
-    return DataTable(f"{preset}: {title}", ("after tokens", "prediction"), rows, texts=True)
+def _improvements(snapshots: list[Snapshot]) -> list[DataTable]:
+    """Show for each prompt how its continuation changes."""
+    columns = ("after tokens", "the model continues")
+    return [
+        DataTable(
+            f"“{prompt} …”",
+            columns,
+            tuple((f"{one.tokens:,}", one.continuations[number]) for one in snapshots),
+            texts=True,
+        )
+        for number, prompt in enumerate(PROMPTS)
+    ]

@@ -31,7 +31,7 @@ def few_examples(workspace: Workspace) -> Findings:
     for shots in SHOTS:
         options = shared | ({"examples": folder / "train.tsv", "shots": shots} if shots else {})
         workspace.progress("prompting", len(runs), len(SHOTS))
-        runs[shots] = prompt(DECODER, **options)
+        runs[shots] = prompt(workspace.model(DECODER), **options)
     workspace.progress("prompting", len(SHOTS), len(SHOTS))
     values = {
         "labels": LABELS,

@@ -9,7 +9,6 @@ from firth.demo.chapter_labels import interval, table_rows
 from firth.demo.workspace import ENCODER, Findings, Workspace, command
 from firth.inference.embedding.semantic_search import SearchHit
 from firth.metrics.bootstrap import Metric, means, to_json
-from firth.model import load
 from firth.utils.figures import Bar, BarChart, DataTable, Figure, KeyNumber, KeyNumbers, Paragraph
 
 # None of these occurs in the stories.
@@ -28,7 +27,7 @@ def meaning_search(workspace: Workspace) -> Findings:
     passages, tests = table_rows(folder / "train.tsv")[:count], table_rows(folder / "test.tsv")
     file = workspace.out / "passages.txt"
     file.write_text("".join(f"{text}\n" for text, _ in passages), encoding="utf-8")
-    model = load(ENCODER)
+    model = workspace.model(ENCODER)
     index = model.index(file)
     hits = {query: model.search(index, query, top=NUM_HITS) for query in QUERIES}
     topics = [topic for _, topic in passages]

@@ -64,8 +64,8 @@ CHAPTERS = (
     ),
     Chapter(
         "Pre-training, live",
-        "Two small models start from random numbers and read stories; with each step the loss "
-        "falls and their guesses make more sense.",
+        "A small model starts from random numbers and reads stories; with each step its loss "
+        "falls, and what it writes makes more sense.",
         live_pretraining,
     ),
     Chapter(

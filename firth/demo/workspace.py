@@ -14,6 +14,7 @@ from firth.data.stories import Summary, write_stories
 from firth.demo.budgets import DemoBudget
 from firth.jobs.finetuning import FinetuneResult, finetune
 from firth.jobs.preparation import prepare
+from firth.model import Model, load
 from firth.tokenizers.tokenizer import Tokenizer
 from firth.tokenizers.trainer import train_tokenizer
 from firth.training.log import Callback, Metrics
@@ -44,6 +45,7 @@ class Workspace:
     budget: DemoBudget
     progress: Progress
     tuned: dict[str, FinetuneResult] = field(default_factory=dict)  # by name
+    loaded: dict[str, Model] = field(default_factory=dict)  # embedded models, by name
 
     @cached_property
     def stories(self) -> Summary:
@@ -101,6 +103,12 @@ class Workspace:
             command("tokenizer train", text, **self.tokenizer_options, out=saved),
             command("prepare", text, tokenizer=saved, valid=dev, out=shards),
         ]
+
+    def model(self, name: str) -> Model:
+        """Load an embedded model once, in float32: many processors have no fast bfloat16."""
+        if name not in self.loaded:
+            self.loaded[name] = load(name, dtype="float32")
+        return self.loaded[name]
 
     def finetune(self, name: str, options: Mapping[str, Any]) -> FinetuneResult:
         """Fine-tune the embedded encoder, or return the run of this name."""

@@ -18,8 +18,7 @@ from tests.jobs.finetuning.conftest import PRESETS, save
 TINY = DemoBudget(
     words=12_000,
     vocab_size=600,
-    encoder_tokens=3000,
-    decoder_tokens=3000,
+    pretraining_tokens=3000,
     labels=(6, 12),
     label_steps=2,
     sentences=8,
