@@ -114,12 +114,12 @@ def restore_spans(model: Model, text: str, seed: int = 0) -> RestoredText:
         if id not in sentinels:
             kept.append(id)
             continue
-        pieces.append((tokenizer.decode(kept), None))
+        pieces.append((tokenizer.decode(kept).strip(), None))
         was, now = tokens_after_sentinel(targets, id, sentinels), next(predicted)
-        texts = [tokenizer.decode(ids, skip_specials=True) for ids in (was, now)]
+        texts = [tokenizer.decode(ids, skip_specials=True).strip() for ids in (was, now)]
         pieces.append((texts[0], texts[1]))
         kept = []
-    pieces.append((tokenizer.decode(kept, skip_specials=True), None))
+    pieces.append((tokenizer.decode(kept, skip_specials=True).strip(), None))
     return RestoredText([piece for piece in pieces if piece[0] or piece[1]])
 
 

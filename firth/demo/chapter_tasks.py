@@ -166,6 +166,7 @@ def _short_question(article: dict[str, Any], number: int) -> dict[str, Any]:
     place = bisect_right(starts, answer["answer_start"]) - 1
     left = starts[max(0, place - NUM_AROUND)]
     right = starts[min(len(starts) - 1, place + NUM_AROUND + 1)]
+    left += len(text[left:right]) - len(text[left:right].lstrip())
     moved = {**answer, "answer_start": answer["answer_start"] - left}
     short = {"context": text[left:right].rstrip(), "qas": [{**question, "answers": [moved]}]}
     return {**article, "paragraphs": [short]}
