@@ -6,7 +6,7 @@ determiner and noun, reflexive and antecedent.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from random import Random
 from typing import NamedTuple
 
@@ -27,6 +27,14 @@ class Pair(NamedTuple):
     uid: str
 
 
+class Names(NamedTuple):
+    """Names that a pair may use."""
+
+    girls: Sequence[str]
+    boys: Sequence[str]
+
+
+ALL_NAMES = Names(GIRLS, BOYS)
 _PEOPLE = (*JOBS, *words("boy girl child woman man boy girl child neighbour friend"))
 _ANIMALS = tuple(animal for animal in ANIMALS if animal != "sheep")
 _THINGS = tuple(thing for thing in THINGS if not thing.startswith("pair"))
@@ -65,13 +73,13 @@ def _verb(number: Callable[[str], str], rng: Random) -> tuple[str, str, str]:
     return right, wrong, rest
 
 
-def _subject_verb(rng: Random) -> Pair:
+def _subject_verb(rng: Random, names: Names) -> Pair:
     number = _number(rng)
     verb = _verb(number, rng)
     return _pair(f"The {number(_noun(rng))}", *verb, "subject_verb: regular_subject_verb")
 
 
-def _across_phrase(rng: Random) -> Pair:
+def _across_phrase(rng: Random, names: Names) -> Pair:
     number = _number(rng)
     other = str if number is plural else plural
     verb = _verb(number, rng)
@@ -79,7 +87,7 @@ def _across_phrase(rng: Random) -> Pair:
     return _pair(subject, *verb, "subject_verb: distractor_prepositional_phrase")
 
 
-def _across_clause(rng: Random) -> Pair:
+def _across_clause(rng: Random, names: Names) -> Pair:
     number = _number(rng)
     other = str if number is plural else plural
     verb = _verb(number, rng)
@@ -89,9 +97,9 @@ def _across_clause(rng: Random) -> Pair:
     return _pair(subject, *verb, "subject_verb: distractor_relative_clause")
 
 
-def _determiner(rng: Random) -> Pair:
+def _determiner(rng: Random, names: Names) -> Pair:
     number = _number(rng)
-    name = pick(rng, GIRLS + BOYS)
+    name = pick(rng, (*names.girls, *names.boys))
     right, wrong = pick(rng, (("these", "this"), ("those", "that")))
     if number is str:
         right, wrong = wrong, right
@@ -102,23 +110,23 @@ def _determiner(rng: Random) -> Pair:
     return _pair(f"{name} {verb}", right, wrong, rest, f"determiner_noun: {uid}")
 
 
-def _gender(rng: Random) -> Pair:
+def _gender(rng: Random, names: Names) -> Pair:
     female = rng.random() >= 0.5
     right, wrong = ("herself", "himself") if female else ("himself", "herself")
-    names, nouns = (GIRLS, _WOMEN) if female else (BOYS, _MEN)
-    subject = pick(rng, names) if rng.random() < 0.6 else f"The {pick(rng, nouns)}"
+    called, nouns = (names.girls, _WOMEN) if female else (names.boys, _MEN)
+    subject = pick(rng, called) if rng.random() < 0.6 else f"The {pick(rng, nouns)}"
     if rng.random() < 0.3 and " " in subject:
         subject += f" who {pick(rng, ('knew', 'saw', 'liked'))} the {_noun(rng)}"
     return _reflexive(rng, subject, right, wrong, "gender")
 
 
-def _reflexive_number(rng: Random) -> Pair:
+def _reflexive_number(rng: Random, names: Names) -> Pair:
     if rng.random() < 0.5:
         wrong = pick(rng, ("herself", "himself"))
         return _reflexive(rng, f"The {plural(_noun(rng))}", "themselves", wrong, "number")
     female = rng.random() < 0.5
-    right, names = ("herself", GIRLS) if female else ("himself", BOYS)
-    return _reflexive(rng, pick(rng, names), right, "themselves", "number")
+    right, called = ("herself", names.girls) if female else ("himself", names.boys)
+    return _reflexive(rng, pick(rng, called), right, "themselves", "number")
 
 
 def _reflexive(rng: Random, subject: str, right: str, wrong: str, kind: str) -> Pair:
@@ -142,11 +150,11 @@ _PARADIGMS = (
 )
 
 
-def minimal_pair(rng: Random) -> Pair:
-    """Draw a minimal pair of any of the paradigms.
+def minimal_pair(rng: Random, names: Names = ALL_NAMES) -> Pair:
+    """Draw a minimal pair of any of the paradigms, about people with one of the names.
 
     >>> pair = minimal_pair(Random(3))
     >>> pair.good, pair.bad.split()[5]
     ('The baker with the pilots runs at the market.', 'run')
     """
-    return pick(rng, _PARADIGMS)(rng)
+    return pick(rng, _PARADIGMS)(rng, names)

@@ -6,10 +6,12 @@ Narration, lessons and labelled examples all draw from here, so no story contrad
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from random import Random
 
 from firth.data.stories import knowledge, lexicon
 from firth.data.stories.morphology import plural, third
+from firth.data.stories.probes import held_out
 from firth.data.stories.word_lists import phrases, words
 from firth.data.stories.world import pick
 
@@ -29,11 +31,9 @@ class Fact:
     """A true statement without its full stop, a question, its answer and a wrong answer."""
 
     statement: str
-    restated: str  # the same in other words, where there are any
     question: str
     answer: str
     wrong: str
-    false: str  # the statement with the wrong answer
 
 
 _DAYS = tuple(zip(lexicon.WEEKDAYS, (*lexicon.WEEKDAYS[1:], lexicon.WEEKDAYS[0]), strict=True))
@@ -161,12 +161,19 @@ RELATIONS = {
 }
 
 
-# statements that are held out for evaluation
-HELD_OUT = {
-    ("France", "the capital of {x} is {y}"),
-    ("rise", "the sun {x} in the {y}"),
-    ("rise", "each day the sun {x} in the {y}"),
-}
+@cache
+def statements(name: str, x: str, y: str) -> tuple[str, ...]:
+    """Return the statements that x and y are related, without those that are held out.
+
+    >>> statements("capital", "France", "Paris")[:2]
+    ('Paris is the capital of France', 'the capital city of France is Paris')
+    """
+    inflected = third(x) if name == "sun" else x
+    found = [
+        _correct(template.format(x=inflected, y=y))
+        for template in phrases(RELATIONS[name].statements)
+    ]
+    return tuple(statement for statement in found if not held_out(statement))
 
 
 def fact(rng: Random, name: str) -> Fact:
@@ -180,16 +187,11 @@ def fact(rng: Random, name: str) -> Fact:
     wrong = pick(rng, relation.pairs)[1]
     while wrong == y:
         wrong = pick(rng, relation.pairs)[1]
-    templates = [s for s in phrases(relation.statements) if (x, s) not in HELD_OUT]
-    template, other = rng.sample(templates, 2) if len(templates) > 1 else templates * 2
-    inflected = third(x) if name == "sun" else x
     return Fact(
-        _correct(template.format(x=inflected, y=y)),
-        _correct(other.format(x=inflected, y=y)),
+        pick(rng, statements(name, x, y)),
         _correct(pick(rng, phrases(relation.questions)).format(x=x)),
         _correct(relation.answer.format(y=y)),
         _correct(relation.answer.format(y=wrong)),
-        _correct(template.format(x=inflected, y=wrong)),
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from firth.data.stories.word_lists import pairs, table, words
+from firth.data.stories.word_lists import pairs, phrases, table, words
 
 # country: (capital, its people, its language, relative frequency)
 COUNTRIES = table("""France: Paris, French, French, 16; Spain: Madrid, Spanish, Spanish, 3;
@@ -60,6 +60,43 @@ TOOLS = pairs("""hammer: drive nails; saw: cut wood; needle: sew; spade: dig;
 # season: (a sign of it, a month)
 SEASONS = table("""spring: the flowers bloom, April; summer: the days are hot, July;
     autumn: the leaves fall, October; winter: the snow falls, January""")
+# season: who does what in it
+SIGNS = {
+    season: tuple(tuple(sign.split(" > ")) for sign in signs)
+    for season, signs in table("""
+        spring: the flowers > bloom, the trees > turn green, the birds > build nests,
+            the snow > begin to melt, the first flowers > open;
+        summer: the days > get hot, the children > swim in the lake, the corn > ripen,
+            the cows > stay outside, people > sit in the shade;
+        autumn: the leaves > fall from the trees, the leaves > turn yellow, the apples > ripen,
+            the birds > fly south, the farmers > bring in the potatoes;
+        winter: the snow > fall, the lake > freeze, the children > build a snowman,
+            snow > lie on the roofs, people > wear gloves""").items()
+}
+SEVERAL = phrases("""the flowers; the trees; the birds; the first flowers; the days; the children;
+    the cows; people; the leaves; the apples; the farmers""")  # in the plural
+MONTHS_OF = table("""spring: March, April, May; summer: June, July, August;
+    autumn: September, October, November; winter: December, January, February""")
+WEATHER_OF = table("""spring: mild, fresh; summer: hot, sunny; autumn: foggy, windy;
+    winter: cold, frosty, icy""")
+# who drinks: what, and from what
+DRINKS = table("""kitten: milk, a bowl, a saucer; cat: milk, a bowl, a saucer; baby: milk, a cup;
+    calf: milk, a bucket; puppy: milk, a bowl; grandmother: tea, a cup, a pot; guest: tea, a cup;
+    aunt: tea, a cup, a pot; thirsty runner: water, a glass, a bottle; horse: water, a bucket;
+    thirsty boy: water, a glass, a cup; thirsty girl: water, a glass, a cup; dog: water, a bowl;
+    thirsty man: water, a glass, a bottle; thirsty woman: water, a glass, a bottle""")
+# what one does there: a place
+PLACES_FOR = pairs("""borrow books: library; see a film: cinema; learn to swim: swimming pool;
+    see the lions: zoo; take a train: railway station; put money away: bank; change money: bank;
+    fetch money: bank; see a doctor: hospital; learn to read: school; see a play: theatre;
+    look at old paintings: museum; post a letter: post office; hear the bells: church;
+    see the ships: harbour; catch a plane: airport; eat dinner: restaurant; borrow a book: library;
+    bring back a book: library; learn to write: school; see the elephants: zoo;
+    visit a sick friend: hospital""")
+# how many parts a whole has
+PARTS = pairs("""spider: eight legs; dog: four legs; bird: two legs; insect: six legs;
+    bicycle: two wheels; triangle: three sides; square: four corners; week: seven days;
+    year: twelve months; hand: five fingers""")
 KINDS = pairs("""rose: flower; tulip: flower; oak: tree; birch: tree; apple: fruit; pear: fruit;
     carrot: vegetable; onion: vegetable; eagle: bird; sparrow: bird; hammer: tool; saw: tool;
     violin: instrument; flute: instrument; ant: insect; bee: insect; chair: piece of furniture;

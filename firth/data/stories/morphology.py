@@ -23,7 +23,8 @@ _IRREGULAR = {
         catch/caught/ choose/chose/chosen come/came/come cost/cost/ cut/cut/ dig/dug/ do/did/done
         draw/drew/drawn dream/dreamt/ drink/drank/drunk drive/drove/driven eat/ate/eaten
         fall/fell/fallen feed/fed/ feel/felt/ fight/fought/ find/found/ fly/flew/flown
-        forget/forgot/forgotten get/got/ give/gave/given go/went/gone grow/grew/grown hang/hung/
+        forget/forgot/forgotten freeze/froze/frozen get/got/ give/gave/given go/went/gone
+        grow/grew/grown hang/hung/
         have/had/ hear/heard/ hide/hid/hidden hit/hit/ hold/held/ keep/kept/ know/knew/known
         lead/led/ leave/left/ lend/lent/ let/let/ lie/lay/lain light/lit/ lose/lost/ make/made/
         mean/meant/ meet/met/ pay/paid/ put/put/ read/read/ ride/rode/ridden ring/rang/rung

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from firth.data.stories.agreement import minimal_pair
+from firth.data.stories.agreement import Names, minimal_pair
+from firth.data.stories.everyday import everyday
+from firth.data.stories.facts import statements
 from firth.data.stories.knowledge import ANIMALS, COUNTRIES, FAR, NUMBERS, WEIGHTED_COUNTRIES
 from firth.data.stories.lexicon import BOYS, COMPANIES, GIRLS, JOBS, PLACES, RIVERS, STREETS
 from firth.data.stories.morphology import past
-from firth.data.stories.reviews import remark
+from firth.data.stories.reviews import SUBJECTS, remark, review
 from firth.data.stories.story_builder import StoryBuilder
 from firth.data.stories.word_lists import phrases, words
 from firth.data.stories.world import Person
@@ -45,8 +47,8 @@ HOUSES = phrases("""(small|little|big|white|yellow|red|old|tall|narrow|wooden) h
     (tiny|cosy|dark|sunny) flat""")
 
 
-def open_story(t: StoryBuilder) -> None:
-    """Set the scene and introduce the hero, with two or three things that are true of them."""
+def open_story(t: StoryBuilder, alone: bool = False) -> None:
+    """Set the scene and introduce the hero, what is true of them, and a friend unless alone."""
     a = t.roles["a"]
     near = t.pick(RIVERS) if t.chance(0.3) else f"the {t.pick(PLACES)}"
     adjective = t.pick(
@@ -59,8 +61,25 @@ def open_story(t: StoryBuilder) -> None:
         a.job_known = True
     if a.town in t.sentences[-1]:
         t.ask("Where did {a.name} live?", a.town)
+    if not alone:
+        _friend(t, t.roles["b"])
     for trait in dict.fromkeys(t.sample(_INTRODUCTIONS, 1 if t.chance(0.4) else 2)):
         trait(t, a)
+
+
+def _friend(t: StoryBuilder, b: Person) -> None:
+    """Introduce the second person of the story."""
+    t.bind(s_friend=f"a {b.trait} {b.job or b.noun}", s_likes=b.likes)
+    t.one_of(
+        "{a.s} best friend was {b.name}, {s_friend}.",
+        "{a} had a (good|dear|old) friend (called|named) {b.name}, who (lived next door|was fond "
+        "of {s_likes}|could keep a secret|lived across the street).",
+        "Next door lived {b.name}, {s_friend} who (loved|liked) {s_likes}.",
+        "{a} and {b.name}, {s_friend}, (had known each other for years|were often together|met "
+        "almost every day).",
+        "(Everyone|The whole street) knew that {a} and {b.name} were (friends|good friends).",
+    )
+    b.job_known = b.job_known or bool(b.job and b.job in t.sentences[-1])
 
 
 def _age(t: StoryBuilder, a: Person) -> None:
@@ -127,20 +146,18 @@ def _origin(t: StoryBuilder, a: Person) -> None:
         kin = f"{t.pick(('mother', 'aunt', 'grandmother', 'sister'))} {t.cast.unused(GIRLS)}"
     else:
         kin = f"{t.pick(('father', 'uncle', 'grandfather', 'brother'))} {t.cast.unused(BOYS)}"
-    fact = "the capital of {s_country} is {s_city}"
-    if country == "France":  # its sentence is held out
-        fact = "the capital of {s_country} is (called|of course|still) {s_city}"
-    t.bind(s_kin=kin, s_country=country, s_city=city, s_people=people)
+    fact = t.pick(statements("capital", country, city))
+    t.bind(s_kin=kin, s_country=country, s_city=city, s_people=people, s_fact=fact)
     t.one_of(
         "{a.s} {s_kin} (came from|had been born in|lived in) {s_city}, (the capital of "
         "{s_country}|which is the capital of {s_country}).",
-        f"{{a}} (had been born|had once lived) in {{s_country}} and (knew|could tell you) that "
-        f"{fact}.",
+        "{a} (had been born|had once lived) in {s_country} and (knew|could tell you) that "
+        "{s_fact}.",
         "{a.s} {s_kin} was {s_people} and often spoke of {s_city}, {s_country}'s capital(| and "
         "its <place>| and its lights| on winter evenings).",
-        f'"(Never forget|Remember|You should know): {fact}," {{a.s}} {{s_people}} {{s_kin}} used '
-        f"to say.",
-        f"{{a}} had a map on the wall, and (from it|so) {{a.it}} had learned that {fact}.",
+        '"(Never forget|Remember|You should know): {s_fact}," {a.s} {s_people} {s_kin} used to '
+        "say.",
+        "{a} had a map on the wall, and (from it|so) {a.it} had learned that {s_fact}.",
     )
 
 
@@ -243,13 +260,52 @@ def opinion(t: StoryBuilder) -> None:
     t.one_of('"{s_opinion}," said {b}.', other)
 
 
+_PAPERS = phrases("""the newspaper; a letter; a diary; a card; a notebook; a magazine""")
+
+
+def read_review(t: StoryBuilder) -> None:
+    """Let a friend read out a review, and let the listener do what it suggests."""
+    positive = t.chance(0.5)
+    text = review(t, positive, t.pick(tuple(SUBJECTS))).replace('"', "")
+    t.bind(s_review=text, s_paper=t.pick(_PAPERS))
+    t.one_of(
+        '{b} read aloud from {s_paper}: "{s_review}"',
+        'In {s_paper} {a} (found|read) these words: "{s_review}"',
+        '"{s_review}" stood in {s_paper}.',
+        '(<ago>|<later>) {b} had written in {s_paper}: "{s_review}"',
+    )
+    if positive:
+        t.one_of(
+            "{a} decided to go there too.",
+            "That (sounded good|made {a.o} curious|was good news).",
+            "{a} was glad for {b.o}.",
+        )
+    else:
+        t.one_of(
+            "{a} decided to stay away.",
+            "That (sounded bad|was a pity|was bad news).",
+            "{a} was sorry for {b.o}.",
+        )
+
+
 def aside(t: StoryBuilder) -> None:
-    """Add a sentence that has little to do with the plot."""
+    """Add one sentence or two that have little to do with the plot."""
+    _aside(t)
+    if t.chance(0.5):
+        everyday(t)
+    if t.chance(0.2):
+        read_review(t)
+
+
+def _aside(t: StoryBuilder) -> None:
     kind = t.rng.random()
-    if kind < 0.15:
+    if kind < 0.10:
         t.say("<senses>.")
     elif kind < 0.19:
-        t.say('"{s_good}," (said|answered|whispered) {b}.', s_good=minimal_pair(t.rng).good[:-1])
+        known = [[p.name for p in t.people if p.gender == gender] for gender in "fm"]
+        names = Names(known[0] or GIRLS, known[1] or BOYS)
+        pair = minimal_pair(t.rng, names)
+        t.say('"{s_good}," (said|answered|whispered) {b}.', s_good=pair.good[:-1])
     elif kind < 0.29:
         t.one_of(
             '"<ago> I went to the <errand>," said {b}.',
@@ -320,6 +376,7 @@ def end_story(t: StoryBuilder, happy: bool = True) -> None:
 
 SCENES: dict[str, Callable[[StoryBuilder], None]] = {
     "open": open_story,
+    "open_alone": partial(open_story, alone=True),
     "aside": aside,
     "weather": weather,
     "sounds": sounds,

@@ -58,7 +58,6 @@ class StoryBuilder:
         self.sentences: list[str] = []
         self.events: list[Event] = []
         self.questions: list[Question] = []
-        self.facts: list[Fact] = []
         self.summary = ""
         self.topic = ""
         self.people: list[Person] = []
@@ -264,7 +263,6 @@ class StoryBuilder:
     def fact(self, relation: str) -> Fact:
         """Draw a fact and bind its parts to {fact}, {question}, {answer}, {wrong}."""
         drawn = fact(self.rng, relation)
-        self.facts.append(drawn)
         self.roles.update(
             fact=drawn.statement, question=drawn.question, answer=drawn.answer, wrong=drawn.wrong
         )

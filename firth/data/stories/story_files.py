@@ -18,7 +18,7 @@ from typing import Any, BinaryIO
 from firth.data.stories.agreement import Pair
 from firth.data.stories.entity_tags import Tagged
 from firth.data.stories.story import Story, generate_story
-from firth.data.stories.task_examples import Answer
+from firth.data.stories.task_examples import SHORT, Answer
 from firth.data.stories.word_lists import pairs
 from firth.utils.arguments import check_arguments
 from firth.utils.errors import UsageError, storage_errors
@@ -39,7 +39,6 @@ HEADERS = {
     "summary": "source\ttarget",
     "rewrite": "source\ttarget",
 }
-_SHORT = 8  # words: sentences with at most as many may well be repeated
 _WORD = re.compile(r"[a-z]+(?:['-][a-z]+)*")
 
 
@@ -129,7 +128,7 @@ class Counts:
     def add(self, story: Story, split: str) -> None:
         self.words += len(story.text.split())
         self.vocabulary.update(_WORD.findall(story.text.lower()))
-        long = (sentence for sentence in story.sentences if len(sentence.split()) > _SHORT)
+        long = (sentence for sentence in story.sentences if len(sentence.split()) > SHORT)
         if split == "train":
             self.train.update(long)
         elif split == "test":

@@ -17,6 +17,8 @@ from firth.data.stories.story_builder import Question, StoryBuilder
 from firth.data.stories.word_lists import phrases
 from firth.data.stories.world import StoryEntity, pick
 
+SHORT = 8  # words: sentences with at most as many may occur in other stories
+
 
 @dataclass(frozen=True)
 class Answer:
@@ -103,10 +105,11 @@ def _topics(t: StoryBuilder) -> list[tuple[str, str]]:
 
 
 def _entities(t: StoryBuilder) -> list[Tagged]:
+    """Tag the first sentence and three of the others that no other story contains."""
     people, pets = [p.name for p in t.people], [p.name for p in t.pets]
-    tagged = [tag(t.sentences[0], people, pets)]
-    rest = range(1, len(t.sentences))
-    tagged += [tag(t.sentences[i], people, pets) for i in t.sample(rest, 3)]
+    first, *rest = t.sentences
+    long = [sentence for sentence in rest if len(sentence.split()) > SHORT]
+    tagged = [tag(sentence, people, pets) for sentence in (first, *t.sample(long, 3))]
     return [sentence for sentence in tagged if sentence]
 
 
@@ -197,18 +200,7 @@ def _rewrites(t: StoryBuilder, found: list[Event]) -> list[tuple[str, str]]:
 
 
 def _entailment(t: StoryBuilder, found: list[Event]) -> list[tuple[str, str, str]]:
-    rows = [_judge(t, event) for event in _named(found)]
-    if t.facts:
-        fact = pick(t.rng, t.facts)
-        same = t.chance(0.5) and fact.restated != fact.statement
-        other, label = (fact.restated, "entailment") if same else (fact.false, "contradiction")
-        if t.chance(0.6):
-            rows.append((_sentence(fact.statement), _sentence(other), label))
-    return rows
-
-
-def _sentence(text: str) -> str:
-    return articles(f"{text[0].upper()}{text[1:]}.")
+    return [_judge(t, event) for event in _named(found)]
 
 
 def _judge(t: StoryBuilder, event: Event) -> tuple[str, str, str]:

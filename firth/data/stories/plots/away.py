@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from firth.data.stories.facts import statements
 from firth.data.stories.knowledge import COUNTRIES, WEIGHTED_COUNTRIES
 from firth.data.stories.lexicon import VEHICLES
 from firth.data.stories.reviews import remark
@@ -19,9 +20,7 @@ def journey(t: StoryBuilder) -> None:
     vehicles = ("plane", "ship") if country in _OVERSEAS else VEHICLES[:5]
     t.bind(country=country, capital=capital, people=people, language=language)
     t.bind(vehicle=t.pick(vehicles), ab=t.cast.both(a, b))
-    fact = "The capital of {country} is {capital}"
-    if country == "France":  # its sentence is held out
-        fact = f"({fact.replace(' is', ' is called')}|{{capital}} is the capital of {{country}})"
+    t.bind(fact=t.pick(statements("capital", country, capital)))
     t.run_script("""
         let: sight = museum; castle; harbour; market; theatre; zoo; cathedral
         scene: open
@@ -34,8 +33,7 @@ def journey(t: StoryBuilder) -> None:
     if country in " ".join(t.sentences):
         t.ask("Which country did {a.name} travel to?", "{country}")
     t.one_of(
-        f'"{fact}," said {{b}}, (who had looked it up|who knew such things|and showed it on the '
-        f"map).",
+        '"{fact}," said {b}, (who had looked it up|who knew such things|and showed it on the map).',
         '"What is the capital of {country}?" asked {b}, and {a} said, "{capital}."',
         "{a} and {b} (travelled|went) to {capital}, which is the capital of {country}.",
         '"Is {capital} the capital of {country}?" asked {b}, and {a} said that it was.',
@@ -51,9 +49,8 @@ def journey(t: StoryBuilder) -> None:
         In {capital} (everybody spoke {language}|people spoke {language}|they heard nothing but
             {language}), and at first {a} (did not understand a word|understood very little|could
             only say "thank you").
-        let: girl = Ines; Olga; Mei; Sofia; Freya
         They (visited|saw|went to) the {sight} and (ate {people} food|listened to {people} music|
-            bought {people} postcards)(| with a {people} girl called {girl}).
+            bought {people} postcards)(| with a {people} (girl|boy|<job>)).
     """)
     if t.chance(0.4):
         t.say('"{opinion}," {a} wrote home.', opinion=remark(t, t.chance(0.6)))

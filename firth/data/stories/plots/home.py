@@ -67,7 +67,7 @@ def quarrel(t: StoryBuilder) -> None:
     t.start()
     x = t.thing("x")
     t.bind(thing=x.noun)
-    open_story(t)
+    open_story(t, alone=True)
     t.say(
         "{a.s} best friend was {b}(|, who lived (next door|across the street|in the same house))."
     )
@@ -115,7 +115,7 @@ def helping(t: StoryBuilder) -> None:
     t.thing("x", ("basket", "box", "bag", "chair", "carpet", "clock", "lamp"))
     t.bind(noun=b.noun)
     t.run_script("""
-        scene: open
+        scene: open_alone
         Next door lived {b.name}, an old {noun} who (could no longer walk well|lived alone|had a bad
             leg|hardly ever had visitors).
         <one_day> {a} saw {b.o} (standing|waiting|sitting) (at the gate|on the steps|in front of the

@@ -129,7 +129,7 @@ def purse(t: StoryBuilder) -> None:
     t.run_script("""
         let: where = in front of the bank; at the bus stop; on a bench in the park; on the steps of
             the museum; in the middle of the road; beside the fountain
-        scene: open
+        scene: open_alone
         event: a find x; place={where}; time=<one_day>; new
         ask: Where did {a.name} find {x.the}? {where}
         In it there were {coins} coins and a (note|ticket|card) with the name {b.full}.
@@ -208,7 +208,7 @@ def doctor(t: StoryBuilder) -> None:
     t.bind(illness=t.pick(_ILLNESSES[b.job]), job=b.job)
     t.run_script("""
         let: by = mother; father; aunt
-        scene: open
+        scene: open_alone
         <one_day> {a} woke up with {illness} and did not want to (get up|eat|play|go to school).
         ask: What was wrong with {a.name}? {illness}
         {a.s} {by} (called|sent for|took {a.o} to) the {job}, whose name was {b.full}.
