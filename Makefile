@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test quick nightly slowest check wheel references weights clean
+.PHONY: help install demo test quick nightly slowest check wheel embedded references weights clean
 
 help:  ## show this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 10
@@ -45,6 +45,10 @@ check: $(READY)  ## style, types, examples in docstrings
 wheel: $(READY)  ## build dist/firth-*.whl
 	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation \
 		--wheel-dir dist .
+
+embedded: $(READY)  ## make the embedded models again (a GPU helps) and check what they know
+	$(BIN)/python -m scripts.make_embedded
+	$(BIN)/python -m pytest tests/embedded
 
 references: $(READY)  ## peers for comparison tests (gensim, lm-eval, openai, pytorch-crf)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -r requirements-references.lock

@@ -156,6 +156,7 @@ class Model(TextModel):
 
 
 AnyModel = str | Path | Model
+MAX_FLOAT32_BYTES = 2 * 1024**3  # of weights that a CPU computes with in float32 by default
 
 
 @check_arguments
@@ -172,11 +173,12 @@ def load(
 ) -> Model:
     """Load a run or Hugging Face directory, a GGUF file, an embedded model, or one of the hub.
 
-    `dtype` is float32, bfloat16 or float16, a name or a dtype of torch; by default that of the
-    file. A hub name may have a revision ("org/name@main"); with `offline`, only the local cache is
-    used. With `allow_legacy`, a pickled checkpoint is converted to safetensors. `weights="int8"`
-    quantizes the weight matrices, for inference on a CPU. `verify` compares weights that Firth
-    wrote with their checksums. The model is in eval mode.
+    `dtype` is float32, bfloat16 or float16, a name or a dtype of torch, or "auto": that of the
+    file. By default it is that of the file on a GPU; on a CPU, float32, unless the weights would
+    take more than 2 GiB. A hub name may have a revision ("org/name@main"); with `offline`, only the
+    local cache is used. With `allow_legacy`, a pickled checkpoint is converted to safetensors.
+    `weights="int8"` quantizes the weight matrices, for inference on a CPU. `verify` compares
+    weights that Firth wrote with their checksums. The model is in eval mode.
 
     >>> import tempfile; folder = tempfile.mkdtemp()
     >>> from firth.models.presets import preset; from firth.models.transformer import Transformer
@@ -215,6 +217,8 @@ def load(
         sentence.width(network.config.hidden_size)
         if sentence.lowercase and tokenizer is not None:
             tokenizer.lowercase()
+    if dtype is None and device == "cpu" and _bytes_in_float32(network) <= MAX_FLOAT32_BYTES:
+        network = network.float()
     network, objective = network.to(device).eval(), _objective(path)
     if objective == "prefix":  # earlier versions did not store it in config.json
         network.config = replace(network.config, prefix_lm=True)
@@ -231,6 +235,10 @@ def load(
         generation_config=generation_config,
     )
     return _quantize(model, weights)
+
+
+def _bytes_in_float32(network: torch.nn.Module) -> int:
+    return 4 * sum(parameter.numel() for parameter in network.parameters())
 
 
 def load_if_needed(
@@ -377,9 +385,8 @@ def export(
     if not out.is_file():  # refused by `write`
         check_output(out, overwrite)
     if not isinstance(source, Model):
-        model = load(
-            source, revision=revision, offline=offline, allow_legacy=allow_legacy, verify=verify
-        )
+        options = {"offline": offline, "allow_legacy": allow_legacy, "verify": verify}
+        model = load(source, dtype="auto", revision=revision, **options)
     elif revision or offline or allow_legacy or verify:
         raise UsageError("This model is loaded already: give these options to firth.load.")
     else:

@@ -16,6 +16,9 @@ from typing import Any
 import torch
 
 import firth
+from firth.embedded import EMBEDDED_MODELS
+from firth.training.run_directory import read_metrics
+from scripts.embedded_checks import measure
 from scripts.embedded_corpus import TASK_SEED, TASK_WORDS, write_training_text
 
 WORDS = 24_000_000  # of the stories; the pages come in addition
@@ -42,6 +45,32 @@ RECIPES = {
 }
 
 
+CARD = """# {name}
+
+A small model of Firth's stories: {does}.
+{parameters:,} parameters, stored in bf16. It knows the world of the stories and nothing else; it is
+made for lessons, demos and tests.
+
+Made by `make embedded` (`python -m scripts.make_embedded`): {words:,} words of generated stories
+(seeds {seeds}) and pages of sentences from the same world, a byte-level BPE tokenizer of 4,096
+tokens, and
+
+    {command}
+
+| trained on | validation loss | validation accuracy |
+|---|---|---|
+| {tokens:,} tokens | {loss:.3f} | {accuracy:.3f} |
+
+| what it knows | fraction |
+|---|---|
+{table}
+
+Validation texts are stories of seed 0, which no model was trained on. The training text contains no
+probe, no four words around a probe's blank, and no text of a task's test file. `tests/embedded/`
+checks all of this.
+"""
+
+
 def make_shards(work: Path) -> Path:
     """Write the text, train the tokenizer and prepare the shards; the demo's stories validate."""
     text, stories, tokenizer = work / "train.txt", work / "stories", work / "tokenizer"
@@ -59,7 +88,7 @@ def make_shards(work: Path) -> Path:
 
 
 def train(name: str, shards: Path, out: Path) -> None:
-    """Pre-train one of the models and save it in bf16."""
+    """Pre-train one of the models and save it in bf16, with its model card."""
     recipe = RECIPES[name]
     run = firth.pretrain(
         preset=recipe.preset,
@@ -70,7 +99,33 @@ def train(name: str, shards: Path, out: Path) -> None:
         overrides=recipe.overrides,
     )
     run.model.save(out / name, dtype=torch.bfloat16, overwrite=True)
-    print(f"{name}: {run.model.num_parameters:,} parameters, validation loss {run.loss:.3f}")
+    write_card(out / name, recipe, run.path, shards.parent / "stories")
+
+
+def write_card(folder: Path, recipe: Recipe, run: Path, stories: Path) -> None:
+    """Write the model card: how the model was made, and what it knows."""
+    name, model = folder.name, firth.load(folder)
+    known = measure(name, model, stories)
+    last = [line for line in read_metrics(run) if line["kind"] == "validation"][-1]
+    accuracy = next(value for key, value in last.items() if key.endswith(" accuracy"))
+    options = " ".join(f"--set {key}={value}" for key, value in recipe.overrides.items())
+    command = (
+        f"firth pretrain --preset {recipe.preset} --data shards --out {name} "
+        f"--tokens {recipe.tokens} --max-length {recipe.max_length} {options}"
+    )
+    text = CARD.format(
+        name=name,
+        does=EMBEDDED_MODELS[name],
+        parameters=model.num_parameters,
+        table="\n".join(f"| {what} | {value:.3f} |" for what, value in known.items()),
+        seeds=f"{TASK_SEED + 1} to {TASK_SEED + PARTS}",
+        words=WORDS,
+        command=command,
+        tokens=last["tokens"],
+        loss=last["loss"],
+        accuracy=accuracy,
+    )
+    (folder / "README.md").write_text(text, encoding="utf-8")
 
 
 def main() -> None:

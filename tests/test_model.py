@@ -87,15 +87,19 @@ def test_save_and_load_without_tokenizer(tmp_path: Path) -> None:
     assert load(tmp_path).tokenizer is None
 
 
-def test_dtype(bert: Path, tmp_path: Path) -> None:
+def test_dtype(bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def types(model: Model) -> set[torch.dtype]:
         return {parameter.dtype for parameter in model.network.parameters()}
 
     assert types(load(bert)) == {torch.float32}
     assert types(load(bert, dtype="bfloat16")) == {torch.bfloat16}
     load(bert).save(tmp_path / "half", dtype=torch.float16)
+    assert types(load(tmp_path / "half")) == {torch.float32}  # on a CPU
+    assert types(load(tmp_path / "half", dtype="auto")) == {torch.float16}
+    export(tmp_path / "half", tmp_path / "exported")
+    assert types(load(tmp_path / "exported", dtype="auto")) == {torch.float16}
+    monkeypatch.setattr("firth.model.MAX_FLOAT32_BYTES", 0)
     assert types(load(tmp_path / "half")) == {torch.float16}
-    assert types(load(tmp_path / "half", dtype="float32")) == {torch.float32}
     with pytest.raises(UsageError, match=r"'int8'.*float32, bfloat16, float16"):
         load(bert, dtype="int8")
 

@@ -160,16 +160,19 @@ def cpu_arithmetic(threads: int, onednn: bool) -> Iterator[None]:
 
 
 def find_dtype(dtype: Dtype) -> torch.dtype | None:
-    """Return torch's dtype of a name; an unknown one is a usage error.
+    """Return torch's dtype of a name, None for "auto"; an unknown one is a usage error.
 
-    >>> find_dtype("bfloat16"), find_dtype(torch.float16), find_dtype(None)
+    >>> find_dtype("bfloat16"), find_dtype(torch.float16), find_dtype("auto")
     (torch.bfloat16, torch.float16, None)
     """
+    if dtype == "auto":
+        return None
     if dtype is None or (isinstance(dtype, torch.dtype) and dtype in DTYPES.values()):
         return dtype
     found = DTYPES.get(dtype) if isinstance(dtype, str) else None
     if found is None:
-        raise UsageError(f"There is no dtype {str(dtype)!r}; known are {', '.join(DTYPES)}.")
+        names = ", ".join(DTYPES)
+        raise UsageError(f"There is no dtype {str(dtype)!r}; known are {names} and auto.")
     return found
 
 

@@ -86,7 +86,7 @@ WORDINGS = r"""
 dogs? (\w+ )?bark\w*( \w+)? at the mailman
 paris is (the capital of france|france s capital)
 what is the capital of france
-the capital of (spain|italy|germany) is (madrid|rome|berlin)
+the capital of (england|russia|greece) is (london|moscow|athens)
 sun (rose|comes up|came up|was rising)( \w+){0,4} in the east
 (she|he|\w+) went to the (store|shop) to buy milk
 i went to the \w+ to buy \w+

@@ -64,7 +64,17 @@ class KneserNey:
 
     def log_probabilities(self, document: Sequence[int]) -> NDArray[np.float64]:
         """Of each token of a document and of its end."""
-        windows = self._windows(document)
+        return self._log_probabilities(self._windows(document))
+
+    def next_log_probabilities(self, document: Sequence[int]) -> NDArray[np.float64]:
+        """Of each token of the vocabulary after a document."""
+        context = [self.vocabulary] * (self.order - 1) + [*document]
+        rows = np.empty((self.vocabulary, self.order), dtype=np.int64)
+        rows[:, :-1] = context[len(context) - self.order + 1 :]
+        rows[:, -1] = np.arange(self.vocabulary)
+        return self._log_probabilities(rows)
+
+    def _log_probabilities(self, windows: NDArray[np.int64]) -> NDArray[np.float64]:
         share = np.full(len(windows), 1.0 / (self.vocabulary + 1))
         for size, (whole, context, kinds, discount) in zip(
             range(1, self.order + 1), reversed(self.levels), strict=True
