@@ -385,8 +385,14 @@ def export(
     if not out.is_file():  # refused by `write`
         check_output(out, overwrite)
     if not isinstance(source, Model):
-        options = {"offline": offline, "allow_legacy": allow_legacy, "verify": verify}
-        model = load(source, dtype="auto", revision=revision, **options)
+        model = load(
+            source,
+            dtype="auto",
+            revision=revision,
+            offline=offline,
+            allow_legacy=allow_legacy,
+            verify=verify,
+        )
     elif revision or offline or allow_legacy or verify:
         raise UsageError("This model is loaded already: give these options to firth.load.")
     else:
