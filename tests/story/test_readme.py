@@ -1,4 +1,4 @@
-"""Every command and every Python block of the README runs, in order."""
+"""Every command and every Python block of the README and of the tutorial runs, in order."""
 
 from __future__ import annotations
 
@@ -17,9 +17,8 @@ from firth.cli.app import app
 from tests.conftest import in_process
 
 ROOT = Path(__file__).parent.parent.parent
-BLOCKS = re.findall(
-    r"^```(bash|python)\n(.*?)^```", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL
-)
+PAGES = ("README.md", "docs/tutorial.md")
+LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)|src=\"([^\"]+)\"")
 
 
 SHELL = {"|", ">", ">>", "<", "&", "&&", ";"}
@@ -39,9 +38,16 @@ def run(command: list[str] | str, place: Path) -> str:
     return done.stdout
 
 
+def blocks(page: str) -> list[tuple[str, str]]:
+    """Return the language and the text of every bash and Python block of a page."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    return re.findall(r"^```(bash|python)\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+
+
 def commands() -> list[list[str]]:
-    """Every `firth …` command of the README, as words."""
-    lines = [line for kind, block in BLOCKS if kind == "bash" for line in block.splitlines()]
+    """Return every `firth …` command of the pages, as words."""
+    found = [block for page in PAGES for kind, block in blocks(page) if kind == "bash"]
+    lines = [line for block in found for line in block.splitlines()]
     return [shlex.split(line)[1:] for line in lines if line.startswith("firth ")]
 
 
@@ -56,12 +62,21 @@ def test_every_command_is_valid() -> None:
         command.make_context(name, words).close()
 
 
+def test_every_link_leads_to_a_file() -> None:
+    pages = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+    texts = [(page, page.read_text(encoding="utf-8")) for page in pages]
+    links = [(page, "".join(found)) for page, text in texts for found in LINK.findall(text)]
+    assert len(links) > 40
+    assert [link for link in links if not (link[0].parent / link[1]).exists()] == []
+
+
 @pytest.mark.nightly
-def test_the_readme_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("page", PAGES)
+def test_a_page_runs(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first command runs in a shell, the others in this process, which has imported torch."""
     monkeypatch.chdir(tmp_path)
     ran = 0
-    for language, block in BLOCKS:
+    for language, block in blocks(page):
         if language == "python":
             run([sys.executable, "-c", block], tmp_path)
             continue
