@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 import firth
-from firth.embedded import EMBEDDED_MODELS
+from firth.embedded import EMBEDDED_MODELS, PRETRAINING_TOKENS
 from firth.training.run_directory import read_metrics
 from scripts.embedded_checks import measure
 from scripts.embedded_corpus import TASK_SEED, TASK_WORDS, write_training_text
@@ -28,19 +28,18 @@ VOCAB_SIZE, SENTINELS = 4096, 100
 
 @dataclass(frozen=True)
 class Recipe:
-    """A pre-training run: its preset, its budget and what differs from the preset's recipe."""
+    """A pre-training run: its preset, and what differs from the preset's recipe."""
 
     preset: str
-    tokens: int
     max_length: str
     overrides: dict[str, Any]
 
 
 RECIPES = {
-    "stories-encoder": Recipe("encoder-tiny", 400_000_000, "64:0.7,256", {"model.num_layers": 5}),
-    "stories-decoder": Recipe("decoder-tiny", 180_000_000, "256", {"model.num_layers": 5}),
+    "stories-encoder": Recipe("encoder-tiny", "64:0.7,256", {"model.num_layers": 5}),
+    "stories-decoder": Recipe("decoder-tiny", "256", {"model.num_layers": 5}),
     "stories-seq2seq": Recipe(
-        "seq2seq-tiny", 120_000_000, "256", {"model.num_layers": 3, "model.num_decoder_layers": 2}
+        "seq2seq-tiny", "256", {"model.num_layers": 3, "model.num_decoder_layers": 2}
     ),
 }
 
@@ -94,7 +93,7 @@ def train(name: str, shards: Path, out: Path) -> None:
         preset=recipe.preset,
         data=shards,
         out=shards.parent / "runs" / name,
-        tokens=recipe.tokens,
+        tokens=PRETRAINING_TOKENS[name],
         max_length=recipe.max_length,
         overrides=recipe.overrides,
     )
@@ -111,7 +110,7 @@ def write_card(folder: Path, recipe: Recipe, run: Path, stories: Path) -> None:
     options = " ".join(f"--set {key}={value}" for key, value in recipe.overrides.items())
     command = (
         f"firth pretrain --preset {recipe.preset} --data shards --out {name} "
-        f"--tokens {recipe.tokens} --max-length {recipe.max_length} {options}"
+        f"--tokens {PRETRAINING_TOKENS[name]} --max-length {recipe.max_length} {options}"
     )
     text = CARD.format(
         name=name,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -10,10 +11,10 @@ import numpy as np
 
 from firth.data.packing import PackedSequences
 from firth.demo.workspace import DECODER, ENCODER, SEQ2SEQ, Findings, Workspace, command
+from firth.embedded import PRETRAINING_TOKENS
 from firth.inference.infilling.span_filling import fill_sentinels, tokens_after_sentinel
 from firth.model import Model
 from firth.objectives.denoising import span_corruption
-from firth.training.run_directory import find_run
 from firth.utils.figures import Bar, BarChart, Figure, KeyNumber, KeyNumbers, MarkedText, Piece
 
 # Sentences of the lectures; none of them occurs in the stories.
@@ -26,7 +27,7 @@ BLANKS = (
 NUM_GUESSES = 4
 PROMPT = "Once upon a time"
 NUM_NEW_TOKENS = 90
-PASSAGE_TOKENS = 60
+NUM_PASSAGES, PASSAGE_WORDS = 20, 80  # from which spans are removed
 
 
 @dataclass(frozen=True)
@@ -53,10 +54,11 @@ def embedded_models(workspace: Workspace) -> Findings:
     fills = {text: encoder.fill(text)[0][:NUM_GUESSES] for text in BLANKS}
     sampling: dict[str, Any] = {"method": "sample", "temperature": 0.7, "seed": workspace.seed}
     story = decoder.generate(PROMPT, max_new_tokens=NUM_NEW_TOKENS, **sampling)
-    passage = _test_story(workspace)
-    restored = restore_spans(both, passage, workspace.seed)
+    passages = [restore_spans(both, text, workspace.seed) for text in _passages(workspace)]
+    restored = passages[0]
+    everywhere = RestoredText([piece for passage in passages for piece in passage.pieces])
     facts = [
-        KeyNumber(f"{model.num_parameters / 1e6:.1f} M", f"parameters of {name}{_tokens(model)}")
+        KeyNumber(f"{model.num_parameters / 1e6:.1f} M", f"parameters of {name}{_tokens(name)}")
         for name, model in ((ENCODER, encoder), (DECODER, decoder), (SEQ2SEQ, both))
     ]
     figures: list[Figure] = [
@@ -70,12 +72,12 @@ def embedded_models(workspace: Workspace) -> Findings:
             (Piece(PROMPT, "strong"), Piece(" "), Piece(story.strip(), "a")),
             "The model wrote the coloured part, one token at a time.",
         ),
-        _restored_figure(restored),
+        _restored_figure(restored, everywhere.right),
     ]
     values = {
         "fills": {text: [asdict(one) for one in guesses] for text, guesses in fills.items()},
         "continuation": {"prompt": PROMPT, "text": story},
-        "restored": {**asdict(restored), "right": restored.right},
+        "restored": {**asdict(restored), "right": everywhere.right},
     }
     cut = " ".join("___" if now is not None else was for was, now in restored.pieces)
     commands = [
@@ -86,23 +88,30 @@ def embedded_models(workspace: Workspace) -> Findings:
     return Findings(figures, values, commands)
 
 
-def _tokens(model: Model) -> str:
-    """Say on how many tokens a model was trained, if its run tells."""
-    run = find_run(model.path) if model.path is not None else {}
-    tokens = run.get("results", {}).get("tokens")
-    return f", pre-trained on {tokens / 1e6:,.0f} million tokens" if tokens else ""
+def _tokens(name: str) -> str:
+    tokens = PRETRAINING_TOKENS[name]
+    return f", pre-trained on {tokens / 1e6:,.0f} million tokens"
 
 
-def _test_story(workspace: Workspace) -> str:
-    """Return a story that no model was trained on."""
+def _passages(workspace: Workspace) -> list[str]:
+    """Return the first sentences of stories that no model was trained on."""
     text = Path(workspace.folder / "test.txt").read_text(encoding="utf-8")
-    return text.partition("\n\n")[0]
+    return [_first_sentences(story) for story in text.split("\n\n")[:NUM_PASSAGES] if story]
+
+
+def _first_sentences(story: str) -> str:
+    sentences: list[str] = []
+    for sentence in re.split(r"(?<=[.?!]) ", story):
+        if len(" ".join([*sentences, sentence]).split()) > PASSAGE_WORDS:
+            break
+        sentences.append(sentence)
+    return " ".join(sentences)
 
 
 def restore_spans(model: Model, text: str, seed: int = 0) -> RestoredText:
     """Remove spans from a text, and let the model predict them."""
     tokenizer, key = model.require_tokenizer(), np.array([seed + 7], dtype=np.uint64)
-    ids = np.array([piece.id for piece in tokenizer.pieces(text)][:PASSAGE_TOKENS], dtype=np.int64)
+    ids = np.array([piece.id for piece in tokenizer.pieces(text)], dtype=np.int64)
     batch = span_corruption(PackedSequences.join([ids], key), tokenizer.vocabulary)
     corrupted: list[int] = batch.inputs.tokens.tolist()
     targets = batch.predictions["denoising"].targets.tolist()
@@ -123,7 +132,7 @@ def restore_spans(model: Model, text: str, seed: int = 0) -> RestoredText:
     return RestoredText([piece for piece in pieces if piece[0] or piece[1]])
 
 
-def _restored_figure(restored: RestoredText) -> MarkedText:
+def _restored_figure(restored: RestoredText, right: float) -> MarkedText:
     """Mark right and wrong spans; after a wrong one, show what was removed."""
     pieces = []
     for was, now in restored.pieces:
@@ -137,5 +146,6 @@ def _restored_figure(restored: RestoredText) -> MarkedText:
     return MarkedText(
         f"{SEQ2SEQ} restores removed words of an unseen story",
         tuple(pieces),
-        f"{restored.right:.0%} of the removed words are right, at their place (green).",
+        f"Right words are green. Of the words removed from {NUM_PASSAGES} stories, {right:.0%} are "
+        "right and at their place.",
     )

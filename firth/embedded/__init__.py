@@ -17,6 +17,11 @@ EMBEDDED_MODELS = {  # name: what it does
     "stories-decoder": "decoder (causal language model): generate, prompt, finetune",
     "stories-seq2seq": "encoder-decoder (span corruption): fill, finetune",
 }
+PRETRAINING_TOKENS = {
+    "stories-encoder": 400_000_000,
+    "stories-decoder": 180_000_000,
+    "stories-seq2seq": 120_000_000,
+}
 
 
 def local_path(source: str | Path) -> Path | None:
