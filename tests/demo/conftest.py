@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -35,8 +36,8 @@ NAMES = {"encoder": "encoder", "decoder": "decoder", "encoder-decoder": "seq2seq
 
 
 @pytest.fixture(scope="session")
-def tiny_demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Make the demo use tiny budgets and tiny models."""
+def tiny_models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Tiny models with the names of the embedded ones."""
     folder = tmp_path_factory.mktemp("embedded")
     write_stories(folder / "stories", words=12_000, seed=1)
     text = [folder / "stories/train.txt"]
@@ -44,16 +45,29 @@ def tiny_demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     tokenizer, _ = train_tokenizer(text, workers=1, **options)
     for kind, name in NAMES.items():
         save(PRESETS[kind], tokenizer, folder / f"stories-{name}")
+    return folder
+
+
+@contextmanager
+def tiny(models: Path) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(firth.embedded, "HOME", folder)
+        patch.setattr(firth.embedded, "HOME", models)
         patch.setattr(chapters, "FULL", TINY)
         yield
 
 
+@pytest.fixture
+def tiny_demo(tiny_models: Path) -> Iterator[None]:
+    """Make the demo use tiny budgets and tiny models."""
+    with tiny(tiny_models):
+        yield
+
+
 @pytest.fixture(scope="session")
-def demo(tiny_demo: None, tmp_path_factory: pytest.TempPathFactory) -> Demo:
+def demo(tiny_models: Path, tmp_path_factory: pytest.TempPathFactory) -> Demo:
     """All chapters of the demo."""
-    return run_demo(tmp_path_factory.mktemp("demo") / "made")
+    with tiny(tiny_models):
+        return run_demo(tmp_path_factory.mktemp("demo") / "made")
 
 
 @pytest.fixture(scope="session")
