@@ -6,7 +6,7 @@ from pathlib import Path
 from firth.cli import options
 from firth.cli.verbs import Output
 
-EXAMPLES = ("firth stories runs/stories", "firth stories runs/stories --words 200000 --seed 1")
+EXAMPLES = ("firth stories runs/stories", "firth stories runs/stories --words 200000 --seed 100")
 
 
 def stories(
@@ -14,7 +14,9 @@ def stories(
     words: int = options.DataOption(
         1_000_000, min=1, help="Approximate size of the corpus in words."
     ),
-    seed: int = options.DataOption(0, help="Random seed."),
+    seed: int = options.DataOption(
+        0, help="Random seed; 1 to 48 are the pre-training text of the embedded models."
+    ),
     overwrite: bool = options.OVERWRITE,
 ) -> Output:
     """Write the built-in corpus: English stories, and labelled examples for each task."""

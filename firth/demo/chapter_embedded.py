@@ -80,6 +80,7 @@ def embedded_models(workspace: Workspace) -> Findings:
         "restored": {**asdict(restored), "right": everywhere.right},
     }
     cut = " ".join("___" if now is not None else was for was, now in restored.pieces)
+    cut = re.sub(r" ([,.;:!?])", r"\1", cut)
     commands = [
         *(command("fill", ENCODER, text) for text in BLANKS[:1]),
         command("generate", DECODER, PROMPT, max_new_tokens=NUM_NEW_TOKENS, **sampling),

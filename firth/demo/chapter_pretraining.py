@@ -7,7 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from firth.demo.workspace import RUN_FILE, Findings, Workspace, command, remove_previous
+from firth.demo.workspace import (
+    BY_HAND,
+    RUN_FILE,
+    Findings,
+    Workspace,
+    command,
+    remove_previous,
+)
 from firth.demo.workspace import step_callback as steps_as_progress
 from firth.jobs.parent_models import untrained_model
 from firth.jobs.pretraining import pretrain
@@ -65,7 +72,7 @@ def live_pretraining(workspace: Workspace) -> Findings:
     seed = {"seed": workspace.seed} if workspace.seed else {}
     commands = [
         *workspace.prepare_commands[1:],
-        command("pretrain", preset=PRESET, **options, out=workspace.out / PRESET, **seed),
+        command("pretrain", preset=PRESET, **options, out=BY_HAND / PRESET, **seed),
         command("generate", workspace.out / PRESET, PROMPTS[0], max_new_tokens=NUM_NEW_TOKENS),
     ]
     return Findings(figures, values, commands)

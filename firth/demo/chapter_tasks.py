@@ -69,15 +69,16 @@ def questions(workspace: Workspace) -> Findings:
     run = workspace.finetune("questions", options)
     found = predict(run.model, data=few)
     meaning = f"F1 on {run.examples[1]} unseen questions: 100 % if the words of all answers agree"
+    shown = _shown(found)
     figures: list[Figure] = [
         _facts(run, meaning, "questions with their answers, to learn from"),
-        *_answers(found),
+        *(_answer(*pair) for pair in shown),
     ]
     commands = [
         workspace.finetune_command("questions", options),
         command("predict", workspace.out / "questions", data=few),
     ]
-    return Findings(figures, {**_values(run), "answers": found.answers[:NUM_SHOWN]}, commands)
+    return Findings(figures, {**_values(run), "answers": [one for _, one in shown]}, commands)
 
 
 def _f1(run: FinetuneResult) -> Metric:
@@ -118,7 +119,8 @@ def _entities(answer: Any) -> MarkedText:
     """Highlight the entities of a sentence."""
     pieces, at, words = [], 0, answer["words"]
     for entity in answer["entities"]:
-        pieces.append(Piece(_joined(words[at : entity["begin"]])))
+        before = _joined(words[at : entity["begin"]])
+        pieces.append(Piece(before if at else before.lstrip()))
         pieces.append(Piece(" " if at or entity["begin"] else ""))
         pieces.append(Piece(entity["text"], COLOURS.get(entity["type"], "a"), entity["type"]))
         at = entity["end"]
@@ -134,20 +136,21 @@ def _joined(words: list[str]) -> str:
     return "".join(word if word in PUNCTUATION else f" {word}" for word in words)
 
 
-def _answers(found: PredictionResult) -> list[MarkedText]:
-    """Show a few questions, each with its answer highlighted in the text."""
+def _shown(found: PredictionResult) -> list[tuple[Any, Any]]:
+    """Select a few questions that have an answer, evenly spaced."""
     pairs = [
         (example, answer)
         for example, answer in zip(found.examples, found.answers, strict=True)
         if example is not None and answer is not None and answer["answer"]
     ]
     step = max(1, len(pairs) // NUM_SHOWN)
-    return [_answer(*pair) for pair in pairs[::step][:NUM_SHOWN]]
+    return pairs[::step][:NUM_SHOWN]
 
 
 def _answer(example: Any, answer: Any) -> MarkedText:
+    """Highlight the answer of a question in its text."""
     begin, end, text = answer["begin"], answer["end"], example.context
-    pieces = Piece(text[:begin]), Piece(text[begin:end], "c"), Piece(text[end:])
+    pieces = Piece(text[:begin]), Piece(text[begin:end], "c", "answer"), Piece(text[end:])
     return MarkedText(example.question, pieces)
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from firth.demo.budgets import FULL, QUICK, DemoBudget
+from firth.demo.budgets import FULL, QUICK
 from firth.demo.chapter_embedded import embedded_models
 from firth.demo.chapter_labels import label_efficiency
 from firth.demo.chapter_lora import lora
@@ -18,9 +18,11 @@ from firth.demo.chapter_prompting import few_examples
 from firth.demo.chapter_search import meaning_search
 from firth.demo.chapter_tasks import names, questions
 from firth.demo.chapter_text import text_and_tokens
-from firth.demo.workspace import Findings, Progress, Workspace
+from firth.demo.workspace import MARK, Findings, Progress, Workspace
+from firth.embedded import EMBEDDED_MODELS, local_path
 from firth.utils.arguments import check_arguments
 from firth.utils.errors import Interrupted, UsageError
+from firth.utils.files import write_json
 from firth.utils.html_page import Page, Section, write_page
 
 TITLE = "Pre-train once, adapt many times"
@@ -64,7 +66,7 @@ CHAPTERS = (
     ),
     Chapter(
         "Pre-training, live",
-        "A small model starts from random numbers and reads stories; with each step its loss "
+        "A small model starts from random numbers and reads stories; over many steps its loss "
         "falls, and what it writes makes more sense.",
         live_pretraining,
     ),
@@ -106,8 +108,9 @@ CHAPTERS = (
     ),
     Chapter(
         "LoRA: train a small part",
-        "Instead of changing all parameters, LoRA adds two small matrices to each layer and trains "
-        "only those; the pre-trained model stays as it is, for all tasks.",
+        "Instead of changing all parameters, LoRA adds two small matrices beside each weight "
+        "matrix and trains only those and the output layer; the pre-trained model stays as it is, "
+        "for all tasks.",
         lora,
     ),
 )
@@ -152,6 +155,7 @@ class Demo:
         """Run a chapter, and write the page of all chapters so far."""
         chapter, begun = CHAPTERS[number - 1], time.monotonic()
         self.workspace.out.mkdir(parents=True, exist_ok=True)
+        write_json(self.workspace.out / MARK, {"seed": self.workspace.seed})
         try:
             found = chapter.run(self.workspace)
         except Interrupted as error:
@@ -193,15 +197,24 @@ def prepare_demo(
     chapter: int = 0,
     quick: bool = False,
     seed: int = 0,
-    budget: DemoBudget | None = None,
     progress: Progress = lambda what, done, total: None,
 ) -> Demo:
     """Return the demo, or one chapter of it, before anything has been run."""
     if not 0 <= chapter <= len(CHAPTERS):
         raise UsageError(f"`chapter` is 1 to {len(CHAPTERS)}, or 0 for all, not {chapter}.")
+    _check_folder(Path(out))
+    for name in EMBEDDED_MODELS:
+        local_path(name)  # an error if its files are missing
     numbers = (chapter,) if chapter else tuple(range(1, len(CHAPTERS) + 1))
-    chosen = budget or (QUICK if quick else FULL)
-    return Demo(Workspace(Path(out), seed, chosen, progress), numbers)
+    return Demo(Workspace(Path(out), seed, QUICK if quick else FULL, progress), numbers)
+
+
+def _check_folder(out: Path) -> None:
+    """Refuse a file, and a directory with other files than those of a demo."""
+    if out.exists() and not out.is_dir():
+        raise UsageError(f"{out} is a file; `out` is a directory.")
+    if out.is_dir() and any(out.iterdir()) and not (out / MARK).is_file():
+        raise UsageError(f"{out} contains other files than a demo; choose a new directory.")
 
 
 @check_arguments

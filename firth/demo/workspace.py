@@ -24,7 +24,8 @@ from firth.utils.figures import Figure
 Progress = Callable[[str, int, int], None]
 
 ENCODER, DECODER, SEQ2SEQ = "stories-encoder", "stories-decoder", "stories-seq2seq"
-RUN_FILE = "run.json"
+RUN_FILE, MARK = "run.json", "demo.json"
+BY_HAND = Path("by-hand")  # the output of commands that repeat what the demo did
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,7 @@ class Workspace:
     @property
     def stories_command(self) -> str:
         """The command that writes the same corpus."""
-        return command("stories", self.out / "stories", words=self.budget.words)
+        return command("stories", BY_HAND / "stories", words=self.budget.words)
 
     @property
     def folder(self) -> Path:
@@ -98,10 +99,10 @@ class Workspace:
     def prepare_commands(self) -> list[str]:
         """The commands that make the tokenizer and the shards."""
         text, saved = self.out / "stories/train.txt", self.out / "tokenizer"
-        dev, shards = self.out / "stories/dev.txt", self.out / "shards"
+        dev = self.out / "stories/dev.txt"
         return [
-            command("tokenizer train", text, **self.tokenizer_options, out=saved),
-            command("prepare", text, tokenizer=saved, valid=dev, out=shards),
+            command("tokenizer train", text, **self.tokenizer_options, out=BY_HAND / "tokenizer"),
+            command("prepare", text, tokenizer=saved, valid=dev, out=BY_HAND / "shards"),
         ]
 
     def model(self, name: str) -> Model:
@@ -126,7 +127,7 @@ class Workspace:
     def finetune_command(self, name: str, options: Mapping[str, Any]) -> str:
         """The command that repeats a fine-tuning run."""
         seed = {"seed": self.seed} if self.seed else {}
-        return command("finetune", ENCODER, **options, out=self.out / name, **seed)
+        return command("finetune", ENCODER, **options, out=BY_HAND / name, **seed)
 
 
 def remove_previous(folder: Path, mark: str) -> None:

@@ -131,3 +131,12 @@ def test_an_interrupted_demo_cannot_be_resumed(
 def test_there_is_no_such_chapter(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=f"1 to {len(CHAPTERS)}"):
         run_demo(tmp_path, chapter=len(CHAPTERS) + 1)
+
+
+def test_other_files_are_kept(tiny_demo: None, tmp_path: Path) -> None:
+    (tmp_path / "mine.txt").write_text("my notes")
+    for out in (tmp_path, tmp_path / "mine.txt"):
+        with pytest.raises(UsageError, match=out.name):
+            run_demo(out, chapter=2)
+    assert (tmp_path / "mine.txt").read_text() == "my notes"
+    assert [file.name for file in tmp_path.iterdir()] == ["mine.txt"]

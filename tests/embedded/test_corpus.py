@@ -37,6 +37,13 @@ def test_texts_with_a_test_text_are_recognized() -> None:
         assert not contains_any(review.rsplit(" ", 2)[0], by_first_words([review]))
 
 
+def test_stories_with_a_test_text_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    sentence = generate_story(1, 0).sentences[0]
+    assert sentence in training_text(1, 2000)
+    monkeypatch.setattr(embedded_corpus, "test_texts", lambda: by_first_words([sentence]))
+    assert sentence not in training_text(1, 2000)
+
+
 @pytest.mark.usefixtures("small")
 def test_training_text() -> None:
     text = training_text(1, 20_000)

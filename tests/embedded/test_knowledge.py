@@ -49,6 +49,10 @@ def test_minimal_pairs(name: str, request: pytest.FixtureRequest, tmp_path: Path
     assert result.metrics["accuracy"].value >= 0.95
 
 
+def test_spans_are_filled_after_a_space(seq2seq: firth.Model) -> None:
+    assert seq2seq.fill("The ___ barked loudly at the mailman.")[0][0].token == "dog"
+
+
 def test_names_by_hand() -> None:
     assert checks.remembered_names(["Anna met Ben . Ben saw Tom ."]) == 0.5
     assert checks.remembered_names(["Anna ran . Anna sat ."]) == 1.0

@@ -31,7 +31,7 @@ STYLES = dict(zip("abcd", COLOURS, strict=True)) | {
     "soft": "dim",
     "strong": "bold",
 }
-BAR_WIDTH, CURVE_WIDTH, TEXT_WIDTH = 24, 40, 96
+BAR_WIDTH, CURVE_WIDTH = 24, 40
 BLOCKS = "▁▂▃▄▅▆▇█"
 
 
@@ -69,7 +69,7 @@ def _marked(marked: MarkedText) -> RenderableType:
     text = Text()
     for piece in marked.pieces:
         text.append(piece.text, STYLES.get(piece.mark, ""))
-        text.append(f" {piece.label}" if piece.label else "", "dim")
+        text.append(f" [{piece.label}]" if piece.label else "", "dim")
     return _titled(marked.title, Padding(text, (0, 0, 0, 2), expand=False), caption=marked.caption)
 
 
