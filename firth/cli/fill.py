@@ -115,6 +115,8 @@ def fill(
         options.text_arguments([text], "--file")
     words = _parse_words(targets, "--targets") if targets is not None else []
     answers = _parse_words(answer, "--answer") if answer is not None else []
+    if compare is not None and len(answers) > 1:
+        raise UsageError("--compare fills one blank: give one word as --answer.")
     if file is not None or data is not None:
         options.check_source(file or data or "", format)
     from firth.cli.views import filling as view
@@ -129,7 +131,10 @@ def fill(
         if data is not None:
             return _compare_accuracy(models, data, column=column, format=format, strict=strict)
         compared = compare_fill(
-            *models, options.terminal_text(text or ""), answer=answer, **candidates
+            *models,
+            options.terminal_text(text or ""),
+            answer=answers[0] if answers else None,
+            **candidates,
         )
         return Output(compared.values(), view.compared(compared))
     if file is not None:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from firth.cli import options
 from firth.cli.verbs import Output
-from firth.utils.errors import UsageError
+from firth.utils.errors import UsageError, storage_errors
 from firth.utils.outputs import check_output
 
 if TYPE_CHECKING:
@@ -86,7 +86,8 @@ def _masks(row: "Preset", words: list[str], prefix: int, window: int, png: Path 
     if png is not None:
         from firth.utils.plotting import plot_attention_masks
 
-        plot_attention_masks(png, words, {view.short_title(p): p.visible for p in patterns})
+        with storage_errors(png):
+            plot_attention_masks(png, words, {view.short_title(p): p.visible for p in patterns})
     values = {
         "preset": row.name,
         "tokens": words,

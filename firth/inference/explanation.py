@@ -35,7 +35,9 @@ def explain_blanks(
         )
     if filler.method == "masks":
         words = zip(answers, question.blanks.parts, strict=False)
-        spans = [_word_tokens(filler.tokenizer, word, spaced=bool(part)) for word, part in words]
+        spans = [
+            _word_tokens(filler.tokenizer, word, spaced=part[-1:].isspace()) for word, part in words
+        ]
         if spans:
             marks = [filler.mark * len(span) for span in spans]
             question = filler.encode(question.blanks.with_marks(marks))

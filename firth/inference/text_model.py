@@ -32,6 +32,7 @@ from firth.inference.infilling.fill_methods import (
     BlankFiller,
     FillOptions,
     FillResult,
+    check_top,
     make_filler,
 )
 from firth.inference.infilling.mask_filling import fill_batch
@@ -260,6 +261,7 @@ class TextModel(HtmlRepr):
         the loss: a word for each blank, or a continuation. A decoder continues every text, unless
         it was pre-trained to fill blanks.
         """
+        check_top(top)
         answers = [answer] if isinstance(answer, str) else list(answer)
         text, encoder = _repaired(text), self.config.architecture == "encoder"
         if encoder or (not self.reads_left_context_only and has_blanks(text)):

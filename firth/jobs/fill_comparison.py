@@ -15,7 +15,7 @@ import numpy as np
 
 from firth.data.memory import Data, as_source
 from firth.inference.infilling.blanks import BlankedText, BlankFill, find_blanks
-from firth.inference.infilling.fill_methods import FillCandidate
+from firth.inference.infilling.fill_methods import FillCandidate, check_top
 from firth.inference.infilling.next_words import next_words
 from firth.inference.prompting.candidates import PromptedModel
 from firth.inference.scoring.token_scoring import ScoringRequest
@@ -102,6 +102,9 @@ def compare_fill(
     the probability of that word. A decoder sees only the text before the blank.
     """
     blanks = _one_blank(text)
+    check_top(top)
+    if answer is not None and not answer.strip():
+        raise UsageError("`answer` is empty: give the right word, or omit it.")
     fills = [
         _fills(load_if_needed(one, device, dtype=dtype), text, blanks, top, targets, answer)
         for one in (model, other)

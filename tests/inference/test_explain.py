@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.testing import assert_close
 
-from firth import Model, UsageError
+from firth import Model, UsageError, load
 from firth.inference.forward_pass import ForwardPass, PositionPrediction
 from tests.inference.conftest import MakeModel
 
@@ -208,3 +208,15 @@ def test_misuse(
     done = verb(*arguments)
     assert done.exit_code == 2
     assert [fact for fact in facts if fact not in done.stderr] == []
+
+
+def test_a_word_after_a_quotation_mark_has_no_space() -> None:
+    model = load("stories-encoder")
+    text = '"[MASK] is the dog?" asked Tom.'
+    [prediction] = model.explain(text, answer="Where").predictions
+    assert prediction.target is not None
+    assert prediction.target.probability > 0.1
+    [[best]] = model.fill(text, targets=["Where"])
+    assert best.score == pytest.approx(prediction.target.probability, rel=1e-4)
+    with pytest.raises(UsageError, match="top"):
+        load("stories-decoder").explain("The", top=0)

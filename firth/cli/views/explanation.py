@@ -194,10 +194,11 @@ def _softmax(
     title = f"at position {prediction.position}, {read}"
     yield new_table(title, "id", "logit", "P", rows=rows, plain=True)
     best, total = prediction.candidates[0], prediction.log_sum_exp
+    digits = 3 if best.probability < 0.99 else 6
+    logit, sum_, gap = (f"{x:.{digits}f}" for x in (best.logit, total, best.logit - total))
     yield Text(
-        f"P({_name(best, tokenizer)}) = exp({best.logit:.3f}) / sum of all exp(logit) = "
-        f"exp({best.logit:.3f}) / exp({total:.3f}) = exp({best.logit - total:.3f}) = "
-        f"{_decimal(best.probability)}"
+        f"P({_name(best, tokenizer)}) = exp({logit}) / sum of all exp(logit) = "
+        f"exp({logit}) / exp({sum_}) = exp({gap}) = {_decimal(best.probability)}"
     )
 
 

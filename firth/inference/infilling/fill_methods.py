@@ -143,6 +143,12 @@ class BlankFiller:
         return measure(self.network)
 
 
+def check_top(top: int) -> None:
+    """Refuse a number of candidates below 1."""
+    if not isinstance(top, int) or top < 1:
+        raise UsageError("`top`, the number of candidates per blank, must be at least 1.")
+
+
 def make_filler(
     network: LanguageNetwork, tokenizer: Tokenizer, *, objective: str | None = None
 ) -> BlankFiller:

@@ -19,6 +19,7 @@ from firth.inference.infilling.fill_methods import (
     FilledSentence,
     FillResult,
     Ids,
+    check_top,
     make_filler,
 )
 from firth.inference.infilling.span_filling import fill_by_generation
@@ -47,8 +48,7 @@ def fill_batch(
     targets: Sequence[str] | str = (),
 ) -> list[FillResult]:
     """Fill the blanks of several texts, with the `top` best fills or the given `targets`."""
-    if not isinstance(top, int) or top < 1:
-        raise UsageError("--top, the number of candidates per blank, must be at least 1.")
+    check_top(top)
     method = _fill_by_masks if filler.method == "masks" else fill_by_generation
     return method(filler, questions, top, [targets] if isinstance(targets, str) else targets)
 
@@ -110,7 +110,7 @@ def _score_targets(
     """Score each target's token in each blank; it differs at the beginning of a text."""
     lists = [
         [
-            [word_token(filler.tokenizer, word, spaced=bool(part)) for word in targets]
+            [word_token(filler.tokenizer, word, spaced=part[-1:].isspace()) for word in targets]
             for part in own
         ]
         for own in (question.blanks.parts[:-1] for question in questions)

@@ -43,7 +43,7 @@ def next_words(model: PromptedModel, blanks: BlankedText, *, top: int = 5) -> li
         prompt = (*prompt, *tokenizer.encode(" "))
     log_probs = _next_log_probs(model, prompt, [()])[0]  # (V,)
     log_probs[~_first_tokens(tokenizer, len(log_probs), spaced=before[-1:].isspace())] = -torch.inf
-    best = log_probs.topk(min(top, len(log_probs)))
+    best = log_probs.topk(min(top, int(log_probs.isfinite().sum())))
     found = zip(best.indices.tolist(), best.values.tolist(), strict=True)
     words = _completed(model, prompt, [((id,), value) for id, value in found])
     words.sort(key=lambda word: -word[1])

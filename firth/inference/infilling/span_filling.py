@@ -222,7 +222,7 @@ def answer_sequences(
     eos_token_id, sentinels = filler.network.config.eos_token_id, filler.tokenizer.sentinel_ids
     output: list[int] = []
     for sentinel, part, answer in zip(sentinels, question.blanks.parts, answers, strict=False):
-        [span] = tokenize_words(filler.tokenizer, [answer], spaced=bool(part))
+        [span] = tokenize_words(filler.tokenizer, [answer], spaced=part[-1:].isspace())
         output += [sentinel, *span]
     ends = [sentinels[len(answers)], *([] if eos_token_id is None else [eos_token_id])]
     return [(*output, end) for end in ends]
