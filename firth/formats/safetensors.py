@@ -219,7 +219,7 @@ def legacy_error(where: str | Path, name: str) -> InputError:
     """Return the error for a model that has only pickled weights."""
     return InputError(
         f"{where} holds its weights only as {name}, a legacy pickle that could run code when it is "
-        "loaded; add --allow-legacy (in Python allow_legacy=True) to read only its tensors and "
+        "loaded; add --allow-legacy to read only its tensors and "
         "rewrite them as safetensors."
     )
 

@@ -90,7 +90,7 @@ def test_a_folder_is_not_one_text(tmp_path: Path) -> None:
     for name in "ab":
         (tmp_path / f"{name}.txt").write_text("A text.\n")
     for path in (tmp_path, tmp_path / "*.txt"):
-        with pytest.raises(UsageError, match="one"):
+        with pytest.raises(FirthError, match=r"one|folder"):
             as_texts(path, "texts")
 
 

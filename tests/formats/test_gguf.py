@@ -101,9 +101,10 @@ def test_numbers_stay_in_the_file(tmp_path: Path) -> None:
 def test_a_file_of_one_type_keeps_it_and_others_become_single_precision(tmp_path: Path) -> None:
     halves = tensors(np.float16, "F16")
     path = write(tmp_path / "half.gguf", "llama", VALUES, halves)
-    half, wide = firth.load(path).network, firth.load(path, dtype="float32").network
+    half, wide = (firth.load(path, dtype=dtype).network for dtype in ("auto", "float32"))
     mixed = halves | {"output.weight": (np.ones((V, WIDTH), "f4"), "F32")}
-    several = firth.load(write(tmp_path / "mixed.gguf", "llama", VALUES, mixed)).network
+    path = write(tmp_path / "mixed.gguf", "llama", VALUES, mixed)
+    several = firth.load(path, dtype="auto").network
     dtypes = [{p.dtype for p in network.parameters()} for network in (half, wide, several)]
     assert dtypes == [{torch.float16}, {torch.float32}, {torch.float32}]
     assert torch.equal(wide.tokens.weight.half(), half.tokens.weight)

@@ -135,7 +135,7 @@ def test_a_pickle_is_not_touched_until_it_is_allowed(bert: Path) -> None:
     before = {path.name: path.read_bytes() for path in bert.iterdir()}
     with pytest.raises(InputError) as refused:
         load(bert)
-    for fact in (str(bert), "pytorch_model.bin", "--allow-legacy", "allow_legacy=True"):
+    for fact in (str(bert), "pytorch_model.bin", "`allow_legacy`"):
         assert fact in str(refused.value)
     assert {path.name: path.read_bytes() for path in bert.iterdir()} == before
     allowed = load(bert, allow_legacy=True)

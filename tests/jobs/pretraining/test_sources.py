@@ -22,7 +22,7 @@ def two_sources(shards: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     stories = (shards.parent / "stories/train.txt").read_text().split("\n\n")
     dev = (shards.parent / "stories/dev.txt").read_text().split("\n\n")
     parts = {"en": stories[12:], "ha": stories[4:12], "yo": stories[:4]}
-    parts |= {"en-dev": dev[:4], "ha-dev": dev[4:6]}
+    parts |= {"en-dev": dev[:3], "ha-dev": dev[3:5]}
     for name, documents in parts.items():
         (folder / f"{name}.txt").write_text("\n\n".join(documents))
     paths = {name: folder / f"{name}.txt" for name in ("en", "ha", "yo")}
@@ -40,7 +40,7 @@ def small(data: Path, out: Path, **options: Any) -> PretrainResult:
 def test_validation_sources_have_the_numbers_of_training(two_sources: Path) -> None:
     valid = Shards(two_sources, "valid")
     assert valid.source_names == ["en", "ha", "yo"]
-    assert valid.sources.tolist() == [1, 1, 0, 0, 0, 0]
+    assert valid.sources.tolist() == [1, 1, 0, 0, 0]
 
 
 def test_a_mixture_killed_and_resumed_ends_with_the_same_bits(
