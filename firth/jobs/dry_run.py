@@ -152,7 +152,7 @@ def _cost(setup: FinetuneSetup) -> tuple[StrategyCost, list[str]]:
     settings = replace(setup.config.training, compile="false")
     compiles = setup.config.training.compile == "true"
     notes = ["torch.compile, which the run uses, is not part of the time."] * compiles
-    if setup.sources:
+    if "replay" in setup.sources:
         notes.append("The replayed texts are not part of the memory and the time.")
     samples = _samples(setup.dataset.train, settings)
     dataset = replace(setup.dataset, train=[*samples[0], *samples[1]], dev=[])

@@ -192,7 +192,7 @@ def test_invalid_searches(model: Model, lines: Path, tmp_path: Path) -> None:
         model.search(TEXTS, " ")
     with pytest.raises(UsageError, match=r"`top`.* 0"):
         model.search(TEXTS, "sea", top=0)
-    with pytest.raises(UsageError, match=r"`top`.* 'a'"):
+    with pytest.raises(UsageError, match=r"`top`.*'a'"):
         model.search(TEXTS, "sea", top="a")  # type: ignore[arg-type]
     with pytest.raises(InputError, match=r"nosuch\.txt"):
         model.search(Path("nosuch.txt"), "sea")

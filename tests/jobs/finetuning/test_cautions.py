@@ -339,7 +339,7 @@ def test_few_examples_are_cross_validated(
         seen.append(dataset)
         return build_task_trainer(config, network, tokenizer, dataset, *rest)
 
-    monkeypatch.setattr("firth.jobs.finetuning.build_task_trainer", spy)
+    monkeypatch.setattr("firth.jobs.finetune_setup.build_task_trainer", spy)
     tuned = run(dev=None, overrides={"steps": 2, "validate_every": 0.5})
     assert noted(tuned, "64 examples are too few to hold out 50")
     assert noted(tuned, "5-fold cross-validation")
