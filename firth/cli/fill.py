@@ -82,6 +82,10 @@ def fill(
     several = sum(source is not None for source in (text, file, data)) != 1
     other_task = file is not None or correct or out is not None
     misuses = (
+        (
+            text is not None and (column or format or strict),
+            "--column, --format and --strict are for --file and --data.",
+        ),
         (several, "Give a TEXT with blanks, or --file with one on each line."),
         (data and not compare, "--data is for two models: add --compare MODEL, or use --file."),
         (

@@ -12,11 +12,11 @@ from firth.utils.figures import AttentionMask, Figure, MarkedText, Piece
 
 TEXT = "The quick brown fox jumps over the lazy dog and runs into the forest."
 MASK_PROB = 0.3  # more than BERT's 0.15, so that a short text shows it
-# The objective of each architecture, and what it asks.
+# The objective of each architecture, and what the model predicts.
 OBJECTIVES = {
-    "masked": "An encoder (BERT) guesses hidden tokens",
-    "causal": "A decoder (GPT) guesses each next token",
-    "span-corruption": "An encoder-decoder (T5) writes what was cut out",
+    "masked": "An encoder (BERT) predicts masked tokens",
+    "causal": "A decoder (GPT) predicts each next token",
+    "span-corruption": "An encoder-decoder (T5) predicts removed spans",
 }
 MARKS = {"hidden": "hidden", "changed": "d", "kept": "b", "prefix": "prefix", "special": "soft"}
 TOKENS = ("The", "cat", "sat", "on", "the", "mat")

@@ -79,7 +79,7 @@ def _measured(precision: Metric, chance: float, queries: int) -> list[Figure]:
             Bar("random passages", chance),
         ),
         caption=f"For {queries} passages of unseen stories; a story is about cooking, music, sport "
-        "and so on. The model was never told the topics.",
+        "and so on. Topics were not used in training.",
     )
     if (precision.low if precision.low is not None else precision.value) > chance:
         return [chart]

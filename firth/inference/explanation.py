@@ -1,4 +1,4 @@
-"""The forward pass behind a filled blank or the next token, as the course works it out by hand."""
+"""Explain a prediction: the forward pass that fills a blank or predicts the next token."""
 
 from __future__ import annotations
 

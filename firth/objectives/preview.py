@@ -262,7 +262,7 @@ def _with_note(example: ObjectivePreview, tokenizer: Tokenizer) -> ObjectivePrev
         names = ", ".join(dict.fromkeys(shown))
         notes.append(f"The tokenizer has no {names}: added for this example.")
     if example.variant == "does not follow":
-        notes.append(f"'{OTHER_TEXT}' stands for a random sentence of another document.")
+        notes.append(f"'{OTHER_TEXT}' is an example of a random sentence from another document.")
     hiding = {"masked", "replaced", "denoising"} & example.predicts.keys()
     if hiding and not _hides(example) and "unchanged" not in example.variant:
         notes.append("Nothing is hidden in so short a text at this fraction.")

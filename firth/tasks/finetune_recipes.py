@@ -185,7 +185,7 @@ def frozen_blocks(recipe: FinetuneRecipe, config: ModelConfig) -> int:
 
 
 def expand_strategies(names: Sequence[str], config: ModelConfig) -> list[str]:
-    """Return the strategies that `names`, or "all", stand for; an unknown one is a usage error.
+    """Return full strategy names; "all" means every strategy, an unknown name is a usage error.
 
     >>> from firth.models.presets import preset
     >>> expand_strategies(["freeze:half", "lora"], preset("bert-base").config)

@@ -14,7 +14,7 @@ EXAMPLES = 12  # tokens of each list
 ROLE_USES = {
     "bos": "begins a text",
     "eos": "ends a text",
-    "unk": "stands for text that no token covers",
+    "unk": "replaces text that is not in the vocabulary",
     "sep": "ends a text and separates two",
     "pad": "fills shorter rows of a batch",
     "cls": "first token; its vector is used to classify a text",

@@ -351,7 +351,7 @@ def tokenizer_config(family: SpecialTokens, extra: Sequence[str]) -> dict[str, A
 
 
 def _special(token: str) -> tokenizers.AddedToken:
-    # As in RoBERTa, a mask includes the space before it: `a <mask>` is two tokens. So do sentinels,
-    # which stand for spans that begin with a space.
+    # As in RoBERTa, a mask includes the space before it: `a <mask>` is two tokens. So does a
+    # sentinel, because the first token of the span that it replaces includes that space.
     with_space = token == "<mask>" or token.startswith(SENTINEL.partition("{")[0])
     return tokenizers.AddedToken(token, special=True, lstrip=with_space)

@@ -90,10 +90,11 @@ def shown(value: Any) -> str:
 
 
 def _checked(name: str, value: Any, kind: Any) -> Any:
+    if _is_a(value, kind):
+        return value
     plain = value.tolist() if hasattr(value, "tolist") else value  # of numpy, pandas or torch
-    for given in (value, plain):
-        if _is_a(given, kind):
-            return given
+    if _is_a(plain, kind):
+        return plain
     if isinstance(plain, float) and plain.is_integer() and _is_a(int(plain), kind):
         return int(plain)
     raise UsageError(f"`{name}` is {_listed(_nouns(kind))}, not {shown(value)}.")

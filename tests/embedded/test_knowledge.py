@@ -84,6 +84,19 @@ def test_restored_spans(seq2seq: firth.Model, stories: Path) -> None:
 
 
 @pytest.mark.nightly
+@pytest.mark.parametrize("name", ["topic", "entailment", "entities"])
+def test_other_tasks_with_few_labels(name: str, stories: Path, tmp_path: Path) -> None:
+    pretrained, scratch = (
+        checks.few_labels(
+            "stories-encoder", stories, tmp_path / str(scratch), name=name, seed=0, scratch=scratch
+        )
+        for scratch in (False, True)
+    )
+    print(f"{name}: pre-trained {pretrained.value:.3f}, from scratch {scratch.value:.3f}")
+    assert pretrained.value > scratch.value
+
+
+@pytest.mark.nightly
 @pytest.mark.parametrize("seed", range(5))
 def test_sentiment_with_few_labels(seed: int, stories: Path, tmp_path: Path) -> None:
     pretrained, scratch = (

@@ -218,7 +218,7 @@ def _loss(number: int, found: ForwardPass, tokenizer: Tokenizer) -> Iterator[Ren
     yield new_table("token", "-log P", "loss", rows=rows, plain=True)
     if len(targets) > 1:
         total = sum(one.loss for one in targets)
-        yield Text(f"sum {total:.4f}; mean {found.loss:.4f}, the loss that training reports")
+        yield Text(f"sum {total:.4f}; mean {found.loss:.4f}: the cross-entropy of these tokens")
 
 
 def _decimal(probability: float) -> str:
