@@ -131,9 +131,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--work", type=Path, default=Path("build/embedded"))
     parser.add_argument("--out", type=Path, default=Path("firth/embedded"))
+    parser.add_argument("--models", nargs="+", choices=list(RECIPES), default=list(RECIPES))
     arguments = parser.parse_args()
     shards = make_shards(arguments.work)
-    for name in RECIPES:
+    for name in arguments.models:
         train(name, shards, arguments.out)
 
 

@@ -109,4 +109,77 @@ class AttentionMask:
     caption: str = ""
 
 
-Figure = KeyNumbers | Paragraph | DataTable | MarkedText | BarChart | LineChart | AttentionMask
+@dataclass(frozen=True)
+class Heatmap:
+    """A matrix of numbers as coloured cells."""
+
+    title: str
+    rows: tuple[str, ...]
+    columns: tuple[str, ...]
+    values: tuple[tuple[float, ...], ...]  # the colours; NaN: an empty cell
+    texts: tuple[tuple[str, ...], ...] = ()  # in the cells; (): none
+    details: tuple[tuple[str, ...], ...] = ()  # shown for the cell under the pointer
+    low: float = 0.0
+    high: float = 1.0  # low < 0 < high: two colours that meet at 0
+    row_title: str = ""
+    column_title: str = ""
+    caption: str = ""
+
+
+class ScatterPoint(NamedTuple):
+    """A point of a scatter plot; points of one group have one colour and shape."""
+
+    x: float
+    y: float
+    group: str
+    text: str  # shown for the point under the pointer
+
+
+@dataclass(frozen=True)
+class ScatterPlot:
+    """Points in two dimensions; the axes have no unit."""
+
+    title: str
+    points: tuple[ScatterPoint, ...]
+    caption: str = ""
+
+
+class WeightedPiece(NamedTuple):
+    """A part of a text with the number that colours it."""
+
+    text: str
+    weight: float
+
+
+@dataclass(frozen=True)
+class WeightedText:
+    """A text whose parts are coloured by positive and negative weights."""
+
+    title: str
+    pieces: tuple[WeightedPiece, ...]
+    caption: str = ""
+
+
+@dataclass(frozen=True)
+class Tabs:
+    """Groups of figures of which one is shown at a time, such as one per layer."""
+
+    title: str
+    names: tuple[str, ...]
+    figures: tuple[tuple[Figure, ...], ...]
+    selected: int = 0
+
+
+Figure = (
+    KeyNumbers
+    | Paragraph
+    | DataTable
+    | MarkedText
+    | BarChart
+    | LineChart
+    | AttentionMask
+    | Heatmap
+    | ScatterPlot
+    | WeightedText
+    | Tabs
+)
