@@ -28,7 +28,8 @@ from firth.formats.json_files import read_json
 from firth.formats.sentence_transformers import read_sentence, write_sentence
 from firth.formats.tokenizers.families import FILES as VOCABULARY_FILES
 from firth.formats.tokenizers.loading import holds_tokenizer, load_tokenizer
-from firth.inference.text_model import ENCODER_FOLDER, TextModel
+from firth.inference.text_model import TextModel
+from firth.inference.text_network import ENCODER_FOLDER
 from firth.models.config import ModelConfig
 from firth.quantization.int8 import count_int8_weights, to_int8
 from firth.tasks.ensembles import (

@@ -52,6 +52,7 @@ def test_the_lazy_names_are_those_of_the_type_checker() -> None:
 LAYERS = [
     ("cli", "serve"),
     ("jobs", "study", "demo"),
+    ("inspection",),
     ("model",),
     ("tasks",),
     ("inference",),
