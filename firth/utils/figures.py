@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from firth.utils.attention_view import AttentionView
+
 
 class KeyNumber(NamedTuple):
     """A number and its meaning."""
@@ -181,5 +183,6 @@ Figure = (
     | Heatmap
     | ScatterPlot
     | WeightedText
+    | AttentionView
     | Tabs
 )

@@ -8,7 +8,8 @@ from html import escape
 from itertools import groupby
 from pathlib import Path
 
-from firth.utils import svg
+from firth.utils import attention_view, svg
+from firth.utils.attention_view import AttentionView
 from firth.utils.figures import (
     AttentionMask,
     Bar,
@@ -23,6 +24,7 @@ from firth.utils.figures import (
 )
 from firth.utils.files import atomic_file
 
+ATTENTION = '<figure class="attention">'
 STYLE = Path(__file__).with_name("html_page.css")
 # A button beside each command copies it; without scripts the command can still be selected.
 SCRIPT = """
@@ -77,15 +79,16 @@ def render_page(page: Page) -> str:
         for place, (section, number) in enumerate(pairs, 1)
     )
     body = "\n".join(_section(place, *pair) for place, pair in enumerate(pairs, 1))
+    style, script = attention_view.style_and_script() if ATTENTION in body else ("", "")
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         '<meta name="color-scheme" content="light dark">\n'
         f"<title>{escape(page.title)}</title>\n"
-        f"<style>\n{STYLE.read_text(encoding='utf-8')}</style>\n</head>\n<body>\n"
+        f"<style>\n{STYLE.read_text(encoding='utf-8')}{style}</style>\n</head>\n<body>\n"
         f"<header><h1>{escape(page.title)}</h1><p>{escape(page.lead)}</p></header>\n"
         f'<nav aria-label="Sections">{links}</nav>\n<main>\n{body}\n</main>\n'
-        f"<footer>{escape(page.footer)}</footer>\n<script>{SCRIPT}</script>\n</body>\n</html>\n"
+        f"<footer>{escape(page.footer)}</footer>\n<script>{SCRIPT}{script}</script>\n</body>\n</html>\n"
     )
 
 
@@ -203,6 +206,10 @@ def _mask(mask: AttentionMask) -> str:
     return _figure("mask", mask.title, svg.attention_mask(mask), mask.caption)
 
 
+def _attention(view: AttentionView) -> str:
+    return _figure("attention", view.title, attention_view.attention_html(view), view.caption)
+
+
 RENDERERS = {
     KeyNumbers: _facts,
     Paragraph: _paragraph,
@@ -211,5 +218,6 @@ RENDERERS = {
     BarChart: _bars,
     LineChart: _lines,
     AttentionMask: _mask,
+    AttentionView: _attention,
 }
 SIDE_BY_SIDE = (BarChart, LineChart, AttentionMask)

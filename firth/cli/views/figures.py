@@ -10,6 +10,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from firth.cli.terminal import COLOURS, new_table
+from firth.utils.attention_view import AttentionPart, AttentionView
 from firth.utils.figures import (
     AttentionMask,
     Bar,
@@ -133,6 +134,26 @@ def _mask(mask: AttentionMask) -> RenderableType:
     return _titled(mask.title, rows, caption=mask.caption)
 
 
+def _attention(view: AttentionView) -> RenderableType:
+    """List the heads of each pattern; the weights themselves are for a browser."""
+    tables = [_table(_labelled_heads(part)) for part in view.parts]
+    return _titled(view.title, *tables, caption=view.caption)
+
+
+def _labelled_heads(part: AttentionPart) -> DataTable:
+    found: dict[str, list[tuple[float, str]]] = {}
+    for layer in part.layers:
+        for head, pattern in zip(layer.heads, layer.patterns, strict=False):
+            if pattern:
+                found.setdefault(pattern[0], []).append((pattern[1], f"{layer.number}-{head}"))
+    rows = tuple(
+        (name, ", ".join(f"{head} ({value:.2f})" for value, head in sorted(heads, reverse=True)))
+        for name, heads in found.items()
+    )
+    title = f"{part.name}: heads with a pattern" if rows else f"{part.name}: no head has a pattern"
+    return DataTable(title, ("pattern", "layer-head") if rows else (), rows, texts=True)
+
+
 RENDERERS: dict[type[Any], Any] = {
     KeyNumbers: _facts,
     Paragraph: _paragraph,
@@ -141,4 +162,5 @@ RENDERERS: dict[type[Any], Any] = {
     BarChart: _bars,
     LineChart: _lines,
     AttentionMask: _mask,
+    AttentionView: _attention,
 }
