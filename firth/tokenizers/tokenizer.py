@@ -247,6 +247,12 @@ class Tokenizer(HtmlRepr):
         return "wordpiece" if model["type"] == "WordPiece" else "unigram"
 
     @cached_property
+    def is_byte_level(self) -> bool:
+        """Whether the characters of tokens stand for bytes, as in GPT-2."""
+        steps = (self.backend.decoder, self.backend.pre_tokenizer)
+        return any(step is not None and b'"ByteLevel"' in step.__getstate__() for step in steps)
+
+    @cached_property
     def sentinel_ids(self) -> list[int]:
         """The ids of T5's sentinels, starting with the first."""
         ids: list[int] = []

@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from firth.cli.verbs import OutputLine
+from firth.tokenizers.display import show_white_space
 from firth.utils.errors import InputError
 
 if TYPE_CHECKING:  # these need torch
@@ -80,11 +81,11 @@ def steps(found: Iterable[ExplainedToken]) -> Table:
         table.add_column(column, justify="left" if column == "token" else "right", no_wrap=True)
     table.add_column("most probable", overflow="fold")
     for number, step in enumerate(found, 1):
-        row = [Text(str(number), "dim"), Text(visible(step.token), "bold")]
+        row = [Text(str(number), "dim"), Text(show_white_space(step.token), "bold")]
         row.append(Text(f"{step.probability:.1%}", _colour(step.probability)))
         row += [Text("" if step.drawn is None else f"{step.drawn:.1%}")] if drawn else []
         others = Text("  ").join(
-            Text(visible(one.token), "bold" if one.id == step.id else "").append(
+            Text(show_white_space(one.token), "bold" if one.id == step.id else "").append(
                 f" {one.probability:.0%}", "dim"
             )
             for one in step.alternatives
@@ -116,15 +117,6 @@ def _colour(probability: float) -> str:
     if probability >= LIKELY:
         return "green"
     return "red" if probability < UNLIKELY else "yellow"
-
-
-def visible(token: str) -> str:
-    """Make the white space of a token visible.
-
-    >>> visible(" a"), visible("b\\n")
-    ('·a', 'b⏎')
-    """
-    return safe(token).replace(" ", "·").replace("\n", "⏎").replace("\t", "⇥")
 
 
 def safe(text: str) -> str:

@@ -12,6 +12,7 @@ from rich.text import Text
 
 from firth.cli.terminal import COLOURS, new_table
 from firth.tokenizers.description import PROBE, describe_tokenizer
+from firth.tokenizers.display import decode_byte_level
 
 if TYPE_CHECKING:
     from firth.tokenizers.tokenizer import Tokenizer, TokenPiece
@@ -88,17 +89,6 @@ def readable(kind: str, token: str) -> str:
     >>> readable("bpe", "ĠÃ©tÃ©"), readable("bpe", "Ã"), readable("wordpiece", "##té")
     ('Ġété', '\\\\xc3', '##té')
     """
-    if kind != "bpe" or any(character not in BYTE_OF for character in token):
+    if kind != "bpe":
         return token.replace("\n", "⏎")
-    spelt = bytes(BYTE_OF[character] for character in token).decode("utf-8", "backslashreplace")
-    return spelt.replace(" ", "Ġ").replace("\n", "Ċ")
-
-
-def _byte_alphabet() -> dict[str, int]:
-    """Map GPT-2's characters to bytes: printable bytes are themselves, others start at 256."""
-    visible = [*range(33, 127), *range(161, 173), *range(174, 256)]
-    hidden = [byte for byte in range(256) if byte not in visible]
-    return {chr(b): b for b in visible} | {chr(256 + i): b for i, b in enumerate(hidden)}
-
-
-BYTE_OF = _byte_alphabet()
+    return decode_byte_level(token).replace(" ", "Ġ").replace("\n", "Ċ")
