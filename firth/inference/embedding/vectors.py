@@ -166,14 +166,14 @@ def encode_texts(embedder: Embedder, texts: Sequence[str]) -> TokenizedTexts:
     cut = np.array([len(row) > max_length for row in ids], dtype=np.bool_)
     from_left = embedder.tokenizer.config.get("truncation_side") == "left"
     for row in np.flatnonzero(cut):
-        ids[row] = _truncate(ids[row], encodings[row].special_tokens_mask, max_length, from_left)
+        ids[row] = truncate(ids[row], encodings[row].special_tokens_mask, max_length, from_left)
     return TokenizedTexts(ids, cut)
 
 
-def _truncate(ids: list[int], special: list[int], max_length: int, from_left: bool) -> list[int]:
+def truncate(ids: list[int], special: list[int], max_length: int, from_left: bool) -> list[int]:
     """Remove the last (or first) tokens of a text, but not the special tokens around it.
 
-    >>> _truncate([101, 7, 8, 9, 102], [1, 0, 0, 0, 1], 4, from_left=False)
+    >>> truncate([101, 7, 8, 9, 102], [1, 0, 0, 0, 1], 4, from_left=False)
     [101, 7, 8, 102]
     """
     first, last = special.index(0), len(special) - special[::-1].index(0)
