@@ -14,14 +14,16 @@ from itertools import chain
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from firth.data.readers import INVALID
 from firth.inference.batching import batch_by_length
 from firth.inference.embedding.embedder import Embedder
 from firth.inference.embedding.vectors import truncate
 from firth.inference.text_model import TextModel
+from firth.models.language_model import LanguageNetwork
 from firth.models.masks import Mask
+from firth.models.transformer import Transformer
 from firth.utils.device_transfer import to_device
 from firth.utils.errors import FirthError
 
@@ -31,7 +33,7 @@ Vectors = NDArray[np.float32]
 
 
 @dataclass(frozen=True)
-class EncodedText:
+class SpannedTokens:
     """The tokens of a text with their characters, cut to the maximum length of the model."""
 
     text: str
@@ -56,7 +58,7 @@ def layer_embedder(model: TextModel) -> Embedder:
     return replace(model.embedder(), prompt="", skip=0, use_bf16=False)
 
 
-def encode_text(embedder: Embedder, text: str) -> EncodedText:
+def encode_text(embedder: Embedder, text: str) -> SpannedTokens:
     """Tokenize a text with the special tokens of the model.
 
     The first token of a decoder attends to itself only, and its hidden states are outliers
@@ -69,7 +71,7 @@ def encode_text(embedder: Embedder, text: str) -> EncodedText:
         from_left = embedder.tokenizer.config.get("truncation_side") == "left"
         kept = truncate(kept, special, embedder.max_length, from_left)
     first = 0 if embedder.network.config.has_encoder else 1
-    return EncodedText(
+    return SpannedTokens(
         text,
         [encoding.ids[i] for i in kept],
         [(0, 0) if special[i] else encoding.offsets[i] for i in kept],
@@ -129,7 +131,9 @@ def _group_means(
 ) -> Vectors:
     """Compute the means of groups of tokens of a packed batch."""  # (layers, G, W)
     starts = np.cumsum([0, *lengths])
-    members = [start + np.array(one) for start, of in zip(starts, groups, strict=False) for one in of]
+    members = [
+        start + np.array(one) for start, of in zip(starts, groups, strict=False) for one in of
+    ]
     sizes = np.array([len(one) for one in members])
     device = layers[0].device
     tokens = to_device(np.concatenate([np.zeros(0, dtype=np.int64), *members]), device)
@@ -140,3 +144,20 @@ def _group_means(
         sums = torch.zeros(len(members), layer.shape[1], device=device)
         means.append(sums.index_add(0, owners, layer[tokens].float()) / divisors)
     return torch.stack(means).cpu().numpy()
+
+
+@torch.no_grad()
+def static_vectors(embedder: Embedder, ids: Sequence[Sequence[int]]) -> Vectors:
+    """Compute the mean row of the embedding matrix for each group of token ids."""  # (G, E)
+    embed = input_embeddings(embedder)
+    found = [embed(torch.tensor(one, device=embedder.device)).float().mean(0) for one in ids]
+    return torch.stack(found).cpu().numpy()
+
+
+def input_embeddings(embedder: Embedder) -> nn.Module:
+    """Return the token embeddings of a network's input."""
+    network = embedder.network
+    if isinstance(network, Transformer):
+        return network.token_embeddings(network.stacks[0])
+    assert isinstance(network, LanguageNetwork)
+    return network.tokens
