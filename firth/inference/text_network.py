@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self, overload
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from firth.data.input_files import as_texts
 from firth.data.memory import Data
 from firth.data.readers import INVALID
 from firth.formats.sentence_transformers import SentenceEncoderConfig
+from firth.inference.attention_maps import attention_arrays
 from firth.inference.explanation import require_transformer
+from firth.inference.generation.generation_config import GenerationConfig
+from firth.inference.generation.token_generation import greedy_decode
 from firth.inference.padded_forward import padded_logits
 from firth.inference.scoring.log_likelihood import check_length
+from firth.inference.scoring.token_scoring import check_language_head
 from firth.models.config import ModelConfig
 from firth.models.language_model import LanguageNetwork
 from firth.models.masks import Mask
@@ -152,6 +159,48 @@ class TextNetwork(HtmlRepr):
         mask = (Mask if self.config.has_encoder else Mask.causal)([len(ids)], device=ids.device)
         last = self.network.encode(ids, mask, layers=layers)
         return torch.stack(layers or [last])
+
+    @check_arguments
+    def attention(
+        self,
+        text: str,
+        *,
+        layers: Sequence[int] | None = None,
+        heads: Sequence[int] | None = None,
+        target: str | None = None,
+    ) -> NDArray[np.float32] | dict[str, NDArray[np.float32]]:
+        """Compute the attention weights of a text: layers × heads × queries × keys.
+
+        Layers and heads are counted from 1, or from the end: -1 is the last. The rows of an array
+        are counted from 0 as ever: with all layers, `model.attention(text)[7, 9]` is head 8-10.
+        Queries and keys are those of `tokens(text)`; trained prefixes and prompts are further keys
+        before them. An encoder-decoder has a dict of `encoder`, `decoder` and `cross`, whose
+        decoder reads `target`, by default its own greedy output.
+        """
+        if not text.strip():
+            raise UsageError("The text is empty, so there is no attention to show: add a word.")
+        ids = self.input_ids(text)
+        both = self.config.architecture == "encoder-decoder"
+        target_ids = self.decoder_ids(ids.tolist(), target) if both or target is not None else []
+        arrays = attention_arrays(self.network, ids, target_ids, layers=layers, heads=heads)
+        return arrays if both else arrays[self.config.architecture]
+
+    def decoder_ids(self, source: Sequence[int], target: str | None = None) -> list[int]:
+        """Return the decoder's input for an output text: the start token and the text's tokens.
+
+        `source` are the encoder's token ids; without a target the output is generated (greedily).
+        """
+        start = self.config.decoder_start_token_id or 0
+        if target is not None:
+            return [start, *self.require_tokenizer().encode(repaired(target))]
+        check_language_head(self.network)
+        [tokens] = greedy_decode(
+            self.network,
+            [source],
+            max_new_tokens=GenerationConfig().max_new_tokens,
+            eos_token_id=self.config.eos_token_ids,
+        )
+        return [start, *tokens]
 
     def require_tokenizer(self) -> Tokenizer:
         """Return the tokenizer; raise an error if there is none."""

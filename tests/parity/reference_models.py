@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
+from firth.inference.attention_maps import attention_arrays
 from firth.models.masks import Mask
 from firth.models.transformer import Transformer
 
@@ -149,3 +151,25 @@ def assert_close(ours: dict[str, Tensor], theirs: dict[str, Tensor], error: floa
         assert ours[name].dtype == wanted.dtype
         difference = float((ours[name] - wanted).abs().max() / wanted.abs().max().clamp(min=1.0))
         assert difference <= error, name
+
+
+def assert_same_attention(network: Transformer, reference: Any) -> None:
+    """Compare all attention weights with those of `output_attentions=True`, within 1e-5."""
+    pad = reference.config.pad_token_id or 0
+    source, target = (Batch((length,), pad) for length in (LENGTHS[0], TARGETS[1]))
+    given, names = dict(input_ids=source.rows), {network.config.architecture: "attentions"}
+    if network.config.architecture == "encoder-decoder":
+        given["decoder_input_ids"] = target.rows
+        names = {"encoder": "encoder_attentions", "decoder": "decoder_attentions"}
+        names["cross"] = "cross_attentions"
+    reference.set_attn_implementation("eager")  # the other kernels return no weights
+    with torch.no_grad():
+        found = reference(**given, output_attentions=True)
+    ours = attention_arrays(network, source.stream, target.stream if len(names) == 3 else ())
+    assert ours.keys() == names.keys()
+    for part, name in names.items():
+        theirs = torch.stack(found[name])[:, 0].numpy()  # (layers, heads, queries, keys)
+        assert ours[part].shape == theirs.shape
+        assert np.ptp(theirs[theirs > 0]) > 0.005, f"{part} is uniform"
+        assert np.abs(ours[part] - theirs).max() <= 1e-5, part
+        np.testing.assert_array_equal(ours[part] == 0, theirs == 0)  # what is masked

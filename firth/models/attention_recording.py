@@ -1,0 +1,125 @@
+"""Attention weights of chosen layers, from the queries and keys of an ordinary forward pass.
+
+    H  heads     K  key-value heads     D  head dimension     Q  queries
+    P  trained keys before the sequence (prefix tuning)     T  keys, with the P trained ones
+
+The fast kernels never store attention weights. `record_attention` keeps the queries and keys of
+some layers, which take little memory, and `RecordedAttention.weights` computes from them the
+weights of one layer. The forward pass itself does not change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from firth.models.attention import AttentionBackend, AttentionParams, PositionBias
+from firth.models.layers import AttentionContext
+from firth.models.masks import Mask
+from firth.models.positions import RelativeBias
+from firth.models.stack import Stack
+
+
+@dataclass(frozen=True)
+class RecordedAttention:
+    """The queries and keys of one layer, as its attention backend received them."""
+
+    q: Tensor  # (Q, H, D) normalized and rotated, where the model does that
+    k: Tensor  # (T - P, K, D)
+    params: AttentionParams
+    mask: Mask | None = None  # of self-attention; None: cross-attention, which sees all keys
+    window: int = 0
+    bias: PositionBias | None = None
+
+    @torch.no_grad()
+    def weights(self) -> Tensor:
+        """Compute softmax(Q K^T * scale + bias), 0 where a query may not attend."""  # (H, Q, T)
+        k, terms = self.k, self.params.score_terms
+        if self.params.prefix is not None:
+            k = torch.cat([self.params.prefix[0].to(k.dtype), k])
+        prefix_length, group = len(k) - len(self.k), self.q.shape[1] // k.shape[1]
+        dtype = torch.promote_types(self.q.dtype, torch.float32)
+        keys = k.to(dtype).transpose(0, 1).repeat_interleave(group, dim=0)  # (H, T, D)
+        scores = (self.q.to(dtype) * self.params.scale).transpose(0, 1) @ keys.transpose(1, 2)
+        positions = torch.arange(-prefix_length, len(self.k), device=k.device)
+        if self.bias is not None:
+            scores += self.bias(positions[prefix_length:], positions)
+        if terms is not None:  # trained keys have none
+            rows = (part.transpose(0, 1)[None] for part in (self.q, self.k))  # (1, ., Q, D)
+            scores += pad(terms(*rows)[0], (prefix_length, 0))
+        allowed = None if self.mask is None else self.mask.rows.allowed(self.window, prefix_length)
+        if allowed is not None:
+            scores.masked_fill_(~allowed, float("-inf"))
+        return scores.softmax(dim=-1).float()
+
+
+@dataclass(frozen=True)
+class _RecordingBackend:
+    """Pass queries and keys on to a function, then attend as the backend does."""
+
+    backend: AttentionBackend
+    record: Callable[[Tensor, Tensor, AttentionParams], None]
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, params: AttentionParams) -> Tensor:
+        self.record(q, k, params)
+        return self.backend.attend(q, k, v, params)
+
+
+@dataclass
+class AttentionRecorder:
+    """Records the attention of some layers of a stack; layers are counted from 0."""
+
+    stack: Stack
+    layers: Collection[int]
+    own: dict[int, RecordedAttention] = field(default_factory=dict)  # self-attention by layer
+    cross: dict[int, RecordedAttention] = field(default_factory=dict)
+    _mask: Mask | None = None  # of the forward pass
+    _layer: int = 0  # the next one: shared layers are one module, called several times
+
+    def start(self, stack: Stack, args: tuple[Tensor, Mask]) -> None:
+        """Begin a forward pass of the stack."""
+        self._mask, self._layer = args[1], 0
+
+    def wrap(
+        self, block: Any, args: tuple[Tensor, AttentionContext]
+    ) -> tuple[Tensor, AttentionContext] | None:
+        """Give a block backends that record, if its layer is one of those to record."""
+        (x, context), layer = args, self._layer
+        self._layer += 1
+        if layer not in self.layers:
+            return None
+        config, relative = self.stack.config, self.stack.relative
+        window = config.window if layer in config.windowed_layers else 0
+        bias = relative if isinstance(relative, RelativeBias) else None
+
+        def own(q: Tensor, k: Tensor, params: AttentionParams) -> None:
+            self.own[layer] = RecordedAttention(q, k, params, self._mask, window, bias)
+
+        def cross(q: Tensor, k: Tensor, params: AttentionParams) -> None:
+            self.cross[layer] = RecordedAttention(q, k, params)
+
+        context = replace(context, backend=_RecordingBackend(context.backend, own))
+        if context.cross_backend is not None:
+            recording = _RecordingBackend(context.cross_backend, cross)
+            context = replace(context, cross_backend=recording)
+        return x, context
+
+
+@contextmanager
+def record_attention(stack: Stack, layers: Collection[int]) -> Iterator[AttentionRecorder]:
+    """Record the attention of layers, counted from 0, in forward passes on one sequence.
+
+    The passes are without a key/value cache, whose keys are those of all sequences.
+    """
+    recorder = AttentionRecorder(stack, layers)
+    with ExitStack() as hooks:
+        hooks.enter_context(stack.register_forward_pre_hook(recorder.start))
+        for block in stack.blocks:
+            hooks.enter_context(block.register_forward_pre_hook(recorder.wrap))
+        yield recorder
