@@ -12,7 +12,14 @@ from firth.data.memory import Data
 from firth.inference.embedding.embedder import Embedder, Layer, make_embedder
 from firth.inference.embedding.semantic_search import SearchHit, SearchIndex, open_index, search
 from firth.inference.embedding.vectors import Floats, TokenVector, embed, embed_tokens
-from firth.inference.explanation import explain_blanks, explain_prompt
+from firth.inference.explanation import (
+    as_continuation,
+    blank_request,
+    explain_blanks,
+    explain_prompt,
+    prompt_output,
+    with_visible_targets,
+)
 from firth.inference.forward_pass import ForwardPass
 from firth.inference.generation.chat_template import Messages, make_messages
 from firth.inference.generation.generation_config import (
@@ -32,7 +39,9 @@ from firth.inference.infilling.fill_methods import (
 )
 from firth.inference.infilling.mask_filling import fill_batch
 from firth.inference.infilling.spelling import CorrectedText, correct_batch, make_corrector
+from firth.inference.logit_lens import LogitLens, logit_lens
 from firth.inference.scoring.text_scoring import TextScore, score_texts
+from firth.inference.scoring.token_scoring import ScoringRequest, check_language_head
 from firth.inference.text_network import TextNetwork, repaired
 from firth.objectives.registry import infill_format
 from firth.utils.arguments import check_arguments
@@ -135,6 +144,47 @@ class TextModel(TextNetwork):
         generator = self.text_generator()
         prompt = generator.encode_prompt(text)
         return explain_prompt(generator, prompt, answer=" ".join(answers), top=top)
+
+    @check_arguments
+    def lens(self, text: str, *, top: int = 5, target: str | Sequence[str] = ()) -> LogitLens:
+        """Compute what each layer would predict at each position of a text (logit lens).
+
+        Each layer's hidden states pass the model's own final norm and language head; those of the
+        last layer give the model's own predictions. `target` is what is right: a word for each
+        blank, the continuation of a decoder's text, or the output of an encoder-decoder, by default
+        the one that it generates.
+        """
+        check_top(top)
+        check_language_head(self.network)
+        text, words = repaired(text), [target] if isinstance(target, str) else list(target)
+        bidirectional, request = self._lens_request(text, words)
+        return logit_lens(
+            self.transformer,
+            self.require_tokenizer(),
+            request,
+            bidirectional=bidirectional,
+            encoder_tokenizer=self.require_encoder_tokenizer(),
+            text=text,
+            top=top,
+        )
+
+    def _lens_request(self, text: str, words: list[str]) -> tuple[bool, ScoringRequest]:
+        """Return whether attention is bidirectional, and the tokens with the right predictions."""
+        encoder, blanks = self.config.architecture == "encoder", has_blanks(text)
+        if (encoder and (blanks or words)) or (blanks and not self.reads_left_context_only):
+            filler = self.blank_filler()
+            request = blank_request(filler, text, words)
+            masks = filler.method == "masks"
+            return masks, with_visible_targets(request, filler.shift) if masks else request
+        if self.config.has_encoder and not encoder:
+            return False, prompt_output(self.text_generator(), text, " ".join(words))
+        if encoder:
+            ids = tuple(self.input_ids(text).tolist())
+            return True, ScoringRequest(ids, range(len(ids)), ids)
+        text += as_continuation(text, " ".join(words)) if words else ""
+        ids = self.text_generator(max_new_tokens=1).encode_prompt(text).ids
+        tokens = ids[:-1] if words else ids
+        return False, ScoringRequest(tokens, range(len(ids) - 1), ids[1:])
 
     def blank_filler(self) -> BlankFiller:
         """Return the method by which this model fills blanks."""

@@ -6,13 +6,17 @@ from typing import Any
 
 import numpy as np
 import torch
+from tokenizers import Tokenizer as Backend
+from tokenizers.models import WordLevel
 from torch import Tensor, nn
 
 from firth.inference.attention_maps import attention_arrays
 from firth.models.masks import Mask
 from firth.models.transformer import Transformer
+from firth.tokenizers.tokenizer import Tokenizer
 
 VOCABULARY = 60
+WORDS = Tokenizer(Backend(WordLevel({f"w{i}": i for i in range(VOCABULARY)}, "w0")), {})
 LENGTHS, TARGETS = (13, 5, 9, 1), (6, 7, 2, 3)
 NAMES = (
     *("last_hidden_state", "pooler_output", "logits"),

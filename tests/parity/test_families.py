@@ -19,11 +19,14 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from firth.formats.huggingface.directory import read_network, write_network
-from firth.models.transformer import count_parameters
+from firth.inference.logit_lens import logit_lens
+from firth.inference.scoring.token_scoring import ScoringRequest, hidden_states
+from firth.models.transformer import Transformer, count_parameters
 from tests.parity.reference_models import (
     DEBERTA,
     MODERN,
     VOCABULARY,
+    WORDS,
     assert_close,
     assert_same_attention,
     bart,
@@ -210,6 +213,8 @@ def test_computes_the_same_and_is_written_as_it_was(row: Row, tmp_path: Path) ->
     theirs = forward_theirs(reference)
     assert_close(forward_ours(network, reference.config), theirs, error)
     assert count_parameters(network) == sum(p.numel() for p in reference.parameters())
+    if "language" in network.heads:
+        assert_lens_ends_with_logits(network)
 
     family = write_network(network, tmp_path / "ours")
     assert family == reference.config.model_type
@@ -218,6 +223,19 @@ def test_computes_the_same_and_is_written_as_it_was(row: Row, tmp_path: Path) ->
     assert_same_weights(reference, again)
     assert_close(forward_theirs(again.eval()), theirs, 1e-6)  # the configuration is the same, too
     assert_same_attention(network, reference)
+
+
+def assert_lens_ends_with_logits(network: Transformer) -> None:
+    """The logit lens of the last layer gives the model's own logits."""
+    ids, bidirectional = (5, 9, 3, 30), not network.config.has_decoder
+    source = (7, 8, 4) if network.config.architecture == "encoder-decoder" else ()
+    request = ScoringRequest(ids, (), (), source)
+    lens = logit_lens(network, WORDS, request, bidirectional=bidirectional, top=VOCABULARY)
+    with torch.no_grad():
+        probs = network.logits(hidden_states(network, [request], bidirectional)).softmax(-1)
+    ours = torch.from_numpy(lens.probabilities[-1]).to(probs.dtype)
+    assert torch.equal(torch.from_numpy(lens.candidates[-1, :, 0]), probs.argmax(-1))
+    torch.testing.assert_close(ours, probs.sort(descending=True).values, rtol=1e-4, atol=1e-6)
 
 
 def assert_same_weights(first: nn.Module, second: nn.Module) -> None:

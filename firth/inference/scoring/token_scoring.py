@@ -109,8 +109,8 @@ def check_language_head(network: ScoringModel, name: str = "This model") -> None
     """Raise an error for a network that does not predict tokens."""
     if not predicts_tokens(network):
         raise MismatchError(
-            f"{name} has no language head, so it cannot score text; use a pre-trained language "
-            "model."
+            f"{name} has no language head, so it predicts no tokens and cannot score text; use a "
+            "pre-trained language model."
         )
 
 
