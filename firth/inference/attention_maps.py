@@ -60,8 +60,8 @@ def attention_maps(
     parts = network_parts(network)
     chosen = _chosen_layers(network, layers)
     num_heads = {part: stack.config.num_heads for part, stack in parts.items()}
-    indices = {
-        part: [head - 1 for head in numbers]
+    chosen_heads = {
+        part: slice(None) if heads is None else [head - 1 for head in numbers]
         for part, numbers in resolve_numbers(heads, num_heads, "head").items()
     }
     source, target = (
@@ -73,7 +73,7 @@ def attention_maps(
     num_rows = {part: len(source if i == 0 else target) for i, part in enumerate(parts)}
     return (
         # a trained prompt (prompt tuning) has rows of its own, before those of the tokens
-        AttentionMap(part, layer, recorded[part][layer - 1].weights()[indices[part], -rows:])
+        AttentionMap(part, layer, recorded[part][layer - 1].weights()[chosen_heads[part], -rows:])
         for part, rows in num_rows.items()
         for layer in chosen[part]
     )

@@ -1,0 +1,111 @@
+"""Recorded attention: the forward pass does not change, and the weights give its output.
+
+`tests/parity/test_families.py` compares the weights of every family with `transformers`.
+"""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from firth.adapt.apply import apply
+from firth.inference.attention_maps import attention_arrays, attention_maps, virtual_tokens
+from firth.models.attention_recording import record_attention
+from firth.models.masks import Mask
+from firth.models.transformer import Transformer
+from tests.adapt.test_prompt_tuning import FIRST, GIVEN
+from tests.models.small import BOTH, DECODERS, ENCODERS, KINDS, build, run, samples, small
+
+
+def no_hooks(network: Transformer) -> bool:
+    modules = [module for stack in network.stacks for module in (stack, *stack.blocks)]
+    return not any(module._forward_pre_hooks for module in modules)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@torch.no_grad()
+def test_recording_changes_no_bit_and_masks_what_the_pattern_masks(kind: str) -> None:
+    network, [sample] = build(KINDS[kind]), samples(kind, [12])
+    stack, config = network.stack, network.config
+    [plain] = run(network, [sample])
+    with record_attention(stack, range(stack.layers)) as recorder:
+        [recorded] = run(network, [sample])
+    assert torch.equal(recorded, plain)
+    assert no_hooks(network)
+    assert len(recorder.cross) == (stack.layers if kind in BOTH else 0)
+    assert list(recorder.own) == list(range(stack.layers))
+    for layer, own in recorder.own.items():
+        weights = own.weights()  # (H, Q, K)
+        window = config.window if layer in config.windowed_layers else 0
+        visible = Mask([12], prefix=[sample.prefix]).visible(window)
+        assert weights.shape == (config.num_heads, 12, 12)
+        assert torch.equal(weights > 0, visible.expand_as(weights))
+        torch.testing.assert_close(weights.sum(-1), torch.ones(config.num_heads, 12))
+
+
+@pytest.mark.parametrize("kind", ["modernbert", "deberta", "llama", "biased", "prefix-windowed"])
+@torch.no_grad()
+def test_the_weighted_values_are_the_output_of_attention(kind: str) -> None:
+    network, [sample] = build(KINDS[kind], dtype=torch.float64), samples(kind, [12])
+    module: Any = network.stack.blocks[1].attention
+    seen: dict[str, Tensor] = {}
+    module.qkv.register_forward_hook(lambda m, args, out: seen.setdefault("qkv", out))
+    module.output.register_forward_pre_hook(lambda m, args: seen.update(output=args[0]))
+    with record_attention(network.stack, [1]) as recorder:
+        run(network, [sample])
+    v = seen["qkv"].split(module.qkv.splits, -1)[2].unflatten(-1, (-1, module.head_dim))
+    v = v.repeat_interleave(module.num_heads // module.num_kv_heads, dim=1).transpose(0, 1)
+    out = (recorder.own[1].weights().double() @ v).transpose(0, 1).flatten(1)
+    torch.testing.assert_close(out, seen["output"], rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "kind"),
+    [("prompt", kind) for kind in ENCODERS] + [("prefix", kind) for kind in DECODERS],
+)
+def test_trained_keys_start_as_tokens_before_the_text(strategy: str, kind: str) -> None:
+    network, [sample] = build(KINDS[kind], dtype=torch.float64), samples(kind, [9])
+    part = network.config.architecture
+    longer = attention_arrays(network, torch.cat([FIRST, sample.tokens]))[part]
+    apply(network, f"{strategy}:{GIVEN}")
+    weights = attention_arrays(network, sample.tokens)[part]
+    assert virtual_tokens(network, part) == [f"{strategy} {i}" for i in (1, 2, 3)]
+    assert weights.shape[-2:] == (9, 12)
+    torch.testing.assert_close(weights, longer[..., 3:, :], rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "counts"),
+    [("prompt", (3, 0, 3)), ("prefix", (3, 3, 3)), ("prefix:where=cross", (0, 0, 3))],
+)
+def test_trained_keys_of_an_encoder_decoder(strategy: str, counts: tuple[int, ...]) -> None:
+    network = build(KINDS["t5"])
+    apply(network, f"{strategy}{',' if ':' in strategy else ':'}{GIVEN}")
+    arrays = attention_arrays(network, [5, 6, 7, 8], [0, 9])
+    lengths = {"encoder": (4, 4), "decoder": (2, 2), "cross": (2, 4)}  # queries and keys
+    for (part, (queries, keys)), count in zip(lengths.items(), counts, strict=True):
+        assert arrays[part].shape[-2:] == (queries, keys + count)
+        assert len(virtual_tokens(network, part)) == count
+        assert abs(arrays[part].sum(-1) - 1).max() < 1e-6
+
+
+def test_one_layer_of_a_long_text_is_in_memory_at_a_time() -> None:
+    network = build(small("encoder", num_layers=3, max_positions=2000, num_heads=2))
+    seen = list[weakref.ref[Tensor]]()
+    for one in attention_maps(network, torch.arange(2000) % 40, layers=[3, 1]):
+        assert one.weights.shape == (2, 2000, 2000)
+        assert all(earlier() is None for earlier in seen)
+        seen.append(weakref.ref(one.weights))
+        del one
+    assert len(seen) == 2
+
+
+def test_an_error_leaves_no_hooks() -> None:
+    network = build(KINDS["gpt2"])
+    with pytest.raises(IndexError):
+        list(attention_maps(network, [1, 4000]))
+    assert no_hooks(network)
