@@ -118,7 +118,8 @@ def run_forward_pass(
 
     Positions of the request without a target are predicted too, but have no loss.
     """
-    check_language_head(network)
+    if request.positions:
+        check_language_head(network)
     stacks, inputs = list[StackValues](), dict[str, Any]()
     if request.source:
         source = Mask([len(request.source)], device=network.device)
@@ -128,9 +129,9 @@ def run_forward_pass(
         stacks, inputs = [stack], {"memory": memory, "memory_mask": source}
     prefix = None if bidirectional else [request.prefix]
     mask = Mask([len(request.tokens)], prefix=prefix, device=network.device)
-    position = request.positions[0]
-    if request.source:
-        position = _blank_position(tokenizer, request.tokens)
+    position = _blank_position(tokenizer, request.tokens)
+    if request.positions and not request.source:
+        position = request.positions[0]
     stack, hidden = _run_stack(network, tokenizer, request.tokens, mask, position, **inputs)
     return ForwardPass(
         text=text,
