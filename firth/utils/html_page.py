@@ -8,7 +8,7 @@ from html import escape
 from itertools import groupby
 from pathlib import Path
 
-from firth.utils import attention_view, svg
+from firth.utils import attention_view, html_heatmap, svg, svg_scatter
 from firth.utils.attention_view import AttentionView
 from firth.utils.figures import (
     AttentionMask,
@@ -16,29 +16,25 @@ from firth.utils.figures import (
     BarChart,
     DataTable,
     Figure,
+    Heatmap,
     KeyNumbers,
     LineChart,
     MarkedText,
     Paragraph,
     Piece,
+    ScatterPlot,
+    Tabs,
+    WeightedText,
 )
 from firth.utils.files import atomic_file
 
 ATTENTION = '<figure class="attention">'
 STYLE = Path(__file__).with_name("html_page.css")
-# A button beside each command copies it; without scripts the command can still be selected.
-SCRIPT = """
-for (const box of document.querySelectorAll(".command")) {
-  const button = document.createElement("button");
-  button.textContent = "Copy";
-  button.addEventListener("click", async () => {
-    await navigator.clipboard.writeText(box.querySelector("code").textContent);
-    button.textContent = "Copied";
-    setTimeout(() => { button.textContent = "Copy"; }, 1500);
-  });
-  box.append(button);
-}
-"""
+SCRIPT = Path(__file__).with_name("html_page.js")
+POLICY = (  # a page may load nothing: its styles and scripts are in it
+    "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; "
+    "base-uri 'none'; form-action 'none'"
+)
 
 
 @dataclass(frozen=True)
@@ -61,6 +57,7 @@ class Page:
     sections: Sequence[Section] = field(default_factory=tuple)
     footer: str = ""
     numbers: Sequence[int] = ()  # of the sections; () for none
+    wide: bool = False  # up to 1440 pixels, for large figures
 
 
 def write_page(path: Path, page: Page) -> None:
@@ -82,13 +79,16 @@ def render_page(page: Page) -> str:
     style, script = attention_view.style_and_script() if ATTENTION in body else ("", "")
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         '<meta name="color-scheme" content="light dark">\n'
         f"<title>{escape(page.title)}</title>\n"
-        f"<style>\n{STYLE.read_text(encoding='utf-8')}{style}</style>\n</head>\n<body>\n"
+        f"<style>\n{STYLE.read_text(encoding='utf-8')}{style}</style>\n</head>\n"
+        f'<body class="{"wide" if page.wide else ""}">\n'
         f"<header><h1>{escape(page.title)}</h1><p>{escape(page.lead)}</p></header>\n"
         f'<nav aria-label="Sections">{links}</nav>\n<main>\n{body}\n</main>\n'
-        f"<footer>{escape(page.footer)}</footer>\n<script>{SCRIPT}{script}</script>\n</body>\n</html>\n"
+        f"<footer>{escape(page.footer)}</footer>\n"
+        f"<script>\n{SCRIPT.read_text(encoding='utf-8')}{script}</script>\n</body>\n</html>\n"
     )
 
 
@@ -210,6 +210,28 @@ def _attention(view: AttentionView) -> str:
     return _figure("attention", view.title, attention_view.attention_html(view), view.caption)
 
 
+def _heatmap(figure: Heatmap) -> str:
+    return _figure("heat-map", figure.title, html_heatmap.heatmap(figure), figure.caption)
+
+
+def _scatter(plot: ScatterPlot) -> str:
+    return _figure("scatter", plot.title, svg_scatter.scatter_plot(plot), plot.caption)
+
+
+def _weighted(figure: WeightedText) -> str:
+    return _figure("text", figure.title, html_heatmap.weighted_text(figure), figure.caption)
+
+
+def _tabs(tabs: Tabs) -> str:
+    """Render every group below its name; the page's script shows one of them at a time."""
+    title = f"<h3>{escape(tabs.title)}</h3>" if tabs.title else ""
+    panels = "".join(
+        f'<div class="panel"><h4>{escape(name)}</h4>{render_figures(figures)}</div>'
+        for name, figures in zip(tabs.names, tabs.figures, strict=True)
+    )
+    return f'<div class="tabs" data-selected="{tabs.selected}">{title}{panels}</div>'
+
+
 RENDERERS = {
     KeyNumbers: _facts,
     Paragraph: _paragraph,
@@ -219,5 +241,9 @@ RENDERERS = {
     LineChart: _lines,
     AttentionMask: _mask,
     AttentionView: _attention,
+    Heatmap: _heatmap,
+    ScatterPlot: _scatter,
+    WeightedText: _weighted,
+    Tabs: _tabs,
 }
-SIDE_BY_SIDE = (BarChart, LineChart, AttentionMask)
+SIDE_BY_SIDE = (BarChart, LineChart, AttentionMask, ScatterPlot)

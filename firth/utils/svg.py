@@ -31,7 +31,7 @@ def line_chart(chart: LineChart) -> str:
     for number, line in enumerate(chart.lines.values()):
         shift = 6.0 * (number - (several - 1) / 2) if any(p.low is not None for p in line) else 0.0
         parts.append(_line(line, number, lambda x, s=shift: place_x(x) + s, place_y))  # type: ignore[misc]
-    return _svg(WIDTH, HEIGHT, f"{chart.title}: {_in_words(chart)}", parts)
+    return draw_svg(WIDTH, HEIGHT, f"{chart.title}: {_in_words(chart)}", parts)
 
 
 def _axes(
@@ -94,14 +94,16 @@ def attention_mask(mask: AttentionMask) -> str:
             f"{name}</text>"
         )
     seen = sum(map(sum, mask.visible))
-    return _svg(size, size, f"{mask.title}: {seen} of {n * n} connections", cells)
+    return draw_svg(size, size, f"{mask.title}: {seen} of {n * n} connections", cells)
 
 
-def _svg(width: int, height: int, title: str, parts: Iterable[str]) -> str:
-    name = escape(title)
+def draw_svg(
+    width: int, height: int, title: str, parts: Iterable[str], attributes: str = 'role="img"'
+) -> str:
+    """Put a drawing together; `title` describes it for readers who do not see it."""
     return (
-        f'<svg viewBox="0 0 {width} {height}" role="img" aria-label="{name}">'
-        f"<title>{name}</title>{''.join(parts)}</svg>"
+        f'<svg viewBox="0 0 {width} {height}" {attributes} aria-label="{escape(title)}">'
+        f"{''.join(parts)}</svg>"
     )
 
 

@@ -10,6 +10,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from firth.cli.terminal import COLOURS, new_table
+from firth.cli.views import coloured_figures
 from firth.utils.attention_view import AttentionPart, AttentionView
 from firth.utils.figures import (
     AttentionMask,
@@ -17,11 +18,15 @@ from firth.utils.figures import (
     BarChart,
     DataTable,
     Figure,
+    Heatmap,
     KeyNumbers,
     LineChart,
     MarkedText,
     Paragraph,
     Point,
+    ScatterPlot,
+    Tabs,
+    WeightedText,
 )
 
 STYLES = dict(zip("abcd", COLOURS, strict=True)) | {
@@ -34,6 +39,7 @@ STYLES = dict(zip("abcd", COLOURS, strict=True)) | {
 }
 BAR_WIDTH, CURVE_WIDTH = 24, 40
 BLOCKS = "▁▂▃▄▅▆▇█"
+MOST_NAMES = 6  # of the tabs that are not shown
 
 
 def figures(shown: Iterable[Figure]) -> list[RenderableType]:
@@ -154,6 +160,29 @@ def _labelled_heads(part: AttentionPart) -> DataTable:
     return DataTable(title, ("pattern", "layer-head") if rows else (), rows, texts=True)
 
 
+def _heatmap(figure: Heatmap) -> RenderableType:
+    return _titled(figure.title, coloured_figures.heatmap(figure), caption=figure.caption)
+
+
+def _scatter(plot: ScatterPlot) -> RenderableType:
+    return _titled(plot.title, coloured_figures.scatter_plot(plot), caption=plot.caption)
+
+
+def _weighted(figure: WeightedText) -> RenderableType:
+    return _titled(figure.title, coloured_figures.weighted_text(figure), caption=figure.caption)
+
+
+def _tabs(tabs: Tabs) -> RenderableType:
+    """Show the selected group, and name the others."""
+    selected = tabs.names[tabs.selected]
+    others = [name for name in tabs.names if name != selected]
+    if len(others) > MOST_NAMES:
+        others[MOST_NAMES - 1 : -1] = ["…"]
+    rest = Text(f" (not shown here: {', '.join(others)})" if others else "", "not bold dim")
+    title = f"{tabs.title}: {selected}" if tabs.title else selected
+    return Group(Text(title, "bold").append_text(rest), *figures(tabs.figures[tabs.selected]))
+
+
 RENDERERS: dict[type[Any], Any] = {
     KeyNumbers: _facts,
     Paragraph: _paragraph,
@@ -163,4 +192,8 @@ RENDERERS: dict[type[Any], Any] = {
     LineChart: _lines,
     AttentionMask: _mask,
     AttentionView: _attention,
+    Heatmap: _heatmap,
+    ScatterPlot: _scatter,
+    WeightedText: _weighted,
+    Tabs: _tabs,
 }

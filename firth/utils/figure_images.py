@@ -1,0 +1,243 @@
+"""Figures as PNG files, drawn by matplotlib: pictures for slides and papers."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from firth.utils.figures import (
+    AttentionMask,
+    BarChart,
+    Figure,
+    Heatmap,
+    LineChart,
+    ScatterPlot,
+    Tabs,
+    WeightedText,
+)
+from firth.utils.files import atomic_file
+from firth.utils.svg_scatter import group_numbers
+
+# The first that are installed are used; a character is drawn in the first font that has it.
+FONTS = (
+    "DejaVu Sans", "Noto Sans CJK SC", "Noto Sans CJK JP", "WenQuanYi Zen Hei", "PingFang SC",
+    "Hiragino Sans", "Microsoft YaHei", "Malgun Gothic", "Noto Sans", "Noto Sans Arabic",
+    "Noto Sans Hebrew", "Noto Sans Devanagari", "Noto Sans Symbols 2",
+)  # fmt: skip
+MARKERS = "os^Dv*XP"
+DPI = 150
+Image = Any  # matplotlib.figure.Figure
+
+
+def image_figures(figures: Iterable[Figure]) -> tuple[Figure, ...]:
+    """Return the figures that have an image; those of tabs have the name of their tab.
+
+    >>> mask = AttentionMask("mask", ("a",), ((True,),))
+    >>> [one.title for one in image_figures([Tabs("", ("layer 1", "layer 2"), ((mask,), (mask,)))])]
+    ['layer 1: mask', 'layer 2: mask']
+    """
+    chosen: list[Figure] = []
+    for figure in figures:
+        if isinstance(figure, Tabs):
+            for name, group in zip(figure.names, figure.figures, strict=True):
+                chosen += (_titled(one, name, figure.title) for one in image_figures(group))
+        elif type(figure) in IMAGES:
+            chosen.append(figure)
+    return tuple(chosen)
+
+
+def _titled(figure: Any, tab: str, title: str) -> Figure:
+    """Name a figure of a tab."""
+    return replace(figure, title=": ".join(filter(None, (tab, figure.title or title))))  # type: ignore[no-any-return]
+
+
+def write_image(figure: Figure, path: Path) -> None:
+    """Write a figure that `image_figures` returns as a PNG file."""
+    with _plain_text():
+        image = IMAGES[type(figure)](figure)
+        with atomic_file(path) as file:
+            image.savefig(file, format="png", dpi=DPI)
+
+
+@contextmanager
+def _plain_text() -> Iterator[None]:
+    """Draw texts as they are: no formulas between dollar signs, no warning about missing glyphs."""
+    import matplotlib
+    from matplotlib import font_manager
+
+    installed = set(font_manager.get_font_names())
+    fonts = [font for font in FONTS if font in installed]
+    settings = {"text.parse_math": False, "axes.unicode_minus": False, "font.family": fonts}
+    with matplotlib.rc_context(settings), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=r"(?s).*Glyph .* missing from font")
+        warnings.filterwarnings("ignore", message=".*not applied because")  # constrained layout
+        yield
+
+
+def _image(width: float, height: float, title: str, caption: str = "") -> tuple[Image, Any]:
+    """Make an image with one plot."""
+    from matplotlib.figure import Figure
+
+    image = Figure(figsize=(width, height), layout="constrained")
+    axes = image.add_subplot()
+    axes.set_title(title, fontsize=11, loc="left", wrap=True)
+    if caption:
+        image.supxlabel(caption, fontsize=8, color="dimgrey", wrap=True)
+    return image, axes
+
+
+def _lines(chart: LineChart) -> Image:
+    image, axes = _image(7, 4, chart.title, chart.caption)
+    for name, line in chart.lines.items():
+        xs, ys = [p.x for p in line], [p.y for p in line]
+        (drawn,) = axes.plot(xs, ys, label=name, marker="o" if len(line) < 20 else "", markersize=4)
+        bounds = [(p.x, p.low, p.high) for p in line if p.low is not None and p.high is not None]
+        if bounds:
+            axes.fill_between(*zip(*bounds, strict=True), color=drawn.get_color(), alpha=0.15)
+    if chart.log_x:
+        xs = sorted({p.x for line in chart.lines.values() for p in line})
+        axes.set_xscale("log")
+        axes.set_xticks(xs, [f"{x:g}" for x in xs])
+        axes.minorticks_off()
+    axes.set_xlabel(chart.x_label)
+    axes.set_ylabel(chart.y_label)
+    axes.spines[["top", "right"]].set_visible(False)
+    if len(chart.lines) > 1:
+        axes.legend(fontsize=8, frameon=False)
+    return image
+
+
+def _bars(chart: BarChart) -> Image:
+    image, axes = _image(7, 0.9 + 0.35 * len(chart.bars), chart.title, chart.caption)
+    places = range(len(chart.bars))
+    axes.barh(places, [bar.value / chart.scale for bar in chart.bars], color="C0")
+    for place, bar in zip(places, chart.bars, strict=True):
+        if bar.low is not None and bar.high is not None:
+            ends = bar.low / chart.scale, bar.high / chart.scale
+            axes.plot(ends, (place, place), color="black", linewidth=1.2)
+    axes.set_yticks(places, [bar.name for bar in chart.bars])
+    axes.invert_yaxis()
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
+    axes.spines[["top", "right"]].set_visible(False)
+    return image
+
+
+def _mask(mask: AttentionMask) -> Image:
+    size = 1.4 + 0.33 * len(mask.tokens)
+    image, axes = _image(size, size, mask.title, mask.caption)
+    axes.pcolormesh(mask.visible, cmap="Blues", vmin=-0.2, vmax=1.4, edgecolors="white")
+    _name_cells(axes, mask.tokens, mask.tokens)
+    axes.set_aspect("equal")
+    return image
+
+
+def _heatmap(figure: Heatmap) -> Image:
+    longest = max((len(text) for row in figure.texts for text in row), default=0)
+    cell = max(0.3, 0.1 + 0.075 * min(longest, 14))
+    width = 1.6 + 0.07 * max(map(len, figure.rows)) + cell * len(figure.columns)
+    image, axes = _image(max(width, 4), 1.6 + 0.3 * len(figure.rows), figure.title, figure.caption)
+    two = figure.low < 0 < figure.high
+    limit = max(-figure.low, figure.high)
+    low, high = (-limit, limit) if two else (figure.low, figure.high)
+    mesh = axes.pcolormesh(
+        figure.values, cmap="PuOr" if two else "Blues", vmin=low, vmax=high, edgecolors="white"
+    )
+    _name_cells(axes, figure.rows, figure.columns)
+    _write_cells(axes, figure, mesh)
+    axes.set_xlabel(figure.column_title)
+    axes.set_ylabel(figure.row_title)
+    image.colorbar(mesh, ax=axes, shrink=0.8, pad=0.01)
+    return image
+
+
+def _name_cells(axes: Any, rows: Iterable[str], columns: Iterable[str]) -> None:
+    """Write the names of rows and columns beside the cells, the first row on top."""
+    rows, columns = list(rows), list(columns)
+    short = max(map(len, columns)) <= 3
+    axes.set_xticks([i + 0.5 for i in range(len(columns))], columns, rotation=0 if short else 90)
+    axes.set_yticks([i + 0.5 for i in range(len(rows))], rows)
+    axes.tick_params(length=0, labelsize=8)
+    axes.invert_yaxis()
+
+
+def _write_cells(axes: Any, figure: Heatmap, mesh: Any) -> None:
+    """Write the texts into the cells, white on dark ones."""
+    for row, texts in enumerate(figure.texts):
+        for column, text in enumerate(texts):
+            red, green, blue, _ = mesh.cmap(mesh.norm(figure.values[row][column]))
+            dark = 0.3 * red + 0.59 * green + 0.11 * blue < 0.5
+            shown = text if len(text) <= 14 else f"{text[:13]}…"
+            axes.text(
+                column + 0.5, row + 0.5, shown, ha="center", va="center", fontsize=7.5,
+                color="white" if dark else "black",
+            )  # fmt: skip
+
+
+def _scatter(plot: ScatterPlot) -> Image:
+    image, axes = _image(6.5, 5, plot.title, plot.caption)
+    groups = group_numbers(plot.points)
+    for name, number in groups.items():
+        points = [p for p in plot.points if p.group == name]
+        axes.scatter(
+            [p.x for p in points], [p.y for p in points], s=28 if len(plot.points) < 200 else 12,
+            color=f"C{number % 10}", marker=MARKERS[(number + number // 10) % len(MARKERS)],
+            label=name, alpha=0.8, linewidths=0,
+        )  # fmt: skip
+    axes.set_aspect("equal", adjustable="datalim")
+    axes.set_xticks([])
+    axes.set_yticks([])
+    if len(groups) > 1:
+        axes.legend(fontsize=8, frameon=False, loc="center left", bbox_to_anchor=(1, 0.5))
+    return image
+
+
+def _weighted(figure: WeightedText) -> Image:
+    """Write the pieces in lines of about 70 characters, each on its colour."""
+    from matplotlib import colormaps
+
+    lines, widths = _wrapped([piece.text for piece in figure.pieces], 70), 0.098
+    image, axes = _image(7.4, 0.9 + 0.34 * len(lines), figure.title, figure.caption)
+    largest = max((abs(piece.weight) for piece in figure.pieces), default=0.0) or 1.0
+    for number, line in enumerate(lines):
+        for column, piece, text in line:
+            weight = figure.pieces[piece].weight
+            colour = colormaps["PuOr"](0.5 + 0.35 * weight / largest)
+            axes.text(
+                widths * column, -number, text, family=["DejaVu Sans Mono"], fontsize=9,
+                va="center", bbox={"facecolor": colour, "edgecolor": "none", "pad": 1.5},
+            )  # fmt: skip
+    axes.set_xlim(0, 7.2)
+    axes.set_ylim(-len(lines) + 0.4, 0.6)
+    axes.axis("off")
+    return image
+
+
+def _wrapped(texts: Iterable[str], width: int) -> list[list[tuple[int, int, str]]]:
+    """Break pieces into lines: (column, number of the piece, text) of each.
+
+    >>> _wrapped(["one", " two", " three"], 8)
+    [[(0, 0, 'one'), (3, 1, ' two')], [(0, 2, ' three')]]
+    """
+    lines: list[list[tuple[int, int, str]]] = [[]]
+    column = 0
+    for number, text in enumerate(texts):
+        if column and column + len(text) > width:
+            lines.append([])
+            column = 0
+        lines[-1].append((column, number, text.replace("\n", "⏎")))
+        column += len(text)
+    return lines
+
+
+IMAGES: Mapping[type, Callable[[Any], Image]] = {
+    LineChart: _lines,
+    BarChart: _bars,
+    AttentionMask: _mask,
+    Heatmap: _heatmap,
+    ScatterPlot: _scatter,
+    WeightedText: _weighted,
+}
