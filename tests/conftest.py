@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from typer.testing import CliRunner
@@ -20,6 +21,10 @@ os.environ["HF_HUB_OFFLINE"] = "1"  # no test may look beyond this machine
 for name in ("COLUMNS", "LINES", "TERM", "NO_COLOR", "FORCE_COLOR"):  # nor at its terminal
     os.environ.pop(name, None)
 
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 SAMPLE = (Path(__file__).parent / "sample.txt").read_text(encoding="utf-8")
 
 
@@ -94,3 +99,39 @@ def standard_input(text: str) -> Iterator[None]:
     finally:
         os.dup2(before, 0)
         os.close(before)
+
+
+@pytest.fixture(
+    scope="module"
+)  # not longer: while it is open, this thread has a running event loop
+def browser() -> Iterator[Browser]:
+    """Start Chromium."""
+    playwright = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed")
+    if CHROMIUM is None:
+        pytest.skip("there is no Chromium on this machine")
+    with playwright.sync_playwright() as running:
+        started = running.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield started
+        started.close()
+
+
+@pytest.fixture
+def open_page(browser: Browser) -> Iterator[Callable[..., Page]]:
+    """Open HTML files; at the end, none of them has requested anything or reported an error."""
+    requests, errors, opened = [], [], []
+
+    def open_file(path: Path, width: int = 1280, dark: bool = False) -> Page:
+        scheme = "dark" if dark else "light"
+        page = browser.new_page(viewport={"width": width, "height": 800}, color_scheme=scheme)
+        page.on("request", lambda request: requests.append(request.url))
+        page.on("console", lambda message: errors.append(message.text))  # also of the policy
+        page.on("pageerror", lambda error: errors.append(str(error)))
+        page.goto(path.as_uri())
+        opened.append(page)
+        return page
+
+    yield open_file
+    assert requests == [page.url for page in opened]
+    assert not errors
+    for page in opened:
+        page.close()

@@ -1,7 +1,7 @@
 """Interactive attention: an overview of all heads, and the matrix and the lines of one of them.
 
-The weights travel inside the page as bytes in base64; `attention_view.js` decodes a head when it is
-drawn. Of long texts only the largest weights of each query are stored.
+The weights are inside the page, as bytes in base64; `attention_weights.js` decodes a head when it
+is drawn. Of long texts only the largest weights of each query are stored.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 STYLE = Path(__file__).with_name("attention_view.css")
-SCRIPT = Path(__file__).with_name("attention_view.js")
+# In the order of use; the last one builds the figures of a page.
+SCRIPTS = ("attention_weights.js", "attention_matrix.js", "attention_lines.js", "attention_view.js")
 PAGE_BUDGET = 14_000_000  # bytes of all weights of a page, which stays below 20 MB
 
 
@@ -143,7 +144,8 @@ def attention_html(view: AttentionView) -> str:
 
 def style_and_script() -> tuple[str, str]:
     """Return the style and the script of all attention views of a page."""
-    return STYLE.read_text(encoding="utf-8"), SCRIPT.read_text(encoding="utf-8")
+    script = "\n".join(STYLE.with_name(name).read_text(encoding="utf-8") for name in SCRIPTS)
+    return STYLE.read_text(encoding="utf-8"), f'(() => {{ "use strict";\n{script}}})();\n'
 
 
 def _part(part: AttentionPart) -> dict[str, object]:
@@ -156,7 +158,7 @@ def _layer(layer: LayerAttention) -> dict[str, object]:
     heads = [
         {
             "number": number,
-            "pattern": f"{pattern[0]} {pattern[1]:.2f}" if pattern else "",
+            "pattern": pattern,
             "data": b64encode(weights.head_bytes(place)).decode(),
         }
         for place, (number, pattern) in enumerate(

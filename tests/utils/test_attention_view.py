@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from io import StringIO
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -20,6 +23,9 @@ from firth.utils.attention_view import (
     top_k_for,
 )
 from firth.utils.html_page import Page, Section, render_page
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page as BrowserPage
 
 EVIL = "</script><script>alert(1)</script><!--"
 
@@ -97,3 +103,113 @@ def test_pages_of_long_texts_stay_below_20_mb() -> None:
     part = AttentionPart("encoder", ("t",) * 2000, ("t",) * 2000, (LayerAttention(1, (1,), layer),))
     overhead = len(render(AttentionView("", (part,)))) - layer_bytes[3] * 4 / 3
     assert overhead < 100_000
+
+
+@pytest.fixture
+def page(tmp_path: Path, open_page: Callable[..., BrowserPage]) -> BrowserPage:
+    """Open the small view in a browser."""
+    path = tmp_path / "page.html"
+    path.write_text(render(small_view(("[CLS]", "dog", EVIL, "dog"))), encoding="utf-8")
+    return open_page(path)
+
+
+def picture(page: BrowserPage, selector: str) -> str:
+    """Return the pixels of a canvas."""
+    return page.eval_on_selector(selector, "canvas => canvas.toDataURL()")
+
+
+def status(page: BrowserPage) -> str:
+    return page.inner_text("[role=status]")
+
+
+def test_a_click_on_a_head_shows_its_lines(page: BrowserPage) -> None:
+    before = picture(page, ".av-lines canvas")
+    page.click("[aria-label='Layer 2, head 2']")
+    assert status(page) == "Layer 2, head 2 (encoder)"
+    assert picture(page, ".av-lines canvas") != before
+    assert page.get_attribute("[aria-label='Layer 2, head 2']", "aria-selected") == "true"
+    assert page.input_value("label:has-text('Head') select") == "2"
+
+
+def test_layers_and_parts_are_switched(page: BrowserPage) -> None:
+    page.select_option("label:has-text('Layer') select", "2")
+    assert status(page) == "Layer 2, head 1 (encoder): previous token 0.83"
+    page.click("text=cross")
+    assert page.locator(".av-tokens [role=option]").all_inner_texts() == ["x", "y"]
+    page.select_option("label:has-text('Head') select", "3")
+    assert status(page) == "Layer 1, head 3 (cross)"
+
+
+def test_the_keys_of_a_token_have_their_percentages(page: BrowserPage) -> None:
+    weights = quantize(attention(2, 4, 4)).dense()[0, 1]
+    page.hover("[role=option] >> nth=1")
+    shown = page.locator(".av-keys b").all_inner_texts()
+    assert [float(text.rstrip("%") or 0) for text in shown] == pytest.approx(100 * weights, abs=0.6)
+    assert status(page).startswith("dog (2) → ")
+    page.click("[role=option] >> nth=1")
+    page.mouse.move(0, 0)
+    assert page.locator(".av-keys b").all_inner_texts() == shown  # pinned
+    page.click("[role=option] >> nth=1")
+    page.mouse.move(0, 0)
+    assert not "".join(page.locator(".av-keys b").all_inner_texts())
+
+
+def test_a_cell_of_the_matrix_is_explained(page: BrowserPage) -> None:
+    page.click("text=Matrix")
+    assert page.is_hidden(".av-lines")
+    box = page.locator(".av-matrix canvas").bounding_box()
+    assert box is not None
+    last_cell = {"x": box["width"] - 9, "y": box["height"] - 9}
+    page.hover(".av-matrix canvas", position=last_cell)  # type: ignore[arg-type]
+    percentage = 100 * quantize(attention(2, 4, 4)).dense()[0, 3, 3]
+    found = re.fullmatch(r"dog \(4\) → dog \(4\): ([\d.]+)%", status(page))
+    assert found
+    assert float(found[1]) == pytest.approx(percentage, abs=0.6)
+    assert page.inner_text(".av-tip") == status(page)
+
+
+def test_the_keyboard_is_enough(page: BrowserPage) -> None:
+    page.focus("[aria-selected=true]")
+    for key in ("ArrowDown", "ArrowRight", "ArrowRight", "ArrowDown"):
+        page.keyboard.press(key)
+    assert status(page) == "Layer 2, head 2 (encoder)"
+    assert page.locator("[role=gridcell][tabindex='0']").count() == 1
+    page.focus("[role=option] >> nth=0")
+    page.keyboard.press("ArrowDown")
+    assert status(page).startswith("dog (2) → ")
+    page.keyboard.press("Enter")
+    assert page.get_attribute("[role=option] >> nth=1", "aria-selected") == "true"
+    page.click("text=Matrix")
+    page.focus(".av-matrix")
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowRight")
+    assert status(page).startswith("[CLS] → dog (2): ")
+
+
+def test_all_heads_of_a_layer_are_drawn_together(page: BrowserPage) -> None:
+    one = picture(page, ".av-lines canvas")
+    page.check("text=all heads of the layer")
+    both = picture(page, ".av-lines canvas")
+    page.click("[aria-label='Head 2']")
+    assert len({one, both, picture(page, ".av-lines canvas")}) == 3
+
+
+def test_long_texts_are_scrolled_on_a_telephone(
+    tmp_path: Path, open_page: Callable[..., BrowserPage]
+) -> None:
+    tokens = tuple(f"token{i}" for i in range(400))
+    weights = quantize(attention(2, 400, 400), 5)
+    part = AttentionPart("decoder", tokens, tokens, (LayerAttention(1, (1, 2), weights),))
+    (tmp_path / "page.html").write_text(render(AttentionView("", (part,))), encoding="utf-8")
+    page = open_page(tmp_path / "page.html", width=390, dark=True)
+    assert page.evaluate("document.documentElement.scrollWidth") == 390
+    page.locator("[role=option] >> nth=300").click()
+    row = weights.dense()[0, 300]
+    best = int(row.argmax())
+    page.click(f".av-legend >> text=token{best} ")
+    assert page.locator(".av-keys div").nth(best).is_visible()
+    page.click("text=Matrix")
+    width = page.evaluate("document.querySelector('.av-space').clientWidth")
+    page.click("[aria-label='Zoom in']")
+    assert page.evaluate("document.querySelector('.av-space').clientWidth") > width
+    assert page.evaluate("document.documentElement.scrollWidth") == 390
