@@ -148,7 +148,19 @@ def choose_strength(
     owners: Longs,
     weights: Mapping[int, float] | None = None,
 ) -> float:
-    """Choose the regularization strength with the lowest cross-validation loss.
+    """Choose the regularization strength with the lowest loss; 1 for few owners."""
+    losses = strength_losses(seen, right, metadata, owners, weights)
+    return min(losses, key=losses.__getitem__, default=1.0)
+
+
+def strength_losses(
+    seen: NDArray[np.float32],
+    right: NDArray[Any],
+    metadata: TaskMetadata,
+    owners: Longs,
+    weights: Mapping[int, float] | None = None,
+) -> dict[float, float]:
+    """Compute the cross-validation loss of each regularization strength; none for few owners.
 
     Features of one owner are in one fold.
     """
@@ -156,7 +168,7 @@ def choose_strength(
     turns: dict[int, int] = {}  # owner -> its number in random order
     turn = np.array([turns.setdefault(owner, len(turns)) for owner in owners[order].tolist()])
     if len(turns) < 2 * FOLDS:
-        return 1.0
+        return {}
     seen, right, fold = seen[order], right[order], turn % FOLDS
 
     def loss(strength: float) -> float:
@@ -169,7 +181,7 @@ def choose_strength(
             )
         return lost
 
-    return min(STRENGTHS, key=loss)
+    return {strength: loss(strength) for strength in STRENGTHS}
 
 
 def _loss(
