@@ -34,12 +34,18 @@ class QuantizedWeights:
 
     def dense(self) -> NDArray[np.float32]:
         """Return the weights (H, Q, K); those that are not stored are 0."""
+        return self.pooled(self.scales.shape[1], self.num_keys)
+
+    def pooled(self, height: int, width: int) -> NDArray[np.float32]:
+        """Return pictures (H, height, width) of the heads; of several weights the largest."""
+        num_heads, num_queries = self.scales.shape
         values = self.weights * (self.scales[..., None].astype(np.float32) / (65535 * 255))
-        if self.indices is None:
-            return values
-        dense = np.zeros((*self.scales.shape, self.num_keys), np.float32)
-        np.put_along_axis(dense, self.indices.astype(np.int64), values, axis=-1)
-        return dense
+        keys = np.arange(self.num_keys) if self.indices is None else self.indices.astype(np.int64)
+        rows = np.arange(num_queries)[:, None] * height // num_queries
+        pictures = np.zeros((num_heads, height, width), np.float32)
+        places = (np.arange(num_heads)[:, None, None], rows, keys * width // self.num_keys)
+        np.maximum.at(pictures, places, values)
+        return pictures
 
     def head_bytes(self, place: int) -> bytes:
         """Return the indices (if any), scales and weights of one head, little endian."""
@@ -85,7 +91,7 @@ def quantize(weights: NDArray[np.floating[Any]], k: int | None = None) -> Quanti
     """
     num_keys, indices = weights.shape[-1], None
     if k is not None and _row_bytes(num_keys, k) < _row_bytes(num_keys, None):
-        indices = np.stack([_largest(head, k) for head in weights])  # one at a time: less memory
+        indices = _largest(weights, k)
         weights = np.take_along_axis(weights, indices.astype(np.int64), axis=-1)
     largest = weights.max(axis=-1, initial=0.0)
     scales = np.ceil(np.clip(largest, 0.0, 1.0) * 65535).astype(np.uint16)
@@ -94,11 +100,12 @@ def quantize(weights: NDArray[np.floating[Any]], k: int | None = None) -> Quanti
     return QuantizedWeights(num_keys, scales, bytes_, indices)
 
 
-def _largest(head: NDArray[np.floating[Any]], k: int) -> NDArray[np.unsignedinteger[Any]]:
+def _largest(weights: NDArray[np.floating[Any]], k: int) -> NDArray[np.unsignedinteger[Any]]:
     """Return the k keys of each row with the largest weights, in the order of the text."""
-    num_keys = head.shape[-1]
-    kept = np.argpartition(head, num_keys - k, axis=-1)[:, num_keys - k :]
-    return np.sort(kept, axis=-1).astype(_index_type(num_keys))
+    import torch  # five times as fast as numpy, and not needed to show other figures
+
+    kept = torch.as_tensor(weights).topk(k, sorted=False).indices.numpy()
+    return np.sort(kept, axis=-1).astype(_index_type(weights.shape[-1]))
 
 
 def top_k_for(shapes: Iterable[tuple[int, int, int]], budget: int = PAGE_BUDGET) -> int | None:

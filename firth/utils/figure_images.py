@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from firth.utils.attention_view import AttentionPart, AttentionView, LayerAttention
 from firth.utils.figures import (
     AttentionMask,
     BarChart,
@@ -30,6 +31,7 @@ FONTS = (
 )  # fmt: skip
 MARKERS = "os^Dv*XP"
 DPI = 150
+THUMBNAIL = 96  # pixels of a head in the overview of attention, at most
 Image = Any  # matplotlib.figure.Figure
 
 
@@ -233,6 +235,52 @@ def _wrapped(texts: Iterable[str], width: int) -> list[list[tuple[int, int, str]
     return lines
 
 
+def _attention(view: AttentionView) -> Image:
+    """Draw all heads of each part, layers down and heads across."""
+    rows, bottom = [], 0.0  # (part, layer, top), one row for each layer
+    for part in view.parts:
+        bottom += 0.4  # the name of the part
+        for layer in part.layers:
+            rows.append((part, layer, bottom))
+            bottom += _shape(part) + 0.3
+    heads = sorted({head for _, layer, _ in rows for head in layer.heads})
+    width = 2.6 + heads[-1] - heads[0]
+    image, axes = _image(width, 1 + bottom, view.title, view.caption)
+    for row in rows:
+        _draw_layer(axes, *row)
+    axes.set(xlim=(heads[0] - 0.5, heads[-1] + 0.5), ylim=(bottom, 0), aspect="auto")
+    axes.set_xticks(heads, [f"head {head}" for head in heads], fontsize=8)
+    axes.xaxis.tick_top()
+    middles = [top + 0.45 * _shape(part) for part, _, top in rows]
+    axes.set_yticks(middles, [f"layer {layer.number}" for _, layer, _ in rows], fontsize=8)
+    axes.tick_params(length=0)
+    axes.spines[:].set_visible(False)
+    image.colorbar(axes.images[0], shrink=0.4, aspect=30, format=lambda v, _: f"{v:.0%}")
+    return image
+
+
+def _shape(part: AttentionPart) -> float:
+    """Return the height of a head whose width is 1."""
+    return min(max(len(part.queries) / len(part.keys), 0.5), 2.0)
+
+
+def _draw_layer(axes: Any, part: AttentionPart, layer: LayerAttention, top: float) -> None:
+    from matplotlib.colors import PowerNorm
+
+    norm = PowerNorm(2 / 3, vmin=0, vmax=1)  # as in the browser
+    if layer is part.layers[0]:
+        axes.text(layer.heads[0] - 0.45, top - 0.07, part.name, fontsize=10)
+    pixels = (min(len(part.queries), THUMBNAIL), min(len(part.keys), THUMBNAIL))
+    for place, (head, picture) in enumerate(
+        zip(layer.heads, layer.weights.pooled(*pixels), strict=True)
+    ):
+        extent = (head - 0.45, head + 0.45, top + 0.9 * _shape(part), top)
+        axes.imshow(picture, cmap="Blues", norm=norm, extent=extent, interpolation="none")
+        if layer.patterns and (pattern := layer.patterns[place]):
+            label = f"{pattern[0]}\n{pattern[1]:.2f}"
+            axes.text(head, extent[2] + 0.02, label, ha="center", va="top", fontsize=6.5)
+
+
 IMAGES: Mapping[type, Callable[[Any], Image]] = {
     LineChart: _lines,
     BarChart: _bars,
@@ -240,4 +288,5 @@ IMAGES: Mapping[type, Callable[[Any], Image]] = {
     Heatmap: _heatmap,
     ScatterPlot: _scatter,
     WeightedText: _weighted,
+    AttentionView: _attention,
 }

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
+from matplotlib.image import imread
 from numpy.typing import NDArray
 from rich.console import Console
 
@@ -22,6 +24,7 @@ from firth.utils.attention_view import (
     quantize,
     top_k_for,
 )
+from firth.utils.figure_images import write_image
 from firth.utils.html_page import Page, Section, render_page
 
 if TYPE_CHECKING:
@@ -59,6 +62,13 @@ def test_rows_that_are_no_shorter_with_indices_are_dense() -> None:
     assert quantize(attention(1, 4, 25), 8).indices is not None
 
 
+@pytest.mark.parametrize("k", [None, 8])
+def test_the_largest_weight_of_a_pixel_is_seen(k: int | None) -> None:
+    weights = quantize(attention(2, 60, 40), k)
+    blocks = weights.dense().reshape(2, 6, 10, 4, 10).max(axis=(2, 4))
+    assert np.array_equal(weights.pooled(6, 4), blocks)
+
+
 def small_view(tokens: tuple[str, ...] = ("a", "b", "c")) -> AttentionView:
     """Two parts; the heads of the first are labelled."""
     weights = quantize(attention(2, len(tokens), len(tokens)))
@@ -75,6 +85,15 @@ def test_the_terminal_lists_heads_with_a_pattern() -> None:
     text = shown.file.getvalue()  # type: ignore[attr-defined]
     assert re.search(r"previous token +2-1 \(0.83\), 1-1 \(0.83\)", text)
     assert "cross" in text
+
+
+def test_the_image_has_a_row_for_each_layer(tmp_path: Path) -> None:
+    view = small_view()
+    sizes = []
+    for parts in (view.parts, view.parts[:1]):
+        write_image(replace(view, parts=parts), tmp_path / "image.png")
+        sizes.append(imread(tmp_path / "image.png").shape)
+    assert sizes[0][0] > sizes[1][0]
 
 
 def render(*views: AttentionView) -> str:
