@@ -20,6 +20,7 @@ from firth.tasks.linear_probe import solve, strength_losses
 from firth.tasks.readers.subsampling import stratified_folds
 from firth.tasks.task import TaskMetadata
 from firth.utils.rng import Floats, Longs
+from firth.utils.threads import single_threaded
 
 FOLDS = 5
 
@@ -44,6 +45,7 @@ class LayerProbes:
         return means({"accuracy": self.chosen})["accuracy"]
 
 
+@single_threaded()
 def probe_layers(
     layers: Vectors,
     labels: Sequence[str],
@@ -53,11 +55,9 @@ def probe_layers(
 ) -> LayerProbes:
     """Cross-validate a linear probe at each layer; `done` is called after each.
 
-    >>> rng = np.random.default_rng(0)
-    >>> labels = ["red", "blue"] * 20
-    >>> noise = rng.normal(size=(40, 3))
-    >>> signal = noise + 9 * np.array([[label == "red"] for label in labels])
-    >>> found = probe_layers(np.stack([noise, signal]), labels)
+    >>> labels = ["red", "blue"] * 5
+    >>> signal = np.array([[float(label == "red"), i / 10] for i, label in enumerate(labels)])
+    >>> found = probe_layers(np.stack([signal - 1, signal]), labels)
     >>> found.accuracy.value, found.chosen_layers
     (1.0, (1, 1, 1, 1, 1))
     """  # (L + 1, n, W)

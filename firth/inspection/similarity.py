@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from firth.utils.rng import Floats, Longs, derive_keys
+from firth.utils.threads import single_threaded
 
 Matrix = NDArray[np.floating]
 NEIGHBOURS = 10
@@ -144,6 +145,7 @@ def project_pca(vectors: Matrix) -> Floats:
     return np.pad(projected, ((0, 0), (0, 2 - projected.shape[1]))) + 0.0
 
 
+@single_threaded()
 def project_tsne(vectors: Matrix, *, seed: int = 0) -> Floats:
     """Project rows to two dimensions so that neighbours stay neighbours (van der Maaten 2008).
 
