@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from itertools import islice
+from itertools import groupby
 from typing import NamedTuple
 
 import numpy as np
@@ -76,6 +76,7 @@ def attention_maps(
         AttentionMap(part, layer, recorded[part][layer - 1].weights()[chosen_heads[part], -rows:])
         for part, rows in num_rows.items()
         for layer in chosen[part]
+        if chosen_heads[part] != []
     )
 
 
@@ -108,6 +109,8 @@ def resolve_numbers(numbers: Numbers, counts: Mapping[str, int], what: str) -> d
     >>> resolve_numbers([5], {"encoder": 6, "decoder": 4}, "layer")
     {'encoder': [5], 'decoder': []}
     """
+    if numbers is not None and not len(numbers):
+        raise UsageError(f"The list of {what}s is empty: name some, or omit it for all.")
     largest = max(counts.values())
     for number in numbers or ():
         if not 1 <= abs(number) <= largest:
@@ -135,15 +138,15 @@ def attention_arrays(
 ) -> dict[str, NDArray[np.float32]]:
     """Return the weights of all chosen layers by part, each (layers, H, Q, K).
 
-    A part that has none of the layers is left out.
+    A part that has none of the layers or heads is left out.
     """
     counts = _chosen_layers(require_transformer(network), layers)
     maps = attention_maps(network, ids, target_ids, layers=layers, heads=heads)
     arrays = dict[str, NDArray[np.float32]]()
-    for part, numbers in counts.items():
-        for i, one in enumerate(islice(maps, len(numbers))):
-            if part not in arrays:
-                arrays[part] = np.empty((len(numbers), *one.weights.shape), np.float32)
+    for part, own in groupby(maps, key=lambda one: one.part):
+        for i, one in enumerate(own):
+            if i == 0:
+                arrays[part] = np.empty((len(counts[part]), *one.weights.shape), np.float32)
             arrays[part][i] = one.weights.cpu().numpy()
     return arrays
 
@@ -154,8 +157,9 @@ def _chosen_layers(network: Transformer, layers: Numbers) -> dict[str, list[int]
 
 
 def _check_lengths(network: Transformer, source: int, target: int) -> None:
-    if network.config.architecture != "encoder-decoder" and target:
-        raise UsageError("Only an encoder-decoder has a target: omit it.")
+    both = network.config.architecture == "encoder-decoder"
+    if bool(target) != both:
+        raise UsageError("An encoder-decoder needs a target, and no other model has one.")
     if not source:
         raise UsageError("There are no tokens, so there is no attention to show: add a word.")
     check_length(source, max_input_length(network))

@@ -29,7 +29,7 @@ PATTERNS = {
     "same position": "the token itself",
     "first token": "the first token of the text",
     "separator": "special tokens such as [SEP] and </s>, without the first token",
-    "same word": "the same word elsewhere in the text",
+    "same word": "the same word elsewhere in the text, without the first token",
     "uniform": "all visible tokens alike: the entropy, relative to that of uniform attention",
 }
 CROSS_PATTERNS = ("first token", "separator", "same word")  # and uniform
@@ -105,20 +105,20 @@ def head_statistics(
     keys of a prefix or prompt stand before them. A pattern that no token can follow (the next
     token in a decoder) is left out, as are queries that see one key only or none but such keys.
     """
-    values = torch.as_tensor(weights, dtype=torch.float32)
+    values = torch.as_tensor(weights, dtype=torch.float32, device="cpu")
     visible = (values > 0).any(0)  # (Q, K)
+    num_visible = visible.sum(-1)
     found = {}
     for name, chosen in _chosen_keys(queries, keys).items():
-        chosen = pad(chosen.to(values.device), (values.shape[-1] - chosen.shape[1], 0)) & visible
-        counts, seen = chosen.sum(-1), visible.sum(-1)
-        rows = (counts > 0) & (counts < seen)
+        chosen = pad(chosen, (values.shape[-1] - chosen.shape[1], 0)) & visible
+        counts = chosen.sum(-1)
+        rows = (counts > 0) & (counts < num_visible)
         if rows.any():
-            means = torch.einsum("hqk,qk->hq", values, chosen.float())[:, rows].mean(-1)
-            expected = float((counts / seen)[rows].mean())
+            means = values[:, chosen & rows[:, None]].sum(-1) / rows.sum()
+            expected = float((counts / num_visible)[rows].mean())
             found[name] = PatternStatistic(tuple(means.tolist()), expected, int(rows.sum()))
-    rows = visible.sum(-1) > 1
-    if rows.any():
-        entropy = torch.special.entr(values[:, rows]).sum(-1) / visible[rows].sum(-1).log()
+    if (rows := num_visible > 1).any():
+        entropy = torch.special.entr(values).sum(-1)[:, rows] / num_visible[rows].log()
         found["uniform"] = PatternStatistic(tuple(entropy.mean(-1).tolist()), 1.0, int(rows.sum()))
     return found
 
@@ -157,7 +157,7 @@ def _chosen_keys(queries: TokenRoles, keys: TokenRoles | None) -> dict[str, Tens
     everywhere = torch.ones(len(rows), 1, dtype=torch.bool)
     codes = {word: i for i, word in enumerate(dict.fromkeys(["", *queries.words, *keys.words]))}
     words, key_words = (torch.tensor([codes[w] for w in one.words]) for one in (queries, keys))
-    same_word = (words[:, None] == key_words) & (key_words > 0)
+    same_word = (words[:, None] == key_words) & (key_words > 0) & (columns > 0)
     if not cross:
         numbers = torch.tensor(queries.word_numbers)
         same_word &= numbers[:, None] != numbers

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from firth import Model
+from firth import Model, load
 from firth.inference.attention_maps import attention_maps
 from firth.models.transformer import Transformer
 from firth.utils.errors import FirthError, MismatchError, UsageError
@@ -66,6 +67,7 @@ WRONG: list[tuple[dict[str, Any], type[FirthError], str]] = [
     (dict(layers=[3]), UsageError, "no layer 3.*1 to 2"),
     (dict(layers=[0]), UsageError, "no layer 0"),
     (dict(heads=[-5]), UsageError, "no head -5.*1 to 4"),
+    (dict(heads=[]), UsageError, "empty"),
     (dict(layers=2), UsageError, "`layers`.*list"),
     (dict(target="A boat"), UsageError, "encoder-decoder"),
     (dict(text=" "), UsageError, "empty"),
@@ -98,9 +100,14 @@ def test_an_encoder_decoder_without_a_language_head_needs_a_target(make_model: M
         model.attention(TEXT)
 
 
-def test_half_precision(make_model: MakeModel) -> None:
+def test_bfloat16(make_model: MakeModel) -> None:
     model = make_model("bert-tiny")
     exact = model.attention(TEXT)
     half = model.to(torch.bfloat16).attention(TEXT)
     assert half.dtype == np.float32
     assert abs(exact - half).max() < 0.05
+
+
+def test_int8_weights(bert: Path) -> None:
+    exact, int8 = load(bert).attention(TEXT), load(bert, weights="int8").attention(TEXT)
+    assert 0 < abs(exact - int8).max() < 0.05

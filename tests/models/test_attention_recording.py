@@ -15,6 +15,7 @@ from torch import Tensor
 from firth.adapt.apply import apply
 from firth.inference.attention_maps import attention_arrays, attention_maps, virtual_tokens
 from firth.models.attention_recording import record_attention
+from firth.models.encoder_decoder import join
 from firth.models.masks import Mask
 from firth.models.transformer import Transformer
 from tests.adapt.test_prompt_tuning import FIRST, GIVEN
@@ -91,6 +92,16 @@ def test_trained_keys_of_an_encoder_decoder(strategy: str, counts: tuple[int, ..
         assert arrays[part].shape[-2:] == (queries, keys + count)
         assert len(virtual_tokens(network, part)) == count
         assert abs(arrays[part].sum(-1) - 1).max() < 1e-6
+
+
+def test_an_encoder_and_a_decoder_with_other_sizes() -> None:
+    first = build(small("encoder", num_heads=4), heads=())
+    second = build(small("decoder", num_heads=2, num_layers=1, bos_token_id=1))
+    network = join(first, second)
+    shapes = {part: one.shape for part, one in attention_arrays(network, [5, 6, 7], [1, 8]).items()}
+    assert shapes == {"encoder": (2, 4, 3, 3), "decoder": (1, 2, 2, 2), "cross": (1, 2, 2, 3)}
+    for chosen in (dict(heads=[-3]), dict(layers=[2])):
+        assert set(attention_arrays(network, [5, 6, 7], [1, 8], **chosen)) == {"encoder"}
 
 
 def test_one_layer_of_a_long_text_is_in_memory_at_a_time() -> None:
