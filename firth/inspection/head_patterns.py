@@ -26,7 +26,7 @@ from firth.tokenizers.tokenizer import Tokenizer
 PATTERNS = {
     "previous token": "the token before",
     "next token": "the token after",
-    "same position": "the token itself",
+    "current token": "the token itself",
     "first token": "the first token of the text",
     "separator": "special tokens such as [SEP] and </s>, without the first token",
     "same word": "the same word elsewhere in the text, without the first token",
@@ -127,7 +127,7 @@ def head_patterns(
     weights: Weights, queries: TokenRoles, keys: TokenRoles | None = None
 ) -> list[HeadPattern | None]:
     """Name the pattern of each head of a layer; None where no statistic supports one."""
-    return label_heads(head_statistics(weights, queries, keys))
+    return label_heads(head_statistics(weights, queries, keys)) or [None] * len(weights)
 
 
 def label_heads(statistics: dict[str, PatternStatistic]) -> list[HeadPattern | None]:
@@ -164,7 +164,7 @@ def _chosen_keys(queries: TokenRoles, keys: TokenRoles | None) -> dict[str, Tens
     chosen = {
         "previous token": columns == rows - 1,
         "next token": columns == rows + 1,
-        "same position": columns == rows,
+        "current token": columns == rows,
         "first token": (columns == 0) & everywhere,
         "separator": separator & (columns > 0) & everywhere,
         "same word": same_word,

@@ -50,7 +50,7 @@ def test_values_by_hand() -> None:
     other = 0.2 / 6
     assert statistics["next token"].values[0] == pytest.approx(other)
     # row 0 attends to itself with 0.8, since it has no token before
-    assert statistics["same position"].values[0] == pytest.approx((0.8 + 6 * other) / 7)
+    assert statistics["current token"].values[0] == pytest.approx((0.8 + 6 * other) / 7)
     assert statistics["first token"].values[0] == pytest.approx((2 * 0.8 + 5 * other) / 7)
     assert statistics["separator"].values[0] == pytest.approx(other)  # </s>, which nobody follows
     assert statistics["same word"].num_queries == 4  # the, dog, the, dog
@@ -102,6 +102,7 @@ def test_cross_attention_and_trained_keys() -> None:
 def test_few_tokens_support_no_label() -> None:
     one = TokenRoles([True], [""], [0])
     assert head_statistics(torch.ones(2, 1, 1), one) == {}
+    assert head_patterns(torch.ones(2, 1, 1), one) == [None, None]
     two = TokenRoles([False, False], ["a", "b"], [0, 1])
     assert head_patterns(torch.tensor([[[0.1, 0.9], [0.9, 0.1]]]), two) == [None]
 
