@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +21,7 @@ from firth.utils.figures import (
     WeightedText,
 )
 from firth.utils.files import atomic_file
-from firth.utils.svg_scatter import group_numbers
+from firth.utils.svg_scatter import colour_and_shape, group_numbers
 
 # The first that are installed are used; a character is drawn in the first font that has it.
 FONTS = (
@@ -29,9 +29,17 @@ FONTS = (
     "Hiragino Sans", "Microsoft YaHei", "Malgun Gothic", "Noto Sans", "Noto Sans Arabic",
     "Noto Sans Hebrew", "Noto Sans Devanagari", "Noto Sans Symbols 2",
 )  # fmt: skip
-MARKERS = "os^Dv*XP"
+# The colours of the page in light mode (html_page.css).
+COLOURS = (
+    "#2f6f8f", "#c0703a", "#5b8a4c", "#8a5a94", "#a88a16", "#1f9e8f", "#5c6470", "#c2506e",
+)  # fmt: skip
+POSITIVE, NEGATIVE = ("#ffffff", "#5499ce", "#08306b"), ("#6b1f00", "#d37a34", "#ffffff")
+MARKERS = "os^DvPX_"
 DPI = 150
 THUMBNAIL = 96  # pixels of a head in the overview of attention, at most
+LONGEST = 60.0  # inches; cells of larger heat maps are smaller and without text
+MOST_CHARACTERS, MOST_NAMES = 14, 200  # of a text in a cell; of rows or columns
+LINE_WIDTH, LINE_HEIGHT, LEFT = 7.0, 0.32, 0.2  # of weighted texts, in inches
 Image = Any  # matplotlib.figure.Figure
 
 
@@ -73,7 +81,12 @@ def _plain_text() -> Iterator[None]:
 
     installed = set(font_manager.get_font_names())
     fonts = [font for font in FONTS if font in installed]
-    settings = {"text.parse_math": False, "axes.unicode_minus": False, "font.family": fonts}
+    settings: dict[str, Any] = {
+        "text.parse_math": False,
+        "axes.unicode_minus": False,
+        "font.family": fonts,
+    }
+    settings["axes.prop_cycle"] = matplotlib.cycler(color=COLOURS)
     with matplotlib.rc_context(settings), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=r"(?s).*Glyph .* missing from font")
         warnings.filterwarnings("ignore", message=".*not applied because")  # constrained layout
@@ -116,7 +129,7 @@ def _lines(chart: LineChart) -> Image:
 def _bars(chart: BarChart) -> Image:
     image, axes = _image(7, 0.9 + 0.35 * len(chart.bars), chart.title, chart.caption)
     places = range(len(chart.bars))
-    axes.barh(places, [bar.value / chart.scale for bar in chart.bars], color="C0")
+    axes.barh(places, [bar.value / chart.scale for bar in chart.bars], color=COLOURS[0])
     for place, bar in zip(places, chart.bars, strict=True):
         if bar.low is not None and bar.high is not None:
             ends = bar.low / chart.scale, bar.high / chart.scale
@@ -131,7 +144,7 @@ def _bars(chart: BarChart) -> Image:
 def _mask(mask: AttentionMask) -> Image:
     size = 1.4 + 0.33 * len(mask.tokens)
     image, axes = _image(size, size, mask.title, mask.caption)
-    axes.pcolormesh(mask.visible, cmap="Blues", vmin=-0.2, vmax=1.4, edgecolors="white")
+    axes.pcolormesh(mask.visible, cmap=_colour_map(two=False), vmax=1.6, edgecolors="white")
     _name_cells(axes, mask.tokens, mask.tokens)
     axes.set_aspect("equal")
     return image
@@ -139,29 +152,44 @@ def _mask(mask: AttentionMask) -> Image:
 
 def _heatmap(figure: Heatmap) -> Image:
     longest = max((len(text) for row in figure.texts for text in row), default=0)
-    cell = max(0.3, 0.1 + 0.075 * min(longest, 14))
-    width = 1.6 + 0.07 * max(map(len, figure.rows)) + cell * len(figure.columns)
-    image, axes = _image(max(width, 4), 1.6 + 0.3 * len(figure.rows), figure.title, figure.caption)
+    cell = max(0.3, 0.1 + 0.075 * min(longest, MOST_CHARACTERS))
+    small = cell * len(figure.columns) > LONGEST
+    width = 1.6 + 0.07 * max(map(len, figure.rows)) + min(cell * len(figure.columns), LONGEST)
+    height = 1.6 + min(0.3 * len(figure.rows), LONGEST)
+    image, axes = _image(max(width, 4), height, figure.title, figure.caption)
     two = figure.low < 0 < figure.high
     limit = max(-figure.low, figure.high)
     low, high = (-limit, limit) if two else (figure.low, figure.high)
     mesh = axes.pcolormesh(
-        figure.values, cmap="PuOr" if two else "Blues", vmin=low, vmax=high, edgecolors="white"
-    )
+        figure.values, cmap=_colour_map(two), vmin=low, vmax=high,
+        edgecolors="none" if small else "white",
+    )  # fmt: skip
     _name_cells(axes, figure.rows, figure.columns)
-    _write_cells(axes, figure, mesh)
+    if not small:
+        _write_cells(axes, figure, mesh)
     axes.set_xlabel(figure.column_title)
     axes.set_ylabel(figure.row_title)
     image.colorbar(mesh, ax=axes, shrink=0.8, pad=0.01)
     return image
 
 
-def _name_cells(axes: Any, rows: Iterable[str], columns: Iterable[str]) -> None:
+def _colour_map(two: bool) -> Any:
+    """Return one colour for 0 to 1, or two that meet at 0."""
+    from matplotlib.colors import LinearSegmentedColormap
+
+    colours = (*NEGATIVE, *POSITIVE[1:]) if two else POSITIVE
+    return LinearSegmentedColormap.from_list("firth", colours)
+
+
+def _name_cells(axes: Any, rows: Sequence[str], columns: Sequence[str]) -> None:
     """Write the names of rows and columns beside the cells, the first row on top."""
-    rows, columns = list(rows), list(columns)
     short = max(map(len, columns)) <= 3
-    axes.set_xticks([i + 0.5 for i in range(len(columns))], columns, rotation=0 if short else 90)
-    axes.set_yticks([i + 0.5 for i in range(len(rows))], rows)
+    every = 1 + len(columns) // MOST_NAMES
+    places = range(0, len(columns), every)
+    shown = [columns[i] for i in places]
+    axes.set_xticks([i + 0.5 for i in places], shown, rotation=0 if short else 90)
+    places = range(0, len(rows), 1 + len(rows) // MOST_NAMES)
+    axes.set_yticks([i + 0.5 for i in places], [rows[i] for i in places])
     axes.tick_params(length=0, labelsize=8)
     axes.invert_yaxis()
 
@@ -170,13 +198,16 @@ def _write_cells(axes: Any, figure: Heatmap, mesh: Any) -> None:
     """Write the texts into the cells, white on dark ones."""
     for row, texts in enumerate(figure.texts):
         for column, text in enumerate(texts):
-            red, green, blue, _ = mesh.cmap(mesh.norm(figure.values[row][column]))
-            dark = 0.3 * red + 0.59 * green + 0.11 * blue < 0.5
-            shown = text if len(text) <= 14 else f"{text[:13]}…"
-            axes.text(
-                column + 0.5, row + 0.5, shown, ha="center", va="center", fontsize=7.5,
-                color="white" if dark else "black",
-            )  # fmt: skip
+            shown = text if len(text) <= MOST_CHARACTERS else f"{text[: MOST_CHARACTERS - 1]}…"
+            colour = _readable(mesh.cmap(mesh.norm(figure.values[row][column])))
+            place = {"ha": "center", "va": "center", "fontsize": 7.5}
+            axes.text(column + 0.5, row + 0.5, shown, color=colour, **place)
+
+
+def _readable(background: Sequence[float]) -> str:
+    """Choose black or white text by the brightness of what is below it."""
+    red, green, blue = background[:3]
+    return "white" if 0.3 * red + 0.59 * green + 0.11 * blue < 0.5 else "black"
 
 
 def _scatter(plot: ScatterPlot) -> Image:
@@ -184,10 +215,11 @@ def _scatter(plot: ScatterPlot) -> Image:
     groups = group_numbers(plot.points)
     for name, number in groups.items():
         points = [p for p in plot.points if p.group == name]
+        colour, shape = colour_and_shape(number)
         axes.scatter(
             [p.x for p in points], [p.y for p in points], s=28 if len(plot.points) < 200 else 12,
-            color=f"C{number % 10}", marker=MARKERS[(number + number // 10) % len(MARKERS)],
-            label=name, alpha=0.8, linewidths=0,
+            color=COLOURS[colour], marker=MARKERS[shape], label=name, alpha=0.85,
+            linewidths=1 if MARKERS[shape] == "_" else 0,
         )  # fmt: skip
     axes.set_aspect("equal", adjustable="datalim")
     axes.set_xticks([])
@@ -198,41 +230,50 @@ def _scatter(plot: ScatterPlot) -> Image:
 
 
 def _weighted(figure: WeightedText) -> Image:
-    """Write the pieces in lines of about 70 characters, each on its colour."""
-    from matplotlib import colormaps
+    """Write the parts of the text on their colours, in lines as wide as the image."""
+    from matplotlib.figure import Figure
+    from matplotlib.patches import Rectangle
 
-    lines, widths = _wrapped([piece.text for piece in figure.pieces], 70), 0.098
-    image, axes = _image(7.4, 0.9 + 0.34 * len(lines), figure.title, figure.caption)
-    largest = max((abs(piece.weight) for piece in figure.pieces), default=0.0) or 1.0
-    for number, line in enumerate(lines):
-        for column, piece, text in line:
-            weight = figure.pieces[piece].weight
-            colour = colormaps["PuOr"](0.5 + 0.35 * weight / largest)
-            axes.text(
-                widths * column, -number, text, family=["DejaVu Sans Mono"], fontsize=9,
-                va="center", bbox={"facecolor": colour, "edgecolor": "none", "pad": 1.5},
-            )  # fmt: skip
-    axes.set_xlim(0, 7.2)
-    axes.set_ylim(-len(lines) + 0.4, 0.6)
+    image = Figure(figsize=(LINE_WIDTH + 2 * LEFT, 1), dpi=DPI)
+    axes = image.add_axes((0, 0, 1, 1))  # its unit is an inch, from the upper left corner
     axes.axis("off")
+    largest = max((abs(piece.weight) for piece in figure.pieces), default=0.0) or 1.0
+    colours = [_colour_map(two=True)(0.5 + piece.weight / largest / 2) for piece in figure.pieces]
+    style = {"fontsize": 10, "va": "center"}
+    texts = [
+        axes.text(0, 0, piece.text.replace("\n", "⏎"), color=_readable(colour), **style)
+        for piece, colour in zip(figure.pieces, colours, strict=True)
+    ]
+    widths = [text.get_window_extent().width / DPI for text in texts]
+    top = 0.6
+    for text, width, colour, (line, left) in zip(
+        texts, widths, colours, flow(widths, LINE_WIDTH), strict=True
+    ):
+        top = 0.6 + LINE_HEIGHT * line
+        text.set_position((LEFT + left, top))
+        box = Rectangle((LEFT + left, top - 0.12), width, 0.24, facecolor=colour, linewidth=0)
+        axes.add_patch(box)
+    below = " ".join(filter(None, (f"Colours: -{largest:.2g} to +{largest:.2g}.", figure.caption)))
+    axes.text(LEFT, 0.25, figure.title, fontsize=11, va="center")
+    axes.text(LEFT, top + 0.36, below, fontsize=8, va="center", color="dimgrey", wrap=True)
+    image.set_size_inches(LINE_WIDTH + 2 * LEFT, top + 0.6)
+    axes.set(xlim=(0, LINE_WIDTH + 2 * LEFT), ylim=(top + 0.6, 0))
     return image
 
 
-def _wrapped(texts: Iterable[str], width: int) -> list[list[tuple[int, int, str]]]:
-    """Break pieces into lines: (column, number of the piece, text) of each.
+def flow(widths: Iterable[float], room: float) -> list[tuple[int, float]]:
+    """Put boxes into lines: the number of the line and the left end of each.
 
-    >>> _wrapped(["one", " two", " three"], 8)
-    [[(0, 0, 'one'), (3, 1, ' two')], [(0, 2, ' three')]]
+    >>> flow([3, 4, 2, 6], 8)
+    [(0, 0.0), (0, 3.0), (1, 0.0), (1, 2.0)]
     """
-    lines: list[list[tuple[int, int, str]]] = [[]]
-    column = 0
-    for number, text in enumerate(texts):
-        if column and column + len(text) > width:
-            lines.append([])
-            column = 0
-        lines[-1].append((column, number, text.replace("\n", "⏎")))
-        column += len(text)
-    return lines
+    places, line, left = [], 0, 0.0
+    for width in widths:
+        if left and left + width > room:
+            line, left = line + 1, 0.0
+        places.append((line, left))
+        left += width
+    return places
 
 
 def _attention(view: AttentionView) -> Image:

@@ -11,7 +11,7 @@ from html import escape
 
 from firth.utils.figures import Heatmap, WeightedText
 
-STRONG = 0.67  # from this fraction on, text is in the opposite brightness (contrast 4.5)
+STRONG = 0.64  # from this fraction on, text is in the opposite brightness (contrast 4.5)
 LONG_NAME = 4  # characters; longer names of columns without texts are written upwards
 
 
@@ -49,7 +49,7 @@ def _cell(figure: Heatmap, row: int, column: int) -> str:
         return "<td></td>"
     text = figure.texts[row][column] if figure.texts else ""
     detail = figure.details[row][column] if figure.details else f"{value:.3g}"
-    tip = escape(f"{figure.rows[row]} · {figure.columns[column]}\n{detail}")
+    tip = escape(f"{figure.rows[row]}, {figure.columns[column]}\n{detail}")
     fraction = cell_fraction(value, figure.low, figure.high)
     return f'<td {_coloured(fraction)} title="{tip}">{escape(text)}</td>'
 

@@ -11,7 +11,7 @@ from firth.utils.figures import AttentionMask, LineChart, Point
 WIDTH, HEIGHT = 520, 280
 LEFT, RIGHT, TOP, BOTTOM = 66, 20, 16, 46  # margins of the plot
 NUM_TICKS = 5
-MARGIN = 0.06  # of the range, above and below the values
+TICK_WIDTH = 40  # room for the number of a tick
 CELL, LABELS = 28, 76  # size of a cell of a mask, room for its tokens
 Scale = Callable[[float], float]
 
@@ -23,10 +23,8 @@ def line_chart(chart: LineChart) -> str:
     bounds = [end for p in points for end in (p.y, p.low, p.high) if end is not None]
     ys = _ticks(bounds)
     place_x = _scale([p.x for p in points], LEFT, WIDTH - RIGHT, log=chart.log_x)
-    low, high = min(bounds), max(bounds)
-    pad = MARGIN * (high - low or 1.0)
-    place_y = _scale([low - pad, high + pad], HEIGHT - BOTTOM, TOP)
-    parts = [_axes(xs, ys, place_x, place_y, chart)]
+    place_y = _scale([*bounds, *ys], HEIGHT - BOTTOM, TOP)
+    parts = [_axes(_apart(xs, place_x), ys, place_x, place_y, chart)]
     several = len(chart.lines)
     for number, line in enumerate(chart.lines.values()):
         shift = 6.0 * (number - (several - 1) / 2) if any(p.low is not None for p in line) else 0.0
@@ -131,10 +129,10 @@ def _scale(values: Sequence[float], first: float, last: float, log: bool = False
 
 
 def _ticks(values: Sequence[float], distinct: bool = False) -> list[float]:
-    """Choose round numbers in the range of the values; `distinct`: the values themselves.
+    """Choose round numbers around the values; `distinct`: the values themselves.
 
     >>> _ticks([0.31, 0.93]), _ticks([30, 100, 30], distinct=True)
-    ([0.4, 0.6, 0.8], [30, 100])
+    ([0.2, 0.4, 0.6, 0.8, 1.0], [30, 100])
     """
     if distinct:
         return sorted(set(values))
@@ -144,5 +142,18 @@ def _ticks(values: Sequence[float], distinct: bool = False) -> list[float]:
     rough = (high - low) / NUM_TICKS
     power = 10.0 ** math.floor(math.log10(rough))
     step = next(power * size for size in (1, 2, 5, 10) if power * size >= rough)
-    first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
+    first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
     return [round(i * step, 10) for i in range(first, last + 1)]
+
+
+def _apart(ticks: Sequence[float], place: Scale) -> list[float]:
+    """Leave out ticks whose numbers would overlap with that of a larger one.
+
+    >>> _apart([10, 270, 300], place=float)
+    [10, 300]
+    """
+    kept: list[float] = []
+    for tick in reversed(ticks):
+        if not kept or place(kept[0]) - place(tick) >= TICK_WIDTH:
+            kept.insert(0, tick)
+    return kept

@@ -67,9 +67,9 @@ def test_cells_have_their_colours() -> None:
     text = render_figures([Heatmap("", ("a", "b"), ("c", "d"), values, low=-2, high=2)])
     cells = re.findall(r'<td class="(heat[^"]*)" style="--v:([\d.]+)" title="([^"]*)"', text)
     assert cells == [
-        ("heat negative", "0.5", "a · c\n-1"),
-        ("heat", "0.125", "a · d\n0.25"),
-        ("heat dark", "1", "b · d\n2"),
+        ("heat negative", "0.5", "a, c\n-1"),
+        ("heat", "0.125", "a, d\n0.25"),
+        ("heat dark", "1", "b, d\n2"),
     ]
 
 
