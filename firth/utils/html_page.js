@@ -29,27 +29,40 @@ function tipText(cell) {
   return cell.dataset.tip;
 }
 
+let current = null; // the cell whose tooltip is shown
+
 function showTip(cell) {
+  current = cell;
   tip.textContent = tipText(cell);
   tip.classList.add("shown");
   cell.setAttribute("aria-describedby", "tip");
-  const box = cell.getBoundingClientRect();
+  placeTip();
+}
+
+function placeTip() {
+  if (!current) return;
+  const box = current.getBoundingClientRect();
   const edge = document.documentElement.clientWidth - tip.offsetWidth - 8;
   const above = box.top - tip.offsetHeight - 8;
   tip.style.left = `${Math.max(8, Math.min(box.left + box.width / 2 - tip.offsetWidth / 2, edge))}px`;
   tip.style.top = `${above < 8 ? box.bottom + 8 : above}px`;
 }
 
-function hideTip() { tip.classList.remove("shown"); }
+function hideTip() {
+  current?.removeAttribute("aria-describedby");
+  current = null;
+  tip.classList.remove("shown");
+}
 
 for (const event of ["pointerover", "focusin"]) {
   document.addEventListener(event, ({ target }) => {
     const cell = target.closest?.(CELLS);
-    if (cell) showTip(cell); else hideTip();
+    hideTip();
+    if (cell) showTip(cell);
   });
 }
 document.addEventListener("focusout", hideTip);
-document.addEventListener("scroll", hideTip, true);
+document.addEventListener("scroll", placeTip, true);
 document.addEventListener("keydown", ({ key }) => { if (key === "Escape") hideTip(); });
 
 // Arrow keys move between the cells of a figure, of which one is in the order of the Tab key.

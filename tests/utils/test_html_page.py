@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
 
 from firth.utils.attention_view import AttentionView
 from firth.utils.figures import (
@@ -26,7 +31,10 @@ from firth.utils.figures import (
     WeightedPiece,
     WeightedText,
 )
-from firth.utils.html_page import RENDERERS, Page, Section, render_figures, render_page
+from firth.utils.html_page import RENDERERS, Page, Section, render_figures, render_page, write_page
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page as BrowserPage
 
 EVIL = '<script>alert("x")</script>'
 FIGURES: list[Figure] = [
@@ -102,3 +110,90 @@ def test_both_axes_have_one_scale() -> None:
     (x0, y0), (x1, y1), (x2, y2) = places
     assert (y0, x0) == (y1, x2)
     assert math.isclose((x1 - x0) / 2, y0 - y2, abs_tol=0.1)
+
+
+WIDE = Heatmap(
+    "Logit lens",
+    tuple(f"layer {i}" for i in range(3)),
+    tuple(f"token {i}" for i in range(60)),
+    tuple(tuple((i + j) / 223 for j in range(60)) for i in range(3)),
+    tuple(tuple(f"word {j}" for j in range(60)) for i in range(3)),
+)
+POINTS = ScatterPlot(
+    "PCA", tuple(ScatterPoint(i % 7, i % 5, f"group {i % 3}", f"text {i}") for i in range(35))
+)
+LAYERS = tuple(f"layer {i}" for i in range(1, 26))
+SHOWN: list[Figure] = [
+    WIDE,
+    POINTS,
+    WeightedText("Weights", (WeightedPiece("good", 0.25), WeightedPiece(" film", -0.125))),
+    Tabs("Few", LAYERS[:3], tuple((Paragraph(f"few {name}"),) for name in LAYERS[:3]), selected=1),
+    Tabs("Many", LAYERS, tuple((Paragraph(f"many {name}"),) for name in LAYERS)),
+]
+
+
+@pytest.fixture
+def page(tmp_path: Path, open_page: Callable[..., BrowserPage]) -> BrowserPage:
+    """Open a page of the figures with scripts."""
+    write_page(tmp_path / "page.html", Page("Page", "", [Section("All", "", SHOWN, ["firth"])]))
+    opened = open_page(tmp_path / "page.html")
+    opened.emulate_media(reduced_motion="reduce")  # no smooth scrolling below the pointer
+    return opened
+
+
+def test_tabs_are_switched_by_clicks_keys_and_the_slider(page: BrowserPage) -> None:
+    shown = page.locator(".panel p:visible")
+    assert shown.all_inner_texts() == ["few layer 2", "many layer 1"]
+    page.click("role=tab[name='layer 3']")
+    assert shown.first.inner_text() == "few layer 3"
+    page.keyboard.press("ArrowRight")
+    assert shown.first.inner_text() == "few layer 1"
+    assert page.get_attribute("role=tab[name='layer 1']", "aria-selected") == "true"
+    page.focus("input[type=range]")
+    page.keyboard.press("End")
+    assert shown.last.inner_text() == "many layer 25"
+    assert page.inner_text("output") == "layer 25"
+
+
+def test_tooltips_appear_for_the_pointer_and_the_keyboard(page: BrowserPage) -> None:
+    tip = page.locator("#tip")
+    assert not tip.is_visible()
+    page.hover("td:text-is('word 1') >> nth=0")
+    assert tip.inner_text() == "layer 0, token 1\n0.00448"
+    page.focus("td:text-is('word 0') >> nth=0")
+    for key, text in [("ArrowDown", "layer 1, token 0"), ("ArrowRight", "layer 1, token 1")]:
+        page.keyboard.press(key)
+        assert tip.inner_text().startswith(text)
+    page.keyboard.press("Escape")
+    assert not tip.is_visible()
+    page.hover(".weighted span >> nth=1")
+    assert tip.inner_text() == "-0.125"
+    page.hover("[data-cells] .point >> nth=8")
+    assert tip.inner_text() == "group 2: text 8"
+
+
+def test_a_legend_highlights_a_group(page: BrowserPage) -> None:
+    faint = page.locator(".scatter .faint")
+    page.click("role=button[name='group 1']")
+    assert faint.count() == 23  # of 35 points
+    assert "1" not in {point.get_attribute("data-group") for point in faint.all()}
+    page.click("role=button[name='group 1']")
+    assert faint.count() == 0
+
+
+def test_nothing_sticks_out_of_a_narrow_page(
+    page: BrowserPage, open_page: Callable[..., BrowserPage], tmp_path: Path
+) -> None:
+    narrow = open_page(tmp_path / "page.html", width=390, dark=True)
+    assert narrow.evaluate("document.documentElement.scrollWidth") == 390
+    assert narrow.evaluate("document.querySelector('.scroll').scrollWidth") > 3000
+    name = narrow.locator("tbody th").first
+    narrow.evaluate("document.querySelector('.scroll').scrollLeft = 900")
+    box = name.bounding_box()
+    assert box is not None
+    assert 0 < box["x"] < 60  # the names of rows stay
+
+
+def test_without_scripts_every_tab_is_shown() -> None:
+    text = render_figures(SHOWN)
+    assert len(re.findall('<div class="panel"><h4>layer [0-9]+</h4>', text)) == 28
