@@ -121,8 +121,11 @@ def open_page(browser: Browser) -> Iterator[Callable[..., Page]]:
     requests, errors, opened = [], [], []
 
     def open_file(path: Path, width: int = 1280, dark: bool = False) -> Page:
-        scheme = "dark" if dark else "light"
-        page = browser.new_page(viewport={"width": width, "height": 800}, color_scheme=scheme)
+        page = browser.new_page(
+            viewport={"width": width, "height": 800},
+            color_scheme="dark" if dark else "light",
+            has_touch=True,
+        )
         page.on("request", lambda request: requests.append(request.url))
         page.on("console", lambda message: errors.append(message.text))  # also of the policy
         page.on("pageerror", lambda error: errors.append(str(error)))

@@ -92,7 +92,7 @@ class Lines {
   pin(query) {
     if (query < 0) return;
     this.queries.children[this.pinned]?.setAttribute("aria-selected", "false");
-    this.pinned = this.pinned === query ? -1 : query;
+    this.hovered = this.pinned = this.pinned === query ? -1 : query;
     this.queries.children[this.pinned]?.setAttribute("aria-selected", "true");
     this.rove(query);
     this.describe();
@@ -122,10 +122,9 @@ class Lines {
     for (const row of this.keys.querySelectorAll(".seen")) {
       row.className = row.style.background = row.lastChild.textContent = "";
     }
+    this.queries.querySelector(".active")?.classList.remove("active");
     const query = this.active;
-    for (const [i, row] of [...this.queries.children].entries()) {
-      row.classList.toggle("active", i === query);
-    }
+    this.queries.children[query]?.classList.add("active");
     if (query < 0) {
       this.say("");
       return;
@@ -163,7 +162,7 @@ class Lines {
     row.className = "seen";
     row.lastChild.textContent = percent(weight);
     const stripes = this.shown.map(({ colour, weights }, i) => {
-      const own = Math.round(80 * Math.sqrt(weights.weight(query, key)));
+      const own = Math.round(65 * Math.sqrt(weights.weight(query, key)));
       const [from, to] = [i, i + 1].map((n) => `${(100 * n / this.shown.length).toFixed(2)}%`);
       return `color-mix(in srgb, ${colour} ${own}%, transparent) ${from} ${to}`;
     });
@@ -186,7 +185,7 @@ class Lines {
       for (let query = first; query <= last; query++) {
         weights.forRow(query, (key, weight) => {
           if (weight < least) return;
-          context.globalAlpha = Math.min(1, 0.04 + 0.96 * weight);
+          context.globalAlpha = this.active < 0 ? Math.min(1, 0.04 + weight) : Math.sqrt(weight);
           context.lineWidth = 1 + 2.5 * weight;
           context.beginPath();
           context.moveTo(0, y(query));

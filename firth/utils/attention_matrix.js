@@ -16,9 +16,10 @@ class Matrix {
     this.box = element("div", {
       class: "av-box av-matrix", tabindex: 0, role: "application",
       "aria-label": "Attention matrix: queries down, keys across. Arrow keys move between cells.",
-      onscroll: () => this.soon(), onkeydown: (event) => this.key(event),
+      onscroll: () => this.soon(), ondblclick: () => this.zoom(3),
+      onkeydown: (event) => this.key(event),
       onpointermove: (event) => this.point(event), onpointerdown: (event) => this.point(event),
-      onpointerleave: () => this.hover(null),
+      onpointerleave: (event) => event.pointerType !== "touch" && this.hover(null),
     }, this.space);
     this.tip = element("div", { class: "av-tip", hidden: "" });
     const zoom = (text, label, factor) => element("button", {
@@ -64,6 +65,7 @@ class Matrix {
     const context = sized(this.canvas, width, height);
     this.drawCells(context, Math.floor(width - this.left), Math.floor(height - this.top));
     this.drawLabels(context, width, height);
+    this.drawTip();
   }
 
   drawCells(context, width, height) {
@@ -122,8 +124,8 @@ class Matrix {
     const style = getComputedStyle(this.box), { size } = this;
     context.textBaseline = "middle";
     const along = (tokens, scroll, length, current, write) => {
-      const step = Math.ceil(LABEL / size), first = Math.floor(scroll / size);
-      const last = Math.min(tokens.length - 1, Math.floor((scroll + length) / size));
+      const step = Math.ceil(LABEL / size), first = Math.max(0, Math.ceil(scroll / size - 0.5));
+      const last = Math.min(tokens.length - 1, Math.floor((scroll + length) / size - 0.5));
       for (let i = Math.ceil(first / step) * step; i <= last; i += step) {
         if (current >= 0 && Math.abs(i - current) * size < LABEL) continue;
         write(tokens[i], (i + 0.5) * size - scroll, style.color);
@@ -150,16 +152,18 @@ class Matrix {
     });
   }
 
+  /** Enlarge the cells around the current one, or around the middle; 0: let all of them fit. */
   zoom(factor) {
-    const before = this.size;
-    this.cell = factor ? clamp(before * factor, this.fit, LARGEST_CELL) : 0;
-    if (this.cell <= this.fit) this.cell = 0;
-    const middle = [this.box.scrollLeft + (this.box.clientWidth - this.left) / 2,
-      this.box.scrollTop + (this.box.clientHeight - this.top) / 2];
+    const { box, size } = this;
+    const across = this.at ? (this.at[1] + 0.5) * size - box.scrollLeft
+      : (box.clientWidth - this.left) / 2;
+    const down = this.at ? (this.at[0] + 0.5) * size - box.scrollTop
+      : (box.clientHeight - this.top) / 2;
+    const [key, query] = [(across + box.scrollLeft) / size, (down + box.scrollTop) / size];
+    this.cell = clamp(size * factor, 0, LARGEST_CELL);
     this.draw();
-    const grown = this.size / before;
-    this.box.scrollLeft += middle[0] * (grown - 1);
-    this.box.scrollTop += middle[1] * (grown - 1);
+    box.scrollLeft = key * this.size - across;
+    box.scrollTop = query * this.size - down;
     this.draw();
   }
 
@@ -193,23 +197,28 @@ class Matrix {
   hover(at) {
     if (`${at}` === `${this.at}`) return;
     this.at = at;
-    this.tip.hidden = !at;
-    if (at) this.explain(at);
-    else this.say("");
+    this.say(at ? this.sentence() : "");
     this.draw();
   }
 
-  explain([query, key]) {
-    const weight = this.weights.describe(query, key);
-    const text = `${this.queryNames[query]} → ${this.keyNames[key]}: ${weight}`;
-    this.tip.textContent = text;
-    this.say(text);
-    const x = this.left + (key + 1) * this.size - this.box.scrollLeft;
-    const y = this.top + (query + 1) * this.size - this.box.scrollTop;
-    const rightHalf = x > this.box.clientWidth / 2;
-    this.tip.style.left = rightHalf ? "" : `${x + 6}px`;
-    this.tip.style.right = rightHalf ? `${this.element.clientWidth - x + this.size + 6}px` : "";
-    this.tip.style.top = `${this.box.offsetTop + y + 6}px`;
+  sentence() {
+    const [query, key] = this.at, weight = this.weights.describe(query, key);
+    return `${this.queryNames[query]} → ${this.keyNames[key]}: ${weight}`;
+  }
+
+  /** Show the sentence beside the current cell, on the side with more room. */
+  drawTip() {
+    this.tip.hidden = !this.at;
+    if (!this.at) return;
+    this.tip.textContent = this.sentence();
+    const { box, size } = this, [query, key] = this.at;
+    const x = this.left + key * size - box.scrollLeft, y = this.top + query * size - box.scrollTop;
+    this.tip.hidden = y + size < this.top || y > box.clientHeight || x + size < this.left
+      || x > box.clientWidth;
+    const onTheLeft = x > box.clientWidth / 2;
+    this.tip.style.left = onTheLeft ? "" : `${x + size + 6}px`;
+    this.tip.style.right = onTheLeft ? `${this.element.clientWidth - x + 6}px` : "";
+    this.tip.style.top = `${box.offsetTop + y + size + 6}px`;
   }
 }
 

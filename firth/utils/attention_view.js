@@ -228,9 +228,7 @@ const unseen = new IntersectionObserver((entries) => {
   for (const { target, isIntersecting } of entries) {
     if (!isIntersecting) continue;
     unseen.unobserve(target);
-    const data = target.nextElementSibling;
-    new AttentionFigure(target, JSON.parse(data.textContent));
-    data.remove();
+    new AttentionFigure(target, JSON.parse(target.nextElementSibling.textContent));
   }
 }, { rootMargin: "400px" });
 document.querySelectorAll(".attention-view").forEach((root) => unseen.observe(root));

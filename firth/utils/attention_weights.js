@@ -101,6 +101,7 @@ function paint(context, weights, scale, { x, y, width, height, left, top, cellWi
     const y0 = Math.max(0, Math.floor(query * cellHeight - top));
     const y1 = Math.min(height, Math.max(y0 + 1, Math.floor((query + 1) * cellHeight - top)));
     weights.forRow(query, (key, weight) => {
+      if ((key + 1) * cellWidth <= left) return;
       const x0 = Math.max(0, Math.floor(key * cellWidth - left));
       const x1 = Math.min(width, Math.max(x0 + 1, Math.floor((key + 1) * cellWidth - left)));
       for (let row = y0; row < y1; row++) {

@@ -227,7 +227,9 @@ def test_long_texts_are_scrolled_on_a_telephone(
     best = int(row.argmax())
     page.click(f".av-legend >> text=token{best} ")
     assert page.locator(".av-keys div").nth(best).is_visible()
-    page.click("text=Matrix")
+    page.tap("text=Matrix")
+    page.tap(".av-matrix canvas", position={"x": 200, "y": 200})
+    assert "→" in page.inner_text(".av-tip")
     width = page.evaluate("document.querySelector('.av-space').clientWidth")
     page.click("[aria-label='Zoom in']")
     assert page.evaluate("document.querySelector('.av-space').clientWidth") > width
