@@ -8,7 +8,7 @@ L  layers     T  tokens     C  candidates     V  vocabulary size     W  hidden s
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -27,6 +27,7 @@ from firth.utils.figures import Figure, Heatmap, LineChart, Point
 from firth.utils.rng import Floats, Longs
 
 MAX_LOGITS = 1 << 22  # in memory at a time
+MIN_LOG_PROB = -1e4  # exp of it is 0
 MAX_COLUMNS = 48  # tokens in the figure
 MAX_LINES = 4  # positions in the line chart
 NOTES = {
@@ -50,10 +51,12 @@ class LensPrediction(NamedTuple):
 class LogitLens:
     """What each layer predicts at each position; layer 0 is the embeddings.
 
-    The first dimension of arrays is the layer, the second the position.
+    The first dimension of arrays is the layer, the second the position, counted from `first`.
     """
 
     text: str
+    first: int  # the position of the first row: 0, unless `max_positions` is less than `length`
+    length: int  # tokens of the text
     predicts: str  # "next": the next token; "token": the token at the position itself
     tokens: tuple[str, ...]  # (T,) that the network reads; of the decoder, if there are two stacks
     ids: tuple[int, ...]  # (T,)
@@ -95,6 +98,8 @@ class LogitLens:
         return {
             "text": self.text,
             "predicts": self.predicts,
+            "first": self.first,
+            "length": self.length,
             "tokens": list(self.tokens),
             "ids": list(self.ids),
             **({"source": list(self.source)} if self.source else {}),
@@ -118,10 +123,9 @@ class LogitLens:
         layers, shown = range(self.num_layers, -1, -1), self._shown_positions()
         cells = [[self.prediction(layer, i) for i in shown] for layer in layers]
         part = ""
-        if len(shown) < len(self.tokens):
-            part = (
-                f" Tokens {shown[0] + 1:,} to {shown[-1] + 1:,} of {len(self.tokens):,} are shown."
-            )
+        if len(shown) < self.length:
+            begin, end = self.first + shown[0], self.first + shown[-1]
+            part = f" Positions {begin:,} to {end:,} of {self.length:,} are shown."
         return Heatmap(
             title="What each layer would predict",
             rows=tuple(_layer_name(layer) for layer in layers),
@@ -147,24 +151,19 @@ class LogitLens:
         )
 
     def _shown_positions(self) -> range:
-        """Return the positions of the heat map: all, or those before and after the first blank."""
-        size, middle = len(self.tokens), next(iter(self._chosen_positions()), 0)
-        first = max(0, min(middle - MAX_COLUMNS // 2, size - MAX_COLUMNS))
-        return range(first, min(size, first + MAX_COLUMNS))
+        return _window(len(self.tokens), (self._blanks() or [len(self.tokens)])[0], MAX_COLUMNS)
 
-    def _chosen_positions(self) -> list[int]:
-        """Return the blanks of an encoder's text; of other texts the last position."""
-        if self.predicts == "next":
-            return [len(self.tokens) - 1]
-        rows = enumerate(zip(self.known, self.ids, self.targets, strict=True))
-        return [i for i, (known, id, target) in rows if not known or id != target]
+    def _blanks(self) -> list[int]:
+        rows = zip(self.known, self.targets, strict=True)
+        right = {i: target for i, (known, target) in enumerate(rows) if known}
+        return _blanks(self.ids, right) if self.predicts == "token" else []
 
     def _line_chart(self) -> LineChart:
-        lines = {
-            f"{self.names[self.targets[i]]} at position {i}": self.target_probabilities[:, i]
-            for i in self._chosen_positions()[:MAX_LINES]
-        }
-        lines["mean of all positions"] = self.target_probabilities.mean(1)
+        lines = {"mean of all positions": self.target_probabilities.mean(1)}
+        last = [] if self.predicts == "token" else [len(self.tokens) - 1]
+        for i in (self._blanks() or last)[:MAX_LINES]:
+            name = f"{self.names[self.targets[i]]} at position {self.first + i}"
+            lines[name] = self.target_probabilities[:, i]
         return LineChart(
             title="Probability of the right token",
             x_label="layer",
@@ -173,6 +172,21 @@ class LogitLens:
             caption="Layer 0 is the embeddings. Where the right token is unknown, the model's own "
             "prediction counts as right.",
         )
+
+
+def _window(size: int, middle: int, limit: int) -> range:
+    """Return at most `limit` positions of `size`, around one of them.
+
+    >>> _window(5, 2, 9), _window(100, 50, 4), _window(100, 99, 4)
+    (range(0, 5), range(48, 52), range(96, 100))
+    """
+    first = max(0, min(middle - limit // 2, size - limit))
+    return range(first, min(size, first + limit))
+
+
+def _blanks(ids: Sequence[int], right: Mapping[int, int]) -> list[int]:
+    """Return the positions of an encoder's text where another token is right, or none is known."""
+    return [i for i, id in enumerate(ids) if right.get(i) != id]
 
 
 def _points(values: Floats) -> tuple[Point, ...]:
@@ -193,39 +207,47 @@ def logit_lens(
     encoder_tokenizer: Tokenizer | None = None,
     text: str = "",
     top: int = 5,
+    max_positions: int | None = None,
 ) -> LogitLens:
     """Compute the predictions of all layers for the tokens of a request, at every position.
 
     The request's targets are the right tokens at its positions; at other positions the model's own
-    prediction counts as right.
+    prediction counts as right. `max_positions` are those around an encoder's first blank, or the
+    last ones.
     """
     check_language_head(network)
     if not request.tokens:
         raise UsageError("The text is empty: there is no position to predict; add a word.")
-    layers = _layer_outputs(network, request, bidirectional)
     right = dict(zip(request.positions, request.targets, strict=False))
+    encoder, size = network.config.architecture == "encoder", len(request.tokens)
+    blanks = _blanks(request.tokens, right) if encoder else []
+    shown = _window(size, blanks[0] if blanks else size, max_positions or size)
+    part = slice(shown.start, shown.stop)
+    layers = [layer[part] for layer in _layer_outputs(network, request, bidirectional)]
     own = _final_predictions(network, layers[-1]).tolist()
-    targets = [right.get(i, id) for i, id in enumerate(own)]
+    targets = [right.get(i, id) for i, id in zip(shown, own, strict=True)]
     ids = torch.tensor(targets, device=network.device)
     rows = [_predictions(network, hidden, ids, top) for hidden in layers]
     candidates, probabilities, target_probabilities, ranks, entropies = (
-        np.stack(part) for part in zip(*rows, strict=True)
+        np.stack(each) for each in zip(*rows, strict=True)
     )
-    shown = list({*candidates.ravel().tolist(), *targets})
+    read, names = request.tokens[part], list({*candidates.ravel().tolist(), *targets})
     return LogitLens(
         text=text,
-        predicts="token" if network.config.architecture == "encoder" else "next",
-        tokens=tuple(display_tokens(tokenizer, request.tokens)),
-        ids=request.tokens,
+        first=shown[0],
+        length=size,
+        predicts="token" if encoder else "next",
+        tokens=tuple(display_tokens(tokenizer, read)),
+        ids=read,
         source=tuple(display_tokens(encoder_tokenizer or tokenizer, request.source)),
         targets=tuple(targets),
-        known=tuple(i in right for i in range(len(targets))),
+        known=tuple(i in right for i in shown),
         candidates=candidates,
         probabilities=probabilities,
         target_probabilities=target_probabilities,
         target_ranks=ranks,
         entropies=entropies,
-        names=dict(zip(shown, display_tokens(tokenizer, shown), strict=True)),
+        names=dict(zip(names, display_tokens(tokenizer, names), strict=True)),
     )
 
 
@@ -268,7 +290,8 @@ def _predictions(network: Transformer, hidden: Tensor, targets: Tensor, top: int
         log_probs = logits.log_softmax(-1)
         best = log_probs.topk(min(top, log_probs.shape[-1]))
         target = log_probs.gather(1, targets[part, None])[:, 0]
-        entropy = torch.special.entr(log_probs.exp()).sum(-1)
+        # A token that a model excludes has the logit -inf, and adds nothing.
+        entropy = -(log_probs.exp() * log_probs.clamp(min=MIN_LOG_PROB)).sum(-1)
         if bool(entropy.isnan().any()):
             raise nan_error()
         parts.append((best.indices, best.values.exp(), target.exp(), ranks, entropy))

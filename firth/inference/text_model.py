@@ -146,15 +146,25 @@ class TextModel(TextNetwork):
         return explain_prompt(generator, prompt, answer=" ".join(answers), top=top)
 
     @check_arguments
-    def lens(self, text: str, *, top: int = 5, target: str | Sequence[str] = ()) -> LogitLens:
+    def lens(
+        self,
+        text: str,
+        *,
+        top: int = 5,
+        target: str | Sequence[str] = (),
+        max_positions: int | None = None,
+    ) -> LogitLens:
         """Compute what each layer would predict at each position of a text (logit lens).
 
         Each layer's hidden states pass the model's own final norm and language head; those of the
         last layer give the model's own predictions. `target` is what is right: a word for each
         blank, the continuation of a decoder's text, or the output of an encoder-decoder, by default
-        the one that it generates.
+        the one that it generates. `max_positions` limits the work on long texts to the positions
+        around the first blank, or to the last ones.
         """
         check_top(top)
+        if max_positions is not None and max_positions < 1:
+            raise UsageError(f"`max_positions` must be at least 1, not {max_positions}.")
         check_language_head(self.network)
         text, words = repaired(text), [target] if isinstance(target, str) else list(target)
         bidirectional, request = self._lens_request(text, words)
@@ -166,6 +176,7 @@ class TextModel(TextNetwork):
             encoder_tokenizer=self.require_encoder_tokenizer(),
             text=text,
             top=top,
+            max_positions=max_positions,
         )
 
     def _lens_request(self, text: str, words: list[str]) -> tuple[bool, ScoringRequest]:

@@ -190,7 +190,7 @@ class GenerationSteps:
         """Return heat maps of attention, and for each token its candidates and its attention."""
         names = [f"{i}. {step.token}" for i, step in enumerate(self.steps, 1)]
         shown = self.steps[:MAX_TABS]
-        tabs = [
+        tabs: list[tuple[Figure, ...]] = [
             (step.figure(), *(part.text(i) for part in reversed(self.attention)))
             for i, step in enumerate(shown)
         ]

@@ -107,10 +107,28 @@ def test_figures_and_values(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert [len(line) for line in lines.lines.values()] == [lens.num_layers + 1] * len(lines.lines)
 
 
+def test_some_positions_of_a_long_text(make_model: MakeModel, decoder: Model) -> None:
+    """They are those of the whole text around the first blank, or the last ones."""
+    encoder = make_model("bert-tiny")
+    blank = "The sea was ___ and the boat was slow."
+    for model, text in ((encoder, blank), (decoder, "The sea was calm")):
+        whole, part = model.lens(text), model.lens(text, max_positions=3)
+        rows = slice(part.first, part.first + 3)
+        assert part.length == len(whole.tokens)
+        assert part.tokens == whole.tokens[rows]
+        assert part.known == whole.known[rows]
+        assert not all(part.known)
+        np.testing.assert_allclose(part.entropies, whole.entropies[:, rows], rtol=1e-4)
+        assert (part.candidates == whole.candidates[:, rows]).all()
+        assert f" of {part.length} " in part.figures()[0].caption  # type: ignore[union-attr]
+
+
 def test_wrong_input(make_model: MakeModel, decoder: Model) -> None:
     model = make_model("bert-tiny")
     with pytest.raises(UsageError, match="top"):
         model.lens("The sea", top=0)
+    with pytest.raises(UsageError, match="max_positions"):
+        model.lens("The sea", max_positions=0)
     with pytest.raises(UsageError, match="blank"):
         model.lens("The sea", target="calm")
     with pytest.raises(UsageError, match="empty"):
