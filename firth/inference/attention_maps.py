@@ -10,9 +10,8 @@ from the end with negative numbers.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
 from itertools import groupby
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -21,7 +20,7 @@ from torch import Tensor
 
 from firth.inference.explanation import require_transformer
 from firth.inference.scoring.log_likelihood import check_length
-from firth.models.attention_recording import RecordedAttention, record_attention
+from firth.models.attention_recording import AttentionRecorder, RecordedAttention
 from firth.models.language_model import LanguageNetwork
 from firth.models.masks import Mask
 from firth.models.stack import Stack
@@ -175,21 +174,20 @@ def _record(
     prefix: int | None,
 ) -> dict[str, dict[int, RecordedAttention]]:
     """Run the network and return the queries and keys of layers, counted from 0, by part."""
-    with ExitStack() as hooks:
-        recorders = {
-            part: hooks.enter_context(record_attention(stack, {n - 1 for n in layers[part]}))
-            for part, stack in network_parts(network).items()
-            if part != "cross"
-        }
-        device = network.device
-        if network.encoder is not None:
-            mask = Mask([len(source)], device=device)
-            memory = network.encode(source, mask)
-            if network.decoder is not None:
-                causal = Mask.causal([len(target)], device=device)
-                network(target, causal, memory=memory, memory_mask=mask)
-        else:
-            prefix = network.config.prefix_length(len(source)) if prefix is None else prefix
-            network(source, Mask([len(source)], prefix=[prefix], device=device))
+    recorders = {part: AttentionRecorder({n - 1 for n in layers[part]}) for part in layers}
+    device, config = network.device, network.config
+    if config.has_encoder:
+        mask = Mask([len(source)], device=device)
+        memory = network.encode(source, mask, recorder=recorders["encoder"])
+        inputs: dict[str, Any] = dict(memory=memory, memory_mask=mask)
+        decoder_tokens, prefix = target, 0
+    else:
+        decoder_tokens, inputs = source, {}
+        prefix = config.prefix_length(len(source)) if prefix is None else prefix
+    if config.has_decoder:
+        causal = Mask([len(decoder_tokens)], prefix=[prefix], device=device)
+        network(decoder_tokens, causal, **inputs, recorder=recorders["decoder"])
     recorded = {part: recorder.own for part, recorder in recorders.items()}
-    return recorded | {"cross": recorders["decoder"].cross} if "decoder" in recorders else recorded
+    if "cross" in recorded:
+        recorded["cross"] = recorders["decoder"].cross
+    return recorded

@@ -3,27 +3,24 @@
     H  heads     K  key-value heads     D  head dimension     Q  queries
     P  trained keys before the sequence (prefix tuning)     T  keys, with the P trained ones
 
-The fast kernels never store attention weights. `record_attention` keeps the queries and keys of
+The fast kernels never store attention weights. `AttentionRecorder` keeps the queries and keys of
 some layers, which take little memory, and `RecordedAttention.weights` computes from them the
 weights of one layer. The forward pass itself does not change.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
 from firth.models.attention import AttentionBackend, AttentionParams, PositionBias
+from firth.models.config import ModelConfig
 from firth.models.layers import AttentionContext
 from firth.models.masks import Mask
-from firth.models.positions import RelativeBias
-from firth.models.stack import Stack
 
 
 @dataclass(frozen=True)
@@ -73,33 +70,42 @@ class _RecordingBackend:
 
 @dataclass
 class AttentionRecorder:
-    """Records the attention of some layers of a stack; layers are counted from 0."""
+    """Keeps the queries and keys of some layers, counted from 0, in a pass over one sequence.
 
-    stack: Stack
+    The pass is without a key/value cache, which holds the keys of earlier tokens.
+    """
+
     layers: Collection[int]
     own: dict[int, RecordedAttention] = field(default_factory=dict)  # self-attention by layer
     cross: dict[int, RecordedAttention] = field(default_factory=dict)
-    _mask: Mask | None = None  # of the forward pass
-    _layer: int = 0  # the next one: shared layers are one module, called several times
-
-    def start(self, stack: Stack, args: tuple[Tensor, Mask]) -> None:
-        """Begin a forward pass of the stack."""
-        self._mask, self._layer = args[1], 0
 
     def wrap(
-        self, block: Any, args: tuple[Tensor, AttentionContext]
-    ) -> tuple[Tensor, AttentionContext] | None:
-        """Give a block backends that record, if its layer is one of those to record."""
-        (x, context), layer = args, self._layer
-        self._layer += 1
-        if layer not in self.layers:
-            return None
-        config, relative = self.stack.config, self.stack.relative
-        window = config.window if layer in config.windowed_layers else 0
-        bias = relative if isinstance(relative, RelativeBias) else None
+        self,
+        contexts: Sequence[AttentionContext],
+        mask: Mask,
+        config: ModelConfig,
+        bias: PositionBias | None,
+    ) -> list[AttentionContext]:
+        """Return the contexts of all layers, with backends that record where a layer is chosen."""
+        return [
+            self._recording(
+                i, context, mask, config.window if i in config.windowed_layers else 0, bias
+            )
+            if i in self.layers
+            else context
+            for i, context in enumerate(contexts)
+        ]
 
+    def _recording(
+        self,
+        layer: int,
+        context: AttentionContext,
+        mask: Mask,
+        window: int,
+        bias: PositionBias | None,
+    ) -> AttentionContext:
         def own(q: Tensor, k: Tensor, params: AttentionParams) -> None:
-            self.own[layer] = RecordedAttention(q, k, params, self._mask, window, bias)
+            self.own[layer] = RecordedAttention(q, k, params, mask, window, bias)
 
         def cross(q: Tensor, k: Tensor, params: AttentionParams) -> None:
             self.cross[layer] = RecordedAttention(q, k, params)
@@ -108,18 +114,4 @@ class AttentionRecorder:
         if context.cross_backend is not None:
             recording = _RecordingBackend(context.cross_backend, cross)
             context = replace(context, cross_backend=recording)
-        return x, context
-
-
-@contextmanager
-def record_attention(stack: Stack, layers: Collection[int]) -> Iterator[AttentionRecorder]:
-    """Record the attention of layers, counted from 0, in forward passes on one sequence.
-
-    The passes are without a key/value cache, whose keys are those of all sequences.
-    """
-    recorder = AttentionRecorder(stack, layers)
-    with ExitStack() as hooks:
-        hooks.enter_context(stack.register_forward_pre_hook(recorder.start))
-        for block in stack.blocks:
-            hooks.enter_context(block.register_forward_pre_hook(recorder.wrap))
-        yield recorder
+        return context

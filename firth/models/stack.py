@@ -22,6 +22,7 @@ from firth.models.attention import (
     has_equal_lengths,
     has_varlen_kernels,
 )
+from firth.models.attention_recording import AttentionRecorder
 from firth.models.config import ModelConfig
 from firth.models.cuda_graphs import CudaGraphRunner
 from firth.models.kv_cache import KeyValuePrefix, KVCache
@@ -48,16 +49,18 @@ HALF_DTYPES = (torch.bfloat16, torch.float16)
 
 @dataclass(frozen=True)
 class LayerInputs:
-    """What tokens may attend to besides their own sequence."""
+    """What tokens may attend to besides their own sequence, and what records attention."""
 
     memory: Tensor | None = None  # the encoder's output
     memory_mask: Mask | None = None
     cache: KVCache | None = None  # keys and values of earlier tokens
     prefix: KeyValuePrefix = field(default_factory=KeyValuePrefix)  # trained keys and values
+    recorder: AttentionRecorder | None = None
 
     @property
     def is_empty(self) -> bool:
-        return self.memory_mask is None and self.cache is None and not self.prefix.own
+        others = (self.memory_mask, self.cache, self.recorder)
+        return all(other is None for other in others) and not self.prefix.own
 
 
 class Block(nn.Module):
@@ -200,10 +203,12 @@ class Stack(nn.Module):
         memory_mask: Mask | None = None,
         cache: KVCache | None = None,
         layers: list[Tensor] | None = None,
+        recorder: AttentionRecorder | None = None,
     ) -> Tensor:
         """Compute hidden states from token embeddings: (N, E) -> (N, W).
 
-        `layers`, if given, receives the input of every block and the final output.
+        `layers`, if given, receives the input of every block and the final output, and `recorder`
+        the queries and keys of its layers.
         """
         prefix = self.prefix() if self.prefix is not None else KeyValuePrefix()
         if cache is None or not cache.used:
@@ -216,7 +221,7 @@ class Stack(nn.Module):
         if x.is_cuda and torch.is_autocast_enabled("cuda") and not self.float32_residual:
             # halves the memory traffic of the residual connections
             x = x.to(torch.get_autocast_dtype("cuda"))
-        inputs = LayerInputs(memory, memory_mask, cache, prefix)
+        inputs = LayerInputs(memory, memory_mask, cache, prefix, recorder)
         plain = layers is None and inputs.is_empty
         if self.graph_runner is not None and plain and self._is_capturable(x, mask):
             x = self.graph_runner(self._run_blocks, x, mask, positions, self._weights())
@@ -235,7 +240,11 @@ class Stack(nn.Module):
         layers: list[Tensor] | None = None,
     ) -> Tensor:
         """Apply all blocks and the final norm."""  # (N, W) -> (N, W)
-        contexts = self._contexts(x, mask, positions, inputs or LayerInputs())
+        inputs = inputs or LayerInputs()
+        contexts = self._contexts(x, mask, positions, inputs)
+        if inputs.recorder is not None:
+            bias = self.relative if isinstance(self.relative, RelativeBias) else None
+            contexts = inputs.recorder.wrap(contexts, mask, self.config, bias)
         # Blocks are compiled for the shapes of training only.
         eager = self.compiled and not self.training
         with torch.compiler.set_stance("force_eager") if eager else nullcontext():

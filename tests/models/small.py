@@ -160,11 +160,12 @@ def samples(kind: str, lengths: Iterable[int] = LENGTHS) -> list[Sample]:
     ]
 
 
-def run(network: Transformer, batch: list[Sample], device: str = "cpu") -> list[Tensor]:
+def run(
+    network: Transformer, batch: list[Sample], device: str = "cpu", **given: Any
+) -> list[Tensor]:
     """Return the hidden states of each sequence, computed in one packed batch."""
     lengths = [len(sample) for sample in batch]
     mask = Mask(lengths, prefix=[sample.prefix for sample in batch], device=device)
-    given: dict[str, Any] = {}
     if batch[0].segments is not None:
         given["segments"] = torch.cat([sample.segments for sample in batch]).to(device)
     if batch[0].source is not None:

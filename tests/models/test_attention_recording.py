@@ -14,17 +14,11 @@ from torch import Tensor
 
 from firth.adapt.apply import apply
 from firth.inference.attention_maps import attention_arrays, attention_maps, virtual_tokens
-from firth.models.attention_recording import record_attention
+from firth.models.attention_recording import AttentionRecorder
 from firth.models.encoder_decoder import join
 from firth.models.masks import Mask
-from firth.models.transformer import Transformer
 from tests.adapt.test_prompt_tuning import FIRST, GIVEN
 from tests.models.small import BOTH, DECODERS, ENCODERS, KINDS, build, run, samples, small
-
-
-def no_hooks(network: Transformer) -> bool:
-    modules = [module for stack in network.stacks for module in (stack, *stack.blocks)]
-    return not any(module._forward_pre_hooks for module in modules)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -33,10 +27,9 @@ def test_recording_changes_no_bit_and_masks_what_the_pattern_masks(kind: str) ->
     network, [sample] = build(KINDS[kind]), samples(kind, [12])
     stack, config = network.stack, network.config
     [plain] = run(network, [sample])
-    with record_attention(stack, range(stack.layers)) as recorder:
-        [recorded] = run(network, [sample])
+    recorder = AttentionRecorder(range(stack.layers))
+    [recorded] = run(network, [sample], recorder=recorder)
     assert torch.equal(recorded, plain)
-    assert no_hooks(network)
     assert len(recorder.cross) == (stack.layers if kind in BOTH else 0)
     assert list(recorder.own) == list(range(stack.layers))
     for layer, own in recorder.own.items():
@@ -56,8 +49,9 @@ def test_the_weighted_values_are_the_output_of_attention(kind: str) -> None:
     seen: dict[str, Tensor] = {}
     module.qkv.register_forward_hook(lambda m, args, out: seen.setdefault("qkv", out))
     module.output.register_forward_pre_hook(lambda m, args: seen.update(output=args[0]))
-    with record_attention(network.stack, [1]) as recorder:
-        run(network, [sample])
+    recorder = AttentionRecorder([1])
+    run(network, [sample], recorder=recorder)
+    assert list(recorder.own) == [1]
     v = seen["qkv"].split(module.qkv.splits, -1)[2].unflatten(-1, (-1, module.head_dim))
     v = v.repeat_interleave(module.num_heads // module.num_kv_heads, dim=1).transpose(0, 1)
     out = (recorder.own[1].weights().double() @ v).transpose(0, 1).flatten(1)
@@ -113,10 +107,3 @@ def test_one_layer_of_a_long_text_is_in_memory_at_a_time() -> None:
         seen.append(weakref.ref(one.weights))
         del one
     assert len(seen) == 2
-
-
-def test_an_error_leaves_no_hooks() -> None:
-    network = build(KINDS["gpt2"])
-    with pytest.raises(IndexError):
-        list(attention_maps(network, [1, 4000]))
-    assert no_hooks(network)
