@@ -31,8 +31,9 @@ class Lines {
       ...this.part.keys.map((token) => element("div", { title: token },
         element("span", {}, token), element("b"))));
     const long = Math.max(this.part.queries.length, this.part.keys.length) > UNCUT;
-    this.box = element("div", { class: `av-box av-lines ${long ? "long" : ""}`, onscroll: () => this.soon() },
-      this.queries, element("div", { class: "av-middle" }, this.canvas), this.keys);
+    this.box = element("div", {
+      class: `av-box av-lines ${long ? "long" : ""}`, onscroll: () => this.soon(),
+    }, this.queries, element("div", { class: "av-middle" }, this.canvas), this.keys);
     this.all = element("input", { type: "checkbox", onchange: () => this.update() });
     this.heads = element("span", { class: "av-heads" });
     this.jumps = element("div", { class: "av-legend" });
@@ -141,10 +142,11 @@ class Lines {
     this.jumps.replaceChildren();
     if (this.pinned < 0 || this.box.scrollHeight <= this.box.clientHeight) return;
     const largest = this.means(this.pinned).slice(0, SHOWN_KEYS);
-    this.jumps.replaceChildren(`${this.queryNames[this.pinned]} → `, ...largest.map(([key, weight]) => element("button", {
+    const buttons = largest.map(([key, weight]) => element("button", {
       type: "button",
       onclick: () => { this.box.scrollTop = (key + 0.5) * ROW - this.box.clientHeight / 2; },
-    }, `${this.keyNames[key]} ${percent(weight)}`)));
+    }, `${this.keyNames[key]} ${percent(weight)}`));
+    this.jumps.replaceChildren(`${this.queryNames[this.pinned]} → `, ...buttons);
   }
 
   /** The mean weight of each key over the heads that are shown, largest first. */

@@ -73,7 +73,8 @@ class Matrix {
     const [left, top] = [this.box.scrollLeft, this.box.scrollTop];
     paint(context, this.weights, scale, {
       x: Math.round(this.left * ratio), y: Math.round(this.top * ratio),
-      width: Math.max(1, Math.floor(width * ratio)), height: Math.max(1, Math.floor(height * ratio)),
+      width: Math.max(1, Math.floor(width * ratio)),
+      height: Math.max(1, Math.floor(height * ratio)),
       left: left * ratio, top: top * ratio, cellWidth: size * ratio, cellHeight: size * ratio,
     });
     context.save();
@@ -135,11 +136,12 @@ class Matrix {
       }
     };
     const [atQuery, atKey] = this.at ?? [-1, -1];
-    along(this.part.queries, this.box.scrollTop, height - this.top, atQuery, (token, at, colour) => {
+    const writeQuery = (token, at, colour) => {
       context.fillStyle = colour;
       context.textAlign = "right";
       context.fillText(shortened(context, token, this.left - 10), this.left - 7, this.top + at);
-    });
+    };
+    along(this.part.queries, this.box.scrollTop, height - this.top, atQuery, writeQuery);
     const flat = this.longest[1] < size - 4;
     along(this.part.keys, this.box.scrollLeft, width - this.left, atKey, (token, at, colour) => {
       context.save();

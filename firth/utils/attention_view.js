@@ -18,7 +18,8 @@ class Overview {
       ...this.cells[l]));
     const heads = this.columns.map((number, i) =>
       element("span", { role: "columnheader", style: `grid-column:${i + 2}` }, `${number}`));
-    const corner = element("span", { role: "columnheader", class: "corner", "aria-label": "layer" });
+    const corner = element("span",
+      { role: "columnheader", class: "corner", "aria-label": "layer" });
     this.element = element("div", {
       class: part.layers.length > UNCUT_LAYERS ? "av-overview long" : "av-overview", role: "grid",
       "aria-label": "All heads: layers down, heads across",
@@ -81,7 +82,7 @@ class Overview {
     this.current.tabIndex = 0;
   }
 
-  /** Select the neighbour in the direction of an arrow key, or the first or last head of a layer. */
+  /** Select the neighbour in the direction of an arrow key; Home, End: in the same layer. */
   move(event) {
     const [l, h] = this.place, heads = this.part.layers[l].heads;
     let next;
@@ -152,7 +153,6 @@ class AttentionFigure {
       { class: "av-tools av-selected" }, this.layerSelect.parentNode, this.headSelect.parentNode,
       this.viewSwitch), this.status, this.views.lines.element,
     this.views.matrix.element, this.note());
-    this.layer = 0;
     this.select(0, 0);
   }
 
@@ -163,19 +163,27 @@ class AttentionFigure {
     return box;
   }
 
-  /** The patterns that heads of this part have; pointing at one emphasizes its heads. */
+  /** The patterns that heads of this part have; pointing at one, or a click, emphasizes them. */
   legend() {
     const heads = this.part.layers.flatMap((layer) => layer.heads);
+    let chosen = "";
     const entries = [...this.marks].map(([name, mark]) => {
       const count = heads.filter((head) => head.pattern?.[0] === name).length;
-      const emphasize = (on) => () => this.overview.emphasize(on ? name : "");
-      return count && element("button", { type: "button", onpointerenter: emphasize(true),
-        onpointerleave: emphasize(false), onfocus: emphasize(true), onblur: emphasize(false),
-        title: `Emphasize the heads with the pattern “${name}”` },
-      element("i", {}, mark), ` ${name} (${count})`);
-    });
+      return count && element("button", {
+        type: "button", "aria-pressed": "false", "data-pattern": name,
+        title: `Emphasize the heads with the pattern “${name}”`,
+        onpointerenter: () => this.overview.emphasize(name),
+        onpointerleave: () => this.overview.emphasize(chosen),
+        onclick: () => choose(chosen === name ? "" : name),
+      }, element("i", {}, mark), ` ${name} (${count})`);
+    }).filter(Boolean);
+    const choose = (name) => {
+      chosen = name;
+      this.overview.emphasize(chosen);
+      for (const one of entries) one.setAttribute("aria-pressed", `${one.dataset.pattern === name}`);
+    };
     return element("div", { class: "av-legend" },
-      element("span", {}, "Layers down, heads across. "), ...entries.filter(Boolean));
+      element("span", {}, "Layers down, heads across. "), ...entries);
   }
 
   note() {
@@ -185,7 +193,8 @@ class AttentionFigure {
   }
 
   select(l, h) {
-    if (l !== this.layer || !this.headSelect.length) fill(this.headSelect, this.part.layers[l].heads);
+    const { heads } = this.part.layers[l];
+    if (l !== this.layer || !this.headSelect.length) fill(this.headSelect, heads);
     [this.layer, this.head] = [l, h];
     this.overview.mark(l, h);
     this.layerSelect.selectedIndex = l;

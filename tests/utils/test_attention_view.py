@@ -25,6 +25,7 @@ from firth.utils.attention_view import (
     top_k_for,
 )
 from firth.utils.figure_images import write_image
+from firth.utils.figures import Paragraph, Tabs
 from firth.utils.html_page import Page, Section, render_page
 
 if TYPE_CHECKING:
@@ -185,6 +186,27 @@ def test_a_cell_of_the_matrix_is_explained(page: BrowserPage) -> None:
     assert found
     assert float(found[1]) == pytest.approx(percentage, abs=0.6)
     assert page.inner_text(".av-tip") == status(page)
+
+
+def test_a_pattern_is_emphasized(page: BrowserPage) -> None:
+    page.click("text=previous token (2)")
+    page.mouse.move(0, 0)
+    assert page.locator(".av-overview .faint").count() == 2  # of four heads
+    page.click("text=previous token (2)")
+    assert page.locator(".av-overview .faint").count() == 0
+
+
+def test_a_view_in_a_tab_is_drawn_when_it_is_shown(
+    tmp_path: Path, open_page: Callable[..., BrowserPage]
+) -> None:
+    tabs = Tabs("", ("one", "two"), ((Paragraph("first"),), (small_view(),)))
+    text = render_page(Page("", "", [Section("", "", [tabs])]))
+    (tmp_path / "page.html").write_text(text, encoding="utf-8")
+    page = open_page(tmp_path / "page.html")
+    page.click("text=two")
+    page.click("[aria-label='Layer 2, head 2']")
+    assert page.locator(".av-lines canvas").is_visible()
+    assert int(page.eval_on_selector(".av-lines canvas", "canvas => canvas.width")) > 300
 
 
 def test_the_keyboard_is_enough(page: BrowserPage) -> None:
