@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+import re
+import textwrap
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,18 +21,10 @@ from firth.utils.figures import (
     WeightedText,
 )
 from firth.utils.files import atomic_file
+from firth.utils.plotting import COLOURS, plain_text
 from firth.utils.svg_scatter import colour_and_shape, group_numbers
 
-# The first that are installed are used; a character is drawn in the first font that has it.
-FONTS = (
-    "DejaVu Sans", "Noto Sans CJK SC", "Noto Sans CJK JP", "WenQuanYi Zen Hei", "PingFang SC",
-    "Hiragino Sans", "Microsoft YaHei", "Malgun Gothic", "Noto Sans", "Noto Sans Arabic",
-    "Noto Sans Hebrew", "Noto Sans Devanagari", "Noto Sans Symbols 2",
-)  # fmt: skip
-# The colours of the page in light mode (html_page.css).
-COLOURS = (
-    "#2f6f8f", "#c0703a", "#5b8a4c", "#8a5a94", "#a88a16", "#1f9e8f", "#5c6470", "#c2506e",
-)  # fmt: skip
+# As on the page in light mode (html_page.css).
 POSITIVE, NEGATIVE = ("#ffffff", "#5499ce", "#08306b"), ("#6b1f00", "#d37a34", "#ffffff")
 MARKERS = "os^DvPX_"
 DPI = 150
@@ -60,37 +52,19 @@ def image_figures(figures: Iterable[Figure]) -> tuple[Figure, ...]:
     return tuple(chosen)
 
 
-def _titled(figure: Any, tab: str, title: str) -> Figure:
-    """Name a figure of a tab."""
-    return replace(figure, title=": ".join(filter(None, (tab, figure.title or title))))  # type: ignore[no-any-return]
+def _titled(figure: Any, tab: str, title: str) -> Any:
+    """Put the name of a tab before the title of its figure, unless it is part of it."""
+    title = figure.title or title
+    named = re.search(rf"(?<!\w){re.escape(tab)}(?!\w)", title)
+    return figure if named else replace(figure, title=f"{tab}: {title}" if title else tab)
 
 
 def write_image(figure: Figure, path: Path) -> None:
     """Write a figure that `image_figures` returns as a PNG file."""
-    with _plain_text():
+    with plain_text():
         image = IMAGES[type(figure)](figure)
         with atomic_file(path) as file:
             image.savefig(file, format="png", dpi=DPI)
-
-
-@contextmanager
-def _plain_text() -> Iterator[None]:
-    """Draw texts as they are: no formulas between dollar signs, no warning about missing glyphs."""
-    import matplotlib
-    from matplotlib import font_manager
-
-    installed = set(font_manager.get_font_names())
-    fonts = [font for font in FONTS if font in installed]
-    settings: dict[str, Any] = {
-        "text.parse_math": False,
-        "axes.unicode_minus": False,
-        "font.family": fonts,
-    }
-    settings["axes.prop_cycle"] = matplotlib.cycler(color=COLOURS)
-    with matplotlib.rc_context(settings), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=r"(?s).*Glyph .* missing from font")
-        warnings.filterwarnings("ignore", message=".*not applied because")  # constrained layout
-        yield
 
 
 def _image(width: float, height: float, title: str, caption: str = "") -> tuple[Image, Any]:
@@ -255,9 +229,11 @@ def _weighted(figure: WeightedText) -> Image:
         axes.add_patch(box)
     below = " ".join(filter(None, (f"Colours: -{largest:.2g} to +{largest:.2g}.", figure.caption)))
     axes.text(LEFT, 0.25, figure.title, fontsize=11, va="center")
-    axes.text(LEFT, top + 0.36, below, fontsize=8, va="center", color="dimgrey", wrap=True)
-    image.set_size_inches(LINE_WIDTH + 2 * LEFT, top + 0.6)
-    axes.set(xlim=(0, LINE_WIDTH + 2 * LEFT), ylim=(top + 0.6, 0))
+    caption = textwrap.wrap(below, 110)
+    axes.text(LEFT, top + 0.28, "\n".join(caption), fontsize=8, va="top", color="dimgrey")
+    height = top + 0.4 + 0.15 * len(caption)
+    image.set_size_inches(LINE_WIDTH + 2 * LEFT, height)
+    axes.set(xlim=(0, LINE_WIDTH + 2 * LEFT), ylim=(height, 0))
     return image
 
 

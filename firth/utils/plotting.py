@@ -2,16 +2,54 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from firth.utils.files import atomic_file
 from firth.utils.rng import Bools
 
+# The first that are installed are used; a character is drawn in the first font that has it.
+FONTS = (
+    "DejaVu Sans", "Noto Sans CJK SC", "Noto Sans CJK JP", "WenQuanYi Zen Hei", "PingFang SC",
+    "Hiragino Sans", "Microsoft YaHei", "Malgun Gothic", "Noto Sans", "Noto Sans Arabic",
+    "Noto Sans Hebrew", "Noto Sans Devanagari", "Noto Sans Symbols 2",
+)  # fmt: skip
+# The colours of the page in light mode (html_page.css).
+COLOURS = (
+    "#2f6f8f", "#c0703a", "#5b8a4c", "#8a5a94", "#a88a16", "#1f9e8f", "#5c6470", "#c2506e",
+)  # fmt: skip
+
+
+@contextmanager
+def plain_text() -> Iterator[None]:
+    """Draw texts as they are: no formulas between dollar signs, no warning about missing glyphs."""
+    import matplotlib
+    from matplotlib import font_manager
+
+    installed = set(font_manager.get_font_names())
+    fonts = [font for font in FONTS if font in installed]
+    settings: dict[str, Any] = {
+        "text.parse_math": False,
+        "axes.unicode_minus": False,
+        "font.family": fonts,
+    }
+    settings["axes.prop_cycle"] = matplotlib.cycler(color=COLOURS)
+    with matplotlib.rc_context(settings), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=r"(?s).*Glyph .* missing from font")
+        warnings.filterwarnings("ignore", message=".*not applied because")  # constrained layout
+        yield
+
 
 def plot_attention_masks(path: Path, tokens: Sequence[str], masks: Mapping[str, Bools]) -> None:
     """Plot attention masks, one panel each; filled squares are attended to."""
+    with plain_text(), atomic_file(path) as file:
+        _draw_masks(tokens, masks).savefig(file, format="png")
+
+
+def _draw_masks(tokens: Sequence[str], masks: Mapping[str, Bools]) -> Any:
     from matplotlib.figure import Figure
 
     size = 0.5 + 0.33 * len(tokens) * len(masks), 0.33 * len(tokens) + 1.4
@@ -28,8 +66,7 @@ def plot_attention_masks(path: Path, tokens: Sequence[str], masks: Mapping[str, 
         axes.tick_params(length=0)
     figure.supxlabel("key position", fontsize=9)
     figure.supylabel("query position", fontsize=9)
-    with atomic_file(path) as file:
-        figure.savefig(file, format="png")
+    return figure
 
 
 def plot_loss(

@@ -10,7 +10,8 @@ from firth.utils.figures import AttentionMask, LineChart, Point
 
 WIDTH, HEIGHT = 520, 280
 LEFT, RIGHT, TOP, BOTTOM = 66, 20, 16, 46  # margins of the plot
-NUM_TICKS = 5
+NUM_TICKS, NUM_X_TICKS = 5, 8
+INSET = 30  # room for error bars at both ends
 TICK_WIDTH = 40  # room for the number of a tick
 CELL, LABELS = 28, 76  # size of a cell of a mask, room for its tokens
 Scale = Callable[[float], float]
@@ -19,12 +20,14 @@ Scale = Callable[[float], float]
 def line_chart(chart: LineChart) -> str:
     """Draw lines, with intervals as bars and bands where points have them."""
     points = [point for line in chart.lines.values() for point in line]
-    xs = _ticks([point.x for point in points], distinct=chart.log_x)
+    xs = [point.x for point in points]
+    x_ticks = sorted(set(xs)) if chart.log_x else _ticks(xs, NUM_X_TICKS)
     bounds = [end for p in points for end in (p.y, p.low, p.high) if end is not None]
     ys = _ticks(bounds)
-    place_x = _scale([p.x for p in points], LEFT, WIDTH - RIGHT, log=chart.log_x)
+    bars = INSET if any(p.low is not None for p in points) else 0.0
+    place_x = _scale(xs, LEFT + bars, WIDTH - RIGHT - bars, log=chart.log_x)
     place_y = _scale([*bounds, *ys], HEIGHT - BOTTOM, TOP)
-    parts = [_axes(_apart(xs, place_x), ys, place_x, place_y, chart)]
+    parts = [_axes(_apart(x_ticks, place_x), ys, place_x, place_y, chart)]
     several = len(chart.lines)
     for number, line in enumerate(chart.lines.values()):
         shift = 6.0 * (number - (several - 1) / 2) if any(p.low is not None for p in line) else 0.0
@@ -119,29 +122,26 @@ def _scale(values: Sequence[float], first: float, last: float, log: bool = False
     """Map the range of values to pixels."""
     change: Scale = math.log if log else float
     low, high = change(min(values)), change(max(values))
-    inset = 0.08 * (last - first) if log else 0.0  # room for error bars at both ends
 
     def place(value: float) -> float:
         fraction = (change(value) - low) / (high - low) if high > low else 0.5
-        return first + inset + fraction * (last - first - 2 * inset)
+        return first + fraction * (last - first)
 
     return place
 
 
-def _ticks(values: Sequence[float], distinct: bool = False) -> list[float]:
-    """Choose round numbers around the values; `distinct`: the values themselves.
+def _ticks(values: Sequence[float], count: int = NUM_TICKS) -> list[float]:
+    """Choose about `count` round numbers around the values.
 
-    >>> _ticks([0.31, 0.93]), _ticks([30, 100, 30], distinct=True)
-    ([0.2, 0.4, 0.6, 0.8, 1.0], [30, 100])
+    >>> _ticks([0.31, 0.93]), _ticks([0, 24], count=8)
+    ([0.2, 0.4, 0.6, 0.8, 1.0], [0.0, 4.0, 8.0, 12.0, 16.0, 20.0, 24.0])
     """
-    if distinct:
-        return sorted(set(values))
     low, high = min(values), max(values)
     if high <= low:
         return [low]
-    rough = (high - low) / NUM_TICKS
+    rough = (high - low) / count
     power = 10.0 ** math.floor(math.log10(rough))
-    step = next(power * size for size in (1, 2, 5, 10) if power * size >= rough)
+    step = next(power * size for size in (1, 2, 4, 5, 10) if power * size >= rough)
     first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
     return [round(i * step, 10) for i in range(first, last + 1)]
 

@@ -46,8 +46,10 @@ def test_odd_characters_are_drawn_without_warnings(figure: Figure, tmp_path: Pat
 
 def test_figures_of_tabs_are_named() -> None:
     mask, text = PICTURES[2], Paragraph("text")
-    tabs = Tabs("Masks", ("layer 1", "layer 2"), ((mask, text), (text,)))
-    assert [one.title for one in image_figures([text, mask, tabs])] == [ODD, f"layer 1: {ODD}"]  # type: ignore[union-attr]
+    titled = AttentionMask("mask of layer 2", ("a",), ((True,),))
+    tabs = Tabs("Masks", ("1", "2"), ((mask, text), (text, titled)))
+    titles = [one.title for one in image_figures([text, mask, tabs])]  # type: ignore[union-attr]
+    assert titles == [ODD, f"1: {ODD}", "mask of layer 2"]
 
 
 def test_long_heat_maps_have_a_limited_size(

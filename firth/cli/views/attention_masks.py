@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from rich.cells import cell_len, set_cell_size
 from rich.console import RenderableType
 from rich.text import Text
 
@@ -81,12 +82,12 @@ def _title(pattern: AttentionPattern, row: Preset) -> Text:
 
 def _drawing(words: Sequence[str], pattern: AttentionPattern) -> Text:
     """Draw a mask with numbered tokens."""
-    width = max(map(len, words))
+    width = max(map(cell_len, words))
     drawing = Text(no_wrap=True)
     numbers = "".join(f"{i:>3}" for i in range(1, len(words) + 1))
     drawing.append(" " * (width + 5) + numbers + "\n", "dim")
     for number, (word, seen) in enumerate(zip(words, pattern.visible, strict=True), 1):
-        drawing.append(f"  {number:>2} {word:<{width}}")
+        drawing.append(f"  {number:>2} {set_cell_size(word, width)}")
         for may_attend in seen:
             drawing.append("  ■" if may_attend else "  ·", "bold blue" if may_attend else "dim")
         drawing.append("\n")

@@ -54,14 +54,14 @@ def _heatmap_lines(figure: Heatmap, coloured: bool, width: int) -> Iterator[Text
     for number, block in enumerate(column_blocks(sizes, width - names - 4)):
         if number:
             yield Text("")
-        head = Text(f"  {set_cell_size(figure.row_title, names)} ", "dim", no_wrap=True)
+        head = Text(f"  {fit(figure.row_title, names)} ", "dim", no_wrap=True)
         for column in block:
-            head.append(f" {set_cell_size(figure.columns[column], sizes[column])} ")
+            head.append(f" {fit(figure.columns[column], sizes[column])} ")
         yield head
         for row, name in enumerate(figure.rows):
-            line = Text(f"  {set_cell_size(name, names)} ", no_wrap=True)
+            line = Text(f"  {fit(name, names)} ", no_wrap=True)
             for column in block:
-                text = f" {set_cell_size(cells[row][column], sizes[column])} "
+                text = f" {fit(cells[row][column], sizes[column])} "
                 line.append(text, _cell_style(figure, row, column) if coloured else "")
             yield line
 
@@ -71,7 +71,21 @@ def _cell_text(figure: Heatmap, row: int, column: int, coloured: bool) -> str:
     if math.isnan(value):
         return ""
     text, number = figure.texts[row][column] if figure.texts else "", f"{value:.2f}"
-    return (text if coloured or text == number else f"{text} {number}") if text else number
+    if not text or text == number:
+        return number
+    room = CELL_WIDTH - len(number) - 1
+    return text if coloured else f"{fit(text, min(cell_len(text), room))} {number}"
+
+
+def fit(text: str, size: int) -> str:
+    """Fill or cut a text to this many columns of a terminal.
+
+    >>> fit("cat", 4), fit("catalogue", 4), fit("犬", 4)
+    ('cat ', 'cat…', '犬  ')
+    """
+    if cell_len(text) > size > 0:
+        text = f"{set_cell_size(text, size - 1)}…"
+    return set_cell_size(text, size)
 
 
 def _cell_style(figure: Heatmap, row: int, column: int) -> str:
@@ -111,25 +125,34 @@ def column_blocks(sizes: Sequence[int], width: int) -> list[list[int]]:
 def scatter_plot(plot: ScatterPlot) -> Text:
     """Draw the group with most points at each place of a grid, and a legend."""
     groups = group_numbers(plot.points)
-    xs, ys = [p.x for p in plot.points], [p.y for p in plot.points]
-    scale = min(  # a character is twice as high as it is wide
-        (PLOT_WIDTH - 1) / (max(xs) - min(xs) or 1.0),
-        2 * (PLOT_HEIGHT - 1) / (max(ys) - min(ys) or 1.0),
-    )
-    places: dict[tuple[int, int], Counter[int]] = {}
-    for point in plot.points:
-        place = round(scale / 2 * (max(ys) - point.y)), round(scale * (point.x - min(xs)))
-        places.setdefault(place, Counter())[groups[point.group]] += 1
-    drawing = Text(no_wrap=True)
+    places = grid_places(plot)
+    counts: dict[tuple[int, int], Counter[int]] = {}
+    for point, place in zip(plot.points, places, strict=True):
+        counts.setdefault(place, Counter())[groups[point.group]] += 1
+    drawing = Text()
     for row in range(max(row for row, _ in places) + 1):
         drawing.append("  ")
         for column in range(max(column for _, column in places) + 1):
-            found = places.get((row, column))
+            found = counts.get((row, column))
             drawing.append(*_mark(found.most_common(1)[0][0]) if found else (" ", ""))
         drawing.append("\n")
+    between = "\n" if sum(map(cell_len, groups)) + 5 * len(groups) > PLOT_WIDTH else ""
     for name, number in groups.items():
-        drawing.append("  ").append(*_mark(number)).append(f" {name}")
+        drawing.append("  ").append(*_mark(number)).append(f" {name}{between}")
+    drawing.rstrip()
     return drawing
+
+
+def grid_places(plot: ScatterPlot) -> list[tuple[int, int]]:
+    """Return the row and the column of each point; a character is twice as high as it is wide."""
+    xs, ys = [p.x for p in plot.points], [p.y for p in plot.points]
+    scale = min(
+        (PLOT_WIDTH - 1) / (max(xs) - min(xs) or 1.0),
+        2 * (PLOT_HEIGHT - 1) / (max(ys) - min(ys) or 1.0),
+    )
+    return [
+        (round(scale / 2 * (max(ys) - p.y)), round(scale * (p.x - min(xs)))) for p in plot.points
+    ]
 
 
 def _mark(group: int) -> tuple[str, str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from rich.cells import cell_len
 from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
@@ -115,8 +116,8 @@ def _lines(chart: LineChart) -> RenderableType:
     for name, line in chart.lines.items():
         row = Text(f"  {name:<{width}}  ").append(_curve(line, min(ys), max(ys)), "cyan")
         rows.append(row.append(f"  {line[0].y:.2f} → {line[-1].y:.2f}"))
-    last = max(point.x for line in chart.lines.values() for point in line)
-    axis = Text(f"  {chart.y_label}, up to {last:,.0f} {chart.x_label}", "dim")
+    xs = [point.x for line in chart.lines.values() for point in line]
+    axis = Text(f"  {chart.y_label}; {chart.x_label}: {min(xs):,.0f} to {max(xs):,.0f}", "dim")
     return _titled(chart.title, *rows, axis, caption=chart.caption)
 
 
@@ -132,9 +133,11 @@ def _curve(line: Sequence[Point], low: float, high: float) -> str:
 
 
 def _mask(mask: AttentionMask) -> RenderableType:
-    width = max(map(len, mask.tokens))
+    width = max(map(cell_len, mask.tokens))
     rows = Text("\n").join(
-        Text(f"  {token:>{width}}  ").append(" ".join("■" if seen else "·" for seen in row), "cyan")
+        Text(f"  {' ' * (width - cell_len(token))}{token}  ").append(
+            " ".join("■" if seen else "·" for seen in row), "cyan"
+        )
         for token, row in zip(mask.tokens, mask.visible, strict=True)
     )
     return _titled(mask.title, rows, caption=mask.caption)
