@@ -128,7 +128,7 @@ class LogitLens:
             part = f" Positions {begin:,} to {end:,} of {self.length:,} are shown."
         return Heatmap(
             title="What each layer would predict",
-            rows=tuple(_layer_name(layer) for layer in layers),
+            rows=tuple(str(layer or "embeddings") for layer in layers),
             columns=tuple(self.tokens[i] for i in shown),
             values=tuple(tuple(cell.candidates[0][1] for cell in row) for row in cells),
             texts=tuple(tuple(cell.candidates[0][0] for cell in row) for row in cells),
@@ -159,11 +159,12 @@ class LogitLens:
         return _blanks(self.ids, right) if self.predicts == "token" else []
 
     def _line_chart(self) -> LineChart:
-        lines = {"mean of all positions": self.target_probabilities.mean(1)}
+        lines = dict[str, Floats]()
         last = [] if self.predicts == "token" else [len(self.tokens) - 1]
         for i in (self._blanks() or last)[:MAX_LINES]:
             name = f"{self.names[self.targets[i]]} at position {self.first + i}"
             lines[name] = self.target_probabilities[:, i]
+        lines["mean of all positions"] = self.target_probabilities.mean(1)
         return LineChart(
             title="Probability of the right token",
             x_label="layer",

@@ -5,8 +5,10 @@ T  tokens     E  embedding size     W  hidden size     L  layers     V  vocabula
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any, NamedTuple
 
 from torch import nn
@@ -25,6 +27,7 @@ from firth.tokenizers.tokenizer import Tokenizer
 from firth.utils.errors import UsageError
 from firth.utils.figures import DataTable, Figure, LineChart, Point
 
+NUMBER = re.compile(r"\d+$")
 MAX_ROWS = 50  # tokens at both ends of a table
 
 
@@ -127,15 +130,21 @@ class TokenLayers:
                 y_label="mean cosine",
                 lines={stack.name: _points(stack.cosines, first=1) for stack in self.stacks},
                 caption="Mean cosine of a token's vector with its vector one layer before: 1 if "
-                "the direction stays the same.",
+                "the direction stays the same. The last layer includes the final norm.",
             ),
         )
 
     def _shapes(self) -> DataTable:
-        rows = [
-            (step.name, _shape(step.shape), _count(step.parameters, step.shared_with))
-            for step in self.steps
-        ]
+        """Return a table of all steps, in which layers with the same numbers share a row."""
+        rows = list[tuple[str, str, str]]()
+        for _, group in groupby(self.steps, lambda step: (NUMBER.sub("", step.name), *step[1:])):
+            first, *others = group
+            count = _count(first.parameters, first.shared_with)
+            name = first.name
+            if others:
+                name = f"{name.replace('layer', 'layers')}–{others[-1].name.rpartition(' ')[2]}"
+                count += " each" if first.parameters else ""
+            rows.append((name, _shape(first.shape), count))
         total = ("all", "", f"{self.num_parameters:,}")
         return DataTable("Shapes and parameters", ("step", "shape", "parameters"), (*rows, total))
 

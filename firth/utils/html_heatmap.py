@@ -92,5 +92,6 @@ def weighted_text(figure: WeightedText) -> str:
         f"{escape(piece.text)}</span>"
         for piece in figure.pieces
     )
-    scale = colour_scale(-largest, largest) if largest else ""
+    lowest = -largest if any(piece.weight < 0 for piece in figure.pieces) else 0.0
+    scale = colour_scale(lowest, largest) if largest else ""
     return f'<p class="marked weighted" data-cells>{pieces}</p>{scale}'

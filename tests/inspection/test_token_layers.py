@@ -56,6 +56,8 @@ def test_figures_and_long_texts(monkeypatch: pytest.MonkeyPatch) -> None:
     assert isinstance(tokens, DataTable)
     assert [row[0] for row in tokens.rows] == ["<s>", "The", "…", ".", "</s>"]
     assert isinstance(shapes, DataTable)
+    layer = found.steps[4]
+    assert ("layers 2–5", str(layer.shape), f"{layer.parameters:,} each") in shapes.rows
     assert shapes.rows[-1][-1] == f"{found.num_parameters:,}"
     assert isinstance(norms, LineChart)
     assert isinstance(cosines, LineChart)
