@@ -38,7 +38,7 @@ class Lines {
     this.heads = element("span", { class: "av-heads" });
     this.jumps = element("div", { class: "av-legend" });
     this.element = element("div", { class: "av-stage" }, element("div", { class: "av-tools" },
-      element("label", {}, this.all, " all heads of the layer"), this.heads), this.box, this.jumps);
+      element("label", {}, this.all, " all heads of the layer (weights from 10%)"), this.heads), this.box, this.jumps);
   }
 
   show(layer, place) {
@@ -181,7 +181,8 @@ class Lines {
     const [first, last] = this.active >= 0 ? [this.active, this.active] : [
       Math.max(0, Math.floor(top / ROW)),
       Math.min(this.part.queries.length, Math.ceil((top + height) / ROW)) - 1];
-    const least = this.part.queries.length > 100 && this.active < 0 ? 0.04 : 0.005;
+    const crowded = this.shown.length > 1 ? 0.1 : this.part.queries.length > 100 ? 0.04 : 0.005;
+    const least = this.active < 0 ? crowded : 0.005;  // lines of smaller weights are left out
     for (const { colour, weights } of this.shown) {
       context.strokeStyle = colour;
       for (let query = first; query <= last; query++) {
