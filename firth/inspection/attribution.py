@@ -7,8 +7,8 @@ change from a baseline to the text; the scores add up to the difference of the o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from math import tanh
 from typing import Any
@@ -115,8 +115,7 @@ class Attribution:
         if not self.converged:
             warnings.append(
                 f"The attributions do not add up: after {self.steps} steps their sum is still "
-                f"{self.gap:.1%} of the difference away from it. Read them with care; a model "
-                "loaded in float32 is more exact."
+                f"{self.gap:.1%} of the difference away from it. Read them with care."
             )
         return [Paragraph(text, warning=True) for text in warnings]
 
@@ -126,7 +125,7 @@ class Attribution:
             replaced = f"the same with {self.baseline} in place of every token"
             summed = f"sum of the attributions: the difference within {self.gap:.2%}"
             rows.append(KeyNumber(self._number(self.baseline_output), replaced))
-            rows.append(KeyNumber(f"{self.sum:+.3f}", f"{summed} ({self.steps} steps)"))
+            rows.append(KeyNumber(f"{self.sum:+.2f}", f"{summed} ({self.steps} steps)"))
         return KeyNumbers(tuple(rows))
 
     def _number(self, output: float) -> str:
@@ -135,8 +134,9 @@ class Attribution:
         return f"{output:+.2f} ({(1 + tanh(output / 2)) / 2:.1%})" if single else f"{output:+.2f}"
 
     def _text(self) -> WeightedText:
-        pieces = map(WeightedPiece, self.tokens, self.scores)
-        return WeightedText(TITLES[self.method], tuple(pieces), self._legend())
+        title = f"{TITLES[self.method]}: {self.output_name}"
+        pieces = map(WeightedPiece, separated(self.tokens), self.scores)
+        return WeightedText(title, tuple(pieces), self._legend())
 
     def _legend(self) -> str:
         if self.baseline_output is not None:
@@ -184,7 +184,7 @@ def attribute(
     """
     if method not in METHODS:
         raise UsageError(f"The method is {' or '.join(METHODS)}, not {method!r}.")
-    with eval_mode(model.network):
+    with inference_mode(model.network):
         return METHODS[method](model, find_output(model, text, target))
 
 
@@ -210,14 +210,19 @@ def find_output(model: Model, text: Text, target: str | None = None) -> Explaine
 
 
 @contextmanager
-def eval_mode(network: LanguageNetwork) -> Iterator[None]:
-    """Switch a network to eval mode, and restore its mode afterwards."""
-    training = network.training
-    network.eval()
-    try:
+def inference_mode(network: LanguageNetwork) -> Iterator[None]:
+    """Switch a network to eval mode and float32, and restore it afterwards.
+
+    In bfloat16 the scores would not add up: its numbers have three decimal digits.
+    """
+    with ExitStack() as undo:
+        undo.callback(network.train, network.training)
+        network.eval()
+        for tensor in [*network.parameters(), *network.buffers()]:
+            if tensor.dtype in (torch.bfloat16, torch.float16):
+                undo.callback(setattr, tensor, "data", tensor.data)
+                tensor.data = tensor.data.float()
         yield
-    finally:
-        network.train(training)
 
 
 # ---- integrated gradients -----------------------------------------------------------------------
@@ -334,7 +339,7 @@ METHODS: dict[str, Callable[[Model, ExplainedOutput], Attribution]] = {
 TITLES = {"integrated-gradients": "Integrated gradients", "leave-one-out": "Leave-one-out"}
 
 
-# ---- words --------------------------------------------------------------------------------------
+# ---- tokens and words ---------------------------------------------------------------------------
 
 
 def _words(explained: ExplainedOutput) -> list[list[int]]:
@@ -347,6 +352,17 @@ def _words(explained: ExplainedOutput) -> list[list[int]]:
             words.append([])
         words[-1].append(i)
     return words
+
+
+def separated(tokens: Sequence[str]) -> list[str]:
+    """Put spaces between tokens of WordPiece, whose tokens have none.
+
+    >>> separated(["[CLS]", "play", "##ing"]), separated(["<s>", "·The", "·dog"])
+    (['[CLS]', ' play', '##ing'], ['<s>', '·The', '·dog'])
+    """
+    if any("·" in token for token in tokens):
+        return list(tokens)
+    return [f" {t}" if i and not t.startswith("##") else t for i, t in enumerate(tokens)]
 
 
 def _result(

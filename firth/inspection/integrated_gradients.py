@@ -24,6 +24,7 @@ from firth.utils.rng import Floats
 
 PARTS = 4  # of the path at first: on a single part, errors of tokens may cancel in the sum
 NODES = 8  # of the Gauss-Legendre rule on each part of the path
+PART_TOLERANCE = 5  # errors of parts may cancel in the sum, up to this
 MIN_DIFFERENCE = 0.05  # outputs that differ by less are compared as if they differed by this
 
 
@@ -53,8 +54,9 @@ def integrated_gradients(
 ) -> PathIntegral:
     """Integrate the gradients of a function (P, T, E) -> (P,) from a baseline to an input.
 
-    The parts of the path are halved until their errors are at most `tolerance` of the difference
-    of the outputs, all together, or the gradient would be computed at more than `max_steps` points.
+    The parts of the path are halved until the sum of all scores is within `tolerance` of the
+    difference of the outputs (and those of its parts within `PART_TOLERANCE` times that, together),
+    or until the gradient would be computed at more than `max_steps` points.
 
     >>> weights = torch.tensor([[1.0, 2.0], [3.0, 0.0]])
     >>> linear = lambda x: (x * weights).sum((1, 2))
@@ -70,10 +72,12 @@ def integrated_gradients(
         output, baseline_output = path.outputs[1.0], path.outputs[0.0]
         largest = tolerance * max(abs(output - baseline_output), MIN_DIFFERENCE)
         errors = {part: path.error(part, scores) for part, scores in parts.items()}
+        total = float(np.sum(list(parts.values()))) - (output - baseline_output)
         inexact = [part for part, error in errors.items() if error > largest / len(parts)]
         inexact.sort(key=errors.__getitem__, reverse=True)
         inexact = inexact[: (max_steps - path.steps) // (2 * NODES)]
-        if sum(errors.values()) <= largest or not inexact:
+        exact = abs(total) <= largest and sum(errors.values()) <= PART_TOLERANCE * largest
+        if exact or not inexact:
             break
         for part in inexact:
             del parts[part]

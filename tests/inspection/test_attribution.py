@@ -196,6 +196,16 @@ def test_the_network_is_left_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
     assert flags == [parameter.requires_grad for parameter in network.parameters()]
 
 
+def test_half_precision_adds_up_too_and_stays() -> None:
+    model = load("stories-encoder", dtype="bfloat16")
+    before = {name: tensor.clone() for name, tensor in model.network.state_dict().items()}
+    text = "The capital of Italy is <mask>."
+    assert attribute(model, text).converged
+    for name, tensor in model.network.state_dict().items():
+        assert tensor.dtype == before[name].dtype
+        assert torch.equal(tensor, before[name]), name
+
+
 def test_values_and_figures() -> None:
     found = attribute(load("stories-encoder"), "The dog began to <mask>.")
     values = json.loads(json.dumps(found.values()))
@@ -205,9 +215,8 @@ def test_values_and_figures() -> None:
     assert kinds == [KeyNumbers, WeightedText, BarChart]
     _, text, bars = found.figures()
     assert isinstance(text, WeightedText)
-    assert [tuple(piece) for piece in text.pieces] == list(
-        zip(found.tokens, found.scores, strict=True)
-    )
+    pairs = list(zip(found.tokens, found.scores, strict=True))
+    assert [tuple(piece) for piece in text.pieces] == pairs
     assert isinstance(bars, BarChart)
     strongest = max(found.word_scores, key=abs)
     assert bars.bars[0].value == abs(strongest)

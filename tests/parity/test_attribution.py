@@ -24,7 +24,7 @@ FAMILIES = {row.name: row for row in reversed(ROWS)}  # the first row of each cl
 NAMES = (
     *("BertForMaskedLM", "AlbertForMaskedLM", "ModernBertForMaskedLM", "DebertaV2ForMaskedLM"),
     *("MobileBertForMaskedLM", "GPT2LMHeadModel", "LlamaForCausalLM", "Qwen3ForCausalLM"),
-    *("Gemma3ForCausalLM", "T5ForConditionalGeneration", "BartForConditionalGeneration"),
+    *("Gemma3ForCausalLM", "MT5ForConditionalGeneration", "BartForConditionalGeneration"),
 )
 IDS, DECODER, TARGET, NEUTRAL = [2, 17, 33, 9, 41, 3], [1, 22], 30, 50
 POINTS = 200  # of the midpoint rule
