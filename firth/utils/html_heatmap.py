@@ -87,7 +87,7 @@ def colour_scale(low: float, high: float) -> str:
 def weighted_text(figure: WeightedText) -> str:
     """Draw a text with coloured parts, each with its number for the pointer."""
     largest = max((abs(piece.weight) for piece in figure.pieces), default=0.0)
-    pieces = "".join(
+    pieces = "<wbr>".join(  # lines break between parts
         f'<span {_coloured(piece.weight / (largest or 1.0))} title="{piece.weight:+.3g}">'
         f"{escape(piece.text)}</span>"
         for piece in figure.pieces
