@@ -28,6 +28,7 @@ from firth.utils.figures import (
 )
 from firth.utils.rng import Floats, Longs
 
+Lines = dict[str, Sequence[Metric]]
 MAX_GROUPS = 8  # colours of a picture
 MAX_CELL_TEXTS = 14  # columns up to which the cells of a table have their numbers
 
@@ -174,9 +175,7 @@ class ModelComparison:
         charts += [self._anisotropy_chart(), self._agreement_chart()]
         return (Paragraph(self.summary), *notes, *charts, self._cka_tabs(), self._picture_tabs())
 
-    def _line_chart(
-        self, title: str, y_label: str, lines: dict[str, Sequence[Metric]], caption: str
-    ) -> LineChart:
+    def _line_chart(self, title: str, y_label: str, lines: Lines, caption: str) -> LineChart:
         """Return a chart over layers, or over relative depth if the models' depths differ."""
         same = self.models[0].num_layers == self.models[1].num_layers
         return LineChart(
@@ -194,21 +193,23 @@ class ModelComparison:
         )
 
     def _probe_chart(self) -> LineChart:
-        lines = {model.name: model.probes.accuracies for model in self.models if model.probes}
+        probed = [(model.name, model.probes) for model in self.models if model.probes]
+        lines: Lines = {name: probes.accuracies for name, probes in probed}
+        lines["most frequent label"] = self._constant(self.majority)
         chosen = " and ".join(
-            f"{_listed(model.probes.chosen_layers)} of {model.name}"
-            for model in self.models
-            if model.probes
+            f"{_listed(probes.chosen_layers)} of {name}" for name, probes in probed
         )
         caption = (
-            f"Accuracy on held-out texts ({FOLDS}-fold cross-validation, 95 % intervals); the "
-            f"most frequent label alone: {self.majority:.3f}. The summary compares the layers that "
-            f"are best within the training folds: {chosen}."
+            f"Accuracy on held-out texts ({FOLDS}-fold cross-validation, 95 % intervals). The "
+            f"summary compares the layers that are best within the training folds: {chosen}."
         )
         return self._line_chart("Linear probe of each layer", "accuracy", lines, caption)
 
+    def _constant(self, value: float) -> list[Metric]:
+        return _without_intervals([value] * max(self.cka.shape))
+
     def _anisotropy_chart(self) -> LineChart:
-        lines = {model.name: _without_intervals(model.anisotropy) for model in self.models}
+        lines: Lines = {model.name: _without_intervals(model.anisotropy) for model in self.models}
         caption = "0: the vectors of texts point in all directions; 1: all in the same one."
         return self._line_chart("Anisotropy", "mean cosine of random pairs", lines, caption)
 
@@ -217,9 +218,10 @@ class ModelComparison:
         k = min(NEIGHBOURS, len(self.texts) - 1)
         caption = (
             f"The fraction of the {k} nearest texts that a text has in both models, at layers of "
-            f"equal relative depth; by chance {k / (len(self.texts) - 1):.3f}."
+            "equal relative depth."
         )
-        lines = {"both models": shared}
+        chance = self._constant(k / (len(self.texts) - 1))
+        lines: Lines = {"both models": shared, "by chance": chance}
         return self._line_chart("Nearest-neighbour agreement", "shared fraction", lines, caption)
 
     def _cka_tabs(self) -> Tabs:
@@ -249,13 +251,10 @@ class ModelComparison:
         common = [label for label, _ in Counter(self.labels).most_common()]
         shown = set(common if len(common) <= MAX_GROUPS else common[: MAX_GROUPS - 1])
         groups = [(self.labels[i] if self.labels else "texts") for i in self.pictured]
+        names = [group if group in shown or not self.labels else "other labels" for group in groups]
         points = (
-            ScatterPoint(
-                *(round(float(x), 4) for x in place),
-                group=group if group in shown or not self.labels else "other labels",
-                text=_short(self.texts[i]),
-            )
-            for place, i, group in zip(places, self.pictured, groups, strict=True)
+            ScatterPoint(round(float(x), 4), round(float(y), 4), name, _short(self.texts[i]))
+            for (x, y), i, name in zip(places, self.pictured, names, strict=True)
         )
         return ScatterPlot(title, tuple(points))
 
@@ -288,8 +287,12 @@ def _pair_name(first: int, second: int) -> str:
 
 
 def _listed(layers: Sequence[int]) -> str:
+    """
+    >>> _listed([5, 4, 4])
+    'layer 4 (2 of 3 folds), 5 (1 of 3 folds)'
+    """
     counts = Counter(layers).most_common()
-    return f"layer {', '.join(str(layer) for layer, _ in counts)}"
+    return "layer " + ", ".join(f"{layer} ({k} of {len(layers)} folds)" for layer, k in counts)
 
 
 def _short(text: str, most: int = 100) -> str:

@@ -86,18 +86,19 @@ def compare_models(
         )
         for i, (name, found) in enumerate(zip(names, vectors, strict=True))
     ]
+    first, second = vectors
     pictured = np.array(_stratified(sample.labels, len(sample.texts), MAX_POINTS, seed))
     return ModelComparison(
         source=str(file.path),
         texts=sample.texts,
         labels=sample.labels,
         models=(models[0], models[1]),
-        cka=cka_table(*vectors),
-        own_cka=(cka_table(vectors[0], vectors[0]), cka_table(vectors[1], vectors[1])),
-        chance_cka=float(cka_table(*vectors, order=_shuffled(len(sample.texts), seed)).mean()),
+        cka=cka_table(first, second),
+        own_cka=(cka_table(first, first), cka_table(second, second)),
+        chance_cka=float(cka_table(first, second, _shuffled(len(sample.texts), seed)).mean()),
         agreement=tuple(
-            (i, j, neighbour_agreement(vectors[0][i], vectors[1][j]))
-            for i, j in _aligned(len(vectors[0]) - 1, len(vectors[1]) - 1)
+            (i, j, neighbour_agreement(first[i], second[j]))
+            for i, j in _aligned(len(first) - 1, len(second) - 1)
         ),
         pictured=pictured,
         pictures=tuple(_pictures(vectors, pictured, seed, progress)),
@@ -187,9 +188,9 @@ def mean_vectors(model: Model, texts: Sequence[str]) -> tuple[Vectors, int]:
 
 
 def _names(a: Model, b: Model) -> tuple[str, str]:
-    """Return short names of the models: the last part of a path, unless it is the same."""
+    """Return short names of the models: the last parts of a path, unless they are the same."""
     full = [str(model.source or model.path or type(model.network).__name__) for model in (a, b)]
-    short = [Path(name).name for name in full]
+    short = ["/".join(Path(name).parts[-2:]) for name in full]
     first, second = short if short[0] != short[1] else full
     return (first, second) if first != second else (f"{first} (first)", f"{second} (second)")
 

@@ -14,6 +14,7 @@ from firth.utils.rng import Floats, Longs, derive_keys
 from firth.utils.threads import single_threaded
 
 Matrix = NDArray[np.floating]
+Layers = Sequence[Matrix] | Matrix  # matrices, or an array of three dimensions
 NEIGHBOURS = 10
 PAIRS = 1000  # random pairs of the anisotropy
 RANDOM_PAIRS = 0xA215  # random stream
@@ -56,7 +57,7 @@ def linear_cka(a: Matrix, b: Matrix) -> float:
     return float(np.linalg.norm(b.T @ a) ** 2 / norms) if norms > 0 else 0.0
 
 
-def cka_table(a: Sequence[Matrix], b: Sequence[Matrix], order: Longs | None = None) -> Floats:
+def cka_table(a: Layers, b: Layers, order: Longs | None = None) -> Floats:
     """Compute the linear CKA of each of several representations with each of others.
 
     It computes with Gram matrices, ⟨aaᵀ, bbᵀ⟩ / (||aaᵀ|| ||bbᵀ||), each of which is made once.

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from firth.data.input_files import InputFile, single_input_file
-from firth.data.memory import Data, as_source
+from firth.data.memory import Data, as_source, is_in_memory
 from firth.data.readers import ReadOptions
 from firth.data.sentences import sentence_starts
 from firth.inference.embedding.embedder import Embedder
@@ -67,9 +67,27 @@ class CorpusNeighbours:
     complete: bool  # False: the corpus has more words
     nearest: tuple[tuple[CorpusWord, ...], ...]  # (n,) nearest first
 
+    @property
+    def place(self) -> str:
+        """The corpus, for a title."""
+        of = "" if is_in_memory(self.source) else f" of {self.source}"
+        return of if self.complete else f"{of} (its beginning)"
+
     def values(self) -> dict[str, Any]:
         """Return JSON values."""
         return asdict(self)
+
+
+def name_of(text: str, span: Span) -> str:
+    """Return a word with the word before and the word after it.
+
+    >>> name_of("They sat on the bank of the river.", (16, 20)), name_of("bank", (0, 4))
+    ('the bank of', 'bank')
+    """
+    start, end = span
+    [before] = re.findall(r"\S*\s*\Z", text[max(0, start - SHORT_CONTEXT) : start])[:1]
+    [after] = re.findall(r"\A\s*\S*", text[end : end + SHORT_CONTEXT])
+    return " ".join(f"{before}{text[start:end]}{after}".split())
 
 
 def context_of(text: str, span: Span, width: int = SHORT_CONTEXT) -> str:
@@ -181,6 +199,7 @@ def _merge(
 ) -> list[CorpusWord]:
     """Add the nearest of more words to the nearest so far; equal sentences count once."""
     order = np.argsort(-near, kind="stable")[: 4 * top]
-    more = [CorpusWord(*words[i], round(float(near[i]), 6)) for i in order]
+    found = ((*words[i], round(float(near[i]), 6)) for i in order)
+    more = [CorpusWord(word, sentence, cosine) for word, sentence, cosine in found]
     unique = {(one.word, one.sentence): one for one in [*more, *best]}
     return sorted(unique.values(), key=lambda one: -one.cosine)[:top]

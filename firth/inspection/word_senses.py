@@ -34,6 +34,7 @@ from firth.inspection.word_neighbours import (
     VocabularyWord,
     context_of,
     find_words,
+    name_of,
     nearest_in_corpus,
     nearest_in_vocabulary,
 )
@@ -65,7 +66,8 @@ class WordOccurrence:
     text: int  # number of the text, counted from 1
     span: Span  # its characters
     word: str  # as the text writes it
-    context: str  # a few words around it
+    name: str  # with one word before and one after it
+    context: str  # with some more words
     ids: tuple[int, ...]
     pieces: tuple[str, ...]  # its tokens as readable text
 
@@ -177,7 +179,8 @@ class WordSenses:
         )
 
     def _names(self) -> list[str]:
-        return [f"{number} {one.context}" for number, one in enumerate(self.occurrences, 1)]
+        """Number the occurrences, each with the word before and after it."""
+        return [f"{number} {one.name}" for number, one in enumerate(self.occurrences, 1)]
 
     def _table(self, layer: int | None) -> Heatmap:
         values, names = self.cosines(layer), self._names()
@@ -206,7 +209,7 @@ class WordSenses:
         names = self._names()
         few = len(names) <= MAX_GROUPS
         points = tuple(
-            ScatterPoint(x, y, name if few else self.word, f"{name} — {self.texts[one.text - 1]}")
+            ScatterPoint(x, y, name if few else self.word, f"{name}: {self.texts[one.text - 1]}")
             for (x, y), name, one in zip(
                 _rounded(project_pca(vectors)), names, self.occurrences, strict=True
             )
@@ -215,13 +218,13 @@ class WordSenses:
 
     def _neighbour_table(self, found: CorpusNeighbours) -> DataTable:
         rows = [
-            (name, word.word, word.sentence, f"{word.cosine:.3f}")
+            ("" if rank else name, word.word, word.sentence, f"{word.cosine:.3f}")
             for name, words in zip(self._names(), found.nearest, strict=True)
-            for word in words
+            for rank, word in enumerate(words)
         ]
         return DataTable(
             f"Nearest words at layer {found.layer}, of {found.words:,} words in "
-            f"{found.sentences:,} sentences of {found.source}",
+            f"{found.sentences:,} sentences{found.place}",
             ("occurrence", "nearest word", "in the sentence", "cosine"),
             tuple(rows),
             texts=True,
@@ -303,8 +306,8 @@ def _occurrences(
         for span in seen:
             ids = tuple(one.ids[i] for i in one.tokens_of(span))
             pieces = tuple(display_tokens(embedder.tokenizer, ids))
-            context = context_of(one.text, span)
-            found.append(WordOccurrence(number, span, one.text[slice(*span)], context, ids, pieces))
+            names = one.text[slice(*span)], name_of(one.text, span), context_of(one.text, span)
+            found.append(WordOccurrence(number, span, *names, ids, pieces))
     return found[:MAX_OCCURRENCES]
 
 
@@ -324,8 +327,7 @@ def _contextual(
         is_occurrence += [True] * len(own) + [False] * len(others)
     means = layer_means(embedder, [one.ids for one in encoded], groups)
     chosen = np.array(is_occurrence)
-    others = means[:, ~chosen]
-    random = tuple(map(anisotropy, others)) if others.shape[1] > 1 else ()
+    random = tuple(map(anisotropy, means[:, ~chosen])) if sum(~chosen) > 1 else ()
     return means[:, chosen], random
 
 
