@@ -403,10 +403,12 @@ def export(
         merge(model.network, keep=False)
         drop_language_head(model.network)
     if family_of(model.config, model.network.heads) is None:
+        layer = model.config.label_input_layer
+        of_layer = f" of layer {layer}" if layer is not None else ""
         raise MismatchError(
             f"transformers has no model family with the architecture and heads of {model.source} "
-            f"({model.config.architecture}; {', '.join(model.network.heads)}); only firth.load can "
-            "load it."
+            f"({model.config.architecture}; {', '.join(model.network.heads)}{of_layer}); only "
+            "firth.load can load it."
         )
     with replacing_files(out, MODEL_FILES):
         family = model.write(out)

@@ -212,7 +212,7 @@ def merge(network: LanguageNetwork, *, keep: bool = True) -> None:
     _check_unmerged(registry)
     active = [registry[name] for name in registry.weights]
     for adapted in active:
-        if not adapted.strategy.row.mergeable:
+        if adapted.modules and not adapted.strategy.row.mergeable:  # a probe is a head alone
             raise UsageError(
                 f"A {adapted.strategy.name} adapter cannot be merged: it cannot be expressed in "
                 "the weights of the network."

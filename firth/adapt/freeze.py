@@ -26,6 +26,20 @@ class FreezeConfig:
     blocks: int  # number of frozen blocks from the bottom; the embeddings are always frozen
 
 
+@dataclass(frozen=True, kw_only=True)
+class ProbeConfig:
+    """Options of probing."""
+
+    # whose hidden states the head reads: 0 (embeddings) to last, -1 is the last; mix: all, weighted
+    layer: str = "last"
+
+    def __post_init__(self) -> None:
+        if not re.fullmatch(r"last|mix|-?[0-9]{1,9}", self.layer):
+            raise UsageError(
+                f"The option layer of probe must be an integer, last or mix, not {self.layer!r}."
+            )
+
+
 def layer_groups(network: LanguageNetwork) -> list[list[str]]:
     """Group the parameters below the heads by layer, from the last block to the embeddings.
 
@@ -95,6 +109,6 @@ def freeze(network: LanguageNetwork, options: FreezeConfig) -> list[str]:
     return [name for group in layers[: len(layers) - options.blocks] for name in group]
 
 
-def freeze_all(network: LanguageNetwork, options: NoOptions) -> list[str]:
+def freeze_all(network: LanguageNetwork, options: NoOptions | ProbeConfig) -> list[str]:
     """Return nothing: all parameters below the heads are frozen, in gradual unfreezing at first."""
     return []

@@ -2,6 +2,7 @@
 
 full                         train all parameters
 freeze:6                     freeze the embeddings and the lowest six blocks
+probe:layer=mix              train a head on a learned weighting of all layers
 lora:rank=16,targets=qkv+up  options by name; + joins several values
 lora:8,dora                  the first option needs no name, a boolean option no value
 """
@@ -14,7 +15,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from firth.adapt.adapters import AdapterConfig, adapters
 from firth.adapt.bitfit import bitfit
-from firth.adapt.freeze import FreezeConfig, NoOptions, freeze, freeze_all, full
+from firth.adapt.freeze import FreezeConfig, NoOptions, ProbeConfig, freeze, freeze_all, full
 from firth.adapt.ia3 import IA3Config, ia3
 from firth.adapt.injection import InjectedModule
 from firth.adapt.lora import LoraConfig, lora
@@ -48,7 +49,7 @@ STRATEGIES: dict[str, StrategyRow] = {
     "freeze": StrategyRow(
         "freeze the embeddings and the lower blocks", FreezeConfig, unfreeze=freeze
     ),
-    "probe": StrategyRow("train the head only", NoOptions, unfreeze=freeze_all),
+    "probe": StrategyRow("train the head only", ProbeConfig, unfreeze=freeze_all),
     "gradual": StrategyRow(
         "gradual unfreezing: the head first, then one more block per epoch (ULMFiT)",
         NoOptions,

@@ -49,6 +49,7 @@ class ExplainedOutput:
     explained: Bools  # (T,) tokens of the text; False: special tokens
     attention: str = "bidirectional"  # "causal", or "prefix": bidirectional before the prediction
     decoder_tokens: Longs | None = None  # if an encoder-decoder predicts tokens
+    for_labels: bool = False  # a label head computes it, which may read another layer
     num_truncated: int = 0  # tokens of the text that the model cannot read
 
     def outputs(self, network: LanguageNetwork, rows: Sequence[InputRow]) -> Tensor:
@@ -61,7 +62,7 @@ class ExplainedOutput:
         if self.decoder_tokens is not None:
             target = PackedSequences.join([self.decoder_tokens] * len(rows), keys)
         batch = Batch(inputs, np.array([self._prefix(row) for row in rows]), target=target)
-        hidden = hidden_states(network, batch)  # (N, W)
+        hidden = hidden_states(network, batch, for_labels=self.for_labels)  # (N, W)
         starts = torch.from_numpy(batch.output.starts).to(hidden.device)
         positions = torch.from_numpy(np.stack([row.positions for row in rows])).to(hidden.device)
         return self.score(network, hidden, starts, starts[:-1, None] + positions).float()

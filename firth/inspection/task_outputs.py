@@ -71,6 +71,7 @@ def task_output(model: Model, text: Text, target: str | None = None) -> Explaine
         score=chosen.score,
         explained=text_tokens(template.tokenizer, row.tokens),
         attention="causal" if model.config.architecture == "decoder" else "bidirectional",
+        for_labels=True,
         num_truncated=item.cut,
     )
 

@@ -91,6 +91,7 @@ class FinetuneResult(HtmlRepr):
             "saved_bytes": self.saved_bytes,
             "family": self.family,
             "notes": self.notes,
+            **(mix.values() if (mix := self.model.network.layer_mix) is not None else {}),
         }
 
 
@@ -273,6 +274,8 @@ def _finish(
         answers = trainer.answers()
         selected.append("threshold")
     new_notes += diagnostics.check_answers(trainer.task, trainer.dev, answers)
+    if (mix := trainer.network.layer_mix) is not None:
+        new_notes.append(mix.summary())
     for note in new_notes:
         run.log.note(note)
     notes = [*trainer.notes, *new_notes]

@@ -202,8 +202,8 @@ class FinetuneConfig(JobConfig):
         str,
         Doc(
             "What to train: full, freeze:N, probe, probe-then-full, gradual, lora, adapters, "
-            "prefix, prompt, bitfit or ia3, with options as in lora:rank=16. Several in quotes, "
-            "or all, are compared. Default: the recipe's.",
+            "prefix, prompt, bitfit or ia3, with options as in lora:rank=16 or probe:layer=3. "
+            "Several in quotes, or all, are compared. Default: the recipe's.",
             "Model",
         ),
     ] = ""

@@ -225,6 +225,8 @@ class ModelConfig(LanguageModelConfig):
     label_activation: str = "tanh"  # of those layers
     label_norm: bool = False  # a norm after them (ModernBERT)
     label_bias: bool = True
+    label_input_layer: int | None = None  # that the head reads: 0 is the embeddings, None the last
+    label_layer_mix: bool = False  # the head reads a learned weighting of all layers (ELMo)
 
     # --- training
     dropout: float = 0.1
@@ -283,6 +285,9 @@ class ModelConfig(LanguageModelConfig):
                 f"With tied embeddings, output_embedding_size must be {self.token_embedding_size}, "
                 f"the size of the token embeddings, not {self.output_embedding_size}."
             )
+        layer = self.label_input_layer
+        if self.label_head and layer is not None and not 0 <= layer <= self.num_layers:
+            raise InputError(f"label_input_layer must be 0 to {self.num_layers}, not {layer}.")
         if self.encoder is not None:
             self._check_encoder(self.encoder)
 

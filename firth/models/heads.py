@@ -14,6 +14,7 @@ from torch.nn.functional import gelu, linear
 
 from firth.models.config import ModelConfig
 from firth.models.label_heads import LABEL_HEADS, LabelHead
+from firth.models.layer_mix import LayerMix
 from firth.models.layers import ACTIVATIONS, make_norm
 from firth.utils.errors import UsageError
 
@@ -149,6 +150,7 @@ HEADS: dict[str, Callable[[ModelConfig], nn.Module]] = {
     "pair": PairHead,
     "replaced": ReplacedHead,
     "boundary": BoundaryHead,
+    "mix": LayerMix,
     **{name: _labels(count) for name, count in LABEL_HEADS.items()},
 }
 

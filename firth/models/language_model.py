@@ -22,6 +22,7 @@ from torch import Tensor, nn
 
 from firth.models.config import LanguageModelConfig, ModelConfig
 from firth.models.heads import LanguageHead
+from firth.models.layer_mix import LayerMix
 from firth.models.masks import Mask
 from firth.models.pooling import pool
 from firth.objectives.batch import Batch
@@ -111,6 +112,23 @@ class LanguageNetwork(nn.Module):
     def encode(self, tokens: Tensor, mask: Mask, **inputs: Any) -> Tensor:
         """Compute the hidden states of an input; here without segments and layers."""
         return self(tokens, mask)
+
+    @property
+    def layer_mix(self) -> LayerMix | None:
+        """The learned weighting of the layers that the label head reads, if it reads one."""
+        mix = self.heads["mix"] if self.config.label_layer_mix else None
+        assert mix is None or isinstance(mix, LayerMix)
+        return mix
+
+    def encode_for_labels(self, tokens: Tensor, mask: Mask, **inputs: Any) -> Tensor:
+        """Compute the input of the label head: the last hidden states, a layer's, or a mix."""
+        if (mix := self.layer_mix) is not None:
+            layers: list[Tensor] = []
+            self.encode(tokens, mask, layers=layers, **inputs)
+            return mix(layers)
+        if self.config.label_input_layer is not None:
+            inputs["output_layer"] = self.config.label_input_layer
+        return self.encode(tokens, mask, **inputs)
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Compute next-token (or masked-token) logits."""  # (P, W) -> (P, V)

@@ -204,11 +204,13 @@ class Stack(nn.Module):
         cache: KVCache | None = None,
         layers: list[Tensor] | None = None,
         recorder: AttentionRecorder | None = None,
+        output_layer: int | None = None,
     ) -> Tensor:
         """Compute hidden states from token embeddings: (N, E) -> (N, W).
 
         `layers`, if given, receives the input of every block and the final output, and `recorder`
-        the queries and keys of its layers.
+        the queries and keys of its layers. With an `output_layer`, return the input of that block;
+        it and those above it do not run.
         """
         prefix = self.prefix() if self.prefix is not None else KeyValuePrefix()
         if cache is None or not cache.used:
@@ -222,11 +224,11 @@ class Stack(nn.Module):
             # halves the memory traffic of the residual connections
             x = x.to(torch.get_autocast_dtype("cuda"))
         inputs = LayerInputs(memory, memory_mask, cache, prefix, recorder)
-        plain = layers is None and inputs.is_empty
+        plain = layers is None and output_layer is None and inputs.is_empty
         if self.graph_runner is not None and plain and self._is_capturable(x, mask):
             x = self.graph_runner(self._run_blocks, x, mask, positions, self._weights())
         else:
-            x = self._run_blocks(x, mask, positions, inputs, layers)
+            x = self._run_blocks(x, mask, positions, inputs, layers, output_layer)
         if cache is not None:
             cache.advance(mask)
         return x
@@ -238,8 +240,9 @@ class Stack(nn.Module):
         positions: Tensor,
         inputs: LayerInputs | None = None,
         layers: list[Tensor] | None = None,
+        output_layer: int | None = None,
     ) -> Tensor:
-        """Apply all blocks and the final norm."""  # (N, W) -> (N, W)
+        """Apply all blocks and the final norm, or the blocks below one."""  # (N, W) -> (N, W)
         inputs = inputs or LayerInputs()
         contexts = self._contexts(x, mask, positions, inputs)
         if inputs.recorder is not None:
@@ -251,6 +254,8 @@ class Stack(nn.Module):
             for i in range(self.layers):
                 if layers is not None:
                     layers.append(x)
+                if i == output_layer:
+                    return x
                 block = self.blocks[0 if self.config.share_layers else i]
                 if self.training and self.checkpointing:
                     x = checkpoint(block, x, contexts[i], use_reentrant=False)

@@ -84,7 +84,7 @@ class Transformer(LanguageNetwork):
         """Compute hidden states, the input of the heads: token ids (N,) -> (N, W).
 
         In an encoder-decoder the tokens are the decoder's and `memory` is the output of `encode`.
-        Other inputs are those of `Stack`: segments, layers and recorder.
+        Other inputs are those of `Stack`: segments, layers, recorder and output_layer.
         """
         if memory_mask is None and cache is not None:
             memory_mask = cache.memory

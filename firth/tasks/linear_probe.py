@@ -49,7 +49,7 @@ def features(
     vectors, targets, places = [], [], []
     for chosen in batch_by_length([(item.size,) for item in items]):
         batch = task.batch([items[i] for i in chosen], metadata, network.config)
-        hidden = hidden_states(network, batch)
+        hidden = hidden_states(network, batch, for_labels=True)
         (wanted,) = batch.predictions.values()
         if task.label_unit == "words":
             seen = hidden[to_device(wanted.positions, hidden.device)]

@@ -248,11 +248,13 @@ def build_task_trainer(
     named = parse_strategy("full" if kind == "probe-then-full" else config.strategy)
     weights = balanced_label_weights(task, dataset.train, metadata) if config.balance else None
     shaped = {"layers", "norm", "bias"} & set(config.head)
-    solves = kind in SOLVED and bool(task.label_unit) and not shaped
+    layer = named.options.layer if named.name == "probe" else None
+    is_linear = kind in SOLVED and bool(task.label_unit) and not shaped
+    solves = is_linear and layer != "mix"
     if config.scratch and "masked" in config.augment:
         raise UsageError("--augment masked needs a pre-trained language model: remove --scratch.")
-    options = (PROBE if solves else {}) | config.head
-    heads = attach_head(network, task.head, metadata, options, settings.seed)
+    options = (PROBE if is_linear else {}) | config.head
+    heads = attach_head(network, task.head, metadata, options, settings.seed, layer)
     if config.scratch:
         initialise(network, settings.seed)
     network.eval()

@@ -139,7 +139,8 @@ class TrainingModule(nn.Module):
         """Compute the losses of a batch by name."""
         if self.generator is not None:
             return self._with_generator(batch)
-        hidden = hidden_states(self.network, batch)
+        has_labels = not LABEL_LOSSES.keys().isdisjoint(batch.predictions)
+        hidden = hidden_states(self.network, batch, for_labels=has_labels)
         terms = self._terms(self.network, hidden, batch)
         if self.teacher:
             terms |= self._distilled(batch, hidden)
@@ -213,15 +214,16 @@ def mean_losses(module: TrainingModule, batches: Iterable[Batch]) -> dict[str, f
     return {"loss": total, **losses, **accuracies}
 
 
-def hidden_states(network: LanguageNetwork, batch: Batch) -> Tensor:
-    """Run the network on a batch; return the last hidden states."""  # (N, W)
+def hidden_states(network: LanguageNetwork, batch: Batch, *, for_labels: bool = False) -> Tensor:
+    """Run the network on a batch; return the last hidden states, or the label head's input."""
     device = network.device
     inputs, target = batch.inputs, batch.target
     tokens, segments = to_device(inputs.tokens, device), None
     if inputs.segments is not None and network.config.input_config.num_segments:
         segments = to_device(inputs.segments, device)
     mask = Mask(inputs.lengths, prefix=batch.prefix, device=device)
-    memory = network.encode(tokens, mask, segments=segments)
+    encode = network.encode_for_labels if for_labels else network.encode
+    memory = encode(tokens, mask, segments=segments)  # (N, W)
     if target is None:  # an encoder-decoder's encoder can be used alone
         return memory[: len(tokens)]  # without virtual tokens
     target_mask = Mask.causal(target.lengths, device=device)
@@ -248,7 +250,7 @@ def label_logits(network: LanguageNetwork, batch: Batch) -> Tensor:
     """Return the label logits of a batch's sequences or tokens."""
     found = []
     for part in batch.split(INFERENCE_BATCH_TOKENS):
-        hidden = hidden_states(network, part)
+        hidden = hidden_states(network, part, for_labels=True)
         starts = to_device(part.output.starts, hidden.device)
         found.append(network.label_logits(hidden, starts).float())
     return torch.cat(found)

@@ -81,7 +81,7 @@ class Optimizer:
     def __init__(self, network: TrainableModel | nn.Module, config: OptimizerConfig) -> None:
         self.config = config
         named = {name: p for name, p in network.named_parameters() if p.requires_grad}
-        scales = layer_lr_scales(named, config.layer_lr_decay)
+        scales = layer_lr_scales(named, config.layer_lr_decay) | _own_lr_scales(network)
         splits = muon_splits(network) if config.optimizer == "muon" else {}
         self._parameters = list(named.values())
         self._plain = {name: p for name, p in named.items() if name not in splits}
@@ -181,6 +181,16 @@ def layer_lr_scales(names: Iterable[str], layer_lr_decay: float) -> dict[str, fl
     for match in filter(None, map(_BLOCK.match, names)):
         depths[match["stack"]] = max(depths.get(match["stack"], 0), int(match["index"]) + 1)
     return {name: layer_lr_decay ** _layers_above(name, depths) for name in names}
+
+
+def _own_lr_scales(network: TrainableModel | nn.Module) -> dict[str, float]:
+    """Return the learning-rate scale of the parameters whose module has one, as `lr_scale`."""
+    return {
+        f"{path}.{name}": module.lr_scale
+        for path, module in network.named_modules()
+        if isinstance(getattr(module, "lr_scale", None), float)
+        for name, _ in module.named_parameters(recurse=False)
+    }
 
 
 def _layers_above(name: str, depths: Mapping[str, int]) -> int:

@@ -240,6 +240,7 @@ SHAPE = (
 LABELS = (
     *("label_head", "labels", "label_type"),
     *("label_layers", "label_activation", "label_norm", "label_bias"),
+    *("label_input_layer", "label_layer_mix"),
 )
 DEFAULT_LABELS = {
     field.name: field.default for field in fields(ModelConfig) if field.name in LABELS

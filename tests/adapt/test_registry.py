@@ -27,7 +27,9 @@ from firth.utils.errors import UsageError
         ("prompt:tokens=1+2+3", {"length": 20, "tokens": (1, 2, 3)}),
         ("ia3", {"targets": ("key", "value"), "inputs": ("down",)}),
         ("bitfit", {}),
-        ("probe", {}),
+        ("probe", {"layer": "last"}),
+        ("probe:-2", {"layer": "-2"}),
+        ("probe:layer=mix", {"layer": "mix"}),
         ("gradual", {}),
     ],
 )

@@ -36,12 +36,12 @@ METADATA = {
 
 
 @pytest.fixture(scope="module")
-def make_model() -> Callable[[str], Model]:
+def make_model() -> Callable[..., Model]:
     """Make the embedded encoder with a new head."""
 
-    def make(name: str) -> Model:
+    def make(name: str, layer: str | None = None) -> Model:
         model, metadata = load("stories-encoder"), METADATA[name]
-        attach_head(model.network, TASKS[metadata.task].head, metadata, {}, seed=1)
+        attach_head(model.network, TASKS[metadata.task].head, metadata, {}, 1, layer)
         with torch.no_grad():
             for parameter in model.network.heads[model.config.label_head].parameters():
                 parameter.mul_(3)  # outputs that are far from uniform
@@ -84,11 +84,13 @@ def test_scores_of_every_task_add_up(name: str, make_model: Callable[[str], Mode
     ]
 
 
-@pytest.mark.parametrize("target", [None, "bad"])
+@pytest.mark.parametrize(
+    ("target", "layer"), [(None, None), ("bad", None), (None, "2"), (None, "mix")]
+)
 def test_leaving_out_a_word_of_a_classifier_is_predicting_without_it(
-    target: str | None, make_model: Callable[[str], Model]
+    target: str | None, layer: str | None, make_model: Callable[..., Model]
 ) -> None:
-    model = make_model("classify")
+    model = make_model("classify", layer)
     found = attribute(model, TEXT, target=target, method="leave-one-out")
     label = target or model.predict(TEXT)["label"]
     assert label in found.output_name

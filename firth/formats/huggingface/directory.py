@@ -85,7 +85,7 @@ def add_label_head(
     """
     pooling = {"encoder": config.pooling, "decoder": "last", "encoder-decoder": "mean"}
     defaults: dict[str, Any] = {"pooling": pooling[config.architecture]}
-    bare = replace(config, label_head="", labels=())
+    bare = replace(config, label_head="", labels=(), label_input_layer=None, label_layer_mix=False)
     family = family_of(bare)
     row = family.task_heads.get(head) if family is not None else None
     values = {**defaults, **(row.shape if row is not None else {})}

@@ -64,6 +64,7 @@ CASES: dict[str, dict[str, Any]] = {
     "seq2seq": {"task": "seq2seq"},
     "lora": {"strategy": "lora"},
     "gradual": {"strategy": "gradual", "limit": 8},  # two steps per epoch
+    "mix": {"strategy": "probe:layer=mix"},
     "probe-then-full": {"strategy": "probe-then-full"},
     "augment": {"augment": "dropout,masked"},
     "replay": {"replay": True, "overrides": {"replay_every": 1}},
