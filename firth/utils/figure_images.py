@@ -213,7 +213,7 @@ def _weighted(figure: WeightedText) -> Image:
     axes.axis("off")
     largest = max((abs(piece.weight) for piece in figure.pieces), default=0.0) or 1.0
     colours = [_colour_map(two=True)(0.5 + piece.weight / largest / 2) for piece in figure.pieces]
-    style = {"fontsize": 10, "va": "center"}
+    style: dict[str, Any] = {"fontsize": 10, "va": "center"}
     texts = [
         axes.text(0, 0, piece.text.replace("\n", "⏎"), color=_readable(colour), **style)
         for piece, colour in zip(figure.pieces, colours, strict=True)

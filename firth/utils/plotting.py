@@ -27,16 +27,16 @@ COLOURS = (
 def plain_text() -> Iterator[None]:
     """Draw texts as they are: no formulas between dollar signs, no warning about missing glyphs."""
     import matplotlib
-    from matplotlib import font_manager
+    from matplotlib import font_manager, rcsetup
 
     installed = set(font_manager.get_font_names())
     fonts = [font for font in FONTS if font in installed]
-    settings: dict[str, Any] = {
+    settings: dict[Any, Any] = {
         "text.parse_math": False,
         "axes.unicode_minus": False,
         "font.family": fonts,
+        "axes.prop_cycle": rcsetup.cycler(color=COLOURS),
     }
-    settings["axes.prop_cycle"] = matplotlib.cycler(color=COLOURS)
     with matplotlib.rc_context(settings), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=r"(?s).*Glyph .* missing from font")
         warnings.filterwarnings("ignore", message=".*not applied because")  # constrained layout

@@ -135,7 +135,9 @@ SHOWN: list[Figure] = [
 @pytest.fixture
 def page(tmp_path: Path, open_page: Callable[..., BrowserPage]) -> BrowserPage:
     """Open a page of the figures with scripts."""
-    write_page(tmp_path / "page.html", Page("Page", "", [Section("All", "", SHOWN, ["firth"])]))
+    write_page(
+        tmp_path / "page.html", Page("Page", "", [Section("All", "", SHOWN, ["firth inspect"])])
+    )
     opened = open_page(tmp_path / "page.html")
     opened.emulate_media(reduced_motion="reduce")  # no smooth scrolling below the pointer
     return opened
@@ -179,6 +181,13 @@ def test_a_legend_highlights_a_group(page: BrowserPage) -> None:
     assert "1" not in {point.get_attribute("data-group") for point in faint.all()}
     page.click("role=button[name='group 1']")
     assert faint.count() == 0
+
+
+def test_commands_are_copied(page: BrowserPage) -> None:
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page.click("text=Copy")
+    page.wait_for_selector("text=Copied")
+    assert page.evaluate("navigator.clipboard.readText()") == "firth inspect"
 
 
 def test_nothing_sticks_out_of_a_narrow_page(
