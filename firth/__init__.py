@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from firth.jobs.filling import fill
     from firth.jobs.finetuning import finetune
     from firth.jobs.generating import generate
+    from firth.jobs.inspecting import inspect
     from firth.jobs.objective_examples import show_objectives
     from firth.jobs.prediction import predict
     from firth.jobs.preparation import prepare
@@ -52,6 +53,7 @@ __all__ = [
     "fill",
     "finetune",
     "generate",
+    "inspect",
     "list_presets",
     "list_tasks",
     "load",
@@ -83,6 +85,7 @@ _HOMES = {
     "firth.jobs.filling": ("fill",),
     "firth.jobs.finetuning": ("finetune",),
     "firth.jobs.generating": ("generate",),
+    "firth.jobs.inspecting": ("inspect",),
     "firth.model": ("Model", "export", "load"),
     "firth.models.presets": ("list_presets", "preset"),
     "firth.jobs.objective_examples": ("show_objectives",),

@@ -44,7 +44,7 @@ class EmbedOptions(options.FileOptions):
     precision: Annotated[
         str, Doc("Matrix products in fp32, bf16 or auto: bf16 for encoders on a GPU.")
     ] = "auto"
-    dtype: Annotated[str | None, options.DTYPE_DOC] = None
+    dtype: Annotated[str | None, job_configs.DTYPE] = None
     device: Annotated[str | None, job_configs.DEVICE] = None
 
     def load(self, model: str) -> "Model":

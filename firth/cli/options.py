@@ -98,8 +98,7 @@ MODEL_HELP = (
 )
 MODEL = Argument(..., metavar="MODEL", help=MODEL_HELP)
 DEVICE = _option("device", job_configs.DEVICE, None)
-DTYPE_DOC = Doc("Weights as float32, bfloat16 or float16. Default: as in the checkpoint.", "Model")
-DTYPE = _option("dtype", DTYPE_DOC, None)
+DTYPE = _option("dtype", job_configs.DTYPE, None)
 WEIGHTS = ModelOption(
     None,
     help="int8: quantize weight matrices to 8 bits (CPU only; a quarter of the memory). Default: "

@@ -47,13 +47,14 @@ def attention_maps(
     layers: Numbers = None,
     heads: Numbers = None,
     prefix: int | None = None,
+    segments: Sequence[int] | None = None,
 ) -> Iterator[AttentionMap]:
     """Run a network on one sequence and yield its attention weights, layer by layer.
 
     The queries are the tokens: `ids`, or for `decoder` and `cross` of an encoder-decoder the
     `target_ids`, which begin with the decoder's start token. The keys are the tokens after those of
     `virtual_tokens`. `prefix` tokens of a decoder attend in both directions; by default all of a
-    prefix language model, else none.
+    prefix language model, else none. `segments` are those of a pair of texts.
     """
     network = require_transformer(network)
     parts = network_parts(network)
@@ -68,7 +69,8 @@ def attention_maps(
         for tokens in (ids, target_ids)
     )
     _check_lengths(network, len(source), len(target))
-    recorded = _record(network, source, target, chosen, prefix)
+    inputs = {} if segments is None else {"segments": torch.as_tensor(segments).to(source)}
+    recorded = _record(network, source, target, chosen, prefix, **inputs)
     num_rows = {part: len(source if i == 0 else target) for i, part in enumerate(parts)}
     return (
         # a trained prompt (prompt tuning) has rows of its own, before those of the tokens
@@ -172,21 +174,21 @@ def _record(
     target: Tensor,
     layers: Mapping[str, list[int]],
     prefix: int | None,
+    **inputs: Any,
 ) -> dict[str, dict[int, RecordedAttention]]:
     """Run the network and return the queries and keys of layers, counted from 0, by part."""
     recorders = {part: AttentionRecorder({n - 1 for n in layers[part]}) for part in layers}
     device, config = network.device, network.config
+    tokens = source
     if config.has_encoder:
         mask = Mask([len(source)], device=device)
-        memory = network.encode(source, mask, recorder=recorders["encoder"])
-        inputs: dict[str, Any] = dict(memory=memory, memory_mask=mask)
-        decoder_tokens, prefix = target, 0
-    else:
-        decoder_tokens, inputs = source, {}
-        prefix = config.prefix_length(len(source)) if prefix is None else prefix
+        memory = network.encode(source, mask, recorder=recorders["encoder"], **inputs)
+        tokens, prefix, inputs = target, 0, dict(memory=memory, memory_mask=mask)
+    elif prefix is None:
+        prefix = config.prefix_length(len(source))
     if config.has_decoder:
-        causal = Mask([len(decoder_tokens)], prefix=[prefix], device=device)
-        network(decoder_tokens, causal, **inputs, recorder=recorders["decoder"])
+        causal = Mask([len(tokens)], prefix=[prefix], device=device)
+        network(tokens, causal, recorder=recorders["decoder"], **inputs)
     recorded = {part: recorder.own for part, recorder in recorders.items()}
     if "cross" in recorded:
         recorded["cross"] = recorders["decoder"].cross

@@ -16,8 +16,9 @@ from torch.nn.functional import cosine_similarity
 
 from firth.inference.forward_pass import FIRST_VALUES, StackValues, run_forward_pass
 from firth.inference.scoring.token_scoring import ScoringRequest
-from firth.inference.text_model import TextModel
 from firth.inference.text_network import repaired
+from firth.inspection.input_text import read_ids
+from firth.model import Model
 from firth.models.language_model import predicts_tokens
 from firth.models.stack import Stack
 from firth.models.transformer import Transformer
@@ -173,13 +174,13 @@ def _count(parameters: int, shared_with: str) -> str:
     return " and ".join(filter(None, [own, shared])) or "–"
 
 
-def token_layers(model: TextModel, text: str, *, target: str | None = None) -> TokenLayers:
+def token_layers(model: Model, text: str, *, target: str | None = None) -> TokenLayers:
     """Follow the tokens of a text through the layers of a network.
 
     The decoder of an encoder-decoder reads `target`, by default the model's own greedy output.
     """
     network, tokenizer = model.transformer, model.require_tokenizer()
-    text, ids, source = repaired(text), model.input_ids(text).tolist(), ()
+    text, ids, source = repaired(text), read_ids(model, text), ()
     if not ids:
         raise UsageError("The text is empty: it has no tokens; add a word.")
     tokenizers, texts = [model.input_tokenizer()], [text]

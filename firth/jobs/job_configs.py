@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from firth.utils.devices import Device
 
 # Fields of several configs and verbs.
+DTYPE = Doc("Weights as float32, bfloat16 or float16. Default: as in the checkpoint.", "Model", str)
 DEVICE = Doc("cpu, cuda, cuda:N or mps. Default: the CUDA GPU if there is one.", "Model", str)
 LIMIT = Doc("Use at most this many examples, stratified by label; 0: all.", "Data", min=0)
 COLUMNS = Doc(

@@ -13,11 +13,14 @@ import pytest
 
 import firth as api
 from firth import Model
+from firth.data.memory import Data
 from firth.inference.generation.generation_config import GenerationConfig
+from firth.jobs.inspect_config import InspectConfig
 from firth.jobs.job_configs import FinetuneConfig, PretrainConfig
 from firth.jobs.prompt_config import PromptConfig
+from firth.model import AnyModel
 from firth.utils.config_fields import Doc, flag
-from firth.utils.devices import Device
+from firth.utils.devices import Device, Dtype
 from tests.cli.test_cli import commands
 from tests.conftest import Result
 
@@ -154,7 +157,14 @@ def test_the_options_with_a_setting_are_tested() -> None:
     assert {*PRETRAIN, *FINETUNE} == of_recipes - {"--strategy"}
 
 
-TYPES = {"Model": Model, "Tokenizer": api.Tokenizer, "Device": Device}
+TYPES = {
+    "Model": Model,
+    "AnyModel": AnyModel,
+    "Data": Data,
+    "Tokenizer": api.Tokenizer,
+    "Device": Device,
+    "Dtype": Dtype,
+}
 
 
 def documented(config: Any) -> dict[str, Doc]:
@@ -171,6 +181,7 @@ def documented(config: Any) -> dict[str, Doc]:
         ("finetune", FinetuneConfig),
         ("generate", GenerationConfig),
         ("prompt", PromptConfig),
+        ("inspect", InspectConfig),
     ],
 )
 def test_every_documented_field_is_an_option_with_its_help(verb: str, config: Any) -> None:
@@ -191,6 +202,7 @@ def test_every_documented_field_is_an_option_with_its_help(verb: str, config: An
         (api.pretrain, PretrainConfig, {"callback", "callbacks"}),
         (api.finetune, FinetuneConfig, {"callback", "callbacks"}),
         (api.prompt, PromptConfig, {"model", "progress"}),
+        (api.inspect, InspectConfig, {"model", "progress"}),
     ],
 )
 def test_the_arguments_of_functions_are_the_fields_of_configs(

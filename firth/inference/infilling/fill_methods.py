@@ -103,10 +103,7 @@ class BlankFiller:
             raise UsageError(
                 f"The text has {len(blanks)} blanks, but this model supports at most {limit}."
             )
-        marks = [self.mark] * len(blanks)
-        if self.method == "spans":
-            marks = sentinel_tokens(len(blanks))
-        ids = self.encode_framed(blanks.with_marks(marks))
+        ids = self.encode_framed(self.with_own_marks(blanks))
         mask = self.tokenizer.special_ids.get("mask")
         positions = tuple(i for i, id in enumerate(ids) if id == mask and self.method == "masks")
         if self.method == "masks" and len(positions) != len(blanks):
@@ -119,6 +116,13 @@ class BlankFiller:
                 "This model cannot fill a blank at the beginning of a text: put words before it."
             )
         return EncodedBlanks(text, blanks, ids, positions)
+
+    def with_own_marks(self, blanks: BlankedText) -> str:
+        """Return the text with the model's own mark in each blank."""
+        spans = self.method == "spans"
+        return blanks.with_marks(
+            sentinel_tokens(len(blanks)) if spans else [self.mark] * len(blanks)
+        )
 
     def encode_framed(self, text: str) -> Ids:
         """Tokenize a text with the special tokens the model expects."""

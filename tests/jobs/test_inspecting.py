@@ -1,0 +1,148 @@
+"""`firth.inspect` and `firth inspect`: sections, pages, images, JSON and errors."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+import firth
+from firth.inspection.input_text import fit_text
+from firth.utils.errors import InputError, MismatchError, StorageError, UsageError
+from tests.conftest import Result
+from tests.models.test_language_model import Bigram
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+BLANK = "The [MASK] barked loudly at the mailman."
+EVIL = "A <script>alert(1)</script> dog."
+
+
+@pytest.fixture(scope="module")
+def encoder() -> firth.Model:
+    return firth.load("stories-encoder")
+
+
+@pytest.fixture(scope="module")
+def decoder() -> firth.Model:
+    return firth.load("stories-decoder")
+
+
+def names(found: Any) -> list[str]:
+    return [section.name for section in found.sections]
+
+
+def test_sections_fit_the_model_and_the_text(encoder: firth.Model, decoder: firth.Model) -> None:
+    assert names(firth.inspect(encoder, "The dog barked.")) == ["tokens", "attention", "lens"]
+    assert names(firth.inspect(encoder, BLANK))[-1] == "attribution"
+    shown = names(firth.inspect(decoder, "The dog", max_new_tokens=2))
+    assert shown == ["tokens", "attention", "lens", "attribution", "generation"]
+    assert "generation" not in names(firth.inspect(decoder, "The dog", max_new_tokens=0))
+    both = firth.inspect("stories-seq2seq", "The ___ barked.", show="attention")
+    parts = both.values()["texts"][0]["attention"]["parts"]
+    assert [part["part"] for part in parts] == ["encoder", "decoder", "cross"]
+
+
+def test_values_hold_the_weights_of_short_texts(encoder: firth.Model) -> None:
+    found = firth.inspect(encoder, BLANK, show=["attention"], layers=[2, -1], heads=3)
+    [part] = found.values()["texts"][0]["attention"]["parts"]
+    assert [layer["layer"] for layer in part["layers"]] == [2, 5]
+    text = BLANK.replace("[MASK]", encoder.blank_filler().mark)
+    weights = encoder.attention(text, layers=[2, -1], heads=[3])
+    for layer, expected in zip(part["layers"], weights, strict=True):
+        [head] = layer["heads"]
+        assert head["head"] == 3
+        assert np.abs(np.array(head["weights"]) - expected[0]).max() < 1 / 255
+    json.dumps(found.values())
+
+
+def test_a_page_and_images_are_written(encoder: firth.Model, tmp_path: Path) -> None:
+    page, images = tmp_path / "new" / "page.html", tmp_path / "images"
+    found = firth.inspect(encoder, [EVIL, BLANK], show="tokens,lens", out=page, png=images)
+    text = page.read_text(encoding="utf-8")
+    assert "<script>alert" not in text
+    assert "default-src 'none'" in text
+    assert len(list(images.glob("*.png"))) >= 4
+    with pytest.raises(UsageError, match="overwrite"):
+        found.save(page)
+    found.save(page, overwrite=True)
+    assert found._repr_html_().count("<iframe") == 1
+
+
+def test_one_word_in_several_texts(encoder: firth.Model) -> None:
+    texts = ["The dog barked.", "A small dog sat on the mat."]
+    found = firth.inspect(encoder, texts, word="dog")
+    assert names(found) == ["senses"]
+    assert len(found.values()["senses"]["occurrences"]) == 2
+
+
+def test_long_texts_are_cut(decoder: firth.Model) -> None:
+    limit = decoder.config.max_positions
+    text, note = fit_text(decoder, "The dog barked loudly. " * limit)
+    assert len(decoder.input_ids(text)) <= limit
+    assert str(limit) in note
+    found = firth.inspect(decoder, "The dog barked loudly. " * limit, show="tokens")
+    assert len(found.notes) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "named"),
+    [
+        ({"texts": ""}, InputError, "empty"),
+        ({"texts": []}, UsageError, "TEXT"),
+        ({"texts": "A dog.", "layers": [6]}, UsageError, "5"),
+        ({"texts": "A dog.", "heads": [0]}, UsageError, "head"),
+        ({"texts": "A dog.", "show": "lense"}, UsageError, "lens"),
+        ({"texts": "A dog.", "data": "x.tsv"}, UsageError, "compare"),
+        ({"texts": "A dog.", "compare": "stories-decoder", "data": "x"}, UsageError, "TEXT"),
+        ({"texts": "A dog.", "neighbours": ["A cat."]}, UsageError, "word"),
+        ({"texts": "A dog.", "word": "cat"}, UsageError, "cat"),
+        ({"texts": "A dog.", "text_b": "A", "question": "B"}, UsageError, "question"),
+    ],
+)
+def test_misuse_is_explained(
+    encoder: firth.Model, arguments: Any, error: type[Exception], named: str
+) -> None:
+    with pytest.raises(error, match=named):
+        firth.inspect(encoder, **arguments)
+
+
+def test_an_unwritable_page_is_a_storage_error(encoder: firth.Model, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(StorageError, match="page"):
+        firth.inspect(encoder, "A dog.", show="tokens", out=tmp_path / "file" / "page.html")
+
+
+def test_a_model_without_attention(encoder: firth.Model) -> None:
+    bigram = Bigram(encoder.config)
+    with pytest.raises(MismatchError, match="Transformer"):
+        firth.inspect(firth.Model(bigram, encoder.tokenizer), "A dog.")
+
+
+def test_the_command(firth_here: Callable[..., Result], tmp_path: Path) -> None:
+    done = firth_here("inspect", "stories-encoder", BLANK, "--show", "attention", "--out", "a.html")
+    assert done.returncode == 0, done.stderr
+    assert "a.html" in done.stdout
+    assert (tmp_path / "a.html").stat().st_size > 20_000
+    done = firth_here("inspect", "stories-encoder", BLANK, "--show", "attention", "--json")
+    assert done.json["texts"][0]["attention"]["parts"][0]["part"] == "encoder"
+    assert "previous token" in firth_here("inspect", "stories-encoder", BLANK).stdout
+    assert firth_here("inspect", "stories-encoder", "A dog.", "--layers", "x").returncode == 2
+
+
+def test_in_a_browser(encoder: firth.Model, tmp_path: Path, open_page: Callable[..., Page]) -> None:
+    """`open_page` fails on a network request, an error or a violation of the page's policy."""
+    page_file = tmp_path / "page.html"
+    firth.inspect(encoder, EVIL, show="attention,lens", out=page_file)
+    page = open_page(page_file)
+    page.click("[aria-label^='Layer 5, head 2']")
+    assert "Layer 5, head 2" in page.inner_text("[role=status]")
+    page.hover("[role=option] >> nth=1")
+    assert "→" in page.inner_text("[role=status]")
+    tokens = page.locator("[role=option]").all_inner_texts()
+    assert len(tokens) == len(encoder.tokens(EVIL))
