@@ -61,6 +61,7 @@ class FinetuneResult(HtmlRepr):
     family: str
     notes: list[str] = field(default_factory=list)
     selected_on: list[str] = field(default_factory=list)  # what the dev examples selected
+    layer_mix: dict[str, Any] = field(default_factory=dict)  # weights of the layers (ELMo), gamma
     evaluated_on: str = "dev set"  # or held-out examples, cross-validation, training examples
 
     def __repr__(self) -> str:
@@ -91,7 +92,7 @@ class FinetuneResult(HtmlRepr):
             "saved_bytes": self.saved_bytes,
             "family": self.family,
             "notes": self.notes,
-            **(mix.values() if (mix := self.model.network.layer_mix) is not None else {}),
+            **self.layer_mix,
         }
 
 
@@ -306,6 +307,7 @@ def _finish(
         family=family,
         notes=notes,
         selected_on=selected,
+        layer_mix=mix.values() if mix is not None else {},
         evaluated_on=evaluated_on,
     )
     if validations and not trainer.solved:  # a fitted head has no loss curve

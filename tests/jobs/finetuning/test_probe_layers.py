@@ -14,6 +14,7 @@ from firth.adapt.apply import get_adapters
 from firth.jobs.evaluation import evaluate
 from firth.jobs.finetuning import FinetuneResult, finetune
 from firth.jobs.prediction import predict
+from firth.jobs.sweep import strategies
 from firth.model import Model, export, load
 from firth.tokenizers.tokenizer import Tokenizer
 from firth.utils.errors import MismatchError, UsageError
@@ -98,6 +99,18 @@ def test_an_answer_in_the_embeddings_is_found_there(
     (note,) = [note for note in mix.notes if "embeddings" in note]
     assert f"embeddings {weights[0]:.1%}" in note
     assert note in (mix.path / "README.md").read_text()
+
+
+def test_layers_are_compared_in_one_table(
+    models: dict[str, Path], task_files: dict[str, Files], tmp_path: Path
+) -> None:
+    train, dev = task_files["classify"]
+    options = {"model": models["encoder"], "task": "classify", "train": train, "dev": dev}
+    specs = ["probe:layer=0", "probe:layer=mix"]
+    swept = strategies(specs, tmp_path / "runs", overrides=FEW, **options)
+    one, mix = swept.values()["runs"]
+    assert len(mix["layer_weights"]) == 3
+    assert "layer_weights" not in one
 
 
 TASKS = ["classify", "pair", "regress", "choice", "tag", "span"]
