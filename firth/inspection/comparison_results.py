@@ -120,7 +120,8 @@ class ModelComparison:
         models, sign = self.models, 1
         if difference.value < 0:
             models, sign = models[::-1], -1
-        ends = sorted(sign * end for end in (difference.low, difference.high) if end is not None)
+        ends = [sign * end for end in (difference.low, difference.high) if end is not None]
+        ends = sorted(round(end, 3) + 0.0 for end in ends)  # no -0.000
         interval = f"95 % interval {ends[0]:.3f} to {ends[1]:.3f}" if ends else "no interval"
         scores = " and ".join(
             f"{model.probes.accuracy.value:.3f} for {model.name}"
@@ -245,7 +246,9 @@ class ModelComparison:
             )
             for picture in self.pictures
         )
-        return Tabs("The texts at each layer", tuple(names), panels, selected=len(panels) - 1)
+        some = len(panels) < max(self.cka.shape)
+        title = f"The texts at {len(panels)} of the layers" if some else "The texts at each layer"
+        return Tabs(title, tuple(names), panels, selected=len(panels) - 1)
 
     def _plot(self, title: str, places: Floats) -> ScatterPlot:
         common = [label for label, _ in Counter(self.labels).most_common()]
