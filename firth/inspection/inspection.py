@@ -121,6 +121,7 @@ class Inspection:
             [*sections, *(notes if self.notes else ())],
             "Made by firth inspect. Layers and heads are counted from 1; layer 0 is the "
             "embeddings.",
+            wide=True,
         )
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:

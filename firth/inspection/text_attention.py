@@ -68,13 +68,13 @@ class TextAttention:
             heads = [
                 {
                     "head": number,
-                    "pattern": layer.patterns[i] and layer.patterns[i][0],
+                    "pattern": pattern and pattern[0],
                     "statistics": {
                         name: round(one.values[i], 4) for name, one in statistics.items()
                     },
                     "weights": None if weights is None else weights[i],
                 }
-                for i, number in enumerate(layer.heads)
+                for i, (number, pattern) in enumerate(zip(layer.heads, layer.patterns, strict=True))
             ]
             layers.append({"layer": layer.number, "heads": heads})
         tokens = {"queries": list(part.queries), "keys": list(part.keys)}

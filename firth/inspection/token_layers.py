@@ -180,7 +180,7 @@ def token_layers(model: Model, text: str, *, target: str | None = None) -> Token
     The decoder of an encoder-decoder reads `target`, by default the model's own greedy output.
     """
     network, tokenizer = model.transformer, model.require_tokenizer()
-    text, ids, source = repaired(text), read_ids(model, text), ()
+    text, ids, source = repaired(text), read_ids(model, text), tuple[int, ...]()
     if not ids:
         raise UsageError("The text is empty: it has no tokens; add a word.")
     tokenizers, texts = [model.input_tokenizer()], [text]

@@ -129,7 +129,7 @@ class InspectConfig:
     def _misuses(self) -> Iterator[tuple[Any, str]]:
         """Yield what may be wrong, and why it is."""
         comparing = self.compare is not None
-        some = self.texts is not None and (isinstance(self.texts, str) or len(self.texts) > 0)  # type: ignore[arg-type]
+        some = not isinstance(self.texts, list | tuple) or len(self.texts) > 0
         yield (
             comparing != (self.data is not None),
             "--compare MODEL and --data FILE belong together.",
@@ -149,6 +149,6 @@ class InspectConfig:
             "Give --text-b or --question, not both.",
         )
         yield (
-            self.columns and not comparing,
-            "--column is for --data.",
+            not comparing and (self.columns or self.format),
+            "--column and --format are for --data.",
         )

@@ -31,6 +31,7 @@ from firth.utils.devices import Device, Dtype, restored_torch_state
 from firth.utils.notebook import show_progress
 from firth.utils.outputs import check_output
 
+MAX_POSITIONS = 48  # of the logit lens
 MAX_ATTRIBUTED = 256  # tokens up to which attribution is shown without being chosen
 
 
@@ -97,6 +98,7 @@ def _name(model: Model) -> str:
 
 def _compare(model: Model, config: InspectConfig, progress: Progress) -> Inspection:
     assert config.compare is not None
+    assert config.data is not None
     other = load_if_needed(config.compare, config.device, dtype=config.dtype)
     found = compare_models(
         model,
@@ -228,7 +230,7 @@ class TextInspection:
 
     def lens(self) -> Iterator[Analysis]:
         """Compute what each layer would predict."""
-        yield self.model.lens(self.text, target=self.output or ())
+        yield self.model.lens(self.text, target=self.output or (), max_positions=MAX_POSITIONS)
 
     def attribution(self) -> Iterator[Analysis]:
         """Compute the attributions of each method."""

@@ -186,9 +186,9 @@ def layer_lr_scales(names: Iterable[str], layer_lr_decay: float) -> dict[str, fl
 def _own_lr_scales(network: TrainableModel | nn.Module) -> dict[str, float]:
     """Return the learning-rate scale of the parameters whose module has one, as `lr_scale`."""
     return {
-        f"{path}.{name}": scale
+        f"{path}.{name}": float(module.lr_scale)  # type: ignore[arg-type]
         for path, module in network.named_modules()
-        if isinstance(scale := getattr(module, "lr_scale", None), float)
+        if isinstance(getattr(module, "lr_scale", None), float)
         for name, _ in module.named_parameters(recurse=False)
     }
 
