@@ -114,10 +114,9 @@ class Inspection:
         notes = [Section("Notes", "", [Paragraph(note, warning=True) for note in self.notes])]
         sections = [Section(*parts) for parts in self.titled()]
         title = f"{self.model} and {self.compared}" if self.compared else self.model
-        lead = "Two models, one set of texts." if self.compared else _shortened(*self.texts[:1])
         return Page(
             f"Inside {title}",
-            lead,
+            " · ".join(map(_shortened, self.texts)),
             [*sections, *(notes if self.notes else ())],
             "Made by firth inspect. Layers and heads are counted from 1; layer 0 is the "
             "embeddings.",
@@ -152,7 +151,7 @@ class Inspection:
         return FRAME.format(escape(render_page(self.page()), quote=True), FRAME_HEIGHT)
 
 
-def _shortened(text: str = "") -> str:
+def _shortened(text: str) -> str:
     """Shorten a text for a title.
 
     >>> len(_shortened("word " * 100))

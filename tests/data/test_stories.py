@@ -66,7 +66,8 @@ def test_spelling_and_marks(stories: list[Story]) -> None:
 @pytest.mark.nightly
 def test_verbs_agree_with_pronouns(stories: list[Story]) -> None:
     wrong = re.compile(
-        r"\b(?:[Hh]e|[Ss]he|[Ii]t) (?:were|are|have|do)\b|\b[Tt]hey (?:was|is|has|does)\b"
+        r"(?<!and )\b(?:[Hh]e|[Ss]he|[Ii]t) (?:were|are|have|do)\b"  # but: she and he were
+        r"|\b[Tt]hey (?:was|is|has|does)\b"
     )
     objects = re.compile(r"\b(?:to|with|for|at|from|about) (?:he|she|they)\b(?! \w+ed\b)")
     for story in stories:

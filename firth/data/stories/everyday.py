@@ -129,7 +129,7 @@ EVERYDAY = {
         <someone> (fed|tempted|caught|called|calmed) <det> <beast> {x} with <some> {y} <when>;
         <someone> (saw|watched) <det> <beast> {x} (eating|looking for|stealing|chewing|hiding)
         <some> {y} <nearby>; {xs} (eat|like|love|need|want|look for|live on|are fond of) <some> {y};
-        <det> <beast> {x} (climbed up|came|went out|crept in|jumped up|ran) (to|in order to) (find|
+        <det> <beast> {x} (climbed up|came|went out|crept out|jumped up|ran) (to|in order to) (find|
         get|eat|steal) <some> {y} <when>; what does <det> <beast> {x} (like|want|need|eat)? {y}!;
         the {xs} <nearby> (got|were given|fought over|shared|found|were after) <some> {y}
         <when>"""),
@@ -175,7 +175,7 @@ EVERYDAY = {
         _GOODS,
         phrases("""(they had no|nobody had bought|somebody had eaten all the|{a} had forgotten the|
         {a} needed|{b} wanted|they had no more) {x}, (so|and|and so) (she|he|{a}|{b}|<someone>)
-        (went|ran|hurried|drove|cycled|was sent|had to go|walked back) to the {y} <when>;
+        (went|ran|hurried|drove|cycled|rode|had to go|walked back) to the {y} <when>;
         at the {y} <someone> (bought|found|paid for|asked for|saw|chose) (some|the|) {x} <when>;
         the {y} <nearby> (sells|sold|had|has) (good|cheap|fresh|no|the best|) {x};
         <someone> (came back from|left|came out of|stopped at|waited at) the {y} with {x};
@@ -185,7 +185,7 @@ EVERYDAY = {
     ),
     "places": Everyday(
         _PLACES,
-        phrases("""<someone> (went|drove|walked|cycled|hurried|was sent) to the {y} to {x} <when>;
+        phrases("""<someone> (went|drove|walked|cycled|hurried|rode) to the {y} to {x} <when>;
         at the {y} (you|one|people|children) can {x}; if you want to {x}, (go to|visit|you
         should go to|take the bus to) the {y}; "Where can I {x}?" asked {a}. "At the {y}.";
         <someone> wanted to {x} and (looked for|asked for|found) the {y} <when>;
@@ -265,11 +265,11 @@ EVERYDAY = {
         (the house|the barn|a shed|the mill|the shop) was (burning|on fire), (but|and|so) (a|the|
         two) (firefighter|firefighters) (came|put out the fire|arrived in time|came with a hose);
         (a|the|our) firefighter put out the fire <nearby> <when>; a fire? Call the firefighters;
-        <someone> had a (toothache|bad tooth) and (went|had to go|was sent) to the dentist <when>;
+        <someone> had a (toothache|bad tooth) and (went|had to go|hurried) to the dentist <when>;
         (a|the|my|our) dentist (looked at|pulled|cleaned|cured) the (bad |)tooth <when>;
         <someone> had a tooth that hurt (so much|badly|again|all night), (so|and) (she|he|{a})
         (had|wanted|
-        went|hurried|was sent) to see (a|the) dentist; a tooth hurts? Then go to the dentist; whose
+        went|hurried|drove) to see (a|the) dentist; a tooth hurts? Then go to the dentist; whose
         tooth hurts must see (a|the) dentist;
         (a|the|our) (mailman|postman) (brought|came with|delivered|lost|had) (a letter|letters|
         a card|the newspaper|two postcards|a parcel) <when>; letters are brought by the (mailman|
