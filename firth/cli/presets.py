@@ -70,6 +70,8 @@ def presets(
     if not masks:
         return Output(row.values() | {"config": row.config.to_dict()}, view.preset(row))
     if png is not None:
+        if png.suffix.lower() != ".png":
+            raise UsageError(f"--png writes a PNG file: name it {png.with_suffix('.png')}.")
         check_output(png, overwrite)
     words = options.terminal_text(TEXT if text is None else text).split()
     return _masks(row, words, prefix or 0, window or 0, png)

@@ -169,7 +169,7 @@ _encoder_decoder = partial(
 
 OBJECTIVES: dict[str, Objective] = {
     "masked": _encoder(
-        about="predict 15 % of the tokens, masked at random (dynamic masking)",
+        about="predict tokens masked at random, by default 15 % (dynamic masking)",
         source="BERT without pairs: RoBERTa, Liu et al. 2019",
         details="Each selected token becomes the mask token (80 %), a random token (10 %) or stays "
         "(10 %).",

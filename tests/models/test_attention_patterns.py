@@ -76,6 +76,7 @@ def test_masks_on_the_command_line(firth_here: Callable[..., Result], tmp_path: 
     assert "21 connections" in shown.stdout
     assert (tmp_path / "masks.png").read_bytes().startswith(b"\x89PNG")
     assert firth_here("presets", "gpt2", "--masks", "--png", "masks.png").returncode == 2
+    assert firth_here("presets", "gpt2", "--masks", "--png", "masks.jpg").returncode == 2
     wide = firth_here("presets", "gpt2", "--masks", "--text", "我们 ate $x$", "--png", "wide.png")
     assert "1 我们  ■" in wide.stdout
     assert "2 ate   ■" in wide.stdout
