@@ -188,6 +188,21 @@ def attribute(
         return METHODS[method](model, find_output(model, text, target))
 
 
+def methods_for(model: Model) -> tuple[str, ...]:
+    """Return the methods that a model supports: without gradients, only leave-one-out."""
+    unsupported = "integrated-gradients" if model.transformer.inference_only else None
+    return tuple(method for method in METHODS if method != unsupported)
+
+
+def explains(model: Model, text: Text) -> bool:
+    """Tell whether `attribute` has an output to explain; this costs one prediction."""
+    try:
+        explained = find_output(model, text)
+    except (InputError, MismatchError, UsageError):
+        return False
+    return _mask_token(model, explained) is not None or not _is_single_word(explained)
+
+
 def find_output(model: Model, text: Text, target: str | None = None) -> ExplainedOutput:
     """Decide from the model what is explained; `target` names another label, answer or word."""
     if any(map(is_invisible, [text] if isinstance(text, str) else text)):
@@ -297,7 +312,7 @@ def _replacement(explained: ExplainedOutput, mask: int | None, otherwise: str) -
 def _leave_one_out(model: Model, explained: ExplainedOutput) -> Attribution:
     mask, words = _mask_token(model, explained), _words(explained)
     places = [*({(i,) for word in words for i in word} | {tuple(word) for word in words})]
-    if mask is None and max(map(len, places)) == len(explained.row.tokens):
+    if mask is None and _is_single_word(explained):
         raise UsageError(
             "The method leave-one-out removes each word, and this text is a single one: add words."
         )
@@ -316,6 +331,11 @@ def _leave_one_out(model: Model, explained: ExplainedOutput) -> Attribution:
         output=output,
         baseline=_replacement(explained, mask, "nothing"),
     )
+
+
+def _is_single_word(explained: ExplainedOutput) -> bool:
+    """Tell whether nothing is left of the input without one of its words."""
+    return max(map(len, _words(explained))) == len(explained.row.tokens)
 
 
 @torch.no_grad()

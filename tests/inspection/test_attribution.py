@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from firth.inspection.attribution import Attribution, attribute
+from firth.inspection.attribution import Attribution, attribute, explains, methods_for
 from firth.inspection.integrated_gradients import integrated_gradients
 from firth.model import Model, load
 from firth.tasks.registry import TASKS
@@ -267,3 +267,38 @@ def test_errors(make_model: Callable[[str], Model]) -> None:
     for model, text, options, error, fact in rows:
         with pytest.raises(error, match=fact):
             attribute(model, text, **options)
+
+
+def test_methods_and_texts_that_are_explained(
+    make_model: Callable[[str], Model], decoder: Model, encoder: Model, seq2seq: Model
+) -> None:
+    int8 = load("stories-encoder", weights="int8")
+    assert methods_for(encoder) == ("integrated-gradients", "leave-one-out")
+    for method in methods_for(int8):
+        assert attribute(int8, "The ___ barked.", method=method).scores
+    choice = replace(make_model("classify"), task=replace(METADATA["classify"], task="choice"))
+    bare = load("stories-encoder")
+    del bare.network.heads["language"]
+    no_begin = load("stories-decoder")
+    no_begin.network.config = replace(no_begin.config, bos_token_id=None)
+    rows: list[tuple[Model, Any, bool]] = [
+        (encoder, "The ___ barked.", True),
+        (encoder, TEXT, False),
+        (encoder, "[MASK]", False),
+        (encoder, " ", False),
+        (encoder, PAIR, False),
+        (bare, "The ___ barked.", False),
+        (decoder, "The", True),
+        (decoder, "</s>", False),
+        (no_begin, "The", False),  # nothing is left without it
+        (no_begin, "The dog", True),
+        (seq2seq, "The dog barked.", True),
+        (make_model("classify"), TEXT, True),
+        (make_model("pair"), PAIR, True),
+        (make_model("pair"), TEXT, False),
+        (choice, TEXT, False),
+    ]
+    for model, text, expected in rows:
+        assert explains(model, text) is expected, text
+        if expected:
+            assert attribute(model, text, method="leave-one-out").scores, text
