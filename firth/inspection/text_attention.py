@@ -5,7 +5,7 @@ The weights of one layer are in memory at a time; they are kept as bytes (`Quant
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -26,20 +26,25 @@ from firth.inspection.head_patterns import (
 from firth.model import Model
 from firth.tokenizers.display import display_tokens
 from firth.utils.attention_view import (
+    PAGE_BUDGET,
     AttentionPart,
     AttentionView,
     LayerAttention,
+    page_bytes,
     quantize,
     top_k_for,
 )
 from firth.utils.figures import DataTable, Figure
 
+MAX_TOKENS = 4096  # of a text: one head has MAX_TOKENS² weights
 MAX_JSON_WEIGHTS = 1_000_000  # of a text; `Model.attention` returns all of them
 CAPTION = (
     "Each row of a matrix is a token and adds up to 1: how much of its attention goes to the token "
     "of each column. Layers and heads are counted from 1."
 )
-CUT = " Only the {k} largest weights of each row are stored."
+FEWER_TOKENS = " Only the first {tokens:,} tokens are read."
+FEWER_LAYERS = " Only {some} of {all} layers are stored (to choose: --layers)."
+FEWER_WEIGHTS = " Only the {k} largest weights of each row are stored."
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -49,6 +54,7 @@ class TextAttention:
     parts: tuple[AttentionPart, ...]
     statistics: dict[tuple[str, int], dict[str, PatternStatistic]]  # by part and layer
     stored: int | None  # largest weights of each row that are stored; None: all
+    limits: str = ""  # sentences: what is left out
 
     def values(self) -> dict[str, Any]:
         """Return JSON values: patterns and statistics of each head, and weights of short texts."""
@@ -82,11 +88,10 @@ class TextAttention:
 
     def figures(self) -> tuple[Figure, ...]:
         """Return the interactive view, and what the patterns of its heads mean."""
-        caption = CAPTION + ("" if self.stored is None else CUT.format(k=self.stored))
         layers = [layer for part in self.parts for layer in part.layers]
         found = {pattern[0] for layer in layers for pattern in layer.patterns if pattern}
         rows = tuple((name, PATTERNS[name]) for name in PATTERNS if name in found)
-        view = AttentionView("", self.parts, caption)
+        view = AttentionView("", self.parts, CAPTION + self.limits)
         table = DataTable("Patterns of heads", ("pattern", "number: mean attention to"), rows, True)
         return (view, table) if rows else (view,)
 
@@ -99,27 +104,33 @@ def text_attention(
     segments: Sequence[int] | None = None,
     layers: Numbers = None,
     heads: Numbers = None,
+    texts_on_page: int = 1,
 ) -> TextAttention:
     """Compute the attention of a model over token ids, layer by layer.
 
     `target_ids` are those of the decoder in an encoder-decoder, `segments` the segment of each
     token of a pair. Layers and heads are counted from 1, or from the end with negative numbers; by
-    default all.
+    default all. Of more than `MAX_TOKENS` tokens the first are read. What is stored is limited by
+    the size of a page with `texts_on_page` texts: some layers, and the largest weights of each row.
     """
+    too_long = max(len(ids), len(target_ids)) > MAX_TOKENS
+    ids, target_ids = ids[:MAX_TOKENS], target_ids[:MAX_TOKENS]
+    segments = None if segments is None else segments[:MAX_TOKENS]
     network, stacks = model.transformer, network_parts(model.transformer)
-    numbers = resolve_numbers(layers, {p: s.layers for p, s in stacks.items()}, "layer")
+    counts = {part: stack.layers for part, stack in stacks.items()}
     num_heads = {part: stack.config.num_heads for part, stack in stacks.items()}
     head_numbers = resolve_numbers(heads, num_heads, "head")
     parts, roles = _tokens_of_parts(model, ids, target_ids)
-    stored = top_k_for(
-        (len(head_numbers[part]), len(one.queries), len(one.keys))
+    shapes = {
+        part: (len(head_numbers[part]), len(one.queries), len(one.keys))
         for part, one in parts.items()
-        for _ in numbers[part]
-    )
+    }
+    layers = range(1, max(counts.values()) + 1) if layers is None else layers
+    kept, stored = _fit_page(layers, counts, shapes, PAGE_BUDGET // texts_on_page)
     found: dict[str, list[LayerAttention]] = {part: [] for part in parts}
     statistics = {}
     for one in attention_maps(
-        network, ids, target_ids, segments=segments, layers=layers, heads=heads
+        network, ids, target_ids, segments=segments, layers=kept, heads=heads
     ):
         own = head_statistics(one.weights, *roles[one.part])
         patterns = tuple(label_heads(own)) or (None,) * len(one.weights)
@@ -128,7 +139,37 @@ def text_attention(
         found[one.part].append(layer)
         statistics[one.part, one.layer] = own
     shown = (replace(one, layers=tuple(found[part])) for part, one in parts.items() if found[part])
-    return TextAttention(parts=tuple(shown), statistics=statistics, stored=stored)
+    limits = (
+        FEWER_TOKENS.format(tokens=MAX_TOKENS) if too_long else "",
+        FEWER_LAYERS.format(some=len(kept), all=len(layers)) if len(kept) < len(layers) else "",
+        "" if stored is None else FEWER_WEIGHTS.format(k=stored),
+    )
+    return TextAttention(
+        parts=tuple(shown), statistics=statistics, stored=stored, limits="".join(limits)
+    )
+
+
+def _fit_page(
+    layers: Sequence[int],
+    counts: Mapping[str, int],
+    shapes: Mapping[str, tuple[int, int, int]],
+    budget: int,
+) -> tuple[Sequence[int], int | None]:
+    """Choose layers, and how many weights of each row, that fit into `budget` bytes of a page.
+
+    `shapes` are the heads, queries and keys of a layer of each part. Where one weight of each row
+    is too much for all layers, every second is kept, or every third, and so on, with the last one.
+
+    >>> _fit_page(range(1, 33), {"decoder": 32}, {"decoder": (32, 4000, 4000)}, 7_000_000)
+    ([4, 8, 12, 16, 20, 24, 28, 32], 1)
+    """
+    for step in range(1, (len(layers) or 1) + 1):
+        kept = list(layers)[::-step][::-1]
+        numbers = resolve_numbers(kept, counts, "layer")
+        sizes = [shape for part, shape in shapes.items() for _ in numbers[part]]
+        if page_bytes(sizes, 1) <= budget:
+            break
+    return kept, top_k_for(sizes, budget)
 
 
 def _tokens_of_parts(

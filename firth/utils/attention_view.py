@@ -119,13 +119,14 @@ def top_k_for(shapes: Iterable[tuple[int, int, int]], budget: int = PAGE_BUDGET)
     11
     """
     shapes = list(shapes)
-    if _page_bytes(shapes, None) <= budget:
+    if page_bytes(shapes, None) <= budget:
         return None
     longest = max(keys for _, _, keys in shapes)
-    return next((k for k in range(longest, 1, -1) if _page_bytes(shapes, k) <= budget), 1)
+    return next((k for k in range(longest, 1, -1) if page_bytes(shapes, k) <= budget), 1)
 
 
-def _page_bytes(shapes: Sequence[tuple[int, int, int]], k: int | None) -> int:
+def page_bytes(shapes: Sequence[tuple[int, int, int]], k: int | None) -> int:
+    """Count the bytes that the weights of layers need on a page, with k keys of each query."""
     rows = (heads * queries * _row_bytes(keys, k) for heads, queries, keys in shapes)
     return sum(rows) * 4 // 3  # base64
 
