@@ -145,7 +145,8 @@ class Attribution:
         else:
             how = "without it" if self.baseline == "nothing" else f"with {self.baseline} instead"
             meaning = f"A token's number is the output minus the output {how}"
-        return f"{meaning}: positive for the output, negative against it. {LOG_ODDS}"
+        legend = f"{meaning}: positive for the output, negative against it."
+        return f"{legend} {LOG_ODDS}" if "log-odds" in self.output_name else legend
 
     def _bars(self) -> BarChart:
         """Return the strongest words, as fractions of the sum of all absolute scores."""
@@ -184,7 +185,7 @@ def attribute(
     """
     if method not in METHODS:
         raise UsageError(f"The method is {' or '.join(METHODS)}, not {method!r}.")
-    with inference_mode(model.network):
+    with eval_in_float32(model.network):
         return METHODS[method](model, find_output(model, text, target))
 
 
@@ -219,13 +220,13 @@ def find_output(model: Model, text: Text, target: str | None = None) -> Explaine
         raise UsageError("This language model reads one text, not two.")
     else:
         found = token_output(model, text, target)
-    if not found.explained.any():
+    if not found.is_text.any():
         raise InputError("The text has special tokens only: there is nothing to explain.")
     return found
 
 
 @contextmanager
-def inference_mode(network: LanguageNetwork) -> Iterator[None]:
+def eval_in_float32(network: LanguageNetwork) -> Iterator[None]:
     """Switch a network to eval mode and float32, and restore it afterwards.
 
     In bfloat16 the scores would not add up: its numbers have three decimal digits.
@@ -275,7 +276,7 @@ def token_gradients(
     row = explained.row
     matrix = network.token_embeddings(network.stacks[0]).weight.detach()  # (V, E)
     inputs = matrix[torch.from_numpy(row.tokens).to(matrix.device)]  # (T, E)
-    changed = torch.from_numpy(explained.explained).to(matrix.device)
+    changed = torch.from_numpy(explained.is_text).to(matrix.device)
     baseline = torch.where(changed[:, None], neutral, inputs)
 
     def outputs(embeddings: Tensor) -> Tensor:  # (P, T, E) -> (P,)
@@ -335,7 +336,7 @@ def _leave_one_out(model: Model, explained: ExplainedOutput) -> Attribution:
 
 def _is_single_word(explained: ExplainedOutput) -> bool:
     """Tell whether nothing is left of the input without one of its words."""
-    return max(map(len, _words(explained))) == len(explained.row.tokens)
+    return max(map(len, _words(explained))) == explained.context_length
 
 
 @torch.no_grad()
@@ -366,7 +367,7 @@ def _words(explained: ExplainedOutput) -> list[list[int]]:
     """Group the tokens of the text to words, as whole-word masking does."""
     vocabulary, ids = explained.tokenizer.vocabulary, explained.row.tokens
     words: list[list[int]] = []
-    for i in np.flatnonzero(explained.explained).tolist():
+    for i in np.flatnonzero(explained.is_text).tolist():
         follows = bool(words) and words[-1][-1] == i - 1
         if not follows or vocabulary.begins[ids[i]] or vocabulary.ends[ids[i - 1]]:
             words.append([])

@@ -46,7 +46,7 @@ class ExplainedOutput:
     tokenizer: Tokenizer  # of the input
     row: InputRow
     score: Score
-    explained: Bools  # (T,) tokens of the text; False: special tokens
+    is_text: Bools  # (T,) tokens of the text; False: special tokens
     attention: str = "bidirectional"  # "causal", or "prefix": bidirectional before the prediction
     decoder_tokens: Longs | None = None  # if an encoder-decoder predicts tokens
     for_labels: bool = False  # a label head computes it, which may read another layer
@@ -67,6 +67,16 @@ class ExplainedOutput:
         positions = torch.from_numpy(np.stack([row.positions for row in rows])).to(hidden.device)
         return self.score(network, hidden, starts, starts[:-1, None] + positions).float()
 
+    @property
+    def predicts_next(self) -> bool:
+        """Whether the network predicts the tokens after the text, each from those before it."""
+        return self.attention != "bidirectional" and not self.for_labels
+
+    @property
+    def context_length(self) -> int:
+        """The number of tokens that the first prediction reads."""
+        return int(self.row.positions[0]) + 1 if self.predicts_next else len(self.row.tokens)
+
     def _prefix(self, row: InputRow) -> int:
         """Return the number of first tokens that attend in both directions."""
         if self.attention == "prefix":
@@ -74,10 +84,14 @@ class ExplainedOutput:
         return len(row.tokens) if self.attention == "bidirectional" else 0
 
     def without(self, places: Sequence[int]) -> InputRow:
-        """Return the input without some tokens; the predicted positions move with their tokens."""
+        """Return the input without some tokens; the predicted positions move with their tokens.
+
+        The next token is predicted at the one before it, also if the text now ends earlier.
+        """
         row, positions = self.row, self.row.positions
         if self.decoder_tokens is None:
-            earlier = (np.array(places)[:, None] < positions).sum(0)
+            last = positions if self.predicts_next else positions - 1
+            earlier = (np.array(places)[:, None] <= last).sum(0)
             positions = np.minimum(positions - earlier, len(row.tokens) - len(places) - 1)
         return InputRow(np.delete(row.tokens, places), np.delete(row.segments, places), positions)
 

@@ -11,7 +11,7 @@ integral is, and parts that are not exact enough are halved.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -110,10 +110,11 @@ class _Path:
         nodes, weights = np.polynomial.legendre.leggauss(NODES)  # on [-1, 1]
         ends = [end for end in dict.fromkeys(np.ravel(parts)) if end not in self.outputs]
         points = [(begin + (end - begin) * (nodes + 1) / 2) for begin, end in parts]
-        gradients, outputs = self._run(np.concatenate([*points, ends]))
-        self.outputs |= dict(zip(ends, outputs[len(outputs) - len(ends) :], strict=True))
+        self.outputs |= dict(zip(ends, self._outputs(np.array(ends)), strict=True))
+        rows = self._gradients(np.concatenate(points)).reshape(len(parts), NODES, -1)
+        if not np.isfinite([*self.outputs.values(), rows.sum()]).all():
+            raise nan_error()
         self.steps += NODES * len(parts)
-        rows = gradients[: NODES * len(parts)].reshape(len(parts), NODES, -1)
         return {
             (begin, end): (end - begin) / 2 * (weights @ row)
             for (begin, end), row in zip(parts, rows, strict=True)
@@ -123,18 +124,21 @@ class _Path:
         """How much the sum of a part's scores differs from the change of the output there."""
         return abs(float(scores.sum()) - (self.outputs[part[1]] - self.outputs[part[0]]))
 
-    def _run(self, points: Floats) -> tuple[Floats, list[float]]:
-        """Compute the gradient along the path for each token, and the output, at some points."""
-        gradients: list[Floats] = []  # each (T,)
-        outputs: list[float] = []
+    def _embeddings(self, points: Floats) -> Iterator[Tensor]:
+        """Return the embeddings at some points, in batches."""  # (P, T, E)
         for begin in range(0, len(points), self.batch_size):
             at = torch.from_numpy(points[begin : begin + self.batch_size]).to(self.direction)
+            yield self.baseline + at[:, None, None] * self.direction
+
+    @torch.no_grad()
+    def _outputs(self, points: Floats) -> list[float]:
+        return [out for x in self._embeddings(points) for out in self.function(x).tolist()]
+
+    def _gradients(self, points: Floats) -> Floats:
+        """Compute the gradient along the path for each token at some points."""
+        gradients: list[Floats] = []  # each (T,)
+        for x in self._embeddings(points):
             with torch.enable_grad():
-                x = (self.baseline + at[:, None, None] * self.direction).requires_grad_()
-                found = self.function(x)  # (P,)
-                [slope] = torch.autograd.grad(found.sum(), x)  # (P, T, E)
+                [slope] = torch.autograd.grad(self.function(x.requires_grad_()).sum(), x)
             gradients.extend((slope * self.direction).sum(-1).double().cpu().numpy())
-            outputs.extend(found.detach().double().cpu().tolist())
-        if not np.isfinite(outputs).all():
-            raise nan_error()
-        return np.array(gradients), outputs
+        return np.array(gradients)

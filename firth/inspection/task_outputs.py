@@ -69,7 +69,7 @@ def task_output(model: Model, text: Text, target: str | None = None) -> Explaine
         tokenizer=template.tokenizer,
         row=InputRow(row.tokens, row.segments, np.array(chosen.positions)),
         score=chosen.score,
-        explained=text_tokens(template.tokenizer, row.tokens),
+        is_text=text_tokens(template.tokenizer, row.tokens),
         attention="causal" if model.config.architecture == "decoder" else "bidirectional",
         for_labels=True,
         num_truncated=item.cut,

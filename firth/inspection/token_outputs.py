@@ -97,11 +97,11 @@ def _make_output(
 ) -> ExplainedOutput:
     ids, config = np.array(found.stacks[0].ids), model.config
     tokenizer = model.require_encoder_tokenizer() or model.require_tokenizer()
-    explained, attention = text_tokens(tokenizer, ids), "bidirectional"
+    is_text, attention = text_tokens(tokenizer, ids), "bidirectional"
     if len(found.stacks) == 2 and decoder is None:
         decoder = np.array(found.stacks[1].ids)
     if not config.has_encoder and found.stacks[0].attention != "bidirectional":
-        explained[positions[0] + 1 :] = False  # tokens of the target itself
+        is_text[positions[0] + 1 :] = False  # tokens of the target itself
         attention = "prefix" if config.prefix_lm else "causal"
     what = "log-odds" if len(targets) == 1 else "sum of the log-odds of the tokens"
     word = "".join(display_tokens(model.require_tokenizer(), targets)).lstrip("·")
@@ -110,7 +110,7 @@ def _make_output(
         tokenizer=tokenizer,
         row=InputRow(ids, np.zeros_like(ids), np.array(positions)),
         score=partial(_token_score, targets),
-        explained=explained,
+        is_text=is_text,
         attention=attention,
         decoder_tokens=decoder,
     )

@@ -57,7 +57,15 @@ def log_odds(prob: float) -> float:
 
 def test_a_square_by_hand_and_a_jump_that_is_no_integral() -> None:
     inputs, baseline = torch.tensor([[1.0, 2.0], [3.0, 0.0]]), torch.tensor([[0.5, 0.0], [0, 1.0]])
-    found = integrated_gradients(lambda x: (x**2).sum((1, 2)), inputs, baseline)
+    num_gradients = 0
+
+    def square(x: torch.Tensor) -> torch.Tensor:
+        nonlocal num_gradients
+        num_gradients += len(x) if x.requires_grad else 0
+        return (x**2).sum((1, 2))
+
+    found = integrated_gradients(square, inputs, baseline)
+    assert found.steps == num_gradients
     np.testing.assert_allclose(found.scores, (inputs**2 - baseline**2).sum(1), atol=1e-5)
     jump = integrated_gradients(
         lambda x: (x[:, 0, 0] > 0.7).float() + 0 * x.sum((1, 2)), inputs, baseline, max_steps=64
@@ -130,6 +138,27 @@ def test_leaving_out_words_of_a_blank_and_of_a_prompt() -> None:
         return log_odds(float(prediction.logits.softmax(-1)[rome]))
 
     for word in ("Italy", "is"):  # also the last, after which the network predicts
+        wanted = following(prompt) - following(prompt.replace(f" {word}", ""))
+        assert found.word_scores[found.words.index(word)] == pytest.approx(wanted, abs=1e-3)
+
+
+@pytest.mark.parametrize("prefix_lm", [False, True])
+def test_leaving_out_words_before_a_target_of_several_tokens(prefix_lm: bool) -> None:
+    decoder = load("stories-decoder")
+    decoder.network.config = replace(decoder.config, prefix_lm=prefix_lm)
+    prompt, target = "The little dog began to", "bark at the"
+
+    def following(text: str) -> float:
+        predictions = decoder.explain(text, answer=target).predictions
+        assert len(predictions) == 3
+        return sum(
+            log_odds(float(one.logits.softmax(-1)[one.target.id]))
+            for one in predictions
+            if one.target is not None
+        )
+
+    found = attribute(decoder, prompt, target=target, method="leave-one-out")
+    for word in ("began", "to"):  # also the last, after which the network predicts
         wanted = following(prompt) - following(prompt.replace(f" {word}", ""))
         assert found.word_scores[found.words.index(word)] == pytest.approx(wanted, abs=1e-3)
 
@@ -217,6 +246,7 @@ def test_values_and_figures() -> None:
     assert kinds == [KeyNumbers, WeightedText, BarChart]
     _, text, bars = found.figures()
     assert isinstance(text, WeightedText)
+    assert "log-odds" in text.caption
     pairs = list(zip(found.tokens, found.scores, strict=True))
     assert [tuple(piece) for piece in text.pieces] == pairs
     assert isinstance(bars, BarChart)
@@ -240,6 +270,8 @@ def test_a_sum_that_does_not_add_up_is_a_warning() -> None:
         num_truncated=3,
     )
     assert not found.converged
+    captions = [one.caption for one in found.figures() if isinstance(one, WeightedText)]
+    assert "log-odds" not in captions[0]  # the output is a number
     warnings = [one.text for one in found.figures() if isinstance(one, Paragraph) and one.warning]
     assert any("50.0%" in text and "2048" in text for text in warnings)
     assert any("3 tokens" in text for text in warnings)
@@ -267,6 +299,10 @@ def test_errors(make_model: Callable[[str], Model]) -> None:
     for model, text, options, error, fact in rows:
         with pytest.raises(error, match=fact):
             attribute(model, text, **options)
+    no_begin = load("stories-decoder")
+    no_begin.network.config = replace(no_begin.config, bos_token_id=None)
+    with pytest.raises(UsageError, match="add words"):
+        attribute(no_begin, "The", target="dog barked", method="leave-one-out")
 
 
 def test_methods_and_texts_that_are_explained(

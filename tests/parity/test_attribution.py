@@ -69,7 +69,7 @@ def test_scores_equal_a_loop_over_transformers(
         tokenizer=cast(Tokenizer, None),
         row=InputRow(ids, np.zeros_like(ids), np.array([position])),
         score=partial(_token_score, [TARGET]),
-        explained=np.array([False, *[True] * (len(IDS) - 2), False]),
+        is_text=np.array([False, *[True] * (len(IDS) - 2), False]),
         attention="causal" if network.config.architecture == "decoder" else "bidirectional",
         decoder_tokens=np.array(DECODER) if pair else None,
     )
