@@ -52,13 +52,14 @@ def attention_maps(
     """Run a network on one sequence and yield its attention weights, layer by layer.
 
     The queries are the tokens: `ids`, or for `decoder` and `cross` of an encoder-decoder the
-    `target_ids`, which begin with the decoder's start token. The keys are the tokens after those of
-    `virtual_tokens`. `prefix` tokens of a decoder attend in both directions; by default all of a
-    prefix language model, else none. `segments` are those of a pair of texts.
+    `target_ids`, which begin with the decoder's start token; without them only the encoder runs.
+    The keys are the tokens after those of `virtual_tokens`. `prefix` tokens of a decoder attend in
+    both directions; by default all of a prefix language model, else none. `segments` are those of
+    a pair of texts.
     """
     network = require_transformer(network)
-    parts = network_parts(network)
-    chosen = _chosen_layers(network, layers)
+    parts = network_parts(network, encodes_only=not len(target_ids))
+    chosen = _chosen_layers(parts, layers)
     num_heads = {part: stack.config.num_heads for part, stack in parts.items()}
     chosen_heads = {
         part: slice(None) if heads is None else [head - 1 for head in numbers]
@@ -81,9 +82,14 @@ def attention_maps(
     )
 
 
-def network_parts(network: Transformer) -> dict[str, Stack]:
-    """Return the stack of each part: of one part, or of encoder, decoder and cross."""
+def network_parts(network: Transformer, *, encodes_only: bool = False) -> dict[str, Stack]:
+    """Return the stack of each part: of one part, or of encoder, decoder and cross.
+
+    An encoder-decoder that `encodes_only`, such as a classifier, has one part, too.
+    """
     stacks = {"encoder": network.encoder, "decoder": network.decoder}
+    if network.encoder is not None and encodes_only:
+        return {"encoder": network.encoder}
     if network.config.architecture == "encoder-decoder":
         stacks["cross"] = network.decoder
     return {part: stack for part, stack in stacks.items() if stack is not None}
@@ -141,7 +147,7 @@ def attention_arrays(
 
     A part that has none of the layers or heads is left out.
     """
-    counts = _chosen_layers(require_transformer(network), layers)
+    counts = _chosen_layers(network_parts(require_transformer(network)), layers)
     maps = attention_maps(network, ids, target_ids, layers=layers, heads=heads)
     arrays = dict[str, NDArray[np.float32]]()
     for part, own in groupby(maps, key=lambda one: one.part):
@@ -152,15 +158,13 @@ def attention_arrays(
     return arrays
 
 
-def _chosen_layers(network: Transformer, layers: Numbers) -> dict[str, list[int]]:
-    counts = {part: stack.layers for part, stack in network_parts(network).items()}
-    return resolve_numbers(layers, counts, "layer")
+def _chosen_layers(parts: Mapping[str, Stack], layers: Numbers) -> dict[str, list[int]]:
+    return resolve_numbers(layers, {part: stack.layers for part, stack in parts.items()}, "layer")
 
 
 def _check_lengths(network: Transformer, source: int, target: int) -> None:
-    both = network.config.architecture == "encoder-decoder"
-    if bool(target) != both:
-        raise UsageError("An encoder-decoder needs a target, and no other model has one.")
+    if target and network.config.architecture != "encoder-decoder":
+        raise UsageError("Only an encoder-decoder has a target: omit it.")
     if not source:
         raise UsageError("There are no tokens, so there is no attention to show: add a word.")
     check_length(source, max_input_length(network))
@@ -186,7 +190,7 @@ def _record(
         tokens, prefix, inputs = target, 0, dict(memory=memory, memory_mask=mask)
     elif prefix is None:
         prefix = config.prefix_length(len(source))
-    if config.has_decoder:
+    if "decoder" in layers:
         causal = Mask([len(tokens)], prefix=[prefix], device=device)
         network(tokens, causal, recorder=recorders["decoder"], **inputs)
     recorded = {part: recorder.own for part, recorder in recorders.items()}

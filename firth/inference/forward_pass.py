@@ -125,14 +125,14 @@ def run_forward_pass(
         source = Mask([len(request.source)], device=network.device)
         names = encoder_tokenizer or tokenizer
         position = _blank_position(names, request.source)
-        stack, memory = _run_stack(network, names, request.source, source, position)
+        stack, memory = run_stack(network, names, request.source, source, position)
         stacks, inputs = [stack], {"memory": memory, "memory_mask": source}
     prefix = None if bidirectional else [request.prefix]
     mask = Mask([len(request.tokens)], prefix=prefix, device=network.device)
     position = _blank_position(tokenizer, request.tokens)
     if request.positions and not request.source:
         position = request.positions[0]
-    stack, hidden = _run_stack(network, tokenizer, request.tokens, mask, position, **inputs)
+    stack, hidden = run_stack(network, tokenizer, request.tokens, mask, position, **inputs)
     return ForwardPass(
         text=text,
         answer=tuple(answer),
@@ -144,7 +144,7 @@ def run_forward_pass(
 ATTENTION = {"full": "bidirectional", "causal": "causal", "prefix": "prefix"}
 
 
-def _run_stack(
+def run_stack(
     network: Transformer,
     tokenizer: Tokenizer,
     ids: tuple[int, ...],
@@ -152,10 +152,10 @@ def _run_stack(
     position: int,
     **inputs: Any,
 ) -> tuple[StackValues, Tensor]:
-    """Run the decoder if there is an encoder's output, else the first stack."""
-    stack = network.stack if inputs else network.stacks[0]
+    """Run the decoder if there is an encoder's output (`memory`), else the first stack."""
+    decodes = "memory" in inputs
+    stack, run = (network.stack, network) if decodes else (network.stacks[0], network.encode)
     tokens, layers = torch.tensor(ids, device=network.device), list[Tensor]()
-    run = network if inputs else network.encode
     hidden = run(tokens, mask, layers=layers, **inputs)  # (T, W)
     values = StackValues(
         name="encoder" if stack is network.encoder else "decoder",

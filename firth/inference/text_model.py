@@ -167,7 +167,7 @@ class TextModel(TextNetwork):
             raise UsageError(f"`max_positions` must be at least 1, not {max_positions}.")
         check_language_head(self.network)
         text, words = repaired(text), [target] if isinstance(target, str) else list(target)
-        bidirectional, request = self._lens_request(text, words)
+        bidirectional, request = self.scoring_request(text, words)
         return logit_lens(
             self.transformer,
             self.require_tokenizer(),
@@ -179,8 +179,11 @@ class TextModel(TextNetwork):
             max_positions=max_positions,
         )
 
-    def _lens_request(self, text: str, words: list[str]) -> tuple[bool, ScoringRequest]:
-        """Return whether attention is bidirectional, and the tokens with the right predictions."""
+    def scoring_request(self, text: str, words: Sequence[str]) -> tuple[bool, ScoringRequest]:
+        """Return whether attention is bidirectional, and the tokens with the right predictions.
+
+        `words` are what is right: as `target` of `lens`.
+        """
         encoder, blanks = self.config.architecture == "encoder", has_blanks(text)
         if (encoder and (blanks or words)) or (blanks and not self.reads_left_context_only):
             filler = self.blank_filler()

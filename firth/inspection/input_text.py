@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
+
 from firth.data.cleaning import is_invisible
 from firth.inference.infilling.blanks import find_blanks, has_blanks
 from firth.inference.text_network import repaired
+from firth.inspection.attribution import explains, find_output
+from firth.inspection.task_outputs import Text
 from firth.model import Model
 from firth.models.language_model import predicts_tokens
 from firth.models.transformer import max_input_length
@@ -45,8 +49,40 @@ def _with_own_marks(model: Model, text: str) -> str:
     return filler.with_own_marks(find_blanks(text, filler.mark))
 
 
-def read_ids(model: Model, text: str) -> list[int]:
-    """Return the token ids of a text; those of a decoder have no end token, as in a prompt."""
-    if model.config.architecture == "decoder" and predicts_tokens(model.network):
-        return list(model.text_generator(max_new_tokens=1).encode_prompt(text).ids)
-    return model.input_ids(text).tolist()
+@dataclass(frozen=True, kw_only=True)
+class ModelInput:
+    """The tokens that a network reads for a text or a pair of texts."""
+
+    text: str = ""  # of the tokens `ids`; "" for a pair
+    ids: tuple[int, ...]  # of the encoder, or of a decoder without encoder
+    target_ids: tuple[int, ...] = ()  # of the decoder, if there is an encoder too
+    segments: tuple[int, ...] | None = None
+    prefix: int = 0  # first tokens of a decoder that attend in both directions
+
+    def first(self, size: int) -> ModelInput:
+        """Return the first tokens of each sequence."""
+        return replace(
+            self,
+            ids=self.ids[:size],
+            target_ids=self.target_ids[:size],
+            segments=None if self.segments is None else self.segments[:size],
+        )
+
+
+def model_input(model: Model, text: Text, target: str | None = None) -> ModelInput:
+    """Return the tokens that a model reads to predict: for its task, or the next or masked token.
+
+    The decoder of an encoder-decoder reads `target`, by default the output that it generates.
+    """
+    single = text if isinstance(text, str) else ""
+    has_task = model.config.label_head in model.network.heads
+    if not single or (has_task and explains(model, single)):
+        row = find_output(model, text, target).row
+        segments = tuple(row.segments.tolist()) if model.config.num_segments else None
+        return ModelInput(text=single, ids=tuple(row.tokens.tolist()), segments=segments)
+    if has_task or not predicts_tokens(model.network):
+        return ModelInput(text=single, ids=tuple(model.input_ids(single).tolist()))
+    _, request = model.scoring_request(single, [] if target is None else [target])
+    if request.source:
+        return ModelInput(text=single, ids=request.source, target_ids=request.tokens)
+    return ModelInput(text=single, ids=request.tokens, prefix=request.prefix)

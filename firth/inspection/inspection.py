@@ -13,13 +13,12 @@ from firth.utils.errors import storage_errors
 from firth.utils.figure_images import image_figures, write_image
 from firth.utils.figures import Figure, Paragraph
 from firth.utils.html_page import Page, Section, render_page, write_page
-from firth.utils.outputs import check_output
+from firth.utils.outputs import check_output, replacing_files
 
 SECTIONS = {  # name: title, and what the section shows
     "tokens": (
         "Tokens",
-        "What the network reads, and how the shape and length of its vectors change from layer to "
-        "layer.",
+        "What the network reads, and the shapes and norms of its vectors from layer to layer.",
     ),
     "attention": (
         "Attention",
@@ -33,14 +32,18 @@ SECTIONS = {  # name: title, and what the section shows
     "attribution": ("Attribution", "Which tokens of the text the prediction depends on."),
     "generation": (
         "Generation",
-        "Token by token: the candidates with their probabilities, and where attention went.",
+        "Token by token: the candidates with their probabilities, and the attention on the tokens "
+        "before.",
     ),
     "senses": (
         "Word senses",
-        "The vectors of one word in several texts: equal before the first layer, then made by "
-        "their context.",
+        "One word in several texts: its static embedding is the same in all of them, its vector in "
+        "each layer depends on the context.",
     ),
-    "comparison": ("Two models", "What two models make of the same texts, layer by layer."),
+    "comparison": (
+        "Two models",
+        "The vectors that two models compute for the same texts, layer by layer.",
+    ),
 }
 MAX_TITLE = 70  # characters of a text in a title
 FRAME = '<iframe srcdoc="{}" style="width:100%;height:{}px;border:0"></iframe>'
@@ -136,11 +139,12 @@ class Inspection:
         files = []
         with storage_errors(Path(folder)):
             Path(folder).mkdir(parents=True, exist_ok=True)
-            for place, (title, _, figures) in enumerate(self.titled(), 1):
-                for number, figure in enumerate(image_figures(figures), 1):
-                    name = f"{place:02}-{_file_name(title)}-{number:02}.png"
-                    files.append(Path(folder) / name)
-                    write_image(figure, files[-1])
+            with replacing_files(Path(folder), ["*.png"] if overwrite else []):
+                for place, (title, _, figures) in enumerate(self.titled(), 1):
+                    for number, figure in enumerate(image_figures(figures), 1):
+                        name = f"{place:02}-{_file_name(title)}-{number:02}.png"
+                        files.append(Path(folder) / name)
+                        write_image(figure, files[-1])
         return files
 
     def __repr__(self) -> str:

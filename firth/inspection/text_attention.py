@@ -23,6 +23,7 @@ from firth.inspection.head_patterns import (
     head_statistics,
     label_heads,
 )
+from firth.inspection.input_text import ModelInput
 from firth.model import Model
 from firth.tokenizers.display import display_tokens
 from firth.utils.attention_view import (
@@ -98,29 +99,26 @@ class TextAttention:
 
 def text_attention(
     model: Model,
-    ids: Sequence[int],
-    target_ids: Sequence[int] = (),
+    read: ModelInput,
     *,
-    segments: Sequence[int] | None = None,
     layers: Numbers = None,
     heads: Numbers = None,
     texts_on_page: int = 1,
 ) -> TextAttention:
-    """Compute the attention of a model over token ids, layer by layer.
+    """Compute the attention of a model over the tokens that it reads, layer by layer.
 
-    `target_ids` are those of the decoder in an encoder-decoder, `segments` the segment of each
-    token of a pair. Layers and heads are counted from 1, or from the end with negative numbers; by
-    default all. Of more than `MAX_TOKENS` tokens the first are read. What is stored is limited by
-    the size of a page with `texts_on_page` texts: some layers, and the largest weights of each row.
+    Layers and heads are counted from 1, or from the end with negative numbers; by default all. Of
+    more than `MAX_TOKENS` tokens the first are read. What is stored is limited by the size of a
+    page with `texts_on_page` texts: some layers, and the largest weights of each row.
     """
-    too_long = max(len(ids), len(target_ids)) > MAX_TOKENS
-    ids, target_ids = ids[:MAX_TOKENS], target_ids[:MAX_TOKENS]
-    segments = None if segments is None else segments[:MAX_TOKENS]
-    network, stacks = model.transformer, network_parts(model.transformer)
+    too_long = max(len(read.ids), len(read.target_ids)) > MAX_TOKENS
+    read = read.first(MAX_TOKENS)
+    network = model.transformer
+    stacks = network_parts(network, encodes_only=not read.target_ids)
     counts = {part: stack.layers for part, stack in stacks.items()}
     num_heads = {part: stack.config.num_heads for part, stack in stacks.items()}
     head_numbers = resolve_numbers(heads, num_heads, "head")
-    parts, roles = _tokens_of_parts(model, ids, target_ids)
+    parts, roles = _tokens_of_parts(model, read, list(stacks))
     shapes = {
         part: (len(head_numbers[part]), len(one.queries), len(one.keys))
         for part, one in parts.items()
@@ -130,7 +128,13 @@ def text_attention(
     found: dict[str, list[LayerAttention]] = {part: [] for part in parts}
     statistics = {}
     for one in attention_maps(
-        network, ids, target_ids, segments=segments, layers=kept, heads=heads
+        network,
+        read.ids,
+        read.target_ids,
+        layers=kept,
+        heads=heads,
+        prefix=read.prefix,
+        segments=read.segments,
     ):
         own = head_statistics(one.weights, *roles[one.part])
         patterns = tuple(label_heads(own)) or (None,) * len(one.weights)
@@ -173,16 +177,16 @@ def _fit_page(
 
 
 def _tokens_of_parts(
-    model: Model, ids: Sequence[int], target_ids: Sequence[int]
+    model: Model, read: ModelInput, names: Sequence[str]
 ) -> tuple[dict[str, AttentionPart], dict[str, tuple[TokenRoles, ...]]]:
     """Return each part with its tokens but without layers, and the roles of queries and keys."""
     network, parts, roles = model.transformer, {}, {}
-    source = model.input_tokenizer(), ids
-    target = model.require_tokenizer(), target_ids
-    for i, part in enumerate(network_parts(network)):
+    source = model.input_tokenizer(), read.ids
+    target = model.require_tokenizer(), read.target_ids
+    for i, part in enumerate(names):
         queries, keys = source if i == 0 else target, target if part == "decoder" and i else source
-        names = (*virtual_tokens(network, part), *display_tokens(*keys))
-        parts[part] = AttentionPart(part, tuple(display_tokens(*queries)), names, ())
+        shown = (*virtual_tokens(network, part), *display_tokens(*keys))
+        parts[part] = AttentionPart(part, tuple(display_tokens(*queries)), shown, ())
         chosen = (queries, keys) if part == "cross" else (queries,)
         roles[part] = tuple(TokenRoles.of(*one) for one in chosen)
     return parts, roles

@@ -11,21 +11,20 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, NamedTuple
 
+import torch
 from torch import nn
 from torch.nn.functional import cosine_similarity
 
-from firth.inference.forward_pass import FIRST_VALUES, StackValues, run_forward_pass
-from firth.inference.scoring.token_scoring import ScoringRequest
-from firth.inference.text_network import repaired
-from firth.inspection.input_text import read_ids
+from firth.inference.forward_pass import FIRST_VALUES, StackValues, run_stack
+from firth.inspection.input_text import ModelInput
 from firth.model import Model
 from firth.models.language_model import predicts_tokens
+from firth.models.masks import Mask
 from firth.models.stack import Stack
 from firth.models.transformer import Transformer
 from firth.quantization.int8 import Int8Matrix
 from firth.tokenizers.display import display_tokens, show_white_space
 from firth.tokenizers.tokenizer import Tokenizer
-from firth.utils.errors import UsageError
 from firth.utils.figures import DataTable, Figure, LineChart, Point
 
 NUMBER = re.compile(r"\d+$")
@@ -174,29 +173,27 @@ def _count(parameters: int, shared_with: str) -> str:
     return " and ".join(filter(None, [own, shared])) or "–"
 
 
-def token_layers(model: Model, text: str, *, target: str | None = None) -> TokenLayers:
-    """Follow the tokens of a text through the layers of a network.
-
-    The decoder of an encoder-decoder reads `target`, by default the model's own greedy output.
-    """
-    network, tokenizer = model.transformer, model.require_tokenizer()
-    text, ids, source = repaired(text), read_ids(model, text), tuple[int, ...]()
-    if not ids:
-        raise UsageError("The text is empty: it has no tokens; add a word.")
-    tokenizers, texts = [model.input_tokenizer()], [text]
-    if network.config.architecture == "encoder-decoder":
-        source, ids = tuple(ids), model.decoder_ids(ids, target)
-        tokenizers.append(tokenizer)
-        texts.append(tokenizer.decode(ids[1:]) if target is None else repaired(target))
-    found = run_forward_pass(
-        network,
-        tokenizer,
-        ScoringRequest(tuple(ids), (), (), source),
-        encoder_tokenizer=model.require_encoder_tokenizer(),
-        bidirectional=network.config.architecture == "encoder",
-    )
-    stacks = [_stack_layers(*parts) for parts in zip(found.stacks, tokenizers, texts, strict=True)]
-    return TokenLayers(stacks=tuple(stacks), steps=tuple(_steps(network, found.stacks)))
+@torch.no_grad()
+def token_layers(model: Model, read: ModelInput) -> TokenLayers:
+    """Run a network on the tokens of a text, and keep what each layer computes of them."""
+    network, device = model.transformer, model.network.device
+    bidirectional = network.config.has_encoder
+    prefix = None if bidirectional else [read.prefix]
+    mask = Mask([len(read.ids)], prefix=prefix, device=device)
+    inputs = dict[str, Any]()
+    if read.segments is not None:
+        inputs["segments"] = torch.tensor(read.segments, device=device)
+    tokenizer = model.input_tokenizer()
+    values, memory = run_stack(network, tokenizer, read.ids, mask, 0, **inputs)
+    stacks, found = [values], [_stack_layers(values, tokenizer, read.text)]
+    if read.target_ids:
+        tokenizer = model.require_tokenizer()
+        inputs = {"memory": memory, "memory_mask": mask}
+        causal = Mask.causal([len(read.target_ids)], device=device)
+        values, _ = run_stack(network, tokenizer, read.target_ids, causal, 0, **inputs)
+        stacks.append(values)
+        found.append(_stack_layers(values, tokenizer, tokenizer.decode(read.target_ids[1:])))
+    return TokenLayers(stacks=tuple(found), steps=tuple(_steps(network, stacks)))
 
 
 def _stack_layers(stack: StackValues, tokenizer: Tokenizer, text: str) -> StackLayers:
@@ -219,14 +216,13 @@ def _stack_layers(stack: StackValues, tokenizer: Tokenizer, text: str) -> StackL
 def _character_spans(
     tokenizer: Tokenizer, text: str, ids: Sequence[int]
 ) -> list[tuple[int, int] | None]:
-    """Return the characters of each token; None for special tokens, or if tokens differ."""
-    for specials, first in ((True, 0), (False, 1)):  # a decoder's start token precedes its text
-        encoding = tokenizer.encoding(text, specials=specials)
-        if encoding.ids == list(ids[first:]):
-            special = [*[1] * first, *encoding.special_tokens_mask]
-            offsets = [(0, 0)] * first + encoding.offsets
-            return [None if special[i] else offsets[i] for i in range(len(ids))]
-    return [None] * len(ids)
+    """Return the characters of each token; None for special tokens around them."""
+    encoding = tokenizer.encoding(text)
+    size = len(encoding.ids)
+    first = next((i for i in (0, 1) if list(ids[i : i + size]) == encoding.ids), None)
+    if first is None:
+        return [None] * len(ids)
+    return [None] * first + encoding.offsets + [None] * (len(ids) - first - size)
 
 
 # ---- shapes and parameters ----------------------------------------------------------------------
@@ -236,7 +232,7 @@ def _steps(network: Transformer, stacks: Sequence[StackValues]) -> Iterator[Laye
     """Yield all steps; the parameters of each module are counted where it is used first."""
     seen = set[int]()
     several = len(stacks) > 1
-    for values, stack in zip(stacks, network.stacks, strict=True):
+    for values, stack in zip(stacks, network.stacks, strict=False):
         prefix = f"{values.name}: " if several else ""
         for step in _stack_steps(network, stack, values, seen):
             yield step._replace(name=prefix + step.name)

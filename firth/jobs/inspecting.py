@@ -11,11 +11,9 @@ from firth.data.input_files import as_texts
 from firth.data.memory import Data
 from firth.inference.attention_maps import Numbers
 from firth.inference.generation.generation_config import GenerationOptions
-from firth.inference.infilling.blanks import has_blanks
-from firth.inspection.attribution import METHODS, attribute, find_output
-from firth.inspection.explained_output import InputRow
+from firth.inspection.attribution import attribute, explains, methods_for
 from firth.inspection.generation_steps import generation_steps
-from firth.inspection.input_text import fit_text, read_ids
+from firth.inspection.input_text import ModelInput, fit_text, model_input
 from firth.inspection.inspection import Analysis, AnalysisSection, Inspection
 from firth.inspection.model_comparison import compare_models
 from firth.inspection.text_attention import text_attention
@@ -119,7 +117,9 @@ def _compare(model: Model, config: InspectConfig, progress: Progress) -> Inspect
 
 
 def _inspect_texts(model: Model, config: InspectConfig, progress: Progress) -> Inspection:
-    pairs = [fit_text(model, text) for text in as_texts(config.texts, "texts")]
+    generates = config.word is None and (config.sections is None or "generation" in config.sections)
+    room = config.max_new_tokens if generates and model.config.architecture == "decoder" else 0
+    pairs = [fit_text(model, text, room=room) for text in as_texts(config.texts, "texts")]
     texts = [text for text, _ in pairs]
     notes = [f"Text {i}: {note}" for i, (_, note) in enumerate(pairs, 1) if note]
     sections = list[AnalysisSection]()
@@ -127,22 +127,24 @@ def _inspect_texts(model: Model, config: InspectConfig, progress: Progress) -> I
         senses = word_senses(model, config.word, texts, neighbours=config.neighbours)
         sections.append(AnalysisSection("senses", (senses,)))
     for number, text in enumerate(texts, 1):
-        one = _text_inspection(model, text, config)
+        one = _text_inspection(model, text, config, len(texts))
         names = one.fitting_sections() if config.sections is None else config.sections
         for place, name in enumerate(names):
             progress(f"{name} of text {number}", place, len(names))
             sections.append(AnalysisSection(name, tuple(ANALYSES[name](one)), number))
-        if config.sections is None and len(one.ids) > MAX_ATTRIBUTED:
+        if config.sections is None and one.explains and "attribution" not in names:
             notes.append(
-                f"Text {number}: attribution takes long for {len(one.ids):,} tokens, and is shown "
-                "if it is chosen with --show attribution."
+                f"Text {number}: attribution takes long for {len(one.read.ids):,} tokens, and is "
+                "shown if it is chosen with --show attribution."
             )
     return Inspection(
         model=_name(model), texts=tuple(texts), sections=tuple(sections), notes=tuple(notes)
     )
 
 
-def _text_inspection(model: Model, text: str, config: InspectConfig) -> TextInspection:
+def _text_inspection(
+    model: Model, text: str, config: InspectConfig, texts_on_page: int
+) -> TextInspection:
     pair = None
     if config.question is not None:
         pair = config.question, text
@@ -166,6 +168,7 @@ def _text_inspection(model: Model, text: str, config: InspectConfig) -> TextInsp
         layers=layers,
         heads=heads,
         generation=generation,
+        texts_on_page=texts_on_page,
     )
 
 
@@ -180,61 +183,57 @@ class TextInspection:
     layers: Numbers
     heads: Numbers
     generation: GenerationOptions
+    texts_on_page: int
 
     @cached_property
-    def _pair_row(self) -> InputRow | None:
-        return None if self.pair is None else find_output(self.model, self.pair).row
-
-    @cached_property
-    def ids(self) -> list[int]:
-        """The token ids that the network reads."""
-        row = self._pair_row
-        return read_ids(self.model, self.text) if row is None else row.tokens.tolist()
-
-    @property
-    def output(self) -> str | None:
-        """The output of an encoder-decoder, if it is given."""
-        return self.target if self.model.config.architecture == "encoder-decoder" else None
+    def read(self) -> ModelInput:
+        """The tokens that the network reads."""
+        return model_input(self.model, self.pair or self.text, self.target)
 
     def fitting_sections(self) -> list[str]:
         """Return the sections that fit the model and the text."""
-        config, one = self.model.config, self.pair is None
-        predicts = predicts_tokens(self.model.network) and not config.label_head
-        has_target = config.architecture != "encoder" or has_blanks(self.text)
-        explains = bool(config.label_head) or (predicts and has_target)
+        predicts = predicts_tokens(self.model.network) and not self.model.config.label_head
+        one = self.pair is None
         fits = {
-            "tokens": one,
+            "tokens": True,
             "attention": True,
             "lens": one and predicts,
-            "attribution": explains and len(self.ids) <= MAX_ATTRIBUTED,
-            "generation": one and predicts and config.has_decoder and self._generates,
+            "attribution": len(self.read.ids) <= MAX_ATTRIBUTED and self.explains,
+            "generation": one and predicts and self.generates,
         }
         return [name for name, fit in fits.items() if fit]
 
     @property
-    def _generates(self) -> bool:
-        return bool(self.generation.get("max_new_tokens"))
+    def explains(self) -> bool:
+        """Whether there is a prediction to explain."""
+        return explains(self.model, self.pair or self.text)
+
+    @property
+    def generates(self) -> bool:
+        """Whether the model can continue the text, and shall."""
+        return self.model.config.has_decoder and bool(self.generation.get("max_new_tokens"))
 
     def tokens(self) -> Iterator[Analysis]:
-        """Follow the tokens through the layers."""
-        yield token_layers(self.model, self.text, target=self.output)
+        """Show the tokens, and what each layer computes of them."""
+        yield token_layers(self.model, self.read)
 
     def attention(self) -> Iterator[Analysis]:
         """Compute the attention of all layers and heads."""
-        both = self.model.config.architecture == "encoder-decoder"
-        target = self.model.decoder_ids(self.ids, self.output) if both else []
-        segments = None if self._pair_row is None else self._pair_row.segments.tolist()
         yield text_attention(
-            self.model, self.ids, target, segments=segments, layers=self.layers, heads=self.heads
+            self.model,
+            self.read,
+            layers=self.layers,
+            heads=self.heads,
+            texts_on_page=self.texts_on_page,
         )
 
     def lens(self) -> Iterator[Analysis]:
         """Compute what each layer would predict."""
-        yield self.model.lens(self.text, target=self.output or (), max_positions=MAX_POSITIONS)
+        yield self.model.lens(self.text, target=self.target or (), max_positions=MAX_POSITIONS)
 
     def attribution(self) -> Iterator[Analysis]:
         """Compute the attributions of each method."""
-        for method in METHODS:
+        for method in methods_for(self.model):
             yield attribute(self.model, self.pair or self.text, target=self.target, method=method)
 
     def generated(self) -> Iterator[Analysis]:

@@ -9,9 +9,11 @@ from dataclasses import replace
 import pytest
 import torch
 
-from firth import Model, UsageError, load
+from firth import Model, load
 from firth.inspection import token_layers as module
-from firth.inspection.token_layers import token_layers
+from firth.inspection.input_text import model_input
+from firth.inspection.token_layers import TokenLayers, token_layers
+from firth.models.masks import Mask
 from firth.models.transformer import Transformer, count_parameters
 from firth.utils.figures import DataTable, LineChart
 
@@ -19,21 +21,32 @@ TEXT = "The dog ran\nhome."
 MODELS = ("stories-encoder", "stories-decoder", "stories-seq2seq")
 
 
+def read_layers(model: Model) -> TokenLayers:
+    return token_layers(model, model_input(model, TEXT))
+
+
 @pytest.mark.parametrize("name", MODELS)
 def test_tokens_shapes_and_parameters(name: str) -> None:
     model = load(name)
-    found = token_layers(model, TEXT, target="A cat." if name == "stories-seq2seq" else None)
+    read = model_input(model, TEXT, "A cat." if name == "stories-seq2seq" else None)
+    found = token_layers(model, read)
     stack = found.stacks[0]
-    encoding = model.input_tokenizer().encoding(TEXT, specials=True)
-    assert [row.id for row in stack.tokens] == encoding.ids
-    for row, span, special in zip(
-        stack.tokens, encoding.offsets, encoding.special_tokens_mask, strict=True
-    ):
-        assert row.characters == (None if special else span)
+    assert tuple(row.id for row in stack.tokens) == read.ids
+    encoding = model.input_tokenizer().encoding(TEXT)
+    spans = iter(encoding.offsets)
+    for row in stack.tokens:
+        assert row.characters == (next(spans) if row.id in encoding.ids else None)
         vector = model.network.tokens.weight[row.id].tolist()
         assert row.norm == pytest.approx(math.hypot(*vector), rel=1e-5)
         assert row.first_values == pytest.approx(vector[:4])
-    hidden = model.hidden_states(TEXT)  # (L + 1, T, W)
+    if name == "stories-encoder":
+        hidden = model.hidden_states(TEXT)  # (L + 1, T, W)
+    else:  # `hidden_states` reads other special tokens
+        make_mask = Mask.causal if name == "stories-decoder" else Mask
+        layers: list[torch.Tensor] = []
+        with torch.no_grad():
+            model.network.encode(torch.tensor(read.ids), make_mask([len(read.ids)]), layers=layers)
+        hidden = torch.stack(layers)
     assert stack.norms == pytest.approx(hidden.norm(dim=-1).mean(-1).tolist(), rel=1e-4)
     cosines = torch.cosine_similarity(hidden[1:], hidden[:-1], dim=-1).mean(-1)
     assert stack.cosines == pytest.approx(cosines.tolist(), rel=1e-4)
@@ -51,7 +64,7 @@ def test_tokens_shapes_and_parameters(name: str) -> None:
 
 def test_figures_and_long_texts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_ROWS", 2)
-    found = token_layers(load("stories-encoder"), TEXT)
+    found = read_layers(load("stories-encoder"))
     tokens, shapes, norms, cosines = found.figures()
     assert isinstance(tokens, DataTable)
     assert [row[0] for row in tokens.rows] == ["<s>", "The", "…", ".", "</s>"]
@@ -67,20 +80,13 @@ def test_figures_and_long_texts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_int8_weights_shared_layers_and_networks_without_a_head() -> None:
     model = load("stories-decoder", weights="int8")
-    assert token_layers(model, TEXT).num_parameters == model.num_parameters
+    assert read_layers(model).num_parameters == model.num_parameters
     model = load("stories-encoder")
     del model.network.heads["language"]
-    found = token_layers(model, TEXT)
+    found = read_layers(model)
     assert found.num_parameters == model.num_parameters
     assert "logits" not in [step.name for step in found.steps]
     shared = Transformer(replace(model.config, share_layers=True)).eval()
-    found = token_layers(Model(shared, model.tokenizer), TEXT)
+    found = read_layers(Model(shared, model.tokenizer))
     assert found.num_parameters == count_parameters(shared)
     assert [step.shared_with for step in found.steps if step.name == "layer 2"] == ["layer 1"]
-
-
-def test_an_empty_text() -> None:
-    decoder = load("stories-decoder")
-    decoder.require_tokenizer().backend.post_processor = None
-    with pytest.raises(UsageError, match="empty"):
-        token_layers(decoder, "")

@@ -48,6 +48,55 @@ def test_sections_fit_the_model_and_the_text(encoder: firth.Model, decoder: firt
     assert [part["part"] for part in parts] == ["encoder", "decoder", "cross"]
 
 
+def test_all_sections_read_the_same_tokens() -> None:
+    seq2seq = firth.load("stories-seq2seq")
+    [text] = firth.inspect(
+        seq2seq, "The ___ barked.", target="dog", show="tokens,attention,lens"
+    ).values()["texts"]
+    encoder, decoder = (
+        [row["token"] for row in stack["tokens"]] for stack in text["tokens"]["stacks"]
+    )
+    parts = {part["part"]: part for part in text["attention"]["parts"]}
+    assert encoder == parts["encoder"]["queries"] == text["lens"]["source"]
+    assert encoder[0] == "The"  # as the model was trained: no <s>
+    assert decoder == parts["decoder"]["queries"] == text["lens"]["tokens"]
+    assert "·dog" in decoder
+
+
+def test_the_target_is_that_of_all_sections(encoder: firth.Model) -> None:
+    found = firth.inspect(encoder, BLANK, target="cat", show="lens,attribution").values()["texts"][
+        0
+    ]
+    assert "·cat" in found["lens"]["targets"]
+    assert all("cat" in one["output_name"] for one in found["attribution"])
+
+
+def test_models_with_fewer_sections(tmp_path: Path) -> None:
+    int8 = firth.load("stories-decoder", weights="int8")
+    [text] = firth.inspect(int8, "The dog", show="attribution").values()["texts"]
+    assert text["attribution"]["method"] == "leave-one-out"
+    assert "attribution" not in names(firth.inspect("stories-encoder", "[MASK]"))
+    rows = [{"text": f"The {name} ran.", "label": name} for name in ("dog", "cat")] * 4
+    firth.finetune("stories-seq2seq", task="classify", train=rows, out=tmp_path / "run", epochs=1)
+    found = firth.inspect(tmp_path / "run", "The dog ran.")
+    assert names(found) == ["tokens", "attention", "attribution"]
+    [part] = found.values()["texts"][0]["attention"]["parts"]
+    assert part["part"] == "encoder"
+
+
+def test_pairs_are_read_together(tmp_path: Path) -> None:
+    rows = [
+        {"text_a": "The dog ran.", "text_b": f"The {name} ran.", "label": name}
+        for name in ("dog", "cat")
+    ] * 4
+    firth.finetune("stories-encoder", task="pair", train=rows, out=tmp_path / "run", epochs=1)
+    found = firth.inspect(tmp_path / "run", "The dog ran.", text_b="The cat sat.")
+    [text] = found.values()["texts"]
+    tokens = [row["token"] for row in text["tokens"]["stacks"][0]["tokens"]]
+    assert {"·dog", "·cat"} <= {*tokens}
+    assert text["attention"]["parts"][0]["keys"] == tokens
+
+
 def test_values_hold_the_weights_of_short_texts(encoder: firth.Model) -> None:
     found = firth.inspect(encoder, BLANK, show=["attention"], layers=[2, -1], heads=3)
     [part] = found.values()["texts"][0]["attention"]["parts"]
@@ -71,6 +120,8 @@ def test_a_page_and_images_are_written(encoder: firth.Model, tmp_path: Path) -> 
     with pytest.raises(UsageError, match="overwrite"):
         found.save(page)
     found.save(page, overwrite=True)
+    (images / "old.png").touch()
+    assert len(found.save_images(images, overwrite=True)) == len(list(images.iterdir()))
     assert found._repr_html_().count("<iframe") == 1
 
 
