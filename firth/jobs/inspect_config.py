@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from firth.model import AnyModel
     from firth.utils.devices import Device, Dtype
 
-SECTIONS = ("tokens", "attention", "lens", "attribution", "generation")  # of a text
+TEXT_SECTIONS = ("tokens", "attention", "lens", "attribution", "generation")
 MAX_NEW_TOKENS = 16
 LIMIT = 500
 NUMBERS = "numbers from 1 or, from the end, -1: 1,6,-1"
@@ -97,7 +97,9 @@ class InspectConfig:
     ] = None
     columns: Annotated[Mapping[str, str] | None, COLUMNS] = None
     format: Annotated[str | None, FORMAT] = None
-    limit: Annotated[int, Doc("With --compare: maximum number of texts.", min=1)] = LIMIT
+    limit: Annotated[int, Doc("With --compare: maximum number of texts, 10 to 2,000.", min=10)] = (
+        LIMIT
+    )
     seed: Annotated[int, Doc("Random seed.")] = 0
     out: Annotated[
         str | Path | None,
@@ -115,8 +117,8 @@ class InspectConfig:
             if wrong:
                 raise UsageError(why)
         for name in self.sections or ():
-            if name not in SECTIONS:
-                raise UsageError(f"There is no section {name!r}; {suggest(name, SECTIONS)}")
+            if name not in TEXT_SECTIONS:
+                raise UsageError(f"There is no section {name!r}; {suggest(name, TEXT_SECTIONS)}")
 
     @property
     def sections(self) -> tuple[str, ...] | None:
