@@ -193,7 +193,7 @@ def _record(
     if "decoder" in layers:
         causal = Mask([len(tokens)], prefix=[prefix], device=device)
         network(tokens, causal, recorder=recorders["decoder"], **inputs)
-    recorded = {part: recorder.own for part, recorder in recorders.items()}
+    recorded = {part: recorder.self_attention for part, recorder in recorders.items()}
     if "cross" in recorded:
         recorded["cross"] = recorders["decoder"].cross
     return recorded

@@ -30,6 +30,7 @@ from firth.utils.rng import Floats, Longs
 
 Lines = dict[str, Sequence[Metric]]
 MAX_GROUPS = 8  # colours of a picture
+FEW_TEXTS = " (the last layer, where these have too few texts for a cross-validation)"
 MAX_CELL_TEXTS = 14  # columns up to which the cells of a table have their numbers
 
 
@@ -116,7 +117,7 @@ class ModelComparison:
         return f"{verdict}; {alike}." if self.labels else f"{verdict}, {alike}."
 
     def _verdict(self, difference: Metric) -> str:
-        """Say which model separates the labels better, or that the texts cannot decide."""
+        """Say which model separates the labels better, or that they do not differ significantly."""
         models, sign = self.models, 1
         if difference.value < 0:
             models, sign = models[::-1], -1
@@ -130,13 +131,12 @@ class ModelComparison:
         )
         numbers = (
             f"accuracy {scores}, difference {abs(difference.value):.3f}, {interval}, "
-            f"{len(self.texts):,} texts"
+            f"{len(self.texts):,} texts with {len(set(self.labels))} labels"
         )
-        labels = f"the {len(set(self.labels))} labels better"
         if ends and ends[0] > 0:
             better, worse = (model.name for model in models)
-            return f"A linear probe finds {labels} in {better} than in {worse} ({numbers})"
-        return f"The data cannot decide where a linear probe finds {labels} ({numbers})"
+            return f"A linear probe of {better} is more accurate than one of {worse} ({numbers})"
+        return f"The accuracies of the linear probes do not differ significantly ({numbers})"
 
     @property
     def majority(self) -> float:
@@ -171,10 +171,9 @@ class ModelComparison:
 
     def figures(self) -> tuple[Figure, ...]:
         """Return the charts, the tables of CKA, and the pictures with one tab for each layer."""
-        notes = [Paragraph(note) for note in self.notes]
         charts = [self._probe_chart()] if self.labels else []
         charts += [self._anisotropy_chart(), self._agreement_chart()]
-        return (Paragraph(self.summary), *notes, *charts, self._cka_tabs(), self._picture_tabs())
+        return (Paragraph(self.summary), *charts, self._cka_tabs(), self._picture_tabs())
 
     def _line_chart(self, title: str, y_label: str, lines: Lines, caption: str) -> LineChart:
         """Return a chart over layers, or over relative depth if the models' depths differ."""
@@ -200,9 +199,10 @@ class ModelComparison:
         chosen = " and ".join(
             f"{_listed(probes.chosen_layers)} of {name}" for name, probes in probed
         )
+        few = "" if all(probes.selected for _, probes in probed) else FEW_TEXTS
         caption = (
             f"Accuracy on held-out texts ({FOLDS}-fold cross-validation, 95 % intervals). The "
-            f"summary compares the layers that are best within the training folds: {chosen}."
+            f"summary compares the layers that are best within the training folds{few}: {chosen}."
         )
         return self._line_chart("Linear probe of each layer", "accuracy", lines, caption)
 

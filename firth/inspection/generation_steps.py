@@ -1,4 +1,4 @@
-"""Generation token by token: the candidates of each step, and where attention went.
+"""Generation token by token: the candidates of each step, and attention on earlier tokens.
 
 Steps are computed in one forward pass over the prompt and all generated tokens, which gives the
 same values as generation with its key/value cache.

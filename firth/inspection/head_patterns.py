@@ -4,7 +4,7 @@
 
 The statistics are mean attention weights on chosen tokens (Clark et al. 2019, section 3) and the
 entropy of attention. A head is labelled by a pattern if most of its attention follows it, and much
-more than if the head attended to all visible keys alike: the first rows of a decoder see few
+more than if the head attended to all visible keys equally: the first rows of a decoder see few
 tokens, and so always attend to the first one.
 """
 
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import NamedTuple
 
 import numpy as np
@@ -22,7 +23,7 @@ from torch.nn.functional import pad
 
 from firth.tokenizers.tokenizer import Tokenizer
 
-# What the value of each pattern means; all but the last are mean attention weights.
+# What a head of each pattern attends to.
 PATTERNS = {
     "previous token": "the token before",
     "next token": "the token after",
@@ -30,7 +31,7 @@ PATTERNS = {
     "first token": "the first token of the text",
     "separator": "special tokens such as [SEP] and </s>, without the first token",
     "same word": "the same word elsewhere in the text, without the first token",
-    "uniform": "all visible tokens alike: the entropy, relative to that of uniform attention",
+    "uniform": "all visible tokens equally",
 }
 CROSS_PATTERNS = ("first token", "separator", "same word")  # and uniform
 MIN_WEIGHT = 0.5  # of a label: more than half of the attention (Clark et al. 2019, section 3.1)
@@ -51,7 +52,7 @@ class PatternStatistic:
     """How much the heads of a layer follow one pattern."""
 
     values: tuple[float, ...]  # of each head
-    uniform: float  # the value of a head that attends to all visible keys alike
+    uniform: float  # the value of a head that attends to all visible keys equally
     num_queries: int  # tokens that could attend in this way or in another
 
     def supports(self, head: int, name: str) -> bool:
@@ -106,7 +107,7 @@ def head_statistics(
     token in a decoder) is left out, as are queries that see one key only or none but such keys.
     """
     values = torch.as_tensor(weights, dtype=torch.float32, device="cpu")
-    visible = (values > 0).any(0)  # (Q, K)
+    visible = reduce(torch.logical_or, (head > 0 for head in values))  # (Q, K)
     num_visible = visible.sum(-1)
     found = {}
     for name, chosen in _chosen_keys(queries, keys).items():
@@ -114,20 +115,15 @@ def head_statistics(
         counts = chosen.sum(-1)
         rows = (counts > 0) & (counts < num_visible)
         if rows.any():
-            means = values[:, chosen & rows[:, None]].sum(-1) / rows.sum()
+            chosen &= rows[:, None]
+            means = torch.stack([head[chosen].sum() for head in values]) / rows.sum()
             expected = float((counts / num_visible)[rows].mean())
             found[name] = PatternStatistic(tuple(means.tolist()), expected, int(rows.sum()))
     if (rows := num_visible > 1).any():
-        entropy = torch.special.entr(values).sum(-1)[:, rows] / num_visible[rows].log()
-        found["uniform"] = PatternStatistic(tuple(entropy.mean(-1).tolist()), 1.0, int(rows.sum()))
+        entropy = torch.stack([torch.special.entr(head).sum(-1) for head in values])  # (H, Q)
+        relative = (entropy[:, rows] / num_visible[rows].log()).mean(-1)
+        found["uniform"] = PatternStatistic(tuple(relative.tolist()), 1.0, int(rows.sum()))
     return found
-
-
-def head_patterns(
-    weights: Weights, queries: TokenRoles, keys: TokenRoles | None = None
-) -> list[HeadPattern | None]:
-    """Name the pattern of each head of a layer; None where no statistic supports one."""
-    return label_heads(head_statistics(weights, queries, keys)) or [None] * len(weights)
 
 
 def label_heads(statistics: dict[str, PatternStatistic]) -> list[HeadPattern | None]:

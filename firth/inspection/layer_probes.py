@@ -32,6 +32,7 @@ class LayerProbes:
     by_layer: Floats  # (L + 1, n)
     chosen_layers: tuple[int, ...]  # (folds,) with the lowest loss within the training folds
     chosen: Floats  # (n,) at these layers
+    selected: bool = True  # False: some training folds are too small, and have the last layer
 
     @property
     def accuracies(self) -> tuple[Metric, ...]:
@@ -75,7 +76,8 @@ def probe_layers(
     best = len(losses) - 1 - np.argmin(losses[::-1], axis=0)  # (folds,)
     by_layer = np.stack(correct)
     chosen = [by_layer[layer, fold] for layer, fold in zip(best, folds, strict=True)]
-    return LayerProbes(by_layer, tuple(best.tolist()), _in_order(folds, chosen))
+    selected = not np.isinf(losses).any()
+    return LayerProbes(by_layer, tuple(best.tolist()), _in_order(folds, chosen), selected)
 
 
 def _held_out(
@@ -83,7 +85,7 @@ def _held_out(
 ) -> tuple[Floats, float]:
     """Fit on the other folds; tell which texts of this one are right, and the training folds' loss.
 
-    The loss is that of the best regularization strength.
+    The loss is that of the best regularization strength; infinite for too few texts.
     """
     train = np.setdiff1d(np.arange(len(targets)), fold)
     losses = strength_losses(vectors[train], targets[train], metadata, train)
@@ -91,7 +93,7 @@ def _held_out(
     probe = solve(vectors[train], targets[train], metadata, strength)
     predicted = (vectors[fold] @ probe.weight.T + probe.bias).argmax(axis=1)
     right = (predicted == targets[fold]).astype(np.float64)
-    return right, losses.get(strength, 0.0)
+    return right, losses.get(strength, np.inf)
 
 
 def _in_order(folds: Sequence[Longs], values: Sequence[Floats]) -> Floats:

@@ -39,6 +39,7 @@ from firth.utils.figures import DataTable, Figure
 
 MAX_TOKENS = 4096  # of a text: one head has MAX_TOKENS² weights
 MAX_JSON_WEIGHTS = 1_000_000  # of a text; `Model.attention` returns all of them
+NUMBERS = {"uniform": "entropy / entropy of uniform attention"}
 CAPTION = (
     "Each row of a matrix is a token and adds up to 1: how much of its attention goes to the token "
     "of each column. Layers and heads are counted from 1."
@@ -91,9 +92,13 @@ class TextAttention:
         """Return the interactive view, and what the patterns of its heads mean."""
         layers = [layer for part in self.parts for layer in part.layers]
         found = {pattern[0] for layer in layers for pattern in layer.patterns if pattern}
-        rows = tuple((name, PATTERNS[name]) for name in PATTERNS if name in found)
+        rows = tuple(
+            (name, meaning, NUMBERS.get(name, "mean attention weight on them"))
+            for name, meaning in PATTERNS.items()
+            if name in found
+        )
         view = AttentionView("", self.parts, CAPTION + self.limits)
-        table = DataTable("Patterns of heads", ("pattern", "number: mean attention to"), rows, True)
+        table = DataTable("Patterns of heads", ("pattern", "attends to", "number"), rows, True)
         return (view, table) if rows else (view,)
 
 
@@ -136,12 +141,14 @@ def text_attention(
         prefix=read.prefix,
         segments=read.segments,
     ):
-        own = head_statistics(one.weights, *roles[one.part])
-        patterns = tuple(label_heads(own)) or (None,) * len(one.weights)
-        weights = quantize(one.weights.cpu().numpy(), stored)
+        values = one.weights.cpu()
+        own = head_statistics(values, *roles[one.part])
+        patterns = tuple(label_heads(own)) or (None,) * len(values)
+        weights = quantize(values.numpy(), stored)
         layer = LayerAttention(one.layer, tuple(head_numbers[one.part]), weights, patterns)
         found[one.part].append(layer)
         statistics[one.part, one.layer] = own
+        del one, values  # the weights of the next layer are computed now
     shown = (replace(one, layers=tuple(found[part])) for part, one in parts.items() if found[part])
     limits = (
         FEWER_TOKENS.format(tokens=MAX_TOKENS) if too_long else "",

@@ -89,7 +89,7 @@ class StackLayers:
 
 @dataclass(frozen=True, kw_only=True)
 class TokenLayers:
-    """The way of a text through a network: its tokens, and the shapes and vectors of each layer."""
+    """The tokens of a text, and the shapes and vectors of each layer of a network."""
 
     stacks: tuple[StackLayers, ...]  # encoder, decoder, or both
     steps: tuple[LayerStep, ...]  # in the order of computation

@@ -31,11 +31,12 @@ from firth.inspection.layer_vectors import (
 from firth.inspection.similarity import cosines
 from firth.tokenizers.display import display_tokens
 from firth.utils.errors import InputError
-from firth.utils.rng import Floats
+from firth.utils.rng import Floats, Longs
 
 TOP = 5  # neighbours
 MAX_WORDS = 20_000  # read of a corpus
 CHUNK = 64  # sentences whose vectors are in memory
+TOKENS = 4096  # of the vocabulary, whose vectors are in memory
 WORD = re.compile(r"\w+(?:['’-]\w+)*")
 SHORT_CONTEXT, LONG_CONTEXT = 20, 60  # characters on each side of a word
 
@@ -117,11 +118,9 @@ def nearest_in_vocabulary(
     """Find the tokens whose embeddings are most similar to vectors, other than their own `ids`."""
     tokenizer = embedder.tokenizer
     every = np.array(sorted(tokenizer.backend.get_vocab().values()))
-    with torch.no_grad():
-        table = input_embeddings(embedder)(torch.from_numpy(every).to(embedder.device))
     special = set(tokenizer.backend.get_added_tokens_decoder())
     found = []
-    for row, own in zip(cosines(vectors, table.float().cpu().numpy()), ids, strict=True):
+    for row, own in zip(_vocabulary_cosines(embedder, vectors, every), ids, strict=True):
         skip = special | set(own)
         near = (i for i in np.argsort(-row, kind="stable") if int(every[i]) not in skip)
         chosen = list(islice(near, top))
@@ -129,6 +128,15 @@ def nearest_in_vocabulary(
         pairs = zip(tokens, row[chosen].tolist(), strict=True)
         found.append(tuple(VocabularyWord(token, round(cosine, 6)) for token, cosine in pairs))
     return tuple(found)
+
+
+@torch.no_grad()
+def _vocabulary_cosines(embedder: Embedder, vectors: Vectors, ids: Longs) -> Floats:
+    """Compute the cosines of vectors with the embeddings of tokens."""  # (n, V)
+    embeddings = input_embeddings(embedder)
+    chunks = torch.from_numpy(ids).to(embedder.device).split(TOKENS)
+    tables = (embeddings(chunk).float().cpu().numpy() for chunk in chunks)
+    return np.concatenate([cosines(vectors, table) for table in tables], axis=1)
 
 
 def nearest_in_corpus(

@@ -201,7 +201,7 @@ class WordSenses:
     def _static_caption(self) -> str:
         spelled = dict.fromkeys(" ".join(one.pieces) for one in self.occurrences)
         if len(spelled) == 1:
-            return "The row of the embedding matrix knows no context: one vector for all sentences."
+            return "The row of the embedding matrix, which is the same in all sentences."
         return f"Spellings with other tokens have other vectors: {', '.join(spelled)}."
 
     def _picture(self, layer: int | None) -> ScatterPlot:
@@ -265,7 +265,8 @@ def word_senses(
     last = embedder.network.config.num_layers
     chosen = (last + 1) // 2 if layer is None else model.embedder(layer=layer).layers[0]
     encoded = [encode_text(embedder, text) for text in texts]
-    occurrences = _occurrences(embedder, word.strip(), encoded)
+    every = _occurrences(embedder, word.strip(), encoded)
+    occurrences = every[:MAX_OCCURRENCES]
     if len(occurrences) < 2:
         raise UsageError(
             f"{word!r} occurs once: give at least two texts with it, or one with it twice."
@@ -285,7 +286,7 @@ def word_senses(
         random_cosines=random,
         vocabulary=nearest_in_vocabulary(embedder, static, [o.ids for o in occurrences], top),
         neighbours=found,
-        notes=tuple(_notes(embedder, encoded, occurrences, found)),
+        notes=tuple(_notes(embedder, encoded, every)),
     )
 
 
@@ -308,7 +309,7 @@ def _occurrences(
             pieces = tuple(display_tokens(embedder.tokenizer, ids))
             names = one.text[slice(*span)], name_of(one.text, span), context_of(one.text, span)
             found.append(WordOccurrence(number, span, *names, ids, pieces))
-    return found[:MAX_OCCURRENCES]
+    return found
 
 
 def _contextual(
@@ -332,10 +333,7 @@ def _contextual(
 
 
 def _notes(
-    embedder: Embedder,
-    encoded: Sequence[SpannedTokens],
-    occurrences: Sequence[WordOccurrence],
-    found: CorpusNeighbours | None,
+    embedder: Embedder, encoded: Sequence[SpannedTokens], every: Sequence[WordOccurrence]
 ) -> list[str]:
     notes = []
     if cut := [str(number) for number, one in enumerate(encoded, 1) if one.cut]:
@@ -343,13 +341,15 @@ def _notes(
             f"Longer than the {embedder.max_length:,} tokens of the model, and cut: text "
             f"{', '.join(cut)}."
         )
-    if len(occurrences) == MAX_OCCURRENCES:
-        notes.append(f"Only the first {MAX_OCCURRENCES} occurrences are compared.")
+    occurrences = every[:MAX_OCCURRENCES]
+    if len(occurrences) < len(every):
+        notes.append(
+            f"Only the first {len(occurrences)} of {len(every):,} occurrences are compared."
+        )
     if not embedder.network.config.has_encoder:
         notes.append("A decoder attends to the left: text after the word changes no vector of it.")
-        first = [str(number) for number, one in enumerate(occurrences, 1) if one.span[0] == 0]
-        if first:
-            notes.append(f"No text before it has occurrence {', '.join(first)}.")
+        first = [number for number, one in enumerate(occurrences, 1) if one.span[0] == 0]
+        notes += [f"Occurrence {number} begins its text." for number in first]
     if any(embedder.tokenizer.unknown_id in one.ids for one in occurrences):
         notes.append("A part of the word is not in the vocabulary: its token is the unknown token.")
     return notes

@@ -5,7 +5,8 @@
 
 The fast kernels never store attention weights. `AttentionRecorder` keeps the queries and keys of
 some layers, which take little memory, and `RecordedAttention.weights` computes from them the
-weights of one layer. The forward pass itself does not change.
+weights of one layer, of which there is only one copy: they are large. The forward pass itself does
+not change.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from firth.models.attention import AttentionBackend, AttentionParams, PositionBi
 from firth.models.config import ModelConfig
 from firth.models.layers import AttentionContext
 from firth.models.masks import Mask
+
+BIAS_QUERIES = 256  # whose position biases are in memory
 
 
 @dataclass(frozen=True)
@@ -46,14 +49,18 @@ class RecordedAttention:
         scores = (self.q.to(dtype) * self.params.scale).transpose(0, 1) @ keys.transpose(1, 2)
         positions = torch.arange(-prefix_length, len(self.k), device=k.device)
         if self.bias is not None:
-            scores += self.bias(positions[prefix_length:], positions)
+            queries = positions[prefix_length:].split(BIAS_QUERIES)
+            for block, rows in zip(scores.split(BIAS_QUERIES, dim=1), queries, strict=True):
+                block += self.bias(rows, positions)
         if terms is not None:  # trained keys have none
             rows = (part.transpose(0, 1)[None] for part in (self.q, self.k))  # (1, ., Q, D)
             scores += pad(terms(*rows)[0], (prefix_length, 0))
         allowed = None if self.mask is None else self.mask.rows.allowed(self.window, prefix_length)
         if allowed is not None:
             scores.masked_fill_(~allowed, float("-inf"))
-        return scores.softmax(dim=-1).float()
+        for head in scores:
+            head.copy_(head.softmax(dim=-1))
+        return scores.float()
 
 
 @dataclass(frozen=True)
@@ -76,7 +83,7 @@ class AttentionRecorder:
     """
 
     layers: Collection[int]
-    own: dict[int, RecordedAttention] = field(default_factory=dict)  # self-attention by layer
+    self_attention: dict[int, RecordedAttention] = field(default_factory=dict)  # by layer
     cross: dict[int, RecordedAttention] = field(default_factory=dict)
 
     def wrap(
@@ -104,13 +111,13 @@ class AttentionRecorder:
         window: int,
         bias: PositionBias | None,
     ) -> AttentionContext:
-        def own(q: Tensor, k: Tensor, params: AttentionParams) -> None:
-            self.own[layer] = RecordedAttention(q, k, params, mask, window, bias)
+        def self_attention(q: Tensor, k: Tensor, params: AttentionParams) -> None:
+            self.self_attention[layer] = RecordedAttention(q, k, params, mask, window, bias)
 
         def cross(q: Tensor, k: Tensor, params: AttentionParams) -> None:
             self.cross[layer] = RecordedAttention(q, k, params)
 
-        context = replace(context, backend=_RecordingBackend(context.backend, own))
+        context = replace(context, backend=_RecordingBackend(context.backend, self_attention))
         if context.cross_backend is not None:
             recording = _RecordingBackend(context.cross_backend, cross)
             context = replace(context, cross_backend=recording)

@@ -10,6 +10,7 @@ import json
 from base64 import b64encode
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -90,14 +91,22 @@ def quantize(weights: NDArray[np.floating[Any]], k: int | None = None) -> Quanti
     [[[0.25, 0.75], [0.0, 1.0]]]
     """
     num_keys, indices = weights.shape[-1], None
+    kept: Iterable[NDArray[np.floating[Any]]] = weights
     if k is not None and _row_bytes(num_keys, k) < _row_bytes(num_keys, None):
-        indices = _largest(weights, k)
-        weights = np.take_along_axis(weights, indices.astype(np.int64), axis=-1)
+        indices = np.stack([_largest(head, k) for head in weights])
+        kept = map(partial(np.take_along_axis, axis=-1), weights, indices.astype(np.int64))
+    scales, bytes_ = zip(*map(_quantize_head, kept), strict=True)
+    return QuantizedWeights(num_keys, np.stack(scales), np.stack(bytes_), indices)
+
+
+def _quantize_head(
+    weights: NDArray[np.floating[Any]],
+) -> tuple[NDArray[np.uint16], NDArray[np.uint8]]:
+    """Return the largest weight of each row, and all weights relative to it."""
     largest = weights.max(axis=-1, initial=0.0)
     scales = np.ceil(np.clip(largest, 0.0, 1.0) * 65535).astype(np.uint16)
     steps = np.maximum(scales, 1)[..., None] / np.float32(65535 * 255)
-    bytes_ = np.clip(np.rint(weights / steps), 0, 255).astype(np.uint8)
-    return QuantizedWeights(num_keys, scales, bytes_, indices)
+    return scales, np.clip(np.rint(weights / steps), 0, 255).astype(np.uint8)
 
 
 def _largest(weights: NDArray[np.floating[Any]], k: int) -> NDArray[np.unsignedinteger[Any]]:

@@ -28,6 +28,8 @@ SHAPES = (
 
 def scatter_plot(plot: ScatterPlot) -> str:
     """Draw a legend of the groups and their points, with one scale for both axes."""
+    if not plot.points:
+        return "<p>There are no points.</p>"
     groups = group_numbers(plot.points)
     names = "".join(_legend_entry(number, name) for name, number in groups.items())
     legend = f'<div class="legend groups">{names}</div>' if len(groups) > 1 else ""
@@ -37,6 +39,13 @@ def scatter_plot(plot: ScatterPlot) -> str:
 def group_numbers(points: Sequence[ScatterPoint]) -> dict[str, int]:
     """Number the groups in the order of their first points."""
     return {name: number for number, name in enumerate(dict.fromkeys(p.group for p in points))}
+
+
+def common_scale(points: Sequence[ScatterPoint], width: float, height: float) -> float:
+    """Return the largest scale of both axes at which all points fit; 1 if all are at one place."""
+    xs, ys = [p.x for p in points], [p.y for p in points]
+    extents = (max(xs) - min(xs), width), (max(ys) - min(ys), height)
+    return min((room / extent for extent, room in extents if extent), default=1.0)
 
 
 def colour_and_shape(group: int) -> tuple[int, int]:
@@ -58,12 +67,10 @@ def _legend_entry(number: int, name: str) -> str:
 
 def _points(plot: ScatterPlot, groups: dict[str, int]) -> str:
     xs, ys = [p.x for p in plot.points], [p.y for p in plot.points]
-    across, up = max(xs) - min(xs) or 1.0, max(ys) - min(ys) or 1.0
-    room = [WIDTH - 2 * MARGIN, HEIGHTS[1] - 2 * MARGIN]
-    scale = min(room[0] / across, room[1] / up)
-    height = max(HEIGHTS[0], round(scale * up) + 2 * MARGIN)
-    left = (WIDTH - scale * across) / 2 - scale * min(xs)
-    bottom = (height + scale * up) / 2 + scale * min(ys)
+    scale = common_scale(plot.points, WIDTH - 2 * MARGIN, HEIGHTS[1] - 2 * MARGIN)
+    height = max(HEIGHTS[0], round(scale * (max(ys) - min(ys))) + 2 * MARGIN)
+    left = WIDTH / 2 - scale * (min(xs) + max(xs)) / 2
+    bottom = height / 2 + scale * (min(ys) + max(ys)) / 2
     size = SIZES[len(plot.points) > MANY]
     marks = (
         _marker(groups[p.group], left + scale * p.x, bottom - scale * p.y, size, _tip(p, groups))

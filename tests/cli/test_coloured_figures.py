@@ -57,6 +57,12 @@ def test_points_are_where_they_belong() -> None:
     assert lines[-2].split() == ["o", "low", "+", "high"]
 
 
+def test_plots_of_one_point_or_none() -> None:
+    lines = show(ScatterPlot("", (ScatterPoint(7, -3, "a", ""),))).splitlines()
+    assert [line.split() for line in lines if line] == [["o"], ["o", "a"]]
+    assert "no points" in show(ScatterPlot("", ()))
+
+
 def test_weights_are_signed_where_there_is_no_colour() -> None:
     text = WeightedText("", (WeightedPiece("good", 0.25), WeightedPiece(" film", -0.125)))
     assert "good(+0.25) film(-0.12)" in show(text)

@@ -13,9 +13,10 @@ from firth.inspection.head_patterns import (
     PATTERNS,
     HeadPattern,
     TokenRoles,
-    head_patterns,
     head_statistics,
+    label_heads,
 )
+from tests.models.small import LargeTensors
 
 # <s> the dog saw the dog </s>
 ROLES = TokenRoles(
@@ -62,7 +63,7 @@ def test_each_pattern_labels_its_head() -> None:
     same_word = at(0)[[0, 4, 5, 3, 1, 2, 6]]  # the <-> the, dog <-> dog
     heads = [at(-1), at(1), at(0), column(0), column(6), same_word, UNIFORM, at(-1, 0.45)]
     names = [*PATTERNS, None]
-    found = head_patterns(torch.stack(heads).numpy(), ROLES)
+    found = label_heads(head_statistics(torch.stack(heads).numpy(), ROLES))
     assert [label and label.name for label in found] == names
     assert found[0] == HeadPattern("previous token", pytest.approx(0.8))
 
@@ -78,12 +79,12 @@ def test_the_first_rows_of_a_decoder_are_no_evidence() -> None:
     assert found.num_queries == 6  # the first token sees itself only
     assert found.uniform == pytest.approx(sum(1 / n for n in range(2, 8)) / 6)
     assert found.values == pytest.approx((found.uniform, 0.6))
-    assert head_patterns(torch.stack([CAUSAL, first]), ROLES) == [
+    assert label_heads(statistics) == [
         HeadPattern("uniform", pytest.approx(1.0)),
         HeadPattern("first token", pytest.approx(0.6)),
     ]
     short = TokenRoles([False] * 3, ["a", "b", "c"], [0, 1, 2])  # 0.6 is less than 2 · 0.42
-    assert head_patterns(first[None, :3, :3], short) == [None]
+    assert label_heads(head_statistics(first[None, :3, :3], short)) == [None]
 
 
 def test_cross_attention_and_trained_keys() -> None:
@@ -94,17 +95,24 @@ def test_cross_attention_and_trained_keys() -> None:
     statistics = head_statistics(weights, target, ROLES)
     assert set(statistics) == {"first token", "separator", "same word", "uniform"}
     labels = [HeadPattern("same word", 1.0), HeadPattern("separator", 1.0)]
-    assert head_patterns(weights, target, ROLES) == labels
+    assert label_heads(head_statistics(weights, target, ROLES)) == labels
     longer = torch.nn.functional.pad(weights, (2, 0))  # two keys of a prefix, unused
-    assert head_patterns(longer, target, ROLES) == labels
+    assert label_heads(head_statistics(longer, target, ROLES)) == labels
+
+
+def test_heads_are_computed_one_at_a_time() -> None:
+    weights = torch.stack([at(-1), UNIFORM, EYE])
+    with LargeTensors(weights.numel()) as large:
+        head_statistics(weights, ROLES)
+    assert set(large.found) <= {weights.data_ptr()}
 
 
 def test_few_tokens_support_no_label() -> None:
     one = TokenRoles([True], [""], [0])
     assert head_statistics(torch.ones(2, 1, 1), one) == {}
-    assert head_patterns(torch.ones(2, 1, 1), one) == [None, None]
+    assert label_heads({}) == []
     two = TokenRoles([False, False], ["a", "b"], [0, 1])
-    assert head_patterns(torch.tensor([[[0.1, 0.9], [0.9, 0.1]]]), two) == [None]
+    assert label_heads(head_statistics(torch.tensor([[[0.1, 0.9], [0.9, 0.1]]]), two)) == [None]
 
 
 def test_roles_of_tokens() -> None:
@@ -128,7 +136,7 @@ def test_heads_of_a_trained_model() -> None:
     found = {
         label.name
         for one in attention_maps(model.network, ids)
-        for label in head_patterns(one.weights, roles)
+        for label in label_heads(head_statistics(one.weights, roles))
         if label is not None
     }
     assert {"previous token", "next token"} <= found

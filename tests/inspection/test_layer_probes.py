@@ -50,9 +50,11 @@ def test_the_layer_is_chosen_within_the_training_folds(monkeypatch: pytest.Monke
     assert best == 1 > max(low, middle)
     assert found.chosen_layers == (1,) * FOLDS
     assert found.chosen.tolist() == found.by_layer[1].tolist()
+    assert found.selected
 
 
 def test_few_texts_are_probed_at_the_last_layer() -> None:
     """The training folds are too small for a cross-validation within them."""
     found = probe_layers(layers(6, 0)[:, :10], LABELS[:10])
     assert found.chosen_layers == (1,) * FOLDS
+    assert not found.selected

@@ -86,9 +86,12 @@ def test_values_and_figures(comparison: ModelComparison) -> None:
     assert len(values["models"][0]["layers"]) == 6
     assert len(values["points"]) == len(values["pictures"][0]["tsne"][1]) == 10
     figures = comparison.figures()
-    assert figures[0] == Paragraph(comparison.summary)
+    paragraphs = [one for one in figures if isinstance(one, Paragraph)]
+    assert paragraphs == [Paragraph(comparison.summary)]  # the page shows the notes
+    assert comparison.notes
     charts = [one for one in figures if isinstance(one, LineChart)]
     assert charts[0].y_label == "accuracy"
+    assert "last layer" in charts[0].caption  # too few texts to choose one
     assert list(charts[0].lines)[:2] == ["stories-encoder", "stories-decoder"]
     tables, pictures = (one for one in figures if isinstance(one, Tabs))
     assert len(tables.names) == 3
@@ -158,14 +161,14 @@ def result(difference: Metric, first: float, second: float) -> ModelComparison:
 
 def test_the_summary_names_the_better_model_or_none() -> None:
     worse = result(Metric(value=-0.4, low=-0.6, high=-0.2), 0.5, 0.9).summary
-    assert "better in two than in one" in worse
+    assert "probe of two is more accurate than one of one" in worse
     for number in ("0.900 for two", "0.500 for one", "0.400", "0.200 to 0.600", "20 texts"):
         assert number in worse
     unknown = result(Metric(value=0.1, low=-0.1, high=0.3), 0.9, 0.8).summary
-    assert "cannot decide" in unknown
+    assert "not differ significantly" in unknown
     assert "-0.100 to 0.300" in unknown
     equal = result(Metric(value=0, low=None, high=None, reason="equal"), 0.9, 0.9).summary
-    assert "cannot decide" in equal
+    assert "not differ significantly" in equal
 
 
 def sample(rows: Any, **options: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -10,8 +11,9 @@ import pytest
 import torch
 
 from firth import Model
+from firth.inspection import word_neighbours
 from firth.inspection.layer_vectors import encode_text, layer_embedder, layer_means
-from firth.inspection.word_neighbours import nearest_in_corpus
+from firth.inspection.word_neighbours import nearest_in_corpus, nearest_in_vocabulary
 from firth.inspection.word_senses import word_senses
 from firth.utils.errors import FirthError, InputError, UsageError
 from firth.utils.figures import DataTable, Heatmap, LineChart, ScatterPlot, Tabs
@@ -42,7 +44,7 @@ def test_vectors_are_the_hidden_states(kind: str, request: pytest.FixtureRequest
         assert np.allclose(found.vectors[:, place], expected.numpy(), atol=1e-4)
 
 
-def test_static_vectors_know_no_context(encoder: Model) -> None:
+def test_static_vectors_do_not_depend_on_context(encoder: Model) -> None:
     found = word_senses(encoder, "dog", TEXTS)
     [id] = set(found.occurrences[0].ids)
     assert np.allclose(found.static[0], encoder.network.tokens.weight[id].detach().numpy())
@@ -69,6 +71,25 @@ def test_a_decoder_reads_to_the_left(decoder: Model) -> None:
     assert np.allclose(found.vectors[:, 0], found.vectors[:, 1], atol=1e-4)
     assert found.cosines(5)[0, 2] < 0.99
     assert any("decoder" in note for note in found.notes)
+    begins = [note for note in word_senses(decoder, "dog", ["Dog", "A dog"]).notes if "1" in note]
+    assert begins == ["Occurrence 1 begins its text."]
+
+
+def test_only_the_first_occurrences_are_compared(encoder: Model) -> None:
+    exactly, more = (word_senses(encoder, "dog", ["dog " * n]) for n in (40, 41))
+    assert len(exactly.occurrences) == len(more.occurrences) == 40
+    assert exactly.notes == ()
+    assert "40 of 41" in more.notes[0]
+
+
+def test_the_vocabulary_is_read_in_parts(encoder: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    embedder, vectors = layer_embedder(encoder), np.ones((2, 192), dtype=np.float32)
+    whole = nearest_in_vocabulary(embedder, vectors, [(), ()])
+    monkeypatch.setattr(word_neighbours, "TOKENS", 999)
+    tracemalloc.start()
+    assert nearest_in_vocabulary(embedder, vectors, [(), ()]) == whole
+    assert tracemalloc.get_traced_memory()[1] < encoder.network.tokens.weight.nbytes * 2
+    tracemalloc.stop()
 
 
 def test_neighbours_in_a_corpus(encoder: Model, tmp_path: Path) -> None:

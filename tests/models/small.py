@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from firth.models.config import ModelConfig
 from firth.models.initialization import initialise
@@ -184,3 +185,20 @@ def gradients(network: Transformer, outputs: list[Tensor]) -> dict[str, Tensor]:
     loss.backward()
     found = {name: p.grad for name, p in network.named_parameters() if p.grad is not None}
     return {name: gradient.clone() for name, gradient in found.items()}
+
+
+class LargeTensors(TorchDispatchMode):
+    """Collects the storages of new tensors with at least this many elements."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.size = size
+        self.found: dict[int, Tensor] = {}  # by address; kept, so that no address is used twice
+
+    def __torch_dispatch__(
+        self, function: Any, types: Any, arguments: Any = (), options: Any = None
+    ) -> Any:
+        made = function(*arguments, **options or {})
+        if isinstance(made, Tensor) and made.numel() >= self.size:
+            self.found[made.untyped_storage().data_ptr()] = made
+        return made

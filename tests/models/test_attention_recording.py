@@ -14,11 +14,23 @@ from torch import Tensor
 
 from firth.adapt.apply import apply
 from firth.inference.attention_maps import attention_arrays, attention_maps, virtual_tokens
+from firth.models import attention_recording
 from firth.models.attention_recording import AttentionRecorder
 from firth.models.encoder_decoder import join
 from firth.models.masks import Mask
 from tests.adapt.test_prompt_tuning import FIRST, GIVEN
-from tests.models.small import BOTH, DECODERS, ENCODERS, KINDS, build, run, samples, small
+from tests.models.small import (
+    BOTH,
+    DECODERS,
+    ENCODERS,
+    KINDS,
+    T5,
+    LargeTensors,
+    build,
+    run,
+    samples,
+    small,
+)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -31,8 +43,8 @@ def test_recording_changes_no_bit_and_masks_what_the_pattern_masks(kind: str) ->
     [recorded] = run(network, [sample], recorder=recorder)
     assert torch.equal(recorded, plain)
     assert len(recorder.cross) == (stack.layers if kind in BOTH else 0)
-    assert list(recorder.own) == list(range(stack.layers))
-    for layer, own in recorder.own.items():
+    assert list(recorder.self_attention) == list(range(stack.layers))
+    for layer, own in recorder.self_attention.items():
         weights = own.weights()  # (H, Q, K)
         window = config.window if layer in config.windowed_layers else 0
         visible = Mask([12], prefix=[sample.prefix]).visible(window)
@@ -51,10 +63,10 @@ def test_the_weighted_values_are_the_output_of_attention(kind: str) -> None:
     module.output.register_forward_pre_hook(lambda m, args: seen.update(output=args[0]))
     recorder = AttentionRecorder([1])
     run(network, [sample], recorder=recorder)
-    assert list(recorder.own) == [1]
+    assert list(recorder.self_attention) == [1]
     v = seen["qkv"].split(module.qkv.splits, -1)[2].unflatten(-1, (-1, module.head_dim))
     v = v.repeat_interleave(module.num_heads // module.num_kv_heads, dim=1).transpose(0, 1)
-    out = (recorder.own[1].weights().double() @ v).transpose(0, 1).flatten(1)
+    out = (recorder.self_attention[1].weights().double() @ v).transpose(0, 1).flatten(1)
     torch.testing.assert_close(out, seen["output"], rtol=0, atol=1e-6)
 
 
@@ -96,6 +108,19 @@ def test_an_encoder_and_a_decoder_with_other_sizes() -> None:
     assert shapes == {"encoder": (2, 4, 3, 3), "decoder": (1, 2, 2, 2), "cross": (1, 2, 2, 3)}
     for chosen in (dict(heads=[-3]), dict(layers=[2])):
         assert set(attention_arrays(network, [5, 6, 7], [1, 8], **chosen)) == {"encoder"}
+
+
+def test_weights_of_a_layer_are_in_memory_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    recorder, size = AttentionRecorder([0]), 300
+    network = build(small("encoder", **T5))
+    with torch.no_grad():
+        network.encode(torch.arange(size) % 40, Mask([size]), recorder=recorder)
+    recorded = recorder.self_attention[0]
+    with LargeTensors(4 * size * size) as large:
+        weights = recorded.weights()
+    assert len(large.found) == 1
+    monkeypatch.setattr(attention_recording, "BIAS_QUERIES", size)
+    torch.testing.assert_close(weights, recorded.weights(), rtol=0, atol=1e-6)
 
 
 def test_one_layer_of_a_long_text_is_in_memory_at_a_time() -> None:

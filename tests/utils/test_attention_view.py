@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import tracemalloc
 from collections.abc import Callable
 from dataclasses import replace
 from io import StringIO
@@ -61,6 +62,15 @@ def test_the_largest_weights_of_each_row_are_kept() -> None:
 def test_rows_that_are_no_shorter_with_indices_are_dense() -> None:
     assert quantize(attention(1, 4, 24), 8).indices is None
     assert quantize(attention(1, 4, 25), 8).indices is not None
+
+
+@pytest.mark.parametrize("k", [None, 8])
+def test_heads_are_quantized_one_at_a_time(k: int | None) -> None:
+    weights = attention(16, 100, 200)
+    tracemalloc.start()
+    quantize(weights, k)
+    assert tracemalloc.get_traced_memory()[1] < weights.nbytes
+    tracemalloc.stop()
 
 
 @pytest.mark.parametrize("k", [None, 8])

@@ -33,6 +33,8 @@ PICTURES: list[Figure] = [
     AttentionMask(ODD, (ODD, "b"), ((True, False), (True, True))),
     Heatmap(ODD, (ODD,), (ODD, "b"), ((-1.0, float("nan")),), ((ODD, ""),), low=-1, caption=ODD),
     ScatterPlot(ODD, (ScatterPoint(0, 0, ODD, ""), ScatterPoint(1, 1, "b", "")), ODD),
+    ScatterPlot("one point", (ScatterPoint(7, -3, ODD, ""),)),
+    ScatterPlot("no points", ()),
     WeightedText(ODD, (WeightedPiece(ODD, 0.5), WeightedPiece("b" * 90, -0.5)), ODD),
 ]
 

@@ -112,6 +112,20 @@ def test_both_axes_have_one_scale() -> None:
     assert math.isclose((x1 - x0) / 2, y0 - y2, abs_tol=0.1)
 
 
+def test_a_single_point_is_in_the_middle() -> None:
+    text = render_figures([ScatterPlot("", (ScatterPoint(7, -3, "", "a"),))])
+    height = int(re.findall(r'viewBox="0 0 560 (\d+)"', text)[0])
+    assert f"translate({560 / 2:.1f} {height / 2:.1f})" in text
+    column = tuple(ScatterPoint(7, y, "", "a") for y in (0.0, 0.001))
+    text = render_figures([ScatterPlot("", column)])
+    first, second = re.findall(r"translate\(280.0 ([\d.]+)\)", text)
+    assert float(first) - float(second) > 100
+
+
+def test_a_plot_without_points_says_so() -> None:
+    assert "no points" in render_figures([ScatterPlot("PCA", ())])
+
+
 WIDE = Heatmap(
     "Logit lens",
     tuple(f"layer {i}" for i in range(3)),

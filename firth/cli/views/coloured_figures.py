@@ -13,7 +13,7 @@ from rich.text import Text
 
 from firth.utils.figures import Heatmap, ScatterPlot, WeightedText
 from firth.utils.html_heatmap import cell_fraction
-from firth.utils.svg_scatter import group_numbers
+from firth.utils.svg_scatter import common_scale, group_numbers
 
 POSITIVE, NEGATIVE, PAPER = (8, 60, 114), (140, 60, 0), (255, 255, 255)
 CELL_WIDTH, NAME_WIDTH = 14, 24  # at most, in characters
@@ -23,7 +23,7 @@ COLOURS = ("cyan", "yellow", "green", "magenta", "blue", "red", "white", "bright
 
 
 @dataclass(frozen=True)
-class Adapted:
+class ConsoleLines:
     """Lines that depend on the console: whether it has colours, and its width."""
 
     lines: Callable[[bool, int], Iterable[Text]]
@@ -33,9 +33,9 @@ class Adapted:
         yield from self.lines(console.color_system is not None, options.max_width)
 
 
-def heatmap(figure: Heatmap) -> Adapted:
+def heatmap(figure: Heatmap) -> ConsoleLines:
     """Draw cells on their colours; without colours, with their numbers."""
-    return Adapted(lambda coloured, width: _heatmap_lines(figure, coloured, width))
+    return ConsoleLines(lambda coloured, width: _heatmap_lines(figure, coloured, width))
 
 
 def _heatmap_lines(figure: Heatmap, coloured: bool, width: int) -> Iterator[Text]:
@@ -124,6 +124,8 @@ def column_blocks(sizes: Sequence[int], width: int) -> list[list[int]]:
 
 def scatter_plot(plot: ScatterPlot) -> Text:
     """Draw the group with most points at each place of a grid, and a legend."""
+    if not plot.points:
+        return Text("  There are no points.")
     groups = group_numbers(plot.points)
     places = grid_places(plot)
     counts: dict[tuple[int, int], Counter[int]] = {}
@@ -146,10 +148,7 @@ def scatter_plot(plot: ScatterPlot) -> Text:
 def grid_places(plot: ScatterPlot) -> list[tuple[int, int]]:
     """Return the row and the column of each point; a character is twice as high as it is wide."""
     xs, ys = [p.x for p in plot.points], [p.y for p in plot.points]
-    scale = min(
-        (PLOT_WIDTH - 1) / (max(xs) - min(xs) or 1.0),
-        2 * (PLOT_HEIGHT - 1) / (max(ys) - min(ys) or 1.0),
-    )
+    scale = common_scale(plot.points, PLOT_WIDTH - 1, 2 * (PLOT_HEIGHT - 1))
     return [
         (round(scale / 2 * (max(ys) - p.y)), round(scale * (p.x - min(xs)))) for p in plot.points
     ]
@@ -160,9 +159,9 @@ def _mark(group: int) -> tuple[str, str]:
     return MARKS[(group + group // len(COLOURS)) % len(MARKS)], COLOURS[group % len(COLOURS)]
 
 
-def weighted_text(figure: WeightedText) -> Adapted:
+def weighted_text(figure: WeightedText) -> ConsoleLines:
     """Write the parts on their colours; without colours, each with its number."""
-    return Adapted(lambda coloured, _: _weighted_lines(figure, coloured))
+    return ConsoleLines(lambda coloured, _: _weighted_lines(figure, coloured))
 
 
 def _weighted_lines(figure: WeightedText, coloured: bool) -> Iterator[Text]:
