@@ -115,8 +115,8 @@ def head_statistics(
         counts = chosen.sum(-1)
         rows = (counts > 0) & (counts < num_visible)
         if rows.any():
-            chosen &= rows[:, None]
-            means = torch.stack([head[chosen].sum() for head in values]) / rows.sum()
+            places = (chosen & rows[:, None]).nonzero(as_tuple=True)
+            means = torch.stack([head[places].sum() for head in values]) / rows.sum()
             expected = float((counts / num_visible)[rows].mean())
             found[name] = PatternStatistic(tuple(means.tolist()), expected, int(rows.sum()))
     if (rows := num_visible > 1).any():
