@@ -28,20 +28,20 @@ def train(shards: Path, out: Path, preset: str, steps: int = 6, **more: Any) -> 
 
 # The first two losses of each recipe on a tiny network, which a refactoring must not change.
 PINNED = {
-    ("bert-tiny", "masked-nsp"): (7.103986, 7.085388),
-    ("roberta-base", "masked"): (6.429454, 6.412302),
-    ("spanbert-base", "masked-spans"): (12.837958, 12.758962),
-    ("albert-base", "masked-sop"): (7.079478, 7.110064),
-    ("electra-small", "replaced"): (41.025459, 40.955243),
-    ("encoder-tiny", "masked"): (6.422236, 6.379668),
-    ("encoder-tiny", "masked-words"): (6.441436, 6.332359),
-    ("gpt2", "causal"): (6.408210, 6.397501),
-    ("decoder-tiny", "causal"): (6.394881, 6.371876),
-    ("decoder-tiny", "prefix"): (6.380388, 6.352507),
-    ("decoder-tiny", "hybrid"): (12.804681, 12.747466),
-    ("t5-small", "span-corruption"): (6.804692, 6.717914),
-    ("bart-base", "infilling"): (6.402871, 6.397626),
-    ("seq2seq-tiny", "span-corruption"): (6.402355, 6.346551),
+    ("bert-tiny", "masked-nsp"): (7.109304, 7.085263),
+    ("roberta-base", "masked"): (6.433936, 6.411857),
+    ("spanbert-base", "masked-spans"): (12.837963, 12.758060),
+    ("albert-base", "masked-sop"): (7.079475, 7.110064),
+    ("electra-small", "replaced"): (41.020382, 40.955243),
+    ("encoder-tiny", "masked"): (6.421749, 6.385080),
+    ("encoder-tiny", "masked-words"): (6.439692, 6.341609),
+    ("gpt2", "causal"): (6.409561, 6.397145),
+    ("decoder-tiny", "causal"): (6.394726, 6.372341),
+    ("decoder-tiny", "prefix"): (6.380649, 6.361057),
+    ("decoder-tiny", "hybrid"): (12.809788, 12.743490),
+    ("t5-small", "span-corruption"): (6.799304, 6.710125),
+    ("bart-base", "infilling"): (6.402612, 6.398232),
+    ("seq2seq-tiny", "span-corruption"): (6.402358, 6.347783),
 }
 # A method call in the model card.
 USES = {
