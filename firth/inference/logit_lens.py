@@ -116,7 +116,8 @@ class LogitLens:
 
     def figures(self) -> tuple[Figure, ...]:
         """Return a heat map of all predictions, and the target's probability over the layers."""
-        return self._heatmap(), self._line_chart()
+        predicts = self.predicts == "next" or self._blanks()
+        return (self._heatmap(), self._line_chart()) if predicts else (self._heatmap(),)
 
     def _heatmap(self) -> Heatmap:
         """Draw the last layer at the top, next to the tokens."""
@@ -164,7 +165,8 @@ class LogitLens:
         for i in (self._blanks() or last)[:MAX_LINES]:
             name = f"{self.names[self.targets[i]]} at position {self.first + i}"
             lines[name] = self.target_probabilities[:, i]
-        lines["mean of all positions"] = self.target_probabilities.mean(1)
+        if self.predicts == "next":  # an encoder reads the other tokens
+            lines["mean of all positions"] = self.target_probabilities.mean(1)
         return LineChart(
             title="Probability of the right token",
             x_label="layer",

@@ -163,6 +163,8 @@ class TextModel(TextNetwork):
         around the first blank, or to the last ones.
         """
         check_top(top)
+        if not text.strip():
+            raise UsageError("The text is empty: there is no position to predict; add a word.")
         if max_positions is not None and max_positions < 1:
             raise UsageError(f"`max_positions` must be at least 1, not {max_positions}.")
         check_language_head(self.network)

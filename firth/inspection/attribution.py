@@ -123,7 +123,7 @@ class Attribution:
         rows = [KeyNumber(self._number(self.output), f"{self.output_name}, given the text")]
         if self.baseline_output is not None:
             replaced = f"the same with {self.baseline} in place of every token"
-            summed = f"sum of the attributions: the difference within {self.gap:.2%}"
+            summed = f"sum of the attributions, {self.gap:.2%} away from the difference of the two"
             rows.append(KeyNumber(self._number(self.baseline_output), replaced))
             rows.append(KeyNumber(f"{self.sum:+.2f}", f"{summed} ({self.steps} steps)"))
         return KeyNumbers(tuple(rows))

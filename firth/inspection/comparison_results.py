@@ -201,7 +201,8 @@ class ModelComparison:
         )
         few = "" if all(probes.selected for _, probes in probed) else FEW_TEXTS
         caption = (
-            f"Accuracy on held-out texts ({FOLDS}-fold cross-validation, 95 % intervals). The "
+            f"Accuracy of a linear classifier on the vectors of held-out texts ({FOLDS}-fold "
+            "cross-validation, 95 % intervals). The "
             f"summary compares the layers that are best within the training folds{few}: {chosen}."
         )
         return self._line_chart("Linear probe of each layer", "accuracy", lines, caption)
@@ -227,8 +228,10 @@ class ModelComparison:
 
     def _cka_tabs(self) -> Tabs:
         a, b = (model.name for model in self.models)
+        meaning = "1: two layers represent the texts alike, but for rotation and scale"
+        chance = f"{meaning}; {self.chance_cka:.2f} by chance, with shuffled texts."
         tables = (
-            _cka_heatmap(a, b, self.cka, f"By chance, with shuffled texts: {self.chance_cka:.2f}."),
+            _cka_heatmap(a, b, self.cka, chance),
             _cka_heatmap(a, a, self.own_cka[0], ""),
             _cka_heatmap(b, b, self.own_cka[1], ""),
         )

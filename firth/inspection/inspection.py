@@ -74,6 +74,7 @@ class Inspection:
 
     model: str
     texts: tuple[str, ...] = ()
+    second: str = ""  # the question, or the second text of a pair
     compared: str = ""  # the other model
     sections: tuple[AnalysisSection, ...]
     notes: tuple[str, ...] = ()
@@ -88,6 +89,7 @@ class Inspection:
         return {
             "model": self.model,
             **compared,
+            **({"second_text": self.second} if self.second else {}),
             "texts": texts,
             **self._section_values(None),
             "notes": list(self.notes),
@@ -119,7 +121,7 @@ class Inspection:
         title = f"{self.model} and {self.compared}" if self.compared else self.model
         return Page(
             f"Inside {title}",
-            " · ".join(map(_shortened, self.texts)),
+            " · ".join(map(_shortened, filter(None, (*self.texts, self.second)))),
             [*sections, *(notes if self.notes else ())],
             "Made by firth inspect. Layers and heads are counted from 1; layer 0 is the "
             "embeddings.",

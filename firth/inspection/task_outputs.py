@@ -83,7 +83,8 @@ def _example(task: Task, text: Text) -> Example:
         able = ", ".join(sizes)
         raise MismatchError(f"Outputs of {task.name} are not explained, only those of {able}.")
     if len(texts) not in sizes[task.name]:
-        inputs = "a question and its context" if task.name == "span" else "two texts"
+        inputs = "two texts: add `text_b`"
+        inputs = "a text and a question: add `question`" if task.name == "span" else inputs
         needs = "one text" if 1 in sizes[task.name] else inputs
         raise UsageError(f"The input of a {task.name} model is {needs}.")
     if isinstance(task, SpanTask):

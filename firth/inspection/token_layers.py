@@ -125,7 +125,7 @@ class TokenLayers:
                 "includes the final norm, if the model has one.",
             ),
             LineChart(
-                title="How much each layer changes the vectors",
+                title="Similarity to the layer before",
                 x_label="layer",
                 y_label="mean cosine",
                 lines={stack.name: _points(stack.cosines, first=1) for stack in self.stacks},

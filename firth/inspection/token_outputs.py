@@ -45,7 +45,9 @@ def _blank_output(model: Model, text: str, target: str | None) -> ExplainedOutpu
     if filler.method != "masks":
         chosen = _fill_places(model, found.stacks[0].ids, targets, whole=filler.method == "whole")
         positions, targets = [positions[i] for i in chosen], [targets[i] for i in chosen]
-    return _make_output(model, found, positions, targets, "in the blank")
+    several = filler.method == "masks" and len(targets) > 1
+    where = "in the blanks" if several else "in the blank"
+    return _make_output(model, found, positions, targets, where)
 
 
 def _next_output(model: Model, text: str, target: str | None) -> ExplainedOutput:
@@ -104,7 +106,8 @@ def _make_output(
         is_text[positions[0] + 1 :] = False  # tokens of the target itself
         attention = "prefix" if config.prefix_lm else "causal"
     what = "log-odds" if len(targets) == 1 else "sum of the log-odds of the tokens"
-    word = "".join(display_tokens(model.require_tokenizer(), targets)).lstrip("·")
+    between = ", " if where.endswith("blanks") else ""
+    word = between.join(display_tokens(model.require_tokenizer(), targets)).lstrip("·")
     return ExplainedOutput(
         name=f'{what} of "{word}" {where}',
         tokenizer=tokenizer,

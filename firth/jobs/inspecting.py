@@ -11,6 +11,7 @@ from firth.data.input_files import as_texts
 from firth.data.memory import Data
 from firth.inference.attention_maps import Numbers
 from firth.inference.generation.generation_config import GenerationOptions
+from firth.inference.infilling.blanks import has_blanks
 from firth.inspection.attribution import attribute, explains, methods_for
 from firth.inspection.generation_steps import generation_steps
 from firth.inspection.input_text import ModelInput, fit_text, model_input
@@ -132,13 +133,14 @@ def _inspect_texts(model: Model, config: InspectConfig, progress: Progress) -> I
         for place, name in enumerate(names):
             progress(f"{name} of text {number}", place, len(names))
             sections.append(AnalysisSection(name, tuple(ANALYSES[name](one)), number))
-        if config.sections is None and one.explains and "attribution" not in names:
-            notes.append(
-                f"Text {number}: attribution takes long for {len(one.read.ids):,} tokens, and is "
-                "shown if it is chosen with --show attribution."
-            )
+        if config.sections is None:
+            notes += (f"Text {number}: {note}" for note in one.notes(names))
     return Inspection(
-        model=_name(model), texts=tuple(texts), sections=tuple(sections), notes=tuple(notes)
+        model=_name(model),
+        texts=tuple(texts),
+        second=config.question or config.text_b or "",
+        sections=tuple(sections),
+        notes=tuple(notes),
     )
 
 
@@ -202,6 +204,20 @@ class TextInspection:
             "generation": one and predicts and self.generates,
         }
         return [name for name, fit in fits.items() if fit]
+
+    def notes(self, shown: Sequence[str]) -> Iterator[str]:
+        """Yield what a reader may miss."""
+        if has_blanks(self.text) and self.model.reads_left_context_only:
+            yield "a decoder has no blanks: it reads [MASK] or ___ as ordinary characters."
+        if "attribution" in shown:
+            return
+        if len(self.read.ids) > MAX_ATTRIBUTED:
+            yield (
+                f"attribution takes long for {len(self.read.ids):,} tokens, and is shown if it is "
+                "chosen with --show attribution."
+            )
+        elif predicts_tokens(self.model.network) and not has_blanks(self.text):
+            yield "without a blank such as [MASK] there is no prediction to attribute."
 
     @property
     def explains(self) -> bool:

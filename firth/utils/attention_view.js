@@ -232,12 +232,18 @@ function press(group, place) {
   [...group.children].forEach((button, i) => button.setAttribute("aria-pressed", `${i === place}`));
 }
 
-// A figure is built when it first comes into view: a page may have many, some of them in tabs.
-const unseen = new IntersectionObserver((entries) => {
-  for (const { target, isIntersecting } of entries) {
-    if (!isIntersecting) continue;
-    unseen.unobserve(target);
-    new AttentionFigure(target, JSON.parse(target.nextElementSibling.textContent));
+// A figure is built when it first comes into view, or before the page is printed: a page may have
+// many, some of them in tabs.
+const unseen = new Set(document.querySelectorAll(".attention-view"));
+
+function build(root) {
+  if (unseen.delete(root)) {
+    new AttentionFigure(root, JSON.parse(root.nextElementSibling.textContent));
   }
+}
+
+const observer = new IntersectionObserver((entries) => {
+  for (const { target, isIntersecting } of entries) if (isIntersecting) build(target);
 }, { rootMargin: "400px" });
-document.querySelectorAll(".attention-view").forEach((root) => unseen.observe(root));
+unseen.forEach((root) => observer.observe(root));
+addEventListener("beforeprint", () => [...unseen].forEach(build));

@@ -21,7 +21,8 @@ def line_chart(chart: LineChart) -> str:
     """Draw lines, with intervals as bars and bands where points have them."""
     points = [point for line in chart.lines.values() for point in line]
     xs = [point.x for point in points]
-    x_ticks = sorted(set(xs)) if chart.log_x else _ticks(xs, NUM_X_TICKS)
+    whole = all(float(x).is_integer() for x in xs)  # such as layers
+    x_ticks = sorted(set(xs)) if chart.log_x else _ticks(xs, NUM_X_TICKS, whole=whole)
     bounds = [end for p in points for end in (p.y, p.low, p.high) if end is not None]
     ys = _ticks(bounds)
     bars = INSET if any(p.low is not None for p in points) else 0.0
@@ -130,11 +131,13 @@ def _scale(values: Sequence[float], first: float, last: float, log: bool = False
     return place
 
 
-def _ticks(values: Sequence[float], count: int = NUM_TICKS) -> list[float]:
-    """Choose about `count` round numbers around the values.
+def _ticks(values: Sequence[float], count: int = NUM_TICKS, whole: bool = False) -> list[float]:
+    """Choose about `count` round numbers around the values; with `whole`, integers.
 
     >>> _ticks([0.31, 0.93]), _ticks([0, 24], count=8)
     ([0.2, 0.4, 0.6, 0.8, 1.0], [0.0, 4.0, 8.0, 12.0, 16.0, 20.0, 24.0])
+    >>> _ticks([0, 2], whole=True)
+    [0.0, 1.0, 2.0]
     """
     low, high = min(values), max(values)
     if high <= low:
@@ -142,6 +145,7 @@ def _ticks(values: Sequence[float], count: int = NUM_TICKS) -> list[float]:
     rough = (high - low) / count
     power = 10.0 ** math.floor(math.log10(rough))
     step = next(power * size for size in (1, 2, 4, 5, 10) if power * size >= rough)
+    step = max(1.0, step) if whole else step
     first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
     return [round(i * step, 10) for i in range(first, last + 1)]
 

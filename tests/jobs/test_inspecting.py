@@ -48,6 +48,15 @@ def test_sections_fit_the_model_and_the_text(encoder: firth.Model, decoder: firt
     assert [part["part"] for part in parts] == ["encoder", "decoder", "cross"]
 
 
+def test_notes_say_what_is_missing(encoder: firth.Model, decoder: firth.Model) -> None:
+    [note] = firth.inspect(encoder, "The dog barked.").notes
+    assert "blank" in note
+    [note] = firth.inspect(decoder, "The ___ barked.", max_new_tokens=0).notes
+    assert "___" in note
+    [note] = firth.inspect(encoder, f"{BLANK} " + "The dog barked. " * 60, layers=1).notes
+    assert "--show attribution" in note
+
+
 def test_all_sections_read_the_same_tokens() -> None:
     seq2seq = firth.load("stories-seq2seq")
     [text] = firth.inspect(
