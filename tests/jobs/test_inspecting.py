@@ -12,6 +12,7 @@ import pytest
 
 import firth
 from firth.inspection.input_text import fit_text
+from firth.jobs import inspecting
 from firth.utils.errors import InputError, MismatchError, StorageError, UsageError
 from tests.conftest import Result
 from tests.models.test_language_model import Bigram
@@ -48,12 +49,15 @@ def test_sections_fit_the_model_and_the_text(encoder: firth.Model, decoder: firt
     assert [part["part"] for part in parts] == ["encoder", "decoder", "cross"]
 
 
-def test_notes_say_what_is_missing(encoder: firth.Model, decoder: firth.Model) -> None:
+def test_notes_say_what_is_missing(
+    encoder: firth.Model, decoder: firth.Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
     [note] = firth.inspect(encoder, "The dog barked.").notes
     assert "blank" in note
     [note] = firth.inspect(decoder, "The ___ barked.", max_new_tokens=0).notes
     assert "___" in note
-    [note] = firth.inspect(encoder, f"{BLANK} " + "The dog barked. " * 60, layers=1).notes
+    monkeypatch.setattr(inspecting, "MAX_ATTRIBUTED", 5)
+    [note] = firth.inspect(encoder, BLANK).notes
     assert "--show attribution" in note
 
 
