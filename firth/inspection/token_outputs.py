@@ -15,7 +15,7 @@ from torch import Tensor
 from firth.inference.explanation import explain_blanks, explain_prompt
 from firth.inference.forward_pass import ForwardPass
 from firth.inference.generation.token_generation import greedy_decode
-from firth.inference.infilling.blanks import has_blanks
+from firth.inference.infilling.blanks import find_blanks, has_blanks
 from firth.inspection.explained_output import ExplainedOutput, InputRow, log_odds, text_tokens
 from firth.model import Model
 from firth.models.language_model import LanguageNetwork
@@ -45,7 +45,7 @@ def _blank_output(model: Model, text: str, target: str | None) -> ExplainedOutpu
     if filler.method != "masks":
         chosen = _fill_places(model, found.stacks[0].ids, targets, whole=filler.method == "whole")
         positions, targets = [positions[i] for i in chosen], [targets[i] for i in chosen]
-    several = filler.method == "masks" and len(targets) > 1
+    several = len(find_blanks(text, filler.mark)) > 1
     where = "in the blanks" if several else "in the blank"
     return _make_output(model, found, positions, targets, where)
 
@@ -106,8 +106,7 @@ def _make_output(
         is_text[positions[0] + 1 :] = False  # tokens of the target itself
         attention = "prefix" if config.prefix_lm else "causal"
     what = "log-odds" if len(targets) == 1 else "sum of the log-odds of the tokens"
-    between = ", " if where.endswith("blanks") else ""
-    word = between.join(display_tokens(model.require_tokenizer(), targets)).lstrip("·")
+    word = "".join(display_tokens(model.require_tokenizer(), targets)).replace("·", " ").strip()
     return ExplainedOutput(
         name=f'{what} of "{word}" {where}',
         tokenizer=tokenizer,
