@@ -197,7 +197,7 @@ def test_the_first_output_token_and_a_longer_output() -> None:
     first = attribute(model, "The dog barked.", method="leave-one-out")
     assert "first output token" in first.output_name
     longer = attribute(model, "The dog barked.", target="The cat slept.")
-    assert "The·cat·slept." in longer.output_name
+    assert "The cat slept." in longer.output_name
     assert longer.converged
     decoder = load("stories-decoder")
     several = attribute(decoder, "Zoe lived", target="in a small town")
