@@ -16,6 +16,7 @@ from firth.utils.html_page import Page, Section, render_page, write_page
 from firth.utils.outputs import check_output, replacing_files
 
 SECTIONS = {  # name: title, and what the section shows
+    "prediction": ("Prediction", "What the model predicts for its task."),
     "tokens": (
         "Tokens",
         "What the network reads, and the shapes and norms of its vectors from layer to layer.",

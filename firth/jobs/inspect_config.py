@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from firth.model import AnyModel
     from firth.utils.devices import Device, Dtype
 
-TEXT_SECTIONS = ("tokens", "attention", "lens", "attribution", "generation")
+TEXT_SECTIONS = ("prediction", "tokens", "attention", "lens", "attribution", "generation")
 MAX_NEW_TOKENS = 16
 LIMIT = 500
 NUMBERS = "numbers from 1 or, from the end, -1: 1,6,-1"
@@ -35,7 +35,8 @@ class InspectConfig:
     show: Annotated[
         str | Sequence[str] | None,
         Doc(
-            "Sections: tokens,attention,lens,attribution,generation. Default: all that fit the "
+            "Sections: prediction (of a fine-tuned model), tokens, attention, lens, attribution, "
+            "generation, separated by commas. Default: all that fit the "
             "model; with --word none.",
             "Output",
             str,

@@ -17,6 +17,7 @@ from firth.inspection.generation_steps import generation_steps
 from firth.inspection.input_text import ModelInput, fit_text, model_input
 from firth.inspection.inspection import Analysis, AnalysisSection, Inspection
 from firth.inspection.model_comparison import compare_models
+from firth.inspection.task_prediction import task_prediction
 from firth.inspection.text_attention import text_attention
 from firth.inspection.token_layers import token_layers
 from firth.inspection.word_senses import word_senses
@@ -197,6 +198,7 @@ class TextInspection:
         predicts = predicts_tokens(self.model.network) and not self.model.config.label_head
         one = self.pair is None
         fits = {
+            "prediction": self.model.task is not None and bool(self.model.config.label_head),
             "tokens": True,
             "attention": True,
             "lens": one and predicts,
@@ -229,6 +231,10 @@ class TextInspection:
         """Whether the model can continue the text, and shall."""
         return self.model.config.has_decoder and bool(self.generation.get("max_new_tokens"))
 
+    def prediction(self) -> Iterator[Analysis]:
+        """Predict the model's task."""
+        yield task_prediction(self.model, self.pair or self.text)
+
     def tokens(self) -> Iterator[Analysis]:
         """Show the tokens, and what each layer computes of them."""
         yield token_layers(self.model, self.read)
@@ -258,6 +264,7 @@ class TextInspection:
 
 
 ANALYSES: dict[str, Callable[[TextInspection], Iterator[Analysis]]] = {
+    "prediction": TextInspection.prediction,
     "tokens": TextInspection.tokens,
     "attention": TextInspection.attention,
     "lens": TextInspection.lens,

@@ -92,7 +92,9 @@ def test_models_with_fewer_sections(tmp_path: Path) -> None:
     rows = [{"text": f"The {name} ran.", "label": name} for name in ("dog", "cat")] * 4
     firth.finetune("stories-seq2seq", task="classify", train=rows, out=tmp_path / "run", epochs=1)
     found = firth.inspect(tmp_path / "run", "The dog ran.")
-    assert names(found) == ["tokens", "attention", "attribution"]
+    assert names(found) == ["prediction", "tokens", "attention", "attribution"]
+    answer = firth.load(tmp_path / "run").predict("The dog ran.")
+    assert found.values()["texts"][0]["prediction"] == {"task": "classify", **answer}
     [part] = found.values()["texts"][0]["attention"]["parts"]
     assert part["part"] == "encoder"
 
