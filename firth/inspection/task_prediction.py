@@ -34,7 +34,11 @@ class TaskPrediction:
         if "tags" in self.answer:
             rows = tuple(zip(self.answer["words"], self.answer["tags"], strict=True))
             return (DataTable("", ("word", "tag"), rows, texts=True),)
-        rows = tuple((name, str(value)) for name, value in self.answer.items())
+        rows = tuple(
+            (name, f"{value:.3f}" if isinstance(value, float) else str(value))
+            for name, value in self.answer.items()
+            if name != "id"
+        )
         return (DataTable("", ("output", "value"), rows, texts=True),)
 
 

@@ -12,8 +12,10 @@ import pytest
 
 import firth
 from firth.inspection.input_text import fit_text
+from firth.inspection.task_prediction import TaskPrediction
 from firth.jobs import inspecting
 from firth.utils.errors import InputError, MismatchError, StorageError, UsageError
+from firth.utils.figures import Bar, BarChart, DataTable
 from tests.conftest import Result
 from tests.models.test_language_model import Bigram
 
@@ -97,6 +99,17 @@ def test_models_with_fewer_sections(tmp_path: Path) -> None:
     assert found.values()["texts"][0]["prediction"] == {"task": "classify", **answer}
     [part] = found.values()["texts"][0]["attention"]["parts"]
     assert part["part"] == "encoder"
+
+
+def test_predictions_of_all_kinds_have_figures() -> None:
+    labels = TaskPrediction("classify", {"label": "b", "scores": {"a": 0.2, "b": 0.8}}).figures()
+    assert labels == (BarChart("Probability of each label", (Bar("b", 0.8), Bar("a", 0.2))),)
+    [tags] = TaskPrediction("tag", {"words": ["Ann", "ran"], "tags": ["B-PER", "O"]}).figures()
+    assert isinstance(tags, DataTable)
+    assert tags.rows == (("Ann", "B-PER"), ("ran", "O"))
+    [answer] = TaskPrediction("span", {"answer": "Rome", "score": 0.25, "id": 1}).figures()
+    assert isinstance(answer, DataTable)
+    assert answer.rows == (("answer", "Rome"), ("score", "0.250"))
 
 
 def test_pairs_are_read_together(tmp_path: Path) -> None:
