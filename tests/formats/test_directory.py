@@ -144,6 +144,7 @@ print(peak() - before)
 """
 
 
+@pytest.mark.nightly
 def test_loading_takes_the_memory_of_the_weights_and_little_more(tmp_path: Path) -> None:
     size = dict(vocab_size=8000, hidden_size=1024, num_layers=4, num_heads=16, ffn_size=4096)
     config = replace(BERT, **size, max_positions=64, head_dim=64, num_kv_heads=16)

@@ -159,6 +159,7 @@ print(peak() - before, sum(p.numel() * p.element_size() for p in network.paramet
 """
 
 
+@pytest.mark.nightly
 def test_loading_takes_the_memory_of_the_weights_and_little_more(tmp_path: Path) -> None:
     width, inner, vocabulary = 1024, 4096, 16_000
     shapes = {
