@@ -211,6 +211,7 @@ def test_a_truncated_file_is_refused(tmp_path: Path) -> None:
         assert "incomplete or damaged" in refusal(path)
 
 
+@pytest.mark.nightly
 def test_every_single_bit_of_a_file_of_firth_is_watched(tmp_path: Path) -> None:
     path = tmp_path / "a.safetensors"
     tensors = {"a.weight": torch.ones(2, 2), "a.bias": torch.zeros(3, dtype=torch.bfloat16)}
