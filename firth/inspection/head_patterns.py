@@ -102,9 +102,10 @@ def head_statistics(
 ) -> dict[str, PatternStatistic]:
     """Compute the statistics of all heads of one layer: weights (H, Q, K) -> by pattern.
 
-    `keys` are the tokens of the encoder in cross-attention; by default those of `queries`. Trained
-    keys of a prefix or prompt stand before them. A pattern that no token can follow (the next
-    token in a decoder) is left out, as are queries that see one key only or none but such keys.
+    `keys` are the tokens of the encoder in cross-attention; by default those of `queries`. If there
+    are more weights than keys, the first are those of a trained prefix or prompt. A pattern without
+    a visible key (the next token in a decoder) is left out. A query counts only if it sees keys of
+    the pattern and others.
     """
     values = torch.as_tensor(weights, dtype=torch.float32, device="cpu")
     visible = reduce(torch.logical_or, (head > 0 for head in values))  # (Q, K)

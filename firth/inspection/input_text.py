@@ -16,28 +16,28 @@ from firth.utils.errors import InputError
 
 
 def fit_text(model: Model, text: str, *, room: int = 0) -> tuple[str, str]:
-    """Return a text that fits into the model's context with `room` further tokens, and a note.
+    """Return a text that fits into the model's context, and a note if it was cut, else "".
 
-    Blanks in any notation become the model's mark. The note is "" if the text was not cut.
+    `room` is left for tokens to generate, at most half of the context. Blanks in any notation
+    become the model's own mark.
     """
     if is_invisible(text):
         raise InputError("The text is empty: write a word or more.")
     text = _with_own_marks(model, repaired(text))
-    tokenizer, limit = model.input_tokenizer(), max(1, max_input_length(model.network) - room)
+    tokenizer, context = model.input_tokenizer(), max_input_length(model.network)
+    limit = max(context - room, context // 2)
     encoding = tokenizer.encoding(text, specials=True)
     length = len(encoding.ids)
     if length <= limit:
         return text, ""
     own = [i for i, special in enumerate(encoding.special_tokens_mask) if not special]
-    fitting = max(1, limit - (length - len(own)))
-    while fitting > 1:
+    for fitting in range(max(1, limit - (length - len(own))), 0, -1):
         cut = text[: encoding.offsets[own[fitting - 1]][1]]
         if len(tokenizer.encode(cut, specials=True)) <= limit:
             break
-        fitting -= 1
     note = (
-        f"The text has {length:,} tokens, but the model's context is "
-        f"{max_input_length(model.network):,}: only its first {fitting:,} are used."
+        f"The text has {length:,} tokens, but the model's context is {context:,}: only its first "
+        f"{fitting:,} are used."
     )
     return cut, note
 
@@ -82,7 +82,8 @@ def model_input(model: Model, text: Text, target: str | None = None) -> ModelInp
         return ModelInput(text=single, ids=tuple(row.tokens.tolist()), segments=segments)
     if has_task or not predicts_tokens(model.network):
         return ModelInput(text=single, ids=tuple(model.input_ids(single).tolist()))
-    _, request = model.scoring_request(single, [] if target is None else [target])
+    bidirectional, request = model.scoring_request(single, [] if target is None else [target])
     if request.source:
         return ModelInput(text=single, ids=request.source, target_ids=request.tokens)
-    return ModelInput(text=single, ids=request.tokens, prefix=request.prefix)
+    prefix = len(request.tokens) if bidirectional else request.prefix
+    return ModelInput(text=single, ids=request.tokens, prefix=prefix)

@@ -69,10 +69,11 @@ def inspect(
     `show` chooses among these sections; by default all that fit the model. `target` is what is
     explained: a label, a word, or the output of an encoder-decoder; by default the model's own
     prediction. `layers` and `heads` of attention are counted from 1, or from the end with negative
-    numbers. `text_b` is the second text of a pair; `question` is asked about the text. `word` shows
-    the vectors of a word in all texts, with `neighbours` its nearest words in a corpus. With
-    `compare` and `data`, two models are compared on texts, with labels if there are any. `out` is
-    the page to write and `png` a folder for images; the result has `save`, `save_images`, `values`.
+    numbers. `text_b` is the second text of a pair; `question` is a question that the text answers,
+    for a model fine-tuned for `span`. `word` shows the vectors of a word in all texts, with
+    `neighbours` its nearest words in a corpus. With `compare` and `data`, two models are compared
+    on texts, with labels if there are any. `out` is the page to write and `png` a folder for
+    images; the result has `save`, `save_images` and `values`.
 
     >>> found = inspect("stories-encoder", "The [MASK] barked loudly.", show="lens")
     >>> found.values()["texts"][0]["lens"]["layers"][-1]["predictions"][2]["candidates"][0]["token"]
@@ -208,7 +209,7 @@ class TextInspection:
         return [name for name, fit in fits.items() if fit]
 
     def notes(self, shown: Sequence[str]) -> Iterator[str]:
-        """Yield what a reader may miss."""
+        """Yield notes on blanks, and on attributions that are left out."""
         if has_blanks(self.text) and self.model.reads_left_context_only:
             yield "a decoder has no blanks: it reads [MASK] or ___ as ordinary characters."
         if "attribution" in shown:
@@ -228,7 +229,7 @@ class TextInspection:
 
     @property
     def generates(self) -> bool:
-        """Whether the model can continue the text, and shall."""
+        """Whether tokens are generated."""
         return self.model.config.has_decoder and bool(self.generation.get("max_new_tokens"))
 
     def prediction(self) -> Iterator[Analysis]:

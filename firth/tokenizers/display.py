@@ -40,7 +40,7 @@ def display_tokens(tokenizer: Tokenizer, ids: Sequence[int]) -> list[str]:
 
 
 def _token_text(tokenizer: Tokenizer, token: str) -> str:
-    """Return the text that a token of the vocabulary stands for."""
+    """Decode one token of the vocabulary to text."""
     if tokenizer.is_byte_level:
         return decode_byte_level(token)
     if tokenizer.kind == "wordpiece":

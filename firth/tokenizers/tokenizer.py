@@ -248,7 +248,7 @@ class Tokenizer(HtmlRepr):
 
     @cached_property
     def is_byte_level(self) -> bool:
-        """Whether the characters of tokens stand for bytes, as in GPT-2."""
+        """Whether each character of a token encodes one byte, as in GPT-2."""
         steps = (self.backend.decoder, self.backend.pre_tokenizer)
         return any(step is not None and b'"ByteLevel"' in step.__getstate__() for step in steps)
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import firth
-from firth.inspection.input_text import fit_text
+from firth.inspection.input_text import fit_text, model_input
 from firth.inspection.task_prediction import TaskPrediction
 from firth.jobs import inspecting
 from firth.utils.errors import InputError, MismatchError, StorageError, UsageError
@@ -112,6 +112,15 @@ def test_predictions_of_all_kinds_have_figures() -> None:
     assert answer.rows == (("answer", "Rome"), ("score", "0.250"))
 
 
+def test_blanks_of_a_hybrid_decoder_are_read_in_both_directions(decoder: firth.Model) -> None:
+    causal = model_input(decoder, "The dog")
+    assert causal.prefix == 0
+    tokenizer = decoder.require_tokenizer()
+    hybrid = firth.Model(decoder.network, tokenizer, objective="hybrid")
+    read = model_input(hybrid, f"The {tokenizer.special_tokens['mask']} barked.")
+    assert read.prefix == len(read.ids)
+
+
 def test_pairs_are_read_together(tmp_path: Path) -> None:
     rows = [
         {"text_a": "The dog ran.", "text_b": f"The {name} ran.", "label": name}
@@ -165,6 +174,8 @@ def test_long_texts_are_cut(decoder: firth.Model) -> None:
     text, note = fit_text(decoder, "The dog barked loudly. " * limit)
     assert len(decoder.input_ids(text)) <= limit
     assert str(limit) in note
+    text, _ = fit_text(decoder, "The dog barked loudly. " * limit, room=10 * limit)
+    assert limit // 2 - 5 <= len(decoder.input_ids(text)) <= limit // 2
     found = firth.inspect(decoder, "The dog barked loudly. " * limit, show="tokens")
     assert len(found.notes) == 1
 
