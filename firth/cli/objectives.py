@@ -29,7 +29,7 @@ def objectives(
     mask_prob: float | None = options.DataOption(
         None,
         metavar="FRACTION",
-        help="Fraction of tokens to mask, or to remove in span-corruption and infilling. Default: "
+        help="Fraction of tokens to mask, or to remove in denoising objectives. Default: "
         "that of the objective, usually 0.15.",
     ),
     data: Path | None = options.DataOption(

@@ -49,6 +49,11 @@ class PackedSequences:
         tokens = np.concatenate(rows) if rows else np.empty(0, dtype=np.int64)
         return cls(tokens, np.cumsum([0, *map(len, rows)]), keys)
 
+    @classmethod
+    def of_sizes(cls, tokens: Longs, sizes: Longs, keys: Keys) -> PackedSequences:
+        """Divide a stream of tokens into sequences of these sizes."""
+        return cls(tokens, np.concatenate(([0], np.cumsum(sizes))), keys)
+
     def select(self, wanted: Bools) -> PackedSequences:
         """Return only the wanted sequences."""
         if wanted.all():

@@ -33,7 +33,7 @@ def show_objectives(
     `data` are shards (one example of `length` tokens, default 32) or a text. A text is tokenized by
     `tokenizer` (a model or its path, or "words"), by default that of the embedded model
     `stories-encoder` or, for a text with characters that it lacks, into words. `mask_prob` is the
-    fraction of tokens that are masked, or removed in `span-corruption` and `infilling`.
+    fraction of tokens that are masked, or removed in denoising objectives.
 
     >>> (example,), _ = show_objectives("The quick brown fox jumps", ["causal"], tokenizer="words")
     >>> example.predicts

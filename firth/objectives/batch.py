@@ -115,3 +115,23 @@ class Batch:
         target = None if self.target is None else self.target.between(begin, end)
         prefix = self.prefix[begin:end]
         return Batch(self.inputs.between(begin, end), prefix, predictions, target, group_sizes)
+
+
+def encoder_decoder_batch(
+    inputs: PackedSequences, labels: Longs, sizes: Longs, *, start: int, name: str
+) -> Batch:
+    """Give the inputs to the encoder, and the labels shifted right by one to the decoder."""
+    target = PackedSequences.of_sizes(labels, sizes, inputs.keys)
+    shifted = np.roll(labels, 1)
+    shifted[target.starts[:-1]] = start
+    prediction = PredictionTargets(np.arange(len(labels)), labels)
+    return Batch(inputs, inputs.lengths, {name: prediction}, target.with_tokens(shifted))
+
+
+def append_token(tokens: Longs, sizes: Longs, token: Longs | int) -> tuple[Longs, Longs]:
+    """Append a token to each of the packed sequences of these sizes; return both anew.
+
+    >>> append_token(np.array([1, 2, 3]), np.array([2, 1]), 9)
+    (array([1, 2, 9, 3, 9]), array([3, 2]))
+    """
+    return np.insert(tokens, np.cumsum(sizes), token), sizes + 1

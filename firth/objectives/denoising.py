@@ -12,11 +12,12 @@ from math import exp, factorial
 import numpy as np
 
 from firth.data.packing import PackedSequences
-from firth.objectives.batch import Batch, PredictionTargets
+from firth.objectives.batch import Batch, append_token, encoder_decoder_batch
 from firth.tokenizers.tokenizer import Vocabulary
 from firth.utils.errors import UsageError
 from firth.utils.rng import Longs, choose_positions, derive_keys, uniform
 
+START_ROLES = ("pad", "bos", "cls")  # of T5's decoder start token, the first that exists
 NOISE, KEEP, LENGTH, GAP, SHUFFLE = range(20, 25)  # names of random draws
 
 
@@ -55,15 +56,15 @@ def span_corruption(
 
     end = vocabulary.id("eos", "sep")
     inputs = np.insert(packed.tokens[~removed], begins - in_front, sentinels)
-    inputs, input_sizes = _append(inputs, sizes - noise + spans, end)
+    inputs, input_sizes = append_token(inputs, sizes - noise + spans, end)
     labels = np.insert(packed.tokens[removed], in_front, sentinels)
     label_sizes = noise + spans
     if final_sentinel:
-        labels, label_sizes = _append(labels, label_sizes, vocabulary.sentinels[spans])
-    labels, label_sizes = _append(labels, label_sizes, end)
-    corrupted = _stream(packed, inputs, input_sizes)
-    return _denoising_batch(
-        corrupted, labels, label_sizes, start=vocabulary.id("pad", "bos", "cls")
+        labels, label_sizes = append_token(labels, label_sizes, vocabulary.sentinels[spans])
+    labels, label_sizes = append_token(labels, label_sizes, end)
+    corrupted = PackedSequences.of_sizes(inputs, input_sizes, packed.keys)
+    return encoder_decoder_batch(
+        corrupted, labels, label_sizes, start=vocabulary.id(*START_ROLES), name="denoising"
     )
 
 
@@ -108,9 +109,9 @@ def infilling(
     input_sizes = sizes - (lengths * drawn).sum(axis=1) + spans
 
     first, last = vocabulary.id("bos", "cls"), vocabulary.id("eos", "sep")
-    corrupted = _stream(packed, *_frame(inputs, input_sizes, first, last))
+    corrupted = PackedSequences.of_sizes(*_frame(inputs, input_sizes, first, last), packed.keys)
     labels, label_sizes = _frame(packed.tokens, packed.lengths, first, last)
-    return _denoising_batch(corrupted, labels, label_sizes, start=last)
+    return encoder_decoder_batch(corrupted, labels, label_sizes, start=last, name="denoising")
 
 
 def raw_length(
@@ -119,19 +120,22 @@ def raw_length(
     noise_density: float = 0.15,
     mean_span_length: float = 3.0,
     final_sentinel: bool = False,
+    concatenated: bool = False,
 ) -> int:
     """Return the largest text length whose inputs and targets have at most `length` tokens.
 
-    >>> raw_length(512), raw_length(512, noise_density=0.05)
-    (568, 528)
+    Each of them, or both together if they are `concatenated`.
+
+    >>> raw_length(512), raw_length(512, noise_density=0.05), raw_length(512, concatenated=True)
+    (568, 528, 464)
     """
-    if length < 3 + final_sentinel:
-        raise UsageError(
-            f"Span corruption needs a length of at least {3 + final_sentinel}, not {length}."
-        )
+    least = (6 if concatenated else 3) + final_sentinel
+    if length < least:
+        raise UsageError(f"Span corruption needs a length of at least {least}, not {length}.")
     sizes = np.arange(2, 2 * length)  # inputs and targets together are longer than the text
     noise, spans = _noise_and_spans(sizes, noise_density, mean_span_length)
-    longest = np.maximum(sizes - noise, noise + final_sentinel) + spans + 1
+    inputs, targets = sizes - noise + spans + 1, noise + final_sentinel + spans + 1
+    longest = inputs + targets if concatenated else np.maximum(inputs, targets)
     return int(sizes[np.argmax(longest > length)]) - 1
 
 
@@ -198,27 +202,8 @@ def _shuffled(packed: PackedSequences) -> PackedSequences:
     return packed.with_tokens(packed.tokens[np.argsort(sentence, kind="stable")])
 
 
-def _denoising_batch(corrupted: PackedSequences, labels: Longs, sizes: Longs, start: int) -> Batch:
-    """Give the corrupted text to the encoder, the labels shifted right by one to the decoder."""
-    target = _stream(corrupted, labels, sizes)
-    shifted = np.roll(labels, 1)
-    shifted[target.starts[:-1]] = start
-    prediction = PredictionTargets(np.arange(len(labels)), labels)
-    return Batch(
-        corrupted, corrupted.lengths, {"denoising": prediction}, target.with_tokens(shifted)
-    )
-
-
-def _stream(packed: PackedSequences, tokens: Longs, sizes: Longs) -> PackedSequences:
-    return PackedSequences(tokens, np.concatenate(([0], np.cumsum(sizes))), packed.keys)
-
-
-def _append(tokens: Longs, sizes: Longs, token: Longs | int) -> tuple[Longs, Longs]:
-    return np.insert(tokens, np.cumsum(sizes), token), sizes + 1
-
-
 def _frame(tokens: Longs, sizes: Longs, first: int, last: int) -> tuple[Longs, Longs]:
-    return _append(np.insert(tokens, _before(sizes), first), sizes + 1, last)
+    return append_token(np.insert(tokens, _before(sizes), first), sizes + 1, last)
 
 
 def _before(sizes: Longs) -> Longs:

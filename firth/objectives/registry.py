@@ -11,10 +11,16 @@ from firth.data.packing import PackedSequences
 from firth.data.sampler import DocumentSpans, Sampler, SamplerPosition
 from firth.objectives.batch import Batch
 from firth.objectives.causal import causal, hybrid, prefix
-from firth.objectives.denoising import infilling, raw_length, span_corruption
+from firth.objectives.denoising import START_ROLES, infilling, raw_length, span_corruption
 from firth.objectives.masked import masked, masked_spans
 from firth.objectives.pairs import next_sentence, sentence_order
 from firth.objectives.replaced import mask_for_generator
+from firth.objectives.text_to_text import (
+    causal_denoising,
+    causal_seq2seq,
+    prefix_denoising,
+    prefix_seq2seq,
+)
 from firth.tokenizers.tokenizer import Vocabulary
 
 Pairs = tuple[DocumentSpans, DocumentSpans, Any]
@@ -33,6 +39,7 @@ class Objective:
     architectures: tuple[str, ...]  # that can be trained with it
     predicts: tuple[str, ...]  # names of its predictions
     start_token_roles: tuple[str, ...] = ()  # encoder-decoder: roles of the decoder start token
+    prefix_lm: bool = False  # decoder: the prompt is a bidirectional prefix
     infill_format: str = ""  # how a model fills in blanks: `masks`, `spans` or `whole`
     predicted_fraction: Callable[..., float] = lambda **_: 1.0  # of all tokens
     loss_weights: dict[str, float] = field(default_factory=dict)  # by prediction; default 1
@@ -122,11 +129,24 @@ def _take_pairs(
 
 
 def _take_for_spans(
-    sampler: Sampler, position: SamplerPosition, *, length: int, tokens: int, **options: Any
+    concatenated: bool,
+    sampler: Sampler,
+    position: SamplerPosition,
+    *,
+    length: int,
+    tokens: int,
+    **options: Any,
 ) -> tuple[DocumentSpans, SamplerPosition]:
     """Draw spans whose inputs and targets, each with an end token, have at most `length` tokens."""
-    raw = raw_length(length, **options)
+    raw = raw_length(length, concatenated=concatenated, **options)
     return sampler.take(position, length=raw + 1, tokens=tokens, frame=1)
+
+
+def _take_for_decoder(
+    sampler: Sampler, position: SamplerPosition, length: int, tokens: int, **_: Any
+) -> tuple[DocumentSpans, SamplerPosition]:
+    """Draw spans that have at most `length` tokens with an end token."""
+    return sampler.take(position, length=length, tokens=tokens, frame=1)
 
 
 def _masked_fraction(mask_prob: float = 0.15, **_: Any) -> float:
@@ -164,7 +184,18 @@ _encoder = partial(
 )
 _decoder = partial(Objective, architectures=("decoder",), draw=_take)
 _encoder_decoder = partial(
-    Objective, architectures=("encoder-decoder",), predicts=("denoising",), draw=_take
+    Objective,
+    architectures=("encoder-decoder",),
+    predicts=("denoising",),
+    start_token_roles=START_ROLES,
+    draw=_take,
+)
+_denoising_decoder = partial(
+    _decoder,
+    source="Raffel et al. 2020, sections 3.2.1 and 3.2.3",
+    predicts=("denoising",),
+    predicted_fraction=_span_fraction,
+    draw=partial(_take_for_spans, True),
 )
 
 OBJECTIVES: dict[str, Objective] = {
@@ -226,6 +257,7 @@ OBJECTIVES: dict[str, Objective] = {
         source="Raffel et al. 2020, section 3.2.1",
         details="The tokens of the prefix see each other; predictions begin at its last token.",
         predicts=("prefix",),
+        prefix_lm=True,
         predicted_fraction=lambda **_: 0.5,
         build=_with_frame(_documents, _without_vocabulary(prefix)),
     ),
@@ -248,15 +280,27 @@ OBJECTIVES: dict[str, Objective] = {
         build=_with_frame(_framed, hybrid, whole_batches=True),
         validate=_with_frame(_framed, hybrid),  # both losses in every validation batch
     ),
+    "causal-denoising": _denoising_decoder(
+        about="predict spans after a text in which sentinel tokens replace them",
+        details="The corrupted text and the spans are one sequence with causal attention; only the "
+        "spans are predicted.",
+        build=_with_frame(_plain, causal_denoising),
+    ),
+    "prefix-denoising": _denoising_decoder(
+        about="predict spans after a bidirectional text in which sentinel tokens replace them",
+        details="The corrupted text and the spans are one sequence; the corrupted text is a "
+        "bidirectional prefix, and only the spans are predicted.",
+        prefix_lm=True,
+        build=_with_frame(_plain, prefix_denoising),
+    ),
     "span-corruption": _encoder_decoder(
         about="predict spans that sentinel tokens replace",
         source="T5, Raffel et al. 2020",
         details="One sentinel replaces each span; the decoder predicts each sentinel and its span. "
         "Its input is the target sequence, shifted by one position.",
-        start_token_roles=("pad", "bos", "cls"),
         infill_format="spans",
         predicted_fraction=_span_fraction,
-        draw=_take_for_spans,
+        draw=partial(_take_for_spans, False),
         build=_with_frame(_plain, span_corruption),
     ),
     "infilling": _encoder_decoder(
@@ -268,6 +312,22 @@ OBJECTIVES: dict[str, Objective] = {
         infill_format="whole",
         predicted_fraction=_infilling_fraction,
         build=_with_frame(_sentences, infilling),
+    ),
+    "causal-seq2seq": _encoder_decoder(
+        about="predict the next token in the decoder; the encoder reads no text",
+        source="GPT's objective on T5's architecture; Raffel et al. 2020, section 3.2",
+        details="The encoder reads the end token alone; the decoder predicts the whole text.",
+        predicts=("causal",),
+        draw=_take_for_decoder,
+        build=_with_frame(_plain, causal_seq2seq),
+    ),
+    "prefix-seq2seq": _encoder_decoder(
+        about="predict the rest of a text from its beginning, which the encoder reads",
+        source="Raffel et al. 2020, section 3.2.3",
+        details="The text is split at a random point; both parts end with the end token.",
+        predicts=("prefix",),
+        predicted_fraction=lambda **_: 0.5,
+        build=_with_frame(_plain, prefix_seq2seq),
     ),
 }
 

@@ -93,7 +93,7 @@ def resolve_pretrain_config(
         config = _source_config(source, wanted, row, tokenizer, groups["model"])
     else:
         config = _config(chosen, row, tokenizer, groups["model"])
-    config = replace(config, prefix_lm=row.predicts == ("prefix",))
+    config = replace(config, prefix_lm=row.prefix_lm)
     if teacher is not None and row.predicts != ("masked",):
         raise UsageError(f"A teacher needs the objective 'masked', not {objective!r}.")
     recipe = RECIPES[chosen.recipe]

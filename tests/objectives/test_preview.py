@@ -39,7 +39,8 @@ def test_missing_tokens_are_reported(sample: Path, tmp_path: Path) -> None:
     out = tmp_path / "shards"
     prepare([sample], tokenizer=tmp_path / "gpt2", out=out, valid_fraction=0)
     examples, reasons = show_objectives(Shards(out))
-    assert [example.objective for example in examples] == ["causal", "prefix"]
+    able = ["causal", "prefix", "causal-seq2seq", "prefix-seq2seq"]
+    assert [example.objective for example in examples] == able
     assert "has no cls or bos" not in reasons["masked"]  # <|endoftext|> is the bos token
     assert "mask token" in reasons["masked"]
     assert "--sentinels 100" in reasons["span-corruption"]
