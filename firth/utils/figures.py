@@ -68,6 +68,8 @@ class DataTable:
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     texts: bool = False
+    marked: frozenset[tuple[int, int]] = frozenset()  # emphasized cells: (row, column)
+    folded: bool = False  # only the title is shown until it is opened
 
 
 @dataclass(frozen=True)

@@ -92,15 +92,15 @@ for (const figure of document.querySelectorAll("[data-cells]")) {
   });
 }
 
-// A click on an entry of a legend highlights its group of points; a second one shows all again.
+// A click on an entry of a legend highlights its points or line; a second one shows all again.
 for (const legend of document.querySelectorAll(".groups")) {
   legend.addEventListener("click", ({ target }) => {
     const button = target.closest("button");
     if (!button) return;
     const pressed = button.getAttribute("aria-pressed") !== "true";
     for (const other of legend.children) other.setAttribute("aria-pressed", other === button && pressed);
-    for (const point of legend.parentElement.querySelectorAll(".scatter > svg > .point")) {
-      point.classList.toggle("faint", pressed && point.dataset.group !== button.dataset.group);
+    for (const mark of legend.parentElement.querySelectorAll(":scope > svg > [data-group]")) {
+      mark.classList.toggle("faint", pressed && mark.dataset.group !== button.dataset.group);
     }
   });
 }

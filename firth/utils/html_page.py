@@ -150,11 +150,20 @@ def _paragraph(paragraph: Paragraph) -> str:
 def _table(table: DataTable) -> str:
     head = "".join(f'<th scope="col">{escape(name)}</th>' for name in table.columns)
     rows = "".join(
-        f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in table.rows
+        f"<tr>{''.join(_cell(cell, (i, j) in table.marked) for j, cell in enumerate(row))}</tr>"
+        for i, row in enumerate(table.rows)
     )
     kind = "texts" if table.texts else "numbers"
     content = f'<table class="{kind}"><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>'
-    return _figure("table", table.title, f'<div class="scroll">{content}</div>')
+    content = f'<div class="scroll">{content}</div>'
+    if table.folded:
+        summary = f"<summary>{escape(table.title)}</summary>"
+        return _figure("table", "", f"<details>{summary}{content}</details>")
+    return _figure("table", table.title, content)
+
+
+def _cell(text: str, marked: bool) -> str:
+    return f"<td>{f'<mark>{escape(text)}</mark>' if marked else escape(text)}</td>"
 
 
 def _marked(marked: MarkedText) -> str:
@@ -195,10 +204,8 @@ def _bar(bar: Bar, scale: float) -> str:
 
 
 def _lines(chart: LineChart) -> str:
-    names = "".join(
-        f'<span class="c{number}">{escape(name)}</span>' for number, name in enumerate(chart.lines)
-    )
-    legend = f'<div class="legend">{names}</div>' if len(chart.lines) > 1 else ""
+    names = "".join(svg.legend_entry(number, name) for number, name in enumerate(chart.lines))
+    legend = f'<div class="legend groups">{names}</div>' if len(chart.lines) > 1 else ""
     return _figure("chart", chart.title, legend + svg.line_chart(chart), chart.caption)
 
 

@@ -14,6 +14,7 @@ NUM_TICKS, NUM_X_TICKS = 5, 8
 INSET = 30  # room for error bars at both ends
 TICK_WIDTH = 40  # room for the number of a tick
 CELL, LABELS = 28, 76  # size of a cell of a mask, room for its tokens
+NUM_COLOURS, NUM_DASHES = 8, 4  # of lines
 Scale = Callable[[float], float]
 
 
@@ -63,18 +64,35 @@ def _axes(
 def _line(line: Sequence[Point], number: int, place_x: Scale, place_y: Scale) -> str:
     """Draw one line; points with intervals get a dot and an error bar."""
     path = " ".join(f"{place_x(p.x):.1f},{place_y(p.y):.1f}" for p in line)
-    parts = [f'<polyline class="line c{number}" points="{path}"/>']
+    own = f'c{number % NUM_COLOURS}" data-group="{number}'
+    parts = [f'<polyline class="{line_class(number)}" data-group="{number}" points="{path}"/>']
     for p in line:
         x, y = place_x(p.x), place_y(p.y)
         if p.low is not None and p.high is not None:
             top, bottom = place_y(p.high), place_y(p.low)
             caps = "".join(f"M{x - 5:.1f} {end:.1f}h10" for end in (top, bottom))
-            parts.append(
-                f'<path class="error c{number}" d="M{x:.1f} {top:.1f}V{bottom:.1f}{caps}"/>'
-            )
+            parts.append(f'<path class="error {own}" d="M{x:.1f} {top:.1f}V{bottom:.1f}{caps}"/>')
         if p.low is not None or len(line) == 1:
-            parts.append(f'<circle class="c{number}" cx="{x:.1f}" cy="{y:.1f}" r="4.5"/>')
+            parts.append(f'<circle class="{own}" cx="{x:.1f}" cy="{y:.1f}" r="4.5"/>')
     return "".join(parts)
+
+
+def line_class(number: int) -> str:
+    """Return the CSS classes of a line: more lines than colours differ in their dashes.
+
+    >>> line_class(1), line_class(9)
+    ('line c1 dash0', 'line c1 dash1')
+    """
+    return f"line c{number % NUM_COLOURS} dash{number // NUM_COLOURS % NUM_DASHES}"
+
+
+def legend_entry(number: int, name: str) -> str:
+    """Draw the entry of a line in a legend, a button that highlights the line."""
+    return (
+        f'<button type="button" aria-pressed="false" data-group="{number}">'
+        f'<svg viewBox="0 0 28 16" aria-hidden="true"><path class="{line_class(number)}" '
+        f'd="M1 8H27"/></svg>{escape(name)}</button>'
+    )
 
 
 def attention_mask(mask: AttentionMask) -> str:

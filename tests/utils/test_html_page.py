@@ -41,6 +41,7 @@ FIGURES: list[Figure] = [
     KeyNumbers((KeyNumber(EVIL, EVIL),)),
     Paragraph(EVIL),
     DataTable(EVIL, (EVIL,), ((EVIL,),)),
+    DataTable(EVIL, (EVIL,), ((EVIL,),), marked=frozenset({(0, 0)}), folded=True),
     MarkedText(EVIL, (Piece(EVIL, EVIL, EVIL),), EVIL),
     BarChart(EVIL, (Bar(EVIL, 0.5, 0.25, 0.75),), caption=EVIL),
     LineChart(EVIL, EVIL, EVIL, {EVIL: (Point(1, 2), Point(2, 3))}, caption=EVIL),
@@ -100,6 +101,21 @@ def test_groups_of_points_differ_in_colour_and_shape() -> None:
     assert len({colour for colour, _, _ in marks}) == 8
 
 
+def test_many_lines_differ_in_colour_and_dashes() -> None:
+    lines = {f"run {n}": (Point(0, n), Point(1, n + 1)) for n in range(30)}
+    text = render_figures([LineChart("", "step", "loss", lines)])
+    drawn = re.findall(r'<polyline class="line (c[0-7]) (dash\d)" data-group="\d+"', text)
+    assert len(drawn) == len(set(drawn)) == 30
+
+
+def test_cells_are_marked_and_tables_folded() -> None:
+    rows = (("seed", "1", "2"), ("steps", "5", "5"))
+    text = render_figures([DataTable("Same", ("", "a", "b"), rows, marked=frozenset({(0, 2)}))])
+    assert re.findall("<mark>(.*?)</mark>", text) == ["2"]
+    assert "<details>" not in text
+    assert "<details>" in render_figures([DataTable("Same", ("", "a"), (), folded=True)])
+
+
 def test_both_axes_have_one_scale() -> None:
     corners = ((0, 0), (2, 0), (0, 1))
     points = tuple(ScatterPoint(x, y, "", "a") for x, y in corners)
@@ -140,6 +156,7 @@ LAYERS = tuple(f"layer {i}" for i in range(1, 26))
 SHOWN: list[Figure] = [
     WIDE,
     POINTS,
+    LineChart("Loss", "step", "loss", {n: (Point(0, 1), Point(1, 0.5)) for n in "xyz"}),
     WeightedText("Weights", (WeightedPiece("good", 0.25), WeightedPiece(" film", -0.125))),
     Tabs("Few", LAYERS[:3], tuple((Paragraph(f"few {name}"),) for name in LAYERS[:3]), selected=1),
     Tabs("Many", LAYERS, tuple((Paragraph(f"many {name}"),) for name in LAYERS)),
@@ -195,6 +212,8 @@ def test_a_legend_highlights_a_group(page: BrowserPage) -> None:
     assert "1" not in {point.get_attribute("data-group") for point in faint.all()}
     page.click("role=button[name='group 1']")
     assert faint.count() == 0
+    page.click("role=button[name='y']")
+    assert page.locator(".chart .faint").count() == 2
 
 
 def test_commands_are_copied(page: BrowserPage) -> None:

@@ -68,8 +68,13 @@ def _titled(title: str, *parts: RenderableType, caption: str = "") -> Group:
 
 
 def _table(table: DataTable) -> RenderableType:
+    if table.folded:
+        return Text(f"{table.title}: {len(table.rows)} rows, not shown here", "dim")
     left = range(len(table.columns)) if table.texts else (0,)
-    rows = [[Text(cell) for cell in row] for row in table.rows]
+    rows = [
+        [Text(cell, "bold" if (i, j) in table.marked else "") for j, cell in enumerate(row)]
+        for i, row in enumerate(table.rows)
+    ]
     return _titled(table.title, new_table(*table.columns, rows=rows, left=left, plain=True))
 
 
