@@ -11,7 +11,7 @@ from firth.data.stories.knowledge import COUNTRIES
 Tagged = list[tuple[str, str]]
 
 _TOKEN = re.compile(r"o'clock|\w+(?:-\w+)*|'s\b|[^\w\s]")
-_NATIONS = {word for row in COUNTRIES.values() for word in row[1:3]}
+NATIONS = {word for row in COUNTRIES.values() for word in row[1:3]}  # adjectives, languages
 _CAPITALS = {row[0] for row in COUNTRIES.values()}
 _LOCATIONS = lexicon.TOWNS + lexicon.RIVERS + lexicon.LAKES + lexicon.STREETS
 _NAMES: dict[tuple[str, ...], str] = {
@@ -19,7 +19,7 @@ _NAMES: dict[tuple[str, ...], str] = {
     for tag, names in (
         ("LOC", (*_LOCATIONS, *COUNTRIES, *_CAPITALS)),
         ("ORG", (*lexicon.SCHOOLS, *lexicon.TEAMS, *lexicon.COMPANIES, *lexicon.BANDS)),
-        ("MISC", (*lexicon.BOOKS, *lexicon.FESTIVALS, *_NATIONS)),
+        ("MISC", (*lexicon.BOOKS, *lexicon.FESTIVALS, *NATIONS)),
     )
     for name in names
 }

@@ -31,7 +31,7 @@ Progress = Callable[[str, int, int], None]  # (what, done, of how much)
 FORMAT, INDEX = "firth-stories-1", "stories.json"
 SPLITS = ("train", "dev", "test")
 TASKS = pairs("""sentiment: tsv; topic: tsv; entities: conll; questions: json; entailment: tsv;
-    summary: tsv; rewrite: tsv; agreement: jsonl""")
+    summary: tsv; rewrite: tsv; agreement: jsonl; pos: conll""")
 HEADERS = {
     "sentiment": "text\tlabel",
     "topic": "text\tlabel",
@@ -206,6 +206,7 @@ def _blimp(rows: Iterable[Pair], story: Story, number: int, first: bool) -> str:
 _FORMATS: dict[str, Callable[..., str]] = {
     **dict.fromkeys(HEADERS, _columns),
     "entities": _conll,
+    "pos": _conll,
     "questions": _squad,
     "agreement": _blimp,
 }

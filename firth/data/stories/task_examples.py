@@ -12,6 +12,7 @@ from firth.data.stories.entity_tags import Tagged, tag
 from firth.data.stories.events import Event
 from firth.data.stories.lexicon import COLOURS, HIDING, PLACES, THINGS, WEEKDAYS
 from firth.data.stories.morphology import articles, participle, past
+from firth.data.stories.pos_tags import pos_tags
 from firth.data.stories.reviews import review
 from firth.data.stories.story_builder import Question, StoryBuilder
 from firth.data.stories.word_lists import phrases
@@ -41,6 +42,12 @@ class Examples:
     summary: tuple[tuple[str, str], ...] = ()
     rewrite: tuple[tuple[str, str], ...] = ()
     agreement: tuple[Pair, ...] = ()
+
+    @property
+    def pos(self) -> tuple[Tagged, ...]:
+        """The sentences of `entities` with part-of-speech tags."""
+        tagged = map(pos_tags, self.entities)
+        return tuple(sentence for sentence in tagged if sentence)
 
 
 def examples(t: StoryBuilder) -> Examples:
