@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from firth.jobs.scoring import score
     from firth.model import Model, export, load
     from firth.models.presets import list_presets, preset
+    from firth.study.running import run_study
     from firth.tasks.registry import list_tasks
     from firth.tokenizers.tokenizer import Tokenizer
     from firth.tokenizers.trainer import train_tokenizer
@@ -64,6 +65,7 @@ __all__ = [
     "pretrain",
     "prompt",
     "run_demo",
+    "run_study",
     "score",
     "search",
     "show_objectives",
@@ -102,6 +104,7 @@ _HOMES = {
     "firth.tokenizers.tokenizer": ("Tokenizer",),
     "firth.tokenizers.trainer": ("train_tokenizer",),
     "firth.demo.chapters": ("run_demo",),
+    "firth.study.running": ("run_study",),
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
 

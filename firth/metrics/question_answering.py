@@ -40,7 +40,9 @@ def squad_metrics(
     check_pairs(gold, predicted)
     has_answer = np.array([len(texts) > 0 for texts in gold], dtype=np.bool_)
     version_2 = not has_answer.all()
-    pairs = [_best(texts, text, version_2) for texts, text in zip(gold, predicted, strict=True)]
+    pairs = [
+        score_answer(texts, text, version_2) for texts, text in zip(gold, predicted, strict=True)
+    ]
     scores = 100 * np.array(pairs, dtype=np.float64).reshape(-1, 2)  # (questions, exact and f1)
     parts = {"": np.ones(len(scores), dtype=np.bool_)}
     if version_2:
@@ -67,8 +69,12 @@ def normalise_answer(text: str) -> str:
     return " ".join(_ARTICLES.sub(" ", bare).split())
 
 
-def _best(gold: Sequence[str], predicted: str, version_2: bool) -> tuple[float, float]:
-    """Compute the best exact match and the best F1 over all gold answers."""
+def score_answer(gold: Sequence[str], predicted: str, version_2: bool) -> tuple[float, float]:
+    """Compute the best exact match and the best F1 over all gold answers.
+
+    >>> score_answer(["the Senate", "US Senate"], "Senate chamber", version_2=False)
+    (0.0, 0.6666666666666666)
+    """
     pred, true = normalise_answer(predicted), [normalise_answer(text) for text in gold]
     if version_2:
         true = [text for text in true if text] or [""]

@@ -114,11 +114,11 @@ def write_json(path: Path, value: Any) -> None:
 
 
 @contextmanager
-def locked(path: Path, what: str) -> Iterator[None]:
+def locked(path: Path, what: str, *, wait: bool = False) -> Iterator[None]:
     """Hold an exclusive lock on the file at `path`, or raise `FirthError` if another process does.
 
-    `what` describes the locked action in the error, such as "writing FOLDER". The operating system
-    releases the lock when the process ends, however it ends.
+    `what` describes the locked action in the error, such as "writing FOLDER"; with `wait`, there is
+    no error. The operating system releases the lock when the process ends, however it ends.
 
     >>> import tempfile; path = Path(tempfile.mkdtemp(), "words.lock")
     >>> with locked(path, "writing words"), locked(path, "writing words"):
@@ -128,18 +128,17 @@ def locked(path: Path, what: str) -> Iterator[None]:
     """
     with open(path, "w") as lock:
         try:
-            _lock(lock)
+            _lock(lock, wait)
         except (BlockingIOError, PermissionError) as error:
             raise FirthError(f"Another process is {what}; wait for it.") from error
         yield
 
 
-def _lock(file: IO[str]) -> None:
-    """Take the lock without waiting."""
+def _lock(file: IO[str], wait: bool) -> None:
     if fcntl is not None:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
     else:
-        msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
+        msvcrt.locking(file.fileno(), msvcrt.LK_LOCK if wait else msvcrt.LK_NBLCK, 1)
 
 
 def sync_directory(path: Path) -> None:

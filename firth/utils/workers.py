@@ -68,6 +68,10 @@ def ordered_map(
             "A worker process was killed, probably because memory ran out; "
             "use fewer workers (--workers 1)."
         ) from error
+    except KeyboardInterrupt:
+        for process in multiprocessing.active_children():
+            process.terminate()  # it ignores Ctrl-C, and may have minutes of work left
+        raise
     finally:
         executor.shutdown(cancel_futures=True)
 

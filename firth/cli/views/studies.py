@@ -1,0 +1,100 @@
+"""Terminal output of studies: the cells while they run, the results, the list of studies."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.text import Text
+
+from firth.cli.terminal import heading, new_table
+from firth.cli.views.figures import figures
+from firth.study.study_result import PAGE
+
+if TYPE_CHECKING:
+    from firth.study.engine import OnResult, Progress
+    from firth.study.study import Study
+    from firth.study.study_result import StudyResult
+
+SHOWN = 12  # cells in the live table
+
+
+@contextmanager
+def live_cells() -> Iterator[OnResult]:
+    """Show a live table of the last cells on stderr; a line for each if it is no terminal."""
+    if not sys.stderr.isatty():
+        yield lambda progress: print(_line(progress), file=sys.stderr, flush=True)
+        return
+    last: deque[Progress] = deque(maxlen=SHOWN)
+    begun = time.monotonic()
+    with Live(console=Console(stderr=True), refresh_per_second=4, transient=True) as live:
+
+        def show(progress: Progress) -> None:
+            last.append(progress)
+            live.update(_table(last, time.monotonic() - begun))
+
+        yield show
+
+
+def _line(progress: Progress) -> str:
+    cell, result = progress.cell, progress.result
+    time_taken = "cached" if result.cached else f"{result.seconds:.1f} s"
+    status = f"failed: {result.error}" if result.error else result.headline
+    return f"{progress.done}/{progress.total}  {cell.name}  {status}  {time_taken}"
+
+
+def _table(last: Sequence[Progress], seconds: float) -> RenderableType:
+    table = new_table("cell", "score", "seconds")
+    for progress in last:
+        result = progress.result
+        score = Text("failed: " + result.error, "red") if result.error else Text(result.headline)
+        table.add_row(
+            progress.cell.name, score, "cached" if result.cached else f"{result.seconds:.1f}"
+        )
+    newest = last[-1]
+    left = seconds / newest.done * (newest.total - newest.done)
+    status = f"{newest.done} of {newest.total} cells, {seconds:.0f} s, about {left:.0f} s left"
+    return Group(table, Text(status, "dim"))
+
+
+def result(found: StudyResult) -> Iterator[RenderableType]:
+    """Show the figures, then the verdict and where the page is."""
+    yield heading(found.study.question)
+    yield from figures(found.figures())
+    yield f"Wrote {found.out / PAGE}: open it in a browser."
+
+
+def studies(found: Sequence[Study]) -> Iterator[RenderableType]:
+    """List the studies with their questions and settings."""
+    for study in found:
+        yield heading(study.name)
+        yield Text(study.question)
+        table = new_table("setting", "small", "medium", "large")
+        for name, values in _settings(study).items():
+            table.add_row(name, *(str(values[budget]) for budget in ("small", "medium", "large")))
+        yield table
+
+
+def study_values(study: Study) -> dict[str, Any]:
+    """Convert a study to plain JSON values."""
+    return {"study": study.name, "question": study.question, "settings": _settings(study)}
+
+
+def _settings(study: Study) -> dict[str, dict[str, Any]]:
+    small = study.settings()
+    names = [field.name for field in fields(study.settings)]
+    return {
+        name: {
+            "small": getattr(small, name),
+            "medium": study.medium.get(name, getattr(small, name)),
+            "large": study.large.get(name, getattr(small, name)),
+        }
+        for name in names
+    }

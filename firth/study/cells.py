@@ -1,0 +1,100 @@
+"""Cells: the runs of a study's grid, each a function with settings and a seed.
+
+A cell is named by a hash of everything that its result depends on: the function, its settings, the
+contents of files among them, the cells that it uses, and the seed. So a cell that has finished once
+is found again by any study that needs the same.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import firth
+from firth.utils.files import sha256
+
+CONTENTS = ("*.json", "*.safetensors", "*.txt")  # what identifies a model or shards
+
+
+@dataclass(frozen=True, eq=False)
+class Cell:
+    """A run: `function(context, **settings)` returns JSON values.
+
+    Settings are JSON values, paths (of which the contents count), other cells and their files.
+
+    >>> def double(context, number):
+    ...     return {"value": 2 * number}
+    >>> Cell(double, {"number": 1}) == Cell(double, {"number": 1}, name="another name")
+    True
+    >>> Cell(double, {"number": 1}) == Cell(double, {"number": 1}, seed=1)
+    False
+    """
+
+    function: Callable[..., Mapping[str, Any]]
+    settings: Mapping[str, Any]
+    seed: int = 0
+    name: str = ""  # in tables
+    alone: bool = False  # it measures time, so that nothing may run beside it
+
+    def __truediv__(self, file: str) -> CellFile:
+        return CellFile(self, file)
+
+    @cached_property
+    def digest(self) -> str:
+        """The hash of what the result depends on."""
+        text = json.dumps(self.describe(), sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:24]
+
+    def describe(self) -> dict[str, Any]:
+        """Return what the result depends on as JSON values."""
+        return {
+            "function": f"{self.function.__module__}.{self.function.__qualname__}",
+            "settings": {name: _described(value) for name, value in self.settings.items()},
+            "seed": self.seed,
+            "firth": firth.__version__,
+        }
+
+    def __hash__(self) -> int:
+        return hash(self.digest)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Cell) and self.digest == other.digest
+
+
+@dataclass(frozen=True)
+class CellFile:
+    """A file in the folder of a cell."""
+
+    cell: Cell
+    name: str
+
+    def __truediv__(self, name: str) -> CellFile:
+        return CellFile(self.cell, f"{self.name}/{name}")
+
+
+def _described(value: Any) -> Any:
+    if isinstance(value, Cell):
+        return {"cell": value.digest}
+    if isinstance(value, CellFile):
+        return {"cell": value.cell.digest, "file": value.name}
+    if isinstance(value, Path):
+        return {"sha256": content_hash(value)}
+    if isinstance(value, Mapping):
+        return {str(key): _described(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_described(item) for item in value]
+    return value
+
+
+def content_hash(path: Path) -> str:
+    """Return the SHA-256 of a file; of a model or shards, that of their files' hashes."""
+    if path.is_file():
+        return sha256(path)
+    files = sorted(file for pattern in CONTENTS for file in path.glob(pattern))
+    sums = [f"{file.name} {sha256(file)}" for file in files]
+    return hashlib.sha256("\n".join(sums).encode()).hexdigest()

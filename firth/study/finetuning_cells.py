@@ -1,0 +1,143 @@
+"""Cells that fine-tune a model, and score each test example."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from firth.jobs.finetuning import finetune
+from firth.metrics.entities import read_entities
+from firth.metrics.question_answering import score_answer
+from firth.study.cell_cache import CellContext
+from firth.study.cells import Cell
+from firth.study.input_cells import File
+from firth.study.statistics import score_values
+from firth.tasks.ensembles import ensemble_answers, resolve_task
+from firth.tasks.readers.columns import TaskFile, good_examples
+from firth.tasks.registry import task_named
+from firth.tasks.task import Answer, Example
+from firth.utils.errors import UsageError
+
+Score = Callable[[Example, Answer], tuple[float, float]]
+
+
+def finetuned(
+    context: CellContext,
+    *,
+    model: File,
+    task: str,
+    data: Cell,
+    labels: int = 0,
+    options: Mapping[str, Any],
+    keep: bool = False,
+) -> Mapping[str, Any]:
+    """Fine-tune on `labels` training examples (0: all) and score the test examples.
+
+    `data` is a cell of `split_task_data`; `options` are arguments of `finetune`. The run is
+    evaluated on the test examples once, at its end: nothing is selected on them. Weights are
+    deleted unless `keep`.
+    """
+    folder = context.path(data)
+    overrides = {"validate_every": 1, **options.get("overrides", {})}
+    found = finetune(
+        context.path(model),
+        task=task,
+        train=folder / "train.jsonl",
+        dev=folder / "dev.jsonl",
+        limit=labels,
+        seed=context.seed,
+        device=context.device,
+        callback=_quiet,
+        **{**options, "overrides": overrides},
+        **context.run_options("run"),
+    )
+    scores = test_scores(found.model, task, folder / "test.jsonl")
+    values = found.values()
+    if not keep:
+        shutil.rmtree(found.path)
+    kept = ("trainable_parameters", "parameters", "steps", "seconds", "memory", "saved_bytes")
+    return {"scores": scores, **{name: values[name] for name in kept}, "notes": values["notes"]}
+
+
+def test_scores(model: Any, task: str, file: Path) -> dict[str, Any]:
+    """Score the predictions of a fine-tuned model for each test example."""
+    chosen, metadata = resolve_task(model, task)
+    examples = list(good_examples(chosen.read, TaskFile(file)))
+    answers, _ = ensemble_answers([model], chosen, [metadata], examples)
+    return example_scores(task, examples, answers)
+
+
+def example_scores(
+    task: str, examples: Sequence[Example], answers: Sequence[Answer]
+) -> dict[str, Any]:
+    """Return the score of a task, with its numerator and denominator for each example."""
+    metric, score = scoring(task, examples)
+    pairs = [score(*pair) for pair in zip(examples, answers, strict=True)]
+    tops, bottoms = zip(*pairs, strict=True)
+    return {metric: score_values(tops, bottoms)}
+
+
+def scoring(task: str, examples: Sequence[Example]) -> tuple[str, Score]:
+    """Return the metric of a task and the function that scores an example."""
+    if task == "tag" and not _has_entities(examples):
+        return "accuracy", _words_right
+    if task not in SCORES:
+        raise UsageError(f"Studies cannot score {task} yet; there are {', '.join(SCORES)}.")
+    return SCORES[task]
+
+
+def metric_of(task: str, test: Path) -> str:
+    """Return the name of the score of a task file."""
+    return scoring(task, list(good_examples(task_named(task).read, TaskFile(test))))[0]
+
+
+def _right_label(example: Any, answer: Answer) -> tuple[float, float]:
+    if "labels" in answer:
+        return float(set(answer["labels"]) == set(example.label)), 1.0
+    return float(answer["label"] == example.label), 1.0
+
+
+def _right_choice(example: Any, answer: Answer) -> tuple[float, float]:
+    return float(answer["choice"] == example.label), 1.0
+
+
+def _entity_f1(example: Any, answer: Answer) -> tuple[float, float]:
+    """F1 is 2 tp over the number of predicted and true entities."""
+    true, predicted = set(read_entities(example.tags)), set(read_entities(answer["tags"]))
+    return 2.0 * len(true & predicted), float(len(true) + len(predicted))
+
+
+def _words_right(example: Any, answer: Answer) -> tuple[float, float]:
+    right = sum(a == b for a, b in zip(example.tags, answer["tags"], strict=True))
+    return float(right), float(len(example.tags))
+
+
+def _answer_f1(example: Any, answer: Answer) -> tuple[float, float]:
+    gold = [one.text for one in example.answers]
+    return score_answer(gold, answer["text"], version_2=not gold)[1], 1.0
+
+
+SCORES: dict[str, tuple[str, Score]] = {
+    "classify": ("accuracy", _right_label),
+    "pair": ("accuracy", _right_label),
+    "choice": ("accuracy", _right_choice),
+    "tag": ("f1", _entity_f1),
+    "span": ("f1", _answer_f1),
+}
+
+
+def _has_entities(examples: Sequence[Any]) -> bool:
+    tags = {tag for example in examples for tag in example.tags}
+    return all(tag == "O" or tag[:2] in ("B-", "I-", "E-", "S-", "L-", "U-") for tag in tags)
+
+
+def read_rows(file: Path) -> list[dict[str, Any]]:
+    """Read the rows of a task file of `split_task_data`."""
+    return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+
+
+def _quiet(kind: str, metrics: Mapping[str, Any]) -> None:
+    pass

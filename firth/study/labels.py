@@ -1,0 +1,263 @@
+"""Study: how many labels is pre-training worth?"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from firth.metrics.bootstrap import to_json
+from firth.model import load
+from firth.models.language_model import predicts_tokens
+from firth.study.baseline_cells import prompted, tfidf
+from firth.study.cells import Cell
+from firth.study.finetuning_cells import finetuned, metric_of
+from firth.study.input_cells import model_path, task_data
+from firth.study.monotone import isotonic, labels_needed
+from firth.study.statistics import Scores, metric_texts
+from firth.study.study import Analysis, Finding, Lecture, Study, StudyRun
+from firth.utils.errors import InputError, UsageError
+from firth.utils.figures import DataTable, LineChart, Point
+from firth.utils.rng import Floats
+
+PRETRAINED, SCRATCH, LORA = "pre-trained", "scratch", "LoRA"
+TFIDF, PROMPTING = "TF-IDF", "prompting"
+STRATEGIES = {PRETRAINED: "full", SCRATCH: "full", LORA: "lora"}
+LABELS_ONLY = ("classify", "pair")  # tasks of TF-IDF and prompting
+REVIEWS = {
+    "template": "{text} I thought it was {label}.",
+    "labels": "negative=dull,positive=lovely",
+}
+LECTURE = Lecture(
+    claim="100 examples + GPT-2 > 10,000 from scratch",
+    source="Lecture 2, sentiment of reviews",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelSettings:
+    """Settings of the study."""
+
+    labels: tuple[int, ...] = (10, 30, 100, 300, 1000)
+    methods: tuple[str, ...] = (PRETRAINED, SCRATCH, LORA, TFIDF, PROMPTING)
+    reference_labels: int = 100  # with pre-training; how many does the same network need without?
+    epochs: float = 4.0
+    min_steps: int = 40
+    max_steps: int = 200
+    batch_size: int = 16
+    shots: int = 4  # demonstrations in a prompt
+    test_size: int = 300
+
+
+def run_labels(run: StudyRun) -> Analysis:
+    """Fine-tune with more and more labels, with and without pre-training."""
+    settings: LabelSettings = run.settings
+    task = run.inputs.task or "classify"
+    data = task_data(run.inputs, test_size=settings.test_size)
+    run.run([data])
+    sizes = run.cache.run(data).values
+    counts = _counts(run, sizes["train"])
+    if run.inputs.data is not None and run.inputs.test is None:
+        run.note(
+            f"{sizes['test']:,} examples were held out of {run.inputs.data.name} as test set, the "
+            "same for all runs."
+        )
+    grid = {
+        (method, count): _cells(run, method, task, data, count)
+        for method in _methods(run, task)
+        for count in counts
+    }
+    results = run.run(cell for cells in grid.values() for cell in cells)
+    metric = metric_of(task, run.cache.directory(data) / "test.jsonl")
+    found = {key: results.scores(cells, metric) for key, cells in grid.items()}
+    curves = {key: scores for key, scores in found.items() if scores is not None}
+    return Analysis(
+        rows=_rows(curves, metric),
+        findings=_findings(curves, counts, settings.reference_labels),
+        figures=(_chart(curves, metric), _table(curves, metric)),
+    )
+
+
+def _counts(run: StudyRun, available: int) -> list[int]:
+    """Return the numbers of labels that the data has; the largest may be all of it."""
+    wanted = sorted(set(run.settings.labels))
+    counts = [count for count in wanted if count <= available]
+    if len(counts) < len(wanted):
+        run.note(f"There are {available:,} training examples; larger numbers were left out.")
+        if available > 1.2 * max(counts, default=0):
+            counts.append(available)
+    if len(counts) < 2:
+        raise InputError(
+            f"{available:,} training examples are too few for a curve: it needs at least two "
+            f"numbers of labels, and begins with {wanted[0]}."
+        )
+    return counts
+
+
+def _methods(run: StudyRun, task: str) -> list[str]:
+    """Return the methods that fit the task."""
+    known = (*STRATEGIES, TFIDF, PROMPTING)
+    for name in run.settings.methods:
+        if name not in known:
+            raise UsageError(f"There is no method {name!r}; there are {', '.join(known)}.")
+    left_out = [] if task in LABELS_ONLY else [TFIDF, PROMPTING]
+    if task == "pair":
+        left_out = [PROMPTING]
+    if PROMPTING not in left_out and run.inputs.models and not _predicts_tokens(run):
+        left_out.append(PROMPTING)
+    for name in set(run.settings.methods) & set(left_out):
+        run.note(f"{name} does not fit the task or the model, and was left out.")
+    return [name for name in run.settings.methods if name not in left_out]
+
+
+def _predicts_tokens(run: StudyRun) -> bool:
+    return predicts_tokens(load(run.inputs.models[0]).network)
+
+
+def _cells(run: StudyRun, method: str, task: str, data: Cell, count: int) -> list[Cell]:
+    settings: LabelSettings = run.settings
+    model = model_path(run.inputs.models[0] if run.inputs.models else "stories-encoder")
+    name = f"{method}, {count:,} labels"
+    if method == TFIDF:
+        return run.with_seeds(tfidf, name, data=data, labels=count)
+    if method == PROMPTING:
+        stories = run.inputs.data is None
+        prompting = model if run.inputs.models else model_path("stories-decoder")
+        options = {"shots": settings.shots, **(REVIEWS if stories else {})}
+        return run.with_seeds(
+            prompted, name, model=prompting, task=task, data=data, labels=count, options=options
+        )
+    steps = math.ceil(settings.epochs * count / settings.batch_size)
+    steps = min(max(steps, settings.min_steps), settings.max_steps)
+    options = {
+        "strategy": STRATEGIES[method],
+        "scratch": method == SCRATCH,
+        "batch_size": min(settings.batch_size, count),
+        "overrides": {"steps": steps},
+    }
+    return run.with_seeds(
+        finetuned, name, model=model, task=task, data=data, labels=count, options=options
+    )
+
+
+Curves = Mapping[tuple[str, int], Scores]
+
+
+def _rows(curves: Curves, metric: str) -> list[dict[str, Any]]:
+    return [
+        {
+            "method": method,
+            "labels": count,
+            metric: to_json(scores.metric()),
+            "by_seed": scores.by_seed.tolist(),
+        }
+        for (method, count), scores in curves.items()
+    ]
+
+
+def _findings(curves: Curves, counts: Sequence[int], reference: int) -> list[Finding]:
+    """Say how many labels the other methods need for the score of the pre-trained model."""
+    known = [count for count in counts if (PRETRAINED, count) in curves]
+    if not known:
+        return [Finding(name="labels", text="The pre-trained model has no result.", holds=None)]
+    reference = min(known, key=lambda count: abs(math.log(count / reference)))
+    others = [method for method in dict.fromkeys(m for m, _ in curves) if method != PRETRAINED]
+    others.sort(key=lambda method: method != SCRATCH)
+    return [label_gap(curves, reference, method) for method in others]
+
+
+def label_gap(curves: Curves, reference: int, method: str) -> Finding:
+    """Compute how many labels a method needs to reach pre-training with `reference` labels.
+
+    Both curves are made monotone on each resample of seeds and examples, since more labels can
+    only help; a score above the whole curve is beyond the data.
+    """
+    places, fitted = _fitted(curves, PRETRAINED)
+    targets = fitted[:, places.index(reference)]  # (1 + R,)
+    counts, others = _fitted(curves, method)
+    needed = np.array(
+        [labels_needed(counts, row, score) for row, score in zip(others, targets, strict=True)]
+    )
+    low, high = np.quantile(needed[1:], (0.025, 0.975), method="nearest")
+    value, low, high = float(needed[0]), min(low, needed[0]), max(high, needed[0])
+    shown = {end: _shown(end, counts) for end in (value, low, high)}
+    without = {SCRATCH: "without"}.get(method, f"with {method}")
+    size = shown[value] if low == high else f"{shown[value]} ({shown[low]} to {shown[high]})"
+    return Finding(
+        name=f"labels-{method.lower()}",
+        text=f"{reference:,} labels with pre-training = {size} {without}.",
+        holds=True if low > reference else False if high < reference else None,
+        value=_finite(value),
+        low=_finite(low),
+        high=_finite(high),
+        lecture=LECTURE if method == SCRATCH else None,
+    )
+
+
+def _fitted(curves: Curves, method: str) -> tuple[list[int], Floats]:
+    """Return the numbers of labels, and the monotone curve and its resamples, (1 + R, K)."""
+    own = {count: scores for (name, count), scores in curves.items() if name == method}
+    values = np.array([[scores.value for scores in own.values()]])
+    samples = np.stack([scores.resampled() for scores in own.values()], axis=1)
+    return list(own), isotonic(np.concatenate([values, samples]))
+
+
+def _shown(labels: float, counts: Sequence[int]) -> str:
+    if labels == math.inf:
+        return f"more than {counts[-1]:,}, beyond the data,"
+    return f"fewer than {counts[0]:,}" if labels == 0 else f"{_rounded(labels):,}"
+
+
+def _rounded(labels: float) -> int:
+    """Round to two digits.
+
+    >>> _rounded(2345.6), _rounded(7.4)
+    (2300, 7)
+    """
+    digits = max(0, math.floor(math.log10(labels)) - 1)
+    return int(round(labels, -digits))
+
+
+def _finite(value: float) -> float | None:
+    return float(value) if math.isfinite(value) else None
+
+
+def _chart(curves: Curves, metric: str) -> LineChart:
+    lines: dict[str, list[Point]] = {}
+    for (method, count), scores in curves.items():
+        found = scores.metric()
+        lines.setdefault(method, []).append(Point(count, found.value, found.low, found.high))
+    return LineChart(
+        "Label efficiency",
+        "labelled examples",
+        metric,
+        {method: tuple(points) for method, points in lines.items()},
+        log_x=True,
+        caption="Means over seeds; the bars are 95 % intervals that resample seeds and examples.",
+    )
+
+
+def _table(curves: Curves, metric: str) -> DataTable:
+    rows = tuple(
+        (method, f"{count:,}", *metric_texts(scores.metric()))
+        for (method, count), scores in curves.items()
+    )
+    return DataTable("", ("method", "labels", metric, "95 % interval"), rows)
+
+
+STUDY = Study(
+    name="labels",
+    question="How many labels is pre-training worth?",
+    settings=LabelSettings,
+    run=run_labels,
+    takes=("data", "test", "task", "models"),
+    medium={"labels": (10, 30, 100, 300, 1000, 3000), "max_steps": 600, "test_size": 1000},
+    large={
+        "labels": (10, 30, 100, 300, 1000, 3000, 10_000),
+        "max_steps": 2000,
+        "test_size": 2000,
+    },
+)

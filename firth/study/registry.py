@@ -1,0 +1,26 @@
+"""The table of studies, in the order of the lectures; a module is imported when it is needed."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+from firth.study.study import Study
+from firth.utils.errors import UsageError, suggest
+
+STUDIES = {  # name: the module with its STUDY
+    "labels": "labels",
+}
+
+
+def study_named(name: str) -> Study:
+    """Return the study with this name."""
+    if name not in STUDIES:
+        raise UsageError(f"There is no study {name!r}; {suggest(name, STUDIES)}")
+    study = import_module(f"firth.study.{STUDIES[name]}").STUDY
+    assert isinstance(study, Study)
+    return study
+
+
+def all_studies() -> list[Study]:
+    """Return all studies."""
+    return [study_named(name) for name in STUDIES]

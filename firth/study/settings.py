@@ -1,0 +1,39 @@
+"""The settings of a study: the fields of a frozen dataclass, set by the budget and by the user."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any, get_args, get_type_hints
+
+from firth.study.study import Study
+from firth.training.config import parse_value, unknown_setting
+from firth.utils.errors import UsageError
+
+
+def make_settings(study: Study, budget: str, overrides: Mapping[str, Any]) -> Any:
+    """Build the settings of a study: those of the budget, with overrides."""
+    names = [field.name for field in fields(study.settings)]
+    for name in overrides:
+        if name not in names:
+            raise unknown_setting(name, names)
+    changed = {"small": {}, "medium": study.medium, "large": study.large}[budget]
+    kinds = get_type_hints(study.settings)
+    given = {name: _parsed(name, value, kinds[name]) for name, value in overrides.items()}
+    return study.settings(**{**changed, **given})
+
+
+def _parsed(name: str, value: Any, kind: Any) -> Any:
+    """Convert the text of a setting to its type.
+
+    >>> _parsed("labels", "10,100", tuple[int, ...]), _parsed("model", "a,b", tuple[str, ...])
+    ((10, 100), ('a', 'b'))
+    """
+    items = get_args(kind)
+    if not items or ... not in items:
+        return parse_value(name, value, getattr(kind, "__name__", str(kind)))
+    parts = value.split(",") if isinstance(value, str) else value
+    if not isinstance(parts, list | tuple) or not parts:
+        raise UsageError(f"{name} must be a list such as 10,100, not {value!r}.")
+    parsed = (parse_value(name, part, items[0].__name__) for part in parts)
+    return tuple(part.strip() if isinstance(part, str) else part for part in parsed)

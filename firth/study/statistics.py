@@ -1,0 +1,166 @@
+"""Intervals of a study: seeds and examples are resampled together (bootstrap, Efron 1979).
+
+A score is a ratio of two sums over examples: accuracy (right answers over answers), entity F1
+(2 tp over 2 tp + fp + fn), loss (nats over tokens), bits per byte. Repeated runs give a matrix of
+seeds and examples. A resample draws seeds and examples with replacement, so that its value varies
+as it would with other seeds on other examples. Two scores are compared on the same resamples.
+
+R  resamples     S  seeds     n  examples
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+
+from firth.metrics.bootstrap import Bootstrap, Metric, resample
+from firth.utils.rng import Floats
+
+RESAMPLES = 2000
+LEVEL = 0.05  # of significance; intervals cover 1 - LEVEL
+Name = TypeVar("Name")
+
+
+@dataclass(frozen=True, eq=False)
+class Scores:
+    """The numerators and denominators of a score for each seed and example."""
+
+    numerators: Floats  # (S, n)
+    denominators: Floats  # (S, n)
+
+    @classmethod
+    def of(cls, rows: Sequence[Mapping[str, Any]]) -> Scores:
+        """Stack what cells of several seeds returned.
+
+        >>> Scores.of([{"numerators": [1, 0], "denominators": [1, 1]}]).value
+        0.5
+        """
+        stacked = (
+            np.array([row[name] for row in rows], dtype=np.float64)
+            for name in ("numerators", "denominators")
+        )
+        return cls(*stacked)
+
+    @property
+    def value(self) -> float:
+        """The mean over seeds of the ratio."""
+        return float(np.mean(self.by_seed))
+
+    @property
+    def by_seed(self) -> Floats:
+        """The ratio of each seed, (S,)."""
+        return np.asarray(self.numerators.sum(1) / np.maximum(self.denominators.sum(1), 1e-12))
+
+    def resampled(self, seed: int = 0) -> Floats:
+        """Compute the value of each resample, (R,).
+
+        Scores of the same shape and `seed` are resampled alike, which makes differences paired.
+        """
+        seeds, examples = self.numerators.shape
+        ratios = [
+            (weights @ self.numerators.T) / np.maximum(weights @ self.denominators.T, 1e-12)
+            for weights in resample(examples, Bootstrap(resamples=RESAMPLES, seed=2 * seed + 1))
+        ]  # blocks of (R, S)
+        chosen = resample(seeds, Bootstrap(resamples=RESAMPLES, seed=2 * seed))
+        weights = np.concatenate(list(chosen))  # (R, S)
+        return np.asarray((weights * np.concatenate(ratios)).sum(1) / seeds)  # (R,)
+
+    def metric(self) -> Metric:
+        """Compute the value with its 95 % interval."""
+        return interval(self.value, self.resampled())
+
+
+def score_values(numerators: Any, denominators: Any = None) -> dict[str, list[float]]:
+    """Return a score as JSON values of a cell; without denominators, they are ones.
+
+    >>> score_values([1, 0])
+    {'numerators': [1.0, 0.0], 'denominators': [1.0, 1.0]}
+    """
+    top = np.asarray(numerators, dtype=np.float64)
+    bottom = np.ones_like(top) if denominators is None else np.asarray(denominators, np.float64)
+    return {"numerators": top.tolist(), "denominators": bottom.tolist()}
+
+
+def interval(value: float, samples: Floats) -> Metric:
+    """Return a value with the 95 % interval of its resamples."""
+    if not np.isfinite(samples).all() or not math.isfinite(value):
+        return Metric(value=value, low=None, high=None, reason="not finite")
+    low, high = np.quantile(samples, (LEVEL / 2, 1 - LEVEL / 2))
+    return Metric(value=value, low=min(float(low), value), high=max(float(high), value))
+
+
+def metric_texts(metric: Metric, scale: float = 1.0, digits: int = 3) -> tuple[str, str]:
+    """Format a value and its interval for a table.
+
+    >>> metric_texts(Metric(value=0.5, low=0.25, high=0.75), digits=2)
+    ('0.50', '0.25 to 0.75')
+    """
+    value = f"{scale * metric.value:.{digits}f}"
+    if metric.low is None or metric.high is None:
+        return value, f"not available ({metric.reason})"
+    return value, f"{scale * metric.low:.{digits}f} to {scale * metric.high:.{digits}f}"
+
+
+@dataclass(frozen=True)
+class Difference:
+    """How much higher one score is than another, with its p-value."""
+
+    metric: Metric
+    p: float  # two-sided, that the difference is 0
+
+    @property
+    def holds(self) -> bool | None:
+        """Whether it is positive; None if the resamples cannot decide."""
+        if self.p >= LEVEL:
+            return None
+        return self.metric.value > 0
+
+
+def difference(first: Scores, second: Scores) -> Difference:
+    """Compare two scores on the same examples, paired by seed if both have as many seeds.
+
+    >>> right = Scores(np.ones((3, 50)), np.ones((3, 50)))
+    >>> wrong = Scores(np.zeros((3, 50)), np.ones((3, 50)))
+    >>> difference(right, wrong).holds
+    True
+    """
+    return of_resamples(first.value - second.value, first.resampled() - second.resampled())
+
+
+def of_resamples(value: float, samples: Floats) -> Difference:
+    """Return a difference with its interval and p-value from its resamples."""
+    tail = min(float(np.mean(samples <= 0)), float(np.mean(samples >= 0)))
+    p = min(1.0, max(2 * tail, 1 / len(samples)))
+    return Difference(interval(value, samples), p)
+
+
+def holm(differences: Mapping[Name, Difference]) -> dict[Name, Difference]:
+    """Correct the p-values of several comparisons (Holm 1979).
+
+    >>> one = Metric(value=1.0, low=0.5, high=1.5)
+    >>> found = holm({"a": Difference(one, 0.01), "b": Difference(one, 0.04)})
+    >>> [each.p for each in found.values()]
+    [0.02, 0.04]
+    """
+    order = sorted(differences, key=lambda name: differences[name].p)
+    adjusted: dict[Name, Difference] = {}
+    highest = 0.0
+    for place, name in enumerate(order):
+        highest = max(highest, min(1.0, (len(order) - place) * differences[name].p))
+        adjusted[name] = Difference(differences[name].metric, highest)
+    return {name: adjusted[name] for name in differences}
+
+
+def resampled_function(
+    scores: Mapping[Name, Scores], compute: Callable[[Mapping[Name, float]], float]
+) -> Difference:
+    """Compute a statistic of several scores with its interval: of each resample, and of all."""
+    samples = {name: score.resampled() for name, score in scores.items()}
+    rows = zip(*samples.values(), strict=True)
+    found = [compute(dict(zip(samples, row, strict=True))) for row in rows]
+    value = compute({name: score.value for name, score in scores.items()})
+    return of_resamples(value, np.array(found))

@@ -1,0 +1,173 @@
+"""A study as data, what it gets when it runs, and what it finds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from firth.metrics.bootstrap import Metric
+from firth.study.cell_cache import CellCache
+from firth.study.cells import Cell
+from firth.study.engine import OnResult, Results, run_cells
+from firth.study.statistics import Difference
+from firth.utils.errors import UsageError
+from firth.utils.figures import Figure
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lecture:
+    """What a lecture says about a finding."""
+
+    claim: str
+    source: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """One sentence with its number and interval; `holds` is None if the data cannot decide."""
+
+    name: str  # by which the table of claims names it
+    text: str
+    holds: bool | None
+    value: float | None = None
+    low: float | None = None
+    high: float | None = None
+    lecture: Lecture | None = None
+
+    def values(self) -> dict[str, Any]:
+        """Convert to plain JSON values."""
+        lecture = asdict(self.lecture) if self.lecture else None
+        return {
+            "name": self.name,
+            "text": self.text,
+            "holds": self.holds,
+            "value": self.value,
+            "low": self.low,
+            "high": self.high,
+            "lecture": lecture,
+        }
+
+
+def decided(
+    name: str,
+    claim: str,
+    found: Difference,
+    *,
+    unit: str = "points",
+    scale: float = 100.0,
+    lecture: Lecture | None = None,
+) -> Finding:
+    """Make a finding of a difference that is positive if the claim holds.
+
+    >>> found = Difference(Metric(value=0.1, low=-0.1, high=0.3), p=0.4)
+    >>> decided("help", "pre-training helps", found).text
+    'The runs cannot decide whether pre-training helps: +10.0 points (95 % interval \
+-10.0 to +30.0).'
+    """
+    metric = found.metric
+    starts = {
+        True: claim[0].upper() + claim[1:],
+        False: f"The runs contradict that {claim}",
+        None: f"The runs cannot decide whether {claim}",
+    }
+    size = with_interval(metric, unit=unit, scale=scale)
+    return Finding(
+        name=name,
+        text=f"{starts[found.holds]}: {size}.",
+        holds=found.holds,
+        value=metric.value,
+        low=metric.low,
+        high=metric.high,
+        lecture=lecture,
+    )
+
+
+def with_interval(metric: Metric, *, unit: str = "", scale: float = 1.0) -> str:
+    """Format a difference with its unit and interval."""
+    unit = f" {unit}" if unit else ""
+    size = f"{scale * metric.value:+.1f}{unit}"
+    if metric.low is None or metric.high is None:
+        return f"{size} (interval {metric.interval})"
+    return f"{size} (95 % interval {scale * metric.low:+.1f} to {scale * metric.high:+.1f})"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Analysis:
+    """What a study found; the first finding is the verdict."""
+
+    rows: Sequence[Mapping[str, Any]]  # JSON values; a metric as {"value", "low", "high"}
+    findings: Sequence[Finding]
+    figures: Sequence[Figure]  # the first chart is also written as PNG
+    notes: Sequence[str] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class StudyInputs:
+    """The data and models that a user gave; None: the stories and an embedded model."""
+
+    data: Path | None = None
+    test: Path | None = None
+    task: str | None = None
+    text: Path | None = None
+    models: tuple[str, ...] = ()
+    columns: Mapping[str, str] | None = None
+
+    def given(self) -> list[str]:
+        """Return the names of what was given."""
+        names = ("data", "test", "task", "text", "models", "columns")
+        return [name for name in names if getattr(self, name)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class StudyRun:
+    """What the function of a study gets: inputs, settings and seeds; `run` runs its cells."""
+
+    inputs: StudyInputs
+    settings: Any  # of the study's settings class
+    seeds: tuple[int, ...]
+    cache: CellCache
+    workers: int
+    on_result: OnResult
+    notes: list[str] = field(default_factory=list)
+    cells: dict[Cell, Any] = field(default_factory=dict)  # all results so far
+
+    def run(self, cells: Iterable[Cell]) -> Results:
+        """Run the cells of a grid, or read those that have finished."""
+        found = run_cells(cells, self.cache, workers=self.workers, on_result=self.on_result)
+        self.cells.update(found)
+        return found
+
+    def with_seeds(
+        self, function: Callable[..., Mapping[str, Any]], name: str, **settings: Any
+    ) -> list[Cell]:
+        """Make one cell for each seed."""
+        return [
+            Cell(function, settings, seed=seed, name=f"{name}, seed {seed}") for seed in self.seeds
+        ]
+
+    def note(self, text: str) -> None:
+        """Add a note once."""
+        if text not in self.notes:
+            self.notes.append(text)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Study:
+    """A study: its question, its settings for each budget, and the function that runs it."""
+
+    name: str
+    question: str
+    settings: type  # a frozen dataclass; its defaults are those of the small budget
+    run: Callable[[StudyRun], Analysis]
+    takes: tuple[str, ...] = ()  # the inputs that may be given: data, test, task, text, models
+    medium: Mapping[str, Any] = field(default_factory=dict)  # settings that differ from the small
+    large: Mapping[str, Any] = field(default_factory=dict)
+
+    def check_inputs(self, inputs: StudyInputs) -> None:
+        """Raise UsageError for an input that the study does not use."""
+        for name in inputs.given():
+            if name not in self.takes and not (name == "columns" and "data" in self.takes):
+                option = "--model" if name == "models" else f"--{name}"
+                raise UsageError(f"The study {self.name} does not use {option}; omit it.")
