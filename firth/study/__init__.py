@@ -11,5 +11,5 @@ settings.py       the settings of a study: of its budget, with overrides
 study_result.py   a result as JSON values, rows, an image and a page
 running.py        `run_study`: from arguments to a page; study_config.py has its options
 registry.py       the table of studies
-labels.py, …      one file per study: a function from a `StudyRun` to an `Analysis`
+labels.py, …      one file per study: a function from a `StudyRun` to a `StudyAnalysis`
 """

@@ -15,7 +15,7 @@ from firth.utils.workers import ordered_map
 
 
 @dataclass(frozen=True)
-class Progress:
+class CellProgress:
     """A cell that has finished, and how many have."""
 
     cell: Cell
@@ -24,7 +24,7 @@ class Progress:
     total: int
 
 
-OnResult = Callable[[Progress], None]
+OnResult = Callable[[CellProgress], None]
 
 
 class Results(Mapping[Cell, CellResult]):
@@ -73,7 +73,7 @@ def run_cells(
 
     def add(cell: Cell, result: CellResult) -> None:
         found[cell] = result
-        on_result(Progress(cell, result, len(found), len(grid)))
+        on_result(CellProgress(cell, result, len(found), len(grid)))
 
     for cell in grid:
         if (known := cache.find(cell)) is not None:

@@ -18,7 +18,7 @@ from firth.study.finetuning_cells import finetuned, metric_of
 from firth.study.input_cells import model_path, task_data
 from firth.study.monotone import isotonic, labels_needed
 from firth.study.statistics import Scores, metric_texts
-from firth.study.study import Analysis, Finding, Lecture, Study, StudyRun
+from firth.study.study import Finding, Lecture, Study, StudyAnalysis, StudyRun
 from firth.utils.errors import InputError, UsageError
 from firth.utils.figures import DataTable, LineChart, Point
 from firth.utils.rng import Floats
@@ -52,7 +52,7 @@ class LabelSettings:
     test_size: int = 300
 
 
-def run_labels(run: StudyRun) -> Analysis:
+def run_labels(run: StudyRun) -> StudyAnalysis:
     """Fine-tune with more and more labels, with and without pre-training."""
     settings: LabelSettings = run.settings
     task = run.inputs.task or "classify"
@@ -74,7 +74,7 @@ def run_labels(run: StudyRun) -> Analysis:
     metric = metric_of(task, run.cache.directory(data) / "test.jsonl")
     found = {key: results.scores(cells, metric) for key, cells in grid.items()}
     curves = {key: scores for key, scores in found.items() if scores is not None}
-    return Analysis(
+    return StudyAnalysis(
         rows=_rows(curves, metric),
         findings=_findings(curves, counts, settings.reference_labels),
         figures=(_chart(curves, metric), _table(curves, metric)),

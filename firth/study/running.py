@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from firth.study.cell_cache import FULL_DISK, CellCache
-from firth.study.engine import OnResult, Progress
+from firth.study.engine import CellProgress, OnResult
 from firth.study.registry import study_named
 from firth.study.settings import make_settings
 from firth.study.study import StudyInputs, StudyRun
@@ -24,7 +24,7 @@ from firth.utils.notebook import show_progress
 from firth.utils.workers import available_cores
 
 
-def _show(progress: Progress) -> None:
+def _show(progress: CellProgress) -> None:
     show_progress("cells", progress.done, progress.total)
 
 

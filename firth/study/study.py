@@ -94,7 +94,7 @@ def with_interval(metric: Metric, *, unit: str = "", scale: float = 1.0) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Analysis:
+class StudyAnalysis:
     """What a study found; the first finding is the verdict."""
 
     rows: Sequence[Mapping[str, Any]]  # JSON values; a metric as {"value", "low", "high"}
@@ -160,7 +160,7 @@ class Study:
     name: str
     question: str
     settings: type  # a frozen dataclass; its defaults are those of the small budget
-    run: Callable[[StudyRun], Analysis]
+    run: Callable[[StudyRun], StudyAnalysis]
     takes: tuple[str, ...] = ()  # the inputs that may be given: data, test, task, text, models
     medium: Mapping[str, Any] = field(default_factory=dict)  # settings that differ from the small
     large: Mapping[str, Any] = field(default_factory=dict)

@@ -10,7 +10,7 @@ from typing import Any
 
 from firth.study.cell_cache import CellResult
 from firth.study.cells import Cell
-from firth.study.study import Analysis, Finding, Study
+from firth.study.study import Finding, Study, StudyAnalysis
 from firth.utils.figure_images import image_figures, write_image
 from firth.utils.figures import DataTable, Figure, KeyNumber, KeyNumbers, Paragraph
 from firth.utils.files import atomic_file
@@ -29,7 +29,7 @@ class StudyResult(HtmlRepr):
     settings: Any
     budget: str
     seeds: tuple[int, ...]
-    analysis: Analysis
+    analysis: StudyAnalysis
     cells: Mapping[Cell, CellResult]
     seconds: float
     command: str

@@ -19,7 +19,7 @@ from firth.cli.views.figures import figures
 from firth.study.study_result import PAGE
 
 if TYPE_CHECKING:
-    from firth.study.engine import OnResult, Progress
+    from firth.study.engine import CellProgress, OnResult
     from firth.study.study import Study
     from firth.study.study_result import StudyResult
 
@@ -32,25 +32,25 @@ def live_cells() -> Iterator[OnResult]:
     if not sys.stderr.isatty():
         yield lambda progress: print(_line(progress), file=sys.stderr, flush=True)
         return
-    last: deque[Progress] = deque(maxlen=SHOWN)
+    last: deque[CellProgress] = deque(maxlen=SHOWN)
     begun = time.monotonic()
     with Live(console=Console(stderr=True), refresh_per_second=4, transient=True) as live:
 
-        def show(progress: Progress) -> None:
+        def show(progress: CellProgress) -> None:
             last.append(progress)
             live.update(_table(last, time.monotonic() - begun))
 
         yield show
 
 
-def _line(progress: Progress) -> str:
+def _line(progress: CellProgress) -> str:
     cell, result = progress.cell, progress.result
     time_taken = "cached" if result.cached else f"{result.seconds:.1f} s"
     status = f"failed: {result.error}" if result.error else result.headline
     return f"{progress.done}/{progress.total}  {cell.name}  {status}  {time_taken}"
 
 
-def _table(last: Sequence[Progress], seconds: float) -> RenderableType:
+def _table(last: Sequence[CellProgress], seconds: float) -> RenderableType:
     table = new_table("cell", "score", "seconds")
     for progress in last:
         result = progress.result
