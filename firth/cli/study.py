@@ -5,7 +5,6 @@ from typing import Any
 from firth.cli import options
 from firth.cli.verbs import Output
 from firth.study.study_config import StudyConfig
-from firth.utils.errors import UsageError
 
 EXAMPLES = (
     "firth study",
@@ -32,8 +31,6 @@ def study(
 
         found = all_studies()
         return Output({"studies": [view.study_values(one) for one in found]}, view.studies(found))
-    if settings["out"] is None:
-        raise UsageError("--out is missing: the folder to write.")
     from firth.study.running import run_study
 
     settings["overrides"] = options.overrides(settings["overrides"])

@@ -161,8 +161,8 @@ def _rows(curves: Curves, metric: str) -> list[dict[str, Any]]:
 def _findings(curves: Curves, counts: Sequence[int], reference: int) -> list[Finding]:
     """Say how many labels the other methods need for the score of the pre-trained model."""
     known = [count for count in counts if (PRETRAINED, count) in curves]
-    if not known:
-        return [Finding(name="labels", text="The pre-trained model has no result.", holds=None)]
+    if not known or len(known) == len(curves):
+        return [Finding(name="labels", text="There is nothing to compare.", holds=None)]
     reference = min(known, key=lambda count: abs(math.log(count / reference)))
     others = [method for method in dict.fromkeys(m for m, _ in curves) if method != PRETRAINED]
     others.sort(key=lambda method: method != SCRATCH)
@@ -201,7 +201,7 @@ def _fitted(curves: Curves, method: str) -> tuple[list[int], Floats]:
     """Return the numbers of labels, and the monotone curve and its resamples, (1 + R, K)."""
     own = {count: scores for (name, count), scores in curves.items() if name == method}
     values = np.array([[scores.value for scores in own.values()]])
-    samples = np.stack([scores.resampled() for scores in own.values()], axis=1)
+    samples = np.stack([scores.resampled for scores in own.values()], axis=1)
     return list(own), isotonic(np.concatenate([values, samples]))
 
 

@@ -15,8 +15,8 @@ from firth.utils.rng import Floats
 def isotonic(values: Floats) -> Floats:
     """Fit the nearest non-decreasing sequence to each row by the min-max formula.
 
-    >>> isotonic(np.array([[0.5, 0.9, 0.7, 1.0]])).tolist()
-    [[0.5, 0.8, 0.8, 1.0]]
+    >>> isotonic(np.array([[0.5, 1.0, 0.75, 1.0]])).tolist()
+    [[0.5, 0.875, 0.875, 1.0]]
     """
     count = values.shape[-1]
     sums = np.concatenate([np.zeros((*values.shape[:-1], 1)), values.cumsum(-1)], -1)

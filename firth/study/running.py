@@ -19,7 +19,7 @@ from firth.study.study_result import StudyResult
 from firth.utils.arguments import check_arguments
 from firth.utils.config_fields import config_of, flag
 from firth.utils.devices import Device, restored_torch_state, select_device
-from firth.utils.errors import InputError, Interrupted, storage_errors
+from firth.utils.errors import InputError, Interrupted, UsageError, storage_errors
 from firth.utils.notebook import show_progress
 from firth.utils.workers import available_cores
 
@@ -33,7 +33,7 @@ def _show(progress: CellProgress) -> None:
 def run_study(
     name: str,
     *,
-    out: str | Path,
+    out: str | Path | None = None,
     data: str | Path | None = None,
     test: str | Path | None = None,
     task: str | None = None,
@@ -57,6 +57,8 @@ def run_study(
     uses the embedded models. `out` gets index.html, results.jsonl and figure.png.
     """
     config = config_of(StudyConfig, locals())
+    if config.out is None:
+        raise UsageError("`out` is missing: the folder to write, a string or Path.")
     study, folder, begun = study_named(name), Path(config.out), time.monotonic()
     inputs = _inputs(config)
     study.check_inputs(inputs)

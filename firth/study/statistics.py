@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, TypeVar
 
 import numpy as np
@@ -21,6 +22,7 @@ from firth.metrics.bootstrap import Bootstrap, Metric, resample
 from firth.utils.rng import Floats
 
 RESAMPLES = 2000
+SEEDS, EXAMPLES = 0, 1  # random streams
 LEVEL = 0.05  # of significance; intervals cover 1 - LEVEL
 Name = TypeVar("Name")
 
@@ -55,23 +57,24 @@ class Scores:
         """The ratio of each seed, (S,)."""
         return np.asarray(self.numerators.sum(1) / np.maximum(self.denominators.sum(1), 1e-12))
 
-    def resampled(self, seed: int = 0) -> Floats:
-        """Compute the value of each resample, (R,).
+    @cached_property
+    def resampled(self) -> Floats:
+        """The value of each resample, (R,).
 
-        Scores of the same shape and `seed` are resampled alike, which makes differences paired.
+        Scores of the same shape are resampled alike, which makes differences paired.
         """
         seeds, examples = self.numerators.shape
         ratios = [
             (weights @ self.numerators.T) / np.maximum(weights @ self.denominators.T, 1e-12)
-            for weights in resample(examples, Bootstrap(resamples=RESAMPLES, seed=2 * seed + 1))
+            for weights in resample(examples, Bootstrap(resamples=RESAMPLES, seed=EXAMPLES))
         ]  # blocks of (R, S)
-        chosen = resample(seeds, Bootstrap(resamples=RESAMPLES, seed=2 * seed))
+        chosen = resample(seeds, Bootstrap(resamples=RESAMPLES, seed=SEEDS))
         weights = np.concatenate(list(chosen))  # (R, S)
         return np.asarray((weights * np.concatenate(ratios)).sum(1) / seeds)  # (R,)
 
     def metric(self) -> Metric:
         """Compute the value with its 95 % interval."""
-        return interval(self.value, self.resampled())
+        return interval(self.value, self.resampled)
 
 
 def score_values(numerators: Any, denominators: Any = None) -> dict[str, list[float]]:
@@ -128,7 +131,7 @@ def difference(first: Scores, second: Scores) -> Difference:
     >>> difference(right, wrong).holds
     True
     """
-    return of_resamples(first.value - second.value, first.resampled() - second.resampled())
+    return of_resamples(first.value - second.value, first.resampled - second.resampled)
 
 
 def of_resamples(value: float, samples: Floats) -> Difference:
@@ -159,7 +162,7 @@ def resampled_function(
     scores: Mapping[Name, Scores], compute: Callable[[Mapping[Name, float]], float]
 ) -> Difference:
     """Compute a statistic of several scores with its interval: of each resample, and of all."""
-    samples = {name: score.resampled() for name, score in scores.items()}
+    samples = {name: score.resampled for name, score in scores.items()}
     rows = zip(*samples.values(), strict=True)
     found = [compute(dict(zip(samples, row, strict=True))) for row in rows]
     value = compute({name: score.value for name, score in scores.items()})

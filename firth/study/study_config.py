@@ -23,9 +23,14 @@ class StudyConfig:
     """The arguments of `run_study`."""
 
     out: Annotated[
-        str | Path,
-        Doc("Folder to write: index.html, results.jsonl, figure.png, cells.", "Output", Path),
-    ]
+        str | Path | None,
+        Doc(
+            "Folder to write: index.html, results.jsonl, figure.png, cells; the list of studies "
+            "needs none. Default: none.",
+            "Output",
+            Path,
+        ),
+    ] = None
     data: Annotated[
         str | Path | None,
         Doc("File of labelled examples. Default: those of the stories.", "Data", Path),

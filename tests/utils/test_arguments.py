@@ -22,6 +22,7 @@ TUNE: dict[str, Any] = {"task": "classify", "train": ROWS, "out": "run"}
 TRAIN: dict[str, Any] = {"kind": "char", "vocab_size": 30}
 WRONG: list[tuple[str, tuple[Any, ...], dict[str, Any], str]] = [
     ("inspect", ("model", "A text."), {"layers": "last"}, "integer"),
+    ("run_study", ("labels",), {"out": "study", "seeds": "3"}, "integer"),
     ("train_tokenizer", (["A text."],), TRAIN | {"vocab_size": "500"}, "integer"),
     ("train_tokenizer", (["A text."],), TRAIN | {"lowercase": "no"}, "boolean"),
     ("pretrain", (), {"data": "shards", "out": "run", "steps": "20"}, "integer"),

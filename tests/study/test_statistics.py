@@ -1,0 +1,86 @@
+"""Intervals of studies, against other libraries and hand calculations."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import norm
+from sklearn.isotonic import IsotonicRegression
+
+from firth.metrics.bootstrap import Metric
+from firth.study.monotone import isotonic, labels_needed
+from firth.study.statistics import Difference, Scores, difference, holm, score_values
+
+
+def made_up(seeds: int, examples: int, mean: float, seed: int = 0) -> Scores:
+    rng = np.random.default_rng(seed)
+    right = (rng.random((seeds, examples)) < mean).astype(float)
+    return Scores(right, np.ones_like(right))
+
+
+def test_one_seed_gives_the_usual_interval_of_a_proportion() -> None:
+    scores = made_up(1, 2000, 0.7)
+    found = scores.metric()
+    half = norm.ppf(0.975) * np.sqrt(found.value * (1 - found.value) / 2000)
+    assert found.low == pytest.approx(found.value - half, abs=0.003)
+    assert found.high == pytest.approx(found.value + half, abs=0.003)
+
+
+def test_seeds_that_differ_widen_the_interval() -> None:
+    rates = np.array([0.5, 0.6, 0.7, 0.8, 0.9])
+    right = np.tile(rates[:, None], (1, 400))  # no variance between examples
+    found = Scores(right, np.ones_like(right)).metric()
+    half = norm.ppf(0.975) * rates.std() / np.sqrt(5)  # of the mean of five resampled seeds
+    assert found.value == pytest.approx(0.7)
+    assert found.low == pytest.approx(0.7 - half, abs=0.02)
+    assert found.high == pytest.approx(0.7 + half, abs=0.02)
+
+
+def test_a_ratio_of_sums_is_not_a_mean_of_ratios() -> None:
+    f1 = Scores.of([score_values([2, 0, 4], [4, 2, 4])])  # 2 tp over predicted and true entities
+    assert f1.value == pytest.approx(6 / 10)
+
+
+def test_differences_are_paired() -> None:
+    first = made_up(3, 300, 0.6)
+    better = first.numerators.copy()
+    better[:, :15] = 1.0  # the same predictions but for fifteen examples
+    found = difference(Scores(better, first.denominators), first)
+    unpaired = difference(made_up(3, 300, 0.62, seed=1), first)
+    assert found.holds
+    assert found.metric.high - found.metric.low < (unpaired.metric.high - unpaired.metric.low) / 2
+
+
+def test_equal_scores_cannot_be_told_apart() -> None:
+    assert difference(made_up(5, 200, 0.7), made_up(5, 200, 0.7, seed=1)).holds is None
+    assert difference(made_up(5, 200, 0.7), made_up(5, 200, 0.7)).p == 1.0
+
+
+def test_holm_by_hand() -> None:
+    metric = Metric(value=1.0, low=0.5, high=1.5)
+    found = holm(
+        {n: Difference(metric, p) for n, p in zip("abcd", (0.01, 0.04, 0.03, 0.005), strict=True)}
+    )
+    expected = {"a": 0.03, "b": 0.06, "c": 0.06, "d": 0.02}  # 3, 1 (raised), 2 and 4 times
+    assert {name: each.p for name, each in found.items()} == pytest.approx(expected)
+    assert found["b"].holds is None
+    assert list(found) == list("abcd")
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=7))
+def test_isotonic_regression(values: list[float]) -> None:
+    expected = IsotonicRegression().fit_transform(np.arange(len(values)), values)
+    np.testing.assert_allclose(isotonic(np.array([values]))[0], expected, atol=1e-12)
+
+
+def test_labels_needed() -> None:
+    curve = np.array([0.5, 0.7, 0.7, 0.9])
+    counts = [10, 100, 1000, 10_000]
+    assert labels_needed(counts, curve, 0.6) == pytest.approx(10**1.5)
+    assert labels_needed(counts, curve, 0.7) == 100
+    assert labels_needed(counts, curve, 0.8) == pytest.approx(10**3.5)
+    assert labels_needed(counts, curve, 0.91) == np.inf
+    assert labels_needed(counts, curve, 0.4) == 0
