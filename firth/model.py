@@ -31,6 +31,8 @@ from firth.formats.tokenizers.loading import holds_tokenizer, load_tokenizer
 from firth.inference.text_model import TextModel
 from firth.inference.text_network import ENCODER_FOLDER
 from firth.models.config import ModelConfig
+from firth.models.encoder_decoder import separate_weights
+from firth.models.transformer import Transformer
 from firth.quantization.int8 import count_int8_weights, to_int8
 from firth.tasks.ensembles import (
     are_texts,
@@ -402,6 +404,9 @@ def export(
     if adapted:
         merge(model.network, keep=False)
         drop_language_head(model.network)
+    separated = model.config.share_encoder_decoder  # transformers cannot share weights
+    if separated and isinstance(model.network, Transformer):
+        model = replace(model, network=separate_weights(model.network))
     if family_of(model.config, model.network.heads) is None:
         layer = model.config.label_input_layer
         of_layer = f" of layer {layer}" if layer is not None else ""
@@ -412,14 +417,15 @@ def export(
         )
     with replacing_files(out, MODEL_FILES):
         family = model.write(out)
-        _write_card(model, out, adapted)
+        changes = ["The adapter is merged into the weights."] * adapted
+        changes += ["Weights that encoder and decoder shared are stored for each."] * separated
+        _write_card(model, out, changes)
     return family
 
 
-def _write_card(model: Model, out: Path, merged: bool) -> None:
+def _write_card(model: Model, out: Path, changes: list[str]) -> None:
     """Write the model card of an exported model."""
     path = model.path or Path("unsaved")
-    changes = ["The adapter is merged into the weights."] * merged
     if find_run(path):
         changes.append("`run.json` and the checkpoints of the run are not part of it.")
     with storage_errors(out):

@@ -231,6 +231,7 @@ def _run(stack: Stack, x: Tensor, mask: Mask, **cross: Any) -> tuple[KVCache, Te
         encoder=None,
         num_layers=stack.layers,
         num_decoder_layers=0,
+        share_encoder_decoder=False,
         windowed_layers=(),
     )
     cache = KVCache.empty(config, 1, len(x), device=x.device, dtype=x.dtype)

@@ -204,6 +204,8 @@ class ModelConfig(LanguageModelConfig):
     window: int = 0  # tokens visible on each side in windowed layers
     windowed_layers: tuple[int, ...] = ()  # indices of layers with sliding-window attention
     share_layers: bool = False  # all layers share one block (ALBERT)
+    # Encoder and decoder blocks share self-attention and feed-forward layers, with their norms.
+    share_encoder_decoder: bool = False
     bottleneck_size: int = 0  # hidden size inside the block (MobileBERT); 0: hidden_size
     num_feed_forwards: int = 1  # feed-forward layers in one block (MobileBERT: 4)
 
@@ -290,6 +292,8 @@ class ModelConfig(LanguageModelConfig):
             raise InputError(f"label_input_layer must be 0 to {self.num_layers}, not {layer}.")
         if self.encoder is not None:
             self._check_encoder(self.encoder)
+        if self.share_encoder_decoder:
+            self._check_sharing()
 
     def _check_encoder(self, encoder: ModelConfig) -> None:
         """Raise InputError for an encoder and a decoder that do not fit together."""
@@ -305,6 +309,23 @@ class ModelConfig(LanguageModelConfig):
             )
         if self.bottleneck_size:
             raise InputError("A decoder with a bottleneck_size cannot attend to an encoder.")
+
+    def _check_sharing(self) -> None:
+        """Raise InputError for an encoder and a decoder that cannot share their weights."""
+        if self.architecture != "encoder-decoder" or self.encoder is not None:
+            raise InputError(
+                "share_encoder_decoder needs an encoder-decoder with one config for both sides, "
+                f"but the architecture is {self.architecture}"
+                f"{'' if self.encoder is None else ' with an encoder of its own config'}."
+            )
+        if self.num_layers != self.num_decoder_layers:
+            raise InputError(
+                "share_encoder_decoder needs as many decoder layers as encoder layers, but "
+                f"num_layers is {self.num_layers} and num_decoder_layers is "
+                f"{self.num_decoder_layers}."
+            )
+        if self.bottleneck_size:
+            raise InputError("share_encoder_decoder does not work with a bottleneck_size.")
 
     @property
     def input_config(self) -> ModelConfig:

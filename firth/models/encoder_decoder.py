@@ -1,4 +1,4 @@
-"""Join a pre-trained encoder and a pre-trained decoder with new cross-attention layers.
+"""Join a pre-trained encoder and a decoder with new cross-attention; separate shared weights.
 
 Both keep their weights, sizes and vocabularies (Rothe et al. 2020, "Leveraging Pre-trained
 Checkpoints for Sequence Generation Tasks"). Cross-attention starts with zero output: before
@@ -86,6 +86,27 @@ def joined_config(encoder: ModelConfig, decoder: ModelConfig) -> ModelConfig:
         labels=(),
         family="",
     )
+
+
+@torch.no_grad()
+def separate_weights(network: Transformer) -> Transformer:
+    """Copy a network whose encoder and decoder share weights; in the copy each has its own.
+
+    >>> sizes = dict(vocab_size=9, hidden_size=4, num_layers=1, num_heads=2, ffn_size=8)
+    >>> shared = dict(architecture="encoder-decoder", share_encoder_decoder=True, max_positions=8)
+    >>> network = Transformer(ModelConfig(**sizes, **shared))
+    >>> len(network.state_dict()), len(separate_weights(network).state_dict())
+    (27, 39)
+    """
+    with torch.device("meta"):
+        copy = Transformer(replace(network.config, share_encoder_decoder=False), network.heads)
+    given = network.state_dict()
+    state = {
+        name: given[name if name in given else name.replace("decoder.", "encoder.", 1)].clone()
+        for name in copy.state_dict()
+    }
+    copy.load_state_dict(state, assign=True)
+    return copy.train(network.training)
 
 
 def cross_attention_names(network: nn.Module) -> list[str]:

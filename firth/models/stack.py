@@ -1,4 +1,4 @@
-"""The Transformer block and the stack of blocks; the mask makes it an encoder or a decoder.
+"""The stack of Transformer blocks; the mask makes it an encoder or a decoder.
 
 N  tokens of the batch     E  embedding size     W  hidden size
 """
@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
-from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -23,17 +22,11 @@ from firth.models.attention import (
     has_varlen_kernels,
 )
 from firth.models.attention_recording import AttentionRecorder
+from firth.models.blocks import Block, BottleneckBlock, SharedBlock
 from firth.models.config import ModelConfig
 from firth.models.cuda_graphs import CudaGraphRunner
 from firth.models.kv_cache import KeyValuePrefix, KVCache
-from firth.models.layers import (
-    Attention,
-    AttentionContext,
-    CrossAttention,
-    FeedForward,
-    Residual,
-    make_norm,
-)
+from firth.models.layers import AttentionContext, make_norm
 from firth.models.masks import Mask
 from firth.models.positions import (
     DisentangledBias,
@@ -61,56 +54,6 @@ class LayerInputs:
     def is_empty(self) -> bool:
         others = (self.memory_mask, self.cache, self.recorder)
         return all(other is None for other in others) and not self.prefix.own
-
-
-class Block(nn.Module):
-    """Self-attention, cross-attention if there is an encoder, and the feed-forward layer."""
-
-    def __init__(self, config: ModelConfig, *, memory_size: int, skip_pre_norm: bool) -> None:
-        """`memory_size`: the encoder's hidden size; 0: no cross-attention."""
-        super().__init__()
-        self.attention = Attention(config)
-        self.attention_norm = Residual(config, config.hidden_size, skip_pre_norm=skip_pre_norm)
-        self.cross = CrossAttention(config, memory_size) if memory_size else None
-        self.cross_norm = Residual(config, config.hidden_size) if memory_size else None
-        self.feed_forward = FeedForward(config)
-        self.feed_forward_norm = Residual(config, config.hidden_size)
-
-    def forward(self, x: Tensor, context: AttentionContext) -> Tensor:
-        x = self.attention_norm(x, lambda y: self.attention(y, context))
-        if self.cross is not None and self.cross_norm is not None:
-            x = self.cross_norm(x, partial(self.cross, context=context))
-        return self.feed_forward_norm(x, self.feed_forward)
-
-
-class BottleneckBlock(nn.Module):
-    """MobileBERT's block: a smaller size inside, several feed-forward layers (Sun et al. 2020)."""
-
-    def __init__(self, config: ModelConfig) -> None:
-        super().__init__()
-        hidden, inner = config.hidden_size, config.bottleneck_size
-        self.down = nn.Linear(hidden, inner)
-        self.down_norm = make_norm(config, inner)
-        self.look = nn.Linear(hidden, inner)  # the input of queries and keys
-        self.look_norm = make_norm(config, inner)
-        self.attention = Attention(config, value_input_size=hidden)
-        self.attention_norm = Residual(config, inner)
-        more = range(config.num_feed_forwards - 1)
-        self.feed_forwards = nn.ModuleList(FeedForward(config) for _ in more)
-        self.feed_forward_norms = nn.ModuleList(Residual(config, inner) for _ in more)
-        self.feed_forward = FeedForward(config)
-        self.feed_forward_norm = Residual(config, inner)
-        self.up = nn.Linear(inner, hidden)
-        self.up_norm = Residual(config, hidden)
-
-    def forward(self, x: Tensor, context: AttentionContext) -> Tensor:
-        query_input = self.look_norm(self.look(x))
-        y = self.down_norm(self.down(x))
-        y = self.attention_norm(y, lambda _: self.attention(query_input, context, value_input=x))
-        for norm, feed_forward in zip(self.feed_forward_norms, self.feed_forwards, strict=True):
-            y = norm(y, feed_forward)
-        y = self.feed_forward_norm(y, self.feed_forward)
-        return self.up_norm(x, lambda _: self.up(y))
 
 
 class Embedding(nn.Module):
@@ -155,13 +98,31 @@ def _concatenate_neighbours(x: Tensor, mask: Mask) -> Tensor:
     return torch.cat([following, x, previous], dim=-1)  # (N, 3 E)
 
 
+def _make_block(config: ModelConfig, memory_size: int, index: int) -> nn.Module:
+    if config.bottleneck_size:
+        return BottleneckBlock(config)
+    skip_pre_norm = not config.first_norm and index == 0
+    return Block(config, memory_size=memory_size, skip_pre_norm=skip_pre_norm)
+
+
 class Stack(nn.Module):
     """Embedding layers, blocks and the final norm of an encoder or a decoder."""
 
+    blocks: nn.ModuleList
+
     def __init__(
-        self, config: ModelConfig, layers: int, *, decoder: bool, memory_size: int = 0
+        self,
+        config: ModelConfig,
+        layers: int,
+        *,
+        decoder: bool,
+        memory_size: int = 0,
+        encoder: Stack | None = None,
     ) -> None:
-        """`memory_size`: the hidden size of an encoder to attend to; 0: there is none."""
+        """`memory_size`: the hidden size of an encoder to attend to; 0: there is none.
+
+        With an `encoder`, the blocks share its self-attention and feed-forward layers.
+        """
         super().__init__()
         self.config, self.layers = config, layers
         # set by `firth.adapt.prompt_tuning`, trained:
@@ -181,13 +142,9 @@ class Stack(nn.Module):
             shape = config.hidden_size, config.relative_buckets, config.relative_max_distance
             self.relative = DisentangledBias(*shape, config.norm_eps)
         self.blocks = nn.ModuleList(
-            BottleneckBlock(config)
-            if config.bottleneck_size
-            else Block(
-                config,
-                memory_size=memory_size,
-                skip_pre_norm=not config.first_norm and i == 0,
-            )
+            _make_block(config, memory_size, i)
+            if encoder is None
+            else SharedBlock(config, memory_size, encoder.blocks[i])
             for i in range(1 if config.share_layers else layers)
         )
         last = config.norm_position != "post"

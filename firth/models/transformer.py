@@ -45,8 +45,13 @@ class Transformer(LanguageNetwork):
             self.encoder = Stack(config.input_config, config.num_layers, decoder=False)
         if config.has_decoder:
             memory_size = config.input_config.hidden_size if config.has_encoder else 0
-            layers = config.num_output_layers
-            self.decoder = Stack(config, layers, decoder=True, memory_size=memory_size)
+            self.decoder = Stack(
+                config,
+                config.num_output_layers,
+                decoder=True,
+                memory_size=memory_size,
+                encoder=self.encoder if config.share_encoder_decoder else None,
+            )
         self.heads = nn.ModuleDict({name: make_head(name, config) for name in heads})
         self.inference_only = False  # set by `firth.quantization.int8`
 

@@ -13,12 +13,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules import module as torch_modules
 
+from firth.models.blocks import Block
 from firth.models.config import ModelConfig
 from firth.models.heads import LanguageHead
 from firth.models.kv_cache import KVCache
 from firth.models.layers import Attention, FeedForward, FusedLinear, GemmaRMSNorm, Residual
 from firth.models.positions import Rotary
-from firth.models.stack import Block, Embedding, Stack
+from firth.models.stack import Embedding, Stack
 from firth.models.transformer import Transformer
 from firth.quantization.c_library import load_library
 from firth.quantization.int8 import Int8Embedding, Int8Linear, has_hooks

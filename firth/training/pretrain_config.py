@@ -236,6 +236,7 @@ SHAPE = (
     "num_heads",
     "ffn_size",
     "norm_position",
+    "share_encoder_decoder",
 )
 LABELS = (
     *("label_head", "labels", "label_type"),

@@ -93,6 +93,7 @@ PREFIXED = {f"prefix-{name}": config for name, config in DECODERS.items()}
 BOTH = {
     "t5": small("encoder-decoder", **T5, num_decoder_layers=1),
     "bart": small("encoder-decoder", position_offset=2, head_bias="fixed"),
+    "shared": small("encoder-decoder", **T5, share_encoder_decoder=True),
 }
 KINDS = {**ENCODERS, **DECODERS, **PREFIXED, **BOTH}
 

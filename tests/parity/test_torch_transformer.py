@@ -6,11 +6,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from firth.models.blocks import Block
 from firth.models.config import ModelConfig
 from firth.models.initialization import initialise
 from firth.models.masks import Mask
 from firth.models.positions import sinusoidal_embedding
-from firth.models.stack import Block
 from firth.models.transformer import Transformer
 
 WIDTH, HEADS, INNER, LAYERS = 32, 4, 64, 3
