@@ -11,11 +11,10 @@ from firth.inference.generation.generation_config import MAX_SEQUENCES
 from firth.inference.generation.text_generation import EncodedPrompt, TextGenerator
 from firth.inference.infilling.blanks import tokenize_words
 from firth.inference.infilling.fill_methods import BlankFiller
-from firth.inference.infilling.span_filling import answer_sequences, generate_fills
+from firth.inference.infilling.span_filling import answer_sequences, generate_fills, output_request
 from firth.inference.prompting.candidates import no_tokens_error, tokenize_continuation
 from firth.inference.scoring.log_likelihood import check_length
-from firth.inference.scoring.token_scoring import Ids, ScoringRequest
-from firth.models.config import LanguageModelConfig
+from firth.inference.scoring.token_scoring import ScoringRequest
 from firth.models.transformer import Transformer, max_output_length
 from firth.tokenizers.tokenizer import Tokenizer
 from firth.utils.errors import MismatchError, UsageError
@@ -68,14 +67,6 @@ def blank_request(
         end = [] if best.eos_token_id is None else [best.eos_token_id]
         targets = [*best.tokens, *end]
     return output_request(filler.network.config, question.ids, targets)
-
-
-def output_request(
-    config: LanguageModelConfig, source: Ids, targets: Sequence[int]
-) -> ScoringRequest:
-    """Return the decoder's input that predicts an output of an encoder-decoder."""
-    tokens = (config.decoder_start_token_id or 0, *targets[:-1])
-    return ScoringRequest(tokens, range(len(tokens)), targets, tuple(source))
 
 
 def with_visible_targets(request: ScoringRequest, shift: int) -> ScoringRequest:

@@ -194,6 +194,7 @@ _denoising_decoder = partial(
     _decoder,
     source="Raffel et al. 2020, sections 3.2.1 and 3.2.3",
     predicts=("denoising",),
+    infill_format="spans",
     predicted_fraction=_span_fraction,
     draw=partial(_take_for_spans, True),
 )

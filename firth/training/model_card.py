@@ -69,8 +69,11 @@ def _pretraining_card(
     if mixture := job.get("mixture"):
         rows["mixture"] = ", ".join(f"{name} {part:.1%}" for name, part in mixture.items())
     rows |= {name: parent["path"] for name, parent in values["parents"].items()}
-    example = USAGE_EXAMPLES[infill_format(job["objective"])]
-    if config["architecture"] == "decoder":
+    way, architecture = infill_format(job["objective"]), config["architecture"]
+    example = USAGE_EXAMPLES[way]
+    if architecture == "decoder" and way == "spans":
+        example = 'model.fill("Once upon a ___ there was a dog.")'
+    elif architecture == "decoder" or (architecture == "encoder-decoder" and not way):
         example = 'model.generate("Once upon a time")'
     usage = ["```python", "import firth", "", f'model = firth.load("{path}")', example, "```"]
     summary = f"A language model pre-trained with Firth ({job['preset']}, {job['objective']})."

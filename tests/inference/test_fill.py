@@ -233,7 +233,7 @@ def test_the_objective_of_a_run_determines_the_method(
             if objective == "hybrid":
                 assert len(model.fill("The [MASK] ran.", top=4)[0]) == 4
             else:
-                with pytest.raises(MismatchError, match="hybrid objective"):
+                with pytest.raises(MismatchError, match="hybrid"):
                     model.fill("The [MASK] ran.")
 
 
@@ -283,6 +283,43 @@ def test_methods_of_encoder_decoders(
     assert ways == {None: "spans", "span-corruption": "spans", "infilling": "whole"}
     bart = make_model("bart-base")
     assert make_filler(bart.network, tokenizers["wordpiece"]).method == "whole"
+
+
+def test_a_language_model_with_an_encoder_cannot_fill(
+    make_model: MakeModel, with_sentinels: Tokenizer
+) -> None:
+    network = writer(make_model, with_sentinels).network
+    with pytest.raises(MismatchError, match=r"prefix-seq2seq.*firth generate"):
+        make_filler(network, with_sentinels, objective="prefix-seq2seq")
+
+
+@pytest.mark.parametrize("objective", ["causal-denoising", "prefix-denoising"])
+def test_spans_of_a_decoder(
+    objective: str, make_model: MakeModel, with_sentinels: Tokenizer
+) -> None:
+    """The probability of a span and both of its ends, after the corrupted text."""
+    ids, bidirectional = with_sentinels.special_ids, objective == "prefix-denoising"
+    roles = dict(eos_token_id=ids["sep"], prefix_lm=bidirectional)
+    made = make_model("gpt2", vocab_size=len(with_sentinels), **roles)
+    model = Model(made.network, with_sentinels, objective=objective)
+    (guesses,) = model.fill("The ___ ran.", targets=["dog", "old dog"])
+    first, second, *_ = with_sentinels.sentinel_ids
+    source = [*with_sentinels.encode("The <extra_id_0> ran."), ids["sep"]]
+    for guess in guesses:
+        total, span = 0.0, with_sentinels.encode(guess.token)
+        for end in (second, ids["sep"]):
+            target = [first, *span, end]
+            tokens = torch.tensor([*source, *target[:-1]])
+            mask = Mask([len(tokens)], prefix=[len(source) if bidirectional else 0])
+            with torch.no_grad():
+                logs = made.network.logits(made.network(tokens, mask)).log_softmax(-1)
+            rows = range(len(source) - 1, len(tokens))
+            total += float(logs[rows, target].sum().exp())
+        assert guess.score == pytest.approx(total, rel=1e-3)
+    two = model.fill_texts(["The ___ saw the ___ ."], top=3)[0]
+    assert len(two.blanks) == 2
+    with pytest.raises(UsageError, match="context is 46"):
+        model.fill("dog " * 60 + "___")
 
 
 def test_fills_of_a_regenerated_text(tokenizers: dict[str, Tokenizer]) -> None:

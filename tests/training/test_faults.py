@@ -46,6 +46,8 @@ def small(
         ("bert-tiny", "masked-nsp"),
         pytest.param("decoder-tiny", "causal", marks=pytest.mark.nightly),
         pytest.param("seq2seq-tiny", "span-corruption", marks=pytest.mark.nightly),
+        pytest.param("decoder-tiny", "prefix-denoising", marks=pytest.mark.nightly),
+        pytest.param("seq2seq-tiny", "prefix-seq2seq", marks=pytest.mark.nightly),
         pytest.param("electra-small", "replaced", marks=pytest.mark.nightly),
     ],
 )
@@ -55,6 +57,8 @@ def test_a_run_killed_twice_ends_with_the_same_bits(
     overrides = SMALL | {"checkpoint_every": 5, "log_every": 1, "model.num_layers": 1}
     if preset == "electra-small":
         overrides["model.embedding_size"] = 16
+    if objective == "prefix-seq2seq":
+        overrides["model.share_encoder_decoder"] = True
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     common = {"preset": preset, "objective": objective, "data": shards, "steps": 16}
     common["overrides"] = overrides

@@ -1,7 +1,8 @@
 """Inputs, results and methods of filling blanks.
 
 An encoder, or a decoder pre-trained with the hybrid objective (GPT-BERT, Charpentier and Samuel
-2024), predicts one token per blank; an encoder-decoder generates spans of any length.
+2024), predicts one token per blank; an encoder-decoder, or a decoder pre-trained with a denoising
+objective, generates spans of any length.
 """
 
 from __future__ import annotations
@@ -13,11 +14,12 @@ from typing import Any, TypedDict
 from firth.inference.infilling.blanks import BlankedText, find_blanks, sentinel_tokens
 from firth.models.language_model import LanguageNetwork
 from firth.models.transformer import max_input_length, max_text_length
-from firth.objectives.registry import infill_format
+from firth.objectives.registry import OBJECTIVES, infill_format
 from firth.tokenizers.tokenizer import Tokenizer
 from firth.utils.errors import MismatchError, UsageError
 
 Ids = tuple[int, ...]
+MAX_SPAN_TOKENS = 16  # of one blank
 
 
 @dataclass(frozen=True)
@@ -85,8 +87,8 @@ class BlankFiller:
 
     @property
     def shift(self) -> int:
-        """1 for a decoder, which predicts a token at the position before it; else 0."""
-        return int(self.network.config.architecture == "decoder")
+        """1 for a decoder with masks, which predicts at the position before a token; else 0."""
+        return int(self.network.config.architecture == "decoder" and self.method == "masks")
 
     @property
     def mark(self) -> str:
@@ -142,9 +144,11 @@ class BlankFiller:
 
     @property
     def max_length(self) -> int:
-        """The maximum number of input tokens."""
-        measure = max_text_length if self.method == "masks" else max_input_length
-        return measure(self.network)
+        """The maximum number of input tokens; a decoder needs room for a span after them."""
+        if self.method == "masks":
+            return max_text_length(self.network)
+        room = 0 if self.network.config.has_encoder else MAX_SPAN_TOKENS + 2
+        return max_input_length(self.network) - room
 
 
 def check_top(top: int) -> None:
@@ -158,11 +162,16 @@ def make_filler(
 ) -> BlankFiller:
     """Choose the method from the model's architecture and pre-training objective."""
     architecture, pretrained_as = network.config.architecture, infill_format(objective)
-    if architecture == "decoder" and pretrained_as != "masks":
+    if architecture == "decoder" and not pretrained_as:
         raise MismatchError(
             "A causal decoder cannot fill blanks, because it does not see the text after them. Use "
-            "an encoder, an encoder-decoder or a decoder pre-trained with the hybrid objective; "
-            "`firth generate` completes a text with this model."
+            "an encoder, an encoder-decoder or a decoder pre-trained with a hybrid or denoising "
+            "objective; `firth generate` completes a text with this model."
+        )
+    if architecture == "encoder-decoder" and objective in OBJECTIVES and not pretrained_as:
+        raise MismatchError(
+            f"This encoder-decoder was pre-trained with {objective} and cannot fill blanks; "
+            "`firth generate` completes a text with it."
         )
     if "language" not in network.heads:
         raise MismatchError(
@@ -170,7 +179,9 @@ def make_filler(
             "masked-language-model head."
         )
     has_mask, method = "mask" in tokenizer.special_ids, "masks"
-    if architecture == "encoder-decoder":
+    if architecture == "decoder" and pretrained_as == "spans":
+        method = "spans"
+    elif architecture == "encoder-decoder":
         regenerates = pretrained_as == "whole" and has_mask
         method = "spans" if tokenizer.sentinel_ids and not regenerates else "whole"
         if network.config.encoder is not None or (method == "whole" and not has_mask):

@@ -1,6 +1,7 @@
-"""Fill blanks with an encoder-decoder, whose decoder generates spans of any length.
+"""Fill blanks with a model that generates spans of any length.
 
-T5 generates each span after its sentinel; BART generates the whole text again.
+T5, or a decoder pre-trained with a denoising objective, generates each span after its sentinel;
+BART generates the whole text again.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from firth.inference.generation.sampling import GeneratedTokens
 from firth.inference.generation.token_generation import greedy_decode
 from firth.inference.infilling.blanks import BlankedText, BlankFill, span_fill, tokenize_words
 from firth.inference.infilling.fill_methods import (
+    MAX_SPAN_TOKENS,
     BlankFiller,
     EncodedBlanks,
     FillCandidate,
@@ -29,13 +31,13 @@ from firth.inference.infilling.fill_methods import (
     Ids,
 )
 from firth.inference.scoring.token_scoring import ScoringRequest, score_requests
+from firth.models.config import LanguageModelConfig
 from firth.models.language_model import LanguageNetwork
 from firth.models.transformer import max_output_length
 from firth.tokenizers.tokenizer import Tokenizer
 from firth.utils.errors import UsageError
 from firth.utils.streams import bounded_batches
 
-MAX_SPAN_TOKENS = 16
 EXTRA_TOKENS = 8  # per blank, that a regenerated text may be longer than its input
 MAX_BEAMS = 320  # in a batch
 
@@ -167,7 +169,20 @@ def max_fill_tokens(filler: BlankFiller, question: EncodedBlanks) -> int:
     longest = len(question.ids) + EXTRA_TOKENS * blanks
     if filler.method == "spans":
         longest = blanks * (MAX_SPAN_TOKENS + 1) + 1
-    return min(max_output_length(filler.network) - 1, longest)
+    before = 1 if filler.network.config.has_encoder else len(question.ids)  # in the decoder
+    return min(max_output_length(filler.network) - before, longest)
+
+
+def output_request(
+    config: LanguageModelConfig, source: Ids, targets: Sequence[int]
+) -> ScoringRequest:
+    """Return the decoder's input that predicts an output: after the source, without an encoder."""
+    if config.has_encoder:
+        tokens = (config.decoder_start_token_id or 0, *targets[:-1])
+        return ScoringRequest(tokens, range(len(tokens)), targets, source)
+    tokens, first = (*source, *targets[:-1]), len(source) - 1
+    positions, prefix = range(first, len(tokens)), config.prefix_length(len(source))
+    return ScoringRequest(tokens, positions, targets, prefix=prefix)
 
 
 def _decode(filler: BlankFiller, question: EncodedBlanks, result: GeneratedTokens) -> GeneratedFill:
@@ -191,19 +206,15 @@ def _score(
 ) -> list[list[GeneratedFill]]:
     """Score the targets in the single blank of each text."""
     network, requests = filler.network, list[ScoringRequest]()
-    start = network.config.decoder_start_token_id or 0
     outputs = []
     for question in questions:
         if len(question.blanks) > 1:
-            raise UsageError("An encoder-decoder can score targets for one blank only.")
+            raise UsageError("A model that generates spans can score targets for one blank only.")
         for target in targets:
             text = question.blanks.filled([BlankFill(target)])
             sequences = answer_sequences(filler, question, [target])
             outputs.append((text, target, len(sequences)))
-            requests += [
-                ScoringRequest((start, *ids[:-1]), range(len(ids)), ids, question.ids)
-                for ids in sequences
-            ]
+            requests += [output_request(network.config, question.ids, ids) for ids in sequences]
     sums = iter([score.sum for score in score_requests(network, requests)])
     fills = []
     for text, target, count in outputs:

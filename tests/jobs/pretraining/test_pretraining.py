@@ -39,16 +39,22 @@ PINNED = {
     ("decoder-tiny", "causal"): (6.394726, 6.372341),
     ("decoder-tiny", "prefix"): (6.380649, 6.361057),
     ("decoder-tiny", "hybrid"): (12.809788, 12.743490),
+    ("decoder-tiny", "causal-denoising"): (6.421045, 6.295152),
+    ("decoder-tiny", "prefix-denoising"): (6.421045, 6.295152),
     ("t5-small", "span-corruption"): (6.799304, 6.710125),
     ("bart-base", "infilling"): (6.402612, 6.398232),
     ("seq2seq-tiny", "span-corruption"): (6.402358, 6.347783),
+    ("seq2seq-tiny", "causal-seq2seq"): (6.394473, 6.371955),
+    ("seq2seq-tiny", "prefix-seq2seq"): (6.384386, 6.360177),
 }
 # A method call in the model card.
 USES = {
     ("encoder-tiny", "masked"): "model.fill(",
     ("electra-small", "replaced"): "model.embed(",
     ("decoder-tiny", "hybrid"): "model.generate(",
+    ("decoder-tiny", "prefix-denoising"): "model.fill(",
     ("seq2seq-tiny", "span-corruption"): "<extra_id_0>",
+    ("seq2seq-tiny", "prefix-seq2seq"): "model.generate(",
     ("bart-base", "infilling"): "model.fill(",
 }
 
