@@ -19,17 +19,16 @@ def study(
     name: str | None = options.Argument(
         None,
         metavar="[NAME]",
-        help="Study; without one, the studies and their settings are listed.",
+        help="Study; without one, all are listed. Without --out, its settings are.",
     ),
     **settings: Any,
 ) -> Output:
     """Answer a question with a grid of runs: a table, a figure and a verdict with its interval."""
     from firth.cli.views import studies as view
+    from firth.study.registry import all_studies, study_named
 
-    if name is None:
-        from firth.study.registry import all_studies
-
-        found = all_studies()
+    if name is None or settings["out"] is None:
+        found = all_studies() if name is None else [study_named(name)]
         return Output({"studies": [view.study_values(one) for one in found]}, view.studies(found))
     from firth.study.running import run_study
 

@@ -110,9 +110,10 @@ class StudyResult(HtmlRepr):
 
     def _settings(self) -> DataTable:
         rows = [
-            (name.replace("_", " "), _shown(value)) for name, value in asdict(self.settings).items()
+            (name.replace("_", " "), shown_setting(value))
+            for name, value in asdict(self.settings).items()
         ]
-        rows += [("budget", self.budget), ("seeds", _shown(self.seeds))]
+        rows += [("budget", self.budget), ("seeds", shown_setting(self.seeds))]
         return DataTable("", ("setting", "value"), tuple(rows), texts=True)
 
     def _cells(self) -> KeyNumbers:
@@ -127,16 +128,16 @@ class StudyResult(HtmlRepr):
         )
 
 
-def _shown(value: Any) -> str:
+def shown_setting(value: Any) -> str:
     """Format a setting.
 
-    >>> _shown((10, 100)), _shown(1e-3), _shown(10_000)
+    >>> shown_setting((10, 100)), shown_setting(1e-3), shown_setting(10_000)
     ('10, 100', '0.001', '10,000')
     """
     if isinstance(value, list | tuple):
-        return ", ".join(map(_shown, value))
+        return ", ".join(map(shown_setting, value))
     if isinstance(value, Mapping):
-        return ", ".join(f"{name}={_shown(item)}" for name, item in value.items())
+        return ", ".join(f"{name}={shown_setting(item)}" for name, item in value.items())
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, int):

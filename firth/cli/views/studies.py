@@ -16,7 +16,7 @@ from rich.text import Text
 
 from firth.cli.terminal import heading, new_table
 from firth.cli.views.figures import figures
-from firth.study.study_result import PAGE
+from firth.study.study_result import PAGE, shown_setting
 
 if TYPE_CHECKING:
     from firth.study.engine import CellProgress, OnResult
@@ -72,14 +72,21 @@ def result(found: StudyResult) -> Iterator[RenderableType]:
 
 
 def studies(found: Sequence[Study]) -> Iterator[RenderableType]:
-    """List the studies with their questions and settings."""
-    for study in found:
-        yield heading(study.name)
-        yield Text(study.question)
-        table = new_table("setting", "small", "medium", "large")
-        for name, values in _settings(study).items():
-            table.add_row(name, *(str(values[budget]) for budget in ("small", "medium", "large")))
-        yield table
+    """List the studies with their questions; of a single one, the settings of each budget."""
+    if len(found) > 1:
+        rows = [(study.name, study.question) for study in found]
+        yield new_table("study", "question", rows=rows, left=(0, 1))
+        yield "firth study NAME lists its settings; firth study NAME --out DIR runs it."
+        return
+    (study,) = found
+    yield heading(study.question)
+    names = ("small", "medium", "large")
+    table = [
+        (name, *(shown_setting(values[budget]) for budget in names))
+        for name, values in _settings(study).items()
+    ]
+    yield new_table("setting", *names, rows=table)
+    yield f"firth study {study.name} --set NAME=VALUE --out DIR changes one and runs the study."
 
 
 def study_values(study: Study) -> dict[str, Any]:
