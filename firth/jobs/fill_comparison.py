@@ -137,7 +137,7 @@ def compare_fill_accuracy(
     names, right, rows = ("model", "other"), [], []
     for one in (model, other):
         loaded = load_if_needed(one, device, dtype=dtype)
-        hits, several = _right(_prompted(loaded), examples)
+        hits, several = _right(prompted_model(loaded), examples)
         right.append(hits)
         rows.append((loaded, several))
     accuracies = means(dict(zip(names, right, strict=True)))
@@ -176,7 +176,7 @@ def _fills(
     targets: Sequence[str],
     answer: str | None,
 ) -> ModelFills:
-    prompted = _prompted(model)
+    prompted = prompted_model(model)
     if targets:
         found = sorted(_scored(prompted, blanks, targets), key=lambda one: -one.score)
     elif model.reads_left_context_only:
@@ -193,7 +193,7 @@ def _fills(
     )
 
 
-def _prompted(model: Model) -> PromptedModel:
+def prompted_model(model: Model) -> PromptedModel:
     """Return what scores words in a blank; raise an error for models that cannot."""
     if not model.reads_left_context_only and model.blank_filler().method == "whole":
         raise MismatchError(
@@ -212,7 +212,7 @@ def _prompted(model: Model) -> PromptedModel:
 
 def _scored(model: PromptedModel, blanks: BlankedText, words: Sequence[str]) -> list[FillCandidate]:
     """Compute the probability of each word: the product of those of its tokens."""
-    requests = [_request(model, blanks, word) for word in words]
+    requests = [answer_request(model, blanks, word) for word in words]
     for word, request in zip(words, requests, strict=True):
         if model.tokenizer.unknown_id in request.targets:
             raise UsageError(f"{word!r} is not in the vocabulary of one of the models.")
@@ -223,7 +223,8 @@ def _scored(model: PromptedModel, blanks: BlankedText, words: Sequence[str]) -> 
     ]
 
 
-def _request(model: PromptedModel, blanks: BlankedText, word: str) -> ScoringRequest:
+def answer_request(model: PromptedModel, blanks: BlankedText, word: str) -> ScoringRequest:
+    """Build the request that scores a word in a blank."""
     before, after = blanks.parts
     space = " " if model.is_encoder_decoder and before[-1:] == " " else ""  # of the span's tokens
     return model.make_request(before, after, f"{space}{word}", blank=True)
@@ -233,7 +234,9 @@ def _right(model: PromptedModel, examples: Sequence[ClozeExample]) -> tuple[Floa
     """Tell for each example whether an answer is predicted; count those of several tokens."""
     owners = [i for i, one in enumerate(examples) for _ in one.answers]
     requests = [
-        _request(model, _one_blank(one.text), word) for one in examples for word in one.answers
+        answer_request(model, _one_blank(one.text), word)
+        for one in examples
+        for word in one.answers
     ]
     right, several = np.zeros(len(examples)), set[int]()
     scores = model.score(iter(requests))

@@ -1,0 +1,194 @@
+"""Cells that remove words of texts, and let models predict them.
+
+A word is right if its tokens are the most probable ones, as for the last words of LAMBADA
+(Paperno et al. 2016). By default only words are removed that are one token for all models: a masked
+model is given the number of tokens of the word, which a decoder is not.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from firth.data.corpus import Corpus
+from firth.formats.tokenizers.loading import load_tokenizer
+from firth.inference.infilling.blanks import BlankedText
+from firth.inference.prompting.candidates import PromptedModel, tokenize_continuation
+from firth.jobs.fill_comparison import answer_request, prompted_model
+from firth.model import Model, load
+from firth.study.cell_cache import CellContext
+from firth.study.cells import Cell
+from firth.study.input_cells import File
+from firth.study.statistics import score_values
+from firth.tokenizers.tokenizer import Tokenizer
+from firth.utils.errors import InputError
+from firth.utils.files import atomic_file
+from firth.utils.rng import Floats
+
+BLANKS = "blanks.jsonl"
+BOTH, LEFT = "both sides", "left only"  # the context that a model sees
+LEFT_WORDS = (1, 5, 10, 20)  # first numbers of words before the blank, of which accuracy is shown
+MIN_TEXTS = 20
+MIN_WORDS = 5  # of a text
+MAX_TEXTS = 50_000  # read from a corpus
+SHOWN = 6  # blanks with their predictions in the result
+_WORD = re.compile(r"(?<= )[^\W\d_]+(?:['’-][^\W\d_]+)*(?=[\s.,;:!?]|$)")
+
+
+class Blank(NamedTuple):
+    """A word removed from a text."""
+
+    text: int
+    before: str
+    answer: str
+    after: str
+
+    @property
+    def left_words(self) -> int:
+        """The number of words before the blank."""
+        return len(self.before.split())
+
+
+def removed_words(
+    context: CellContext,
+    *,
+    text: File,
+    tokenizers: Sequence[File],
+    texts: int,
+    blanks: int,
+    max_words: int,
+    one_token: bool = True,
+) -> Mapping[str, Any]:
+    """Remove up to `blanks` words, one at a time, from each of `texts` held-out texts.
+
+    Texts are pieces of at most `max_words` words, evenly spaced in the corpus. The seed determines
+    the words, which are known to all tokenizers.
+    """
+    path, rng = context.path(text), np.random.default_rng(context.seed)
+    known = [load_tokenizer(context.path(one)) for one in tokenizers]
+    found = list(_pieces(Corpus([path]), max_words))
+    if len(found) < MIN_TEXTS:
+        raise InputError(f"{path} has {len(found)} texts; the study needs at least {MIN_TEXTS}.")
+    places = np.unique(np.linspace(0, len(found) - 1, min(texts, len(found))).astype(int))
+    removed = list[Blank]()
+    for i, place in enumerate(places):
+        options = [one for one in _words(i, found[place]) if _is_known(one, known, one_token)]
+        chosen = rng.permutation(len(options))[:blanks]
+        removed += [options[j] for j in sorted(chosen)]
+    if len({blank.text for blank in removed}) < MIN_TEXTS:
+        raise InputError(
+            f"{path} has too few words that all tokenizers have as one token; use another text."
+        )
+    with atomic_file(context.folder / BLANKS) as file:
+        for blank in removed:
+            file.write(json.dumps(blank, ensure_ascii=False).encode() + b"\n")
+    return {"texts": len(places), "blanks": len(removed)}
+
+
+def _pieces(corpus: Corpus, max_words: int) -> Iterator[str]:
+    """Yield pieces of documents with at most `max_words` words."""
+    count = 0
+    for document in corpus:
+        words = document.split()
+        for start in range(0, len(words), max_words):
+            piece = words[start : start + max_words]
+            if len(piece) >= min(MIN_WORDS, max_words):
+                yield " ".join(piece)
+                count += 1
+            if count == MAX_TEXTS:
+                return
+
+
+def _words(text: int, piece: str) -> Iterator[Blank]:
+    """Yield the words of a text that follow another one.
+
+    >>> [blank.answer for blank in _words(0, "A man's 3 cats slept, mostly.")]
+    ["man's", 'cats', 'slept', 'mostly']
+    """
+    for found in _WORD.finditer(piece):
+        yield Blank(text, piece[: found.start()], found[0], piece[found.end() :])
+
+
+def _is_known(blank: Blank, tokenizers: Sequence[Tokenizer], one_token: bool) -> bool:
+    for tokenizer in tokenizers:
+        _, ids = tokenize_continuation(tokenizer, blank.before.rstrip(), f" {blank.answer}")
+        if tokenizer.unknown_id in ids or (one_token and len(ids) > 1):
+            return False
+    return True
+
+
+def read_blanks(file: Path) -> list[Blank]:
+    """Read what `removed_words` wrote."""
+    return [Blank(*json.loads(line)) for line in file.read_text(encoding="utf-8").splitlines()]
+
+
+def predicted_words(
+    context: CellContext, *, model: File, blanks: Cell, sees: str
+) -> Mapping[str, Any]:
+    """Predict removed words from the text on both sides of each, or before it only.
+
+    Scores have one example per text: accuracy, and the log-probability of the right word in nats.
+    """
+    removed = read_blanks(context.path(blanks) / BLANKS)
+    loaded = load(context.path(model), device=context.device)
+    log_probs, right = score_blanks(loaded, removed, sees)
+    owners = np.array([blank.text for blank in removed])
+    left = np.array([blank.left_words for blank in removed])
+    scores = {
+        "accuracy": _by_text(right, owners),
+        "log-probability": _by_text(log_probs, owners),
+    }
+    means = {}
+    for low, high in zip(LEFT_WORDS, (*LEFT_WORDS[1:], np.inf), strict=True):
+        inside = (left >= low) & (left < high)
+        scores[accuracy_from(low)] = _by_text(right, owners, inside)
+        means[accuracy_from(low)] = float(left[inside].mean()) if inside.any() else None
+    return {
+        "scores": scores,
+        "left_words": means,  # the mean number of words before the blanks of each score
+        "examples": [
+            {
+                "text": f"{one.before}___{one.after}",
+                "answer": one.answer,
+                "probability": float(np.exp(log_probs[i])),
+                "right": bool(right[i]),
+            }
+            for i, one in enumerate(removed[:SHOWN])
+        ],
+    }
+
+
+def accuracy_from(low: int) -> str:
+    """Name the accuracy at blanks after at least `low` words, and fewer than the next of them."""
+    return f"accuracy from {low} words"
+
+
+def score_blanks(model: Model, blanks: Sequence[Blank], sees: str) -> tuple[Floats, Floats]:
+    """Return the log-probability of each removed word, and whether it is the most probable."""
+    scorer = left_scorer(model) if sees == LEFT else prompted_model(model)
+    texts = (BlankedText((one.before, "" if sees == LEFT else one.after)) for one in blanks)
+    requests = (
+        answer_request(scorer, text, one.answer) for text, one in zip(texts, blanks, strict=True)
+    )
+    found = list(scorer.score(requests))
+    return np.array([one.sum for one in found]), np.array([float(one.is_greedy) for one in found])
+
+
+def left_scorer(model: Model) -> PromptedModel:
+    """Return what predicts a word from the text before it; a decoder, as the next word."""
+    scorer = prompted_model(model)
+    return replace(scorer, cloze=scorer.cloze and model.config.architecture == "encoder")
+
+
+def _by_text(values: Any, owners: Any, kept: Any = None) -> dict[str, list[float]]:
+    weights = np.ones(len(owners)) if kept is None else kept.astype(float)
+    size = int(owners.max()) + 1
+    return score_values(
+        np.bincount(owners, values * weights, size), np.bincount(owners, weights, size)
+    )

@@ -1,0 +1,264 @@
+"""Study: does the text on both sides of a blank predict its word better than the text before it?
+
+The same words are removed from the same texts. A model that reads both sides also predicts them
+with the right side hidden, which separates what it sees from how it was trained.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from firth.jobs.fill_comparison import prompted_model
+from firth.metrics.bootstrap import to_json
+from firth.model import load
+from firth.models.language_model import predicts_tokens
+from firth.study.blank_cells import (
+    BOTH,
+    LEFT,
+    LEFT_WORDS,
+    accuracy_from,
+    predicted_words,
+    removed_words,
+)
+from firth.study.cells import Cell
+from firth.study.engine import Results
+from firth.study.input_cells import File, model_path, stories
+from firth.study.statistics import Scores, difference, holm, metric_texts
+from firth.study.study import Finding, Lecture, Study, StudyAnalysis, StudyRun, decided
+from firth.utils.errors import InputError, UsageError
+from firth.utils.figures import Bar, BarChart, DataTable, LineChart, Point
+
+MODELS = ("stories-encoder", "stories-decoder")  # trained on the same text for as many tokens
+ACCURACY, LOG_PROB = "accuracy", "log-probability"
+FILL_IN = Lecture(
+    claim="Key Insight: Need both left AND right context to fill blanks correctly",
+    source="Lecture 2, The Fill-in-Blank Challenge",
+)
+LEFT_ONLY = Lecture(
+    claim="Better understanding than left-only",
+    source="Lecture 0, BERT: Bidirectional Encoder Representations",
+)
+
+Condition = tuple[str, str]  # the name of a model, and what it sees
+Found = Mapping[Condition, Mapping[str, Scores]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ContextSettings:
+    """Settings of the study."""
+
+    texts: int = 400  # held-out texts
+    blanks: int = 2  # words removed from each, one at a time; other words for each seed
+    max_words: int = 40  # of a text
+    one_token: bool = True  # remove only words that are one token for all models
+
+
+def run_context(run: StudyRun) -> StudyAnalysis:
+    """Predict the same removed words from both sides, and from the left side only."""
+    models = {Path(name).name: model_path(name) for name in run.inputs.models or MODELS}
+    if len(models) < len(run.inputs.models):
+        raise UsageError("Two models have the same name; give the folders different names.")
+    conditions = [(name, sees) for name, path in models.items() for sees in _contexts(path)]
+    if not any(sees == BOTH for _, sees in conditions):
+        raise InputError(
+            "None of the models reads both sides of a blank; add an encoder, such as "
+            "--model stories-encoder."
+        )
+    removed = [_removed(run, models.values(), seed) for seed in run.seeds]
+    run.run(removed)
+    grid = {
+        (name, sees): [
+            Cell(
+                predicted_words,
+                {"model": models[name], "blanks": blanks, "sees": sees},
+                name=f"{name}, {sees}, seed {seed}",
+            )
+            for seed, blanks in zip(run.seeds, removed, strict=True)
+        ]
+        for name, sees in conditions
+    }
+    results = run.run(cell for cells in grid.values() for cell in cells)
+    found = _scores(results, grid)
+    return StudyAnalysis(
+        rows=_rows(results, grid, found),
+        findings=_findings(found),
+        figures=(_bars(found), _lines(results, grid, found), _table(found), _examples(grid, run)),
+        notes=_notes(run, removed),
+    )
+
+
+def _contexts(path: Path) -> list[str]:
+    """Return what a model can see of a text with a blank."""
+    model = load(path)
+    if not predicts_tokens(model.network):
+        raise InputError(f"{path} has no language head and predicts no words; use another model.")
+    prompted_model(model)  # raises an error for models that cannot fill a blank
+    return [LEFT] if model.reads_left_context_only else [BOTH, LEFT]
+
+
+def _removed(run: StudyRun, models: Any, seed: int) -> Cell:
+    settings: ContextSettings = run.settings
+    text: File = run.inputs.text or stories() / "dev.txt"
+    values = {
+        "text": text,
+        "tokenizers": list(models),
+        "texts": settings.texts,
+        "blanks": settings.blanks,
+        "max_words": settings.max_words,
+        "one_token": settings.one_token,
+    }
+    return Cell(removed_words, values, seed=seed, name=f"removed words, seed {seed}")
+
+
+def _scores(results: Results, grid: Mapping[Condition, Sequence[Cell]]) -> Found:
+    names = (ACCURACY, LOG_PROB, *map(accuracy_from, LEFT_WORDS))
+    return {
+        key: {name: scores for name in names if (scores := results.scores(cells, name))}
+        for key, cells in grid.items()
+        if results.values_of(cells)
+    }
+
+
+def _rows(
+    results: Results, grid: Mapping[Condition, Sequence[Cell]], found: Found
+) -> list[dict[str, Any]]:
+    rows = []
+    for (model, sees), cells in grid.items():
+        row: dict[str, Any] = {"model": model, "context": sees}
+        for name, scores in found.get((model, sees), {}).items():
+            row[name] = to_json(scores.metric())
+        rows.append(row if len(row) > 2 else {**row, "error": results.first_error(cells)})
+    return rows
+
+
+def _findings(found: Found) -> list[Finding]:
+    """Compare both sides with the left side: of the other models, and of the same model."""
+    both = next((key for key in found if key[1] == BOTH), None)
+    others = [key for key in found if key[1] == LEFT]
+    others.sort(key=lambda key: both is not None and key[0] == both[0])  # other models first
+    if both is None or not others:
+        return [Finding(name="context", text="No two contexts have a result.", holds=None)]
+    pairs = {
+        (metric, key): difference(found[both][metric], found[key][metric])
+        for key in others
+        for metric in (ACCURACY, LOG_PROB)
+    }
+    findings = []
+    for (metric, key), compared in holm(pairs).items():
+        same = key[0] == both[0]
+        name = f"context{'-hidden' if same else ''}{'' if metric == ACCURACY else '-log-prob'}"
+        unit, scale = ("points", 100.0) if metric == ACCURACY else ("nats per word", 1.0)
+        predicts = (
+            "predicts more of the removed words"
+            if metric == ACCURACY
+            else "gives the removed words a higher log-probability"
+        )
+        other = "than with the right side hidden" if same else f"than {key[0]} from the left side"
+        claim = f"from both sides, {both[0]} {predicts} {other}"
+        lecture = LEFT_ONLY if same else FILL_IN
+        findings.append(
+            decided(
+                name,
+                claim,
+                compared,
+                unit=unit,
+                scale=scale,
+                lecture=lecture if metric == ACCURACY else None,
+            )
+        )
+    return [*findings, *_same_context(found, both[0])]
+
+
+def _same_context(found: Found, name: str) -> list[Finding]:
+    """Compare the models on the left side alone: what the training for it gains."""
+    own = found.get((name, LEFT))
+    others = [key for key in found if key[1] == LEFT and key[0] != name]
+    if own is None or not others:
+        return []
+    compared = difference(found[others[0]][ACCURACY], own[ACCURACY])
+    claim = f"from the left side alone, {others[0][0]} predicts more words than {name}"
+    return [decided("context-left", claim, compared)]
+
+
+def _bars(found: Found) -> BarChart:
+    bars = []
+    for (model, sees), scores in found.items():
+        metric = scores[ACCURACY].metric()
+        bars.append(Bar(f"{model}, {sees}", metric.value, metric.low, metric.high))
+    return BarChart(
+        "Accuracy at the same blanks",
+        tuple(bars),
+        caption="Fraction of removed words that the model predicts as the most probable. The "
+        "intervals resample seeds (other words) and texts.",
+    )
+
+
+def _lines(results: Results, grid: Mapping[Condition, Sequence[Cell]], found: Found) -> LineChart:
+    lines = {}
+    for (model, sees), scores in found.items():
+        means = results.values_of(grid[model, sees])[0]["left_words"]
+        points = []
+        for name, mean in means.items():
+            if mean is not None:
+                metric = scores[name].metric()
+                points.append(Point(mean, metric.value, metric.low, metric.high))
+        lines[f"{model}, {sees}"] = tuple(points)
+    return LineChart(
+        "Accuracy by position",
+        "words before the blank",
+        ACCURACY,
+        lines,
+        caption="A model that sees the left side only needs enough of it.",
+    )
+
+
+def _table(found: Found) -> DataTable:
+    rows = []
+    for (model, sees), scores in found.items():
+        accuracy, log_prob = scores[ACCURACY].metric(), scores[LOG_PROB].metric()
+        rows.append(
+            (model, sees, *metric_texts(accuracy, 100, 1), *metric_texts(log_prob, digits=2))
+        )
+    interval = "95 % interval"
+    columns = ("model", "context", "accuracy (%)", interval, "log-probability (nats)", interval)
+    return DataTable("", columns, tuple(rows))
+
+
+def _examples(grid: Mapping[Condition, Sequence[Cell]], run: StudyRun) -> DataTable:
+    """Show blanks with the probability that each model gives to the right word."""
+    firsts = {key: run.cells[cells[0]].values for key, cells in grid.items()}
+    shown = [values["examples"] for values in firsts.values() if values]
+    columns = ("text", "word", *(f"{m}, {s}" for (m, s), values in firsts.items() if values))
+    rows = tuple(
+        (same[0]["text"], same[0]["answer"], *(f"{one['probability']:.3f}" for one in same))
+        for same in zip(*shown, strict=True)
+    )
+    return DataTable("Probability of the right word at some blanks", columns, rows, texts=True)
+
+
+def _notes(run: StudyRun, removed: Sequence[Cell]) -> list[str]:
+    counts = run.cells[removed[0]].values
+    words = "words that are one token for all models" if run.settings.one_token else "words"
+    notes = [
+        f"{counts.get('blanks', 0):,} {words} were removed from {counts.get('texts', 0):,} texts, "
+        "other words for each seed."
+    ]
+    if not run.settings.one_token:
+        notes.append(
+            "A masked model is given the number of tokens of the word, which a decoder is not."
+        )
+    return notes
+
+
+STUDY = Study(
+    name="context",
+    question="Do both sides of a blank predict its word better than the text before it?",
+    settings=ContextSettings,
+    run=run_context,
+    takes=("text", "models"),
+    medium={"texts": 1000, "max_words": 60},
+    large={"texts": 4000, "max_words": 100},
+)
