@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from firth.jobs.preparation import prepare
     from firth.jobs.pretraining import pretrain
     from firth.jobs.prompting import prompt
+    from firth.jobs.reporting import report
     from firth.jobs.scoring import score
     from firth.model import Model, export, load
     from firth.models.presets import list_presets, preset
@@ -64,6 +65,7 @@ __all__ = [
     "preset",
     "pretrain",
     "prompt",
+    "report",
     "run_demo",
     "run_study",
     "score",
@@ -94,6 +96,7 @@ _HOMES = {
     "firth.jobs.prediction": ("predict",),
     "firth.jobs.pretraining": ("pretrain",),
     "firth.jobs.prompting": ("prompt",),
+    "firth.jobs.reporting": ("report",),
     "firth.jobs.scoring": ("score",),
     "firth.data.corpus": ("Corpus",),
     "firth.jobs.preparation": ("prepare",),

@@ -16,8 +16,8 @@ from firth.cli.verbs import CommandGroup, verb
 VERBS = (
     "demo stories tokenizer prepare objectives presets pretrain tasks finetune evaluate predict "
 )
-VERBS += "prompt generate fill embed search inspect study export"
-WITHOUT_MODELS = ("demo", "stories", "presets", "tasks")
+VERBS += "prompt generate fill embed search inspect report study export"
+WITHOUT_MODELS = ("demo", "stories", "presets", "tasks", "report")
 
 app = typer.Typer(
     cls=CommandGroup, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False

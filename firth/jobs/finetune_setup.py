@@ -12,7 +12,7 @@ import torch
 from firth.adapt.apply import get_adapters, merge, remove
 from firth.data.memory import Source, as_source
 from firth.jobs.job_configs import FinetuneConfig
-from firth.jobs.parent_models import IN_MEMORY, load_float32, untrained_model
+from firth.jobs.parent_models import load_float32, untrained_model
 from firth.jobs.run_options import merge_options
 from firth.model import Model
 from firth.models.encoder_decoder import cross_attention_names, join
@@ -31,6 +31,7 @@ from firth.tasks.registry import TASKS, task_named
 from firth.tasks.task import Task
 from firth.tasks.task_trainer import TaskTrainer, build_task_trainer
 from firth.training.config import FinetuneTrainingConfig, group_overrides
+from firth.training.run_directory import IN_MEMORY
 from firth.training.runtime import reset_peak_memory
 from firth.utils.bad_rows import SKIPPED, BadRows
 from firth.utils.devices import device_spec, select_device

@@ -16,7 +16,6 @@ from firth.jobs.cross_validation import cross_validate
 from firth.jobs.dry_run import DryRunResult, estimate_cost
 from firth.jobs.finetune_setup import FinetuneSetup, joining_note, load_models, set_up
 from firth.jobs.job_configs import FinetuneConfig
-from firth.jobs.parent_models import IN_MEMORY
 from firth.jobs.selection import dev_hashes
 from firth.metrics.bootstrap import Metric, metrics_to_json
 from firth.model import JOINED, AnyModel, Model
@@ -30,7 +29,7 @@ from firth.tokenizers.tokenizer import Tokenizer
 from firth.training.log import Callback, show_in_notebook
 from firth.training.loop import Callbacks, TrainingLoop
 from firth.training.run import Run, describe_run, open_run
-from firth.training.run_directory import check_run_directory
+from firth.training.run_directory import IN_MEMORY, check_run_directory
 from firth.training.runtime import peak_memory
 from firth.utils.arguments import check_arguments
 from firth.utils.devices import Device, restored_torch_state

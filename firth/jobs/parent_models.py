@@ -17,10 +17,9 @@ from firth.models.presets import preset
 from firth.models.transformer import Transformer, count_parameters
 from firth.quantization.int8 import count_int8_weights
 from firth.training.pretrain_config import preset_config
+from firth.training.run_directory import PRESET
 from firth.utils.devices import available_memory
 from firth.utils.errors import FirthError, UsageError
-
-IN_MEMORY = "a model in memory"  # in `run.json`
 
 
 def load_float32(model: AnyModel) -> Model:
@@ -60,7 +59,7 @@ def untrained_model(name: AnyModel, tokenizer: AnyTokenizer, *, scratch: bool, s
         raise UsageError("`tokenizer` is for a preset with random weights: add `scratch`.")
     chosen, own = preset(name), load_tokenizer(tokenizer)
     network = Transformer(preset_config(chosen, own), chosen.heads)
-    return Model(initialise(network, seed), own, source=f"preset {name}")
+    return Model(initialise(network, seed), own, source=PRESET + name)
 
 
 def _stored(path: Path) -> Model | None:

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -98,6 +99,7 @@ def describe_run(
     return {
         "kind": kind,
         "finished": False,
+        "started": datetime.now(UTC).isoformat(timespec="seconds"),
         "command": sys.argv,
         "job": dict(job),
         "data": {name: _describe_data(source) for name, source in data.items()},

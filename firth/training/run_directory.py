@@ -18,6 +18,7 @@ SWEEPS = ("seeds", "search", "strategies")  # kinds of jobs with several runs
 RUN, METRICS, LOCK = "run.json", "metrics.jsonl", "run.lock"
 SHARDS = "shards"
 INPUTS = (SHARDS, f"{SHARDS}.partial", "source", "teacher")  # that were in memory
+IN_MEMORY, PRESET = "a model in memory", "preset "  # parents without a path, the second + its name
 WEIGHTS = (  # file names; large models have several files and an index
     "model.safetensors",
     "model*.safetensors*",
@@ -69,7 +70,7 @@ def best_run(path: Path) -> Path | None:
 def check_run_directory(out: Path, description: Mapping[str, Any], resume: bool) -> dict[str, Any]:
     """Check that the directory is empty, or holds the same unfinished run if `resume`.
 
-    Return the contents of `run.json`; a resumed run keeps its original command.
+    Return the contents of `run.json`; a resumed run keeps its original command and start.
     """
     if out.is_file():
         raise UsageError(f"{out} is a file; a run needs a directory.")
@@ -92,7 +93,8 @@ def check_run_directory(out: Path, description: Mapping[str, Any], resume: bool)
             f"The run in {out} was started with {name} {_shown(before)}, not {_shown(now)}; resume "
             f"it with its original command, which is in {RUN}."
         )
-    return {**description, "command": found.get("command", description["command"])}
+    kept = ("command", "started")
+    return {**description, **{name: found[name] for name in found if name in kept}}
 
 
 def _plain(value: Any) -> Any:

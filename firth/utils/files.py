@@ -134,6 +134,28 @@ def locked(path: Path, what: str, *, wait: bool = False) -> Iterator[None]:
         yield
 
 
+def is_locked(path: Path) -> bool:
+    """Tell whether a process holds the lock on the file at `path`.
+
+    >>> import tempfile; path = Path(tempfile.mkdtemp(), "words.lock")
+    >>> with locked(path, "writing words"):
+    ...     is_locked(path)
+    True
+    >>> is_locked(path)
+    False
+    """
+    try:
+        lock = open(path)
+    except OSError:  # there is none
+        return False
+    with lock:
+        try:
+            _lock(lock, wait=False)
+        except (BlockingIOError, PermissionError):
+            return True
+    return False
+
+
 def _lock(file: IO[str], wait: bool) -> None:
     if fcntl is not None:
         fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
