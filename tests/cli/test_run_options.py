@@ -18,6 +18,7 @@ from firth.inference.generation.generation_config import GenerationConfig
 from firth.jobs.inspect_config import InspectConfig
 from firth.jobs.job_configs import FinetuneConfig, PretrainConfig
 from firth.jobs.prompt_config import PromptConfig
+from firth.jobs.report_config import ReportConfig
 from firth.model import AnyModel
 from firth.utils.config_fields import Doc, flag
 from firth.utils.devices import Device, Dtype
@@ -182,6 +183,7 @@ def documented(config: Any) -> dict[str, Doc]:
         ("generate", GenerationConfig),
         ("prompt", PromptConfig),
         ("inspect", InspectConfig),
+        ("report", ReportConfig),
     ],
 )
 def test_every_documented_field_is_an_option_with_its_help(verb: str, config: Any) -> None:
@@ -203,6 +205,7 @@ def test_every_documented_field_is_an_option_with_its_help(verb: str, config: An
         (api.finetune, FinetuneConfig, {"callback", "callbacks"}),
         (api.prompt, PromptConfig, {"model", "progress"}),
         (api.inspect, InspectConfig, {"model", "progress"}),
+        (api.report, ReportConfig, set()),
     ],
 )
 def test_the_arguments_of_functions_are_the_fields_of_configs(

@@ -47,6 +47,8 @@ WRONG: list[tuple[str, tuple[Any, ...], dict[str, Any], str]] = [
     ("fill", ("model", "A ___."), {"targets": [1]}, "list of strings"),
     ("generate", ("model", "Once"), {"temperature": "hot"}, "number"),
     ("score", ("model", "A text."), {"device": 5}, "device"),
+    ("report", ("run",), {"out": 5}, "Path"),
+    ("report", (), {"runs": [5]}, "Path"),
     ("load", (), {"source": 5}, "Path"),
     ("export", ("model",), {"out": None}, "Path"),
     ("load_tokenizer", (), {"source": 5}, "Path"),

@@ -69,7 +69,7 @@ def _titled(title: str, *parts: RenderableType, caption: str = "") -> Group:
 
 def _table(table: DataTable) -> RenderableType:
     if table.folded:
-        return Text(f"{table.title}: {len(table.rows)} rows, not shown here", "dim")
+        return Text(f"{table.title} (not shown here)", "dim")
     left = range(len(table.columns)) if table.texts else (0,)
     rows = [
         [Text(cell, "bold" if (i, j) in table.marked else "") for j, cell in enumerate(row)]

@@ -11,11 +11,11 @@ from typing import Any
 
 from firth.data.shards import read_index
 from firth.jobs.run_report.run_record import (
-    KINDS,
     RunRecord,
     describe_job,
     modification_date,
     part,
+    run_kind,
     start_date,
 )
 from firth.tokenizers.tokenizer import TOKENIZER, Tokenizer
@@ -103,8 +103,7 @@ def _trace_run(path: Path, description: Mapping[str, Any], seen: tuple[Path, ...
     ]
     stored = any(parent.state != UNSTORED for parent in parents)
     tokenizers = [] if stored else _tokenizer(path)
-    kind = str(description.get("kind", "run"))
-    what = f"{KINDS.get(kind, kind)}: {describe_job(description)}"
+    what = f"{run_kind(description)}: {describe_job(description)}"
     inputs = (*data, *tokenizers, *parents, *adapters)
     return Origin("run", str(path), what, date=start_date(path, description), inputs=inputs)
 
@@ -158,7 +157,7 @@ def _trace_data(name: str, values: Mapping[str, Any], run: Path) -> Origin:
 
 def _texts(role: str, files: Sequence[Sequence[Any]]) -> Iterator[Origin]:
     """Compare text files with their recorded sizes and times; many are summarized."""
-    origins = [_text(role, *file) for file in files]
+    origins = [_text(role, *file[:3]) for file in files]
     if len(origins) <= MOST_FILES:
         yield from origins
         return
@@ -274,7 +273,8 @@ def _add_rows(
     what = f"{origin.what}; its inputs are above" if again else origin.what
     short = origin.sha256[:PREFIX_LENGTH]
     name = branch + origin.role.replace(" ", SPACE)
-    date, state = (text.replace(" ", SPACE) for text in (origin.date, origin.state))
+    date = origin.date.replace("-", "/").replace(" ", SPACE)  # browsers break lines at hyphens
+    state = origin.state.replace(" ", SPACE)
     rows.append((name, origin.path, what, short, date, state))
     expanded.add(key)
     inputs = () if again else origin.inputs

@@ -35,8 +35,7 @@ class RunRecord:
     @property
     def kind(self) -> str:
         """Pre-training or fine-tuning."""
-        kind = str(self.description.get("kind", "run"))
-        return KINDS.get(kind, kind)
+        return run_kind(self.description)
 
     @property
     def method(self) -> str:
@@ -63,7 +62,8 @@ class RunRecord:
     @property
     def command(self) -> str:
         """The command line of the run; "" for a run started in Python."""
-        words = [str(word) for word in self.description.get("command") or ()]
+        command = self.description.get("command")
+        words = list(map(str, command)) if isinstance(command, list) else []
         is_firth = bool(words) and re.search(r"(^|[/\\])firth([/\\]__main__\.py|\.exe)?$", words[0])
         return " ".join(["firth", *map(_quoted, words[1:])]) if is_firth else ""
 
@@ -93,6 +93,17 @@ def part(values: Mapping[str, Any], *names: str) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
+def run_kind(description: Mapping[str, Any]) -> str:
+    """Return whether a run is one of pre-training or fine-tuning.
+
+    >>> run_kind({"kind": "pretraining"}), run_kind({"job": {"task": "tag"}})
+    ('pre-training', 'fine-tuning')
+    """
+    default = "finetuning" if "task" in part(description, "job") else "pretraining"
+    kind = str(description.get("kind", default))
+    return KINDS.get(kind, kind)
+
+
 def describe_job(description: Mapping[str, Any]) -> str:
     """Describe what a run trained.
 
@@ -100,8 +111,8 @@ def describe_job(description: Mapping[str, Any]) -> str:
     'bert-tiny, masked'
     """
     job = part(description, "job")
-    names = ("task", "strategy") if description.get("kind") == "finetuning" else ()
-    names = names or ("preset", "objective")
+    is_tuned = run_kind(description) == KINDS["finetuning"]
+    names = ("task", "strategy") if is_tuned else ("preset", "objective")
     return ", ".join(str(job[name]) for name in names if job.get(name))
 
 

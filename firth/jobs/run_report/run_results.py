@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from firth.jobs.run_report.run_record import RunRecord
+from firth.jobs.run_report.run_record import KINDS, RunRecord
 from firth.training.log import ACCURACY
 from firth.utils.figures import Bar, BarChart, DataTable, Figure, Paragraph
 
@@ -91,7 +91,7 @@ def _cost(record: RunRecord) -> dict[str, float | None]:
     parameters, trainable = (
         _number(results, name) for name in ("parameters", "trainable_parameters")
     )
-    is_pretraining = record.description.get("kind") == "pretraining"
+    is_pretraining = record.kind == KINDS["pretraining"]
     return {
         "steps": _number(results, "steps") or _number(last, "step"),
         "tokens": _number(results, "tokens") or _number(last, "tokens"),
@@ -134,14 +134,14 @@ def metric_figures(records: Sequence[RunRecord], results: Sequence[RunResults]) 
     title = f"{records[0].kind.capitalize()}: metrics"
     title += " with 95 % confidence intervals" if some else ""
     table = DataTable(title, ("run", *names, "examples", "evaluated on"), rows)
-    chosen = [
-        f"{record.name}: {' and '.join(one.selected_on)}"
-        for record, one in zip(records, results, strict=True)
-        if one.selected_on
-    ]
+    chosen: dict[str, list[str]] = {}
+    for record, one in zip(records, results, strict=True):
+        if one.selected_on:
+            chosen.setdefault(" and ".join(one.selected_on), []).append(record.name)
     notes = [f"Without an interval: {reason}." for reason in _reasons(results)]
     if chosen:
-        notes.append(f"Selected on these examples, so optimistic: {'; '.join(chosen)}.")
+        texts = (f"{what} ({', '.join(names)})" for what, names in chosen.items())
+        notes.append(f"Selected on these examples, so metrics are optimistic: {'; '.join(texts)}.")
     return [table, *_bars(records, results), *map(Paragraph, notes)]
 
 
@@ -173,8 +173,9 @@ def _bars(records: Sequence[RunRecord], results: Sequence[RunResults]) -> list[B
     charts: dict[str, list[Bar]] = {}
     for record, one in zip(records, results, strict=True):
         name, metric = next(iter(one.metrics.items()), ("", {}))
-        if _number(metric, "low") is not None and 0 <= metric["low"] <= metric["high"] <= 1:
-            bar = Bar(record.name, metric["value"], metric["low"], metric["high"])
+        low, high = _number(metric, "low"), _number(metric, "high")
+        if low is not None and high is not None and 0 <= low <= high <= 1:
+            bar = Bar(record.name, metric["value"], low, high)
             title = f"{record.part('job').get('task')}: {name} ({one.evaluated_on})"
             charts.setdefault(title, []).append(bar)
     return [BarChart(title, tuple(bars)) for title, bars in charts.items() if len(bars) > 1]
