@@ -22,7 +22,11 @@ if TYPE_CHECKING:
 
 EVIL = "<script>alert(1)</script>"
 SIZES = {"num_layers": 1, "hidden_size": 24, "num_heads": 2, "ffn_size": 32}
-TINY = {f"model.{name}": size for name, size in SIZES.items()} | {"validate_every": 0.5}
+TINY = {f"model.{name}": size for name, size in SIZES.items()} | {
+    "validate_every": 0.5,
+    "batch_tokens": 256,
+    "max_length": 32,
+}
 
 
 @pytest.fixture(scope="module")
