@@ -191,8 +191,9 @@ def label_gap(curves: Curves, reference: int, method: str) -> Finding:
         text=f"{reference:,} labels with pre-training = {size} {without}.",
         holds=True if low > reference else False if high < reference else None,
         value=_finite(value),
-        low=_finite(low),
+        low=float(min(low, counts[-1])),
         high=_finite(high),
+        unit="labels",
         lecture=LECTURE if method == SCRATCH else None,
     )
 

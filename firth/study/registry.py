@@ -10,6 +10,7 @@ from firth.utils.errors import UsageError, suggest
 STUDIES = {  # name: the module with its STUDY
     "labels": "labels",
     "context": "context",
+    "claims": "claims",
 }
 
 

@@ -67,6 +67,8 @@ def run_study(
     run = StudyRun(
         inputs=inputs,
         settings=settings,
+        out=folder,
+        budget=budget,
         seeds=tuple(range(seed, seed + seeds)),
         cache=CellCache(Path(cells) if cells is not None else folder / "cells", str(place)),
         workers=workers or (available_cores() if place.type == "cpu" else 1),

@@ -32,8 +32,9 @@ class Finding:
     text: str
     holds: bool | None
     value: float | None = None
-    low: float | None = None
+    low: float | None = None  # without high: a lower bound
     high: float | None = None
+    unit: str = ""  # of value, low and high
     lecture: Lecture | None = None
 
     def values(self) -> dict[str, Any]:
@@ -46,6 +47,7 @@ class Finding:
             "value": self.value,
             "low": self.low,
             "high": self.high,
+            "unit": self.unit,
             "lecture": lecture,
         }
 
@@ -77,9 +79,10 @@ def decided(
         name=name,
         text=f"{starts[found.holds]}: {size}.",
         holds=found.holds,
-        value=metric.value,
-        low=metric.low,
-        high=metric.high,
+        value=scale * metric.value,
+        low=None if metric.low is None else scale * metric.low,
+        high=None if metric.high is None else scale * metric.high,
+        unit=unit,
         lecture=lecture,
     )
 
@@ -126,6 +129,8 @@ class StudyRun:
 
     inputs: StudyInputs
     settings: Any  # of the study's settings class
+    out: Path
+    budget: str
     seeds: tuple[int, ...]
     cache: CellCache
     workers: int

@@ -1,0 +1,205 @@
+"""Study: the claims of the lectures, each beside what was measured.
+
+The claims are a table of data, `claims.json`: what a lecture says, where, and the finding of a
+study that measures it. All studies share one cache of cells.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from firth.study.registry import study_named
+from firth.study.running import run_study
+from firth.study.study import Finding, Study, StudyAnalysis, StudyRun
+from firth.utils.errors import FirthError, Interrupted, StorageError
+from firth.utils.figures import Bar, BarChart, DataTable
+from firth.utils.files import atomic_file
+
+PAGE = "claims.md"
+VERDICTS = {True: "holds", False: "does not hold", None: "cannot decide"}
+COLUMNS = ("lecture", "claim", "claimed", "measured", "95 % interval", "verdict", "study")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Claim:
+    """What a lecture says, and the finding that measures it.
+
+    With `at_least` or `at_most`, the claim holds if the whole interval of the finding does.
+
+    >>> words = {"source": "Lecture 2", "claim": "10x less data", "claimed": "10x"}
+    >>> claim = Claim(**words, study="labels", finding="scratch", at_least=1000)
+    >>> claim.holds(Finding(name="scratch", text="", holds=True, value=2300, low=1700, high=3100))
+    True
+    """
+
+    source: str
+    claim: str  # its words
+    claimed: str  # its number, or "–"
+    study: str
+    finding: str
+    at_least: float | None = None
+    at_most: float | None = None
+
+    def holds(self, found: Finding) -> bool | None:
+        """Decide whether the claim holds; None if the interval contains the claimed bound."""
+        if self.at_least is None and self.at_most is None:
+            return found.holds
+        least, most = self.at_least, self.at_most
+        low = found.low if found.low is not None else -float("inf")
+        high = found.high if found.high is not None else float("inf")
+        if (least is None or low >= least) and (most is None or high <= most):
+            return True
+        outside = (least is not None and high < least) or (most is not None and low > most)
+        return False if outside else None
+
+
+def read_claims() -> list[Claim]:
+    """Read the table of claims."""
+    rows = json.loads(Path(__file__).with_name("claims.json").read_text(encoding="utf-8"))
+    return [Claim(**row) for row in rows]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClaimSettings:
+    """Settings of the study."""
+
+    studies: tuple[str, ...] = tuple(dict.fromkeys(claim.study for claim in read_claims()))
+
+
+def run_claims(run: StudyRun) -> StudyAnalysis:
+    """Run the studies of all claims, and put what they found beside each claim."""
+    findings: dict[str, dict[str, Finding]] = {}
+    commands: dict[str, str] = {}
+    for name in run.settings.studies:
+        found = _run_study(run, name)
+        if isinstance(found, FirthError):
+            run.note(f"The study {name} failed: {found}")
+            continue
+        findings[name] = {finding.name: finding for finding in found.analysis.findings}
+        commands[name] = found.command
+        run.cells.update(found.cells)
+    claims = [claim for claim in read_claims() if claim.study in run.settings.studies]
+    rows = [_row(claim, findings.get(claim.study, {}), commands) for claim in claims]
+    _write_markdown(run, rows)
+    return StudyAnalysis(
+        rows=rows,
+        findings=[_verdict(rows)],
+        figures=[_chart(rows), DataTable("", COLUMNS, tuple(map(_cells, rows)), texts=True)],
+    )
+
+
+def _run_study(run: StudyRun, name: str) -> Any:
+    """Run one study with the inputs that it takes; return an error that concerns it alone."""
+    study, inputs = study_named(name), run.inputs
+    given = {key: getattr(inputs, key) for key in inputs.given() if key in study.takes}
+    options = partial(run_study, name, out=run.out / name, cells=run.cache.folder)
+    try:
+        return options(
+            budget=run.budget,
+            seeds=len(run.seeds),
+            seed=run.seeds[0],
+            workers=run.workers,
+            device=run.cache.device,
+            on_result=run.on_result,
+            **given,
+        )
+    except (Interrupted, StorageError):
+        raise
+    except FirthError as error:
+        return error
+
+
+def _row(
+    claim: Claim, findings: Mapping[str, Finding], commands: Mapping[str, str]
+) -> dict[str, Any]:
+    """Put a finding beside a claim."""
+    found = findings.get(claim.finding)
+    holds = None if found is None else claim.holds(found)
+    return {
+        "source": claim.source,
+        "claim": claim.claim,
+        "claimed": claim.claimed,
+        "measured": _measured(found),
+        "interval": _interval(found),
+        "text": "" if found is None else found.text,
+        "holds": holds,
+        "verdict": "not measured" if found is None else VERDICTS[holds],
+        "study": claim.study,
+        "finding": claim.finding,
+        "command": commands.get(claim.study, f"firth study {claim.study} --out {claim.study}"),
+    }
+
+
+def _measured(found: Finding | None) -> str:
+    """Format the value of a finding; one without a value has only a lower bound, if any."""
+    if found is None or (found.value is None and found.low is None):
+        return "–"
+    unit = f" {found.unit}" if found.unit else ""
+    if found.value is None:
+        return f"more than {found.low:,.4g}{unit}"
+    return f"{found.value:,.3g}{unit}"
+
+
+def _interval(found: Finding | None) -> str:
+    if found is None or found.low is None:
+        return "–"
+    if found.high is None:
+        return f"{found.low:,.3g} and more"
+    return f"{found.low:,.3g} to {found.high:,.3g}"
+
+
+def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
+    names = ("source", "claim", "claimed", "measured", "interval", "verdict", "study")
+    return tuple(str(row[name]) for name in names)
+
+
+def _counts(rows: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+    verdicts = [row["verdict"] for row in rows]
+    return {name: verdicts.count(name) for name in (*VERDICTS.values(), "not measured")}
+
+
+def _verdict(rows: Sequence[Mapping[str, Any]]) -> Finding:
+    counts = _counts(rows)
+    text = (
+        f"Of {len(rows)} claims of the lectures, {counts['holds']} hold here, "
+        f"{counts['does not hold']} do not, and {counts['cannot decide']} cannot be decided with "
+        "these runs."
+    )
+    if counts["not measured"]:
+        text += f" {counts['not measured']} were not measured."
+    return Finding(name="claims", text=text, holds=None, value=counts["holds"])
+
+
+def _chart(rows: Sequence[Mapping[str, Any]]) -> BarChart:
+    bars = tuple(Bar(name, count) for name, count in _counts(rows).items() if count)
+    return BarChart("Claims", bars, scale=float(len(rows) or 1))
+
+
+def _write_markdown(run: StudyRun, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Write the table as Markdown, with the sentence of each finding."""
+    head = ["| " + " | ".join(COLUMNS) + " |", "|" + "---|" * len(COLUMNS)]
+    table = ["| " + " | ".join(map(_escaped, _cells(row))) + " |" for row in rows]
+    sentences = [f"- *{row['claim']}* ({row['source']}): {row['text']}" for row in rows]
+    data = run.inputs.data.name if run.inputs.data else "the stories and the embedded models"
+    title = f"## Budget {run.budget}, {data}, {len(run.seeds)} seeds"
+    lines = [title, "", _verdict(rows).text, "", *head, *table, "", *sentences, ""]
+    with atomic_file(run.out / PAGE) as file:
+        file.write("\n".join(lines).encode())
+
+
+def _escaped(text: str) -> str:
+    return text.replace("|", "\\|").replace("\n", " ")
+
+
+STUDY = Study(
+    name="claims",
+    question="Which claims of the lectures hold on this data?",
+    settings=ClaimSettings,
+    run=run_claims,
+    takes=("data", "test", "task", "text", "models"),
+)
