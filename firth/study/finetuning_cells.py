@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from firth.jobs.finetuning import finetune
@@ -41,7 +43,8 @@ def finetuned(
     deleted unless `keep`.
     """
     folder = context.path(data)
-    overrides = {"validate_every": 1, **options.get("overrides", {})}
+    overrides = {"validate_every": 1, "log_every": 1, **options.get("overrides", {})}
+    losses: list[float] = []  # of the training steps
     found = finetune(
         context.path(model),
         task=task,
@@ -50,7 +53,7 @@ def finetuned(
         limit=labels,
         seed=context.seed,
         device=context.device,
-        callback=_quiet,
+        callback=partial(_add_loss, losses),
         **{**options, "overrides": overrides},
         **context.run_options("run"),
     )
@@ -59,7 +62,28 @@ def finetuned(
     if not keep:
         shutil.rmtree(found.path)
     kept = ("trainable_parameters", "parameters", "steps", "seconds", "memory", "saved_bytes")
-    return {"scores": scores, **{name: values[name] for name in kept}, "notes": values["notes"]}
+    return {
+        "scores": scores,
+        **{name: values[name] for name in kept},
+        "learning_rate": found.config.training.optimizer.learning_rate,
+        "train_loss": final_loss(losses),
+        "notes": values["notes"],
+    }
+
+
+def _add_loss(losses: list[float], kind: str, metrics: Mapping[str, Any]) -> None:
+    if kind == "step":
+        losses.append(metrics["loss"])
+
+
+def final_loss(losses: Sequence[float]) -> float | None:
+    """Return the mean loss of the last tenth of the steps; None if nothing was trained.
+
+    >>> final_loss([0.9] * 18 + [0.2, 0.4])
+    0.3
+    """
+    count = max(1, len(losses) // 10)
+    return round(fmean(losses[-count:]), 6) if losses else None
 
 
 def test_scores(model: Any, task: str, file: Path) -> dict[str, Any]:
@@ -137,7 +161,3 @@ def _has_entities(examples: Sequence[Any]) -> bool:
 def read_rows(file: Path) -> list[dict[str, Any]]:
     """Read the rows of a task file of `split_task_data`."""
     return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
-
-
-def _quiet(kind: str, metrics: Mapping[str, Any]) -> None:
-    pass

@@ -9,6 +9,7 @@ from firth.utils.errors import UsageError, suggest
 
 STUDIES = {  # name: the module with its STUDY
     "labels": "labels",
+    "strategies": "strategies",
     "context": "context",
     "claims": "claims",
 }

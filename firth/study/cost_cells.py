@@ -1,0 +1,51 @@
+"""Cells that estimate memory and time of fine-tuning, as `firth finetune --dry-run` does."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from firth.jobs.finetuning import finetune
+from firth.study.cell_cache import CellContext
+from firth.study.cells import Cell
+from firth.study.input_cells import File
+
+
+def estimated_cost(
+    context: CellContext,
+    *,
+    model: File,
+    task: str,
+    data: Cell,
+    labels: int,
+    options: Mapping[str, Any],
+    repeats: int = 2,
+) -> Mapping[str, Any]:
+    """Estimate the cost of a run from single steps; the fastest of `repeats` estimates counts.
+
+    The peak memory of a process on the CPU includes Python and all libraries, which would hide
+    the differences between strategies; so the sizes of weights, gradients, optimizer state and
+    activations are added. On a GPU the memory is measured.
+    """
+    folder = context.path(data)
+    found = [
+        finetune(
+            context.path(model),
+            task=task,
+            train=folder / "train.jsonl",
+            dev=folder / "dev.jsonl",
+            limit=labels,
+            seed=context.seed,
+            device=context.device,
+            dry_run=True,
+            **options,
+        )
+        for _ in range(repeats)
+    ]
+    rows = [one.rows[0] for one in found]
+    seconds = [row.seconds for row in rows if row.seconds is not None]
+    return {
+        **rows[0].values(),
+        "seconds": min(seconds) if seconds else None,
+        "memory_is_measured": found[0].memory_is_measured,
+    }
