@@ -20,6 +20,7 @@ from firth.jobs.job_configs import FinetuneConfig, PretrainConfig
 from firth.jobs.prompt_config import PromptConfig
 from firth.jobs.report_config import ReportConfig
 from firth.model import AnyModel
+from firth.study.study_config import StudyConfig
 from firth.utils.config_fields import Doc, flag
 from firth.utils.devices import Device, Dtype
 from tests.cli.test_cli import commands
@@ -184,6 +185,7 @@ def documented(config: Any) -> dict[str, Doc]:
         ("prompt", PromptConfig),
         ("inspect", InspectConfig),
         ("report", ReportConfig),
+        ("study", StudyConfig),
     ],
 )
 def test_every_documented_field_is_an_option_with_its_help(verb: str, config: Any) -> None:
@@ -206,6 +208,7 @@ def test_every_documented_field_is_an_option_with_its_help(verb: str, config: An
         (api.prompt, PromptConfig, {"model", "progress"}),
         (api.inspect, InspectConfig, {"model", "progress"}),
         (api.report, ReportConfig, set()),
+        (api.run_study, StudyConfig, {"name", "on_result"}),
     ],
 )
 def test_the_arguments_of_functions_are_the_fields_of_configs(
