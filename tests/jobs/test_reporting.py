@@ -236,6 +236,14 @@ def test_a_sweep_stands_for_its_runs(runs: Path) -> None:
         assert any(text in note for note in report.notes)
 
 
+def test_cells_of_a_study_have_its_names(runs: Path) -> None:
+    for digest, name in (("0a", "full, seed 1"), ("0b", "same"), ("0c", "same")):
+        shutil.copytree(runs / "full", runs / f"cells/{digest}/run")
+        (runs / f"cells/{digest}/result.json").write_text(json.dumps({"name": name}))
+    names = [record.name for record in firth.report(runs / "cells").records]
+    assert names == ["full, seed 1", "0b/run", "0c/run"]
+
+
 def test_thirty_runs_are_told_apart(runs: Path) -> None:
     for number in range(30):
         path = runs / f"grid/{number}/run"

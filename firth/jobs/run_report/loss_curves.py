@@ -54,7 +54,7 @@ def curve_values(record: RunRecord) -> dict[str, Any]:
 
 
 def loss_figures(records: Sequence[RunRecord]) -> list[Figure]:
-    """Overlay the losses of runs of one kind; their axis is chosen by tabs."""
+    """Overlay the losses of runs of one group; their axis is chosen by tabs."""
     training = {record.name: losses(record, "step") for record in records}
     validation = {record.name: losses(record, "validation") for record in records}
     # A run has the same colour in both charts: runs without a validation come last.
@@ -63,7 +63,7 @@ def loss_figures(records: Sequence[RunRecord]) -> list[Figure]:
     silent = [name for name in names if not training[name] and not validation[name]]
     figures: list[Figure] = [
         Tabs(
-            records[0].kind.capitalize(),
+            records[0].group.capitalize(),
             AXES,
             tuple(
                 tuple(
@@ -100,8 +100,7 @@ def _averaged(points: Sequence[tuple[float, float]]) -> list[Point]:
 
 
 def _not_comparable(records: Sequence[RunRecord]) -> list[str]:
-    """Warn if the losses are those of several objectives or tasks."""
-    jobs = [record.part("job") for record in records]
-    names = dict.fromkeys(str(job.get("objective") or job.get("task")) for job in jobs)
-    text = f"Losses of different objectives or tasks cannot be compared: {', '.join(names)}."
+    """Warn if the losses are those of several objectives."""
+    names = dict.fromkeys(str(record.part("job").get("objective")) for record in records)
+    text = f"Losses of different objectives cannot be compared: {', '.join(names)}."
     return [text] if len(names) > 1 else []

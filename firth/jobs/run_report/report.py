@@ -56,11 +56,13 @@ class RunReport(HtmlRepr):
 
     @property
     def kinds(self) -> dict[str, list[RunRecord]]:
-        """The runs of each kind, whose settings and losses can be compared."""
-        found: dict[str, list[RunRecord]] = {}
-        for record in self.records:
-            found.setdefault(record.kind, []).append(record)
-        return found
+        """The runs of each kind, which have the same settings."""
+        return _grouped(self.records, lambda record: record.kind)
+
+    @property
+    def groups(self) -> dict[str, list[RunRecord]]:
+        """The runs of each kind and task, which have the same losses and metrics."""
+        return _grouped(self.records, lambda record: record.group)
 
     @property
     def settings(self) -> dict[str, SettingsTable]:
@@ -120,10 +122,10 @@ class RunReport(HtmlRepr):
         return DataTable("", columns, rows, texts=True, marked=marked)
 
     def metric_figures(self) -> list[Figure]:
-        """Show the metrics of each kind of run, and the cost of all."""
+        """Show the metrics of each group of runs, and the cost of all."""
         by_name = dict(zip((one.name for one in self.records), self.results, strict=True))
         figures: list[Figure] = []
-        for records in self.kinds.values():
+        for records in self.groups.values():
             figures += metric_figures(records, [by_name[record.name] for record in records])
         return [*figures, cost_table(self.records, self.results)]
 
@@ -149,7 +151,7 @@ class RunReport(HtmlRepr):
         return [self.overview(), *warnings, *([table] if notes else [])]
 
     def _loss_figures(self) -> list[Figure]:
-        return [figure for records in self.kinds.values() for figure in loss_figures(records)]
+        return [figure for records in self.groups.values() for figure in loss_figures(records)]
 
     # ---- page ---------------------------------------------------------------------------------
 
@@ -193,6 +195,15 @@ class RunReport(HtmlRepr):
     def __repr__(self) -> str:
         kinds = ", ".join(f"{len(runs)} {kind}" for kind, runs in self.kinds.items())
         return f"RunReport({kinds}: {', '.join(record.name for record in self.records)})"
+
+
+def _grouped(
+    records: Sequence[RunRecord], name: Callable[[RunRecord], str]
+) -> dict[str, list[RunRecord]]:
+    found: dict[str, list[RunRecord]] = {}
+    for record in records:
+        found.setdefault(name(record), []).append(record)
+    return found
 
 
 def _run_notes(record: RunRecord) -> list[str]:

@@ -18,6 +18,7 @@ from firth.utils.errors import InputError
 from firth.utils.files import is_locked
 
 KINDS = {"pretraining": "pre-training", "finetuning": "fine-tuning"}
+CELL = "result.json"  # beside the run of a study's cell: the name of the cell
 SEARCH = "search"  # the folder of a search in the directory of its best run
 
 
@@ -41,6 +42,12 @@ class RunRecord:
     def method(self) -> str:
         """What was trained: preset and objective, or task and strategy."""
         return describe_job(self.description)
+
+    @property
+    def group(self) -> str:
+        """The kind of a run, and its task: runs of one group have the same metrics."""
+        task = self.part("job").get("task")
+        return f"{self.kind}: {task}" if task else self.kind
 
     @property
     def started(self) -> str:
@@ -157,7 +164,7 @@ def read_records(paths: Sequence[Path]) -> tuple[list[RunRecord], list[str]]:
             if run.resolve() in found:
                 notes.append(f"{run} was given twice and is shown once.")
             found.setdefault(run.resolve(), run)
-    names = short_names(list(found))
+    names = run_names(list(found))
     records = []
     for name, run in zip(names, found.values(), strict=True):
         try:
@@ -251,6 +258,22 @@ def failed_runs(path: Path) -> Iterator[str]:
                 yield from (f"{one['name']} failed: {one['why']}" for one in runs if "why" in one)
             except (OSError, ValueError, KeyError, TypeError):  # no sweep, or not one of Firth
                 continue
+
+
+def run_names(paths: Sequence[Path]) -> list[str]:
+    """Name runs by their directories, or by the cells of a study to which they belong."""
+    cells = [_cell_name(path) for path in paths]
+    return [
+        cell if cell and cells.count(cell) == 1 else name
+        for cell, name in zip(cells, short_names(paths), strict=True)
+    ]
+
+
+def _cell_name(path: Path) -> str:
+    try:
+        return str(json.loads((path.parent / CELL).read_text(encoding="utf-8"))["name"])
+    except (OSError, ValueError, KeyError, TypeError):  # not in a cell
+        return ""
 
 
 def short_names(paths: Sequence[Path]) -> list[str]:

@@ -119,7 +119,7 @@ def _number(values: Mapping[str, Any], name: str) -> float | None:
 
 
 def metric_figures(records: Sequence[RunRecord], results: Sequence[RunResults]) -> list[Figure]:
-    """Show the metrics of runs of one kind, and the first one as bars."""
+    """Show the metrics of runs of one group, and the first one as bars."""
     names = list(dict.fromkeys(name for one in results for name in one.metrics))
     rows = tuple(
         (
@@ -131,7 +131,7 @@ def metric_figures(records: Sequence[RunRecord], results: Sequence[RunResults]) 
         for record, one in zip(records, results, strict=True)
     )
     some = any(metric.get("low") is not None for one in results for metric in one.metrics.values())
-    title = f"{records[0].kind.capitalize()}: metrics"
+    title = f"{records[0].group.capitalize()}: metrics"
     title += " with 95 % confidence intervals" if some else ""
     table = DataTable(title, ("run", *names, "examples", "evaluated on"), rows)
     chosen: dict[str, list[str]] = {}
@@ -169,15 +169,14 @@ def _reasons(results: Sequence[RunResults]) -> list[str]:
 
 
 def _bars(records: Sequence[RunRecord], results: Sequence[RunResults]) -> list[BarChart]:
-    """Draw the first metric of the runs of each task and kind of examples, if a proportion."""
+    """Draw the first metric for each kind of examples, if it is a proportion."""
     charts: dict[str, list[Bar]] = {}
     for record, one in zip(records, results, strict=True):
         name, metric = next(iter(one.metrics.items()), ("", {}))
         low, high = _number(metric, "low"), _number(metric, "high")
         if low is not None and high is not None and 0 <= low <= high <= 1:
             bar = Bar(record.name, metric["value"], low, high)
-            title = f"{record.part('job').get('task')}: {name} ({one.evaluated_on})"
-            charts.setdefault(title, []).append(bar)
+            charts.setdefault(f"{name} ({one.evaluated_on})", []).append(bar)
     return [BarChart(title, tuple(bars)) for title, bars in charts.items() if len(bars) > 1]
 
 
