@@ -129,9 +129,9 @@ class RunReport(HtmlRepr):
             figures += metric_figures(records, [by_name[record.name] for record in records])
         return [*figures, cost_table(self.records, self.results)]
 
-    def lineage_figures(self) -> list[Figure]:
+    def lineage(self) -> DataTable:
         """Show the tree of everything that the runs were made from."""
-        return [lineage_table(self.origins)]
+        return lineage_table(self.origins)
 
     def settings_figures(self, *, many: bool = False) -> list[Figure]:
         """Show the settings of each kind of run; with `many`, each value with its runs."""
@@ -162,7 +162,7 @@ class RunReport(HtmlRepr):
             "Metrics": self.metric_figures,
             "Loss": self._loss_figures,
             "Settings": self.settings_figures,
-            "Lineage": self.lineage_figures,
+            "Lineage": lambda: [self.lineage()],
             "Samples": lambda: sample_figures(self.records),
         }
         shown = ((title, figures()) for title, figures in parts.items())

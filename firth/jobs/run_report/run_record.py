@@ -47,7 +47,7 @@ class RunRecord:
     def group(self) -> str:
         """The kind of a run, and its task: runs of one group have the same metrics."""
         task = self.part("job").get("task")
-        return f"{self.kind}: {task}" if task else self.kind
+        return f"{self.kind} ({task})" if task else self.kind
 
     @property
     def started(self) -> str:
