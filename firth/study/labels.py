@@ -186,9 +186,10 @@ def label_gap(curves: Curves, reference: int, method: str) -> Finding:
     shown = {end: _shown(end, counts) for end in (value, low, high)}
     without = {SCRATCH: "without"}.get(method, f"with {method}")
     size = shown[value] if low == high else f"{shown[value]} ({shown[low]} to {shown[high]})"
+    beyond = " (beyond the data)" if math.inf in (value, high) else ""
     return Finding(
         name=f"labels-{method.lower()}",
-        text=f"{reference:,} labels with pre-training = {size} {without}.",
+        text=f"{reference:,} labels with pre-training = {size} {without}{beyond}.",
         holds=True if low > reference else False if high < reference else None,
         value=_finite(value),
         low=float(min(low, counts[-1])),
@@ -208,7 +209,7 @@ def _fitted(curves: Curves, method: str) -> tuple[list[int], Floats]:
 
 def _shown(labels: float, counts: Sequence[int]) -> str:
     if labels == math.inf:
-        return f"more than {counts[-1]:,}, beyond the data,"
+        return f"more than {counts[-1]:,}"
     return f"fewer than {counts[0]:,}" if labels == 0 else f"{_rounded(labels):,}"
 
 
@@ -242,11 +243,20 @@ def _chart(curves: Curves, metric: str) -> LineChart:
 
 
 def _table(curves: Curves, metric: str) -> DataTable:
+    methods = dict.fromkeys(method for method, _ in curves)
+    counts = sorted({count for _, count in curves})
     rows = tuple(
-        (method, f"{count:,}", *metric_texts(scores.metric()))
-        for (method, count), scores in curves.items()
+        (method, *(_cell(curves, method, count) for count in counts)) for method in methods
     )
-    return DataTable("", ("method", "labels", metric, "95 % interval"), rows)
+    columns = ("method", *(f"{count:,} labels" for count in counts))
+    return DataTable(f"{metric.capitalize()} with its 95 % interval", columns, rows)
+
+
+def _cell(curves: Curves, method: str, count: int) -> str:
+    if (method, count) not in curves:
+        return "failed"
+    value, ends = metric_texts(curves[method, count].metric())
+    return f"{value} ({ends})"
 
 
 STUDY = Study(
