@@ -9,9 +9,10 @@ from firth.utils.errors import UsageError, suggest
 
 STUDIES = {  # name: the module with its STUDY
     "labels": "labels",
-    "strategies": "strategies",
     "context": "context",
     "claims": "claims",
+    "strategies": "strategies",
+    "learning-rate": "learning_rate",
 }
 
 

@@ -109,11 +109,7 @@ def finetune_training_config(
     ones; small datasets get more epochs. Steps on replayed text are added to the total.
     """
     kind = strategy.partition(":")[0]
-    rate = (
-        recipe.learning_rate
-        * learning_rate_factor(config.hidden_size)
-        * LR_FACTORS.get(kind, SCRATCH_LR_FACTOR if scratch else 1.0)
-    )
+    rate = recipe_learning_rate(recipe, config, strategy, scratch=scratch)
     min_epochs = MIN_STEPS * recipe.batch_size / max(1, examples)
     batch = _number("batch_size", overrides.get("batch_size", recipe.batch_size))
     defaults = {
@@ -129,6 +125,19 @@ def finetune_training_config(
         steps += steps // settings.replay_every if replay else 0
         settings = replace(settings, steps=max(1, steps))
     return resolve_auto_settings(settings, device)
+
+
+def recipe_learning_rate(
+    recipe: FinetuneRecipe, config: ModelConfig, strategy: str = "full", *, scratch: bool = False
+) -> float:
+    """The learning rate of a recipe for this model and strategy.
+
+    >>> from firth.models.presets import preset
+    >>> recipe_learning_rate(RECIPES["sentiment"], preset("bert-base").config, "lora:4")
+    0.0002
+    """
+    factor = LR_FACTORS.get(strategy.partition(":")[0], SCRATCH_LR_FACTOR if scratch else 1.0)
+    return recipe.learning_rate * learning_rate_factor(config.hidden_size) * factor
 
 
 def num_virtual_tokens(spec: str) -> int:
