@@ -63,7 +63,7 @@ class Page:
 def write_page(path: Path, page: Page) -> None:
     """Write a page as one file."""
     with atomic_file(path) as file:
-        file.write(render_page(page).encode())
+        file.write(render_page(page).encode(errors="replace"))  # names of files may not be UTF-8
 
 
 def render_page(page: Page) -> str:

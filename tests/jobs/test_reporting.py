@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import shutil
 from collections.abc import Callable
@@ -205,6 +206,11 @@ def test_unfinished_runs_are_shown_and_marked(trained: Path, tmp_path: Path) -> 
     assert report.overview().marked
     with locked(path / "run.lock", "training"):
         assert one(path)["status"] == "running"
+    diverged = {"kind": "validation", "step": 1, "tokens": 8, "loss": math.nan, "samples": ["a"]}
+    (path / "metrics.jsonl").write_text(json.dumps(diverged))
+    run = one(path)
+    assert run["losses"]["validation"] == []
+    assert run["metrics"]["loss"]["value"] is run["samples"][0]["loss"] is None
     (path / "metrics.jsonl").unlink()
     assert one(path)["progress"] == 0
 

@@ -30,8 +30,7 @@ def reported(found: RunReport, out: Path | None) -> Iterator[RenderableType]:
     if out is None:
         yield "--out page.html writes a page, with loss curves, samples and all settings."
     else:
-        size = Path(out).stat().st_size / 1e6
-        yield f"Wrote {out} ({size:.1f} MB, {len(found.records)} runs): open it in a browser."
+        yield f"Wrote {out} ({Path(out).stat().st_size / 1e6:.1f} MB): open it in a browser."
 
 
 def _tree(lineage: DataTable) -> Iterator[Text]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -22,10 +23,16 @@ class LoggedSamples(NamedTuple):
 def logged_samples(record: RunRecord) -> list[LoggedSamples]:
     """Return the samples in the log of a run."""
     return [
-        LoggedSamples(int(line["step"]), line.get("loss"), tuple(map(str, line["samples"])))
+        LoggedSamples(
+            int(line["step"]), _finite(line.get("loss")), tuple(map(str, line["samples"]))
+        )
         for line in record.lines("validation", "step")
         if isinstance(line.get("samples"), list) and line["samples"]
     ]
+
+
+def _finite(loss: Any) -> float | None:
+    return loss if isinstance(loss, float) and math.isfinite(loss) else None
 
 
 def sample_values(record: RunRecord) -> list[dict[str, Any]]:

@@ -39,9 +39,15 @@ class RunResults:
     cost: Mapping[str, float | None]
 
     def values(self) -> dict[str, Any]:
-        """Return JSON values."""
+        """Return JSON values; a metric that is not finite is None."""
         return {
-            "metrics": dict(self.metrics),
+            "metrics": {
+                name: {
+                    **metric,
+                    "value": metric["value"] if math.isfinite(metric["value"]) else None,
+                }
+                for name, metric in self.metrics.items()
+            },
             "evaluated_on": self.evaluated_on,
             "n": self.examples,
             "selected_on": list(self.selected_on),
