@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from firth.data.corpus import Corpus
 from firth.formats.tokenizers.loading import load_tokenizer
 from firth.inference.infilling.blanks import BlankedText
 from firth.inference.prompting.candidates import PromptedModel, tokenize_continuation
@@ -24,6 +23,7 @@ from firth.jobs.fill_comparison import answer_request, prompted_model
 from firth.model import Model, load
 from firth.study.cell_cache import CellContext
 from firth.study.cells import Cell
+from firth.study.held_out_text import MIN_TEXTS, text_pieces
 from firth.study.input_cells import File
 from firth.study.statistics import score_values
 from firth.tokenizers.tokenizer import Tokenizer
@@ -34,10 +34,8 @@ from firth.utils.rng import Floats
 BLANKS = "blanks.jsonl"
 BOTH, LEFT = "both sides", "left only"  # the context that a model sees
 LEFT_WORDS = (1, 5, 10, 20)  # first numbers of words before the blank, of which accuracy is shown
-MIN_TEXTS = 20
-MIN_WORDS = 5  # of a text
-MAX_TEXTS = 50_000  # read from a corpus
-SHOWN = 6  # blanks with their predictions in the result
+SHOWN = 6  # blanks with their predictions in the result,
+SHOWN_CHARACTERS = 40  # and as many characters before and after each
 _WORD = re.compile(r"(?<= )[^\W\d_]+(?:['’-][^\W\d_]+)*(?=[\s.,;:!?]|$)")
 
 
@@ -72,13 +70,10 @@ def removed_words(
     """
     path, rng = context.path(text), np.random.default_rng(context.seed)
     known = [load_tokenizer(context.path(one)) for one in tokenizers]
-    found = list(_pieces(Corpus([path]), max_words))
-    if len(found) < MIN_TEXTS:
-        raise InputError(f"{path} has {len(found)} texts; the study needs at least {MIN_TEXTS}.")
-    places = np.unique(np.linspace(0, len(found) - 1, min(texts, len(found))).astype(int))
+    pieces = text_pieces(path, texts=texts, max_words=max_words)
     removed = list[Blank]()
-    for i, place in enumerate(places):
-        options = [one for one in _words(i, found[place]) if _is_known(one, known, one_token)]
+    for i, piece in enumerate(pieces):
+        options = [one for one in _words(i, piece) if _is_known(one, known, one_token)]
         chosen = rng.permutation(len(options))[:blanks]
         removed += [options[j] for j in sorted(chosen)]
     if len({blank.text for blank in removed}) < MIN_TEXTS:
@@ -88,21 +83,7 @@ def removed_words(
     with atomic_file(context.folder / BLANKS) as file:
         for blank in removed:
             file.write(json.dumps(blank, ensure_ascii=False).encode() + b"\n")
-    return {"texts": len(places), "blanks": len(removed)}
-
-
-def _pieces(corpus: Corpus, max_words: int) -> Iterator[str]:
-    """Yield pieces of documents with at most `max_words` words."""
-    count = 0
-    for document in corpus:
-        words = document.split()
-        for start in range(0, len(words), max_words):
-            piece = words[start : start + max_words]
-            if len(piece) >= min(MIN_WORDS, max_words):
-                yield " ".join(piece)
-                count += 1
-            if count == MAX_TEXTS:
-                return
+    return {"texts": len(pieces), "blanks": len(removed)}
 
 
 def _words(text: int, piece: str) -> Iterator[Blank]:
@@ -154,7 +135,7 @@ def predicted_words(
         "left_words": means,  # the mean number of words before the blanks of each score
         "examples": [
             {
-                "text": f"{one.before}___{one.after}",
+                "text": _excerpt(one),
                 "answer": one.answer,
                 "probability": float(np.exp(log_probs[i])),
                 "right": bool(right[i]),
@@ -162,6 +143,12 @@ def predicted_words(
             for i, one in enumerate(removed[:SHOWN])
         ],
     }
+
+
+def _excerpt(blank: Blank) -> str:
+    before, after = blank.before[-SHOWN_CHARACTERS:], blank.after[:SHOWN_CHARACTERS]
+    more = ("…" if before != blank.before else "", "…" if after != blank.after else "")
+    return f"{more[0]}{before}___{after}{more[1]}"
 
 
 def accuracy_from(low: int) -> str:

@@ -9,6 +9,7 @@ from firth.utils.errors import UsageError, suggest
 
 STUDIES = {  # name: the module with its STUDY
     "labels": "labels",
+    "architectures": "architectures",
     "context": "context",
     "claims": "claims",
     "strategies": "strategies",

@@ -9,7 +9,7 @@ import pytest
 
 from firth.jobs.fill_comparison import compare_fill
 from firth.model import load
-from firth.study.blank_cells import BOTH, LEFT, Blank, _is_known, _pieces, _words, score_blanks
+from firth.study.blank_cells import BOTH, LEFT, Blank, _is_known, _words, score_blanks
 from firth.study.running import run_study
 from firth.utils.errors import InputError
 
@@ -21,10 +21,6 @@ def test_a_blank_and_its_sides_are_the_text() -> None:
     assert {blank.before + blank.answer + blank.after for blank in blanks} == {SENTENCE}
     assert [blank.answer for blank in blanks] == SENTENCE.replace(",", "").strip(".").split()[1:]
     assert [blank.left_words for blank in blanks] == list(range(1, 14))
-
-
-def test_pieces_have_at_most_so_many_words() -> None:
-    assert list(_pieces(["a b c d e f g h i j k l m"], 6)) == ["a b c d e f", "g h i j k l"]
 
 
 def test_words_of_several_tokens_are_left_out() -> None:
