@@ -23,6 +23,7 @@ class PackedSequences:
     keys: Keys  # (S,) random-number key of each sequence
     segments: Longs | None = None  # (N,) 0 for the first text of a pair, 1 for the second
     sentences: Longs | None = None  # (K,) starts of sentences in the stream
+    first_counters: Longs | None = None  # (S,) of random draws for the first token; None: zeros
 
     @cached_property
     def lengths(self) -> Longs:
@@ -38,6 +39,13 @@ class PackedSequences:
     def offsets(self) -> Longs:
         """Position of each token in its sequence."""  # (N,)
         return np.arange(len(self.tokens)) - self.starts[self.owners]
+
+    @cached_property
+    def counters(self) -> Longs:
+        """Counter of the random draws for each token: by default its offset."""  # (N,)
+        if self.first_counters is None:
+            return self.offsets
+        return self.offsets + self.first_counters[self.owners]
 
     def rows(self) -> list[Longs]:
         """Return the sequences as separate arrays."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import NamedTuple, TypeVar
 
@@ -218,6 +218,11 @@ class Sampler:
         tokens[is_text] = text
         tokens[heads], tokens[tails] = first or 0, last or 0
         return PackedSequences(tokens, starts, spans.keys)
+
+    def with_static_draws(self, packed: PackedSequences, spans: DocumentSpans) -> PackedSequences:
+        """Make the random draws of a token depend on its document and its position there alone."""
+        keys = derive_keys(self.seed, spans.documents)
+        return replace(packed, keys=keys, first_counters=spans.starts)
 
     def sentence_starts(self, spans: DocumentSpans) -> Longs:
         """Return the starts of sentences in the tokens of spans; every span starts one."""

@@ -3,7 +3,8 @@
 BERT (Devlin et al. 2019, section 3.1) selects 15 % of the tokens: of those, 80 % become [MASK],
 10 % a random token, and 10 % stay unchanged. Whole-word masking (BERT's later release) and span
 masking (SpanBERT, Joshi et al. 2020) mask neighbouring tokens together. Masking is dynamic, as in
-RoBERTa (Liu et al. 2019): new positions are drawn whenever a sequence is seen again.
+RoBERTa (Liu et al. 2019): new positions are drawn whenever a sequence is seen again, unless its
+keys and counters are those of static draws (`Sampler.with_static_draws`).
 
 `firth/objectives/reference.py` has the same masking in plain Python.
 """
@@ -41,15 +42,28 @@ def masked(
     >>> batch = masked(text, VOCABULARY, mask_prob=0.3)
     >>> words(batch.inputs), predicted(batch, "masked")
     (['[CLS] [MASK] quick [MASK] fox jump ##s [SEP]'], 'the brown')
+
+    Of the selected tokens, `keep_prob` stay, `random_prob` become random, and the others [MASK]:
+
+    >>> batch = masked(text, VOCABULARY, mask_prob=0.3, keep_prob=0.0, random_prob=1.0)
+    >>> words(batch.inputs), predicted(batch, "masked")
+    (['[CLS] a quick jump fox jump ##s [SEP]'], 'the brown')
     """
+    if min(keep_prob, random_prob) < 0 or keep_prob + random_prob > 1 + 1e-9:
+        raise UsageError(
+            "keep_prob and random_prob are fractions whose sum is at most 1, not "
+            f"{keep_prob} and {random_prob}."
+        )
     maskable = ~vocabulary.special[packed.tokens]
     if whole_words and maskable.any():
         hidden = _choose_words(packed, maskable, word_starts(packed, vocabulary), mask_prob)
     else:
         sizes = _per_sequence(packed, maskable)
         hidden = maskable.copy()
-        hidden[maskable] = choose_positions(packed.keys, SELECT, sizes, _budget(sizes, mask_prob))
-    tokens = _replaced(packed, vocabulary, hidden, packed.offsets, keep_prob, random_prob)
+        counters = None if packed.first_counters is None else packed.counters[maskable]
+        budget = _budget(sizes, mask_prob)
+        hidden[maskable] = choose_positions(packed.keys, SELECT, sizes, budget, counters)
+    tokens = _replaced(packed, vocabulary, hidden, packed.counters, keep_prob, random_prob)
     positions = np.flatnonzero(hidden)
     prediction = PredictionTargets(positions, packed.tokens[positions])
     return Batch(packed.with_tokens(tokens), packed.lengths, {"masked": prediction})
@@ -122,7 +136,7 @@ def _choose_words(
     word = np.cumsum(begins) - 1  # of each maskable token
     owner = packed.owners[places[begins]]  # of each word
     size = np.bincount(word)
-    draw = uniform(derive_keys(packed.keys[owner], packed.offsets[places[begins]]), SELECT)
+    draw = uniform(derive_keys(packed.keys[owner], packed.counters[places[begins]]), SELECT)
     order = np.argsort(owner + draw, kind="stable")
     ends = np.cumsum(size[order])
     sequence = owner[order]
@@ -181,7 +195,7 @@ def _replaced(
     keys = packed.keys[packed.owners[places]]
     draw = uniform(derive_keys(keys, offsets[places]), REPLACEMENT)
     ordinary = np.flatnonzero(~vocabulary.special)
-    choice = uniform(derive_keys(keys, packed.offsets[places]), RANDOM_TOKEN)
+    choice = uniform(derive_keys(keys, packed.counters[places]), RANDOM_TOKEN)
     random_tokens = ordinary[(choice * len(ordinary)).astype(np.int64)]
     tokens = packed.tokens.copy()
     replaced = draw >= keep_prob

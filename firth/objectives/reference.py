@@ -7,12 +7,19 @@ from random import Random
 
 
 def mask_tokens(
-    tokens: Sequence[int], special: Sequence[bool], mask_id: int, mask_prob: float, rng: Random
+    tokens: Sequence[int],
+    special: Sequence[bool],
+    mask_id: int,
+    mask_prob: float,
+    rng: Random,
+    *,
+    keep_prob: float = 0.1,
+    random_prob: float = 0.1,
 ) -> tuple[list[int], dict[int, int]]:
     """Mask one sequence as BERT does (Devlin et al. 2019, section 3.1).
 
     `special` marks the special tokens of the vocabulary. Return the inputs, and the target at each
-    selected position: 80 % of those become [MASK], 10 % a random token, 10 % stay unchanged.
+    selected position: by default 80 % of those become [MASK], 10 % a random token, 10 % stay.
 
     >>> special = [True] * 5 + [False] * 15
     >>> mask_tokens([2, 11, 12, 13, 14, 15, 3], special, 4, 0.4, Random(0))
@@ -24,8 +31,8 @@ def mask_tokens(
     for position in sorted(rng.sample(candidates, count)):
         targets[position] = tokens[position]
         draw = rng.random()
-        if draw < 0.8:
+        if draw < 1 - keep_prob - random_prob:
             inputs[position] = mask_id
-        elif draw < 0.9:
+        elif draw < 1 - keep_prob:
             inputs[position] = rng.choice([t for t in range(len(special)) if not special[t]])
     return inputs, targets

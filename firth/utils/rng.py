@@ -73,10 +73,13 @@ def uniform_list(key: int, purpose: int, count: int) -> list[float]:
     ]
 
 
-def choose_positions(keys: Keys, purpose: int, sizes: Longs, counts: Longs) -> Bools:
+def choose_positions(
+    keys: Keys, purpose: int, sizes: Longs, counts: Longs, counters: Longs | None = None
+) -> Bools:
     """Choose `counts[i]` of the `sizes[i]` positions of each group at random, as a mask.
 
-    The groups lie end to end in the mask that is returned.
+    The groups lie end to end in the mask that is returned. `counters` are those of the draws of all
+    positions; by default each position is counted from the beginning of its group.
 
     >>> chosen = choose_positions(
     ...     derive_keys(0, [1, 2]), 0, sizes=np.array([3, 4]), counts=np.array([1, 4])
@@ -87,7 +90,8 @@ def choose_positions(keys: Keys, purpose: int, sizes: Longs, counts: Longs) -> B
     starts = np.cumsum(sizes) - sizes
     groups = np.repeat(np.arange(len(sizes)), sizes)
     ranks = np.arange(len(groups)) - starts[groups]  # index of a position in its group
-    hashes = derive_keys(derive_keys(keys[groups], ranks), purpose)
+    drawn = ranks if counters is None else counters
+    hashes = derive_keys(derive_keys(keys[groups], drawn), purpose)
     order = np.argsort(groups.astype(np.uint64) << 40 | hashes >> 24)  # by group, then at random
     chosen = np.zeros(len(groups), dtype=np.bool_)
     chosen[order[ranks < counts[groups]]] = True  # the groups are contiguous in `order`, too

@@ -52,18 +52,20 @@ def test_masking_statistics_over_a_million_tokens(
     assert counts.max() < 2.5 * counts.mean()
 
 
+@pytest.mark.parametrize(("keep_prob", "random_prob"), [(0.1, 0.1), (0.0, 0.0), (0.2, 0.0)])
 def test_masking_equals_the_plain_reference(
-    million: PackedSequences, vocabulary: Vocabulary
+    million: PackedSequences, vocabulary: Vocabulary, keep_prob: float, random_prob: float
 ) -> None:
     """The same number of targets in every sequence, the same invariants, the same statistics."""
+    given = {"keep_prob": keep_prob, "random_prob": random_prob}
     rng, fractions = Random(0), np.zeros((2, 3))
     rows = [*million.between(0, 1000).rows(), *map(np.array, ([2, 3], [2, 7, 3], [9]))]
     stream = PackedSequences.join(rows, derive_keys(0, np.arange(len(rows))))
-    batch = masked(stream, vocabulary)
+    batch = masked(stream, vocabulary, **given)
     found = batch.predictions["masked"]
     special, masked_rows = vocabulary.special.tolist(), batch.inputs.rows()
     for i, row in enumerate(rows):
-        inputs, targets = mask_tokens(row.tolist(), special, 4, 0.15, rng)
+        inputs, targets = mask_tokens(row.tolist(), special, 4, 0.15, rng, **given)
         here = stream.owners[found.positions] == i
         pairs = zip(stream.offsets[found.positions[here]], found.targets[here], strict=True)
         vectorized = {int(position): int(target) for position, target in pairs}
@@ -76,7 +78,8 @@ def test_masking_equals_the_plain_reference(
                 assert now[k] == 4 or not special[now[k]]
                 counts += [now[k] == 4, now[k] == target, now[k] not in (4, target)]
     fractions /= fractions.sum(axis=1, keepdims=True)
-    np.testing.assert_allclose(fractions, [[0.8, 0.1, 0.1]] * 2, atol=0.015)  # 5 std deviations
+    expected = [1 - keep_prob - random_prob, keep_prob, random_prob]
+    np.testing.assert_allclose(fractions, [expected] * 2, atol=0.015)  # 5 standard deviations
 
 
 def test_every_place_is_hidden_equally_often(vocabulary: Vocabulary) -> None:
@@ -175,5 +178,7 @@ def test_invalid_vocabulary_and_mask_prob(million: PackedSequences, vocabulary: 
     without = replace(vocabulary, ids={"eos": 3})
     with pytest.raises(UsageError, match="mask token"):
         masked(million, without)
+    with pytest.raises(UsageError, match="random_prob"):
+        masked(million, vocabulary, keep_prob=0.5, random_prob=0.6)
     with pytest.raises(UsageError, match="mask_prob"):
         masked_spans(million, vocabulary, mask_prob=0.8)

@@ -54,6 +54,32 @@ def test_lengths_and_predicted_fraction(shards: Path, name: str, options: dict[s
     assert fraction == pytest.approx(targets / batch.tokens, rel=0.15)
 
 
+def masked_places(shards: Path, name: str, epoch: int, **options: Any) -> set[tuple[int, int]]:
+    """Return the masked positions of an epoch: (document, position in the document)."""
+    row, sampler = OBJECTIVES[name], Sampler(Shards(shards), 0)
+    vocabulary, places = Tokenizer.load(shards).vocabulary, set[tuple[int, int]]()
+    position = SamplerPosition(epoch, 0)
+    while position.epoch == epoch:
+        drawn, position = row.draw(sampler, position, length=LENGTH, tokens=500, **options)
+        batch = row.build(sampler, drawn, vocabulary, length=LENGTH, **options)
+        at = batch.predictions["masked"].positions
+        owners, offsets = batch.inputs.owners[at], batch.inputs.offsets[at]
+        starts = drawn.starts[owners] + offsets - 1  # after [CLS]
+        places |= set(zip(drawn.documents[owners].tolist(), starts.tolist(), strict=True))
+    return places
+
+
+@pytest.mark.parametrize("name", ["masked", "masked-words"])
+def test_static_masks_are_those_of_the_first_epoch(shards: Path, name: str) -> None:
+    """Batches end elsewhere in each epoch, so that a few sequences have other tokens."""
+    for static, low, high in ((True, 0.9, 1.0), (False, 0.1, 0.2)):
+        first, later = (masked_places(shards, name, epoch, static=static) for epoch in (0, 3))
+        common = len(first & later) / len(later)
+        assert low <= common <= high
+    one, another = (masked_places(shards, name, 0, static=value) for value in (False, True))
+    assert len(another) == pytest.approx(len(one), rel=0.02)  # as many
+
+
 @pytest.mark.parametrize(
     "module", [batches, causal, denoising, masked, pairs, replaced, text_to_text]
 )
