@@ -33,6 +33,7 @@ STORY_FILES = {  # task: its file among the stories, without the split
     "tag": ("entities", "conll"),
     "span": ("questions", "json"),
 }
+VALID_FRACTION = 0.05  # documents of a user's text for validation: enough for intervals
 DEV_SIZE = 16  # examples for the one evaluation at the end of a run, which selects nothing
 
 
@@ -151,6 +152,7 @@ def prepared_text(
         tokenizer=folder / "tokenizer",
         out=folder / "shards",
         valid=() if valid is None else [context.path(valid)],
+        valid_fraction=VALID_FRACTION if valid is None else None,
         progress=_quiet,
     )
     return {"splits": made.splits}

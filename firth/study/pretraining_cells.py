@@ -12,6 +12,7 @@ from firth.study.input_cells import File
 from firth.study.statistics import score_values
 
 MODEL = "model"  # the run directory in the folder of the cell
+ONE_VALIDATION = {"validate_every": 1, "validate_tokens": 2048}  # if another cell evaluates
 
 
 def pretrained(

@@ -11,6 +11,7 @@ STUDIES = {  # name: the module with its STUDY
     "labels": "labels",
     "architectures": "architectures",
     "context": "context",
+    "scaling": "scaling",
     "claims": "claims",
     "strategies": "strategies",
     "learning-rate": "learning_rate",

@@ -10,7 +10,7 @@ K  runs, each a size and a number of tokens     S  seeds of a run     R  resampl
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -83,6 +83,23 @@ class LawFit:
     law: ScalingLaw
     resampled: Sequence[ScalingLaw]  # (R,); empty: one seed cannot be resampled
     residuals: Floats  # (K,) measured minus fitted
+
+    def values(self) -> dict[str, Any]:
+        """Convert to plain JSON values."""
+        return {
+            "law": self.law.values(),
+            "resampled": [law.values() for law in self.resampled],
+            "residuals": self.residuals.tolist(),
+        }
+
+    @classmethod
+    def from_values(cls, values: Mapping[str, Any]) -> LawFit:
+        """Build a fit from its JSON values."""
+        return cls(
+            law=ScalingLaw(**values["law"]),
+            resampled=[ScalingLaw(**law) for law in values["resampled"]],
+            residuals=np.array(values["residuals"]),
+        )
 
     def metric(self, compute: Callable[[ScalingLaw], float]) -> Metric:
         """Compute a number of the law with its 95 % interval."""
