@@ -76,7 +76,7 @@ def split_task_data(
     if chosen.label_unit and len(labels) < 2:
         raise InputError(f"{path} has fewer than two labels: {', '.join(map(str, labels))}.")
     for name, part in {"train": rest, "test": held_out, "dev": held_out[:DEV_SIZE]}.items():
-        _write_rows(context.folder / f"{name}.jsonl", part)
+        write_rows(context.folder / f"{name}.jsonl", part)
     return {"train": len(rest), "test": len(held_out), "labels": len(labels)}
 
 
@@ -118,7 +118,8 @@ def example_row(example: Example) -> dict[str, Any]:
     return {"words": example.words, "tags": example.tags}
 
 
-def _write_rows(path: Path, examples: Iterable[Example]) -> None:
+def write_rows(path: Path, examples: Iterable[Example]) -> None:
+    """Write examples as JSONL that their task reads."""
     with atomic_file(path) as file:
         for example in examples:
             file.write(json.dumps(example_row(example), ensure_ascii=False).encode() + b"\n")

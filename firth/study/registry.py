@@ -12,6 +12,7 @@ STUDIES = {  # name: the module with its STUDY
     "architectures": "architectures",
     "context": "context",
     "scaling": "scaling",
+    "layers": "layers",
     "claims": "claims",
     "strategies": "strategies",
     "learning-rate": "learning_rate",

@@ -141,6 +141,28 @@ def of_resamples(value: float, samples: Floats) -> Difference:
     return Difference(interval(value, samples), p)
 
 
+def mean_over_seeds(values: Floats) -> Difference:
+    """Return the mean of one value per seed, with the interval and p-value of Student's t (1908).
+
+    A bootstrap of five values alone would have intervals that are too narrow.
+
+    >>> found = mean_over_seeds(np.array([1.0, 2.0, 3.0])).metric
+    >>> round(found.low, 3), found.value, round(found.high, 3)
+    (-0.484, 2.0, 4.484)
+    """
+    from scipy import stats
+
+    mean, count = float(values.mean()), len(values)
+    if count < 2:
+        return Difference(Metric(value=mean, low=None, high=None, reason="only one seed"), 1.0)
+    error = float(values.std(ddof=1)) / math.sqrt(count)
+    if error < 1e-9:  # all seeds agree
+        return Difference(Metric(value=mean, low=mean, high=mean), float(abs(mean) < 1e-9))
+    margin = float(stats.t.ppf(1 - LEVEL / 2, count - 1)) * error
+    p = 2 * float(stats.t.sf(abs(mean) / error, count - 1))
+    return Difference(Metric(value=mean, low=mean - margin, high=mean + margin), p)
+
+
 def holm(differences: Mapping[Name, Difference]) -> dict[Name, Difference]:
     """Correct the p-values of several comparisons (Holm 1979).
 

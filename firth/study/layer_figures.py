@@ -1,0 +1,105 @@
+"""Tables and figures of the study of layers: accuracy, selectivity and centre of gravity."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from firth.metrics.bootstrap import to_json
+from firth.study.statistics import Scores, difference, mean_over_seeds, metric_texts
+from firth.utils.figures import DataTable, Figure, Heatmap, LineChart, Point
+from firth.utils.rng import Floats
+
+CAPTION = (
+    "Accuracy of linear probes on test examples; layer 0 is the embedding layer. The bars are 95 % "
+    "intervals that resample seeds and examples."
+)
+
+
+class TaskLayers(NamedTuple):
+    """The scores of one task in one model, by layer, and its centre of gravity, by seed."""
+
+    task: Sequence[Scores]  # (L + 1)
+    control: Sequence[Scores]  # (L + 1)
+    weights: Floats  # (seeds, L + 1)
+    centres: Floats  # (seeds,)
+
+
+def layer_rows(model: str, task: str, one: TaskLayers) -> list[dict[str, Any]]:
+    """Return one row for each layer as JSON values."""
+    centre = to_json(mean_over_seeds(one.centres).metric)
+    return [
+        {
+            "model": model,
+            "task": task,
+            "layer": layer,
+            "accuracy": to_json(right.metric()),
+            "control": to_json(control.metric()),
+            "selectivity": to_json(difference(right, control).metric),
+            "weight": to_json(mean_over_seeds(one.weights[:, layer]).metric),
+            "centre_of_gravity": centre,
+        }
+        for layer, (right, control) in enumerate(zip(one.task, one.control, strict=True))
+    ]
+
+
+def layer_figures(model: str, own: Mapping[str, TaskLayers]) -> list[Figure]:
+    """Draw the tasks of one model."""
+    return [_chart(model, own), _selectivity(model, own), _weights(model, own), _table(model, own)]
+
+
+def _chart(model: str, own: Mapping[str, TaskLayers]) -> LineChart:
+    lines = {
+        task: tuple(
+            Point(layer, metric.value, metric.low, metric.high)
+            for layer, metric in enumerate(scores.metric() for scores in one.task)
+        )
+        for task, one in own.items()
+    }
+    return LineChart(f"Probes of {model}", "layer", "accuracy", lines, caption=CAPTION)
+
+
+def _selectivity(model: str, own: Mapping[str, TaskLayers]) -> Heatmap:
+    values = {
+        task: [difference(*pair).metric.value for pair in zip(one.task, one.control, strict=True)]
+        for task, one in own.items()
+    }
+    caption = (
+        "Accuracy on the task minus that on a control task: random labels of words, which a probe "
+        "can only memorize, or of texts."
+    )
+    return _heatmap(f"Selectivity in {model}", values, caption)
+
+
+def _weights(model: str, own: Mapping[str, TaskLayers]) -> Heatmap:
+    values = {task: one.weights.mean(0).tolist() for task, one in own.items()}
+    caption = "How much of each layer a probe of all layers reads; rows sum to 1."
+    return _heatmap(f"Layer weights in {model}", values, caption)
+
+
+def _heatmap(title: str, values: Mapping[str, Sequence[float]], caption: str) -> Heatmap:
+    rows = tuple(tuple(max(0.0, value) for value in row) for row in values.values())
+    return Heatmap(
+        title,
+        tuple(values),
+        tuple(map(str, range(len(rows[0])))),
+        rows,
+        tuple(tuple(f"{value:.2f}" for value in row) for row in values.values()),
+        column_title="layer",
+        caption=caption,
+    )
+
+
+def _table(model: str, own: Mapping[str, TaskLayers]) -> DataTable:
+    rows = []
+    for task, one in own.items():
+        best = int(np.argmax([scores.value for scores in one.task]))
+        centre = metric_texts(mean_over_seeds(one.centres).metric, digits=2)
+        accuracy = metric_texts(one.task[best].metric())
+        selectivity = metric_texts(difference(one.task[best], one.control[best]).metric)
+        rows.append((task, *centre, str(best), *accuracy, *selectivity))
+    interval = "95 % interval"
+    columns = ("task", "centre of gravity", interval, "best layer", "accuracy", interval)
+    return DataTable(f"Tasks in {model}", (*columns, "selectivity", interval), tuple(rows))

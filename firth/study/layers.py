@@ -1,0 +1,260 @@
+"""Study: does syntax lie in lower layers than semantics?
+
+Linear probes read tags, agreement, entities, entailment and labels from every layer. A task lies
+where its centre of gravity is: the mean layer that a probe of all layers reads (Tenney et al.
+2019). Control tasks tell what a probe memorizes (Hewitt and Liang 2019).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from firth.data.conll import EXTENSIONS
+from firth.study.cells import Cell
+from firth.study.engine import Results
+from firth.study.input_cells import model_path, task_data
+from firth.study.layer_figures import TaskLayers, layer_figures, layer_rows
+from firth.study.probe_cells import STORY_TASKS, layer_features, probed, story_task
+from firth.study.statistics import (
+    Difference,
+    Scores,
+    difference,
+    holm,
+    mean_over_seeds,
+)
+from firth.study.study import Finding, Lecture, Study, StudyAnalysis, StudyRun, decided
+from firth.utils.errors import UsageError
+
+MODEL = "stories-encoder"
+PROBED = ("classify", "pair", "tag")  # tasks of --data
+SYNTAX = ("part of speech", "agreement")
+SEMANTICS = ("entities", "entailment", "sentiment", "topic")
+LECTURE = Lecture(
+    claim="Layer 1-4: Syntax & Grammar (parts of speech, word order rules, basic grammar "
+    "patterns); Layer 5-8: Semantics (word meanings, concept relationships)",
+    source="Lecture 0, What Do Models Actually Learn?",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayerSettings:
+    """Settings of the study."""
+
+    tasks: tuple[str, ...] = tuple(STORY_TASKS)  # of the stories, without --data
+    reference: str = "part of speech"  # the stories' task that is compared with the others
+    train_size: int = 800  # words, texts or pairs that a probe is trained on
+    test_size: int = 500
+    strength: float = 0.1  # inverse L2 penalty of probes, of tasks and controls alike
+
+
+Found = Mapping[tuple[str, str], TaskLayers]  # by model and task
+
+
+def run_layers(run: StudyRun) -> StudyAnalysis:
+    """Probe every layer of one or several models for each task."""
+    settings: LayerSettings = run.settings
+    models = _models(run.inputs.models or (MODEL,))
+    features = {
+        (model, task): Cell(
+            layer_features,
+            {
+                "model": model_path(source),
+                "task": kind,
+                "data": data,
+                "train_size": settings.train_size,
+                "test_size": settings.test_size,
+            },
+            name=f"vectors: {model}, {task}",
+        )
+        for model, source in models.items()
+        for task, (kind, data) in _tasks(run).items()
+    }
+    run.run(features.values())
+    grid = {key: _probes(run, cell, *key) for key, cell in features.items()}
+    results = run.run(cell for cells in grid.values() for cell in cells)
+    found = {
+        key: _layers(results, cells)
+        for key, cells in grid.items()
+        if not all(results[cell].error for cell in cells)
+    }
+    return StudyAnalysis(
+        rows=[row for (model, task), one in found.items() for row in layer_rows(model, task, one)],
+        findings=_findings(found, settings.reference),
+        figures=[
+            figure
+            for model in models
+            if (own := _of_model(found, model))
+            for figure in layer_figures(model, own)
+        ],
+        notes=[*_notes(run, features), *_lexical(found)],
+    )
+
+
+def _models(sources: Sequence[str]) -> dict[str, str]:
+    """Return the models by short names, or by full ones if these are the same."""
+    found = {_short(source): source for source in sources}
+    return found if len(found) == len(sources) else {source: source for source in sources}
+
+
+def _tasks(run: StudyRun) -> dict[str, tuple[str, Cell]]:
+    """Return the kind and the examples of each task, by name; the first is the reference."""
+    settings: LayerSettings = run.settings
+    for name in (settings.reference, *settings.tasks):
+        if name not in STORY_TASKS:
+            raise UsageError(f"There is no task {name!r}; there are {', '.join(STORY_TASKS)}.")
+    data = run.inputs.data
+    names = dict.fromkeys((settings.reference, *(() if data else settings.tasks)))
+    found = {name: (STORY_TASKS[name].task, story_task(name)) for name in names}
+    if data is None:
+        return found
+    kind = run.inputs.task or ("tag" if _is_conll(data) else "classify")
+    if kind not in PROBED:
+        raise UsageError(f"Probes are for the tasks {', '.join(PROBED)}, not {kind}.")
+    size = max(1000, settings.test_size)
+    return {**found, _short(data): (kind, task_data(run.inputs, test_size=size, task=kind))}
+
+
+def _short(path: str | Path) -> str:
+    """Return the last parts of a path.
+
+    >>> _short("/data/conll2003/train.conll"), _short("stories-encoder")
+    ('conll2003/train.conll', 'stories-encoder')
+    """
+    return "/".join(Path(path).parts[-2:])
+
+
+def _is_conll(path: Path) -> bool:
+    return any(suffix.removeprefix(".") in EXTENSIONS for suffix in path.suffixes)
+
+
+def _probes(run: StudyRun, features: Cell, model: str, task: str) -> list[Cell]:
+    settings: LayerSettings = run.settings
+    return run.with_seeds(
+        probed,
+        f"{model}, {task}",
+        features=features,
+        train_size=settings.train_size,
+        strength=settings.strength,
+    )
+
+
+def _layers(results: Results, cells: Sequence[Cell]) -> TaskLayers:
+    values = results.values_of(cells)
+    weights = np.array([one["weights"] for one in values])
+
+    def scores(name: str) -> list[Scores]:
+        return [
+            Scores.of([one["scores"][f"{name} {layer}"] for one in values])
+            for layer in range(weights.shape[1])
+        ]
+
+    centres = np.array([one["centre_of_gravity"] for one in values])
+    return TaskLayers(scores("layer"), scores("control"), weights, centres)
+
+
+def _of_model(found: Found, model: str) -> dict[str, TaskLayers]:
+    return {task: one for (name, task), one in found.items() if name == model}
+
+
+# ---- findings -----------------------------------------------------------------------------------
+
+
+def _findings(found: Found, reference: str) -> list[Finding]:
+    """Compare centres of gravity, by model: syntax with semantics, the reference with each task."""
+    models = list(dict.fromkeys(model for model, _ in found))
+    gaps = {(model, name): gap for model in models for name, gap in _gaps(model, found, reference)}
+    if not gaps:
+        text = f"There is nothing to compare with {reference}."
+        return [Finding(name="layers", text=text, holds=None)]
+    findings = list[Finding]()
+    for (model, (low, high)), gap in holm(gaps).items():
+        first = not findings
+        suffix = [high] if model == models[0] else [model, high]
+        shown = decided(
+            "layers" if first else "-".join(["layers", *suffix]).replace(" ", "-"),
+            f"{low} lies in lower layers than {high} in {model}",
+            gap,
+            unit="layers",
+            scale=1.0,
+            lecture=LECTURE if first else None,
+        )
+        findings.append(shown)
+    return findings
+
+
+def _gaps(model: str, found: Found, reference: str) -> Iterator[tuple[tuple[str, str], Difference]]:
+    """Yield how many layers higher tasks lie than others, with the names of both."""
+    own = {task: one.centres for task, one in _of_model(found, model).items()}
+    groups = {
+        name: [task for task in tasks if task in own]
+        for name, tasks in {"syntax": SYNTAX, "semantics": SEMANTICS}.items()
+    }
+    if all(len(tasks) > 1 for tasks in groups.values()):
+        low, high = (np.mean([own[task] for task in tasks], axis=0) for tasks in groups.values())
+        below, above = (f"{name} ({_listed(tasks)})" for name, tasks in groups.items())
+        yield (below, above), mean_over_seeds(high - low)
+    for task, centres in own.items():
+        if task != reference and reference in own:
+            yield (reference, task), mean_over_seeds(centres - own[reference])
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Join names.
+
+    >>> _listed(["topic", "entities", "entailment"])
+    'topic, entities and entailment'
+    """
+    return " and ".join([", ".join(names[:-1]), names[-1]])
+
+
+# ---- notes ---------------------------------------------------------------------------------------
+
+
+def _notes(run: StudyRun, features: Mapping[tuple[str, str], Cell]) -> list[str]:
+    """Say how words, texts and pairs are represented, and how many examples there are."""
+    sizes = {task: run.cells[cell].values for (_, task), cell in features.items()}
+    counts = (
+        f"{task}: {min(run.settings.train_size, one['train'] * 2 // 3):,} training and "
+        f"{one['test']:,} test examples"
+        for task, one in sizes.items()
+        if one
+    )
+    return [
+        "A word is the mean of its tokens' hidden states, a text the mean of all its tokens, and a "
+        "pair u, v, |u − v| and u · v of its texts. Of the words of entity files, at most half are "
+        "in no entity.",
+        f"{'; '.join(counts)}. Each seed draws its own training examples and control labels.",
+    ]
+
+
+def _lexical(found: Found) -> list[str]:
+    """Name the tasks that the embedding layer is enough for: their place says little."""
+    notes = []
+    for model in dict.fromkeys(model for model, _ in found):
+        enough = [
+            task
+            for task, (layers, *_) in _of_model(found, model).items()
+            if difference(max(layers, key=lambda scores: scores.value), layers[0]).holds is not True
+        ]
+        if enough:
+            notes.append(
+                f"In {model} no layer is significantly better than the embedding layer for "
+                f"{', '.join(enough)}: words alone decide these examples, so that their centre "
+                "of gravity says little."
+            )
+    return notes
+
+
+STUDY = Study(
+    name="layers",
+    question="Does syntax lie in lower layers than semantics?",
+    settings=LayerSettings,
+    run=run_layers,
+    takes=("data", "test", "task", "models"),
+    medium={"train_size": 3000, "test_size": 1000},
+    large={"train_size": 5000, "test_size": 2000},
+)
