@@ -149,7 +149,7 @@ def _encoder_decoder(found: GridScores) -> list[Finding]:
 
 
 def best_finding(found: GridScores, column: Column, table: str) -> Finding | None:
-    """Name the best architecture of a column, and those that cannot be told from it."""
+    """Name the best architecture of a column, and those that are not significantly worse."""
     scores = found.column(column, table)
     if len(scores) < 2:
         return None
@@ -158,7 +158,7 @@ def best_finding(found: GridScores, column: Column, table: str) -> Finding | Non
     pairs = {n: column.better(scores[best], one) for n, one in scores.items() if n != best}
     equal = [name for name, compare in holm(pairs).items() if not compare.holds]
     metric = scores[best].metric()
-    rest = f"; not told apart from it: {', '.join(equal)}" if equal else ", above all others"
+    rest = f"; not significantly worse: {', '.join(equal)}" if equal else ", better than all others"
     return Finding(
         name=_slug(f"best-{column.name}-{table}"),
         text=f"Best at equal {table}, {column.label}: {best} with {column.text(metric)}{rest}.",

@@ -142,11 +142,11 @@ def _chart(found: GridScores, column: Column) -> LineChart | None:
         for tokens in sorted({found.budgets[table, name] for table in TABLES}):
             if scores := found.scores.get((column.name, name, tokens)):
                 metric = scores.metric()
-                flops = tokens * cost["flops_per_token"]
-                points.append(Point(flops, metric.value, metric.low, metric.high))
+                gigaflops = tokens * cost["flops_per_token"] / 1e9
+                points.append(Point(gigaflops, metric.value, metric.low, metric.high))
         if points:
             lines[name] = tuple(points)
     if not lines:
         return None
     title = column.label[0].upper() + column.label[1:]
-    return LineChart(title, "FLOPs of pre-training", column.metric, lines, caption=CAPTION)
+    return LineChart(title, "GFLOPs of pre-training", column.metric, lines, caption=CAPTION)

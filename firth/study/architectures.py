@@ -46,9 +46,9 @@ class Inputs:
 
 def run_architectures(run: StudyRun) -> StudyAnalysis:
     """Pre-train all architectures on the same documents, and evaluate each in the same way."""
-    inputs = _inputs(run)
+    names, inputs = _names(run.settings), _inputs(run)
     run.run([inputs.shards, inputs.blanks, *inputs.tasks.values()])
-    costs = _training_costs(run, inputs)
+    costs = _training_costs(run, names, inputs)
     budgets = _budgets(run.settings, costs)
     models = {
         (name, tokens): _pretrained(run, name, tokens, inputs.shards)
@@ -145,7 +145,9 @@ def _pairs(run: StudyRun) -> File | None:
     return stories(settings.words) / "agreement/test.jsonl"
 
 
-def _training_costs(run: StudyRun, inputs: Inputs) -> dict[str, Mapping[str, Any]]:
+def _training_costs(
+    run: StudyRun, names: Sequence[str], inputs: Inputs
+) -> dict[str, Mapping[str, Any]]:
     """Measure the speed and FLOPs of all architectures before the grid."""
     cells = {
         name: Cell(
@@ -154,7 +156,7 @@ def _training_costs(run: StudyRun, inputs: Inputs) -> dict[str, Mapping[str, Any
             name=f"{name}, cost of training",
             alone=True,
         )
-        for name in _names(run.settings)
+        for name in names
     }
     results = run.run(cells.values())
     if error := results[cells[ENCODER]].error:
