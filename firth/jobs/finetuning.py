@@ -9,6 +9,8 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal, ParamSpec, Protocol, cast, overload
 
+import torch
+
 from firth.adapt.apply import AppliedStrategy, without_adapters
 from firth.adapt.saving import adapter_base, fingerprint, save_adapter
 from firth.data.memory import Data
@@ -62,6 +64,7 @@ class FinetuneResult(HtmlRepr):
     selected_on: list[str] = field(default_factory=list)  # what the dev examples selected
     layer_mix: dict[str, Any] = field(default_factory=dict)  # weights of the layers (ELMo), gamma
     evaluated_on: str = "dev set"  # or held-out examples, cross-validation, training examples
+    language_head: torch.nn.Module | None = None  # after training; a model with labels drops it
 
     def __repr__(self) -> str:
         found = list(self.metrics.items())[:3]
@@ -279,6 +282,7 @@ def _finish(
     for note in new_notes:
         run.log.note(note)
     notes = [*trainer.notes, *new_notes]
+    heads = dict(trainer.network.heads.items())
     drop_language_head(trainer.network)
     labelled = len(trainer.train) // num_copies(config.augment)
     model = Model(
@@ -308,6 +312,7 @@ def _finish(
         selected_on=selected,
         layer_mix=mix.values() if mix is not None else {},
         evaluated_on=evaluated_on,
+        language_head=heads.get("language"),
     )
     if validations and not trainer.solved:  # a fitted head has no loss curve
         plot_loss(out / "loss.png", {config.task: metrics}, unigram_loss=baseline or 0.0)

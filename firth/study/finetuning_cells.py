@@ -10,7 +10,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from firth.jobs.finetuning import finetune
+from firth.jobs.finetuning import FinetuneResult, finetune
 from firth.metrics.entities import read_entities
 from firth.metrics.question_answering import score_answer
 from firth.study.cell_cache import CellContext
@@ -21,6 +21,7 @@ from firth.tasks.ensembles import ensemble_answers, resolve_task
 from firth.tasks.readers.columns import TaskFile, good_examples
 from firth.tasks.registry import task_named
 from firth.tasks.task import Answer, Example
+from firth.training.log import Callback
 from firth.utils.errors import UsageError
 
 Score = Callable[[Example, Answer], tuple[float, float]]
@@ -42,22 +43,17 @@ def finetuned(
     evaluated on the test examples once, at its end: nothing is selected on them. Weights are
     deleted unless `keep`.
     """
-    folder = context.path(data)
-    overrides = {"validate_every": 1, "log_every": 1, **options.get("overrides", {})}
     losses: list[float] = []  # of the training steps
-    found = finetune(
-        context.path(model),
+    found = finetune_on_cell(
+        context,
+        model=model,
         task=task,
-        train=folder / "train.jsonl",
-        dev=folder / "dev.jsonl",
-        limit=labels,
-        seed=context.seed,
-        device=context.device,
+        data=data,
+        labels=labels,
+        options=options,
         callback=partial(_add_loss, losses),
-        **{**options, "overrides": overrides},
-        **context.run_options("run"),
     )
-    scores = test_scores(found.model, task, folder / "test.jsonl")
+    scores = test_scores(found.model, task, context.path(data) / "test.jsonl")
     values = found.values()
     if not keep:
         shutil.rmtree(found.path)
@@ -69,6 +65,33 @@ def finetuned(
         "train_loss": final_loss(losses),
         "notes": values["notes"],
     }
+
+
+def finetune_on_cell(
+    context: CellContext,
+    *,
+    model: File,
+    task: str,
+    data: Cell,
+    labels: int,
+    options: Mapping[str, Any],
+    callback: Callback,
+) -> FinetuneResult:
+    """Fine-tune in the folder of a cell, with one validation at the end, which selects nothing."""
+    folder = context.path(data)
+    overrides = {"validate_every": 1, "log_every": 1, **options.get("overrides", {})}
+    return finetune(
+        context.path(model),
+        task=task,
+        train=folder / "train.jsonl",
+        dev=folder / "dev.jsonl",
+        limit=labels,
+        seed=context.seed,
+        device=context.device,
+        callback=callback,
+        **{**options, "overrides": overrides},
+        **context.run_options("run"),
+    )
 
 
 def _add_loss(losses: list[float], kind: str, metrics: Mapping[str, Any]) -> None:

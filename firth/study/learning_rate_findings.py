@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from firth.study.statistics import Scores, difference, holm
-from firth.study.study import Finding, Lecture, decided, with_interval
+from firth.study.study import Finding, Lecture, decided, points, with_interval
 
 RECIPE = Lecture(
     claim="Learning rate: 2e-5, 3e-5, 5e-5", source="Lecture 2, fine-tuning BERT: Hyperparameters"
@@ -70,9 +70,7 @@ def _recipe(
         name="recipe-rate",
         text=f"The best learning rate is {found[best].learning_rate:.2g}: {compared}.",
         holds=True if low > -margin else False if high < -margin else None,
-        value=metric.value,
-        low=metric.low,
-        high=metric.high,
+        **points(metric),
         lecture=RECIPE,
     )
 
@@ -101,6 +99,7 @@ def _range(
         "the 95 % interval of the best.",
         holds=low <= 1 <= high,
         value=high / low,
+        unit="times",
         lecture=RECIPE,
     )
 
@@ -124,5 +123,6 @@ def _breaking(found: Mapping[float, RateFound], best: float) -> Finding:
         text=f"{text}{ending}.",
         holds=bool(failing),
         value=min(failing) if failing else None,
+        unit="times",
         lecture=SMALL,
     )

@@ -13,9 +13,10 @@ STUDIES = {  # name: the module with its STUDY
     "context": "context",
     "scaling": "scaling",
     "layers": "layers",
-    "claims": "claims",
     "strategies": "strategies",
     "learning-rate": "learning_rate",
+    "forgetting": "forgetting",
+    "claims": "claims",
 }
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from firth.study.statistics import Difference, Scores
-from firth.study.study import Finding, Lecture, with_interval
+from firth.study.study import Finding, Lecture, points, with_interval
 
 FULL, LORA, FREEZE, PROBE = "full", "lora", "freeze", "probe"
 LECTURE_FRACTION = 0.01  # of the parameters that LoRA trains, according to the lecture
@@ -103,9 +103,7 @@ def same_score(
         text=f"{strategy} trains {100 * one.fraction:.3g} % of the parameters and scores "
         f"{answers[holds]} full fine-tuning: {size}.",
         holds=holds,
-        value=metric.value,
-        low=metric.low,
-        high=metric.high,
+        **points(metric),
         lecture=lecture,
     )
 
@@ -123,6 +121,7 @@ def full_is_best(differences: Mapping[str, Difference]) -> Finding:
         text=f"Scores against full fine-tuning: {listed or 'nothing to compare'}.",
         holds=holds,
         value=float(len(worse)),
+        unit="strategies",
         lecture=FULL_BEST,
     )
 
@@ -140,6 +139,7 @@ def memory_ratio(strategy: str, own: Mapping[str, Any], full: Mapping[str, Any])
             f"gradients and optimizer state alone {states[0] / max(1, states[1]):.3g} times less.",
             holds=ratio >= 100,
             value=ratio,
+            unit="times",
             lecture=MEMORY,
         )
     ]
@@ -156,6 +156,7 @@ def time_ratio(strategy: str, own: Mapping[str, Any], full: Mapping[str, Any]) -
             text=f"{strategy} trains {ratio:.3g} times as fast as full fine-tuning.",
             holds=ratio > 1,
             value=ratio,
+            unit="times",
             lecture=FASTER,
         )
     ]

@@ -59,6 +59,7 @@ def decided(
     *,
     unit: str = "points",
     scale: float = 100.0,
+    digits: int = 1,
     lecture: Lecture | None = None,
 ) -> Finding:
     """Make a finding of a difference that is positive if the claim holds.
@@ -74,7 +75,7 @@ def decided(
         False: f"The runs contradict that {claim}",
         None: f"The runs cannot decide whether {claim}",
     }
-    size = with_interval(metric, unit=unit, scale=scale)
+    size = with_interval(metric, unit=unit, scale=scale, digits=digits)
     return Finding(
         name=name,
         text=f"{starts[found.holds]}: {size}.",
@@ -87,13 +88,25 @@ def decided(
     )
 
 
-def with_interval(metric: Metric, *, unit: str = "", scale: float = 1.0) -> str:
+def with_interval(metric: Metric, *, unit: str = "", scale: float = 1.0, digits: int = 1) -> str:
     """Format a difference with its unit and interval."""
     unit = f" {unit}" if unit else ""
-    size = f"{scale * metric.value:+.1f}{unit}"
+    size = f"{scale * metric.value:+.{digits}f}{unit}"
     if metric.low is None or metric.high is None:
         return f"{size} (interval {metric.interval})"
-    return f"{size} (95 % interval {scale * metric.low:+.1f} to {scale * metric.high:+.1f})"
+    low, high = (f"{scale * end:+.{digits}f}" for end in (metric.low, metric.high))
+    return f"{size} (95 % interval {low} to {high})"
+
+
+def points(metric: Metric) -> dict[str, Any]:
+    """Return the fields of a finding whose value is a difference of scores in points.
+
+    >>> points(Metric(value=0.5, low=0.25, high=0.75))
+    {'value': 50.0, 'low': 25.0, 'high': 75.0, 'unit': 'points'}
+    """
+    ends = {name: getattr(metric, name) for name in ("value", "low", "high")}
+    scaled = {name: None if end is None else 100 * end for name, end in ends.items()}
+    return {**scaled, "unit": "points"}
 
 
 @dataclass(frozen=True, kw_only=True)

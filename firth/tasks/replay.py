@@ -74,11 +74,7 @@ class TextReplay:
     @torch.no_grad()
     def loss(self, network: LanguageNetwork) -> float:
         """Compute the language modelling loss on the beginning of the text."""
-        if "language" not in network.heads:
-            raise MismatchError(
-                "This model has no language head, which replay needs: use a model that was only "
-                "pre-trained."
-            )
+        _check_head(network)
         network.eval()
         trainee, sums, count, tokens = TrainingModule(network), 0.0, 0, 0
         for ends in window_spans(len(self.rows), self.size, self.size):
@@ -89,6 +85,27 @@ class TextReplay:
             if tokens > MAX_LOSS_TOKENS:
                 break
         return sums / max(1, count)
+
+    @torch.no_grad()
+    def row_losses(self, network: LanguageNetwork) -> list[tuple[float, int]]:
+        """Compute the sum of losses and the number of predicted tokens of each row."""
+        _check_head(network)
+        network.eval()
+        trainee, found = TrainingModule(network), []
+        for i in range(len(self.rows)):
+            terms = trainee(self._make_batch([i], i)).values()
+            found.append(
+                (sum(float(term.sum) for term in terms), sum(term.count for term in terms))
+            )
+        return found
+
+
+def _check_head(network: LanguageNetwork) -> None:
+    if "language" not in network.heads:
+        raise MismatchError(
+            "This model has no language head, which replay needs: use a model that was only "
+            "pre-trained."
+        )
 
 
 def make_objective_batch(stream: PackedSequences, predicts: str, vocabulary: Vocabulary) -> Batch:

@@ -1,0 +1,106 @@
+"""What the study of forgetting concludes: how far the loss rises, and how much of it is avoided."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from firth.study.forgetting_cells import LOSS, OLD_HEAD
+from firth.study.statistics import Difference, Scores, difference, holm, resampled_function
+from firth.study.study import Finding, Lecture, decided, with_interval
+
+BEFORE, FULL, HIGH_RATE = "before", "full", "learning rate x 10"
+PITFALL = Lecture(
+    claim="Common Pitfalls: … Catastrophic forgetting", source="Lecture 0, Training Tips"
+)
+HIGH = Lecture(
+    claim="Pre-trained weights are delicate · High LR destroys them (catastrophic forgetting)",
+    source="Lecture 2, Pitfall 1: Learning Rate Too High",
+)
+SCHEDULE = Lecture(
+    claim="Design a fine-tuning schedule to prevent forgetting: … 4. Freeze layers?",
+    source="Lecture 1, 8.2 Catastrophic Forgetting",
+)
+LECTURES = {"freeze half": SCHEDULE}
+
+
+def forgetting_findings(found: Mapping[str, Mapping[str, Scores]], metric: str) -> list[Finding]:
+    """Compare the losses with those before fine-tuning and after full fine-tuning."""
+    if FULL not in found:
+        text = "Full fine-tuning has no result, so that nothing can be compared with it."
+        return [Finding(name="forgetting", text=text, holds=None)]
+    before, full = found[BEFORE], found[FULL]
+    rise = difference(full[LOSS], before[LOSS])
+    other = difference(before[OLD_HEAD], full[OLD_HEAD])
+    others = [name for name in found if name not in (BEFORE, FULL)]
+    avoided = holm({name: difference(full[LOSS], found[name][LOSS]) for name in others})
+    findings = [
+        decided(
+            "forgetting",
+            "full fine-tuning raises the language modelling loss",
+            rise,
+            unit="nats",
+            scale=1.0,
+            digits=3,
+            lecture=PITFALL,
+        )
+    ]
+    for name in others:
+        if name == HIGH_RATE:
+            continue
+        cost = difference(found[name][metric], full[metric])
+        findings.append(_avoided(name, avoided[name], found, cost))
+    if HIGH_RATE in avoided:
+        findings.append(_high_rate(avoided[HIGH_RATE]))
+    findings.append(
+        decided("forgetting-other-task", "full fine-tuning harms another task's head", other)
+    )
+    return findings
+
+
+def fraction_avoided(before: Scores, full: Scores, other: Scores) -> Difference:
+    """Compute the fraction of the rise of full fine-tuning that another method avoids."""
+
+    def fraction(values: Mapping[str, float]) -> float:
+        rise = values["full"] - values["before"]
+        return (values["full"] - values["other"]) / rise if rise else 0.0
+
+    return resampled_function({"before": before, "full": full, "other": other}, fraction)
+
+
+def _avoided(
+    name: str,
+    saved: Difference,
+    found: Mapping[str, Mapping[str, Scores]],
+    cost: Difference,
+) -> Finding:
+    """Say how much of the rise a method avoids, and what it costs in the task's score."""
+    metric = fraction_avoided(found[BEFORE][LOSS], found[FULL][LOSS], found[name][LOSS]).metric
+    low, high = (metric.value if end is None else end for end in (metric.low, metric.high))
+    starts = {
+        True: f"{name} avoids {metric.value:.0%} of the rise ({low:.0%} to {high:.0%})",
+        False: f"{name} raises the loss more than full fine-tuning: {metric.value:+.0%} avoided",
+        None: f"The runs cannot decide whether {name} avoids forgetting: {metric.value:.0%} of the "
+        f"rise ({low:.0%} to {high:.0%})",
+    }
+    size = with_interval(cost.metric, unit="points", scale=100)
+    return Finding(
+        name=f"forgetting-{name.replace(' / ', '-').replace(' ', '-').lower()}",
+        text=f"{starts[saved.holds]}; the score of the task changes by {size}.",
+        holds=saved.holds,
+        value=metric.value,
+        low=metric.low,
+        high=metric.high,
+        unit="of the rise",
+        lecture=LECTURES.get(name),
+    )
+
+
+def _high_rate(saved: Difference) -> Finding:
+    """Decide whether ten times the learning rate forgets more."""
+    metric = saved.metric
+    ends = [None if end is None else -end for end in (metric.high, metric.low)]
+    negative = Difference(type(metric)(value=-metric.value, low=ends[0], high=ends[1]), saved.p)
+    claim = "ten times the learning rate raises the loss more"
+    return decided(
+        "forgetting-high-rate", claim, negative, unit="nats", scale=1.0, digits=3, lecture=HIGH
+    )
