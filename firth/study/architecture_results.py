@@ -163,9 +163,10 @@ def best_finding(found: GridScores, column: Column, table: str) -> Finding | Non
         name=_slug(f"best-{column.name}-{table}"),
         text=f"Best at equal {table}, {column.label}: {best} with {column.text(metric)}{rest}.",
         holds=None if equal else True,
-        value=metric.value,
-        low=metric.low,
-        high=metric.high,
+        value=column.scale * metric.value,
+        low=None if metric.low is None else column.scale * metric.low,
+        high=None if metric.high is None else column.scale * metric.high,
+        unit="%" if column.scale == 100 else column.unit,
     )
 
 
@@ -188,6 +189,7 @@ def speed_findings(found: GridScores) -> list[Finding]:
             value=ratio.value,
             low=ratio.low,
             high=ratio.high,
+            unit="times",
             lecture=SPEED,
         )
     ]

@@ -108,10 +108,10 @@ def _costs(found: GridScores) -> DataTable:
         "objective",
         "parameters",
         "without embeddings",
-        "MFLOPs per token (training)",
-        "tokens/s (training)",
-        "texts/s (reading)",
-        "tokens/s (generating)",
+        "MFLOPs/token",
+        "training tokens/s",
+        "texts/s",
+        "generated tokens/s",
         "memory (MB)",
     )
     return DataTable("Size, speed and memory", columns, tuple(rows))

@@ -171,7 +171,7 @@ def test_the_encoder_is_compared_with_the_others() -> None:
     analysis = analyse(found)
     verdict = analysis.findings[0]
     assert (verdict.name, verdict.holds) == ("classify-tokens", True)
-    assert verdict.value == pytest.approx(0.3)
+    assert verdict.value == pytest.approx(30)
     assert verdict.lecture is not None
     assert len(analysis.rows) == 3 * len(TABLES)
     assert [row.get("error") for row in analysis.rows[:3]] == [None, None, "out of memory"]
@@ -186,7 +186,7 @@ def test_lower_can_be_better() -> None:
     column, found = made_up({DECODER: 0.9, HYBRID: 0.5}, lower_is_better=True)
     best = best_finding(found, column, TABLES[0])
     assert best is not None
-    assert best.value == 0.5
+    assert best.value == 50
     assert compared(found, column, TABLES[0])[DECODER, HYBRID].holds is False
 
 

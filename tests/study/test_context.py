@@ -64,7 +64,7 @@ def test_both_sides_predict_better(tmp_path: Path) -> None:
     assert found.verdict.name == "context"
     assert found.verdict.lecture is not None
     accuracies = [row["accuracy"]["value"] for row in rows.values()]
-    assert found.verdict.value == pytest.approx(accuracies[0] - accuracies[2])
+    assert found.verdict.value == pytest.approx(100 * (accuracies[0] - accuracies[2]))
     assert (tmp_path / "out" / "figure.png").stat().st_size > 1000
 
 
