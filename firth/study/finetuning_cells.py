@@ -24,6 +24,7 @@ from firth.tasks.task import Answer, Example
 from firth.training.log import Callback
 from firth.utils.errors import UsageError
 
+EXACT_MATCH = "exact_match"
 Score = Callable[[Example, Answer], tuple[float, float]]
 
 
@@ -167,12 +168,19 @@ def _answer_f1(example: Any, answer: Answer) -> tuple[float, float]:
     return score_answer(gold, answer["text"], version_2=not gold)[1], 1.0
 
 
+def _same_text(example: Any, answer: Answer) -> tuple[float, float]:
+    """Compare texts without case and white space, which tokenizers may change."""
+    target, text = (" ".join(one.casefold().split()) for one in (example.target, answer["text"]))
+    return float(target == text), 1.0
+
+
 SCORES: dict[str, tuple[str, Score]] = {
     "classify": ("accuracy", _right_label),
     "pair": ("accuracy", _right_label),
     "choice": ("accuracy", _right_choice),
     "tag": ("f1", _entity_f1),
     "span": ("f1", _answer_f1),
+    "seq2seq": (EXACT_MATCH, _same_text),
 }
 
 

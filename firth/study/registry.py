@@ -10,6 +10,7 @@ from firth.utils.errors import UsageError, suggest
 STUDIES = {  # name: the module with its STUDY
     "labels": "labels",
     "architectures": "architectures",
+    "t5-table": "t5_table",
     "context": "context",
     "scaling": "scaling",
     "layers": "layers",
