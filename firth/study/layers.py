@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -163,43 +164,62 @@ def _of_model(found: Found, model: str) -> dict[str, TaskLayers]:
 # ---- findings -----------------------------------------------------------------------------------
 
 
+class Gap(NamedTuple):
+    """How many layers lower some tasks lie than others."""
+
+    name: str  # of the finding
+    low: str
+    high: str
+    layers: Difference
+
+
 def _findings(found: Found, reference: str) -> list[Finding]:
-    """Compare centres of gravity, by model: syntax with semantics, the reference with each task."""
+    """Compare centres of gravity, by model: of syntax and semantics, and of single tasks."""
     models = list(dict.fromkeys(model for model, _ in found))
-    gaps = {(model, name): gap for model in models for name, gap in _gaps(model, found, reference)}
+    gaps = {
+        (model, gap.name): gap
+        for model in models
+        for gap in _gaps(_of_model(found, model), reference)
+    }
     if not gaps:
         text = f"There is nothing to compare with {reference}."
         return [Finding(name="layers", text=text, holds=None)]
+    corrected = holm({key: gap.layers for key, gap in gaps.items()})
     findings = list[Finding]()
-    for (model, (low, high)), gap in holm(gaps).items():
-        first = not findings
-        suffix = [high] if model == models[0] else [model, high]
+    for (model, name), layers in corrected.items():
+        _, low, high, _ = gaps[model, name]
+        parts = ("layers", model if model != models[0] else "", name)
         shown = decided(
-            "layers" if first else "-".join(["layers", *suffix]).replace(" ", "-"),
+            "-".join(part for part in parts if part),
             f"{low} lies in lower layers than {high} in {model}",
-            gap,
+            layers,
             unit="layers",
             scale=1.0,
-            lecture=LECTURE if first else None,
+            lecture=None if findings else LECTURE,
         )
         findings.append(shown)
     return findings
 
 
-def _gaps(model: str, found: Found, reference: str) -> Iterator[tuple[tuple[str, str], Difference]]:
-    """Yield how many layers higher tasks lie than others, with the names of both."""
-    own = {task: one.centres for task, one in _of_model(found, model).items()}
-    groups = {
-        name: [task for task in tasks if task in own]
-        for name, tasks in {"syntax": SYNTAX, "semantics": SEMANTICS}.items()
-    }
-    if all(len(tasks) > 1 for tasks in groups.values()):
-        low, high = (np.mean([own[task] for task in tasks], axis=0) for tasks in groups.values())
-        below, above = (f"{name} ({_listed(tasks)})" for name, tasks in groups.items())
-        yield (below, above), mean_over_seeds(high - low)
-    for task, centres in own.items():
-        if task != reference and reference in own:
-            yield (reference, task), mean_over_seeds(centres - own[reference])
+def _gaps(own: Mapping[str, TaskLayers], reference: str) -> Iterator[Gap]:
+    """Compare syntax with semantics, each task of syntax with it, and each other task with one."""
+    seeds = max(len(one.centres) for one in own.values())  # a cell of another seed may have failed
+    centres = {task: one.centres for task, one in own.items() if len(one.centres) == seeds}
+    syntax, semantics = ([task for task in kind if task in centres] for kind in (SYNTAX, SEMANTICS))
+    if len(syntax) > 1 and len(semantics) > 1:
+        low, high = (np.mean([centres[t] for t in tasks], axis=0) for tasks in (syntax, semantics))
+        names = f"syntax ({_listed(syntax)})", f"semantics ({_listed(semantics)})"
+        yield Gap("", *names, mean_over_seeds(high - low))
+        for task in syntax:
+            yield Gap(_slug(task), task, "semantics", mean_over_seeds(high - centres[task]))
+    if reference in centres:
+        for task in [task for task in centres if task not in SYNTAX]:
+            gap = mean_over_seeds(centres[task] - centres[reference])
+            yield Gap(_slug(task), reference, task, gap)
+
+
+def _slug(name: str) -> str:
+    return name.replace(" ", "-")
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -50,6 +50,16 @@ def test_tasks_are_found_where_they_are(folder: Path) -> None:
     assert found.verdict.holds is True
     assert found.verdict.value == pytest.approx((1 + 2) / 2 - (0 + 1) / 2, abs=0.3)
     assert found.verdict.lecture is not None
+    others = {one.name: one.value for one in found.analysis.findings[1:]}
+    assert others == pytest.approx(
+        {
+            "layers-part-of-speech": 1.5,
+            "layers-agreement": 0.5,
+            "layers-entities": 1,
+            "layers-topic": 2,
+        },
+        abs=0.3,
+    )
     rows = {(row["task"], row["layer"]): row for row in found.values()["rows"]}
     assert len(rows) == 4 * 3
     assert rows["topic", 2]["accuracy"]["value"] > 0.95 > rows["topic", 1]["accuracy"]["value"]
