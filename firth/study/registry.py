@@ -12,6 +12,7 @@ STUDIES = {  # name: the module with its STUDY
     "architectures": "architectures",
     "t5-table": "t5_table",
     "context": "context",
+    "masking": "masking",
     "scaling": "scaling",
     "layers": "layers",
     "strategies": "strategies",

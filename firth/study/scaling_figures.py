@@ -41,24 +41,27 @@ def _by_tokens(points: Sequence[ScalingPoint], fit: LawFit) -> LineChart:
         LOSS,
         lines,
         log_x=True,
-        caption="One line for each number of parameters, without embeddings. Bars are 95 % "
-        "intervals over seeds and documents.",
+        caption="One line for each number of parameters, without embeddings. The 95 % intervals "
+        "resample seeds and documents.",
     )
 
 
 def _by_compute(points: Sequence[ScalingPoint], fit: LawFit) -> LineChart:
+    name, unit = _unit(max(point.flops for point in points))
     lines: dict[str, tuple[Point, ...]] = {}
     for size in dict.fromkeys(point.parameters for point in points):
         own = [point for point in points if point.parameters == size]
-        lines[f"{size:,} parameters"] = tuple(_point(point.flops, point) for point in own)
+        lines[f"{size:,} parameters"] = tuple(
+            _point(_rounded(point.flops / unit), point) for point in own
+        )
     if fit.law.has_optimum:
         lines["best of the law"] = tuple(
-            Point(flops, float(fit.law.loss(*fit.law.optimal(flops))))
+            Point(_rounded(flops / unit), float(fit.law.loss(*fit.law.optimal(flops))))
             for flops in _compute_range(points, CURVE)
         )
     return LineChart(
         "Loss against compute",
-        "training FLOPs (6 x parameters x tokens)",
+        f"training {name} (6 x parameters x tokens)",
         LOSS,
         lines,
         log_x=True,
@@ -70,25 +73,39 @@ def _by_compute(points: Sequence[ScalingPoint], fit: LawFit) -> LineChart:
 def _prediction(
     points: Sequence[ScalingPoint], fit: LawFit, predicted: Metric, largest: ScalingPoint
 ) -> LineChart:
-    """Show fitted against measured losses of the small runs, and the prediction."""
-    ordered = sorted(points, key=lambda point: point.flops)
-    fitted = tuple(
-        Point(point.flops, float(fit.law.loss(point.parameters, point.tokens))) for point in ordered
-    )
-    last = Point(largest.flops, predicted.value, predicted.low, predicted.high)
+    """Show the measured losses against those of the law."""
+    losses = {float(fit.law.loss(point.parameters, point.tokens)): point for point in points}
+    ordered = [_point(loss, losses[loss]) for loss in sorted(losses)]
+    ends = (min(losses), max(losses), predicted.value)
     return LineChart(
         "Prediction and measurement",
-        "training FLOPs (6 x parameters x tokens)",
-        LOSS,
+        "loss of the law",
+        "measured loss",
         {
-            "measured": tuple(_point(point.flops, point) for point in [*ordered, largest]),
-            "law": fitted,
-            "predicted before the run": (last,),
+            "measured, small runs": tuple(ordered),
+            "measured = law": tuple(Point(end, end) for end in (min(ends), max(ends))),
+            "predicted, largest run": (
+                Point(predicted.value, predicted.value, predicted.low, predicted.high),
+            ),
+            "measured, largest run": (_point(predicted.value, largest),),
         },
-        log_x=True,
-        caption="The law was fitted without the last run; the bar of its prediction is a 95 % "
-        "interval for the measured loss.",
+        caption="The law was fitted without the largest run; the interval of its prediction is a "
+        "95 % interval for the measured loss.",
     )
+
+
+def _unit(flops: float) -> tuple[str, float]:
+    """Return a unit for a compute of this size.
+
+    >>> _unit(2e11)
+    ('GFLOPs', 1000000000.0)
+    """
+    units = (("PFLOPs", 1e15), ("TFLOPs", 1e12), ("GFLOPs", 1e9), ("MFLOPs", 1e6))
+    return next((unit for unit in units if flops >= 10 * unit[1]), units[-1])
+
+
+def _rounded(value: float) -> float:
+    return float(f"{value:.2g}")  # short numbers at the axis
 
 
 def _point(x: float, point: ScalingPoint) -> Point:

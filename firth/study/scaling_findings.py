@@ -109,6 +109,7 @@ def prediction_finding(predicted: Metric, largest: Sequence[ScalingPoint]) -> Fi
         value=measured.value,
         low=measured.low,
         high=measured.high,
+        unit="nats per token",
         lecture=KAPLAN,
     )
 
@@ -129,7 +130,15 @@ def _comparisons(points: Sequence[ScalingPoint]) -> list[Finding]:
     }
     lectures = {"model-size": BIGGER, "tokens": SCALING}
     return [
-        decided(name, claims[name], found[name], unit="nats", scale=1.0, lecture=lectures[name])
+        decided(
+            name,
+            claims[name],
+            found[name],
+            unit="nats",
+            scale=1.0,
+            digits=2,
+            lecture=lectures[name],
+        )
         for name in ends
     ]
 
