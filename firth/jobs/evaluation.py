@@ -279,6 +279,8 @@ def _scorer(model: Model, by_word: bool, progress: Progress, copy: bool) -> Scor
         network=network,
         tokenizer=model.require_tokenizer(),
         hybrid=infill_format(model.objective) == "masks",
+        denoises=model.config.architecture == "decoder"
+        and infill_format(model.objective) == "spans",
         by_word=by_word,
         name=str(model.source or model.path or "The model"),
         progress=progress,

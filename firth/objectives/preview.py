@@ -60,6 +60,7 @@ class ObjectivePreview:
     variant: str = ""  # which of the cases of the objective this is
     note: str = ""
     kind: str = ""  # of the tokenizer
+    prefix: int = 0  # tokens at the beginning of a causal input that see each other
 
 
 Previews = tuple[list[ObjectivePreview], dict[str, str]]  # examples; why others cannot be shown
@@ -290,7 +291,22 @@ def _example(name: str, batch: Batch, row: int, tokenizer: Tokenizer) -> Objecti
         decoder = _preview_tokens(tokenizer, ids, np.full(len(ids), "text", dtype=object))
     reads = _reads(batch, row, tokenizer)
     variant = _variant(predicts, OBJECTIVES[name].predicts)
-    return ObjectivePreview(name, reads, predicts, positions, decoder, variant, kind=tokenizer.kind)
+    return ObjectivePreview(
+        name,
+        reads,
+        predicts,
+        positions,
+        decoder,
+        variant,
+        kind=tokenizer.kind,
+        prefix=_prefix(batch, row),
+    )
+
+
+def _prefix(batch: Batch, row: int) -> int:
+    """Return the length of a bidirectional prefix; 0 if the whole sequence is bidirectional."""
+    prefix = int(batch.prefix[row])
+    return prefix if prefix < batch.inputs.lengths[row] else 0
 
 
 def _variant(predicts: dict[str, list[str]], possible: Sequence[str]) -> str:
@@ -305,9 +321,7 @@ def _reads(batch: Batch, row: int, tokenizer: Tokenizer) -> list[PreviewToken]:
     start, end = (int(bound) for bound in batch.inputs.starts[row : row + 2])
     tokens = batch.inputs.tokens[start:end]
     roles = np.full(len(tokens), "text", dtype=object)
-    prefix = int(batch.prefix[row])
-    if 0 < prefix < len(tokens):
-        roles[:prefix] = "prefix"
+    roles[: _prefix(batch, row)] = "prefix"
     roles[tokenizer.vocabulary.special[tokens]] = "special"
     _mark_hidden(batch, start, tokens, roles)
     return _preview_tokens(tokenizer, tokens, roles)

@@ -24,6 +24,16 @@ Parts = dict[str, dict[str, Metric]]
 Texts = Callable[[Iterable[str]], Iterator[TokenScores]]  # log-likelihoods of texts
 
 
+DENOISES = (
+    "The model was pre-trained to predict spans removed from a text, not whole texts: its "
+    "likelihoods are not those of a language model."
+)
+WITHOUT_BOS = (
+    "The model has no BOS token: the first token of each text is not scored, so metrics of short "
+    "texts are slightly too good."
+)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Scorer:
     """A model that computes log-likelihoods of texts, with its options."""
@@ -31,6 +41,7 @@ class Scorer:
     network: ScoringModel
     tokenizer: Tokenizer
     hybrid: bool = False  # a decoder also trained on masked tokens
+    denoises: bool = False  # a decoder trained on removed spans only
     by_word: bool = False  # mask the rest of a word together with each of its tokens
     name: str = "The model"
     progress: Progress = lambda what, done, there: None
@@ -43,12 +54,8 @@ class Scorer:
     @property
     def notes(self) -> list[str]:
         """Remarks on its metrics."""
-        if not self.config.has_decoder or self.config.bos_token_id is not None:
-            return []
-        return [
-            "The model has no BOS token: the first token of each text is not scored, so metrics of "
-            "short texts are slightly too good."
-        ]
+        without_bos = self.config.has_decoder and self.config.bos_token_id is None
+        return [DENOISES] * self.denoises + [WITHOUT_BOS] * without_bos
 
     def methods(self) -> dict[str, Texts]:
         """The scoring methods of the model, by the prefix of their metrics' names."""

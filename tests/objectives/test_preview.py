@@ -89,6 +89,10 @@ def test_every_objective_on_a_text() -> None:
     spans = by_name["span-corruption"]
     decoder = [word.token for word in spans.decoder]
     assert decoder[1:] == spans.predicts["denoising"][:-1]
+    denoising = by_name["prefix-denoising"]
+    assert denoising.reads[denoising.prefix - 1].token == "[SEP]"  # of the corrupted text
+    assert len(denoising.reads) == denoising.prefix + len(denoising.predicts["denoising"])
+    assert not causal.prefix
     kinds = {e.variant for e in examples if e.objective == "hybrid"}
     assert kinds == {"masked", "causal"}
 

@@ -123,8 +123,7 @@ def _count(example: ObjectivePreview) -> str:
         for what, targets in example.predicts.items()
         if what not in ("next sentence", "sentence order")
     }
-    prefix = [i for i, word in enumerate(example.reads) if word.role == "prefix"]
-    about = f"Prefix: the first {prefix[-1] + 1} tokens. " if prefix else ""
+    about = f"Prefix: the first {example.prefix} tokens. " if example.prefix else ""
     return f"{about}Predicted: {' and '.join(sorted(counts)) or 'nothing'}."
 
 
