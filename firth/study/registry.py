@@ -18,6 +18,7 @@ STUDIES = {  # name: the module with its STUDY
     "strategies": "strategies",
     "learning-rate": "learning_rate",
     "forgetting": "forgetting",
+    "domain-shift": "domain_shift",
     "claims": "claims",
 }
 
