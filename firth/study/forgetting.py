@@ -155,6 +155,7 @@ def _chart(found: Found, metric: str) -> LineChart:
         "language modelling loss (nats)",
         metric,
         lines,
+        log_x=True,
         caption=f"Before fine-tuning the loss is {before:.3f}. The bars are 95 % intervals of the "
         "score that resample seeds and examples.",
     )
