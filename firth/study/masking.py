@@ -98,6 +98,7 @@ def run_masking(run: StudyRun) -> StudyAnalysis:
     splits = run.run([first, text])[text].values.get("splits", {})
     check_validation(splits)
     _note_epochs(run, splits["train"]["tokens"])
+    _note_units(run)
     start = _start(run, first)
     trained = {
         name: _pretrained(run, name, text, variant, start)
@@ -145,6 +146,15 @@ def _note_epochs(run: StudyRun, available: int) -> None:
     run.note(f"Each run reads a text of {available:,} tokens {epochs:.1f} times.")
     if epochs < 2 and STATIC in run.settings.others:
         run.note("Static and dynamic masks differ only from the second epoch on.")
+
+
+def _note_units(run: StudyRun) -> None:
+    if units := [name for name in run.settings.others if name in UNITS]:
+        run.note(
+            f"Single tokens are masked in the evaluation, for which {' and '.join(units)} do not "
+            "prepare a model: there, the other tokens of a word are masked too. Fine-tuning "
+            "(labels=200) compares them without masks."
+        )
 
 
 def _options(settings: MaskingSettings, objective: str, tokens: int) -> dict[str, Any]:

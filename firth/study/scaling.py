@@ -19,7 +19,7 @@ from firth.study.input_cells import pretraining_text
 from firth.study.pretraining_cells import MODEL, ONE_VALIDATION, pretrained
 from firth.study.scaling_figures import scaling_figures
 from firth.study.scaling_findings import ScalingPoint, scaling_findings
-from firth.study.scaling_law import LawFit, fit_law
+from firth.study.scaling_law import MIN_VALUES, LawFit, fit_law
 from firth.study.study import Study, StudyAnalysis, StudyRun
 from firth.study.validation_cells import check_validation, validated
 from firth.utils.errors import UsageError
@@ -47,6 +47,9 @@ class ScalingSettings:
     def __post_init__(self) -> None:
         if self.objective not in PRESETS:
             raise UsageError(f"objective is {' or '.join(PRESETS)}, not {self.objective!r}.")
+        for name in ("hidden_sizes", "tokens"):
+            if len(set(getattr(self, name))) < MIN_VALUES:
+                raise UsageError(f"{name} needs at least {MIN_VALUES} values to fit an exponent.")
         if self.largest_hidden_size <= max(self.hidden_sizes):
             raise UsageError("largest_hidden_size must be above all hidden_sizes.")
 

@@ -117,6 +117,8 @@ def test_parameters_are_those_of_the_layers() -> None:
 def test_misuse(tmp_path: Path, corpus: Path) -> None:
     with pytest.raises(UsageError, match="masked"):
         ScalingSettings(objective="replaced")
+    with pytest.raises(UsageError, match="tokens needs at least 3"):
+        ScalingSettings(tokens=(1000, 2000))
     with pytest.raises(UsageError, match="largest_hidden_size"):
         ScalingSettings(largest_hidden_size=32)
     short = tmp_path / "short.txt"
