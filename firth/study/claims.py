@@ -69,6 +69,17 @@ class ClaimSettings:
     """Settings of the study."""
 
     studies: tuple[str, ...] = tuple(dict.fromkeys(claim.study for claim in read_claims()))
+    overrides: tuple[str, ...] = ()  # settings of the studies, such as strategies.labels=1000
+
+    def of(self, study: str) -> dict[str, str]:
+        """Return the overrides of one study.
+
+        >>> ClaimSettings(overrides=("labels.shots=2", "masking.words=1000")).of("labels")
+        {'shots': '2'}
+        """
+        pairs = [text.partition("=") for text in self.overrides]
+        named = {name: value for name, _, value in pairs if name.startswith(f"{study}.")}
+        return {name.partition(".")[2]: value for name, value in named.items()}
 
 
 def run_claims(run: StudyRun) -> StudyAnalysis:
@@ -106,6 +117,7 @@ def _run_study(run: StudyRun, name: str) -> Any:
             workers=run.workers,
             device=run.cache.device,
             on_result=run.on_result,
+            overrides=run.settings.of(name),
             **given,
         )
     except (Interrupted, StorageError):

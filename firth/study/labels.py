@@ -268,7 +268,7 @@ STUDY = Study(
     medium={"labels": (10, 30, 100, 300, 1000, 3000), "max_steps": 600, "test_size": 1000},
     large={
         "labels": (10, 30, 100, 300, 1000, 3000, 10_000),
-        "max_steps": 2000,
-        "test_size": 2000,
+        "max_steps": 1000,
+        "test_size": 1000,
     },
 )
