@@ -12,7 +12,7 @@ class ArchitectureSettings:
     """Settings of the study."""
 
     architectures: tuple[str, ...] = tuple(PLANS)
-    tokens: int = 32_768  # of the encoder in all tables, and of all architectures in the first
+    tokens: int = 24_576  # of the encoder in all tables, and of all architectures in the first
     num_layers: int = 2
     hidden_size: int = 64
     num_heads: int = 2
@@ -24,9 +24,9 @@ class ArchitectureSettings:
     mask_prob: float = 0.3
     tasks: tuple[str, ...] = ("classify",)  # fine-tuned, on the stories
     labels: int = 400  # training examples; 0: all
-    steps: int = 50  # of fine-tuning
+    steps: int = 60  # of fine-tuning
     batch_size: int = 16
-    learning_rate: float = 4e-3  # of fine-tuning
+    learning_rate: float = 2e-3  # of fine-tuning
     test_size: int = 300
     texts: int = 200  # held-out texts for bits per byte and cloze accuracy
     max_words: int = 40  # of a text

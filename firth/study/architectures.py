@@ -27,6 +27,7 @@ from firth.study.held_out_text import text_and_held_out
 from firth.study.input_cells import File, stories, task_data
 from firth.study.measured_cost_cells import inference_cost, pretraining_cost
 from firth.study.pretraining_cells import MODEL, pretrained
+from firth.study.statistics import Scores
 from firth.study.study import Study, StudyAnalysis, StudyRun
 from firth.utils.errors import FirthError, UsageError
 
@@ -64,6 +65,7 @@ def run_architectures(run: StudyRun) -> StudyAnalysis:
     }
     results = run.run(cell for cells in grid.values() for cell in cells)
     found = {key: results.scores(cells, _metric(columns, key[0])) for key, cells in grid.items()}
+    _note_baseline(run, inputs, {key[1:]: one for key, one in found.items() if key[0] == CLOZE})
     return analyse(
         GridScores(
             columns=columns,
@@ -74,6 +76,21 @@ def run_architectures(run: StudyRun) -> StudyAnalysis:
             errors=_first_errors(results, grid),
         )
     )
+
+
+def _note_baseline(
+    run: StudyRun, inputs: Inputs, cloze: Mapping[tuple[str, int], Scores | None]
+) -> None:
+    """Say which architectures predict no more words than the most frequent one would."""
+    blanks = run.cells[inputs.blanks].values
+    known = {key: scores.value for key, scores in cloze.items() if scores is not None}
+    low = dict.fromkeys(name for (name, _), value in known.items() if value <= blanks["baseline"])
+    if low:
+        run.note(
+            f"Always predicting {blanks['most_frequent']!r} fills {blanks['baseline']:.1%} of the "
+            f"blanks; no better at some budget: {', '.join(low)}. These runs are too short for "
+            "cloze accuracy: set more tokens, or --budget medium."
+        )
 
 
 def _budgets(

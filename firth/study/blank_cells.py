@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -83,7 +84,14 @@ def removed_words(
     with atomic_file(context.folder / BLANKS) as file:
         for blank in removed:
             file.write(json.dumps(blank, ensure_ascii=False).encode() + b"\n")
-    return {"texts": len(pieces), "blanks": len(removed)}
+    words = Counter(blank.answer.lower() for blank in removed)
+    [(word, count)] = words.most_common(1)
+    return {
+        "texts": len(pieces),
+        "blanks": len(removed),
+        "most_frequent": word,
+        "baseline": count / len(removed),  # the accuracy of always predicting this word
+    }
 
 
 def _words(text: int, piece: str) -> Iterator[Blank]:

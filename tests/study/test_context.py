@@ -9,7 +9,17 @@ import pytest
 
 from firth.jobs.fill_comparison import compare_fill
 from firth.model import load
-from firth.study.blank_cells import BOTH, LEFT, Blank, _is_known, _words, score_blanks
+from firth.study.blank_cells import (
+    BOTH,
+    LEFT,
+    Blank,
+    _is_known,
+    _words,
+    removed_words,
+    score_blanks,
+)
+from firth.study.cell_cache import CellCache
+from firth.study.cells import Cell
 from firth.study.running import run_study
 from firth.utils.errors import InputError
 
@@ -28,6 +38,16 @@ def test_words_of_several_tokens_are_left_out() -> None:
     common, rare = Blank(0, "The ", "dog", " barked."), Blank(0, "The ", "zyzzyva", " barked.")
     assert _is_known(common, [tokenizer], one_token=True)
     assert not _is_known(rare, [tokenizer], one_token=True)
+
+
+def test_the_baseline_is_the_most_frequent_removed_word(tmp_path: Path) -> None:
+    text = tmp_path / "text.txt"
+    text.write_text("\n\n".join(["The dog saw the old dog at home."] * 30))
+    tokenizers = [load("stories-encoder").path]
+    settings = {"text": text, "tokenizers": tokenizers, "texts": 30, "blanks": 7, "max_words": 20}
+    found = CellCache(tmp_path / "cells").run(Cell(removed_words, settings)).values
+    assert (found["texts"], found["blanks"]) == (30, 30 * 7)
+    assert (found["most_frequent"], found["baseline"]) == ("dog", pytest.approx(2 / 7))
 
 
 @pytest.mark.parametrize(("name", "sees"), [("stories-encoder", BOTH), ("stories-decoder", LEFT)])
