@@ -188,7 +188,8 @@ COMPUTED = """architecture vocab_size hidden_size num_layers num_decoder_layers 
     share_layers tie_embeddings head_transform transform_bias head_activation head_bias
     head_scale"""
 LEFT_TO_TORCH = """encoder relative_attention relative_buckets relative_max_distance num_segments
-    embedding_size trigrams bottleneck_size num_feed_forwards output_embedding_size"""
+    embedding_size trigrams bottleneck_size num_feed_forwards output_embedding_size
+    share_encoder_decoder"""
 INDIFFERENT = """prefix_lm label_head labels label_type pooling label_layers label_activation
     label_norm label_bias label_input_layer label_layer_mix
     dropout attention_dropout initialization init_std
