@@ -21,10 +21,10 @@ from torch.nn.functional import cross_entropy
 from firth.inspection.layer_vectors import Vectors
 from firth.utils.rng import Floats, Longs
 
-STEPS = 100  # of L-BFGS
+STEPS = 1000  # of L-BFGS at most; it mostly converges after 100 to 300
 
 
-def layer_weights(layers: Vectors, targets: Longs, strength: float, steps: int = STEPS) -> Floats:
+def layer_weights(layers: Vectors, targets: Longs, strength: float) -> Floats:
     """Learn how much a linear probe reads each layer; the weights sum to 1.
 
     `strength` is the inverse L2 penalty, as of `solve`.
@@ -47,7 +47,7 @@ def layer_weights(layers: Vectors, targets: Longs, strength: float, steps: int =
     # SciPy's L-BFGS: an optimizer of torch would import its compiler, which takes seconds.
     found = minimize(
         loss_and_gradient, np.zeros(sum(sizes)), jac=True, method="L-BFGS-B",
-        options={"maxiter": steps},
+        options={"maxiter": STEPS},
     )  # fmt: skip
     return np.asarray(softmax(found.x[: len(seen)]))
 
