@@ -18,6 +18,7 @@ from firth.study.masking_findings import (
     masking_figures,
     masking_findings,
     percent,
+    task_findings,
 )
 from firth.study.pretraining_cells import MODEL, ONE_VALIDATION, pretrained
 from firth.study.study import Study, StudyAnalysis, StudyRun
@@ -124,7 +125,10 @@ def run_masking(run: StudyRun) -> StudyAnalysis:
     errors = {name: results.first_error(cells) for name, cells in grid.items()}
     return StudyAnalysis(
         rows=_rows(found, errors),
-        findings=masking_findings(found["loss"], settings.mask_probs),
+        findings=[
+            *masking_findings(found["loss"], settings.mask_probs),
+            *task_findings(found["fine-tuned accuracy"]),
+        ],
         figures=masking_figures(found, settings.mask_probs),
     )
 

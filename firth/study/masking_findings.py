@@ -58,16 +58,34 @@ def masking_findings(losses: Mapping[str, Scores], mask_probs: Sequence[float]) 
             "mask-80-10-10",
             f"{REFERENCE_REPLACEMENT} gives a lower loss than masking all selected tokens",
             worse,
-            REPLACED,
+            None,
         ),
         STATIC: ("dynamic", "dynamic masks give a lower loss than static ones", worse, None),
         WORDS: ("whole-words", "masking whole words gives a lower loss than tokens", better, None),
-        SPANS: ("spans", "masking spans gives a lower loss than tokens", better, SPANBERT),
+        SPANS: ("spans", "masking spans gives a lower loss than tokens", better, None),
     }
     return found + [
         decided(finding, claim, group[name], unit="nats", scale=1.0, digits=3, lecture=lecture)
         for name, (finding, claim, group, lecture) in claims.items()
         if name in worse
+    ]
+
+
+def task_findings(accuracies: Mapping[str, Scores]) -> list[Finding]:
+    """Compare fine-tuned models: the lectures' reasons for 80/10/10 and for spans."""
+    if REFERENCE not in accuracies:
+        return []
+    reference = accuracies[REFERENCE]
+    claims = {
+        "100/0/0": ("task-80-10-10", f"{REFERENCE_REPLACEMENT} helps fine-tuning", REPLACED),
+        SPANS: ("task-spans", "masking spans helps fine-tuning", SPANBERT),
+    }
+    gains = {name: difference(accuracies[name], reference) for name in claims if name in accuracies}
+    if "100/0/0" in gains:
+        gains["100/0/0"] = difference(reference, accuracies["100/0/0"])
+    return [
+        decided(claims[name][0], claims[name][1], gain, lecture=claims[name][2])
+        for name, gain in holm(gains).items()
     ]
 
 

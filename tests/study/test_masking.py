@@ -13,7 +13,8 @@ import firth
 from firth.study import masking as study
 from firth.study.cell_cache import CellContext
 from firth.study.masking import MaskingSettings, variants
-from firth.study.statistics import score_values
+from firth.study.masking_findings import task_findings
+from firth.study.statistics import Scores, score_values
 from firth.utils.errors import InputError, UsageError
 from tests.study.test_scaling import corpus, untrained
 
@@ -73,6 +74,20 @@ def test_a_masking_that_fails_is_named(
     found = run(corpus, tmp_path / "out", seeds=1)
     assert "spans" not in found
     assert found["result"].values()["rows"][-2]["error"] == "spans do not fit."
+
+
+def test_fine_tuned_models_are_compared() -> None:
+    rng = np.random.default_rng(0)
+    right = {"15 %": 0.8, "100/0/0": 0.6, "spans": 0.95}
+    scores = {
+        name: Scores.of([score_values(rng.random(300) < rate) for _ in range(3)])
+        for name, rate in right.items()
+    }
+    found = {finding.name: finding for finding in task_findings(scores)}
+    assert found["task-80-10-10"].holds is True
+    assert found["task-80-10-10"].value == pytest.approx(20, abs=5)
+    assert found["task-spans"].holds is True
+    assert task_findings({}) == []
 
 
 def test_options_of_the_objectives() -> None:
