@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from firth.study.blank_cells import BOTH, LEFT
+from firth.study.cells.blank_cells import BOTH, LEFT
 
 ENCODER, DECODER, ENCODER_DECODER = "encoder", "decoder", "encoder-decoder"
 PREFIX_LM, HYBRID, CAUSAL_THEN_MASKED = "prefix LM", "hybrid", "causal-then-masked"

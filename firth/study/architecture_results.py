@@ -14,34 +14,17 @@ from firth.study.architecture_plans import (
     EQUAL_TOKENS,
     TABLES,
 )
-from firth.study.measured_cost_cells import GENERATING
-from firth.study.statistics import (
+from firth.study.cells.measured_cost_cells import GENERATING
+from firth.study.engine.statistics import (
     Difference,
     Scores,
     difference,
     holm,
     resampled_function,
 )
-from firth.study.study import Finding, Lecture, decided
+from firth.study.engine.study import Finding, decided
 
-LECTURES = {  # (column, better, worse): what a lecture says
-    ("classify", ENCODER, DECODER): Lecture(
-        claim="Masked LM objective, full context, best for classification/QA",
-        source="Lecture 2, Key Takeaways",
-    ),
-    ("cloze accuracy", ENCODER, DECODER): Lecture(
-        claim="Left-to-right models (like GPT) can’t solve this naturally",
-        source="Lecture 2, The Fill-in-Blank Challenge",
-    ),
-    ("cloze accuracy", ENCODER_DECODER, DECODER): Lecture(
-        claim="The encoder-decoder model may have better performance in some tasks like denoising.",
-        source="Lecture 4, Pretraining encoder-decoder models",
-    ),
-}
-SPEED = Lecture(
-    claim="Speed	Faster inference	Slower (autoregressive)",
-    source="Lecture 0, BERT vs GPT: When to Use Which?",
-)
+BITS, CLOZE, PAIRS = "bits per byte", "cloze accuracy", "minimal pairs"  # columns
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,10 +113,9 @@ def findings(found: GridScores) -> list[Finding]:
 
 
 def _finding(column: Column, table: str, first: str, second: str, compare: Difference) -> Finding:
-    lecture = LECTURES.get((column.name, first, second))
     claim = f"at equal {table}, the {first} is better than the {second} ({column.label})"
     name = _slug(f"{column.name}-{table}" + ("" if first == ENCODER else f"-{first}"))
-    return decided(name, claim, compare, unit=column.unit, scale=column.scale, lecture=lecture)
+    return decided(name, claim, compare, unit=column.unit, scale=column.scale)
 
 
 def _encoder_decoder(found: GridScores) -> list[Finding]:
@@ -141,8 +123,7 @@ def _encoder_decoder(found: GridScores) -> list[Finding]:
     findings = []
     for column in found.columns:
         scores = found.column(column, EQUAL_TOKENS)
-        key = (column.name, ENCODER_DECODER, DECODER)
-        if key in LECTURES and ENCODER_DECODER in scores and DECODER in scores:
+        if column.name == CLOZE and ENCODER_DECODER in scores and DECODER in scores:
             compare = column.better(scores[ENCODER_DECODER], scores[DECODER])
             findings.append(_finding(column, EQUAL_TOKENS, ENCODER_DECODER, DECODER, compare))
     return findings
@@ -190,7 +171,6 @@ def speed_findings(found: GridScores) -> list[Finding]:
             low=ratio.low,
             high=ratio.high,
             unit="times",
-            lecture=SPEED,
         )
     ]
 

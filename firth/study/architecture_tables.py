@@ -7,9 +7,9 @@ from typing import Any
 from firth.metrics.bootstrap import Metric, to_json
 from firth.study.architecture_plans import PLANS, TABLES
 from firth.study.architecture_results import Column, GridScores, compared, findings
-from firth.study.measured_cost_cells import GENERATING, READING
-from firth.study.statistics import Scores, metric_texts
-from firth.study.study import StudyAnalysis
+from firth.study.cells.measured_cost_cells import GENERATING, READING
+from firth.study.engine.statistics import Scores, metric_texts
+from firth.study.engine.study import StudyAnalysis
 from firth.utils.figures import DataTable, Figure, LineChart, Point
 
 CAPTION = (

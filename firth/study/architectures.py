@@ -15,23 +15,21 @@ from firth.study.architecture_plans import (
     equal_budget,
     pretraining_options,
 )
-from firth.study.architecture_results import Column, GridScores
+from firth.study.architecture_results import BITS, CLOZE, PAIRS, Column, GridScores
 from firth.study.architecture_settings import LARGE, MEDIUM, ArchitectureSettings
 from firth.study.architecture_tables import analyse
-from firth.study.blank_cells import predicted_words, removed_words
-from firth.study.cells import Cell
-from firth.study.engine import Results
-from firth.study.evaluation_cells import bits_per_byte, minimal_pairs
-from firth.study.finetuning_cells import finetuned, metric_of
-from firth.study.held_out_text import text_and_held_out
-from firth.study.input_cells import File, stories, task_data
-from firth.study.measured_cost_cells import inference_cost, pretraining_cost
-from firth.study.pretraining_cells import MODEL, pretrained
-from firth.study.statistics import Scores
-from firth.study.study import Study, StudyAnalysis, StudyRun
+from firth.study.cells.blank_cells import predicted_words, removed_words
+from firth.study.cells.evaluation_cells import bits_per_byte, minimal_pairs
+from firth.study.cells.finetuning_cells import finetuned, metric_of
+from firth.study.cells.held_out_text import text_and_held_out
+from firth.study.cells.input_cells import File, stories, task_data
+from firth.study.cells.measured_cost_cells import inference_cost, pretraining_cost
+from firth.study.cells.pretraining_cells import MODEL, pretrained
+from firth.study.engine.cell import Cell
+from firth.study.engine.grid import Results
+from firth.study.engine.statistics import Scores
+from firth.study.engine.study import Study, StudyAnalysis, StudyRun
 from firth.utils.errors import FirthError, UsageError
-
-BITS, CLOZE, PAIRS = "bits per byte", "cloze accuracy", "minimal pairs"
 
 
 @dataclass(frozen=True)

@@ -1,21 +1,19 @@
 """Study: the claims of the lectures, each beside what was measured.
 
-The claims are a table of data, `claims.json`: what a lecture says, where, and the finding of a
-study that measures it. All studies share one cache of cells.
+All studies share one cache of cells.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
+from firth.study.claim_table import Claim, read_claims
+from firth.study.engine.study import Finding, Study, StudyAnalysis, StudyRun
 from firth.study.registry import study_named
 from firth.study.running import run_study
-from firth.study.study import Finding, Study, StudyAnalysis, StudyRun
 from firth.utils.errors import FirthError, Interrupted, StorageError
 from firth.utils.figures import Bar, BarChart, DataTable
 from firth.utils.files import atomic_file
@@ -23,45 +21,6 @@ from firth.utils.files import atomic_file
 PAGE = "claims.md"
 VERDICTS = {True: "holds", False: "does not hold", None: "cannot decide"}
 COLUMNS = ("lecture", "claim", "claimed", "measured", "95 % interval", "verdict", "study")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Claim:
-    """What a lecture says, and the finding that measures it.
-
-    With `at_least` or `at_most`, the claim holds if the whole interval of the finding does.
-
-    >>> words = {"source": "Lecture 2", "claim": "10x less data", "claimed": "10x"}
-    >>> claim = Claim(**words, study="labels", finding="scratch", at_least=1000)
-    >>> claim.holds(Finding(name="scratch", text="", holds=True, value=2300, low=1700, high=3100))
-    True
-    """
-
-    source: str
-    claim: str  # its words
-    claimed: str  # its number, or "–"
-    study: str
-    finding: str
-    at_least: float | None = None
-    at_most: float | None = None
-
-    def holds(self, found: Finding) -> bool | None:
-        """Decide whether the claim holds; None if the interval contains the claimed bound."""
-        if self.at_least is None and self.at_most is None:
-            return found.holds
-        least, most = self.at_least, self.at_most
-        low = found.low if found.low is not None else -float("inf")
-        high = found.high if found.high is not None else float("inf")
-        if (least is None or low >= least) and (most is None or high <= most):
-            return True
-        outside = (least is not None and high < least) or (most is not None and low > most)
-        return False if outside else None
-
-
-def read_claims() -> list[Claim]:
-    """Read the table of claims."""
-    rows = json.loads(Path(__file__).with_name("claims.json").read_text(encoding="utf-8"))
-    return [Claim(**row) for row in rows]
 
 
 @dataclass(frozen=True, kw_only=True)

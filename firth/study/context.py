@@ -15,7 +15,7 @@ from firth.jobs.fill_comparison import prompted_model
 from firth.metrics.bootstrap import to_json
 from firth.model import load
 from firth.models.language_model import predicts_tokens
-from firth.study.blank_cells import (
+from firth.study.cells.blank_cells import (
     BOTH,
     LEFT,
     LEFT_WORDS,
@@ -23,24 +23,16 @@ from firth.study.blank_cells import (
     predicted_words,
     removed_words,
 )
-from firth.study.cells import Cell
-from firth.study.engine import Results
-from firth.study.input_cells import File, model_path, stories
-from firth.study.statistics import Scores, difference, holm, metric_texts
-from firth.study.study import Finding, Lecture, Study, StudyAnalysis, StudyRun, decided
+from firth.study.cells.input_cells import File, model_path, stories
+from firth.study.engine.cell import Cell
+from firth.study.engine.grid import Results
+from firth.study.engine.statistics import Scores, difference, holm, metric_texts
+from firth.study.engine.study import Finding, Study, StudyAnalysis, StudyRun, decided
 from firth.utils.errors import InputError, UsageError
 from firth.utils.figures import Bar, BarChart, DataTable, LineChart, Point
 
 MODELS = ("stories-encoder", "stories-decoder")  # trained on the same text for as many tokens
 ACCURACY, LOG_PROB = "accuracy", "log-probability"
-FILL_IN = Lecture(
-    claim="Key Insight: Need both left AND right context to fill blanks correctly",
-    source="Lecture 2, The Fill-in-Blank Challenge",
-)
-LEFT_ONLY = Lecture(
-    claim="Better understanding than left-only",
-    source="Lecture 0, BERT: Bidirectional Encoder Representations",
-)
 
 Condition = tuple[str, str]  # the name of a model, and what it sees
 Found = Mapping[Condition, Mapping[str, Scores]]
@@ -158,7 +150,6 @@ def _findings(found: Found) -> list[Finding]:
         )
         other = "than with the right side hidden" if same else f"than {key[0]} from the left side"
         claim = f"from both sides, {both[0]} {predicts} {other}"
-        lecture = LEFT_ONLY if same else FILL_IN
         findings.append(
             decided(
                 name,
@@ -166,7 +157,6 @@ def _findings(found: Found) -> list[Finding]:
                 compared,
                 unit=unit,
                 scale=scale,
-                lecture=lecture if metric == ACCURACY else None,
             )
         )
     return [*findings, *_same_context(found, both[0])]

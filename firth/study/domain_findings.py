@@ -5,25 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from firth.study.statistics import Scores, difference, resampled_function
-from firth.study.study import Finding, Lecture, decided
+from firth.study.engine.statistics import Scores, difference, resampled_function
+from firth.study.engine.study import Finding, decided
 
 TFIDF, SCRATCH, PRETRAINED = "TF-IDF", "scratch", "pre-trained"
 CONTROL, ADAPTED = "more known text", "target text"
 TARGET_LABELS = "target labels"
-CNN = Lecture(
-    claim="Train custom CNN: 2-3 weeks · Accuracy: 82% · Deploy to product reviews: Fails (65%)!",
-    source="Lecture 2, Why This Approach Failed to Scale",
-)
-ROBUST = Lecture(
-    claim="What We Needed: … Robust across domains",
-    source="Lecture 2, Why This Approach Failed to Scale",
-)
-ADAPTATION = Lecture(
-    claim="Once the language model is pretrained on a large-scale corpus, the next step is to "
-    "adapt it to the in-domain corpus",
-    source="Lecture 3, ULMFiT: Domain adaptation",
-)
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,7 +54,6 @@ def _adapted(found: Mapping[str, DomainScores], against: str) -> list[Finding]:
             "domain-adaptive",
             f"pre-training on text of the target raises its score more than {than}",
             difference(adapted.target, other.target),
-            lecture=ADAPTATION,
         ),
         decided(
             "domain-adaptive-source",
@@ -93,7 +79,6 @@ def _fall(name: str, one: DomainScores) -> Finding:
         f"{name} scores lower on the other domain ({100 * one.source.value:.1f} %, then "
         f"{100 * one.target.value:.1f} %)",
         difference(one.source, one.target),
-        lecture=None if name == PRETRAINED else CNN,
     )
 
 
@@ -116,5 +101,4 @@ def _smaller_fall(name: str, found: Mapping[str, DomainScores]) -> Finding:
         f"domain-robust-{name.lower()}",
         f"pre-training loses less on the other domain than {name}",
         resampled_function(scores, smaller),
-        lecture=ROBUST,
     )

@@ -13,9 +13,8 @@ from typing import Any
 
 from firth.data.stories.reviews import SUBJECTS
 from firth.metrics.bootstrap import to_json
-from firth.study.baseline_cells import tfidf
-from firth.study.cells import Cell
-from firth.study.domain_cells import (
+from firth.study.cells.baseline_cells import tfidf
+from firth.study.cells.domain_cells import (
     GENERAL,
     SOURCE_ROWS,
     TARGET,
@@ -24,6 +23,9 @@ from firth.study.domain_cells import (
     review_domains,
     training_texts,
 )
+from firth.study.cells.finetuning_cells import finetuned, metric_of
+from firth.study.cells.input_cells import File, model_path, prepared_text, split_task_data
+from firth.study.cells.pretraining_cells import MODEL, pretrained
 from firth.study.domain_findings import (
     ADAPTED,
     CONTROL,
@@ -34,11 +36,9 @@ from firth.study.domain_findings import (
     DomainScores,
     domain_findings,
 )
-from firth.study.finetuning_cells import finetuned, metric_of
-from firth.study.input_cells import File, model_path, prepared_text, split_task_data
-from firth.study.pretraining_cells import MODEL, pretrained
-from firth.study.statistics import Scores, metric_texts
-from firth.study.study import Study, StudyAnalysis, StudyRun
+from firth.study.engine.cell import Cell
+from firth.study.engine.statistics import Scores, metric_texts
+from firth.study.engine.study import Study, StudyAnalysis, StudyRun
 from firth.utils.errors import UsageError
 from firth.utils.figures import Bar, BarChart, DataTable
 

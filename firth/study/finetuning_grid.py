@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from firth.study.cells import Cell
-from firth.study.finetuning_cells import finetuned, metric_of
-from firth.study.input_cells import model_path, task_data
-from firth.study.study import StudyRun
+from firth.study.cells.finetuning_cells import finetuned, metric_of
+from firth.study.cells.input_cells import model_path, task_data
+from firth.study.engine.cell import Cell
+from firth.study.engine.study import StudyRun
 from firth.utils.errors import InputError
 
 MIN_LABELS = 4

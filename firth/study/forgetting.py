@@ -15,9 +15,7 @@ from typing import Any
 from firth.metrics.bootstrap import to_json
 from firth.model import load
 from firth.models.language_model import predicts_tokens
-from firth.study.cells import Cell
-from firth.study.finetuning_grid import FinetuningGrid, FinetuningSettings, finetuning_grid
-from firth.study.forgetting_cells import (
+from firth.study.cells.forgetting_cells import (
     LOSS,
     NEW_HEAD,
     OLD_HEAD,
@@ -25,10 +23,12 @@ from firth.study.forgetting_cells import (
     before_finetuning,
     language_texts,
 )
+from firth.study.cells.input_cells import split_task_data, stories
+from firth.study.engine.cell import Cell
+from firth.study.engine.statistics import Scores, metric_texts
+from firth.study.engine.study import Study, StudyAnalysis, StudyRun
+from firth.study.finetuning_grid import FinetuningGrid, FinetuningSettings, finetuning_grid
 from firth.study.forgetting_findings import BEFORE, FULL, HIGH_RATE, forgetting_findings
-from firth.study.input_cells import split_task_data, stories
-from firth.study.statistics import Scores, metric_texts
-from firth.study.study import Study, StudyAnalysis, StudyRun
 from firth.tasks.finetune_recipes import expand_strategies, recipe_for, recipe_learning_rate
 from firth.training.config import FinetuneTrainingConfig
 from firth.utils.errors import MismatchError, UsageError

@@ -4,23 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from firth.study.forgetting_cells import LOSS, OLD_HEAD
-from firth.study.statistics import Difference, Scores, difference, holm, resampled_function
-from firth.study.study import Finding, Lecture, decided, with_interval
+from firth.study.cells.forgetting_cells import LOSS, OLD_HEAD
+from firth.study.engine.statistics import Difference, Scores, difference, holm, resampled_function
+from firth.study.engine.study import Finding, decided, with_interval
 
 BEFORE, FULL, HIGH_RATE = "before", "full", "learning rate x 10"
-PITFALL = Lecture(
-    claim="Common Pitfalls: … Catastrophic forgetting", source="Lecture 0, Training Tips"
-)
-HIGH = Lecture(
-    claim="Pre-trained weights are delicate · High LR destroys them (catastrophic forgetting)",
-    source="Lecture 2, Pitfall 1: Learning Rate Too High",
-)
-SCHEDULE = Lecture(
-    claim="Design a fine-tuning schedule to prevent forgetting: … 4. Freeze layers?",
-    source="Lecture 1, 8.2 Catastrophic Forgetting",
-)
-LECTURES = {"freeze half": SCHEDULE}
 
 
 def forgetting_findings(found: Mapping[str, Mapping[str, Scores]], metric: str) -> list[Finding]:
@@ -41,7 +29,6 @@ def forgetting_findings(found: Mapping[str, Mapping[str, Scores]], metric: str) 
             unit="nats",
             scale=1.0,
             digits=3,
-            lecture=PITFALL,
         )
     ]
     for name in others:
@@ -91,7 +78,6 @@ def _avoided(
         low=metric.low,
         high=metric.high,
         unit="of the rise",
-        lecture=LECTURES.get(name),
     )
 
 
@@ -101,6 +87,4 @@ def _high_rate(saved: Difference) -> Finding:
     ends = [None if end is None else -end for end in (metric.high, metric.low)]
     negative = Difference(type(metric)(value=-metric.value, low=ends[0], high=ends[1]), saved.p)
     claim = "ten times the learning rate raises the loss more"
-    return decided(
-        "forgetting-high-rate", claim, negative, unit="nats", scale=1.0, digits=3, lecture=HIGH
-    )
+    return decided("forgetting-high-rate", claim, negative, unit="nats", scale=1.0, digits=3)

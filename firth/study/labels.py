@@ -12,13 +12,13 @@ import numpy as np
 from firth.metrics.bootstrap import to_json
 from firth.model import load
 from firth.models.language_model import predicts_tokens
-from firth.study.baseline_cells import prompted, tfidf
-from firth.study.cells import Cell
-from firth.study.finetuning_cells import finetuned, metric_of
-from firth.study.input_cells import model_path, task_data
+from firth.study.cells.baseline_cells import prompted, tfidf
+from firth.study.cells.finetuning_cells import finetuned, metric_of
+from firth.study.cells.input_cells import model_path, task_data
+from firth.study.engine.cell import Cell
+from firth.study.engine.statistics import Scores, metric_texts
+from firth.study.engine.study import Finding, Study, StudyAnalysis, StudyRun
 from firth.study.monotone import isotonic, labels_needed
-from firth.study.statistics import Scores, metric_texts
-from firth.study.study import Finding, Lecture, Study, StudyAnalysis, StudyRun
 from firth.utils.errors import InputError, UsageError
 from firth.utils.figures import DataTable, LineChart, Point
 from firth.utils.rng import Floats
@@ -31,10 +31,6 @@ REVIEWS = {
     "template": "{text} I thought it was {label}.",
     "labels": "negative=dull,positive=lovely",
 }
-LECTURE = Lecture(
-    claim="100 examples + GPT-2 > 10,000 from scratch",
-    source="Lecture 2, sentiment of reviews",
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -195,7 +191,6 @@ def label_gap(curves: Curves, reference: int, method: str) -> Finding:
         low=float(min(low, counts[-1])),
         high=_finite(high),
         unit="labels",
-        lecture=LECTURE if method == SCRATCH else None,
     )
 
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from firth.metrics.bootstrap import to_json
-from firth.study.statistics import Scores, difference, mean_over_seeds, metric_texts
+from firth.study.engine.statistics import Scores, difference, mean_over_seeds, metric_texts
 from firth.utils.figures import DataTable, Figure, Heatmap, LineChart, Point
 from firth.utils.rng import Floats
 

@@ -15,30 +15,25 @@ from typing import NamedTuple
 import numpy as np
 
 from firth.data.conll import EXTENSIONS
-from firth.study.cells import Cell
-from firth.study.engine import Results
-from firth.study.input_cells import model_path, task_data
-from firth.study.layer_figures import TaskLayers, layer_figures, layer_rows
-from firth.study.probe_cells import STORY_TASKS, layer_features, probed, story_task
-from firth.study.statistics import (
+from firth.study.cells.input_cells import model_path, task_data
+from firth.study.cells.probe_cells import STORY_TASKS, layer_features, probed, story_task
+from firth.study.engine.cell import Cell
+from firth.study.engine.grid import Results
+from firth.study.engine.statistics import (
     Difference,
     Scores,
     difference,
     holm,
     mean_over_seeds,
 )
-from firth.study.study import Finding, Lecture, Study, StudyAnalysis, StudyRun, decided
+from firth.study.engine.study import Finding, Study, StudyAnalysis, StudyRun, decided
+from firth.study.layer_figures import TaskLayers, layer_figures, layer_rows
 from firth.utils.errors import UsageError
 
 MODEL = "stories-encoder"
 PROBED = ("classify", "pair", "tag")  # tasks of --data
 SYNTAX = ("part of speech", "agreement")
 SEMANTICS = ("entities", "entailment", "sentiment", "topic")
-LECTURE = Lecture(
-    claim="Layer 1-4: Syntax & Grammar (parts of speech, word order rules, basic grammar "
-    "patterns); Layer 5-8: Semantics (word meanings, concept relationships)",
-    source="Lecture 0, What Do Models Actually Learn?",
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -195,7 +190,6 @@ def _findings(found: Found, reference: str) -> list[Finding]:
             layers,
             unit="layers",
             scale=1.0,
-            lecture=None if findings else LECTURE,
         )
         findings.append(shown)
     return findings

@@ -12,13 +12,13 @@ from typing import Any
 
 from firth.metrics.bootstrap import to_json
 from firth.model import load
-from firth.study.cells import Cell
-from firth.study.engine import Results
-from firth.study.finetuning_cells import read_rows
+from firth.study.cells.finetuning_cells import read_rows
+from firth.study.engine.cell import Cell
+from firth.study.engine.grid import Results
+from firth.study.engine.statistics import metric_texts
+from firth.study.engine.study import Study, StudyAnalysis, StudyRun
 from firth.study.finetuning_grid import FinetuningGrid, FinetuningSettings, finetuning_grid
 from firth.study.learning_rate_findings import RateFound, rate_findings
-from firth.study.statistics import metric_texts
-from firth.study.study import Study, StudyAnalysis, StudyRun
 from firth.tasks.finetune_recipes import recipe_for, recipe_learning_rate
 from firth.utils.errors import UsageError
 from firth.utils.figures import DataTable, LineChart, Point

@@ -5,21 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from firth.study.statistics import Scores, difference, holm
-from firth.study.study import Finding, Lecture, decided, points, with_interval
-
-RECIPE = Lecture(
-    claim="Learning rate: 2e-5, 3e-5, 5e-5", source="Lecture 2, fine-tuning BERT: Hyperparameters"
-)
-TOO_HIGH = Lecture(
-    claim="High LR destroys them (catastrophic forgetting) · Solution: Use 2e-5 to 5e-5 (100x "
-    "smaller than training from scratch)",
-    source="Lecture 2, Pitfall 1: Learning Rate Too High",
-)
-SMALL = Lecture(
-    claim="where α is the learning rate (typically small: 2e-5)",
-    source="Lecture 1, 8.1 Transfer Learning",
-)
+from firth.study.engine.statistics import Scores, difference, holm
+from firth.study.engine.study import Finding, decided, points, with_interval
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +35,7 @@ def rate_findings(found: Mapping[float, RateFound], margin: float) -> list[Findi
         _recipe(found, scores, best, margin),
         _range(found, scores, best),
         _breaking(found, best),
-        decided("rate-too-high", too_high, above, lecture=TOO_HIGH),
+        decided("rate-too-high", too_high, above),
         decided("rate-too-low", too_low, below),
     ]
 
@@ -59,7 +46,7 @@ def _recipe(
     """Decide whether the recipe's rate scores at most `margin` less than the best."""
     if 1.0 not in scores:
         text = "All runs with the recipe's learning rate failed."
-        return Finding(name="recipe-rate", text=text, holds=False, lecture=RECIPE)
+        return Finding(name="recipe-rate", text=text, holds=False)
     metric = difference(scores[1.0], scores[best]).metric
     low, high = (metric.value if end is None else end for end in (metric.low, metric.high))
     size = with_interval(metric, unit="points", scale=100)
@@ -71,7 +58,6 @@ def _recipe(
         text=f"The best learning rate is {found[best].learning_rate:.2g}: {compared}.",
         holds=True if low > -margin else False if high < -margin else None,
         **points(metric),
-        lecture=RECIPE,
     )
 
 
@@ -100,7 +86,6 @@ def _range(
         holds=low <= 1 <= high,
         value=high / low,
         unit="times",
-        lecture=RECIPE,
     )
 
 
@@ -124,5 +109,4 @@ def _breaking(found: Mapping[float, RateFound], best: float) -> Finding:
         holds=bool(failing),
         value=min(failing) if failing else None,
         unit="times",
-        lecture=SMALL,
     )

@@ -7,9 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from firth.metrics.bootstrap import to_json
-from firth.study.cells import Cell
-from firth.study.finetuning_cells import finetuned
-from firth.study.input_cells import prepared_text, pretraining_text, stories, task_data
+from firth.study.cells.finetuning_cells import finetuned
+from firth.study.cells.input_cells import prepared_text, pretraining_text, stories, task_data
+from firth.study.cells.pretraining_cells import MODEL, ONE_VALIDATION, pretrained
+from firth.study.cells.validation_cells import check_validation, validated
+from firth.study.engine.cell import Cell
+from firth.study.engine.study import Study, StudyAnalysis, StudyRun
 from firth.study.masking_findings import (
     SPANS,
     STATIC,
@@ -20,9 +23,6 @@ from firth.study.masking_findings import (
     percent,
     task_findings,
 )
-from firth.study.pretraining_cells import MODEL, ONE_VALIDATION, pretrained
-from firth.study.study import Study, StudyAnalysis, StudyRun
-from firth.study.validation_cells import check_validation, validated
 from firth.utils.errors import UsageError
 
 REFERENCE_PROB = 0.15

@@ -5,28 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from firth.metrics.bootstrap import Metric
-from firth.study.statistics import Difference, Scores, difference, holm, metric_texts
-from firth.study.study import Finding, Lecture, decided
+from firth.study.engine.statistics import Difference, Scores, difference, holm, metric_texts
+from firth.study.engine.study import Finding, decided
 from firth.utils.figures import Bar, BarChart, DataTable, Figure, LineChart, Point
 
 REFERENCE, REFERENCE_REPLACEMENT = "15 %", "80/10/10"
 STATIC, WORDS, SPANS = "static", "whole words", "spans"
-OPTIMAL = Lecture(
-    claim="15%: Empirically optimal", source="Lecture 2, Checkpoint: Understanding BERT"
-)
-REPLACED = Lecture(
-    claim="To prevent a mismatch between pretraining and fine-tuning, if a token is masked for "
-    "prediction, it is replaced with other tokens randomly",
-    source="Lecture 4, Masked Language Modeling for BERT",
-)
-SPANBERT = Lecture(
-    claim="SpanBERT: masking contiguous spans of words makes a harder, more useful pretraining "
-    "task",
-    source="Lecture 3, Extensions of BERT",
-)
-TOO_MUCH = Lecture(
-    claim="Too much masking: Not enough context", source="Lecture 3, Masked Language Modelling"
-)
 
 Found = Mapping[str, Mapping[str, Scores]]  # metric, way of masking
 
@@ -53,20 +37,19 @@ def masking_findings(losses: Mapping[str, Scores], mask_probs: Sequence[float]) 
     probs = [name for name in map(percent, mask_probs) if name in worse]
     found = [best_probability({name: worse[name] for name in probs})] if probs else []
     claims = {
-        "50 %": ("mask-50", f"{REFERENCE} gives a lower loss than 50 %", worse, TOO_MUCH),
+        "50 %": ("mask-50", f"{REFERENCE} gives a lower loss than 50 %", worse),
         "100/0/0": (
             "mask-80-10-10",
             f"{REFERENCE_REPLACEMENT} gives a lower loss than masking all selected tokens",
             worse,
-            None,
         ),
-        STATIC: ("dynamic", "dynamic masks give a lower loss than static ones", worse, None),
-        WORDS: ("whole-words", "masking whole words gives a lower loss than tokens", better, None),
-        SPANS: ("spans", "masking spans gives a lower loss than tokens", better, None),
+        STATIC: ("dynamic", "dynamic masks give a lower loss than static ones", worse),
+        WORDS: ("whole-words", "masking whole words gives a lower loss than tokens", better),
+        SPANS: ("spans", "masking spans gives a lower loss than tokens", better),
     }
     return found + [
-        decided(finding, claim, group[name], unit="nats", scale=1.0, digits=3, lecture=lecture)
-        for name, (finding, claim, group, lecture) in claims.items()
+        decided(finding, claim, group[name], unit="nats", scale=1.0, digits=3)
+        for name, (finding, claim, group) in claims.items()
         if name in worse
     ]
 
@@ -77,16 +60,13 @@ def task_findings(accuracies: Mapping[str, Scores]) -> list[Finding]:
         return []
     reference = accuracies[REFERENCE]
     claims = {
-        "100/0/0": ("task-80-10-10", f"{REFERENCE_REPLACEMENT} helps fine-tuning", REPLACED),
-        SPANS: ("task-spans", "masking spans helps fine-tuning", SPANBERT),
+        "100/0/0": ("task-80-10-10", f"{REFERENCE_REPLACEMENT} helps fine-tuning"),
+        SPANS: ("task-spans", "masking spans helps fine-tuning"),
     }
     gains = {name: difference(accuracies[name], reference) for name in claims if name in accuracies}
     if "100/0/0" in gains:
         gains["100/0/0"] = difference(reference, accuracies["100/0/0"])
-    return [
-        decided(claims[name][0], claims[name][1], gain, lecture=claims[name][2])
-        for name, gain in holm(gains).items()
-    ]
+    return [decided(*claims[name], gain) for name, gain in holm(gains).items()]
 
 
 def _negated(metric: Metric) -> Metric:
@@ -115,7 +95,6 @@ def best_probability(worse: Mapping[str, Difference]) -> Finding:
         low=metric.low,
         high=metric.high,
         unit="nats",
-        lecture=OPTIMAL,
     )
 
 

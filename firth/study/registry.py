@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib import import_module
 
-from firth.study.study import Study
+from firth.study.engine.study import Study
 from firth.utils.errors import UsageError, suggest
 
 STUDIES = {  # name: the module with its STUDY

@@ -9,13 +9,13 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from firth.study.cell_cache import FULL_DISK, CellCache
-from firth.study.engine import CellProgress, OnResult
+from firth.study.engine.cell_cache import FULL_DISK, CellCache
+from firth.study.engine.grid import CellProgress, OnResult
+from firth.study.engine.settings import make_settings
+from firth.study.engine.study import StudyInputs, StudyRun
+from firth.study.engine.study_result import StudyResult
 from firth.study.registry import study_named
-from firth.study.settings import make_settings
-from firth.study.study import StudyInputs, StudyRun
 from firth.study.study_config import StudyConfig
-from firth.study.study_result import StudyResult
 from firth.utils.arguments import check_arguments
 from firth.utils.config_fields import config_of, flag
 from firth.utils.devices import Device, restored_torch_state, select_device

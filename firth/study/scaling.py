@@ -12,16 +12,16 @@ from typing import Any
 import numpy as np
 
 from firth.metrics.bootstrap import Metric, to_json
-from firth.study.cell_cache import CellContext
-from firth.study.cells import Cell
-from firth.study.engine import Results
-from firth.study.input_cells import pretraining_text
-from firth.study.pretraining_cells import MODEL, ONE_VALIDATION, pretrained
+from firth.study.cells.input_cells import pretraining_text
+from firth.study.cells.pretraining_cells import MODEL, ONE_VALIDATION, pretrained
+from firth.study.cells.validation_cells import check_validation, validated
+from firth.study.engine.cell import Cell
+from firth.study.engine.cell_cache import CellContext
+from firth.study.engine.grid import Results
+from firth.study.engine.study import Study, StudyAnalysis, StudyRun
 from firth.study.scaling_figures import scaling_figures
 from firth.study.scaling_findings import ScalingPoint, scaling_findings
 from firth.study.scaling_law import MIN_VALUES, LawFit, fit_law
-from firth.study.study import Study, StudyAnalysis, StudyRun
-from firth.study.validation_cells import check_validation, validated
 from firth.utils.errors import UsageError
 
 PRESETS = {"causal": "decoder-tiny", "masked": "encoder-tiny"}

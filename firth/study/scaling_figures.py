@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from firth.metrics.bootstrap import Metric
+from firth.study.engine.statistics import metric_texts
 from firth.study.scaling_findings import ScalingPoint
 from firth.study.scaling_law import LawFit
-from firth.study.statistics import metric_texts
 from firth.utils.figures import DataTable, Figure, LineChart, Point
 
 CURVE = 12  # points of a fitted curve

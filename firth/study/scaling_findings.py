@@ -11,24 +11,11 @@ from typing import NamedTuple
 import numpy as np
 
 from firth.metrics.bootstrap import Metric
+from firth.study.engine.statistics import Scores, difference, holm
+from firth.study.engine.study import Finding, decided
 from firth.study.scaling_law import FLOPS, LawFit
-from firth.study.statistics import Scores, difference, holm
-from firth.study.study import Finding, Lecture, decided
 
 MIN_R_SQUARED = 0.95  # of the variance between runs that a law must explain
-KAPLAN = Lecture(
-    claim="Empirical scaling laws demonstrate the relationship between model size, dataset size, "
-    "and performance: Kaplan et al., 2020",
-    source="Lecture 4, Pretraining",
-)
-SCALING = Lecture(
-    claim="The performance of pretrained models often follows a scaling law, where increased data, "
-    "model size, and compute lead to improved results.",
-    source="Lecture 4, Key to Pretraining",
-)
-BIGGER = Lecture(
-    claim="Scaling Laws: Bigger is Better", source="Lecture 0, Scale Matters: The Power of Big"
-)
 
 
 class ScalingPoint(NamedTuple):
@@ -85,7 +72,6 @@ def law_finding(points: Sequence[ScalingPoint], fit: LawFit) -> Finding:
         value=beta.value,
         low=beta.low,
         high=beta.high,
-        lecture=KAPLAN,
     )
 
 
@@ -110,7 +96,6 @@ def prediction_finding(predicted: Metric, largest: Sequence[ScalingPoint]) -> Fi
         low=measured.low,
         high=measured.high,
         unit="nats per token",
-        lecture=KAPLAN,
     )
 
 
@@ -128,7 +113,6 @@ def _comparisons(points: Sequence[ScalingPoint]) -> list[Finding]:
         "tokens": f"{tokens[-1].tokens:,} tokens instead of {tokens[0].tokens:,} reduce the loss "
         f"of {tokens[-1].parameters:,} parameters",
     }
-    lectures = {"model-size": BIGGER, "tokens": SCALING}
     return [
         decided(
             name,
@@ -137,7 +121,6 @@ def _comparisons(points: Sequence[ScalingPoint]) -> list[Finding]:
             unit="nats",
             scale=1.0,
             digits=2,
-            lecture=lectures[name],
         )
         for name in ends
     ]

@@ -18,7 +18,7 @@ import numpy as np
 from scipy.optimize import minimize, nnls
 
 from firth.metrics.bootstrap import Metric
-from firth.study.statistics import interval
+from firth.study.engine.statistics import interval
 from firth.utils.errors import InputError
 from firth.utils.rng import Floats
 

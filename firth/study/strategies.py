@@ -9,11 +9,12 @@ from typing import Any
 
 from firth.metrics.bootstrap import to_json
 from firth.model import load
-from firth.study.cells import Cell
-from firth.study.cost_cells import estimated_cost
-from firth.study.engine import Results
+from firth.study.cells.cost_cells import estimated_cost
+from firth.study.engine.cell import Cell
+from firth.study.engine.grid import Results
+from firth.study.engine.statistics import Difference, difference, holm, metric_texts
+from firth.study.engine.study import Study, StudyAnalysis, StudyRun
 from firth.study.finetuning_grid import FinetuningGrid, FinetuningSettings, finetuning_grid
-from firth.study.statistics import Difference, difference, holm, metric_texts
 from firth.study.strategy_findings import (
     FULL,
     PROBE,
@@ -22,7 +23,6 @@ from firth.study.strategy_findings import (
     kind,
     strategy_findings,
 )
-from firth.study.study import Study, StudyAnalysis, StudyRun
 from firth.tasks.finetune_recipes import depth, expand_strategies
 from firth.utils.figures import DataTable, Figure, LineChart, Point
 

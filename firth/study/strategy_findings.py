@@ -6,25 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from firth.study.statistics import Difference, Scores
-from firth.study.study import Finding, Lecture, points, with_interval
+from firth.study.engine.statistics import Difference, Scores
+from firth.study.engine.study import Finding, points, with_interval
 
 FULL, LORA, FREEZE, PROBE = "full", "lora", "freeze", "probe"
 LECTURE_FRACTION = 0.01  # of the parameters that LoRA trains, according to the lecture
-SAME = Lecture(
-    claim="Only train 1% of parameters · Same performance as full fine-tuning",
-    source="Lecture 0, Modern Efficiency: LoRA and PEFT",
-)
-MEMORY = Lecture(claim="100x less memory", source="Lecture 0, Modern Efficiency: LoRA and PEFT")
-FULL_BEST = Lecture(
-    claim="Freeze nothing: Full fine-tuning (best)", source="Lecture 2, Layer Freezing Options"
-)
-FASTER = Lecture(claim="Freeze bottom 8 layers: Faster", source="Lecture 2, Layer Freezing Options")
-PROBING = Lecture(
-    claim="Linear probing is often sufficient when the downstream dataset closely resembles a "
-    "subset of the data used during pretraining",
-    source="Lecture 4, Linear Probing",
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,14 +43,12 @@ def strategy_findings(
     findings = []
     if loras := [name for name in differences if kind(name) == LORA]:
         near = min(loras, key=lambda name: abs(found[name].fraction - LECTURE_FRACTION))
-        findings.append(
-            same_score("lora-same-score", near, found[near], differences[near], margin, SAME)
-        )
+        findings.append(same_score("lora-same-score", near, found[near], differences[near], margin))
         findings += memory_ratio(near, found[near].cost, found[FULL].cost)
     findings.append(full_is_best(differences))
     if PROBE in differences:
         findings.append(
-            same_score("probe-same-score", PROBE, found[PROBE], differences[PROBE], margin, PROBING)
+            same_score("probe-same-score", PROBE, found[PROBE], differences[PROBE], margin)
         )
     if frozen := [name for name in differences if kind(name) == FREEZE]:
         findings += time_ratio(frozen[0], found[frozen[0]].cost, found[FULL].cost)
@@ -86,7 +70,6 @@ def same_score(
     one: StrategyFound,
     against: Difference,
     margin: float,
-    lecture: Lecture,
 ) -> Finding:
     """Decide whether a strategy scores as full fine-tuning, or at most `margin` less."""
     metric = against.metric
@@ -104,7 +87,6 @@ def same_score(
         f"{answers[holds]} full fine-tuning: {size}.",
         holds=holds,
         **points(metric),
-        lecture=lecture,
     )
 
 
@@ -122,7 +104,6 @@ def full_is_best(differences: Mapping[str, Difference]) -> Finding:
         holds=holds,
         value=float(len(worse)),
         unit="strategies",
-        lecture=FULL_BEST,
     )
 
 
@@ -140,7 +121,6 @@ def memory_ratio(strategy: str, own: Mapping[str, Any], full: Mapping[str, Any])
             holds=ratio >= 100,
             value=ratio,
             unit="times",
-            lecture=MEMORY,
         )
     ]
 
@@ -157,6 +137,5 @@ def time_ratio(strategy: str, own: Mapping[str, Any], full: Mapping[str, Any]) -
             holds=ratio > 1,
             value=ratio,
             unit="times",
-            lecture=FASTER,
         )
     ]

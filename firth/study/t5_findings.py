@@ -8,10 +8,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from firth.metrics.bootstrap import Metric, to_json
-from firth.study.cells import Cell
-from firth.study.engine import Results
-from firth.study.finetuning_cells import EXACT_MATCH
-from firth.study.statistics import (
+from firth.study.cells.finetuning_cells import EXACT_MATCH
+from firth.study.cells.text_to_text_cells import DENOISING
+from firth.study.engine.cell import Cell
+from firth.study.engine.grid import Results
+from firth.study.engine.statistics import (
     Difference,
     Scores,
     holm,
@@ -19,11 +20,10 @@ from firth.study.statistics import (
     metric_texts,
     of_resamples,
 )
-from firth.study.study import Finding, Lecture, decided
+from firth.study.engine.study import Finding, decided
 from firth.study.t5_models import (
     ARCHITECTURES,
     BEST,
-    ENCODER_DECODER,
     HALF,
     LECTURE_COLUMNS,
     LECTURE_SCORES,
@@ -34,7 +34,6 @@ from firth.study.t5_models import (
     SOURCE,
     Model,
 )
-from firth.study.text_to_text_cells import DENOISING, LANGUAGE_MODELLING
 from firth.utils.figures import Bar, BarChart, DataTable
 from firth.utils.rng import Floats
 
@@ -134,15 +133,10 @@ def compare_models(scores: Mapping[Model, Score]) -> list[Finding]:
         if first in scores and second in scores
     }
     claims = {name: claim for name, (_, _, claim) in pairs.items()}
-    lectures = {name: _lecture(first, second) for name, (first, second, _) in pairs.items()}
     if (denoising := _denoising(scores)) is not None:
         found["denoising"] = denoising
         claims["denoising"] = "denoising is better than language modelling"
-        lectures["denoising"] = _lecture(BEST, (ENCODER_DECODER, LANGUAGE_MODELLING))
-    others = [
-        decided(f"t5-{name}", claims[name], one, lecture=lectures[name])
-        for name, one in holm(found).items()
-    ]
+    others = [decided(f"t5-{name}", claims[name], one) for name, one in holm(found).items()]
     return [_best(scores), *others]
 
 
@@ -156,11 +150,7 @@ def _best(scores: Mapping[Model, Score]) -> Finding:
     rival = min(compared, key=lambda model: compared[model].metric.value)
     holds = {one.holds for one in compared.values()}
     p = 0.0 if holds == {True} or False in holds else 1.0  # better than all, or worse than one
-    lecture = Lecture(
-        claim="The encoder-decoder model may have better performance in some tasks like denoising.",
-        source=SOURCE,
-    )
-    one = decided("t5-best", claim, Difference(compared[rival].metric, p), lecture=lecture)
+    one = decided("t5-best", claim, Difference(compared[rival].metric, p))
     text = f"{one.text[:-1]} to the best other, {', '.join(rival)}."
     return Finding(**{**vars(one), "text": text})
 
@@ -174,12 +164,6 @@ def _denoising(scores: Mapping[Model, Score]) -> Difference | None:
     values = [scores[first].value - scores[second].value for first, second in pairs]
     samples = [scores[first].samples - scores[second].samples for first, second in pairs]
     return of_resamples(float(np.mean(values)), np.mean(samples, axis=0))
-
-
-def _lecture(first: Model, second: Model) -> Lecture:
-    """Quote the lecture's scores of two models on GLUE."""
-    texts = [f"{', '.join(model)} {LECTURE_SCORES[model]['GLUE']:.2f}" for model in (first, second)]
-    return Lecture(claim=f"GLUE: {texts[0]}; {texts[1]}", source=SOURCE)
 
 
 # ---- figures ------------------------------------------------------------------------------------

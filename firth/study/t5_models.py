@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from firth.study.text_to_text_cells import DENOISING, LANGUAGE_MODELLING
+from firth.study.cells.text_to_text_cells import DENOISING, LANGUAGE_MODELLING
 
 SOURCE = "Lecture 4, Pretraining encoder-decoder models (Raffel et al. 2020, table 2)"
 

@@ -11,11 +11,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from firth.study.cells import Cell
-from firth.study.finetuning_cells import finetuned
-from firth.study.input_cells import pretraining_text, split_task_data, stories, task_data
-from firth.study.pretraining_cells import MODEL, pretrained
-from firth.study.study import Study, StudyAnalysis, StudyRun
+from firth.study.cells.finetuning_cells import finetuned
+from firth.study.cells.input_cells import pretraining_text, split_task_data, stories, task_data
+from firth.study.cells.pretraining_cells import MODEL, pretrained
+from firth.study.cells.text_to_text_cells import measured_model, text_to_text
+from firth.study.engine.cell import Cell
+from firth.study.engine.study import Study, StudyAnalysis, StudyRun
 from firth.study.t5_findings import (
     collect,
     compare_models,
@@ -25,7 +26,6 @@ from firth.study.t5_findings import (
     score_bars,
 )
 from firth.study.t5_models import ARCHITECTURES, MODELS, OBJECTIVES, Model
-from firth.study.text_to_text_cells import measured_model, text_to_text
 from firth.utils.errors import UsageError
 
 STORY_TASKS = {  # task of the stories: its kind and its file

@@ -29,12 +29,12 @@ from firth.study.architecture_plans import (
 )
 from firth.study.architecture_results import Column, GridScores, best_finding, compared
 from firth.study.architecture_tables import analyse
-from firth.study.cell_cache import CellCache
-from firth.study.cells import Cell
-from firth.study.evaluation_cells import bits_per_byte, pair_scores, split_in_half
-from firth.study.measured_cost_cells import peak_bytes, run_flops_per_token
+from firth.study.cells.evaluation_cells import bits_per_byte, pair_scores, split_in_half
+from firth.study.cells.measured_cost_cells import peak_bytes, run_flops_per_token
+from firth.study.engine.cell import Cell
+from firth.study.engine.cell_cache import CellCache
+from firth.study.engine.statistics import Scores
 from firth.study.running import run_study
-from firth.study.statistics import Scores
 from firth.tasks.readers.examples import MinimalPair
 from firth.tokenizers.tokenizer import Tokenizer
 from firth.training.data_loader import options_at
@@ -172,7 +172,6 @@ def test_the_encoder_is_compared_with_the_others() -> None:
     verdict = analysis.findings[0]
     assert (verdict.name, verdict.holds) == ("classify-tokens", True)
     assert verdict.value == pytest.approx(30)
-    assert verdict.lecture is not None
     assert len(analysis.rows) == 3 * len(TABLES)
     assert [row.get("error") for row in analysis.rows[:3]] == [None, None, "out of memory"]
     json.dumps(list(analysis.rows))

@@ -8,8 +8,8 @@ import pytest
 
 import firth
 from firth.study.claims import Claim, read_claims
+from firth.study.engine.study import Finding
 from firth.study.registry import STUDIES
-from firth.study.study import Finding
 
 WORDS = {"source": "Lecture 1", "claim": "More is better.", "claimed": "2", "study": "labels"}
 

@@ -13,9 +13,7 @@ import pytest
 import firth
 from firth.data.stories.reviews import SUBJECTS
 from firth.study import domain_shift
-from firth.study.cell_cache import CellCache, CellContext
-from firth.study.cells import Cell, CellFile
-from firth.study.domain_cells import (
+from firth.study.cells.domain_cells import (
     GENERAL,
     SOURCE_ROWS,
     TARGET,
@@ -23,9 +21,11 @@ from firth.study.domain_cells import (
     joined_domains,
     review_domains,
 )
+from firth.study.cells.input_cells import split_task_data
 from firth.study.domain_findings import DomainScores
-from firth.study.input_cells import split_task_data
-from firth.study.statistics import Scores, score_values
+from firth.study.engine.cell import Cell, CellFile
+from firth.study.engine.cell_cache import CellCache, CellContext
+from firth.study.engine.statistics import Scores, score_values
 from firth.utils.errors import FirthError, UsageError
 
 TESTS = 100  # of each domain

@@ -11,9 +11,7 @@ import pytest
 
 import firth
 from firth.study import forgetting
-from firth.study.cell_cache import CellCache, CellContext
-from firth.study.cells import Cell
-from firth.study.forgetting_cells import (
+from firth.study.cells.forgetting_cells import (
     HELD_OUT,
     LOSS,
     NEW_HEAD,
@@ -25,8 +23,10 @@ from firth.study.forgetting_cells import (
     language_losses,
     language_texts,
 )
+from firth.study.engine.cell import Cell
+from firth.study.engine.cell_cache import CellCache, CellContext
+from firth.study.engine.statistics import Scores, score_values
 from firth.study.forgetting_findings import fraction_avoided
-from firth.study.statistics import Scores, score_values
 from firth.utils.errors import InputError, MismatchError, UsageError
 
 LOSSES = {"full": 0.5, "lora": 0.35, "freeze:2": 0.6}  # 0.3 before

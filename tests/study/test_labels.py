@@ -13,8 +13,8 @@ import pytest
 
 import firth
 from firth.study import labels as study
-from firth.study.cell_cache import CellContext
-from firth.study.statistics import score_values
+from firth.study.engine.cell_cache import CellContext
+from firth.study.engine.statistics import score_values
 from firth.utils.errors import InputError, UsageError
 from tests.conftest import Result
 

@@ -14,10 +14,10 @@ from scipy.stats import entropy
 
 import firth
 from firth.study import finetuning_grid
-from firth.study.cell_cache import CellContext
+from firth.study.engine.cell_cache import CellContext
+from firth.study.engine.statistics import Scores, score_values
 from firth.study.learning_rate import guessing_loss
 from firth.study.learning_rate_findings import good_range
-from firth.study.statistics import Scores, score_values
 from firth.training.loop import Diverged
 from firth.utils.errors import UsageError
 

@@ -11,10 +11,10 @@ import pytest
 
 import firth
 from firth.study import masking as study
-from firth.study.cell_cache import CellContext
+from firth.study.engine.cell_cache import CellContext
+from firth.study.engine.statistics import Scores, score_values
 from firth.study.masking import MaskingSettings, variants
 from firth.study.masking_findings import task_findings
-from firth.study.statistics import Scores, score_values
 from firth.utils.errors import InputError, UsageError
 from tests.study.test_scaling import corpus, untrained
 

@@ -13,10 +13,10 @@ import pytest
 import firth
 from firth.models.transformer import Transformer
 from firth.study import scaling as study
-from firth.study.cell_cache import CellContext
+from firth.study.engine.cell_cache import CellContext
+from firth.study.engine.statistics import score_values
 from firth.study.scaling import ScalingSettings
 from firth.study.scaling_law import ScalingLaw
-from firth.study.statistics import score_values
 from firth.utils.errors import InputError, UsageError
 
 LAW = ScalingLaw(

@@ -12,8 +12,8 @@ import pytest
 import firth
 from firth.metrics.bootstrap import Metric
 from firth.study import finetuning_grid, strategies
-from firth.study.cell_cache import CellContext
-from firth.study.statistics import Difference, score_values
+from firth.study.engine.cell_cache import CellContext
+from firth.study.engine.statistics import Difference, score_values
 from firth.study.strategy_findings import full_is_best, memory_ratio
 from firth.utils.errors import InputError, UsageError
 

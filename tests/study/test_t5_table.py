@@ -13,11 +13,11 @@ import firth
 from firth.models.presets import preset
 from firth.objectives.toy_vocabulary import VOCABULARY, packed, predicted
 from firth.study import t5_table as study
-from firth.study.cell_cache import CellContext
-from firth.study.finetuning_cells import example_scores
-from firth.study.statistics import score_values
+from firth.study.cells.finetuning_cells import example_scores
+from firth.study.cells.text_to_text_cells import comparable_batch
+from firth.study.engine.cell_cache import CellContext
+from firth.study.engine.statistics import score_values
 from firth.study.t5_models import LECTURE_SCORES, MODELS
-from firth.study.text_to_text_cells import comparable_batch
 from firth.tasks.readers.examples import Seq2SeqExample
 from firth.utils.errors import InputError, UsageError
 

@@ -9,11 +9,11 @@ import pytest
 
 import firth
 from firth.data.shards import Shards
-from firth.study.cell_cache import CellCache
-from firth.study.cells import Cell
-from firth.study.input_cells import model_path, prepared_text
-from firth.study.statistics import Scores
-from firth.study.validation_cells import check_validation, validated
+from firth.study.cells.input_cells import model_path, prepared_text
+from firth.study.cells.validation_cells import check_validation, validated
+from firth.study.engine.cell import Cell
+from firth.study.engine.cell_cache import CellCache
+from firth.study.engine.statistics import Scores
 from firth.utils.errors import InputError
 
 TEXTS = [f"Once upon a time there was a cat. It saw {n} dogs and ran to a tree." for n in range(9)]

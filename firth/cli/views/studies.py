@@ -16,12 +16,12 @@ from rich.text import Text
 
 from firth.cli.terminal import heading, new_table
 from firth.cli.views.figures import figures
-from firth.study.study_result import PAGE, shown_setting
+from firth.study.engine.study_result import PAGE, shown_setting
 
 if TYPE_CHECKING:
-    from firth.study.engine import CellProgress, OnResult
-    from firth.study.study import Study
-    from firth.study.study_result import StudyResult
+    from firth.study.engine.grid import CellProgress, OnResult
+    from firth.study.engine.study import Study
+    from firth.study.engine.study_result import StudyResult
 
 SHOWN = 12  # cells in the live table
 

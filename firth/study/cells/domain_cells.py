@@ -11,10 +11,10 @@ from typing import Any
 from firth.data.stories.reviews import SUBJECTS, review
 from firth.data.stories.scenes import SCENES
 from firth.data.stories.story_builder import StoryBuilder
-from firth.study.cell_cache import CellContext
-from firth.study.cells import Cell
-from firth.study.finetuning_cells import read_rows
-from firth.study.input_cells import DEV_SIZE
+from firth.study.cells.finetuning_cells import read_rows
+from firth.study.cells.input_cells import DEV_SIZE
+from firth.study.engine.cell import Cell
+from firth.study.engine.cell_cache import CellContext
 from firth.utils.errors import InputError
 from firth.utils.files import atomic_file
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from firth.study.cell_cache import CellCache
-from firth.study.cells import Cell
-from firth.study.engine import CellProgress, run_cells
+from firth.study.engine.cell import Cell
+from firth.study.engine.cell_cache import CellCache
+from firth.study.engine.grid import CellProgress, run_cells
 from firth.utils.errors import FirthError, StorageError
-from tests.study import made_up_cells as made_up
+from tests.study.engine import made_up_cells as made_up
 
 
 def test_a_finished_cell_never_runs_again(tmp_path: Path) -> None:
@@ -97,9 +97,9 @@ def test_ctrl_c_keeps_what_has_finished(tmp_path: Path) -> None:
 def test_a_killed_study_continues(tmp_path: Path) -> None:
     program = (
         "from pathlib import Path\n"
-        "from firth.study.cell_cache import CellCache\n"
-        "from firth.study.engine import run_cells\n"
-        "from tests.study import made_up_cells as made_up\n"
+        "from firth.study.engine.cell_cache import CellCache\n"
+        "from firth.study.engine.grid import run_cells\n"
+        "from tests.study.engine import made_up_cells as made_up\n"
         f"folder = Path({str(tmp_path)!r})\n"
         "grid = made_up.cells(made_up.killed_at, 4, folder / 'log')\n"
         "run_cells(grid, CellCache(folder / 'cells'))\n"

@@ -20,11 +20,11 @@ from firth.jobs.pretraining import PretrainResult, pretrain
 from firth.model import Model, load
 from firth.models.flops import training_flops
 from firth.objectives.registry import OBJECTIVES
-from firth.study.cell_cache import CellContext
-from firth.study.cells import Cell
-from firth.study.held_out_text import text_pieces
-from firth.study.input_cells import File
-from firth.study.statistics import score_values
+from firth.study.cells.held_out_text import text_pieces
+from firth.study.cells.input_cells import File
+from firth.study.engine.cell import Cell
+from firth.study.engine.cell_cache import CellContext
+from firth.study.engine.statistics import score_values
 from firth.training.data_loader import options_at
 from firth.training.pretrain_config import PretrainRunConfig
 from firth.training.schedule import StagedValue

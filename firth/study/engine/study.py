@@ -3,25 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from firth.metrics.bootstrap import Metric
-from firth.study.cell_cache import CellCache
-from firth.study.cells import Cell
-from firth.study.engine import OnResult, Results, run_cells
-from firth.study.statistics import Difference
+from firth.study.engine.cell import Cell
+from firth.study.engine.cell_cache import CellCache
+from firth.study.engine.grid import OnResult, Results, run_cells
+from firth.study.engine.statistics import Difference
 from firth.utils.errors import UsageError
 from firth.utils.figures import Figure
-
-
-@dataclass(frozen=True, kw_only=True)
-class Lecture:
-    """What a lecture says about a finding."""
-
-    claim: str
-    source: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,11 +27,9 @@ class Finding:
     low: float | None = None  # without high: a lower bound
     high: float | None = None
     unit: str = ""  # of value, low and high
-    lecture: Lecture | None = None
 
     def values(self) -> dict[str, Any]:
         """Convert to plain JSON values."""
-        lecture = asdict(self.lecture) if self.lecture else None
         return {
             "name": self.name,
             "text": self.text,
@@ -48,7 +38,6 @@ class Finding:
             "low": self.low,
             "high": self.high,
             "unit": self.unit,
-            "lecture": lecture,
         }
 
 
@@ -60,7 +49,6 @@ def decided(
     unit: str = "points",
     scale: float = 100.0,
     digits: int = 1,
-    lecture: Lecture | None = None,
 ) -> Finding:
     """Make a finding of a difference that is positive if the claim holds.
 
@@ -84,7 +72,6 @@ def decided(
         low=None if metric.low is None else scale * metric.low,
         high=None if metric.high is None else scale * metric.high,
         unit=unit,
-        lecture=lecture,
     )
 
 

@@ -13,10 +13,10 @@ from typing import Any
 from firth.jobs.finetuning import FinetuneResult, finetune
 from firth.metrics.entities import read_entities
 from firth.metrics.question_answering import score_answer
-from firth.study.cell_cache import CellContext
-from firth.study.cells import Cell
-from firth.study.input_cells import File
-from firth.study.statistics import score_values
+from firth.study.cells.input_cells import File
+from firth.study.engine.cell import Cell
+from firth.study.engine.cell_cache import CellContext
+from firth.study.engine.statistics import score_values
 from firth.tasks.ensembles import ensemble_answers, resolve_task
 from firth.tasks.readers.columns import TaskFile, good_examples
 from firth.tasks.registry import task_named

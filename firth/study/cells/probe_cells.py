@@ -17,10 +17,10 @@ from firth.inspection.control_task import control_labels, probe_answers
 from firth.inspection.layer_vectors import Vectors
 from firth.inspection.probe_vectors import Word, pair_vectors, text_vectors, word_vectors
 from firth.model import Model, load
-from firth.study.cell_cache import CellContext
-from firth.study.cells import Cell, CellFile
-from firth.study.input_cells import File, stories, write_rows
-from firth.study.statistics import score_values
+from firth.study.cells.input_cells import File, stories, write_rows
+from firth.study.engine.cell import Cell, CellFile
+from firth.study.engine.cell_cache import CellContext
+from firth.study.engine.statistics import score_values
 from firth.tasks.readers.columns import TaskFile, good_examples
 from firth.tasks.readers.conll import PREFIXED
 from firth.tasks.readers.examples import LabelledExample, TaggedExample

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from firth.jobs.finetuning import finetune
-from firth.study.cell_cache import CellContext
-from firth.study.cells import Cell
-from firth.study.input_cells import File
+from firth.study.cells.input_cells import File
+from firth.study.engine.cell import Cell
+from firth.study.engine.cell_cache import CellContext
 
 
 def estimated_cost(

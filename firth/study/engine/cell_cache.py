@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from firth.study.cells import Cell, CellFile
+from firth.study.engine.cell import Cell, CellFile
 from firth.training.run_directory import find_run
 from firth.utils.errors import FirthError, Interrupted, StorageError, storage_errors
 from firth.utils.files import atomic_file, locked

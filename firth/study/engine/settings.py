@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any, get_args, get_type_hints
 
-from firth.study.study import Study
+from firth.study.engine.study import Study
 from firth.training.config import parse_value, unknown_setting
 from firth.utils.errors import UsageError
 

@@ -10,8 +10,8 @@ from scipy.stats import norm
 from sklearn.isotonic import IsotonicRegression
 
 from firth.metrics.bootstrap import Metric
+from firth.study.engine.statistics import Difference, Scores, difference, holm, score_values
 from firth.study.monotone import isotonic, labels_needed
-from firth.study.statistics import Difference, Scores, difference, holm, score_values
 
 
 def made_up(seeds: int, examples: int, mean: float, seed: int = 0) -> Scores:

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 from firth.jobs.prompting import prompt
-from firth.study.cell_cache import CellContext
-from firth.study.cells import Cell
-from firth.study.finetuning_cells import read_rows
-from firth.study.input_cells import File
-from firth.study.statistics import score_values
+from firth.study.cells.finetuning_cells import read_rows
+from firth.study.cells.input_cells import File
+from firth.study.engine.cell import Cell
+from firth.study.engine.cell_cache import CellContext
+from firth.study.engine.statistics import score_values
 from firth.tasks.readers.subsampling import stratified_sample
 from firth.utils.threads import single_threaded
 

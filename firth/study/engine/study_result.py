@@ -8,9 +8,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from firth.study.cell_cache import CellResult
-from firth.study.cells import Cell
-from firth.study.study import Finding, Study, StudyAnalysis
+from firth.study.claim_table import claims_about
+from firth.study.engine.cell import Cell
+from firth.study.engine.cell_cache import CellResult
+from firth.study.engine.study import Finding, Study, StudyAnalysis
 from firth.utils.figure_images import image_figures, write_image
 from firth.utils.figures import DataTable, Figure, KeyNumber, KeyNumbers, Paragraph
 from firth.utils.files import atomic_file
@@ -99,8 +100,10 @@ class StudyResult(HtmlRepr):
         shown = list[Figure]()
         for finding in self.analysis.findings:
             shown.append(Paragraph(finding.text, warning=finding.holds is not True))
-            if finding.lecture:
-                shown.append(Paragraph(f"{finding.lecture.source}: “{finding.lecture.claim}”"))
+            shown += (
+                Paragraph(f"{claim.source}: “{claim.claim}”")
+                for claim in claims_about(self.study.name, finding.name)
+            )
         return shown
 
     def _notes(self) -> list[Figure]:

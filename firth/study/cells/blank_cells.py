@@ -22,11 +22,11 @@ from firth.inference.infilling.blanks import BlankedText
 from firth.inference.prompting.candidates import PromptedModel, tokenize_continuation
 from firth.jobs.fill_comparison import answer_request, prompted_model
 from firth.model import Model, load
-from firth.study.cell_cache import CellContext
-from firth.study.cells import Cell
-from firth.study.held_out_text import MIN_TEXTS, text_pieces
-from firth.study.input_cells import File
-from firth.study.statistics import score_values
+from firth.study.cells.held_out_text import MIN_TEXTS, text_pieces
+from firth.study.cells.input_cells import File
+from firth.study.engine.cell import Cell
+from firth.study.engine.cell_cache import CellContext
+from firth.study.engine.statistics import score_values
 from firth.tokenizers.tokenizer import Tokenizer
 from firth.utils.errors import InputError
 from firth.utils.files import atomic_file

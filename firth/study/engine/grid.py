@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from firth.study.cell_cache import CellCache, CellResult
-from firth.study.cells import Cell
-from firth.study.statistics import Scores
+from firth.study.engine.cell import Cell
+from firth.study.engine.cell_cache import CellCache, CellResult
+from firth.study.engine.statistics import Scores
 from firth.utils.errors import FirthError
 from firth.utils.workers import ordered_map
 

@@ -14,9 +14,9 @@ from firth.data.stories import write_stories
 from firth.formats.hub import resolve
 from firth.formats.tokenizers.loading import load_tokenizer
 from firth.jobs.preparation import prepare
-from firth.study.cell_cache import CellContext
-from firth.study.cells import Cell, CellFile
-from firth.study.study import StudyInputs
+from firth.study.engine.cell import Cell, CellFile
+from firth.study.engine.cell_cache import CellContext
+from firth.study.engine.study import StudyInputs
 from firth.tasks.readers.columns import TaskFile, good_examples
 from firth.tasks.readers.examples import ChoiceExample, LabelledExample, QuestionExample
 from firth.tasks.readers.subsampling import stratified_sample

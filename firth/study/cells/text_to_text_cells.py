@@ -24,11 +24,11 @@ from firth.objectives.batch import Batch
 from firth.objectives.causal import prefix
 from firth.objectives.denoising import raw_length, span_corruption
 from firth.objectives.text_to_text import causal_denoising, prefix_denoising, prefix_seq2seq
-from firth.study.cell_cache import CellContext
-from firth.study.cells import Cell
-from firth.study.finetuning_cells import read_rows
-from firth.study.input_cells import File
-from firth.study.statistics import score_values
+from firth.study.cells.finetuning_cells import read_rows
+from firth.study.cells.input_cells import File
+from firth.study.engine.cell import Cell
+from firth.study.engine.cell_cache import CellContext
+from firth.study.engine.statistics import score_values
 from firth.tokenizers.tokenizer import Vocabulary
 from firth.training.data_loader import VALIDATION_SEED
 from firth.training.losses import token_losses

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 
 from firth.model import Model, load
-from firth.study.cell_cache import CellContext
-from firth.study.cells import Cell
-from firth.study.finetuning_cells import finetune_on_cell, read_rows, test_scores
-from firth.study.input_cells import File
-from firth.study.statistics import score_values
+from firth.study.cells.finetuning_cells import finetune_on_cell, read_rows, test_scores
+from firth.study.cells.input_cells import File
+from firth.study.engine.cell import Cell
+from firth.study.engine.cell_cache import CellContext
+from firth.study.engine.statistics import score_values
 from firth.tasks.inputs import make_input_template
 from firth.tasks.readers.columns import TaskFile
 from firth.tasks.readers.running_text import read_passages

@@ -20,10 +20,10 @@ from firth.model import load
 from firth.models.language_model import LanguageNetwork
 from firth.objectives.batch import Batch, PredictionTargets
 from firth.objectives.registry import OBJECTIVES
-from firth.study.cell_cache import CellContext
-from firth.study.cells import Cell
-from firth.study.input_cells import File
-from firth.study.statistics import score_values
+from firth.study.cells.input_cells import File
+from firth.study.engine.cell import Cell
+from firth.study.engine.cell_cache import CellContext
+from firth.study.engine.statistics import score_values
 from firth.training.losses import LOGITS_CHUNK, hidden_states
 from firth.utils.device_transfer import to_device
 from firth.utils.errors import InputError

@@ -16,11 +16,11 @@ from firth.inference.scoring.log_likelihood import log_likelihoods
 from firth.inference.scoring.pseudo_log_likelihood import pseudo_log_likelihoods
 from firth.metrics.language_modelling import preferences
 from firth.model import Model, load
-from firth.study.blank_cells import BOTH, Blank, score_blanks
-from firth.study.cell_cache import CellContext
-from firth.study.held_out_text import text_pieces
-from firth.study.input_cells import File
-from firth.study.statistics import score_values
+from firth.study.cells.blank_cells import BOTH, Blank, score_blanks
+from firth.study.cells.held_out_text import text_pieces
+from firth.study.cells.input_cells import File
+from firth.study.engine.cell_cache import CellContext
+from firth.study.engine.statistics import score_values
 from firth.tasks.readers.columns import TaskFile, good_examples
 from firth.tasks.readers.examples import MinimalPair
 from firth.tasks.readers.sentence_pairs import read_minimal_pairs

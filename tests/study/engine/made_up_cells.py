@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from firth.study.cell_cache import CellContext
-from firth.study.cells import Cell
-from firth.study.statistics import score_values
+from firth.study.engine.cell import Cell
+from firth.study.engine.cell_cache import CellContext
+from firth.study.engine.statistics import score_values
 from firth.utils.errors import InputError
 
 

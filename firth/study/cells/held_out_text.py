@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from firth.data.corpus import Corpus
-from firth.study.cell_cache import CellContext
-from firth.study.cells import Cell
-from firth.study.input_cells import File, prepared_text, stories
-from firth.study.study import StudyInputs
+from firth.study.cells.input_cells import File, prepared_text, stories
+from firth.study.engine.cell import Cell
+from firth.study.engine.cell_cache import CellContext
+from firth.study.engine.study import StudyInputs
 from firth.utils.errors import InputError
 from firth.utils.files import atomic_file
 

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from firth.jobs.pretraining import pretrain
-from firth.study.cell_cache import CellContext
-from firth.study.cells import Cell
-from firth.study.input_cells import File
-from firth.study.statistics import score_values
+from firth.study.cells.input_cells import File
+from firth.study.engine.cell import Cell
+from firth.study.engine.cell_cache import CellContext
+from firth.study.engine.statistics import score_values
 
 MODEL = "model"  # the run directory in the folder of the cell
 ONE_VALIDATION = {"validate_every": 1, "validate_tokens": 2048}  # if another cell evaluates

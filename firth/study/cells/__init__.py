@@ -1,0 +1,1 @@
+"""Functions of cells: what one run of a study's grid does."""
