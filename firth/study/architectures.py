@@ -46,7 +46,7 @@ class Inputs:
 def run_architectures(run: StudyRun) -> StudyAnalysis:
     """Pre-train all architectures on the same documents, and evaluate each in the same way."""
     names, inputs = _names(run.settings), _inputs(run)
-    run.run([inputs.shards, inputs.blanks, *inputs.tasks.values()])
+    run.require(inputs.shards, inputs.blanks, *inputs.tasks.values())
     costs = _training_costs(run, names, inputs)
     budgets = _budgets(run.settings, costs)
     models = {

@@ -83,7 +83,7 @@ def run_domain_shift(run: StudyRun) -> StudyAnalysis:
     """Train on one domain and test on both, with and without pre-training on the other."""
     _check(run)
     plan = _own_plan(run) if run.inputs.data is not None else _review_plan(run)
-    run.run([plan.source, plan.target])
+    run.require(plan.source, plan.target)
     sizes = run.cache.run(plan.source).values
     grid = {name: _cells(run, plan, name) for name in _methods(run, plan)}
     results = run.run(cell for cells in grid.values() for cell in cells)

@@ -77,8 +77,7 @@ def finetuning_grid(run: StudyRun) -> FinetuningGrid:
     settings: FinetuningSettings = run.settings
     task = run.inputs.task or "classify"
     data = task_data(run.inputs, test_size=settings.test_size)
-    run.run([data])
-    sizes = run.cache.run(data).values
+    (sizes,) = run.require(data)
     if sizes["train"] < MIN_LABELS:
         raise InputError(f"{sizes['train']} training examples are too few; give at least four.")
     if sizes["train"] < settings.labels:

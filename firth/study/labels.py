@@ -53,8 +53,7 @@ def run_labels(run: StudyRun) -> StudyAnalysis:
     settings: LabelSettings = run.settings
     task = run.inputs.task or "classify"
     data = task_data(run.inputs, test_size=settings.test_size)
-    run.run([data])
-    sizes = run.cache.run(data).values
+    (sizes,) = run.require(data)
     counts = _counts(run, sizes["train"])
     if run.inputs.data is not None and run.inputs.test is None:
         run.note(

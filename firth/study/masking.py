@@ -49,7 +49,7 @@ class MaskingSettings:
     batch_tokens: int = 1024
     vocab_size: int = 500
     documents: int = 50  # for validation
-    labels: int = 0  # labelled examples for fine-tuning; 0: no fine-tuning
+    labels: int = 100  # labelled examples for fine-tuning; 0: no fine-tuning
     test_size: int = 300
 
     def __post_init__(self) -> None:
@@ -96,7 +96,7 @@ def run_masking(run: StudyRun) -> StudyAnalysis:
     settings: MaskingSettings = run.settings
     first = pretraining_text(run.inputs, words=settings.start_words, vocab_size=settings.vocab_size)
     text = first if run.inputs.text is not None else _few_stories(settings, first)
-    splits = run.run([first, text])[text].values.get("splits", {})
+    splits = run.require(first, text)[1]["splits"]
     check_validation(splits)
     _note_epochs(run, splits["train"]["tokens"])
     _note_units(run)

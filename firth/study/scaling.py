@@ -62,7 +62,7 @@ def run_scaling(run: StudyRun) -> StudyAnalysis:
     """Fit a law to small runs, predict the largest, and then run that."""
     settings: ScalingSettings = run.settings
     text = pretraining_text(run.inputs, words=settings.words, vocab_size=settings.vocab_size)
-    splits = run.run([text])[text].values.get("splits", {})
+    splits = run.require(text)[0]["splits"]
     check_validation(splits)
     _note_repetition(run, splits["train"]["tokens"])
     grid = {
@@ -172,7 +172,7 @@ def _predict(run: StudyRun, points: Sequence[ScalingPoint]) -> tuple[LawFit, Met
     size, tokens = settings.parameters(settings.largest_hidden_size), settings.largest_tokens
     values = {"runs": runs, "parameters": size, "tokens": tokens}
     cell = Cell(predicted_loss, values, name="prediction of the largest run")
-    found = run.run([cell])[cell].values
+    (found,) = run.require(cell)
     return LawFit.from_values(found["fit"]), Metric(**found["predicted"])
 
 

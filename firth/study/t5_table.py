@@ -64,7 +64,7 @@ def run_t5_table(run: StudyRun) -> StudyAnalysis:
         raise UsageError(f"layers must be even and at least 2, not {settings.layers}.")
     tasks = _tasks(run)
     text = pretraining_text(run.inputs, words=settings.words, vocab_size=settings.vocab_size)
-    run.run([text, *tasks.values()])
+    run.require(text, *tasks.values())
     models = {model: _pretrained(run, model, text) for model in MODELS}
     run.run(cell for cells in models.values() for cell in cells)
     measured = {model: _measured(run, model, cells, text) for model, cells in models.items()}

@@ -19,6 +19,7 @@ from firth.utils.figures import (
     ScatterPlot,
     Tabs,
     WeightedText,
+    axis_number,
 )
 from firth.utils.files import atomic_file
 from firth.utils.plotting import COLOURS, plain_text
@@ -90,7 +91,7 @@ def _lines(chart: LineChart) -> Image:
     if chart.log_x:
         xs = sorted({p.x for line in chart.lines.values() for p in line})
         axes.set_xscale("log")
-        axes.set_xticks(xs, [f"{x:g}" for x in xs])
+        axes.set_xticks(xs, [axis_number(x) for x in xs])
         axes.minorticks_off()
     axes.set_xlabel(chart.x_label)
     axes.set_ylabel(chart.y_label)

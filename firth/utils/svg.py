@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from html import escape
 
-from firth.utils.figures import AttentionMask, LineChart, Point
+from firth.utils.figures import AttentionMask, LineChart, Point, axis_number
 
 WIDTH, HEIGHT = 520, 280
 LEFT, RIGHT, TOP, BOTTOM = 66, 20, 16, 46  # margins of the plot
@@ -43,13 +43,14 @@ def _axes(
     right, bottom = WIDTH - RIGHT, HEIGHT - BOTTOM
     rows = "".join(
         f'<line class="grid" x1="{LEFT}" x2="{right}" y1="{place_y(y):.1f}" y2="{place_y(y):.1f}"/>'
-        f'<text class="tick" x="{LEFT - 8}" y="{place_y(y) + 4:.1f}" text-anchor="end">{y:g}</text>'
+        f'<text class="tick" x="{LEFT - 8}" y="{place_y(y) + 4:.1f}" text-anchor="end">'
+        f"{axis_number(y)}</text>"
         for y in ys
         if TOP - 1 <= place_y(y) <= bottom + 1
     )
     columns = "".join(
-        f'<text class="tick" x="{place_x(x):.1f}" y="{bottom + 18}" text-anchor="middle">{x:g}'
-        "</text>"
+        f'<text class="tick" x="{place_x(x):.1f}" y="{bottom + 18}" text-anchor="middle">'
+        f"{axis_number(x)}</text>"
         for x in xs
         if LEFT - 1 <= place_x(x) <= right + 1
     )

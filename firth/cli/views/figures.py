@@ -28,6 +28,7 @@ from firth.utils.figures import (
     ScatterPlot,
     Tabs,
     WeightedText,
+    axis_number,
 )
 
 STYLES = dict(zip("abcd", COLOURS, strict=True)) | {
@@ -122,7 +123,8 @@ def _lines(chart: LineChart) -> RenderableType:
         row = Text(f"  {name:<{width}}  ").append(_curve(line, min(ys), max(ys)), "cyan")
         rows.append(row.append(f"  {line[0].y:.2f} → {line[-1].y:.2f}"))
     xs = [point.x for line in chart.lines.values() for point in line]
-    axis = Text(f"  {chart.y_label}; {chart.x_label}: {min(xs):,.0f} to {max(xs):,.0f}", "dim")
+    ends = f"  {chart.y_label}; {chart.x_label}: {axis_number(min(xs))} to {axis_number(max(xs))}"
+    axis = Text(ends, "dim")
     return _titled(chart.title, *rows, axis, caption=chart.caption)
 
 

@@ -1,13 +1,14 @@
 """Cells: the runs of a study's grid, each a function with settings and a seed.
 
-A cell is named by a hash of everything that its result depends on: the function, its settings, the
-contents of files among them, the cells that it uses, and the seed. So a cell that has finished once
-is found again by any study that needs the same.
+A cell is named by a hash of what its result depends on: the function, its settings, the contents of
+files among them, the cells that it uses, the seed and Firth's version. So a cell that has finished
+once is found again by any study that needs the same.
 """
 
 from __future__ import annotations
 
 import hashlib
+import inspect
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -54,6 +55,7 @@ class Cell:
         """Return what the result depends on as JSON values."""
         return {
             "function": f"{self.function.__module__}.{self.function.__qualname__}",
+            "code": _code_hash(self.function),
             "settings": {name: _described(value) for name, value in self.settings.items()},
             "seed": self.seed,
             "firth": firth.__version__,
@@ -75,6 +77,15 @@ class CellFile:
 
     def __truediv__(self, name: str) -> CellFile:
         return CellFile(self.cell, f"{self.name}/{name}")
+
+
+def _code_hash(function: Callable[..., Any]) -> str:
+    """Return a hash of the function's own source, so that a changed function runs again."""
+    try:
+        text = inspect.getsource(function)
+    except OSError:  # typed into an interpreter
+        return ""
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 def _described(value: Any) -> Any:

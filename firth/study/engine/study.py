@@ -10,7 +10,7 @@ from typing import Any
 from firth.metrics.bootstrap import Metric
 from firth.study.engine.cell import Cell
 from firth.study.engine.cell_cache import CellCache
-from firth.study.engine.grid import OnResult, Results, run_cells
+from firth.study.engine.grid import CellProgress, OnResult, Results, run_cells
 from firth.study.engine.statistics import Difference
 from firth.utils.errors import UsageError
 from firth.utils.figures import Figure
@@ -140,9 +140,20 @@ class StudyRun:
 
     def run(self, cells: Iterable[Cell]) -> Results:
         """Run the cells of a grid, or read those that have finished."""
-        found = run_cells(cells, self.cache, workers=self.workers, on_result=self.on_result)
-        self.cells.update(found)
+        return run_cells(cells, self.cache, workers=self.workers, on_result=self._add)
+
+    def require(self, *cells: Cell) -> list[Mapping[str, Any]]:
+        """Run cells without which the study cannot go on: an error of one is raised."""
+        found = []
+        for done, cell in enumerate(cells, 1):
+            result = self.cache.run(cell)
+            self._add(CellProgress(cell, result, done, len(cells)))
+            found.append(result.values)
         return found
+
+    def _add(self, progress: CellProgress) -> None:
+        self.cells[progress.cell] = progress.result
+        self.on_result(progress)
 
     def with_seeds(
         self, function: Callable[..., Mapping[str, Any]], name: str, **settings: Any
