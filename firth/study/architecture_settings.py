@@ -3,35 +3,41 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 from firth.study.architecture_plans import PLANS, ModelSize
+from firth.utils.config_fields import Doc
 
 
 @dataclass(frozen=True, kw_only=True)
 class ArchitectureSettings:
     """Settings of the study."""
 
-    architectures: tuple[str, ...] = tuple(PLANS)
-    tokens: int = 24_576  # of the encoder in all tables, and of all architectures in the first
-    num_layers: int = 2
-    hidden_size: int = 64
-    num_heads: int = 2
-    ffn_size: int = 176
-    vocab_size: int = 2000
-    words: int = 300_000  # of the stories
-    max_length: int = 128
-    batch_tokens: int = 1024
-    mask_prob: float = 0.3
-    tasks: tuple[str, ...] = ("classify",)  # fine-tuned, on the stories
-    labels: int = 400  # training examples; 0: all
-    steps: int = 60  # of fine-tuning
-    batch_size: int = 16
-    learning_rate: float = 2e-3  # of fine-tuning
-    test_size: int = 300
-    texts: int = 200  # held-out texts for bits per byte and cloze accuracy
-    max_words: int = 40  # of a text
-    pairs: int = 150  # minimal pairs
-    pairs_file: str = ""  # with minimal pairs; empty: those of the stories
+    architectures: Annotated[tuple[str, ...], Doc("Architectures that are compared.")] = tuple(
+        PLANS
+    )
+    tokens: Annotated[
+        int, Doc("Tokens of the encoder in all tables, and of all architectures in the first.")
+    ] = 24_576
+    num_layers: Annotated[int, Doc("Number of layers.")] = 2
+    hidden_size: Annotated[int, Doc("Hidden size.")] = 64
+    num_heads: Annotated[int, Doc("Number of attention heads.")] = 2
+    ffn_size: Annotated[int, Doc("Size of the feed-forward layers.")] = 176
+    vocab_size: Annotated[int, Doc("Vocabulary size of the tokenizer.")] = 2000
+    words: Annotated[int, Doc("Words of the stories, unless --text is given.")] = 300_000
+    max_length: Annotated[int, Doc("Maximum sequence length in tokens.")] = 128
+    batch_tokens: Annotated[int, Doc("Tokens per optimizer step of pre-training.")] = 1024
+    mask_prob: Annotated[float, Doc("Fraction of tokens that masked objectives predict.")] = 0.3
+    tasks: Annotated[tuple[str, ...], Doc("Tasks of fine-tuning: classify, tag.")] = ("classify",)
+    labels: Annotated[int, Doc("Labelled training examples; 0: all.")] = 400
+    steps: Annotated[int, Doc("Optimizer steps of fine-tuning.")] = 60
+    batch_size: Annotated[int, Doc("Examples per optimizer step of fine-tuning.")] = 16
+    learning_rate: Annotated[float, Doc("Peak learning rate of fine-tuning.")] = 2e-3
+    test_size: Annotated[int, Doc("Most test examples.")] = 300
+    texts: Annotated[int, Doc("Held-out texts for bits per byte and cloze accuracy.")] = 200
+    max_words: Annotated[int, Doc("Most words of a text.")] = 40
+    pairs: Annotated[int, Doc("Most minimal pairs.")] = 150
+    pairs_file: Annotated[str, Doc("File of minimal pairs; empty: those of the stories.")] = ""
 
     @property
     def size(self) -> ModelSize:

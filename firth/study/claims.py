@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Annotated, Any
 
 from firth.study.claim_table import Claim, read_claims
 from firth.study.engine.study import Finding, Study, StudyAnalysis, StudyRun
 from firth.study.registry import study_named
 from firth.study.running import run_study
+from firth.utils.config_fields import Doc
 from firth.utils.errors import FirthError, Interrupted, StorageError
 from firth.utils.figures import Bar, BarChart, DataTable
 from firth.utils.files import atomic_file
@@ -27,8 +28,12 @@ COLUMNS = ("lecture", "claim", "claimed", "measured", "95 % interval", "verdict"
 class ClaimSettings:
     """Settings of the study."""
 
-    studies: tuple[str, ...] = tuple(dict.fromkeys(claim.study for claim in read_claims()))
-    overrides: tuple[str, ...] = ()  # settings of the studies, such as strategies.labels=1000
+    studies: Annotated[tuple[str, ...], Doc("Studies that are run.")] = tuple(
+        dict.fromkeys(claim.study for claim in read_claims())
+    )
+    overrides: Annotated[
+        tuple[str, ...], Doc("Settings of the studies, such as strategies.labels=1000.")
+    ] = ()
 
     def of(self, study: str) -> dict[str, str]:
         """Return the overrides of one study.

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from firth.jobs.fill_comparison import prompted_model
 from firth.metrics.bootstrap import to_json
@@ -28,6 +28,7 @@ from firth.study.engine.cell import Cell
 from firth.study.engine.grid import Results
 from firth.study.engine.statistics import Scores, difference, holm, metric_texts
 from firth.study.engine.study import Finding, Study, StudyAnalysis, StudyRun, decided
+from firth.utils.config_fields import Doc
 from firth.utils.errors import InputError, UsageError
 from firth.utils.figures import Bar, BarChart, DataTable, LineChart, Point
 
@@ -42,10 +43,12 @@ Found = Mapping[Condition, Mapping[str, Scores]]
 class ContextSettings:
     """Settings of the study."""
 
-    texts: int = 400  # held-out texts
-    blanks: int = 2  # words removed from each, one at a time; other words for each seed
-    max_words: int = 40  # of a text
-    one_token: bool = True  # remove only words that are one token for all models
+    texts: Annotated[int, Doc("Held-out texts.")] = 400
+    blanks: Annotated[
+        int, Doc("Words removed from each text, one at a time; other words for each seed.")
+    ] = 2
+    max_words: Annotated[int, Doc("Most words of a text.")] = 40
+    one_token: Annotated[bool, Doc("Remove only words that are one token for all models.")] = True
 
 
 def run_context(run: StudyRun) -> StudyAnalysis:

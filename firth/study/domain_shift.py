@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 from firth.data.stories.reviews import SUBJECTS
 from firth.metrics.bootstrap import to_json
@@ -39,6 +39,7 @@ from firth.study.domain_findings import (
 from firth.study.engine.cell import Cell
 from firth.study.engine.statistics import Scores, metric_texts
 from firth.study.engine.study import Study, StudyAnalysis, StudyRun
+from firth.utils.config_fields import Doc
 from firth.utils.errors import UsageError
 from firth.utils.figures import Bar, BarChart, DataTable
 
@@ -49,22 +50,26 @@ METHODS = (TFIDF, SCRATCH, PRETRAINED, CONTROL, ADAPTED, TARGET_LABELS)
 class DomainSettings:
     """Settings of the study; up to hidden_size they are for the stories' reviews only."""
 
-    source: tuple[str, ...] = ("book", "film")
-    target: tuple[str, ...] = ("meal",)
-    texts: int = 6000  # unlabelled reviews of each domain
-    rows: int = 1200  # labelled reviews of each domain, test examples included
-    vocab_size: int = 1200
-    pretrain_tokens: int = 2_000_000  # once for all seeds
-    num_layers: int = 2
-    hidden_size: int = 64
-    methods: tuple[str, ...] = METHODS
-    adapt_tokens: int = 300_000
-    batch_tokens: int = 1024
-    max_length: int = 64
-    labels: int = 300
-    steps: int = 60
-    batch_size: int = 16
-    test_size: int = 300
+    source: Annotated[
+        tuple[str, ...], Doc("Subjects of the stories' reviews in the source domain.")
+    ] = ("book", "film")
+    target: Annotated[
+        tuple[str, ...], Doc("Subjects of the stories' reviews in the target domain.")
+    ] = ("meal",)
+    texts: Annotated[int, Doc("Unlabelled reviews of each domain.")] = 6000
+    rows: Annotated[int, Doc("Labelled reviews of each domain, test examples included.")] = 1200
+    vocab_size: Annotated[int, Doc("Vocabulary size of the tokenizer.")] = 1200
+    pretrain_tokens: Annotated[int, Doc("Tokens of pre-training, once for all seeds.")] = 2_000_000
+    num_layers: Annotated[int, Doc("Number of layers.")] = 2
+    hidden_size: Annotated[int, Doc("Hidden size.")] = 64
+    methods: Annotated[tuple[str, ...], Doc("Methods that are compared.")] = METHODS
+    adapt_tokens: Annotated[int, Doc("Tokens of domain-adaptive pre-training.")] = 300_000
+    batch_tokens: Annotated[int, Doc("Tokens per optimizer step of pre-training.")] = 1024
+    max_length: Annotated[int, Doc("Maximum sequence length in tokens.")] = 64
+    labels: Annotated[int, Doc("Labelled training examples.")] = 300
+    steps: Annotated[int, Doc("Optimizer steps of fine-tuning.")] = 60
+    batch_size: Annotated[int, Doc("Examples per optimizer step of fine-tuning.")] = 16
+    test_size: Annotated[int, Doc("Most test examples.")] = 300
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,12 +6,13 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from firth.study.cells.finetuning_cells import finetuned, metric_of
 from firth.study.cells.input_cells import model_path, task_data
 from firth.study.engine.cell import Cell
 from firth.study.engine.study import StudyRun
+from firth.utils.config_fields import Doc
 from firth.utils.errors import InputError
 
 MIN_LABELS = 4
@@ -21,12 +22,12 @@ MIN_LABELS = 4
 class FinetuningSettings:
     """Settings of all runs; by default those of the study of labels with 100 labels."""
 
-    labels: int = 100
-    epochs: float = 4.0
-    min_steps: int = 40
-    max_steps: int = 200
-    batch_size: int = 16
-    test_size: int = 300
+    labels: Annotated[int, Doc("Labelled training examples.")] = 100
+    epochs: Annotated[float, Doc("Passes over the labelled examples.")] = 4.0
+    min_steps: Annotated[int, Doc("Fewest optimizer steps of a fine-tuning run.")] = 40
+    max_steps: Annotated[int, Doc("Most optimizer steps of a fine-tuning run.")] = 200
+    batch_size: Annotated[int, Doc("Examples per optimizer step of fine-tuning.")] = 16
+    test_size: Annotated[int, Doc("Most test examples.")] = 300
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 from firth.metrics.bootstrap import to_json
 from firth.model import load
@@ -31,6 +31,7 @@ from firth.study.finetuning_grid import FinetuningGrid, FinetuningSettings, fine
 from firth.study.forgetting_findings import BEFORE, FULL, HIGH_RATE, forgetting_findings
 from firth.tasks.finetune_recipes import expand_strategies, recipe_for, recipe_learning_rate
 from firth.training.config import FinetuneTrainingConfig
+from firth.utils.config_fields import Doc
 from firth.utils.errors import MismatchError, UsageError
 from firth.utils.figures import DataTable, LineChart, Point
 
@@ -52,11 +53,13 @@ Found = Mapping[str, Mapping[str, Scores]]  # method: metric: scores
 class ForgettingSettings(FinetuningSettings):
     """Settings of the study."""
 
-    methods: tuple[str, ...] = tuple(METHODS)
-    passages: int = 30  # held-out passages on which the language modelling loss is measured
-    replayed: int = 200  # passages to replay
-    other_labels: int = 100  # training examples of the other task
-    other_test: int = 100
+    methods: Annotated[tuple[str, ...], Doc("Methods that are compared.")] = tuple(METHODS)
+    passages: Annotated[
+        int, Doc("Held-out passages on which the language modelling loss is measured.")
+    ] = 30
+    replayed: Annotated[int, Doc("Passages of text that are replayed.")] = 200
+    other_labels: Annotated[int, Doc("Training examples of the other task.")] = 100
+    other_test: Annotated[int, Doc("Test examples of the other task.")] = 100
 
 
 def run_forgetting(run: StudyRun) -> StudyAnalysis:

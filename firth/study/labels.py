@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from firth.study.engine.cell import Cell
 from firth.study.engine.statistics import Scores, metric_texts
 from firth.study.engine.study import Finding, Study, StudyAnalysis, StudyRun
 from firth.study.monotone import isotonic, labels_needed
+from firth.utils.config_fields import Doc
 from firth.utils.errors import InputError, UsageError
 from firth.utils.figures import DataTable, LineChart, Point
 from firth.utils.rng import Floats
@@ -37,15 +38,19 @@ REVIEWS = {
 class LabelSettings:
     """Settings of the study."""
 
-    labels: tuple[int, ...] = (10, 30, 100, 300, 1000)
-    methods: tuple[str, ...] = (PRETRAINED, SCRATCH, LORA, TFIDF, PROMPTING)
-    reference_labels: int = 100  # with pre-training; how many does the same network need without?
-    epochs: float = 4.0
-    min_steps: int = 40
-    max_steps: int = 200
-    batch_size: int = 16
-    shots: int = 4  # demonstrations in a prompt
-    test_size: int = 300
+    labels: Annotated[tuple[int, ...], Doc("Numbers of labels.")] = (10, 30, 100, 300, 1000)
+    methods: Annotated[
+        tuple[str, ...], Doc("Of pre-trained, scratch, LoRA, TF-IDF, prompting.")
+    ] = (PRETRAINED, SCRATCH, LORA, TFIDF, PROMPTING)
+    reference_labels: Annotated[
+        int, Doc("Labels of the pre-trained model whose score the others must reach.")
+    ] = 100
+    epochs: Annotated[float, Doc("Passes over the labelled examples.")] = 4.0
+    min_steps: Annotated[int, Doc("Fewest optimizer steps of a fine-tuning run.")] = 40
+    max_steps: Annotated[int, Doc("Most optimizer steps of a fine-tuning run.")] = 200
+    batch_size: Annotated[int, Doc("Examples per optimizer step of fine-tuning.")] = 16
+    shots: Annotated[int, Doc("Demonstrations in a prompt.")] = 4
+    test_size: Annotated[int, Doc("Most test examples.")] = 300
 
 
 def run_labels(run: StudyRun) -> StudyAnalysis:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 
@@ -28,6 +28,7 @@ from firth.study.engine.statistics import (
 )
 from firth.study.engine.study import Finding, Study, StudyAnalysis, StudyRun, decided
 from firth.study.layer_figures import TaskLayers, layer_figures, layer_rows
+from firth.utils.config_fields import Doc
 from firth.utils.errors import UsageError
 
 MODEL = "stories-encoder"
@@ -40,11 +41,15 @@ SEMANTICS = ("entities", "entailment", "sentiment", "topic")
 class LayerSettings:
     """Settings of the study."""
 
-    tasks: tuple[str, ...] = tuple(STORY_TASKS)  # of the stories, without --data
-    reference: str = "part of speech"  # the stories' task that is compared with the others
-    train_size: int = 800  # words, texts or pairs that a probe is trained on
-    test_size: int = 500
-    strength: float = 0.1  # inverse L2 penalty of probes, of tasks and controls alike
+    tasks: Annotated[tuple[str, ...], Doc("Tasks of the stories, without --data.")] = tuple(
+        STORY_TASKS
+    )
+    reference: Annotated[str, Doc("Task of the stories that is compared with the others.")] = (
+        "part of speech"
+    )
+    train_size: Annotated[int, Doc("Words, texts or pairs that a probe is trained on.")] = 800
+    test_size: Annotated[int, Doc("Words, texts or pairs that a probe is tested on.")] = 500
+    strength: Annotated[float, Doc("Inverse L2 penalty of all probes.")] = 0.1
 
 
 Found = Mapping[tuple[str, str], TaskLayers]  # by model and task

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import Annotated, Any
 
 from firth.metrics.bootstrap import to_json
 from firth.model import load
@@ -20,6 +20,7 @@ from firth.study.engine.study import Study, StudyAnalysis, StudyRun
 from firth.study.finetuning_grid import FinetuningGrid, FinetuningSettings, finetuning_grid
 from firth.study.learning_rate_findings import RateFound, rate_findings
 from firth.tasks.finetune_recipes import recipe_for, recipe_learning_rate
+from firth.utils.config_fields import Doc
 from firth.utils.errors import UsageError
 from firth.utils.figures import DataTable, LineChart, Point
 
@@ -30,9 +31,19 @@ AT_CHANCE = 0.95  # of the loss of guessing: from here on a run has learned noth
 class LearningRateSettings(FinetuningSettings):
     """Settings of the study; factors multiply the learning rate of the recipe."""
 
-    factors: tuple[float, ...] = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
-    strategy: str = "full"
-    margin: float = 0.02  # a score that is lower by less counts as the same
+    factors: Annotated[tuple[float, ...], Doc("Factors of the recipe's learning rate.")] = (
+        0.01,
+        0.03,
+        0.1,
+        0.3,
+        1.0,
+        3.0,
+        10.0,
+        30.0,
+        100.0,
+    )
+    strategy: Annotated[str, Doc("Strategy of fine-tuning.")] = "full"
+    margin: Annotated[float, Doc("A score that is lower by less counts as the same.")] = 0.02
 
 
 def run_learning_rate(run: StudyRun) -> StudyAnalysis:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 from firth.metrics.bootstrap import to_json
 from firth.study.cells.finetuning_cells import finetuned
@@ -23,6 +23,7 @@ from firth.study.masking_findings import (
     percent,
     task_findings,
 )
+from firth.utils.config_fields import Doc
 from firth.utils.errors import UsageError
 
 REFERENCE_PROB = 0.15
@@ -35,22 +36,37 @@ EVALUATION = {"mask_prob": REFERENCE_PROB, "keep_prob": 0.0, "random_prob": 0.0}
 class MaskingSettings:
     """Settings of the study."""
 
-    mask_probs: tuple[float, ...] = (0.05, 0.15, 0.3, 0.5, 0.8)
-    replacements: tuple[str, ...] = ("100/0/0", "80/20/0", "80/0/20")  # mask/random/unchanged, %
-    others: tuple[str, ...] = (WORDS, SPANS, STATIC)
-    tokens: int = 80_000  # of each run
-    words: int = 15_000  # of the stories: few, so that the runs repeat them
-    start_tokens: int = 800_000  # of a common start, so that short runs differ; 0: none
-    start_words: int = 300_000
-    start_mask_prob: str = "0.8-0.05"  # passes all probabilities that are compared
-    hidden_size: int = 64
-    num_layers: int = 2
-    max_length: int = 64
-    batch_tokens: int = 1024
-    vocab_size: int = 500
-    documents: int = 50  # for validation
-    labels: int = 100  # labelled examples for fine-tuning; 0: no fine-tuning
-    test_size: int = 300
+    mask_probs: Annotated[
+        tuple[float, ...], Doc("Fractions of masked tokens; 0.15 is the reference.")
+    ] = (0.05, 0.15, 0.3, 0.5, 0.8)
+    replacements: Annotated[
+        tuple[str, ...],
+        Doc("Percentages of selected tokens that become the mask token, a random token, or stay."),
+    ] = ("100/0/0", "80/20/0", "80/0/20")
+    others: Annotated[tuple[str, ...], Doc("Of whole words, spans, static.")] = (
+        WORDS,
+        SPANS,
+        STATIC,
+    )
+    tokens: Annotated[int, Doc("Tokens of each pre-training run.")] = 80_000
+    words: Annotated[
+        int, Doc("Words of the stories, unless --text is given; few, so that the runs repeat them.")
+    ] = 15_000
+    start_tokens: Annotated[
+        int, Doc("Tokens of a common start of all runs; 0: random weights.")
+    ] = 800_000
+    start_words: Annotated[int, Doc("Words of the stories of the common start.")] = 300_000
+    start_mask_prob: Annotated[
+        str, Doc("Mask probability of the common start, which passes all that are compared.")
+    ] = "0.8-0.05"
+    hidden_size: Annotated[int, Doc("Hidden size.")] = 64
+    num_layers: Annotated[int, Doc("Number of layers.")] = 2
+    max_length: Annotated[int, Doc("Maximum sequence length in tokens.")] = 64
+    batch_tokens: Annotated[int, Doc("Tokens per optimizer step of pre-training.")] = 1024
+    vocab_size: Annotated[int, Doc("Vocabulary size of the tokenizer.")] = 500
+    documents: Annotated[int, Doc("Documents for validation.")] = 50
+    labels: Annotated[int, Doc("Labelled examples for fine-tuning; 0: no fine-tuning.")] = 100
+    test_size: Annotated[int, Doc("Most test examples.")] = 300
 
     def __post_init__(self) -> None:
         if REFERENCE_PROB not in self.mask_probs:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from firth.study.engine.study import Study, StudyAnalysis, StudyRun
 from firth.study.scaling_figures import scaling_figures
 from firth.study.scaling_findings import ScalingPoint, scaling_findings
 from firth.study.scaling_law import MIN_VALUES, LawFit, fit_law
+from firth.utils.config_fields import Doc
 from firth.utils.errors import UsageError
 
 PRESETS = {"causal": "decoder-tiny", "masked": "encoder-tiny"}
@@ -32,17 +33,25 @@ GATED_RATIO = 3  # ffn_size / hidden_size: the blocks' feed-forward layers are g
 class ScalingSettings:
     """Settings of the study."""
 
-    objective: str = "causal"  # or masked
-    hidden_sizes: tuple[int, ...] = (16, 24, 32, 48)
-    tokens: tuple[int, ...] = (30_000, 60_000, 120_000)
-    largest_hidden_size: int = 64  # of the run that is predicted before it is run
-    largest_tokens: int = 240_000
-    num_layers: int = 2
-    max_length: int = 64
-    batch_tokens: int = 512
-    vocab_size: int = 500
-    words: int = 300_000  # of the stories
-    documents: int = 50  # for validation
+    objective: Annotated[str, Doc("causal or masked.")] = "causal"
+    hidden_sizes: Annotated[
+        tuple[int, ...], Doc("Hidden sizes of the runs that the law is fitted to.")
+    ] = (16, 24, 32, 48)
+    tokens: Annotated[tuple[int, ...], Doc("Tokens of the runs that the law is fitted to.")] = (
+        30_000,
+        60_000,
+        120_000,
+    )
+    largest_hidden_size: Annotated[
+        int, Doc("Hidden size of the run that is predicted before it is run.")
+    ] = 64
+    largest_tokens: Annotated[int, Doc("Tokens of that run.")] = 240_000
+    num_layers: Annotated[int, Doc("Number of layers.")] = 2
+    max_length: Annotated[int, Doc("Maximum sequence length in tokens.")] = 64
+    batch_tokens: Annotated[int, Doc("Tokens per optimizer step of pre-training.")] = 512
+    vocab_size: Annotated[int, Doc("Vocabulary size of the tokenizer.")] = 500
+    words: Annotated[int, Doc("Words of the stories, unless --text is given.")] = 300_000
+    documents: Annotated[int, Doc("Documents for validation.")] = 50
 
     def __post_init__(self) -> None:
         if self.objective not in PRESETS:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
-from typing import Any
+from typing import Annotated, Any
 
 from firth.metrics.bootstrap import to_json
 from firth.model import load
@@ -24,6 +24,7 @@ from firth.study.strategy_findings import (
     strategy_findings,
 )
 from firth.tasks.finetune_recipes import depth, expand_strategies
+from firth.utils.config_fields import Doc
 from firth.utils.figures import DataTable, Figure, LineChart, Point
 
 MEBIBYTE = 2**20
@@ -34,11 +35,17 @@ FAMILIES = {"freeze": "freeze", "full": "freeze", "lora": "LoRA"}  # strategies 
 class StrategySettings(FinetuningSettings):
     """Settings of the study; freeze:half and freeze:all-but-one are fractions of the depth."""
 
-    strategies: tuple[str, ...] = (
+    strategies: Annotated[
+        tuple[str, ...],
+        Doc(
+            "Strategies of `firth finetune --strategy`; freeze:half and freeze:all-but-one are "
+            "fractions of the depth."
+        ),
+    ] = (
         *(FULL, "freeze:half", "freeze:all-but-one", PROBE, "lora:1", "lora:4", "lora:16"),
         *("adapters", "prefix", "prompt", "bitfit", "ia3", "gradual"),
     )
-    margin: float = 0.02  # a score that is lower by less counts as the same
+    margin: Annotated[float, Doc("A score that is lower by less counts as the same.")] = 0.02
 
 
 def run_strategies(run: StudyRun) -> StudyAnalysis:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 from firth.study.cells.finetuning_cells import finetuned
 from firth.study.cells.input_cells import pretraining_text, split_task_data, stories, task_data
@@ -26,6 +26,7 @@ from firth.study.t5_findings import (
     score_bars,
 )
 from firth.study.t5_models import ARCHITECTURES, MODELS, OBJECTIVES, Model
+from firth.utils.config_fields import Doc
 from firth.utils.errors import UsageError
 
 STORY_TASKS = {  # task of the stories: its kind and its file
@@ -40,21 +41,23 @@ STORY_TASKS = {  # task of the stories: its kind and its file
 class T5Settings:
     """Settings of the study."""
 
-    layers: int = 2  # of each stack; an even number
-    hidden_size: int = 64
-    num_heads: int = 2
-    ffn_size: int = 176
-    vocab_size: int = 1000
-    words: int = 300_000  # of the stories
-    tokens: int = 80_000  # of pre-training
-    batch_tokens: int = 512
-    max_length: int = 64
-    tasks: tuple[str, ...] = ("topic",)  # of the stories: topic, sentiment, entailment, questions
-    steps: int = 150  # of fine-tuning
-    batch_size: int = 16
-    learning_rate: float = 3e-3  # of fine-tuning
-    test_size: int = 200  # examples held out of the training examples
-    loss_tokens: int = 16_384  # of the validation text
+    layers: Annotated[int, Doc("Layers of each stack, an even number.")] = 2
+    hidden_size: Annotated[int, Doc("Hidden size.")] = 64
+    num_heads: Annotated[int, Doc("Number of attention heads.")] = 2
+    ffn_size: Annotated[int, Doc("Size of the feed-forward layers.")] = 176
+    vocab_size: Annotated[int, Doc("Vocabulary size of the tokenizer.")] = 1000
+    words: Annotated[int, Doc("Words of the stories, unless --text is given.")] = 300_000
+    tokens: Annotated[int, Doc("Tokens of each pre-training run.")] = 80_000
+    batch_tokens: Annotated[int, Doc("Tokens per optimizer step of pre-training.")] = 512
+    max_length: Annotated[int, Doc("Maximum sequence length in tokens.")] = 64
+    tasks: Annotated[
+        tuple[str, ...], Doc("Tasks of the stories: topic, sentiment, entailment, questions.")
+    ] = ("topic",)
+    steps: Annotated[int, Doc("Optimizer steps of fine-tuning.")] = 150
+    batch_size: Annotated[int, Doc("Examples per optimizer step of fine-tuning.")] = 16
+    learning_rate: Annotated[float, Doc("Peak learning rate of fine-tuning.")] = 3e-3
+    test_size: Annotated[int, Doc("Examples held out of the training examples.")] = 200
+    loss_tokens: Annotated[int, Doc("Tokens of the validation text.")] = 16_384
 
 
 def run_t5_table(run: StudyRun) -> StudyAnalysis:

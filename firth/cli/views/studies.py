@@ -7,7 +7,6 @@ import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console, Group, RenderableType
@@ -16,12 +15,14 @@ from rich.text import Text
 
 from firth.cli.terminal import heading, new_table
 from firth.cli.views.figures import figures
+from firth.study.engine.settings import Setting, settings_of
 from firth.study.engine.study_result import PAGE, shown_setting
 
 if TYPE_CHECKING:
     from firth.study.engine.grid import CellProgress, OnResult
+    from firth.study.engine.settings import Setting, settings_of
     from firth.study.engine.study import Study
-    from firth.study.engine.study_result import StudyResult
+from firth.study.engine.study_result import StudyResult
 
 SHOWN = 12  # cells in the live table
 
@@ -80,28 +81,18 @@ def studies(found: Sequence[Study]) -> Iterator[RenderableType]:
         return
     (study,) = found
     yield heading(study.question)
-    names = ("small", "medium", "large")
-    table = [
-        (name, *(shown_setting(values[budget]) for budget in names))
-        for name, values in _settings(study).items()
-    ]
-    yield new_table("setting", *names, rows=table)
+    table = [(one.name, *_shown(one), one.meaning) for one in settings_of(study)]
+    yield new_table("setting", "small", "medium", "large", "meaning", rows=table, left=(0, 4))
     yield f"firth study {study.name} --set NAME=VALUE --out DIR changes one and runs the study."
+
+
+def _shown(setting: Setting) -> list[str]:
+    """Format the value of each budget; medium and large only where they differ from small."""
+    small, *others = setting.values.values()
+    return [shown_setting(small), *("" if v == small else shown_setting(v) for v in others)]
 
 
 def study_values(study: Study) -> dict[str, Any]:
     """Convert a study to plain JSON values."""
-    return {"study": study.name, "question": study.question, "settings": _settings(study)}
-
-
-def _settings(study: Study) -> dict[str, dict[str, Any]]:
-    small = study.settings()
-    names = [field.name for field in fields(study.settings)]
-    return {
-        name: {
-            "small": getattr(small, name),
-            "medium": study.medium.get(name, getattr(small, name)),
-            "large": study.large.get(name, getattr(small, name)),
-        }
-        for name in names
-    }
+    settings = {one.name: {"meaning": one.meaning, **one.values} for one in settings_of(study)}
+    return {"study": study.name, "question": study.question, "settings": settings}

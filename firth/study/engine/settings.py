@@ -3,12 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from typing import Any, get_args, get_type_hints
 
 from firth.study.engine.study import Study
 from firth.training.config import parse_value, unknown_setting
 from firth.utils.errors import UsageError
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A setting of a study: what it means, and its value in each budget."""
+
+    name: str
+    meaning: str
+    values: Mapping[str, Any]
+
+
+def settings_of(study: Study) -> list[Setting]:
+    """Return the settings of a study."""
+    hints, small = get_type_hints(study.settings, include_extras=True), study.settings()
+    found = []
+    for field in fields(study.settings):
+        default = getattr(small, field.name)
+        changed = {"small": {}, "medium": study.medium, "large": study.large}
+        values = {budget: row.get(field.name, default) for budget, row in changed.items()}
+        (doc,) = hints[field.name].__metadata__
+        found.append(Setting(field.name, doc.help, values))
+    return found
 
 
 def make_settings(study: Study, budget: str, overrides: Mapping[str, Any]) -> Any:
