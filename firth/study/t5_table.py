@@ -47,7 +47,9 @@ class T5Settings:
     ffn_size: Annotated[int, Doc("Size of the feed-forward layers.")] = 176
     vocab_size: Annotated[int, Doc("Vocabulary size of the tokenizer.")] = 1000
     words: Annotated[int, Doc("Words of the stories, unless --text is given.")] = 300_000
-    tokens: Annotated[int, Doc("Tokens of each pre-training run.")] = 80_000
+    tokens: Annotated[int, Doc("Tokens of each pre-training run.")] = 100_000
+    # Gives lower validation losses of both objectives than the recipe's 4e-3 after so few steps.
+    pretraining_learning_rate: Annotated[float, Doc("Peak learning rate of pre-training.")] = 8e-3
     batch_tokens: Annotated[int, Doc("Tokens per optimizer step of pre-training.")] = 512
     max_length: Annotated[int, Doc("Maximum sequence length in tokens.")] = 64
     tasks: Annotated[
@@ -137,6 +139,7 @@ def _pretrained(run: StudyRun, model: Model, text: Cell) -> list[Cell]:
         "preset": architecture.preset,
         "objective": architecture.objectives[OBJECTIVES.index(model[1])],
         "tokens": settings.tokens,
+        "learning_rate": settings.pretraining_learning_rate,
         "overrides": overrides,
     }
     return run.with_seeds(
@@ -209,6 +212,7 @@ STUDY = Study(
         "vocab_size": 4000,
         "words": 1_000_000,
         "tokens": 3_000_000,
+        "pretraining_learning_rate": 4e-3,
         "batch_tokens": 8192,
         "max_length": 128,
         "tasks": ("topic", "sentiment", "entailment"),
@@ -223,6 +227,7 @@ STUDY = Study(
         "vocab_size": 16_000,
         "words": 3_000_000,
         "tokens": 100_000_000,
+        "pretraining_learning_rate": 2e-3,
         "batch_tokens": 65_536,
         "max_length": 256,
         "tasks": ("topic", "sentiment", "entailment", "questions"),
