@@ -17,26 +17,29 @@ class ArchitectureSettings:
         PLANS
     )
     tokens: Annotated[
-        int, Doc("Tokens of the encoder in all tables, and of all architectures in the first.")
+        int,
+        Doc("Tokens of the encoder in all tables, and of all architectures in the first.", min=1),
     ] = 24_576
-    num_layers: Annotated[int, Doc("Number of layers.")] = 2
-    hidden_size: Annotated[int, Doc("Hidden size.")] = 64
-    num_heads: Annotated[int, Doc("Number of attention heads.")] = 2
-    ffn_size: Annotated[int, Doc("Size of the feed-forward layers.")] = 176
-    vocab_size: Annotated[int, Doc("Vocabulary size of the tokenizer.")] = 2000
-    words: Annotated[int, Doc("Words of the stories, unless --text is given.")] = 300_000
-    max_length: Annotated[int, Doc("Maximum sequence length in tokens.")] = 128
-    batch_tokens: Annotated[int, Doc("Tokens per optimizer step of pre-training.")] = 1024
-    mask_prob: Annotated[float, Doc("Fraction of tokens that masked objectives predict.")] = 0.3
+    num_layers: Annotated[int, Doc("Number of layers.", min=1)] = 2
+    hidden_size: Annotated[int, Doc("Hidden size.", min=1)] = 64
+    num_heads: Annotated[int, Doc("Number of attention heads.", min=1)] = 2
+    ffn_size: Annotated[int, Doc("Size of the feed-forward layers.", min=1)] = 176
+    vocab_size: Annotated[int, Doc("Vocabulary size of the tokenizer.", min=1)] = 2000
+    words: Annotated[int, Doc("Words of the stories, unless --text is given.", min=1)] = 300_000
+    max_length: Annotated[int, Doc("Maximum sequence length in tokens.", min=1)] = 128
+    batch_tokens: Annotated[int, Doc("Tokens per optimizer step of pre-training.", min=1)] = 1024
+    mask_prob: Annotated[
+        float, Doc("Fraction of tokens that masked objectives predict.", min=0)
+    ] = 0.3
     tasks: Annotated[tuple[str, ...], Doc("Tasks of fine-tuning: classify, tag.")] = ("classify",)
-    labels: Annotated[int, Doc("Labelled training examples; 0: all.")] = 400
-    steps: Annotated[int, Doc("Optimizer steps of fine-tuning.")] = 60
-    batch_size: Annotated[int, Doc("Examples per optimizer step of fine-tuning.")] = 16
-    learning_rate: Annotated[float, Doc("Peak learning rate of fine-tuning.")] = 2e-3
-    test_size: Annotated[int, Doc("Most test examples.")] = 300
-    texts: Annotated[int, Doc("Held-out texts for bits per byte and cloze accuracy.")] = 200
-    max_words: Annotated[int, Doc("Most words of a text.")] = 40
-    pairs: Annotated[int, Doc("Most minimal pairs.")] = 150
+    labels: Annotated[int, Doc("Labelled training examples; 0: all.", min=0)] = 400
+    steps: Annotated[int, Doc("Optimizer steps of fine-tuning.", min=1)] = 60
+    batch_size: Annotated[int, Doc("Examples per optimizer step of fine-tuning.", min=1)] = 16
+    learning_rate: Annotated[float, Doc("Peak learning rate of fine-tuning.", min=0)] = 2e-3
+    test_size: Annotated[int, Doc("Most test examples.", min=1)] = 300
+    texts: Annotated[int, Doc("Held-out texts for bits per byte and cloze accuracy.", min=1)] = 200
+    max_words: Annotated[int, Doc("Most words of a text.", min=1)] = 40
+    pairs: Annotated[int, Doc("Most minimal pairs.", min=1)] = 150
     pairs_file: Annotated[str, Doc("File of minimal pairs; empty: those of the stories.")] = ""
 
     @property

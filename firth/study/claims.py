@@ -178,4 +178,5 @@ STUDY = Study(
     settings=ClaimSettings,
     run=run_claims,
     takes=("data", "test", "task", "text", "models"),
+    several_models=True,
 )

@@ -43,11 +43,11 @@ Found = Mapping[Condition, Mapping[str, Scores]]
 class ContextSettings:
     """Settings of the study."""
 
-    texts: Annotated[int, Doc("Held-out texts.")] = 400
+    texts: Annotated[int, Doc("Held-out texts.", min=1)] = 400
     blanks: Annotated[
-        int, Doc("Words removed from each text, one at a time; other words for each seed.")
+        int, Doc("Words removed from each text, one at a time; other words for each seed.", min=1)
     ] = 2
-    max_words: Annotated[int, Doc("Most words of a text.")] = 40
+    max_words: Annotated[int, Doc("Most words of a text.", min=1)] = 40
     one_token: Annotated[bool, Doc("Remove only words that are one token for all models.")] = True
 
 
@@ -252,6 +252,7 @@ STUDY = Study(
     settings=ContextSettings,
     run=run_context,
     takes=("text", "models"),
+    several_models=True,
     medium={"texts": 1000, "max_words": 60},
     large={"texts": 4000, "max_words": 100},
 )

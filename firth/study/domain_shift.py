@@ -56,20 +56,24 @@ class DomainSettings:
     target: Annotated[
         tuple[str, ...], Doc("Subjects of the stories' reviews in the target domain.")
     ] = ("meal",)
-    texts: Annotated[int, Doc("Unlabelled reviews of each domain.")] = 6000
-    rows: Annotated[int, Doc("Labelled reviews of each domain, test examples included.")] = 1200
-    vocab_size: Annotated[int, Doc("Vocabulary size of the tokenizer.")] = 1200
-    pretrain_tokens: Annotated[int, Doc("Tokens of pre-training, once for all seeds.")] = 2_000_000
-    num_layers: Annotated[int, Doc("Number of layers.")] = 2
-    hidden_size: Annotated[int, Doc("Hidden size.")] = 64
+    texts: Annotated[int, Doc("Unlabelled reviews of each domain.", min=1)] = 6000
+    rows: Annotated[int, Doc("Labelled reviews of each domain, test examples included.", min=1)] = (
+        1200
+    )
+    vocab_size: Annotated[int, Doc("Vocabulary size of the tokenizer.", min=1)] = 1200
+    pretrain_tokens: Annotated[int, Doc("Tokens of pre-training, once for all seeds.", min=1)] = (
+        2_000_000
+    )
+    num_layers: Annotated[int, Doc("Number of layers.", min=1)] = 2
+    hidden_size: Annotated[int, Doc("Hidden size.", min=1)] = 64
     methods: Annotated[tuple[str, ...], Doc("Methods that are compared.")] = METHODS
-    adapt_tokens: Annotated[int, Doc("Tokens of domain-adaptive pre-training.")] = 300_000
-    batch_tokens: Annotated[int, Doc("Tokens per optimizer step of pre-training.")] = 1024
-    max_length: Annotated[int, Doc("Maximum sequence length in tokens.")] = 64
-    labels: Annotated[int, Doc("Labelled training examples.")] = 300
-    steps: Annotated[int, Doc("Optimizer steps of fine-tuning.")] = 60
-    batch_size: Annotated[int, Doc("Examples per optimizer step of fine-tuning.")] = 16
-    test_size: Annotated[int, Doc("Most test examples.")] = 300
+    adapt_tokens: Annotated[int, Doc("Tokens of domain-adaptive pre-training.", min=1)] = 300_000
+    batch_tokens: Annotated[int, Doc("Tokens per optimizer step of pre-training.", min=1)] = 1024
+    max_length: Annotated[int, Doc("Maximum sequence length in tokens.", min=1)] = 64
+    labels: Annotated[int, Doc("Labelled training examples.", min=1)] = 300
+    steps: Annotated[int, Doc("Optimizer steps of fine-tuning.", min=1)] = 60
+    batch_size: Annotated[int, Doc("Examples per optimizer step of fine-tuning.", min=1)] = 16
+    test_size: Annotated[int, Doc("Most test examples.", min=1)] = 300
 
 
 @dataclass(frozen=True, kw_only=True)

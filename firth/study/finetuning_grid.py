@@ -22,12 +22,12 @@ MIN_LABELS = 4
 class FinetuningSettings:
     """Settings of all runs; by default those of the study of labels with 100 labels."""
 
-    labels: Annotated[int, Doc("Labelled training examples.")] = 100
-    epochs: Annotated[float, Doc("Passes over the labelled examples.")] = 4.0
-    min_steps: Annotated[int, Doc("Fewest optimizer steps of a fine-tuning run.")] = 40
-    max_steps: Annotated[int, Doc("Most optimizer steps of a fine-tuning run.")] = 200
-    batch_size: Annotated[int, Doc("Examples per optimizer step of fine-tuning.")] = 16
-    test_size: Annotated[int, Doc("Most test examples.")] = 300
+    labels: Annotated[int, Doc("Labelled training examples.", min=MIN_LABELS)] = 100
+    epochs: Annotated[float, Doc("Passes over the labelled examples.", min=0)] = 4.0
+    min_steps: Annotated[int, Doc("Fewest optimizer steps of a fine-tuning run.", min=1)] = 40
+    max_steps: Annotated[int, Doc("Most optimizer steps of a fine-tuning run.", min=1)] = 200
+    batch_size: Annotated[int, Doc("Examples per optimizer step of fine-tuning.", min=1)] = 16
+    test_size: Annotated[int, Doc("Most test examples.", min=1)] = 300
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -55,11 +55,11 @@ class ForgettingSettings(FinetuningSettings):
 
     methods: Annotated[tuple[str, ...], Doc("Methods that are compared.")] = tuple(METHODS)
     passages: Annotated[
-        int, Doc("Held-out passages on which the language modelling loss is measured.")
+        int, Doc("Held-out passages on which the language modelling loss is measured.", min=1)
     ] = 30
-    replayed: Annotated[int, Doc("Passages of text that are replayed.")] = 200
-    other_labels: Annotated[int, Doc("Training examples of the other task.")] = 100
-    other_test: Annotated[int, Doc("Test examples of the other task.")] = 100
+    replayed: Annotated[int, Doc("Passages of text that are replayed.", min=1)] = 200
+    other_labels: Annotated[int, Doc("Training examples of the other task.", min=1)] = 100
+    other_test: Annotated[int, Doc("Test examples of the other task.", min=1)] = 100
 
 
 def run_forgetting(run: StudyRun) -> StudyAnalysis:

@@ -47,9 +47,11 @@ class LayerSettings:
     reference: Annotated[str, Doc("Task of the stories that is compared with the others.")] = (
         "part of speech"
     )
-    train_size: Annotated[int, Doc("Words, texts or pairs that a probe is trained on.")] = 800
-    test_size: Annotated[int, Doc("Words, texts or pairs that a probe is tested on.")] = 500
-    strength: Annotated[float, Doc("Inverse L2 penalty of all probes.")] = 0.1
+    train_size: Annotated[int, Doc("Words, texts or pairs that a probe is trained on.", min=1)] = (
+        800
+    )
+    test_size: Annotated[int, Doc("Words, texts or pairs that a probe is tested on.", min=1)] = 500
+    strength: Annotated[float, Doc("Inverse L2 penalty of all probes.", min=1e-6)] = 0.1
 
 
 Found = Mapping[tuple[str, str], TaskLayers]  # by model and task
@@ -274,6 +276,7 @@ STUDY = Study(
     settings=LayerSettings,
     run=run_layers,
     takes=("data", "test", "task", "models"),
+    several_models=True,
     medium={"train_size": 3000, "test_size": 1000},
     large={"train_size": 5000, "test_size": 2000},
 )

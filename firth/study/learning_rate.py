@@ -31,7 +31,9 @@ AT_CHANCE = 0.95  # of the loss of guessing: from here on a run has learned noth
 class LearningRateSettings(FinetuningSettings):
     """Settings of the study; factors multiply the learning rate of the recipe."""
 
-    factors: Annotated[tuple[float, ...], Doc("Factors of the recipe's learning rate.")] = (
+    factors: Annotated[
+        tuple[float, ...], Doc("Factors of the recipe's learning rate.", min=1e-6)
+    ] = (
         0.01,
         0.03,
         0.1,
@@ -43,7 +45,7 @@ class LearningRateSettings(FinetuningSettings):
         100.0,
     )
     strategy: Annotated[str, Doc("Strategy of fine-tuning.")] = "full"
-    margin: Annotated[float, Doc("A score that is lower by less counts as the same.")] = 0.02
+    margin: Annotated[float, Doc("A score that is lower by less counts as the same.", min=0)] = 0.02
 
 
 def run_learning_rate(run: StudyRun) -> StudyAnalysis:

@@ -37,7 +37,7 @@ class MaskingSettings:
     """Settings of the study."""
 
     mask_probs: Annotated[
-        tuple[float, ...], Doc("Fractions of masked tokens; 0.15 is the reference.")
+        tuple[float, ...], Doc("Fractions of masked tokens; 0.15 is the reference.", min=0)
     ] = (0.05, 0.15, 0.3, 0.5, 0.8)
     replacements: Annotated[
         tuple[str, ...],
@@ -48,25 +48,31 @@ class MaskingSettings:
         SPANS,
         STATIC,
     )
-    tokens: Annotated[int, Doc("Tokens of each pre-training run.")] = 80_000
+    tokens: Annotated[int, Doc("Tokens of each pre-training run.", min=1)] = 80_000
     words: Annotated[
-        int, Doc("Words of the stories, unless --text is given; few, so that the runs repeat them.")
+        int,
+        Doc(
+            "Words of the stories, unless --text is given; few, so that the runs repeat them.",
+            min=1,
+        ),
     ] = 15_000
     start_tokens: Annotated[
-        int, Doc("Tokens of a common start of all runs; 0: random weights.")
+        int, Doc("Tokens of a common start of all runs; 0: random weights.", min=0)
     ] = 800_000
-    start_words: Annotated[int, Doc("Words of the stories of the common start.")] = 300_000
+    start_words: Annotated[int, Doc("Words of the stories of the common start.", min=1)] = 300_000
     start_mask_prob: Annotated[
         str, Doc("Mask probability of the common start, which passes all that are compared.")
     ] = "0.8-0.05"
-    hidden_size: Annotated[int, Doc("Hidden size.")] = 64
-    num_layers: Annotated[int, Doc("Number of layers.")] = 2
-    max_length: Annotated[int, Doc("Maximum sequence length in tokens.")] = 64
-    batch_tokens: Annotated[int, Doc("Tokens per optimizer step of pre-training.")] = 1024
-    vocab_size: Annotated[int, Doc("Vocabulary size of the tokenizer.")] = 500
-    documents: Annotated[int, Doc("Documents for validation.")] = 50
-    labels: Annotated[int, Doc("Labelled examples for fine-tuning; 0: no fine-tuning.")] = 100
-    test_size: Annotated[int, Doc("Most test examples.")] = 300
+    hidden_size: Annotated[int, Doc("Hidden size.", min=1)] = 64
+    num_layers: Annotated[int, Doc("Number of layers.", min=1)] = 2
+    max_length: Annotated[int, Doc("Maximum sequence length in tokens.", min=1)] = 64
+    batch_tokens: Annotated[int, Doc("Tokens per optimizer step of pre-training.", min=1)] = 1024
+    vocab_size: Annotated[int, Doc("Vocabulary size of the tokenizer.", min=1)] = 500
+    documents: Annotated[int, Doc("Documents for validation.", min=1)] = 50
+    labels: Annotated[int, Doc("Labelled examples for fine-tuning; 0: no fine-tuning.", min=0)] = (
+        100
+    )
+    test_size: Annotated[int, Doc("Most test examples.", min=1)] = 300
 
     def __post_init__(self) -> None:
         if REFERENCE_PROB not in self.mask_probs:

@@ -35,23 +35,25 @@ class ScalingSettings:
 
     objective: Annotated[str, Doc("causal or masked.")] = "causal"
     hidden_sizes: Annotated[
-        tuple[int, ...], Doc("Hidden sizes of the runs that the law is fitted to.")
+        tuple[int, ...], Doc("Hidden sizes of the runs that the law is fitted to.", min=1)
     ] = (16, 24, 32, 48)
-    tokens: Annotated[tuple[int, ...], Doc("Tokens of the runs that the law is fitted to.")] = (
+    tokens: Annotated[
+        tuple[int, ...], Doc("Tokens of the runs that the law is fitted to.", min=1)
+    ] = (
         30_000,
         60_000,
         120_000,
     )
     largest_hidden_size: Annotated[
-        int, Doc("Hidden size of the run that is predicted before it is run.")
+        int, Doc("Hidden size of the run that is predicted before it is run.", min=1)
     ] = 64
-    largest_tokens: Annotated[int, Doc("Tokens of that run.")] = 240_000
-    num_layers: Annotated[int, Doc("Number of layers.")] = 2
-    max_length: Annotated[int, Doc("Maximum sequence length in tokens.")] = 64
-    batch_tokens: Annotated[int, Doc("Tokens per optimizer step of pre-training.")] = 512
-    vocab_size: Annotated[int, Doc("Vocabulary size of the tokenizer.")] = 500
-    words: Annotated[int, Doc("Words of the stories, unless --text is given.")] = 300_000
-    documents: Annotated[int, Doc("Documents for validation.")] = 50
+    largest_tokens: Annotated[int, Doc("Tokens of that run.", min=1)] = 240_000
+    num_layers: Annotated[int, Doc("Number of layers.", min=1)] = 2
+    max_length: Annotated[int, Doc("Maximum sequence length in tokens.", min=1)] = 64
+    batch_tokens: Annotated[int, Doc("Tokens per optimizer step of pre-training.", min=1)] = 512
+    vocab_size: Annotated[int, Doc("Vocabulary size of the tokenizer.", min=1)] = 500
+    words: Annotated[int, Doc("Words of the stories, unless --text is given.", min=1)] = 300_000
+    documents: Annotated[int, Doc("Documents for validation.", min=1)] = 50
 
     def __post_init__(self) -> None:
         if self.objective not in PRESETS:

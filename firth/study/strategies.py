@@ -45,7 +45,7 @@ class StrategySettings(FinetuningSettings):
         *(FULL, "freeze:half", "freeze:all-but-one", PROBE, "lora:1", "lora:4", "lora:16"),
         *("adapters", "prefix", "prompt", "bitfit", "ia3", "gradual"),
     )
-    margin: Annotated[float, Doc("A score that is lower by less counts as the same.")] = 0.02
+    margin: Annotated[float, Doc("A score that is lower by less counts as the same.", min=0)] = 0.02
 
 
 def run_strategies(run: StudyRun) -> StudyAnalysis:

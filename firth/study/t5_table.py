@@ -41,25 +41,27 @@ STORY_TASKS = {  # task of the stories: its kind and its file
 class T5Settings:
     """Settings of the study."""
 
-    layers: Annotated[int, Doc("Layers of each stack, an even number.")] = 2
-    hidden_size: Annotated[int, Doc("Hidden size.")] = 64
-    num_heads: Annotated[int, Doc("Number of attention heads.")] = 2
-    ffn_size: Annotated[int, Doc("Size of the feed-forward layers.")] = 176
-    vocab_size: Annotated[int, Doc("Vocabulary size of the tokenizer.")] = 1000
-    words: Annotated[int, Doc("Words of the stories, unless --text is given.")] = 300_000
-    tokens: Annotated[int, Doc("Tokens of each pre-training run.")] = 100_000
+    layers: Annotated[int, Doc("Layers of each stack, an even number.", min=1)] = 2
+    hidden_size: Annotated[int, Doc("Hidden size.", min=1)] = 64
+    num_heads: Annotated[int, Doc("Number of attention heads.", min=1)] = 2
+    ffn_size: Annotated[int, Doc("Size of the feed-forward layers.", min=1)] = 176
+    vocab_size: Annotated[int, Doc("Vocabulary size of the tokenizer.", min=1)] = 1000
+    words: Annotated[int, Doc("Words of the stories, unless --text is given.", min=1)] = 300_000
+    tokens: Annotated[int, Doc("Tokens of each pre-training run.", min=1)] = 100_000
     # Gives lower validation losses of both objectives than the recipe's 4e-3 after so few steps.
-    pretraining_learning_rate: Annotated[float, Doc("Peak learning rate of pre-training.")] = 8e-3
-    batch_tokens: Annotated[int, Doc("Tokens per optimizer step of pre-training.")] = 512
-    max_length: Annotated[int, Doc("Maximum sequence length in tokens.")] = 64
+    pretraining_learning_rate: Annotated[
+        float, Doc("Peak learning rate of pre-training.", min=0)
+    ] = 8e-3
+    batch_tokens: Annotated[int, Doc("Tokens per optimizer step of pre-training.", min=1)] = 512
+    max_length: Annotated[int, Doc("Maximum sequence length in tokens.", min=1)] = 64
     tasks: Annotated[
         tuple[str, ...], Doc("Tasks of the stories: topic, sentiment, entailment, questions.")
     ] = ("topic",)
-    steps: Annotated[int, Doc("Optimizer steps of fine-tuning.")] = 150
-    batch_size: Annotated[int, Doc("Examples per optimizer step of fine-tuning.")] = 16
-    learning_rate: Annotated[float, Doc("Peak learning rate of fine-tuning.")] = 3e-3
-    test_size: Annotated[int, Doc("Examples held out of the training examples.")] = 200
-    loss_tokens: Annotated[int, Doc("Tokens of the validation text.")] = 16_384
+    steps: Annotated[int, Doc("Optimizer steps of fine-tuning.", min=1)] = 150
+    batch_size: Annotated[int, Doc("Examples per optimizer step of fine-tuning.", min=1)] = 16
+    learning_rate: Annotated[float, Doc("Peak learning rate of fine-tuning.", min=0)] = 3e-3
+    test_size: Annotated[int, Doc("Examples held out of the training examples.", min=1)] = 200
+    loss_tokens: Annotated[int, Doc("Tokens of the validation text.", min=1)] = 16_384
 
 
 def run_t5_table(run: StudyRun) -> StudyAnalysis:

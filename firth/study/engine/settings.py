@@ -8,6 +8,7 @@ from typing import Any, get_args, get_type_hints
 
 from firth.study.engine.study import Study
 from firth.training.config import parse_value, unknown_setting
+from firth.utils.config_fields import Doc
 from firth.utils.errors import UsageError
 
 
@@ -28,8 +29,7 @@ def settings_of(study: Study) -> list[Setting]:
         default = getattr(small, field.name)
         changed = {"small": {}, "medium": study.medium, "large": study.large}
         values = {budget: row.get(field.name, default) for budget, row in changed.items()}
-        (doc,) = hints[field.name].__metadata__
-        found.append(Setting(field.name, doc.help, values))
+        found.append(Setting(field.name, _doc(hints[field.name]).help, values))
     return found
 
 
@@ -42,7 +42,24 @@ def make_settings(study: Study, budget: str, overrides: Mapping[str, Any]) -> An
     changed = {"small": {}, "medium": study.medium, "large": study.large}[budget]
     kinds = get_type_hints(study.settings)
     given = {name: _parsed(name, value, kinds[name]) for name, value in overrides.items()}
+    _check_minimums(study, given)
     return study.settings(**{**changed, **given})
+
+
+def _doc(hint: Any) -> Doc:
+    (doc,) = hint.__metadata__
+    assert isinstance(doc, Doc)
+    return doc
+
+
+def _check_minimums(study: Study, given: Mapping[str, Any]) -> None:
+    """Raise UsageError for a number, or an item of a list, below the minimum of its setting."""
+    hints = get_type_hints(study.settings, include_extras=True)
+    for name, value in given.items():
+        least = _doc(hints[name]).min
+        for item in value if isinstance(value, tuple) else (value,):
+            if least is not None and not (isinstance(item, int | float) and item >= least):
+                raise UsageError(f"{name} must be at least {least:g}, not {item!r}.")
 
 
 def _parsed(name: str, value: Any, kind: Any) -> Any:

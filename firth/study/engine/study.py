@@ -178,11 +178,14 @@ class Study:
     settings: type  # a frozen dataclass; its defaults are those of the small budget
     run: Callable[[StudyRun], StudyAnalysis]
     takes: tuple[str, ...] = ()  # the inputs that may be given: data, test, task, text, models
+    several_models: bool = False  # whether models are compared
     medium: Mapping[str, Any] = field(default_factory=dict)  # settings that differ from the small
     large: Mapping[str, Any] = field(default_factory=dict)
 
     def check_inputs(self, inputs: StudyInputs) -> None:
         """Raise UsageError for an input that the study does not use."""
+        if len(inputs.models) > 1 and "models" in self.takes and not self.several_models:
+            raise UsageError(f"The study {self.name} uses one model; give --model once.")
         for name in inputs.given():
             if name not in self.takes and not (name == "columns" and "data" in self.takes):
                 option = "--model" if name == "models" else f"--{name}"
