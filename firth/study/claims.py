@@ -11,15 +11,18 @@ from functools import partial
 from typing import Annotated, Any
 
 from firth.study.claim_table import Claim, read_claims
+from firth.study.engine.settings import make_settings
 from firth.study.engine.study import Finding, Study, StudyAnalysis, StudyRun
-from firth.study.registry import study_named
+from firth.study.registry import STUDIES, study_named
 from firth.study.running import run_study
 from firth.utils.config_fields import Doc
-from firth.utils.errors import FirthError, Interrupted, StorageError
+from firth.utils.errors import FirthError, Interrupted, StorageError, UsageError, suggest
 from firth.utils.figures import Bar, BarChart, DataTable
 from firth.utils.files import atomic_file
 
+NAME = "claims"
 PAGE = "claims.md"
+OWN_DOMAINS = ("domain-shift",)  # whose --data and --test are not a training and a test set
 VERDICTS = {True: "holds", False: "does not hold", None: "cannot decide"}
 COLUMNS = ("lecture", "claim", "claimed", "measured", "95 % interval", "verdict", "study")
 
@@ -35,19 +38,43 @@ class ClaimSettings:
         tuple[str, ...], Doc("Settings of the studies, such as strategies.labels=1000.")
     ] = ()
 
+    def __post_init__(self) -> None:
+        known = [name for name in STUDIES if name != NAME]
+        for name in self.studies:
+            if name not in known:
+                raise UsageError(f"There is no study {name!r} of claims; {suggest(name, known)}")
+        for name, _ in self._changed():
+            if name.partition(".")[0] not in self.studies:
+                names = ", ".join(self.studies)
+                raise UsageError(f"{name} in overrides is no setting of the studies {names}.")
+
     def of(self, study: str) -> dict[str, str]:
         """Return the overrides of one study.
 
-        >>> ClaimSettings(overrides=("labels.shots=2", "masking.words=1000")).of("labels")
-        {'shots': '2'}
+        >>> ClaimSettings(overrides=("labels.labels=10", "100", "masking.words=9")).of("labels")
+        {'labels': '10,100'}
         """
-        pairs = [text.partition("=") for text in self.overrides]
-        named = {name: value for name, _, value in pairs if name.startswith(f"{study}.")}
-        return {name.partition(".")[2]: value for name, value in named.items()}
+        named = [(name.partition("."), value) for name, value in self._changed()]
+        return {setting: value for (owner, _, setting), value in named if owner == study}
+
+    def _changed(self) -> list[tuple[str, str]]:
+        """Return names and values; a part without = is a further item of the value before it."""
+        found: list[tuple[str, str]] = []
+        for part in self.overrides:
+            name, equals, value = part.partition("=")
+            if not equals and not found:
+                raise UsageError(f"overrides are such as labels.shots=2, not {part!r}.")
+            if not equals:
+                name, value = found.pop()
+                value = f"{value},{part}"
+            found.append((name, value))
+        return found
 
 
 def run_claims(run: StudyRun) -> StudyAnalysis:
     """Run the studies of all claims, and put what they found beside each claim."""
+    for name in run.settings.studies:  # raises an error for a wrong setting before all runs
+        make_settings(study_named(name), run.budget, run.settings.of(name))
     findings: dict[str, dict[str, Finding]] = {}
     commands: dict[str, str] = {}
     for name in run.settings.studies:
@@ -70,8 +97,6 @@ def run_claims(run: StudyRun) -> StudyAnalysis:
 
 def _run_study(run: StudyRun, name: str) -> Any:
     """Run one study with the inputs that it takes; return an error that concerns it alone."""
-    study, inputs = study_named(name), run.inputs
-    given = {key: getattr(inputs, key) for key in inputs.given() if key in study.takes}
     options = partial(run_study, name, out=run.out / name, cells=run.cache.folder)
     try:
         return options(
@@ -82,12 +107,27 @@ def _run_study(run: StudyRun, name: str) -> Any:
             device=run.cache.device,
             on_result=run.on_result,
             overrides=run.settings.of(name),
-            **given,
+            **_given(run, study_named(name)),
         )
     except (Interrupted, StorageError):
         raise
     except FirthError as error:
         return error
+
+
+def _given(run: StudyRun, study: Study) -> dict[str, Any]:
+    """Return the inputs that a study takes, and note those that it cannot use."""
+    given = {name: getattr(run.inputs, name) for name in run.inputs.given()}
+    if study.name in OWN_DOMAINS:
+        if given:
+            run.note(f"{study.name} used the stories: its files are two domains.")
+        return {}
+    takes = (*study.takes, *(["columns"] if "data" in study.takes else []))
+    given = {name: value for name, value in given.items() if name in takes}
+    if len(given.get("models", ())) > 1 and not study.several_models:
+        given["models"] = given["models"][:1]
+        run.note(f"{study.name} used the first model only.")
+    return given
 
 
 def _row(
@@ -112,12 +152,12 @@ def _row(
 
 
 def _measured(found: Finding | None) -> str:
-    """Format the value of a finding; one without a value has only a lower bound, if any."""
-    if found is None or (found.value is None and found.low is None):
+    """Format the value of a finding, or where the data ends if it is beyond."""
+    if found is None or (found.value is None and found.beyond is None):
         return "–"
     unit = f" {found.unit}" if found.unit else ""
     if found.value is None:
-        return f"more than {found.low:,.4g}{unit}"
+        return f"more than {found.beyond:,.4g}{unit}"
     return f"{found.value:,.3g}{unit}"
 
 
@@ -173,7 +213,7 @@ def _escaped(text: str) -> str:
 
 
 STUDY = Study(
-    name="claims",
+    name=NAME,
     question="Which claims of the lectures hold on this data?",
     settings=ClaimSettings,
     run=run_claims,

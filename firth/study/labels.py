@@ -195,6 +195,7 @@ def label_gap(curves: Curves, reference: int, method: str) -> Finding:
         low=float(min(low, counts[-1])),
         high=_finite(high),
         unit="labels",
+        beyond=None if math.isfinite(value) else float(counts[-1]),
     )
 
 

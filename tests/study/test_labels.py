@@ -73,6 +73,7 @@ def test_a_score_above_the_curve_is_beyond_the_data(
     options = {"overrides": {**OPTIONS["overrides"], "reference_labels": 1000}}
     found = firth.run_study("labels", data=reviews, out=tmp_path / "out", workers=1, **options)
     assert found.verdict.high is None
+    assert (found.verdict.value, found.verdict.beyond) == (None, 1000)
     assert "beyond the data" in found.verdict.text
 
 

@@ -27,6 +27,7 @@ class Finding:
     low: float | None = None  # without high: a lower bound
     high: float | None = None
     unit: str = ""  # of value, low and high
+    beyond: float | None = None  # without value: it is above this, where the data ends
 
     def values(self) -> dict[str, Any]:
         """Convert to plain JSON values."""
@@ -38,6 +39,7 @@ class Finding:
             "low": self.low,
             "high": self.high,
             "unit": self.unit,
+            "beyond": self.beyond,
         }
 
 
