@@ -12,7 +12,13 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 from firth.study.cells.finetuning_cells import finetuned
-from firth.study.cells.input_cells import pretraining_text, split_task_data, stories, task_data
+from firth.study.cells.input_cells import (
+    TEST_SEED,
+    pretraining_text,
+    split_task_data,
+    stories,
+    task_data,
+)
 from firth.study.cells.pretraining_cells import MODEL, pretrained
 from firth.study.cells.text_to_text_cells import measured_model, text_to_text
 from firth.study.engine.cell import Cell
@@ -60,7 +66,7 @@ class T5Settings:
     steps: Annotated[int, Doc("Optimizer steps of fine-tuning.", min=1)] = 150
     batch_size: Annotated[int, Doc("Examples per optimizer step of fine-tuning.", min=1)] = 16
     learning_rate: Annotated[float, Doc("Peak learning rate of fine-tuning.", min=0)] = 3e-3
-    test_size: Annotated[int, Doc("Examples held out of the training examples.", min=1)] = 200
+    test_size: Annotated[int, Doc("Most test examples.", min=1)] = 200
     loss_tokens: Annotated[int, Doc("Tokens of the validation text.", min=1)] = 16_384
 
 
@@ -114,7 +120,7 @@ def _tasks(run: StudyRun) -> dict[str, Cell]:
         settings = {
             "task": kind,
             "data": stories() / file,
-            "test": None,
+            "test": stories(first_seed=TEST_SEED) / file,
             "test_size": size,
             "columns": {},
         }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,9 +15,11 @@ from firth.models.presets import preset
 from firth.objectives.toy_vocabulary import VOCABULARY, packed, predicted
 from firth.study import t5_table as study
 from firth.study.cells.finetuning_cells import example_scores
+from firth.study.cells.input_cells import pretraining_text
 from firth.study.cells.text_to_text_cells import comparable_batch
 from firth.study.engine.cell_cache import CellContext
 from firth.study.engine.statistics import score_values
+from firth.study.engine.study import StudyInputs
 from firth.study.t5_models import LECTURE_SCORES, MODELS
 from firth.tasks.readers.examples import Seq2SeqExample
 from firth.utils.errors import InputError, UsageError
@@ -90,6 +93,15 @@ def test_a_model_that_fails_is_named(
     assert len(found.failures) == 2
     assert len(found.values()["rows"]) == 9
     assert found.verdict.holds is True
+
+
+def test_no_test_story_is_pretrained_on() -> None:
+    settings = study.T5Settings(tasks=tuple(study.STORY_TASKS))
+    run: Any = SimpleNamespace(inputs=StudyInputs(), settings=settings)
+    text = pretraining_text(run.inputs, words=settings.words, vocab_size=settings.vocab_size)
+    known = text.settings["text"].cell.settings["first_seed"]
+    for cell in study._tasks(run).values():
+        assert cell.settings["data"].settings["test"].cell.settings["first_seed"] != known
 
 
 def test_misuse(options: dict[str, Any]) -> None:

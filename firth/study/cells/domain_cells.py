@@ -12,7 +12,6 @@ from firth.data.stories.reviews import SUBJECTS, review
 from firth.data.stories.scenes import SCENES
 from firth.data.stories.story_builder import StoryBuilder
 from firth.study.cells.finetuning_cells import read_rows
-from firth.study.cells.input_cells import DEV_SIZE
 from firth.study.engine.cell import Cell
 from firth.study.engine.cell_cache import CellContext
 from firth.utils.errors import InputError
@@ -68,7 +67,7 @@ def joined_domains(
         names = ", ".join(sorted(map(str, unknown)))
         raise InputError(f"Both domains need the same labels; only one has {names}.")
     write_rows(context.folder / "train.jsonl", train)
-    write_rows(context.folder / "dev.jsonl", tests[train_on][:DEV_SIZE])
+    write_rows(context.folder / "dev.jsonl", read_rows(folders[train_on] / "dev.jsonl"))
     write_rows(context.folder / "test.jsonl", [*tests["source"], *tests["target"]])
     sizes = {f"{name}_test": len(rows) for name, rows in tests.items()}
     return {"train": len(train), **sizes}

@@ -6,7 +6,7 @@ All runs of a study read the same files, which are made once.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from firth.tasks.readers.columns import TaskFile, good_examples
 from firth.tasks.readers.examples import ChoiceExample, LabelledExample, QuestionExample
 from firth.tasks.readers.subsampling import stratified_sample
 from firth.tasks.registry import task_named
-from firth.tasks.task import Example
+from firth.tasks.task import Example, Task
 from firth.tokenizers.trainer import train_tokenizer
 from firth.utils.errors import InputError
 from firth.utils.files import atomic_file
@@ -34,7 +34,8 @@ STORY_FILES = {  # task: its file among the stories, without the split
     "span": ("questions", "json"),
 }
 VALID_FRACTION = 0.05  # documents of a user's text for validation: enough for intervals
-DEV_SIZE = 16  # examples for the one evaluation at the end of a run, which selects nothing
+DEV_SIZE = 16  # for the evaluation at the end of a run; the no-answer threshold of span is fitted
+TEST_SEED = 200  # of stories for tests only: no text is pre-trained on, no story is in two parts
 
 
 def story_corpus(context: CellContext, *, words: int, first_seed: int) -> Mapping[str, Any]:
@@ -59,7 +60,10 @@ def split_task_data(
     test_size: int,
     columns: Mapping[str, str],
 ) -> Mapping[str, Any]:
-    """Write train.jsonl, test.jsonl and a small dev.jsonl; without a test file, split once."""
+    """Write train.jsonl, test.jsonl and a small dev.jsonl; without a test file, split once.
+
+    The dev examples are taken out of the training examples: nothing is fitted to the test examples.
+    """
     chosen, path = task_named(task), context.path(data)
     examples = list(good_examples(chosen.read, TaskFile(path, columns=columns)))
     if test is not None:
@@ -69,15 +73,29 @@ def split_task_data(
             kept, _ = stratified_sample(chosen.strata(held_out), count=test_size)
             held_out = [held_out[i] for i in kept]
     else:
-        size = min(test_size, max(1, len(examples) // 3))
-        kept, left = stratified_sample(chosen.strata(examples), count=size, leave=1)
-        held_out, rest = [examples[i] for i in kept], [examples[i] for i in left]
+        held_out, rest = _held_out(chosen, examples, min(test_size, len(examples) // 3))
+    if any(isinstance(label, float) for label in chosen.strata([*rest, *held_out])):
+        raise InputError(f"{path} has numeric labels, which studies cannot score; give classes.")
     labels = {label for example in rest for label in chosen.labels(example)}
     if chosen.label_unit and len(labels) < 2:
         raise InputError(f"{path} has fewer than two labels: {', '.join(map(str, labels))}.")
-    for name, part in {"train": rest, "test": held_out, "dev": held_out[:DEV_SIZE]}.items():
+    dev, train = _held_out(chosen, rest, min(DEV_SIZE, len(rest) // 10))
+    for name, part in {"train": train, "test": held_out, "dev": dev or train}.items():
         write_rows(context.folder / f"{name}.jsonl", part)
-    return {"train": len(rest), "test": len(held_out), "labels": len(labels)}
+    return {
+        "train": len(train),
+        "test": len(held_out),
+        "labels": len(labels),
+        "multi_label": any(isinstance(label, tuple) for label in chosen.strata(train)),
+    }
+
+
+def _held_out(
+    task: Task, examples: Sequence[Example], size: int
+) -> tuple[list[Example], list[Example]]:
+    """Hold out at least one example; return the held-out examples and the others."""
+    kept, left = stratified_sample(task.strata(examples), count=max(1, size), leave=1)
+    return [examples[i] for i in kept], [examples[i] for i in left]
 
 
 def task_data(inputs: StudyInputs, *, test_size: int, task: str = "classify") -> Cell:
