@@ -23,8 +23,8 @@ class DomainScores:
     @classmethod
     def of(cls, scores: Scores, source_examples: int) -> DomainScores:
         """Split the scores of a test file that has the source's examples first."""
-        tops, bottoms, n = scores.numerators, scores.denominators, source_examples
-        return cls(Scores(tops[:, :n], bottoms[:, :n]), Scores(tops[:, n:], bottoms[:, n:]))
+        first, others = slice(source_examples), slice(source_examples, None)
+        return cls(scores.examples(first), scores.examples(others))
 
 
 def domain_findings(found: Mapping[str, DomainScores]) -> list[Finding]:

@@ -10,16 +10,17 @@ from __future__ import annotations
 import hashlib
 import inspect
 import json
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
 import firth
 from firth.utils.files import sha256
 
-CONTENTS = ("*.json", "*.safetensors", "*.txt")  # what identifies a model or shards
+MODEL_FILES = ("*.json", "*.safetensors", "*.bin", "*.model", "*.txt")  # without logs
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,10 +81,10 @@ class CellFile:
 
 
 def _code_hash(function: Callable[..., Any]) -> str:
-    """Return a hash of the function's own source, so that a changed function runs again."""
+    """Return a hash of the function's module, so that a changed function runs again."""
     try:
-        text = inspect.getsource(function)
-    except OSError:  # typed into an interpreter
+        text = inspect.getsource(sys.modules[function.__module__])
+    except (OSError, TypeError):  # typed into an interpreter
         return ""
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
@@ -103,9 +104,23 @@ def _described(value: Any) -> Any:
 
 
 def content_hash(path: Path) -> str:
-    """Return the SHA-256 of a file; of a model or shards, that of their files' hashes."""
+    """Return the SHA-256 of a file, of a model's files, or of all files in a folder."""
     if path.is_file():
-        return sha256(path)
-    files = sorted(file for pattern in CONTENTS for file in path.glob(pattern))
-    sums = [f"{file.name} {sha256(file)}" for file in files]
+        return _file_hash(path)
+    is_model = (path / "config.json").is_file()
+    files = [file for pattern in MODEL_FILES for file in path.glob(pattern)]
+    if not is_model:
+        files = [file for file in path.rglob("*") if file.is_file()]
+    sums = [f"{file.relative_to(path)} {_file_hash(file)}" for file in sorted(files)]
     return hashlib.sha256("\n".join(sums).encode()).hexdigest()
+
+
+def _file_hash(path: Path) -> str:
+    status = path.stat()
+    return _hash_of_unchanged(path, status.st_size, status.st_mtime_ns)
+
+
+@lru_cache(maxsize=4096)
+def _hash_of_unchanged(path: Path, size: int, modified: int) -> str:
+    """Hash a file once, as long as it does not change: many cells use the same model."""
+    return sha256(path)

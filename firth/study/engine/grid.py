@@ -48,8 +48,9 @@ class Results(Mapping[Cell, CellResult]):
 
     def scores(self, cells: Sequence[Cell], metric: str) -> Scores | None:
         """Stack a score of the same run with several seeds; None if all failed."""
-        found = [values["scores"][metric] for values in self.values_of(cells)]
-        return Scores.of(found) if found else None
+        places = [place for place, cell in enumerate(cells) if not self.found[cell].error]
+        found = [self.found[cells[place]].values["scores"][metric] for place in places]
+        return Scores.of(found, places) if found else None
 
     def first_error(self, cells: Iterable[Cell]) -> str:
         """Return the error of the first cell that failed; "" if none did."""

@@ -12,17 +12,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, TypeVar
 
 import numpy as np
 
-from firth.metrics.bootstrap import Bootstrap, Metric, resample
+from firth.metrics.bootstrap import Bootstrap, Metric, resample, wilson
 from firth.utils.rng import Floats
 
 RESAMPLES = 2000
 SEEDS, EXAMPLES = 0, 1  # random streams
+FEW = 10  # right or wrong answers, below which a proportion gets a Wilson interval
 LEVEL = 0.05  # of significance; intervals cover 1 - LEVEL
 Name = TypeVar("Name")
 
@@ -33,19 +34,36 @@ class Scores:
 
     numerators: Floats  # (S, n)
     denominators: Floats  # (S, n)
+    seeds: tuple[int, ...] = ()  # the place of each row among all seeds; (): none is missing
 
     @classmethod
-    def of(cls, rows: Sequence[Mapping[str, Any]]) -> Scores:
+    def of(cls, rows: Sequence[Mapping[str, Any]], seeds: Sequence[int] = ()) -> Scores:
         """Stack what cells of several seeds returned.
 
         >>> Scores.of([{"numerators": [1, 0], "denominators": [1, 1]}]).value
         0.5
         """
-        stacked = (
+        tops, bottoms = (
             np.array([row[name] for row in rows], dtype=np.float64)
             for name in ("numerators", "denominators")
         )
-        return cls(*stacked)
+        return cls(tops, bottoms, tuple(seeds))
+
+    def examples(self, chosen: slice) -> Scores:
+        """Return the scores of some of the examples."""
+        return Scores(self.numerators[:, chosen], self.denominators[:, chosen], self.seeds)
+
+    @property
+    def seed_places(self) -> tuple[int, ...]:
+        """The place of each row among all seeds."""
+        return self.seeds or tuple(range(len(self.numerators)))
+
+    def with_seeds(self, places: Sequence[int]) -> Scores:
+        """Return the scores of some of the seeds."""
+        if tuple(places) == self.seed_places:
+            return self
+        rows = [self.seed_places.index(place) for place in places]
+        return Scores(self.numerators[rows], self.denominators[rows], tuple(places))
 
     @property
     def value(self) -> float:
@@ -61,20 +79,55 @@ class Scores:
     def resampled(self) -> Floats:
         """The value of each resample, (R,).
 
-        Scores of the same shape are resampled alike, which makes differences paired.
+        Scores of the same shape are resampled alike, which makes differences paired. The bootstrap
+        of a few seeds varies too little: their part is widened to the interval of Student's t.
         """
         seeds, examples = self.numerators.shape
-        ratios = [
+        if not np.isfinite(self.numerators).all():
+            return np.full(RESAMPLES, np.nan)
+        blocks = [
             (weights @ self.numerators.T) / np.maximum(weights @ self.denominators.T, 1e-12)
             for weights in resample(examples, Bootstrap(resamples=RESAMPLES, seed=EXAMPLES))
-        ]  # blocks of (R, S)
+        ]
+        ratios = np.concatenate(blocks)  # (R, S)
         chosen = resample(seeds, Bootstrap(resamples=RESAMPLES, seed=SEEDS))
         weights = np.concatenate(list(chosen))  # (R, S)
-        return np.asarray((weights * np.concatenate(ratios)).sum(1) / seeds)  # (R,)
+        same_seeds = ratios.mean(1)
+        other_seeds = (weights * ratios).sum(1) / seeds
+        return np.asarray(same_seeds + few_seeds_factor(seeds) * (other_seeds - same_seeds))  # (R,)
+
+    @property
+    def is_proportion(self) -> bool:
+        """Whether each example is right or wrong."""
+        return bool(np.isin(self.numerators, (0.0, 1.0)).all() and (self.denominators == 1.0).all())
 
     def metric(self) -> Metric:
-        """Compute the value with its 95 % interval."""
-        return interval(self.value, self.resampled)
+        """Compute the value with its 95 % interval; of a proportion, at least that of Wilson."""
+        found = interval(self.value, self.resampled)
+        if not self.is_proportion or found.low is None or found.high is None:
+            return found
+        low, high, examples = found.low, found.high, self.numerators.shape[1]
+        if min(self.value, 1 - self.value) * examples < FEW:
+            ends = wilson(self.value, examples)
+            low, high = min(low, ends[0]), max(high, ends[1])
+        return replace(found, low=max(0.0, low), high=min(1.0, high))
+
+
+def few_seeds_factor(seeds: int) -> float:
+    """Return the factor by which the bootstrap's spread between few seeds is too small.
+
+    A bootstrap of S values has the variance of S - 1 degrees of freedom divided by S, and the
+    quantiles of a normal distribution in place of Student's t.
+
+    >>> [round(few_seeds_factor(seeds), 2) for seeds in (1, 3, 5, 50)]
+    [1.0, 2.69, 1.58, 1.04]
+    """
+    from scipy import stats
+
+    if seeds < 2:
+        return 1.0
+    quantiles = stats.t.ppf(1 - LEVEL / 2, seeds - 1) / stats.norm.ppf(1 - LEVEL / 2)
+    return float(quantiles * math.sqrt(seeds / (seeds - 1)))
 
 
 def score_values(numerators: Any, denominators: Any = None) -> dict[str, list[float]]:
@@ -124,18 +177,33 @@ class Difference:
 
 
 def difference(first: Scores, second: Scores) -> Difference:
-    """Compare two scores on the same examples, paired by seed if both have as many seeds.
+    """Compare two scores on the same examples and seeds.
 
     >>> right = Scores(np.ones((3, 50)), np.ones((3, 50)))
     >>> wrong = Scores(np.zeros((3, 50)), np.ones((3, 50)))
     >>> difference(right, wrong).holds
     True
     """
-    return of_resamples(first.value - second.value, first.resampled - second.resampled)
+    first, second = same_seeds([first, second])
+    found = of_resamples(first.value - second.value, first.resampled - second.resampled)
+    low, high = found.metric.low, found.metric.high
+    if low is None or high is None or high > low or not first.is_proportion:
+        return found
+    # No two examples differ: the rule of three bounds how often they would.
+    value, margin = found.metric.value, 3 / first.numerators.shape[1]
+    return replace(found, metric=replace(found.metric, low=value - margin, high=value + margin))
+
+
+def same_seeds(scores: Sequence[Scores]) -> list[Scores]:
+    """Return the scores of the seeds that all of them have; a run of another may have failed."""
+    common = [p for p in scores[0].seed_places if all(p in one.seed_places for one in scores)]
+    return [one.with_seeds(common) for one in scores] if common else list(scores)
 
 
 def of_resamples(value: float, samples: Floats) -> Difference:
     """Return a difference with its interval and p-value from its resamples."""
+    if not math.isfinite(value) or not np.isfinite(samples).all():
+        return Difference(interval(value, samples), 1.0)
     tail = min(float(np.mean(samples <= 0)), float(np.mean(samples >= 0)))
     p = min(1.0, max(2 * tail, 1 / len(samples)))
     return Difference(interval(value, samples), p)
@@ -184,6 +252,7 @@ def resampled_function(
     scores: Mapping[Name, Scores], compute: Callable[[Mapping[Name, float]], float]
 ) -> Difference:
     """Compute a statistic of several scores with its interval: of each resample, and of all."""
+    scores = dict(zip(scores, same_seeds(list(scores.values())), strict=True))
     samples = {name: score.resampled for name, score in scores.items()}
     rows = zip(*samples.values(), strict=True)
     found = [compute(dict(zip(samples, row, strict=True))) for row in rows]

@@ -36,6 +36,23 @@ def test_names_do_not_matter_but_settings_seeds_and_contents_do(tmp_path: Path) 
     assert cell != Cell(made_up.read, {"file": file})
 
 
+def test_all_files_of_a_folder_count_but_not_the_logs_of_a_model(tmp_path: Path) -> None:
+    file = tmp_path / "texts/more/a.jsonl"
+    file.parent.mkdir(parents=True)
+    file.write_text("one")
+    before = Cell(made_up.read, {"file": tmp_path / "texts"}).digest
+    file.write_text("other")
+    assert Cell(made_up.read, {"file": tmp_path / "texts"}).digest != before
+    model = tmp_path / "model"
+    model.mkdir()
+    (model / "config.json").write_text("{}")
+    before = Cell(made_up.read, {"file": model}).digest
+    (model / "metrics.jsonl").write_text("{}")
+    assert Cell(made_up.read, {"file": model}).digest == before
+    (model / "model.safetensors").write_bytes(b"weights")
+    assert Cell(made_up.read, {"file": model}).digest != before
+
+
 def test_cells_use_the_files_of_other_cells(tmp_path: Path) -> None:
     cache = CellCache(tmp_path)
     source = Cell(made_up.written, {"text": "Hello."})

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.stats import norm
+from scipy.stats import norm, t
 from sklearn.isotonic import IsotonicRegression
 
 from firth.metrics.bootstrap import Metric
@@ -32,10 +32,10 @@ def test_seeds_that_differ_widen_the_interval() -> None:
     rates = np.array([0.5, 0.6, 0.7, 0.8, 0.9])
     right = np.tile(rates[:, None], (1, 400))  # no variance between examples
     found = Scores(right, np.ones_like(right)).metric()
-    half = norm.ppf(0.975) * rates.std() / np.sqrt(5)  # of the mean of five resampled seeds
+    half = t.ppf(0.975, 4) * rates.std(ddof=1) / np.sqrt(5)  # Student's t of five seeds
     assert found.value == pytest.approx(0.7)
-    assert found.low == pytest.approx(0.7 - half, abs=0.02)
-    assert found.high == pytest.approx(0.7 + half, abs=0.02)
+    assert found.low == pytest.approx(0.7 - half, abs=0.03)
+    assert found.high == pytest.approx(0.7 + half, abs=0.03)
 
 
 def test_a_ratio_of_sums_is_not_a_mean_of_ratios() -> None:
@@ -84,3 +84,40 @@ def test_labels_needed() -> None:
     assert labels_needed(counts, curve, 0.8) == pytest.approx(10**3.5)
     assert labels_needed(counts, curve, 0.91) == np.inf
     assert labels_needed(counts, curve, 0.4) == 0
+
+
+@pytest.mark.parametrize("seeds", [3, 5])
+def test_few_seeds_do_not_decide_too_often(seeds: int) -> None:
+    """Without a true difference, about one in twenty comparisons may be decided."""
+    rng, decided = np.random.default_rng(0), 0
+    for _ in range(100):
+        rates = np.clip(rng.normal(0.8, 0.08, (2, seeds, 1)), 0, 1)  # seeds differ much
+        right = (rng.random((2, seeds, 100)) < rates).astype(float)
+        one, other = (Scores(each, np.ones_like(each)) for each in right)
+        decided += difference(one, other).holds is not None
+    assert decided <= 10
+
+
+def test_seeds_that_failed_are_left_out_of_a_comparison() -> None:
+    both = np.tile(np.array([0.2, 0.5, 0.8])[:, None], (1, 50))
+    ones = np.ones((2, 50))
+    first, second = Scores(both[1:], ones, (1, 2)), Scores(both[:2], ones, (0, 1))
+    found = difference(first, second)  # equal at seed 1, the only one that both have
+    assert found.metric.value == 0
+    assert found.holds is None
+
+
+def test_perfect_scores_have_an_interval() -> None:
+    right = Scores(np.ones((3, 26)), np.ones((3, 26)))
+    assert right.metric().low == pytest.approx(0.871, abs=0.001)  # Wilson's
+    found = difference(right, right)
+    assert (found.metric.low, found.metric.high) == pytest.approx((-3 / 26, 3 / 26))
+    assert found.holds is None
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_scores_that_are_not_finite_decide_nothing(value: float) -> None:
+    one = Scores(np.full((3, 5), value), np.ones((3, 5)))
+    found = difference(one, made_up(3, 5, 0.5))
+    assert found.holds is None
+    assert found.metric.low is None
