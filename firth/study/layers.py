@@ -47,9 +47,8 @@ class LayerSettings:
     reference: Annotated[str, Doc("Task of the stories that is compared with the others.")] = (
         "part of speech"
     )
-    train_size: Annotated[int, Doc("Words, texts or pairs that a probe is trained on.", min=1)] = (
-        800
-    )
+    words: Annotated[int, Doc("Words of the stories.", min=1)] = 1_000_000
+    train_size: Annotated[int, Doc("Most words, texts or pairs to train a probe on.", min=1)] = 800
     test_size: Annotated[int, Doc("Words, texts or pairs that a probe is tested on.", min=1)] = 500
     strength: Annotated[float, Doc("Inverse L2 penalty of all probes.", min=1e-6)] = 0.1
 
@@ -69,6 +68,7 @@ def run_layers(run: StudyRun) -> StudyAnalysis:
                 "task": kind,
                 "data": data,
                 "train_size": settings.train_size,
+                "parts": len(run.seeds),
                 "test_size": settings.test_size,
             },
             name=f"vectors: {model}, {task}",
@@ -111,7 +111,7 @@ def _tasks(run: StudyRun) -> dict[str, tuple[str, Cell]]:
             raise UsageError(f"There is no task {name!r}; there are {', '.join(STORY_TASKS)}.")
     data = run.inputs.data
     names = dict.fromkeys((settings.reference, *(() if data else settings.tasks)))
-    found = {name: (STORY_TASKS[name].task, story_task(name)) for name in names}
+    found = {name: (STORY_TASKS[name].task, story_task(name, settings.words)) for name in names}
     if data is None:
         return found
     kind = run.inputs.task or ("tag" if _is_conll(data) else "classify")
@@ -136,13 +136,16 @@ def _is_conll(path: Path) -> bool:
 
 def _probes(run: StudyRun, features: Cell, model: str, task: str) -> list[Cell]:
     settings: LayerSettings = run.settings
-    return run.with_seeds(
-        probed,
-        f"{model}, {task}",
-        features=features,
-        train_size=settings.train_size,
-        strength=settings.strength,
-    )
+    shared = {
+        "features": features,
+        "train_size": settings.train_size,
+        "parts": len(run.seeds),
+        "strength": settings.strength,
+    }
+    return [
+        Cell(probed, {**shared, "part": part}, seed=seed, name=f"{model}, {task}, seed {seed}")
+        for part, seed in enumerate(run.seeds)
+    ]
 
 
 def _layers(results: Results, cells: Sequence[Cell]) -> TaskLayers:
@@ -239,7 +242,7 @@ def _notes(run: StudyRun, features: Mapping[tuple[str, str], Cell]) -> list[str]
     """Say how words, texts and pairs are represented, and how many examples there are."""
     sizes = {task: run.cells[cell].values for (_, task), cell in features.items()}
     counts = (
-        f"{task}: {min(run.settings.train_size, one['train'] * 2 // 3):,} training and "
+        f"{task}: {min(run.settings.train_size, one['train'] // len(run.seeds)):,} training and "
         f"{one['test']:,} test examples"
         for task, one in sizes.items()
         if one
@@ -248,7 +251,8 @@ def _notes(run: StudyRun, features: Mapping[tuple[str, str], Cell]) -> list[str]
         "A word is the mean of its tokens' hidden states, a text the mean of all its tokens, and a "
         "pair u, v, |u − v| and u · v of its texts. Of the words of entity files, at most half are "
         "in no entity.",
-        f"{'; '.join(counts)}. Each seed draws its own training examples and control labels.",
+        f"{'; '.join(counts)}. Each seed has its own control labels, and training "
+        "examples that no other seed has.",
     ]
 
 
@@ -277,6 +281,6 @@ STUDY = Study(
     run=run_layers,
     takes=("data", "test", "task", "models"),
     several_models=True,
-    medium={"train_size": 3000, "test_size": 1000},
-    large={"train_size": 5000, "test_size": 2000},
+    medium={"words": 4_000_000, "train_size": 3000, "test_size": 1000},
+    large={"words": 6_000_000, "train_size": 5000, "test_size": 2000},
 )

@@ -13,7 +13,14 @@ from scipy import stats
 
 import firth
 from firth.study import layers as study
-from firth.study.cells.probe_cells import TARGETS, VECTORS, layer_features, probed, story_examples
+from firth.study.cells.probe_cells import (
+    TARGETS,
+    VECTORS,
+    layer_features,
+    probed,
+    story_examples,
+    training_part,
+)
 from firth.study.engine.cell import Cell
 from firth.study.engine.cell_cache import CellCache, CellContext
 from firth.study.engine.statistics import mean_over_seeds
@@ -93,8 +100,8 @@ def data_cell(tmp_path: Path, examples: list[dict[str, Any]]) -> Cell:
 
 def features(data: Cell, task: str) -> Cell:
     model = Path(firth.__file__).parent / "embedded" / "stories-encoder"
-    settings = {"model": model, "task": task, "data": data, "train_size": 60, "test_size": 40}
-    return Cell(layer_features, settings)
+    settings = {"model": model, "task": task, "data": data, "test_size": 40}
+    return Cell(layer_features, {**settings, "train_size": 30, "parts": 3})
 
 
 def test_words_of_a_tagged_file_are_probed(tmp_path: Path) -> None:
@@ -102,19 +109,29 @@ def test_words_of_a_tagged_file_are_probed(tmp_path: Path) -> None:
     cache, cell = CellCache(tmp_path), features(data_cell(tmp_path, [sentence] * 40), "tag")
     sizes = cache.run(cell).values
     assert (sizes["train"], sizes["test"], sizes["labels"]) == (90, 40, 3)
+    part = {"train_size": 30, "part": 2, "parts": 3}
     stored = json.loads((cache.directory(cell) / TARGETS).read_text())
     assert np.mean(np.array(stored["targets"]) == 1) <= 0.51  # LOC, O, PER
-    found = cache.run(Cell(probed, {"features": cell, "train_size": 30, "strength": 0.1})).values
+    found = cache.run(Cell(probed, {"features": cell, **part, "strength": 0.1})).values
     assert sum(found["scores"]["layer 1"]["numerators"]) == 40
     assert found["train"] == 30
     assert sum(found["weights"]) == pytest.approx(1)
 
 
-@pytest.mark.parametrize(("count", "labels", "message"), [(5, "ab", "5 test"), (40, "a", "one")])
+@pytest.mark.parametrize(
+    ("count", "labels", "message"), [(5, "ab", "5 test"), (50, "ab", "60"), (60, "a", "one")]
+)
 def test_too_few_examples_or_labels(tmp_path: Path, count: int, labels: str, message: str) -> None:
     examples = [{"text": f"It is {i}.", "label": labels[i % len(labels)]} for i in range(count)]
     with pytest.raises(InputError, match=message):
         CellCache(tmp_path).run(features(data_cell(tmp_path, examples), "classify"))
+
+
+def test_seeds_have_no_training_example_in_common() -> None:
+    for available in (90, 1000):
+        parts = [np.arange(available)[training_part(available, 40, i, 5)] for i in range(5)]
+        assert {len(part) for part in parts} == {min(40, available // 5)}
+        assert len(set(np.concatenate(parts).tolist())) == 5 * len(parts[0])
 
 
 def test_sentences_of_a_minimal_pair_are_on_one_side(tmp_path: Path) -> None:

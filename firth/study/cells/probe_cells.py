@@ -1,6 +1,7 @@
 """Cells that probe the layers of a model: examples, vectors, probes.
 
-The vectors of a task are computed once for a model. Each seed draws its own training examples.
+The vectors of a task are computed once for a model. Each seed has its own part of the training
+examples: with common ones, the seeds would not be independent and their intervals too narrow.
 """
 
 from __future__ import annotations
@@ -81,10 +82,10 @@ def _minimal_pairs(text: str) -> list[Example]:
     return list(chain.from_iterable(pairs))
 
 
-def story_task(name: str) -> Cell:
+def story_task(name: str, words: int) -> Cell:
     """Return the cell with the examples of a task of the stories."""
     task, file, _ = STORY_TASKS[name]
-    settings = {"task": task, "file": stories() / file}
+    settings = {"task": task, "file": stories(words) / file}
     return Cell(story_examples, settings, name=f"{name} examples")
 
 
@@ -100,22 +101,29 @@ class ProbeExamples(NamedTuple):
 
 
 def layer_features(
-    context: CellContext, *, model: File, task: str, data: Cell, train_size: int, test_size: int
+    context: CellContext,
+    *,
+    model: File,
+    task: str,
+    data: Cell,
+    train_size: int,
+    parts: int,
+    test_size: int,
 ) -> Mapping[str, Any]:
-    """Compute the vectors of training and test examples at every layer, in vectors.npy.
+    """Compute the vectors of the training examples of all seeds and of test examples.
 
-    There are half as many training examples again as one seed uses.
+    They are written to vectors.npy, for every layer.
     """
     loaded = load(context.path(model), device=context.device)
-    parts, folder = list[ProbeExamples](), context.path(data)
-    for name, size in {"train": train_size * 3 // 2, "test": test_size}.items():
+    both, folder = list[ProbeExamples](), context.path(data)
+    for name, size in {"train": train_size * parts, "test": test_size}.items():
         rows = list(good_examples(task_named(task).read, TaskFile(folder / f"{name}.jsonl")))
-        parts.append(_vectors(loaded, rows, size))
-    train, test = parts
-    if min(len(part.labels) for part in parts) < MIN_EXAMPLES:
+        both.append(_vectors(loaded, rows, size))
+    train, test = both
+    if min(len(train.labels) // parts, len(test.labels)) < MIN_EXAMPLES:
         raise InputError(
             f"There are {len(train.labels):,} training and {len(test.labels):,} test examples: "
-            f"probes need at least {MIN_EXAMPLES} of each."
+            f"probes with {parts} seeds need at least {parts * MIN_EXAMPLES} and {MIN_EXAMPLES}."
         )
     names = sorted(set(train.labels))
     if len(names) < 2:
@@ -186,15 +194,30 @@ def _label(tag: str) -> str:
 # ---- probes -------------------------------------------------------------------------------------
 
 
+def training_part(available: int, train_size: int, part: int, parts: int) -> slice:
+    """Return the training examples of one of several parts, which have none in common.
+
+    >>> training_part(90, 40, 2, 3), training_part(900, 40, 2, 3)
+    (slice(60, 90, None), slice(80, 120, None))
+    """
+    count = min(train_size, available // parts)
+    return slice(part * count, (part + 1) * count)
+
+
 def probed(
-    context: CellContext, *, features: Cell, train_size: int, strength: float
+    context: CellContext,
+    *,
+    features: Cell,
+    train_size: int,
+    part: int,
+    parts: int,
+    strength: float,
 ) -> Mapping[str, Any]:
     """Probe every layer for the task and for its control, and learn the weights of the layers."""
     sizes, folder = context.result(features), context.path(features)
     stored = json.loads((folder / TARGETS).read_text(encoding="utf-8"))
     vectors, targets = np.load(folder / VECTORS), np.array(stored["targets"], dtype=np.int64)
-    count = min(train_size, sizes["train"] * 2 // 3)
-    train = np.random.default_rng(context.seed).permutation(sizes["train"])[:count]
+    train = np.arange(sizes["train"])[training_part(sizes["train"], train_size, part, parts)]
     test = np.arange(sizes["train"], len(targets))
     control = control_labels(stored["types"], targets, context.seed)
     scores = {
@@ -205,7 +228,7 @@ def probed(
     weights = layer_weights(vectors[:, train], targets[train], strength)
     return {
         "scores": scores,
-        "train": count,
+        "train": len(train),
         "weights": weights.tolist(),
         "centre_of_gravity": centre_of_gravity(weights),
     }
