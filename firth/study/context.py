@@ -129,51 +129,68 @@ def _rows(
     return rows
 
 
-def _findings(found: Found) -> list[Finding]:
-    """Compare both sides with the left side: of the other models, and of the same model."""
-    both = next((key for key in found if key[1] == BOTH), None)
-    others = [key for key in found if key[1] == LEFT]
-    others.sort(key=lambda key: both is not None and key[0] == both[0])  # other models first
-    if both is None or not others:
-        return [Finding(name="context", text="No two contexts have a result.", holds=None)]
-    pairs = {
-        (metric, key): difference(found[both][metric], found[key][metric])
-        for key in others
-        for metric in (ACCURACY, LOG_PROB)
-    }
-    findings = []
-    for (metric, key), compared in holm(pairs).items():
-        same = key[0] == both[0]
-        name = f"context{'-hidden' if same else ''}{'' if metric == ACCURACY else '-log-prob'}"
-        unit, scale = ("points", 100.0) if metric == ACCURACY else ("nats per word", 1.0)
+@dataclass(frozen=True)
+class Comparison:
+    """Two conditions that are compared by one metric, and the name of the finding."""
+
+    name: str
+    first: Condition
+    second: Condition
+    metric: str = ACCURACY
+
+    @property
+    def claim(self) -> str:
+        """What holds if the first condition scores higher."""
+        model, other = self.first[0], self.second[0]
+        if self.first[1] == LEFT:
+            return f"from the left side alone, {model} predicts more words than {other}"
         predicts = (
             "predicts more of the removed words"
-            if metric == ACCURACY
+            if self.metric == ACCURACY
             else "gives the removed words a higher log-probability"
         )
-        other = "than with the right side hidden" if same else f"than {key[0]} from the left side"
-        claim = f"from both sides, {both[0]} {predicts} {other}"
-        findings.append(
-            decided(
-                name,
-                claim,
-                compared,
-                unit=unit,
-                scale=scale,
-            )
-        )
-    return [*findings, *_same_context(found, both[0])]
+        than = "with the right side hidden" if model == other else f"{other} from the left side"
+        return f"from both sides, {model} {predicts} than {than}"
 
 
-def _same_context(found: Found, name: str) -> list[Finding]:
-    """Compare the models on the left side alone: what the training for it gains."""
-    own = found.get((name, LEFT))
-    others = [key for key in found if key[1] == LEFT and key[0] != name]
-    if own is None or not others:
+def _findings(found: Found) -> list[Finding]:
+    """Compare the contexts; the p-values of all comparisons are corrected (Holm)."""
+    pairs = _comparisons(found)
+    if not pairs:
+        return [Finding(name="context", text="No two contexts have a result.", holds=None)]
+    compared = {
+        pair: difference(found[pair.first][pair.metric], found[pair.second][pair.metric])
+        for pair in pairs
+    }
+    units = {ACCURACY: ("points", 100.0), LOG_PROB: ("nats per word", 1.0)}
+    findings = []
+    for pair, one in holm(compared).items():
+        unit, scale = units[pair.metric]
+        findings.append(decided(pair.name, pair.claim, one, unit=unit, scale=scale))
+    return findings
+
+
+def _comparisons(found: Found) -> list[Comparison]:
+    """Compare both sides with the left side: of the other models, and of the same model.
+
+    The last comparison is of models on the left side alone: what the training for it gains.
+    """
+    both = next((key for key in found if key[1] == BOTH), None)
+    if both is None:
         return []
-    compared = difference(found[others[0]][ACCURACY], own[ACCURACY])
-    claim = f"from the left side alone, {others[0][0]} predicts more words than {name}"
-    return [decided("context-left", claim, compared)]
+    own, lefts = (both[0], LEFT), [key for key in found if key[1] == LEFT]
+    others = [key for key in lefts if key != own]
+    others.sort(key=lambda key: (key[0], BOTH) in found)  # models of the left side alone first
+    names = {key: f"context:{key[0]}" if place else "context" for place, key in enumerate(others)}
+    names |= {own: "context-hidden"} if own in lefts else {}
+    pairs = [
+        Comparison(f"{name}{suffix}", both, key, metric)
+        for key, name in names.items()
+        for metric, suffix in ((ACCURACY, ""), (LOG_PROB, "-log-prob"))
+    ]
+    if own in lefts and others:
+        pairs.append(Comparison("context-left", others[0], own))
+    return pairs
 
 
 def _bars(found: Found) -> BarChart:

@@ -4,8 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from firth.study.engine.statistics import Scores, difference, resampled_function
+from firth.study.engine.statistics import (
+    Difference,
+    Scores,
+    difference,
+    holm,
+    resampled_function,
+)
 from firth.study.engine.study import Finding, decided
 
 TFIDF, SCRATCH, PRETRAINED = "TF-IDF", "scratch", "pre-trained"
@@ -27,54 +34,54 @@ class DomainScores:
         return cls(scores.examples(first), scores.examples(others))
 
 
+class Comparison(NamedTuple):
+    """A finding before the correction of its p-value."""
+
+    name: str
+    claim: str
+    found: Difference
+
+
 def domain_findings(found: Mapping[str, DomainScores]) -> list[Finding]:
-    """Compare the domains, and the methods on the target."""
-    findings = []
-    if ADAPTED in found:
-        against = CONTROL if CONTROL in found else PRETRAINED
-        findings += _adapted(found, against)
-    for name in (TFIDF, SCRATCH, PRETRAINED):
-        if name in found:
-            findings.append(_fall(name, found[name]))
-    for name in (TFIDF, SCRATCH):
-        if name in found and PRETRAINED in found:
-            findings.append(_smaller_fall(name, found))
-    if findings:
-        return findings
-    return [Finding(name="domain-shift", text="No run can be compared.", holds=None)]
+    """Compare the domains, and the methods on the target; p-values are corrected (Holm)."""
+    pairs = _adapted(found) if ADAPTED in found else []
+    pairs += [_fall(name, found[name]) for name in (TFIDF, SCRATCH, PRETRAINED) if name in found]
+    if PRETRAINED in found:
+        pairs += [_smaller_fall(name, found) for name in (TFIDF, SCRATCH) if name in found]
+    if not pairs:
+        return [Finding(name="domain-shift", text="No run can be compared.", holds=None)]
+    corrected = holm({pair.name: pair.found for pair in pairs})
+    return [decided(pair.name, pair.claim, corrected[pair.name]) for pair in pairs]
 
 
-def _adapted(found: Mapping[str, DomainScores], against: str) -> list[Finding]:
+def _adapted(found: Mapping[str, DomainScores]) -> list[Comparison]:
+    against = CONTROL if CONTROL in found else PRETRAINED
     if against not in found:
         return []
     adapted, other = found[ADAPTED], found[against]
     than = "as much more of the known text" if against == CONTROL else "none"
-    findings = [
-        decided(
+    pairs = [
+        Comparison(
             "domain-adaptive",
             f"pre-training on text of the target raises its score more than {than}",
             difference(adapted.target, other.target),
         ),
-        decided(
+        Comparison(
             "domain-adaptive-source",
             "pre-training on text of the target lowers the score on the source",
             difference(other.source, adapted.source),
         ),
     ]
     if TARGET_LABELS in found:
-        ceiling = {
-            "target labels": found[TARGET_LABELS].target,
-            "adapted": adapted.target,
-        }
-        left = resampled_function(ceiling, lambda value: value["target labels"] - value["adapted"])
+        left = difference(found[TARGET_LABELS].target, adapted.target)
         claim = "labels of the target are still better than its text"
-        findings.append(decided("domain-labels", claim, left))
-    return findings
+        pairs.append(Comparison("domain-labels", claim, left))
+    return pairs
 
 
-def _fall(name: str, one: DomainScores) -> Finding:
+def _fall(name: str, one: DomainScores) -> Comparison:
     """Compare the scores on the two domains, which have different examples."""
-    return decided(
+    return Comparison(
         f"domain-shift-{name.lower()}",
         f"{name} scores lower on the other domain ({100 * one.source.value:.1f} %, then "
         f"{100 * one.target.value:.1f} %)",
@@ -82,7 +89,7 @@ def _fall(name: str, one: DomainScores) -> Finding:
     )
 
 
-def _smaller_fall(name: str, found: Mapping[str, DomainScores]) -> Finding:
+def _smaller_fall(name: str, found: Mapping[str, DomainScores]) -> Comparison:
     """Decide whether the fall is smaller with pre-training than without."""
     scores = {
         (method, domain): getattr(found[method], domain)
@@ -97,7 +104,7 @@ def _smaller_fall(name: str, found: Mapping[str, DomainScores]) -> Finding:
         }
         return falls[name] - falls[PRETRAINED]
 
-    return decided(
+    return Comparison(
         f"domain-robust-{name.lower()}",
         f"pre-training loses less on the other domain than {name}",
         resampled_function(scores, smaller),

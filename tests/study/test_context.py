@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from firth.jobs.fill_comparison import compare_fill
@@ -18,8 +19,10 @@ from firth.study.cells.blank_cells import (
     removed_words,
     score_blanks,
 )
+from firth.study.context import _findings
 from firth.study.engine.cell import Cell
 from firth.study.engine.cell_cache import CellCache
+from firth.study.engine.statistics import Scores
 from firth.study.running import run_study
 from firth.utils.errors import InputError
 
@@ -90,3 +93,21 @@ def test_both_sides_predict_better(tmp_path: Path) -> None:
 def test_decoders_alone_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="both sides"):
         run_study("context", out=tmp_path, models="stories-decoder", seeds=1)
+
+
+def test_findings_have_different_names_and_corrected_p_values() -> None:
+    def scored(rate: float) -> dict[str, Scores]:
+        draws = np.random.default_rng(0).random((2, 400)) < rate
+        return dict.fromkeys(("accuracy", "log-probability"), Scores(draws, np.ones((2, 400))))
+
+    rates = {("a", BOTH): 0.9, ("a", LEFT): 0.5, ("b", LEFT): 0.6, ("c", LEFT): 0.7}
+    found = {
+        finding.name: finding for finding in _findings({k: scored(r) for k, r in rates.items()})
+    }
+    assert list(found) == [
+        *("context", "context-log-prob", "context:c", "context:c-log-prob"),
+        *("context-hidden", "context-hidden-log-prob", "context-left"),
+    ]
+    values = [found[name].value for name in ("context", "context:c", "context-hidden")]
+    assert values == pytest.approx([30, 20, 40], abs=5)
+    assert "b predicts more words than a" in found["context-left"].text

@@ -22,7 +22,7 @@ from firth.study.cells.domain_cells import (
     review_domains,
 )
 from firth.study.cells.input_cells import split_task_data
-from firth.study.domain_findings import DomainScores
+from firth.study.domain_findings import DomainScores, domain_findings
 from firth.study.engine.cell import Cell, CellFile
 from firth.study.engine.cell_cache import CellCache, CellContext
 from firth.study.engine.statistics import Scores, score_values
@@ -131,3 +131,15 @@ def test_reviews_of_two_domains(tmp_path: Path) -> None:
 def test_scores_of_both_domains() -> None:
     one = DomainScores.of(Scores(np.array([[1.0, 1.0, 0.0]]), np.ones((1, 3))), 2)
     assert (one.source.value, one.target.value) == (1.0, 0.0)
+
+
+def test_p_values_are_corrected() -> None:
+    """A fall whose p-value is between 0.05 / 2 and 0.05 counts alone, not as one of three."""
+    places = np.arange(100)
+    source, target = (np.tile(right, (2, 1)) for right in (places < 45, places >= 73))
+    ones = np.ones((2, 100))
+    one = DomainScores(Scores(source, ones), Scores(target, ones))
+    alone = domain_findings({"scratch": one})
+    both = domain_findings({"scratch": one, "pre-trained": one})
+    assert [finding.holds for finding in alone] == [True]
+    assert [finding.holds for finding in both] == [None, None, None]
