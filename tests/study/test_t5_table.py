@@ -76,8 +76,11 @@ def test_the_models_are_compared(options: dict[str, Any], monkeypatch: pytest.Mo
     assert found.verdict.name == "t5-best"
     assert all(finding.holds for name, finding in by_name.items() if name != "t5-prefix")
     assert by_name["t5-prefix"].holds is None  # both are right at the same examples
-    assert by_name["t5-denoising"].value == pytest.approx(20, abs=3)
+    assert "best of the 10 models" in found.verdict.text
     rows = found.values()["rows"]
+    both = [row["exact_match"]["value"] for row in (rows[0], rows[5])]  # encoder-decoders
+    assert by_name["t5-denoising"].value == pytest.approx(100 * (both[0] - both[1]))
+    assert by_name["t5-objective"].value == pytest.approx(20, abs=3)
     assert [(row["architecture"], row["objective"]) for row in rows] == MODELS
     assert rows[0]["lecture"]["GLUE"] == 83.28
     page = (options["out"] / "index.html").read_text()
