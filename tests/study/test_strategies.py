@@ -14,7 +14,7 @@ from firth.metrics.bootstrap import Metric
 from firth.study import finetuning_grid, strategies
 from firth.study.engine.cell_cache import CellContext
 from firth.study.engine.statistics import Difference, score_values
-from firth.study.strategy_findings import full_is_best, memory_ratio
+from firth.study.strategy_findings import full_is_best, memory_ratio, time_ratio
 from firth.utils.errors import InputError, UsageError
 
 RATES = {"full": 0.9, "lora:1": 0.9, "probe": 0.5}  # accuracy
@@ -94,3 +94,12 @@ def test_the_ratio_of_memory() -> None:
     assert found.holds is True
     assert "300 times" in found.text
     assert memory_ratio("lora", {}, full) == []
+
+
+@pytest.mark.parametrize(
+    ("seconds", "holds"), [(5.0, True), (9.5, None), (10.5, None), (20, False)]
+)
+def test_the_ratio_of_times(seconds: float, holds: bool | None) -> None:
+    (found,) = time_ratio("freeze:2", {"seconds": seconds}, {"seconds": 10.0})
+    assert found.value == pytest.approx(10 / seconds)
+    assert found.holds is holds
