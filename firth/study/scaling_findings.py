@@ -72,6 +72,7 @@ def law_finding(points: Sequence[ScalingPoint], fit: LawFit) -> Finding:
         value=beta.value,
         low=beta.low,
         high=beta.high,
+        unit="exponent of tokens",
     )
 
 
