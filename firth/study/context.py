@@ -130,7 +130,7 @@ def _rows(
 
 
 @dataclass(frozen=True)
-class Comparison:
+class ContextComparison:
     """Two conditions that are compared by one metric, and the name of the finding."""
 
     name: str
@@ -170,7 +170,7 @@ def _findings(found: Found) -> list[Finding]:
     return findings
 
 
-def _comparisons(found: Found) -> list[Comparison]:
+def _comparisons(found: Found) -> list[ContextComparison]:
     """Compare both sides with the left side: of the other models, and of the same model.
 
     The last comparison is of models on the left side alone: what the training for it gains.
@@ -184,12 +184,12 @@ def _comparisons(found: Found) -> list[Comparison]:
     names = {key: f"context:{key[0]}" if place else "context" for place, key in enumerate(others)}
     names |= {own: "context-hidden"} if own in lefts else {}
     pairs = [
-        Comparison(f"{name}{suffix}", both, key, metric)
+        ContextComparison(f"{name}{suffix}", both, key, metric)
         for key, name in names.items()
         for metric, suffix in ((ACCURACY, ""), (LOG_PROB, "-log-prob"))
     ]
     if own in lefts and others:
-        pairs.append(Comparison("context-left", others[0], own))
+        pairs.append(ContextComparison("context-left", others[0], own))
     return pairs
 
 

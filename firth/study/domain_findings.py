@@ -34,7 +34,7 @@ class DomainScores:
         return cls(scores.examples(first), scores.examples(others))
 
 
-class Comparison(NamedTuple):
+class DomainComparison(NamedTuple):
     """A finding before the correction of its p-value."""
 
     name: str
@@ -54,19 +54,19 @@ def domain_findings(found: Mapping[str, DomainScores]) -> list[Finding]:
     return [decided(pair.name, pair.claim, corrected[pair.name]) for pair in pairs]
 
 
-def _adapted(found: Mapping[str, DomainScores]) -> list[Comparison]:
+def _adapted(found: Mapping[str, DomainScores]) -> list[DomainComparison]:
     against = CONTROL if CONTROL in found else PRETRAINED
     if against not in found:
         return []
     adapted, other = found[ADAPTED], found[against]
     than = "as much more of the known text" if against == CONTROL else "none"
     pairs = [
-        Comparison(
+        DomainComparison(
             "domain-adaptive",
             f"pre-training on text of the target raises its score more than {than}",
             difference(adapted.target, other.target),
         ),
-        Comparison(
+        DomainComparison(
             "domain-adaptive-source",
             "pre-training on text of the target lowers the score on the source",
             difference(other.source, adapted.source),
@@ -75,13 +75,13 @@ def _adapted(found: Mapping[str, DomainScores]) -> list[Comparison]:
     if TARGET_LABELS in found:
         left = difference(found[TARGET_LABELS].target, adapted.target)
         claim = "labels of the target are still better than its text"
-        pairs.append(Comparison("domain-labels", claim, left))
+        pairs.append(DomainComparison("domain-labels", claim, left))
     return pairs
 
 
-def _fall(name: str, one: DomainScores) -> Comparison:
+def _fall(name: str, one: DomainScores) -> DomainComparison:
     """Compare the scores on the two domains, which have different examples."""
-    return Comparison(
+    return DomainComparison(
         f"domain-shift-{name.lower()}",
         f"{name} scores lower on the other domain ({100 * one.source.value:.1f} %, then "
         f"{100 * one.target.value:.1f} %)",
@@ -89,7 +89,7 @@ def _fall(name: str, one: DomainScores) -> Comparison:
     )
 
 
-def _smaller_fall(name: str, found: Mapping[str, DomainScores]) -> Comparison:
+def _smaller_fall(name: str, found: Mapping[str, DomainScores]) -> DomainComparison:
     """Decide whether the fall is smaller with pre-training than without."""
     scores = {
         (method, domain): getattr(found[method], domain)
@@ -104,7 +104,7 @@ def _smaller_fall(name: str, found: Mapping[str, DomainScores]) -> Comparison:
         }
         return falls[name] - falls[PRETRAINED]
 
-    return Comparison(
+    return DomainComparison(
         f"domain-robust-{name.lower()}",
         f"pre-training loses less on the other domain than {name}",
         resampled_function(scores, smaller),
