@@ -84,7 +84,7 @@ class DomainPlan:
     names: tuple[str, str]  # source, target
     source: Cell  # of `joined_domains`: trained on the source
     target: Cell  # the same, trained on the target
-    known_text: File  # more of what the model knows, for the control
+    known_text: File  # for the control: more of what the model knows, or the source's task text
     target_text: File | None
 
 
@@ -94,7 +94,7 @@ def run_domain_shift(run: StudyRun) -> StudyAnalysis:
     plan = _own_plan(run) if run.inputs.data is not None else _review_plan(run)
     run.require(plan.source, plan.target)
     sizes = run.cache.run(plan.source).values
-    grid = {name: _cells(run, plan, name) for name in _methods(run, plan)}
+    grid = {name: _cells(run, plan, name) for name in _methods(run, plan, sizes["multi_label"])}
     results = run.run(cell for cells in grid.values() for cell in cells)
     metric = metric_of(plan.task, run.cache.directory(plan.source) / "test.jsonl")
     found = {
@@ -130,10 +130,11 @@ def _check(run: StudyRun) -> None:
             raise UsageError(f"There is no method {name!r}; there are {', '.join(METHODS)}.")
 
 
-def _methods(run: StudyRun, plan: DomainPlan) -> list[str]:
+def _methods(run: StudyRun, plan: DomainPlan, multi_label: bool) -> list[str]:
     left_out = [ADAPTED, CONTROL] if plan.target_text is None else []
-    if plan.task != "classify":
+    if plan.task != "classify" or multi_label:
         left_out.append(TFIDF)
+        run.note(f"{TFIDF} does not fit the task, and was left out.")
     if plan.target_text is None:
         run.note("Without --text TARGET_TEXT there is no domain-adaptive pre-training.")
     return [name for name in run.settings.methods if name not in left_out]

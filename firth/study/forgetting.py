@@ -35,6 +35,7 @@ from firth.utils.config_fields import Doc
 from firth.utils.errors import MismatchError, UsageError
 from firth.utils.figures import DataTable, LineChart, Point
 
+MAX_LOSS = 700.0  # nats whose exponential is still a float
 REPLAY = "replay"
 LOW_RATE = "learning rate / 10"
 # method: its strategy, the factor of the learning rate, whether text is replayed
@@ -171,8 +172,17 @@ def _table(found: Found, metric: str) -> DataTable:
         task = metric_texts(one[metric].metric()) if metric in one else ("", "")
         loss = one[LOSS].metric()
         others = tuple(f"{one[key].value:.3f}" for key in (OLD_HEAD, NEW_HEAD))
-        rows.append((name, *task, *metric_texts(loss), f"{math.exp(loss.value):.3f}", *others))
+        rows.append((name, *task, *metric_texts(loss), _perplexity(loss.value), *others))
     return DataTable("", (*columns, OLD_HEAD, NEW_HEAD), tuple(rows))
+
+
+def _perplexity(loss: float) -> str:
+    """Format the perplexity of a loss; that of a model that is destroyed may be no float.
+
+    >>> _perplexity(0.0), _perplexity(800.0)
+    ('1.000', '–')
+    """
+    return f"{math.exp(loss):.3f}" if loss < MAX_LOSS else "–"
 
 
 STUDY = Study(

@@ -67,7 +67,7 @@ def run_labels(run: StudyRun) -> StudyAnalysis:
         )
     grid = {
         (method, count): _cells(run, method, task, data, count)
-        for method in _methods(run, task)
+        for method in _methods(run, task, multi_label=sizes["multi_label"])
         for count in counts
     }
     results = run.run(cell for cells in grid.values() for cell in cells)
@@ -75,7 +75,10 @@ def run_labels(run: StudyRun) -> StudyAnalysis:
     found = {key: results.scores(cells, metric) for key, cells in grid.items()}
     curves = {key: scores for key, scores in found.items() if scores is not None}
     return StudyAnalysis(
-        rows=_rows(curves, metric),
+        rows=[
+            _row(*key, found[key], results.first_error(cells), metric)
+            for key, cells in grid.items()
+        ],
         findings=_findings(curves, counts, settings.reference_labels),
         figures=(_chart(curves, metric), _table(curves, metric)),
     )
@@ -97,14 +100,14 @@ def _counts(run: StudyRun, available: int) -> list[int]:
     return counts
 
 
-def _methods(run: StudyRun, task: str) -> list[str]:
+def _methods(run: StudyRun, task: str, *, multi_label: bool) -> list[str]:
     """Return the methods that fit the task."""
     known = (*STRATEGIES, TFIDF, PROMPTING)
     for name in run.settings.methods:
         if name not in known:
             raise UsageError(f"There is no method {name!r}; there are {', '.join(known)}.")
-    left_out = [] if task in LABELS_ONLY else [TFIDF, PROMPTING]
-    if task == "pair":
+    left_out = [] if task in LABELS_ONLY and not multi_label else [TFIDF, PROMPTING]
+    if task == "pair" and not multi_label:
         left_out = [PROMPTING]
     if PROMPTING not in left_out and run.inputs.models and not _predicts_tokens(run):
         left_out.append(PROMPTING)
@@ -146,16 +149,11 @@ def _cells(run: StudyRun, method: str, task: str, data: Cell, count: int) -> lis
 Curves = Mapping[tuple[str, int], Scores]
 
 
-def _rows(curves: Curves, metric: str) -> list[dict[str, Any]]:
-    return [
-        {
-            "method": method,
-            "labels": count,
-            metric: to_json(scores.metric()),
-            "by_seed": scores.by_seed.tolist(),
-        }
-        for (method, count), scores in curves.items()
-    ]
+def _row(method: str, count: int, scores: Scores | None, error: str, metric: str) -> dict[str, Any]:
+    row: dict[str, Any] = {"method": method, "labels": count}
+    if scores is not None:
+        row |= {metric: to_json(scores.metric()), "by_seed": scores.by_seed.tolist()}
+    return {**row, **({"error": error} if error else {})}
 
 
 def _findings(curves: Curves, counts: Sequence[int], reference: int) -> list[Finding]:

@@ -27,8 +27,11 @@ class TaskLayers(NamedTuple):
     centres: Floats  # (seeds,)
 
 
-def layer_rows(model: str, task: str, one: TaskLayers) -> list[dict[str, Any]]:
-    """Return one row for each layer as JSON values."""
+def layer_rows(model: str, task: str, one: TaskLayers | None, error: str) -> list[dict[str, Any]]:
+    """Return one row for each layer as JSON values, or one with the error."""
+    failed = {"error": error} if error else {}
+    if one is None:
+        return [{"model": model, "task": task, **failed}]
     centre = to_json(mean_over_seeds(one.centres).metric)
     return [
         {
@@ -40,6 +43,7 @@ def layer_rows(model: str, task: str, one: TaskLayers) -> list[dict[str, Any]]:
             "selectivity": to_json(difference(right, control).metric),
             "weight": to_json(mean_over_seeds(one.weights[:, layer]).metric),
             "centre_of_gravity": centre,
+            **failed,
         }
         for layer, (right, control) in enumerate(zip(one.task, one.control, strict=True))
     ]

@@ -85,7 +85,11 @@ def run_layers(run: StudyRun) -> StudyAnalysis:
         if not all(results[cell].error for cell in cells)
     }
     return StudyAnalysis(
-        rows=[row for (model, task), one in found.items() for row in layer_rows(model, task, one)],
+        rows=[
+            row
+            for key, cells in grid.items()
+            for row in layer_rows(*key, found.get(key), results.first_error(cells))
+        ],
         findings=_findings(found, settings.reference),
         figures=[
             figure

@@ -90,11 +90,13 @@ def collect(
     )
 
 
-def result_row(model: Model, found: Found) -> dict[str, Any]:
+def result_row(model: Model, found: Found | None, error: str) -> dict[str, Any]:
     architecture = ARCHITECTURES[model[0]]
+    row = {"architecture": model[0], "objective": model[1], **({"error": error} if error else {})}
+    if found is None:
+        return row
     return {
-        "architecture": model[0],
-        "objective": model[1],
+        **row,
         "parameters": found.parameters,
         "parameters_without_embeddings": found.parameters_without_embeddings,
         "flops_per_sequence": found.flops,

@@ -92,11 +92,18 @@ def run_t5_table(run: StudyRun) -> StudyAnalysis:
     }
     complete = {model: one for model, one in found.items() if one is not None}
     return StudyAnalysis(
-        rows=[result_row(model, one) for model, one in complete.items()],
+        rows=[
+            result_row(model, one, results.first_error([*measured[model], *_of(tuned, model)]))
+            for model, one in found.items()
+        ],
         findings=compare_models({model: one.score for model, one in complete.items()}),
         figures=(score_bars(complete), result_table(complete), lecture_table()),
         notes=_notes(settings, list(tasks)),
     )
+
+
+def _of(tuned: Mapping[tuple[Model, str], Sequence[Cell]], model: Model) -> list[Cell]:
+    return [cell for (name, _), cells in tuned.items() if name == model for cell in cells]
 
 
 def _flat(grid: Mapping[Any, Sequence[Cell]]) -> list[Cell]:

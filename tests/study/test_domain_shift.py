@@ -122,10 +122,28 @@ def test_reviews_of_two_domains(tmp_path: Path) -> None:
         Cell(split_task_data, {**split, "data": cell / name}) for name in (SOURCE_ROWS, TARGET_ROWS)
     )
     both = Cell(joined_domains, {"source": source, "target": target, "train_on": "target"})
-    assert cache.run(both).values == {"train": 18, "source_test": 10, "target_test": 10}
+    assert cache.run(both).values == {
+        "train": 18,
+        "source_test": 10,
+        "target_test": 10,
+        "multi_label": False,
+    }
     joined = (cache.directory(both) / "test.jsonl").read_text()
     parts = [(cache.directory(one) / "test.jsonl").read_text() for one in (source, target)]
     assert joined == "".join(parts)
+
+
+def test_no_labelled_review_is_in_the_text(tmp_path: Path) -> None:
+    settings = {"source": ["book"], "target": ["meal"], "texts": 1500, "rows": 300}
+    cache, cell = CellCache(tmp_path), Cell(review_domains, settings)
+    cache.run(cell)
+    folder = cache.directory(cell)
+    texts = {
+        text for name in (GENERAL, TARGET) for text in (folder / name).read_text().split("\n\n")
+    }
+    for name in (SOURCE_ROWS, TARGET_ROWS):
+        rows = map(json.loads, (folder / name).read_text().splitlines())
+        assert not texts & {row["text"] for row in rows}
 
 
 def test_scores_of_both_domains() -> None:

@@ -84,7 +84,21 @@ def test_a_method_that_fails_is_named(
     found = firth.run_study("labels", data=reviews, out=tmp_path / "out", workers=1, **OPTIONS)
     assert len(found.failures) == 5 * 5
     assert found.verdict.holds is None
+    rows = [row for row in found.values()["rows"] if row["method"] == "scratch"]
+    assert [row["labels"] for row in rows] == [10, 30, 100, 300, 1000]
+    assert {row["error"] for row in rows} == {"labels.tsv line 3 is bad."}
     assert "labels.tsv line 3 is bad." in (tmp_path / "out/index.html").read_text()
+
+
+def test_several_labels_of_a_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(study, "finetuned", learned)
+    file = tmp_path / "topics.jsonl"
+    rows = [{"text": f"text {i}", "label": [["a"], ["a", "b"]][i % 2]} for i in range(200)]
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    options = {"overrides": {"methods": ("pre-trained", "TF-IDF", "prompting"), "labels": (10, 30)}}
+    found = firth.run_study("labels", data=file, out=tmp_path / "out", workers=1, **options)
+    assert {row["method"] for row in found.values()["rows"]} == {"pre-trained"}
+    assert any("TF-IDF" in note for note in found.notes)
 
 
 @pytest.mark.parametrize(

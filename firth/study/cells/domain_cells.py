@@ -20,6 +20,7 @@ from firth.utils.files import atomic_file
 GENERAL, TARGET = "general.txt", "target.txt"  # unlabelled text
 SOURCE_ROWS, TARGET_ROWS = "source.jsonl", "target.jsonl"
 LABELS = ("negative", "positive")
+TEXT_COLUMNS = ("text", "text_a", "text_b", "question", "context")
 
 
 def review_domains(
@@ -27,18 +28,23 @@ def review_domains(
 ) -> Mapping[str, Any]:
     """Write reviews of two kinds of things: labelled rows, and unlabelled text.
 
-    The general text has reviews of everything but the target; no text is among the labelled rows.
+    The general text has reviews of everything but the target. A text that is equal to a labelled
+    row is left out.
     """
-    others = [kind for kind in SUBJECTS if kind not in target]
-    files = {GENERAL: others, TARGET: target}
-    for place, (name, kinds) in enumerate(files.items()):
-        reviews = (text for text, _ in _reviews(kinds, texts, f"domain text {place}"))
-        (context.folder / name).write_text("\n\n".join(reviews) + "\n", encoding="utf-8")
-    for name, kinds in {SOURCE_ROWS: source, TARGET_ROWS: target}.items():
-        labelled = [
+    labelled = {
+        name: [
             {"text": text, "label": label} for text, label in _reviews(kinds, rows, f"rows {name}")
         ]
-        write_rows(context.folder / name, labelled)
+        for name, kinds in {SOURCE_ROWS: source, TARGET_ROWS: target}.items()
+    }
+    for name, examples in labelled.items():
+        write_rows(context.folder / name, examples)
+    known = {row["text"] for examples in labelled.values() for row in examples}
+    others = [kind for kind in SUBJECTS if kind not in target]
+    for place, (name, kinds) in enumerate({GENERAL: others, TARGET: target}.items()):
+        reviews = (text for text, _ in _reviews(kinds, texts, f"domain text {place}"))
+        kept = "\n\n".join(text for text in reviews if text not in known)
+        (context.folder / name).write_text(kept + "\n", encoding="utf-8")
     return {"texts": texts, "rows": rows}
 
 
@@ -61,8 +67,7 @@ def joined_domains(
     folders = {"source": context.path(source), "target": context.path(target)}
     tests = {name: read_rows(folder / "test.jsonl") for name, folder in folders.items()}
     train = read_rows(folders[train_on] / "train.jsonl")
-    known = {row["label"] for row in train if "label" in row}
-    unknown = {row["label"] for rows in tests.values() for row in rows if "label" in row} - known
+    unknown = _labels([*tests["source"], *tests["target"]]) - _labels(train)
     if unknown:
         names = ", ".join(sorted(map(str, unknown)))
         raise InputError(f"Both domains need the same labels; only one has {names}.")
@@ -70,15 +75,37 @@ def joined_domains(
     write_rows(context.folder / "dev.jsonl", read_rows(folders[train_on] / "dev.jsonl"))
     write_rows(context.folder / "test.jsonl", [*tests["source"], *tests["target"]])
     sizes = {f"{name}_test": len(rows) for name, rows in tests.items()}
-    return {"train": len(train), **sizes}
+    multi_label = context.result(source)["multi_label"]
+    return {"train": len(train), **sizes, "multi_label": multi_label}
+
+
+def _labels(rows: Iterable[Mapping[str, Any]]) -> set[Any]:
+    """Return all labels of rows, which may have none or several.
+
+    >>> sorted(_labels([{"label": "a"}, {"label": ["a", "b"]}, {"words": ["It"]}]))
+    ['a', 'b']
+    """
+    found = (row.get("label", []) for row in rows)
+    return {one for label in found for one in (label if isinstance(label, list) else [label])}
 
 
 def training_texts(context: CellContext, *, data: Cell) -> Mapping[str, Any]:
     """Write the texts of training examples as unlabelled text."""
-    rows = read_rows(context.path(data) / "train.jsonl")
-    texts = [" ".join(str(value) for name, value in row.items() if name != "label") for row in rows]
+    texts = [row_text(row) for row in read_rows(context.path(data) / "train.jsonl")]
     (context.folder / GENERAL).write_text("\n\n".join(texts) + "\n", encoding="utf-8")
     return {"texts": len(texts)}
+
+
+def row_text(row: Mapping[str, Any]) -> str:
+    """Return the text of a row of any task, without labels and answers.
+
+    >>> row_text({"words": ["EU", "rejects"], "tags": ["B-ORG", "O"]})
+    'EU rejects'
+    >>> row_text({"id": "1", "question": "Who?", "context": "Ann.", "answers": {"text": ["Ann"]}})
+    'Who? Ann.'
+    """
+    parts = [row[name] for name in TEXT_COLUMNS if name in row]
+    return " ".join([*parts, *row.get("words", [])])
 
 
 def write_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:

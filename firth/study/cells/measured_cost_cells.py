@@ -30,7 +30,7 @@ from firth.training.pretrain_config import PretrainRunConfig
 from firth.training.schedule import StagedValue
 
 READING, GENERATING = "texts per second", "generated tokens per second"
-STEPS = {"cpu": 12, "cuda": 1000}  # of a run that is measured; on a GPU, enough to be compiled
+STEPS, CUDA_STEPS = 12, 1000  # of a run that is measured; with CUDA, enough to be compiled
 
 
 def pretraining_cost(
@@ -43,7 +43,8 @@ def pretraining_cost(
         if "tokens_per_second" in metrics:
             speeds.append(metrics["tokens_per_second"])
 
-    tokens = STEPS[context.device.partition(":")[0]] * int(options["batch_tokens"])
+    steps = CUDA_STEPS if context.device.startswith("cuda") else STEPS
+    tokens = steps * int(options["batch_tokens"])
     overrides = {**options["overrides"], "log_every": 1}
     found = pretrain(
         data=context.path(data) / "shards",

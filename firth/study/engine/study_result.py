@@ -42,9 +42,13 @@ class StudyResult(HtmlRepr):
         return self.analysis.findings[0]
 
     @property
-    def failures(self) -> dict[str, str]:
-        """The cells that failed, with the reason."""
-        return {cell.name: found.error for cell, found in self.cells.items() if found.error}
+    def failures(self) -> list[dict[str, str]]:
+        """The cells that failed, with the reason; two cells may have the same name."""
+        return [
+            {"cell": cell.name, "reason": found.error}
+            for cell, found in self.cells.items()
+            if found.error
+        ]
 
     def values(self) -> dict[str, Any]:
         """Convert to plain JSON values."""
@@ -107,7 +111,7 @@ class StudyResult(HtmlRepr):
         return shown
 
     def _notes(self) -> list[Figure]:
-        failed = tuple(self.failures.items())
+        failed = tuple((one["cell"], one["reason"]) for one in self.failures)
         table = DataTable("Cells that failed", ("cell", "reason"), failed, texts=True)
         return [*map(Paragraph, self.notes), *([table] if failed else [])]
 
