@@ -13,6 +13,7 @@ from typing import Annotated, Any
 from firth.study.claim_table import Claim, read_claims
 from firth.study.engine.settings import make_settings
 from firth.study.engine.study import Finding, Study, StudyAnalysis, StudyRun
+from firth.study.engine.study_result import VERDICTS
 from firth.study.registry import STUDIES, study_named
 from firth.study.running import run_study
 from firth.utils.config_fields import Doc
@@ -23,7 +24,6 @@ from firth.utils.files import atomic_file
 NAME = "claims"
 PAGE = "claims.md"
 OWN_DOMAINS = ("domain-shift",)  # whose --data and --test are not a training and a test set
-VERDICTS = {True: "holds", False: "does not hold", None: "cannot decide"}
 COLUMNS = ("lecture", "claim", "claimed", "measured", "95 % interval", "verdict", "study")
 
 

@@ -182,12 +182,13 @@ def label_gap(curves: Curves, reference: int, method: str) -> Finding:
     low, high = np.quantile(needed[1:], (0.025, 0.975), method="nearest")
     value, low, high = float(needed[0]), min(low, needed[0]), max(high, needed[0])
     shown = {end: _shown(end, counts) for end in (value, low, high)}
+    first = "full fine-tuning" if method == LORA else "pre-training"
     without = {SCRATCH: "without"}.get(method, f"with {method}")
     size = shown[value] if low == high else f"{shown[value]} ({shown[low]} to {shown[high]})"
-    beyond = " (beyond the data)" if math.inf in (value, high) else ""
+    beyond = " (beyond the data)" if value == math.inf else ""
     return Finding(
         name=f"labels-{method.lower()}",
-        text=f"{reference:,} labels with pre-training = {size} {without}{beyond}.",
+        text=f"{reference:,} labels with {first} = {size} {without}{beyond}.",
         holds=True if low > reference else False if high < reference else None,
         value=_finite(value),
         low=float(min(low, counts[-1])),
@@ -236,7 +237,7 @@ def _chart(curves: Curves, metric: str) -> LineChart:
         metric,
         {method: tuple(points) for method, points in lines.items()},
         log_x=True,
-        caption="Means over seeds; the bars are 95 % intervals that resample seeds and examples.",
+        caption="Means over seeds, with 95 % intervals that resample seeds and examples.",
     )
 
 

@@ -74,6 +74,8 @@ def run_study(
         workers=workers or (available_cores() if place.type == "cpu" else 1),
         on_result=on_result,
     )
+    if seeds == 1:
+        run.note("With one seed, intervals are over examples alone; other seeds may differ more.")
     with storage_errors(folder, FULL_DISK):
         folder.mkdir(parents=True, exist_ok=True)
     try:
@@ -87,6 +89,7 @@ def run_study(
         study=study,
         out=folder,
         settings=settings,
+        inputs=inputs,
         budget=budget,
         seeds=run.seeds,
         analysis=analysis,

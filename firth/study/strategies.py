@@ -149,14 +149,16 @@ def _chart(found: Found, metric: str) -> LineChart:
     for name, one in found.items():
         value = one.scores.metric()
         point = Point(max(1, one.trainable), value.value, value.low, value.high)
-        lines.setdefault(FAMILIES.get(kind(name), name), []).append(point)
+        alone = name == FULL and not any(kind(other) == "freeze" for other in found)
+        family = name if alone else FAMILIES.get(kind(name), name)
+        lines.setdefault(family, []).append(point)
     return LineChart(
         "Score and trainable parameters",
         "trainable parameters",
         metric,
         {name: tuple(sorted(points)) for name, points in lines.items()},
         log_x=True,
-        caption="Means over seeds; the bars are 95 % intervals that resample seeds and examples. "
+        caption="Means over seeds, with 95 % intervals that resample seeds and examples. "
         "The line of freezing ends at full fine-tuning; that of LoRA has its ranks.",
     )
 

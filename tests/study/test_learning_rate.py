@@ -59,7 +59,7 @@ def test_the_range_of_good_rates_and_where_runs_fail(made_up: dict[str, Any]) ->
 
 
 def test_factors_are_positive(made_up: dict[str, Any]) -> None:
-    with pytest.raises(UsageError, match="positive"):
+    with pytest.raises(UsageError, match="factors"):
         firth.run_study("learning-rate", overrides={"factors": "0,1"}, **made_up)
 
 

@@ -175,6 +175,13 @@ class Difference:
             return None
         return self.metric.value > 0
 
+    @property
+    def opposite(self) -> Difference:
+        """How much lower it is."""
+        one = self.metric
+        low, high = (None if end is None else -end for end in (one.high, one.low))
+        return Difference(replace(one, value=-one.value, low=low, high=high), self.p)
+
 
 def difference(first: Scores, second: Scores) -> Difference:
     """Compare two scores on the same examples and seeds.

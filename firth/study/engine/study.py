@@ -54,21 +54,30 @@ def decided(
 ) -> Finding:
     """Make a finding of a difference that is positive if the claim holds.
 
-    >>> found = Difference(Metric(value=0.1, low=-0.1, high=0.3), p=0.4)
+    >>> found = Difference(Metric(value=0.1, low=0.05, high=0.15), p=0.01)
     >>> decided("help", "pre-training helps", found).text
-    'The runs cannot decide whether pre-training helps: +10.0 points (95 % interval \
--10.0 to +30.0).'
+    'Pre-training helps: by 10.0 points (95 % interval 5.0 to 15.0).'
+    >>> decided("harm", "pre-training harms", found.opposite).text
+    'The runs contradict that pre-training harms: by 10.0 points the other way (95 % interval 5.0 \
+to 15.0).'
     """
-    metric = found.metric
-    starts = {
-        True: claim[0].upper() + claim[1:],
-        False: f"The runs contradict that {claim}",
-        None: f"The runs cannot decide whether {claim}",
-    }
-    size = with_interval(metric, unit=unit, scale=scale, digits=digits)
+    metric, sign = found.metric, -1 if found.holds is False else 1
+    plus = "+" if found.holds is None else ""
+    ends = [end for end in (metric.low, metric.high) if end is not None][::sign]
+    shown = [f"{sign * scale * end:{plus}.{digits}f}" for end in (metric.value, *ends)]
+    interval = f" (95 % interval {shown[1]} to {shown[2]})" if len(shown) == 3 else ""
+    size = f"{shown[0]} {unit}"
+    if found.holds:
+        text = f"{claim[0].upper()}{claim[1:]}: by {size}{interval}."
+    elif found.holds is False:
+        text = f"The runs contradict that {claim}: by {size} the other way{interval}."
+    else:
+        excludes_zero = len(ends) == 2 and ends[0] * ends[1] > 0
+        why = f"; p = {found.p:.2g} after correction for several comparisons" * excludes_zero
+        text = f"The runs cannot decide whether {claim}: {size} in its favour{interval}{why}."
     return Finding(
         name=name,
-        text=f"{starts[found.holds]}: {size}.",
+        text=text,
         holds=found.holds,
         value=scale * metric.value,
         low=None if metric.low is None else scale * metric.low,

@@ -11,14 +11,24 @@ from typing import Any
 from firth.study.claim_table import claims_about
 from firth.study.engine.cell import Cell
 from firth.study.engine.cell_cache import CellResult
-from firth.study.engine.study import Finding, Study, StudyAnalysis
+from firth.study.engine.study import Finding, Study, StudyAnalysis, StudyInputs
 from firth.utils.figure_images import image_figures, write_image
-from firth.utils.figures import DataTable, Figure, KeyNumber, KeyNumbers, Paragraph
+from firth.utils.figures import (
+    DataTable,
+    Figure,
+    KeyNumber,
+    KeyNumbers,
+    MarkedText,
+    Paragraph,
+    Piece,
+)
 from firth.utils.files import atomic_file
 from firth.utils.html_page import Page, Section, write_page
 from firth.utils.notebook import HtmlRepr
 
 PAGE, ROWS, IMAGE = "index.html", "results.jsonl", "figure.png"
+VERDICTS = {True: "holds", False: "does not hold", None: "cannot decide"}
+MARKS = {True: "right", False: "wrong", None: "b"}  # colours
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,6 +38,7 @@ class StudyResult(HtmlRepr):
     study: Study
     out: Path
     settings: Any
+    inputs: StudyInputs
     budget: str
     seeds: tuple[int, ...]
     analysis: StudyAnalysis
@@ -101,13 +112,13 @@ class StudyResult(HtmlRepr):
         ]
 
     def _findings(self) -> list[Figure]:
+        """Show each finding with its verdict, and what the lectures say."""
         shown = list[Figure]()
         for finding in self.analysis.findings:
-            shown.append(Paragraph(finding.text, warning=finding.holds is not True))
-            shown += (
-                Paragraph(f"{claim.source}: “{claim.claim}”")
-                for claim in claims_about(self.study.name, finding.name)
-            )
+            verdict = Piece(VERDICTS[finding.holds], MARKS[finding.holds])
+            claims = claims_about(self.study.name, finding.name)
+            said = " ".join(f"{claim.source}: “{claim.claim}”" for claim in claims)
+            shown.append(MarkedText("", (verdict, Piece(f" {finding.text}")), caption=said))
         return shown
 
     def _notes(self) -> list[Figure]:
@@ -116,11 +127,9 @@ class StudyResult(HtmlRepr):
         return [*map(Paragraph, self.notes), *([table] if failed else [])]
 
     def _settings(self) -> DataTable:
-        rows = [
-            (name.replace("_", " "), shown_setting(value))
-            for name, value in asdict(self.settings).items()
-        ]
-        rows += [("budget", self.budget), ("seeds", shown_setting(self.seeds))]
+        rows = [(name, shown_setting(value)) for name, value in asdict(self.settings).items()]
+        given = ((name, shown_setting(getattr(self.inputs, name))) for name in self.inputs.given())
+        rows += [("budget", self.budget), ("seeds", shown_setting(self.seeds)), *given]
         return DataTable("", ("setting", "value"), tuple(rows), texts=True)
 
     def _cells(self) -> KeyNumbers:
