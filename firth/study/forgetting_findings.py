@@ -83,8 +83,5 @@ def _avoided(
 
 def _high_rate(saved: Difference) -> Finding:
     """Decide whether ten times the learning rate forgets more."""
-    metric = saved.metric
-    ends = [None if end is None else -end for end in (metric.high, metric.low)]
-    negative = Difference(type(metric)(value=-metric.value, low=ends[0], high=ends[1]), saved.p)
     claim = "ten times the learning rate raises the loss more"
-    return decided("forgetting-high-rate", claim, negative, unit="nats", scale=1.0, digits=3)
+    return decided("forgetting-high-rate", claim, saved.opposite, unit="nats", scale=1.0, digits=3)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from firth.metrics.bootstrap import Metric
 from firth.study.engine.statistics import Difference, Scores, difference, holm, metric_texts
 from firth.study.engine.study import Finding, decided
 from firth.utils.figures import Bar, BarChart, DataTable, Figure, LineChart, Point
@@ -33,7 +32,7 @@ def masking_findings(losses: Mapping[str, Scores], mask_probs: Sequence[float]) 
     worse = holm(
         {n: difference(scores, reference) for n, scores in losses.items() if n != REFERENCE}
     )
-    better = {name: Difference(_negated(one.metric), one.p) for name, one in worse.items()}
+    better = {name: one.opposite for name, one in worse.items()}
     probs = [name for name in map(percent, mask_probs) if name in worse]
     found = [best_probability({name: worse[name] for name in probs})] if probs else []
     claims = {
@@ -67,11 +66,6 @@ def task_findings(accuracies: Mapping[str, Scores]) -> list[Finding]:
     if "100/0/0" in gains:
         gains["100/0/0"] = difference(reference, accuracies["100/0/0"])
     return [decided(*claims[name], gain) for name, gain in holm(gains).items()]
-
-
-def _negated(metric: Metric) -> Metric:
-    low, high = (None if end is None else -end for end in (metric.high, metric.low))
-    return Metric(value=-metric.value, low=low, high=high, reason=metric.reason)
 
 
 def best_probability(worse: Mapping[str, Difference]) -> Finding:
