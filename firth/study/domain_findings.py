@@ -12,6 +12,7 @@ from firth.study.engine.statistics import (
     difference,
     holm,
     resampled_function,
+    unpaired_difference,
 )
 from firth.study.engine.study import Finding, decided
 
@@ -85,7 +86,7 @@ def _fall(name: str, one: DomainScores) -> DomainComparison:
         f"domain-shift-{name.lower()}",
         f"{name} scores lower on the other domain ({100 * one.source.value:.1f} %, then "
         f"{100 * one.target.value:.1f} %)",
-        difference(one.source, one.target),
+        unpaired_difference(one.source, one.target),
     )
 
 

@@ -201,6 +201,13 @@ def difference(first: Scores, second: Scores) -> Difference:
     return replace(found, metric=replace(found.metric, low=value - margin, high=value + margin))
 
 
+def unpaired_difference(first: Scores, second: Scores) -> Difference:
+    """Compare two scores on different examples: their resamples are independent."""
+    order = np.random.default_rng(0).permutation(RESAMPLES)
+    samples = first.resampled - second.resampled[order]
+    return of_resamples(first.value - second.value, samples)
+
+
 def same_seeds(scores: Sequence[Scores]) -> list[Scores]:
     """Return the scores of the seeds that all of them have; a run of another may have failed."""
     common = [p for p in scores[0].seed_places if all(p in one.seed_places for one in scores)]

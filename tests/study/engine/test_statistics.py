@@ -10,7 +10,14 @@ from scipy.stats import norm, t
 from sklearn.isotonic import IsotonicRegression
 
 from firth.metrics.bootstrap import Metric
-from firth.study.engine.statistics import Difference, Scores, difference, holm, score_values
+from firth.study.engine.statistics import (
+    Difference,
+    Scores,
+    difference,
+    holm,
+    score_values,
+    unpaired_difference,
+)
 from firth.study.monotone import isotonic, labels_needed
 
 
@@ -121,3 +128,11 @@ def test_scores_that_are_not_finite_decide_nothing(value: float) -> None:
     found = difference(one, made_up(3, 5, 0.5))
     assert found.holds is None
     assert found.metric.low is None
+
+
+def test_scores_of_different_examples_are_not_paired() -> None:
+    half = np.tile(np.repeat([1.0, 0.0], 50), (3, 1))  # ordered alike, by chance
+    first = Scores(half, np.ones_like(half))
+    found = unpaired_difference(first, Scores(half.copy(), np.ones_like(half)))
+    expected = norm.ppf(0.975) * np.sqrt(2 * 0.25 / 100)
+    assert found.metric.high == pytest.approx(expected, abs=0.02)
