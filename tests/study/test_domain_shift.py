@@ -154,7 +154,7 @@ def test_scores_of_both_domains() -> None:
 def test_p_values_are_corrected() -> None:
     """A fall whose p-value is between 0.05 / 2 and 0.05 counts alone, not as one of three."""
     places = np.arange(100)
-    source, target = (np.tile(right, (2, 1)) for right in (places < 45, places >= 73))
+    source, target = (np.tile(right, (2, 1)) for right in (places < 45, places >= 69))
     ones = np.ones((2, 100))
     one = DomainScores(Scores(source, ones), Scores(target, ones))
     alone = domain_findings({"scratch": one})
