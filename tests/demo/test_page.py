@@ -50,7 +50,7 @@ def check_figures(text: str) -> None:
         section = sections[number - 1]
         for kind, count in expected.items():
             assert section.count(f'<figure class="{kind}">') == count, (number, kind)
-    drawings = re.findall(r"<svg [^>]*>", text)
+    drawings = re.findall(r"<svg (?![^>]*aria-hidden)[^>]*>", text)  # without those of legends
     assert len(drawings) == 5
     assert all(re.search('role="img" aria-label="[^"]{10}', drawing) for drawing in drawings)
     assert all('class="command"' in section for section in sections)

@@ -21,6 +21,7 @@ TEXTS = ["a red dog", "a green cat"]
 OTHER_NAMES = {
     "demo": "run_demo",
     "stories": "write_stories",
+    "study": "run_study",
     "tokenizer": "train_tokenizer",
     "objectives": "show_objectives",
     "presets": "list_presets",
