@@ -337,6 +337,7 @@ print((peak() - before) / sum(tensor.nbytes for tensor in model.values()))
 """
 
 
+@pytest.mark.nightly
 def test_loading_takes_the_memory_of_the_weights_once(tmp_path: Path) -> None:
     tensors = {"embedding": torch.full((20_000, 1000), 3.0)}
     tensors |= {f"layer.{i}": torch.full((250, 1000), 3.0) for i in range(40)}  # 120 MB in all

@@ -20,6 +20,7 @@ from tests.jobs.conftest import sums
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_any_number_of_workers_writes_the_same(tmp_path: Path, long_text: Path, bert: Path) -> None:
     for workers in (1, 2, 3):
         out = tmp_path / str(workers)

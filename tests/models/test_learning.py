@@ -80,6 +80,7 @@ def test_a_decoder_learns_next_tokens() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_an_encoder_decoder_learns_the_target_of_a_source() -> None:
     config = small("encoder-decoder", **T5, initialization="fan-in", init_std=1.0)
     network = initialise(Transformer(config, ["language"]), seed=1)

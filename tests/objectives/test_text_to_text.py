@@ -79,6 +79,7 @@ def test_a_causal_encoder_decoder_predicts_the_whole_text(
     assert [row.tolist() for row in batch.target.rows()] == shifted
 
 
+@pytest.mark.nightly
 def test_a_prefix_encoder_decoder_splits_the_text_as_a_prefix_language_model(
     bare_million: PackedSequences, vocabulary: Vocabulary
 ) -> None:

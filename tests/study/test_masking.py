@@ -66,6 +66,7 @@ def test_the_best_masking_is_found(
     assert "15%: Empirically optimal" in (tmp_path / "out/index.html").read_text()
 
 
+@pytest.mark.nightly
 def test_a_masking_that_fails_is_named(
     corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

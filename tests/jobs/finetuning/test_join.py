@@ -200,6 +200,7 @@ def test_an_adapter_leaves_other_weights_unchanged(tune: Tune, pair: dict[str, P
         assert all(torch.equal(network.get_parameter(name), state[name]) for name in kept)
 
 
+@pytest.mark.nightly
 def test_a_joined_model_is_fine_tuned_again(
     tune: Tune, files: dict[str, Path], tmp_path: Path
 ) -> None:

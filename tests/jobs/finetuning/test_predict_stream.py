@@ -65,6 +65,7 @@ def test_memory_does_not_grow_with_the_file(run_of: RunOf, tmp_path: Path) -> No
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_rows_are_predicted_while_a_pipe_is_open(run_of: RunOf) -> None:
     """Also without --format, which is guessed from the first row."""
     process = popen("predict", run_of("classify"), "--data", "-")
@@ -79,6 +80,7 @@ def test_rows_are_predicted_while_a_pipe_is_open(run_of: RunOf) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_an_interrupt_keeps_whole_lines(run_of: RunOf, tmp_path: Path) -> None:
     out = tmp_path / "answers.jsonl"
     process = popen("predict", run_of("classify"), "--data", "-", "--format", "jsonl", "--out", out)

@@ -97,6 +97,7 @@ def test_balanced_sweeps_choose_by_macro_f1(
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_a_search(options: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """0, 6 and 8 frozen blocks of 12 are 0 and 1 of 2; learning rates grow with (768 / 32)²."""
     monkeypatch.setattr(sweep, "LEARNING_RATES", (1e-9, 8e-6))
@@ -171,6 +172,7 @@ def test_an_interrupt_ends_the_sweep(
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_all_strategies(options: dict[str, Any], tmp_path: Path) -> None:
     swept = sweep.strategies(["all"], tmp_path / "out", overrides=SHORT, **options)
     names = [trial.name for trial in swept.runs]
