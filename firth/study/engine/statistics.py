@@ -103,11 +103,12 @@ class Scores:
 
     def metric(self) -> Metric:
         """Compute the value with its 95 % interval; of a proportion, at least that of Wilson."""
-        found = interval(self.value, self.resampled)
-        if not self.is_proportion or found.low is None or found.high is None:
+        found, examples = interval(self.value, self.resampled), self.numerators.shape[1]
+        low, high = found.low, found.high
+        is_fraction = ((self.numerators >= 0) & (self.numerators <= self.denominators)).all()
+        if low is None or high is None or not is_fraction:
             return found
-        low, high, examples = found.low, found.high, self.numerators.shape[1]
-        if min(self.value, 1 - self.value) * examples < FEW:
+        if self.is_proportion and min(self.value, 1 - self.value) * examples < FEW:
             ends = wilson(self.value, examples)
             low, high = min(low, ends[0]), max(high, ends[1])
         return replace(found, low=max(0.0, low), high=min(1.0, high))
