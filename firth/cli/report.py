@@ -18,7 +18,7 @@ def report(
     runs: list[Path] = options.Argument(
         ...,
         metavar="RUN...",
-        help="Run directories, finished or not; a folder, such as that of a sweep, stands for the "
+        help="Run directories, finished or not; of another folder, such as that of a sweep, all "
         "runs in it.",
     ),
     **settings: Any,

@@ -22,9 +22,9 @@ def report(
 ) -> RunReport:
     """Report on runs: lineage, settings side by side, loss curves, metrics, cost and samples.
 
-    `runs` are run directories of `pretrain` and `finetune`, finished or not; the folder of a sweep,
-    or any other folder, stands for the runs in it. `out` is the page to write; the result has
-    `save` and `values`.
+    `runs` are run directories of `pretrain` and `finetune`, finished or not; of another folder,
+    such as that of a sweep, all runs in it are reported. `out` is the page to write; the result
+    has `save` and `values`.
     """
     config = config_of(ReportConfig, locals())
     if out is not None:

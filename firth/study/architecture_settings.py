@@ -36,10 +36,10 @@ class ArchitectureSettings:
     steps: Annotated[int, Doc("Optimizer steps of fine-tuning.", min=1)] = 60
     batch_size: Annotated[int, Doc("Examples per optimizer step of fine-tuning.", min=1)] = 16
     learning_rate: Annotated[float, Doc("Peak learning rate of fine-tuning.", min=0)] = 2e-3
-    test_size: Annotated[int, Doc("Most test examples.", min=1)] = 300
+    test_size: Annotated[int, Doc("Maximum number of test examples.", min=1)] = 300
     texts: Annotated[int, Doc("Held-out texts for bits per byte and cloze accuracy.", min=1)] = 200
-    max_words: Annotated[int, Doc("Most words of a text.", min=1)] = 40
-    pairs: Annotated[int, Doc("Most minimal pairs.", min=1)] = 150
+    max_words: Annotated[int, Doc("Maximum number of words of a text.", min=1)] = 40
+    pairs: Annotated[int, Doc("Maximum number of minimal pairs.", min=1)] = 150
     pairs_file: Annotated[str, Doc("File of minimal pairs; empty: those of the stories.")] = ""
 
     @property

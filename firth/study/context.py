@@ -47,7 +47,7 @@ class ContextSettings:
     blanks: Annotated[
         int, Doc("Words removed from each text, one at a time; other words for each seed.", min=1)
     ] = 2
-    max_words: Annotated[int, Doc("Most words of a text.", min=1)] = 40
+    max_words: Annotated[int, Doc("Maximum number of words of a text.", min=1)] = 40
     one_token: Annotated[bool, Doc("Remove only words that are one token for all models.")] = True
 
 

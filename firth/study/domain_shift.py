@@ -73,7 +73,7 @@ class DomainSettings:
     labels: Annotated[int, Doc("Labelled training examples.", min=1)] = 300
     steps: Annotated[int, Doc("Optimizer steps of fine-tuning.", min=1)] = 60
     batch_size: Annotated[int, Doc("Examples per optimizer step of fine-tuning.", min=1)] = 16
-    test_size: Annotated[int, Doc("Most test examples.", min=1)] = 300
+    test_size: Annotated[int, Doc("Maximum number of test examples.", min=1)] = 300
 
 
 @dataclass(frozen=True, kw_only=True)

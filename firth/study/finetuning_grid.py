@@ -24,10 +24,14 @@ class FinetuningSettings:
 
     labels: Annotated[int, Doc("Labelled training examples.", min=MIN_LABELS)] = 100
     epochs: Annotated[float, Doc("Passes over the labelled examples.", min=0)] = 4.0
-    min_steps: Annotated[int, Doc("Fewest optimizer steps of a fine-tuning run.", min=1)] = 40
-    max_steps: Annotated[int, Doc("Most optimizer steps of a fine-tuning run.", min=1)] = 200
+    min_steps: Annotated[
+        int, Doc("Minimum number of optimizer steps of a fine-tuning run.", min=1)
+    ] = 40
+    max_steps: Annotated[
+        int, Doc("Maximum number of optimizer steps of a fine-tuning run.", min=1)
+    ] = 200
     batch_size: Annotated[int, Doc("Examples per optimizer step of fine-tuning.", min=1)] = 16
-    test_size: Annotated[int, Doc("Most test examples.", min=1)] = 300
+    test_size: Annotated[int, Doc("Maximum number of test examples.", min=1)] = 300
 
 
 @dataclass(frozen=True, kw_only=True)

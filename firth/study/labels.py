@@ -40,17 +40,21 @@ class LabelSettings:
 
     labels: Annotated[tuple[int, ...], Doc("Numbers of labels.", min=1)] = (10, 30, 100, 300, 1000)
     methods: Annotated[
-        tuple[str, ...], Doc("Of pre-trained, scratch, LoRA, TF-IDF, prompting.")
+        tuple[str, ...], Doc("Methods: pre-trained, scratch, LoRA, TF-IDF, prompting.")
     ] = (PRETRAINED, SCRATCH, LORA, TFIDF, PROMPTING)
     reference_labels: Annotated[
         int, Doc("Labels of the pre-trained model whose score the others must reach.", min=1)
     ] = 100
     epochs: Annotated[float, Doc("Passes over the labelled examples.", min=0)] = 4.0
-    min_steps: Annotated[int, Doc("Fewest optimizer steps of a fine-tuning run.", min=1)] = 40
-    max_steps: Annotated[int, Doc("Most optimizer steps of a fine-tuning run.", min=1)] = 200
+    min_steps: Annotated[
+        int, Doc("Minimum number of optimizer steps of a fine-tuning run.", min=1)
+    ] = 40
+    max_steps: Annotated[
+        int, Doc("Maximum number of optimizer steps of a fine-tuning run.", min=1)
+    ] = 200
     batch_size: Annotated[int, Doc("Examples per optimizer step of fine-tuning.", min=1)] = 16
     shots: Annotated[int, Doc("Demonstrations in a prompt.", min=0)] = 4
-    test_size: Annotated[int, Doc("Most test examples.", min=1)] = 300
+    test_size: Annotated[int, Doc("Maximum number of test examples.", min=1)] = 300
 
 
 def run_labels(run: StudyRun) -> StudyAnalysis:

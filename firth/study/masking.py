@@ -43,7 +43,9 @@ class MaskingSettings:
         tuple[str, ...],
         Doc("Percentages of selected tokens that become the mask token, a random token, or stay."),
     ] = ("100/0/0", "80/20/0", "80/0/20")
-    others: Annotated[tuple[str, ...], Doc("Of whole words, spans, static.")] = (
+    others: Annotated[
+        tuple[str, ...], Doc("Other ways of masking: whole words, spans, static.")
+    ] = (
         WORDS,
         SPANS,
         STATIC,
@@ -72,7 +74,7 @@ class MaskingSettings:
     labels: Annotated[int, Doc("Labelled examples for fine-tuning; 0: no fine-tuning.", min=0)] = (
         100
     )
-    test_size: Annotated[int, Doc("Most test examples.", min=1)] = 300
+    test_size: Annotated[int, Doc("Maximum number of test examples.", min=1)] = 300
 
     def __post_init__(self) -> None:
         if REFERENCE_PROB not in self.mask_probs:

@@ -70,8 +70,8 @@ class StudyConfig:
     overrides: Annotated[
         Mapping[str, Any] | None,
         Doc(
-            "Override a setting of the study, such as labels=10,100; repeatable. `firth study` "
-            "lists them. Default: none.",
+            "Override a setting of the study, such as labels=10,100; repeatable. `firth study "
+            "NAME` lists them. Default: none.",
             kind=list[str],
             metavar="KEY=VALUE",
         ),

@@ -66,7 +66,7 @@ class T5Settings:
     steps: Annotated[int, Doc("Optimizer steps of fine-tuning.", min=1)] = 150
     batch_size: Annotated[int, Doc("Examples per optimizer step of fine-tuning.", min=1)] = 16
     learning_rate: Annotated[float, Doc("Peak learning rate of fine-tuning.", min=0)] = 3e-3
-    test_size: Annotated[int, Doc("Most test examples.", min=1)] = 200
+    test_size: Annotated[int, Doc("Maximum number of test examples.", min=1)] = 200
     loss_tokens: Annotated[int, Doc("Tokens of the validation text.", min=1)] = 16_384
 
 

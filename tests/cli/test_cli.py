@@ -182,9 +182,9 @@ def test_the_name_of_a_missing_file_is_not_a_text(
         assert "no-model" in firth_here(verb, "no-model", text).error
 
 
-def test_a_traceback_only_with_debug(firth: Firth) -> None:
-    plain = firth("tokenizer", "show", "nosuch", "--text", "x")
-    debug = firth("tokenizer", "show", "nosuch", "--text", "x", "--debug")
+def test_a_traceback_only_with_debug(firth_here: Firth) -> None:
+    plain = firth_here("tokenizer", "show", "nosuch", "--text", "x")
+    debug = firth_here("tokenizer", "show", "nosuch", "--text", "x", "--debug")
     assert "Traceback" not in plain.stderr
     assert "Traceback" in debug.stderr
     assert debug.returncode == plain.returncode == 1

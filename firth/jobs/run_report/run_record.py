@@ -151,7 +151,7 @@ def _quoted(word: str) -> str:
 
 
 def read_records(paths: Sequence[Path]) -> tuple[list[RunRecord], list[str]]:
-    """Read runs; a folder without a run of its own stands for the runs in it.
+    """Read runs; of a folder that is not a run, read all runs in it.
 
     Return also notes about runs that are left out.
     """

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from firth.jobs.finetuning import finetune
+from firth.study.cells.finetuning_cells import finetune_inputs
 from firth.study.cells.input_cells import File
 from firth.study.engine.cell import Cell
 from firth.study.engine.cell_cache import CellContext
@@ -27,19 +28,9 @@ def estimated_cost(
     the differences between strategies; so the sizes of weights, gradients, optimizer state and
     activations are added. On a GPU the memory is measured.
     """
-    folder = context.path(data)
+    inputs = finetune_inputs(context, data, labels)
     found = [
-        finetune(
-            context.path(model),
-            task=task,
-            train=folder / "train.jsonl",
-            dev=folder / "dev.jsonl",
-            limit=labels,
-            seed=context.seed,
-            device=context.device,
-            dry_run=True,
-            **options,
-        )
+        finetune(context.path(model), task=task, dry_run=True, **inputs, **options)
         for _ in range(repeats)
     ]
     rows = [one.rows[0] for one in found]

@@ -79,20 +79,27 @@ def finetune_on_cell(
     callback: Callback,
 ) -> FinetuneResult:
     """Fine-tune in the folder of a cell, with one validation at the end, which selects nothing."""
-    folder = context.path(data)
     overrides = {"validate_every": 1, "log_every": 1, **options.get("overrides", {})}
     return finetune(
         context.path(model),
         task=task,
-        train=folder / "train.jsonl",
-        dev=folder / "dev.jsonl",
-        limit=labels,
-        seed=context.seed,
-        device=context.device,
+        **finetune_inputs(context, data, labels),
         callback=callback,
         **{**options, "overrides": overrides},
         **context.run_options("run"),
     )
+
+
+def finetune_inputs(context: CellContext, data: Cell, labels: int) -> dict[str, Any]:
+    """Return the arguments of `finetune` for the examples, seed and device of a cell."""
+    folder = context.path(data)
+    return {
+        "train": folder / "train.jsonl",
+        "dev": folder / "dev.jsonl",
+        "limit": labels,
+        "seed": context.seed,
+        "device": context.device,
+    }
 
 
 def _add_loss(losses: list[float], kind: str, metrics: Mapping[str, Any]) -> None:

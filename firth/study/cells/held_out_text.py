@@ -20,7 +20,7 @@ from firth.utils.files import atomic_file
 MIN_TEXTS = 20
 MIN_WORDS = 5  # of a piece
 MAX_PIECES = 50_000  # read from a corpus
-HELD_OUT_FRACTION = 50  # one document in so many is held out
+HELD_OUT_EVERY = 50  # documents, of which the first is held out
 
 
 def split_documents(context: CellContext, *, text: File) -> Mapping[str, Any]:
@@ -31,7 +31,7 @@ def split_documents(context: CellContext, *, text: File) -> Mapping[str, Any]:
         atomic_file(context.folder / "valid.jsonl") as valid,
     ):
         for i, document in enumerate(Corpus([path])):
-            held_out = i % HELD_OUT_FRACTION == 0
+            held_out = i % HELD_OUT_EVERY == 0
             row = json.dumps({"text": document}, ensure_ascii=False).encode() + b"\n"
             (valid if held_out else train).write(row)
             counts[held_out] += 1
