@@ -19,6 +19,7 @@ TRAIN_EXAMPLES = (
     "--out runs/wordpiece",
     "firth tokenizer train corpus.jsonl.gz --kind bpe --vocab-size 50000 --out runs/bpe",
     "firth tokenizer train small.txt --kind bpe-word --vocab-size 30 --trace --out runs/small",
+    "firth tokenizer train corpus/*.txt --kind word --min-frequency 5 --lowercase --out runs/words",
 )
 SHOW_EXAMPLES = (
     "firth tokenizer show runs/wordpiece",
@@ -31,10 +32,13 @@ SHOW_EXAMPLES = (
 def train(
     paths: list[str] = options.PATHS,
     kind: str = options.ModelOption(
-        ..., help="Algorithm: wordpiece, bpe (bytes), bpe-word, unigram or char."
+        ..., help="Algorithm: wordpiece, bpe (bytes), bpe-word, unigram, char or word."
     ),
-    vocab_size: int = options.ModelOption(
-        ..., min=1, help="Vocabulary size in tokens, special tokens included."
+    vocab_size: int | None = options.ModelOption(
+        None,
+        min=1,
+        help="Vocabulary size in tokens, special tokens included; required, but for word, where it "
+        "is a maximum. Default of word: all words that occur --min-frequency times.",
     ),
     lowercase: bool = options.ModelOption(
         False, "--lowercase", help="Lower-case the text; accents and tone marks are kept."
@@ -45,12 +49,14 @@ def train(
         help="Remove accents and tone marks, as BERT's uncased models do (with --lowercase).",
     ),
     min_frequency: int = options.ModelOption(
-        2, min=0, help="Merge only pairs that occur at least this often."
+        2,
+        min=0,
+        help="Minimum count of a pair to be merged, or of a word (--kind word).",
     ),
     specials: str | None = options.ModelOption(
         None,
-        help="Special tokens of bert, roberta, gpt1, gpt2, t5 or elmo. Default: those usual for "
-        "--kind.",
+        help="Special tokens of bert, roberta, gpt1, gpt2, t5, elmo or word. Default: those usual "
+        "for --kind.",
     ),
     sentinels: int = options.ModelOption(
         0, min=0, help="Number of sentinel tokens <extra_id_N>; T5 has 100."

@@ -1,4 +1,4 @@
-"""Train a tokenizer of any kind (WordPiece, BPE, Unigram, characters) from word counts.
+"""Train a tokenizer of any kind (WordPiece, BPE, Unigram, characters, words) from word counts.
 
 `KINDS` defines for each kind how text is normalized and split into words, how the vocabulary is
 trained and which special tokens it has. Training uses word counts (`counting.py`), so memory is
@@ -71,7 +71,15 @@ SPECIALS = {
         "<S> $A </S>",
         "<S> $A </S> $B </S>",
     ),
+    # Word-level models have no special tokens around a text; language models add <s> and </s>.
+    "word": SpecialTokens(
+        dict(pad="<pad>", unk="<unk>", bos="<s>", eos="</s>", mask="<mask>"), "$A", "$A </s> $B"
+    ),
 }
+
+# The words of `--kind word`: letters and digits, each punctuation mark alone. As in the Penn
+# Treebank (and GloVe's vocabulary), a decimal number is one word, and don't is two: do n't.
+WORD = r"(?i)\w+(?=n['’]t\b)|n['’]t\b|['’](?:s|m|d|re|ve|ll)\b|\d+(?:[.,]\d+)+\b|\w+|[^\w\s]"
 
 
 @dataclass(frozen=True)
@@ -145,10 +153,21 @@ def _learn_unigram(data: TrainingInput) -> models.Model:
 
 def _learn_characters(data: TrainingInput) -> models.Model:
     """Take the most frequent characters."""
+    return _most_frequent(data, min_frequency=1)
+
+
+def _learn_words(data: TrainingInput) -> models.Model:
+    """Take the most frequent words that occur at least `min_frequency` times."""
+    return _most_frequent(data, data.min_frequency)
+
+
+def _most_frequent(data: TrainingInput, min_frequency: int) -> models.Model:
     pairs = zip(data.counts, data.words, strict=True)
-    ranked = [word for _, word in sorted(pairs, key=lambda pair: (-pair[0], pair[1]))]
-    tokens = [*data.specials, *ranked][: data.size]
-    return models.WordLevel({token: i for i, token in enumerate(tokens)}, data.unknown)
+    ranked = sorted(pairs, key=lambda pair: (-pair[0], pair[1]))
+    frequent = (word for count, word in ranked if count >= min_frequency)
+    tokens = [*data.specials, *(word for word in frequent if word not in data.specials)]
+    ids = {token: i for i, token in enumerate(tokens[: data.size])}
+    return models.WordLevel(ids, data.unknown)
 
 
 def _bert_normalizer(lowercase: bool, strip_accents: bool) -> normalizers.Normalizer:
@@ -179,7 +198,8 @@ class TokenizerKind:
     normalizer: Callable[[bool, bool], normalizers.Normalizer]  # of lowercase, strip_accents
     pre_tokenizer: pre_tokenizers.PreTokenizer
     learn: Callable[[TrainingInput], models.Model]
-    decoder: decoders.Decoder
+    decoder: decoders.Decoder | None  # None: tokens are joined with spaces
+    max_size: int | None = None  # default of `vocab_size`, which then is only a maximum
 
 
 KINDS = {
@@ -223,6 +243,20 @@ KINDS = {
         _learn_characters,
         decoders.Fuse(),
     ),
+    "word": TokenizerKind(
+        "word2vec, n-grams: whole words, <unk> for rare ones",
+        "word",
+        _bert_normalizer,
+        pre_tokenizers.Sequence(
+            [
+                pre_tokenizers.WhitespaceSplit(),
+                pre_tokenizers.Split(tokenizers.Regex(WORD), "isolated"),
+            ]
+        ),
+        _learn_words,
+        None,
+        max_size=1_000_000,
+    ),
 }
 
 
@@ -231,7 +265,7 @@ def train_tokenizer(
     paths: Data,
     *,
     kind: str,
-    vocab_size: int,
+    vocab_size: int | None = None,
     lowercase: bool = False,
     strip_accents: bool = False,
     min_frequency: int = 2,
@@ -249,6 +283,9 @@ def train_tokenizer(
 ) -> tuple[Tokenizer, CorpusReport]:
     """Train a tokenizer; `vocab_size` includes special tokens and sentinels.
 
+    Words (`kind="word"`) need no `vocab_size`: all that occur `min_frequency` times are taken, up
+    to 1,000,000; with one, at most so many.
+
     `paths` are files, folders and globs, or in memory a list of texts or rows, or a table with a
     text `column`; `reading` has more options. BERT's
     uncased tokenizers have `lowercase` and `strip_accents`; without the second, accents and tone
@@ -261,9 +298,16 @@ def train_tokenizer(
     >>> tokenizer, report = train_tokenizer(texts, kind="bpe-word", vocab_size=30)
     >>> [piece.token for piece in tokenizer.pieces("lowest")]
     ['lo', 'w', 'est</w>']
+
+    >>> words, _ = train_tokenizer(["A bat flew.", "A bat didn't."], kind="word", lowercase=True)
+    >>> [piece.token for piece in words.pieces("The bat flew.")]
+    ['<unk>', 'bat', '<unk>', '.']
+    >>> words.decode(words.encode("A bat."))
+    'a bat .'
     """
     recipe: TokenizerKind = _lookup(KINDS, "--kind", kind)
     family: SpecialTokens = _lookup(SPECIALS, "--specials", specials or recipe.specials)
+    vocab_size = _vocab_size(vocab_size, kind, recipe)
     size = vocab_size - sentinels
     if size <= len(family.tokens) or sentinels < 0 or min_frequency < 0:
         raise UsageError(
@@ -289,8 +333,15 @@ def train_tokenizer(
     unknown = family.roles["unk"]
     data = TrainingInput(words, times, size, min_frequency, family.tokens, unknown, progress, trace)
     backend.model = recipe.learn(data)
-    backend.decoder = recipe.decoder
-    _check_size(backend.get_vocab_size() + sentinels, vocab_size)
+    if recipe.decoder is not None:
+        backend.decoder = recipe.decoder
+    if recipe.max_size is None:
+        _check_size(backend.get_vocab_size() + sentinels, vocab_size)
+    elif backend.get_vocab_size() == len(family.tokens):
+        raise InputError(
+            f"No word of this text occurs {min_frequency} times; lower --min-frequency, or use "
+            "more text."
+        )
     return _with_special_tokens(backend, family, sentinels), report
 
 
@@ -298,6 +349,14 @@ def _lookup(registry: dict[str, Any], option: str, name: str) -> Any:
     if name not in registry:
         raise UsageError(f"{option} {name} is unknown; choose one of {', '.join(registry)}.")
     return registry[name]
+
+
+def _vocab_size(wanted: int | None, kind: str, recipe: TokenizerKind) -> int:
+    """Return the vocabulary size, or the kind's default; most kinds have none."""
+    size = wanted if wanted is not None else recipe.max_size
+    if size is None:
+        raise UsageError(f"--kind {kind} needs a vocabulary size: add --vocab-size.")
+    return size
 
 
 def _check_size(size: int, wanted: int) -> None:
@@ -327,7 +386,7 @@ def _with_special_tokens(
 
 def set_template(backend: tokenizers.Tokenizer, family: SpecialTokens) -> None:
     """Set the post-processor that adds the family's special tokens around a text."""
-    if family.single != "$A":
+    if (family.single, family.pair) != ("$A", "$A $B"):
         parts = [part.partition(":")[0] for part in f"{family.single} {family.pair}".split()]
         named = (part for part in parts if not part.startswith("$"))
         tokens = dict.fromkeys([*family.tokens, *named])

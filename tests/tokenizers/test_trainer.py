@@ -23,7 +23,7 @@ from firth.tokenizers.trainer import KINDS, SPECIALS, train_tokenizer
 from firth.utils.errors import InputError, UsageError
 from tests.conftest import SAMPLE, Result
 
-SIZES = {"wordpiece": 430, "bpe": 500, "bpe-word": 430, "unigram": 300, "char": 50}
+SIZES = {"wordpiece": 430, "bpe": 500, "bpe-word": 430, "unigram": 300, "char": 50, "word": 81}
 TRAINERS = {
     "wordpiece": (models.WordPiece, trainers.WordPieceTrainer),
     "bpe": (models.BPE, trainers.BpeTrainer),
@@ -255,3 +255,37 @@ def test_trace_on_the_command_line(firth_here: Callable[..., Result]) -> None:
     assert (
         "no merges" in firth_here(*train, "--kind", "char", *options[2:3], 11, "--overwrite").stdout
     )
+
+
+# ---- words
+
+
+def test_words_are_split_as_in_the_treebank() -> None:
+    text = "Mr. O'Neil didn't pay $3.50 (or 1,000), it’s well-known; can't 3rd naïve."
+    tokenizer, _ = train_tokenizer([text], kind="word", min_frequency=1)
+    expected = (
+        "Mr . O ' Neil did n't pay $ 3.50 ( or 1,000 ) , it ’s well - known ; ca n't 3rd naïve ."
+    )
+    assert [piece.token for piece in tokenizer.pieces(text)] == expected.split()
+    assert tokenizer.decode(tokenizer.encode(text)) == expected
+    assert tokenizer.kind == "word"
+    pair = tokenizer.backend.encode("did", "or")
+    assert pair.tokens == ["did", "</s>", "or"]
+
+
+def test_the_most_frequent_words_come_first_and_rare_ones_are_unknown() -> None:
+    texts = ["The dog saw the cat.", "the cat saw a Dog <mask>"]
+    tokenizer, _ = train_tokenizer(texts, kind="word", lowercase=True)
+    words = ["<pad>", "<unk>", "<s>", "</s>", "<mask>", "the", "cat", "dog", "saw"]
+    assert [tokenizer.backend.id_to_token(i) for i in range(len(tokenizer))] == words
+    assert [p.token for p in tokenizer.pieces("The Zebra saw.")] == ["the", "<unk>", "saw", "<unk>"]
+    shorter, _ = train_tokenizer(texts, kind="word", lowercase=True, vocab_size=7)
+    assert [shorter.backend.id_to_token(i) for i in (5, 6)] == ["the", "cat"]
+    assert tokenizer.special_ids == {"pad": 0, "unk": 1, "bos": 2, "eos": 3, "mask": 4}
+
+
+def test_only_words_need_no_vocabulary_size() -> None:
+    with pytest.raises(UsageError, match="vocab_size"):
+        train_tokenizer(["a b"], kind="char")
+    with pytest.raises(InputError, match="min_frequency"):
+        train_tokenizer(["a b c"], kind="word")

@@ -37,7 +37,10 @@ ROUNDS = (
     "those whose removal increases the loss least; at the end the most probable ones fill the "
     "vocabulary. Loss: mean of -log p(word), in nats; tokens: of all distinct words."
 )
-NONE = "There are no merges: the vocabulary is the most frequent characters."
+NONE = {
+    "char": "There are no merges: the vocabulary is the most frequent characters.",
+    "word": "There are no merges: the vocabulary is the most frequent words.",
+}
 
 
 def values(steps: Sequence[MergeStep | PruningRound], kind: str) -> list[dict[str, Any]]:
@@ -54,8 +57,8 @@ def trace(
     steps: Sequence[MergeStep | PruningRound], kind: str, tokenizer: Tokenizer, limit: int
 ) -> list[RenderableType]:
     """Show the first `limit` steps, after a sentence about each column."""
-    if kind == "char":
-        return [NONE]
+    if kind in NONE:
+        return [NONE[kind]]
     if kind == "unigram":
         rounds = [(str(i), *_round(step)) for i, step in enumerate(steps[:limit], 1)]
         return [ROUNDS, new_table("round", "pieces", "loss", "tokens", rows=rounds)]
