@@ -32,6 +32,7 @@ from firth.inference.text_model import TextModel
 from firth.inference.text_network import ENCODER_FOLDER
 from firth.models.config import ModelConfig
 from firth.models.encoder_decoder import separate_weights
+from firth.models.language_model import LanguageNetwork
 from firth.models.transformer import Transformer
 from firth.quantization.int8 import count_int8_weights, to_int8
 from firth.tasks.ensembles import (
@@ -204,6 +205,7 @@ def load(
         return _quantize(adapted, weights)
     if (best := best_run(path)) is not None:
         raise InputError(f"{path} contains several runs: load one of them; the best is {best}.")
+    network: LanguageNetwork
     generation_config: dict[str, Any] = {}
     sentence = read_sentence(path)
     if path.suffix == ".gguf":
@@ -404,9 +406,10 @@ def export(
     if adapted:
         merge(model.network, keep=False)
         drop_language_head(model.network)
-    separated = model.config.share_encoder_decoder  # transformers cannot share weights
-    if separated and isinstance(model.network, Transformer):
-        model = replace(model, network=separate_weights(model.network))
+    network = model.network
+    separated = isinstance(network, Transformer) and network.config.share_encoder_decoder
+    if separated and isinstance(network, Transformer):  # transformers cannot share weights
+        model = replace(model, network=separate_weights(network))
     if family_of(model.config, model.network.heads) is None:
         layer = model.config.label_input_layer
         of_layer = f" of layer {layer}" if layer is not None else ""

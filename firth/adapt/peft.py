@@ -25,6 +25,7 @@ from firth.formats.huggingface.family import ModelFamily
 from firth.formats.huggingface.label_heads import read_labels
 from firth.models.config import ModelConfig
 from firth.models.language_model import LanguageNetwork
+from firth.models.transformer_config import require_transformer_config
 from firth.utils.errors import InputError, MismatchError
 
 CONFIG, WEIGHTS, PICKLE = "adapter_config.json", "adapter_model.safetensors", "adapter_model.bin"
@@ -69,7 +70,8 @@ def unsupported_reason(adapted: AppliedStrategy) -> str:
     except MismatchError as error:
         return str(error)
     known = set(adapted.heads) <= {"pooler", *family.task_heads}
-    if adapted.heads and not (known and family.fits(adapted.config, adapted.heads)):
+    config = require_transformer_config(adapted.config)
+    if adapted.heads and not (known and family.fits(config, adapted.heads)):
         return f"no class of the family {family.name} has the heads {', '.join(adapted.heads)}"
     if name in ("prefix", "prompt") and network.config.encoder is not None:
         return f"PEFT has no {name} for a joined encoder and decoder"
@@ -228,7 +230,8 @@ def peft_config(adapted: AppliedStrategy, base: str) -> dict[str, Any]:
 
 
 def _shape_of_tokens(adapted: AppliedStrategy) -> dict[str, Any]:
-    model, is_prompt = adapted.network.config, adapted.strategy.name == "prompt"
+    model = require_transformer_config(adapted.network.config)
+    is_prompt = adapted.strategy.name == "prompt"
     twice = 1 if is_prompt or model.architecture != "encoder-decoder" else 2
     return {
         "num_virtual_tokens": adapted.strategy.options.length,
@@ -243,7 +246,7 @@ def _shape_of_tokens(adapted: AppliedStrategy) -> dict[str, Any]:
 
 def pack_virtual_tokens(network: LanguageNetwork, kind: str, rows: Tensor) -> Tensor:
     """Convert the tensor of a prompt or a prefix, (P, …), to PEFT's format."""
-    model = network.config
+    model = require_transformer_config(network.config)
     if kind == "prompt":  # PEFT inserts it after the scaling of embeddings
         return rows * model.hidden_size**0.5 if model.embedding_scale else rows
     if model.architecture != "encoder-decoder":
@@ -317,7 +320,8 @@ def unpack_virtual_tokens(
     network: LanguageNetwork, kind: str, rows: Tensor, config: Mapping[str, Any]
 ) -> Tensor:
     """Undo `pack_virtual_tokens`, also for files that PEFT wrote."""
-    model, layers = network.config, network.config.num_output_layers
+    model = require_transformer_config(network.config)
+    layers = model.num_output_layers
     if rows.dim() != 2:
         raise MismatchError(f"{TOKENS} has {rows.dim()} dimensions, not two")
     if kind == "prompt":  # for an encoder-decoder PEFT stores two and uses the first

@@ -17,11 +17,11 @@ import torch
 from torch import Tensor, nn
 
 from firth.adapt.injection import InjectedModule, InjectionPoint, new_parameter, parameter_generator
-from firth.models.config import ModelConfig
 from firth.models.kv_cache import KeyValuePrefix, KeyValues, KVCache
 from firth.models.masks import Mask
 from firth.models.stack import Stack
 from firth.models.transformer import Transformer
+from firth.models.transformer_config import TransformerConfig
 from firth.utils.errors import UsageError
 
 WHERE = ("encoder", "decoder", "cross")
@@ -174,12 +174,12 @@ def _stacks(network: Transformer) -> dict[str, Stack]:
     return {side: stack for side, stack in both.items() if stack is not None}
 
 
-def _has(config: ModelConfig, side: str) -> bool:
+def _has(config: TransformerConfig, side: str) -> bool:
     cross = config.has_encoder and config.has_decoder
     return {"encoder": config.has_encoder, "decoder": config.has_decoder, "cross": cross}[side]
 
 
-def _check_length(config: ModelConfig, length: int, what: str) -> None:
+def _check_length(config: TransformerConfig, length: int, what: str) -> None:
     if not 0 < length < config.max_positions:
         raise UsageError(
             f"A {what} of length {length} is not possible: the network has "

@@ -35,6 +35,7 @@ from firth.models.config import ModelConfig
 from firth.models.heads import make_head
 from firth.models.language_model import LanguageNetwork
 from firth.models.transformer import Transformer
+from firth.models.transformer_config import TransformerConfig
 from firth.utils.errors import InputError, MismatchError, UsageError, storage_errors
 from firth.utils.files import write_json
 
@@ -215,7 +216,7 @@ Parts = tuple[Strategy, dict[str, InjectedModule], dict[str, nn.Module], ModelCo
 def _read(network: Transformer, folder: Path, about: Mapping[str, Any]) -> Parts:
     """Read an adapter in Firth's format."""
     chosen = strategy_from_options(about["strategy"], about["options"])
-    config = ModelConfig.from_dict(about["model"])
+    config = TransformerConfig.from_dict(about["model"])
     heads = {head: _empty_head(network, head, config) for head in about["heads"]}
     changes = _empty_changes(network, chosen)
     targets = named_tensors(changes, heads)
@@ -240,10 +241,11 @@ def _read_peft(
     weights = open_weights(file, verify=True)
     stored = {full: weights[name] for full, name in peft.from_peft_names(network, weights).items()}
     shapes = {full: tuple(tensor.shape) for full, tensor in stored.items()}
-    chosen, model = peft.parse_peft_config(network, config, shapes), network.config
+    chosen = peft.parse_peft_config(network, config, shapes)
+    model: ModelConfig = network.config
     if about is not None:
         chosen = strategy_from_options(about["strategy"], about["options"])
-        model = ModelConfig.from_dict(about["model"])
+        model = TransformerConfig.from_dict(about["model"])
         heads = {head: _empty_head(network, head, model) for head in about["heads"]}
     else:
         model, new = peft.stored_labels(network, config, shapes)

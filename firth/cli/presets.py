@@ -81,10 +81,12 @@ def _masks(row: "Preset", words: list[str], prefix: int, window: int, png: Path 
     """Draw and count the attention masks of a preset."""
     from firth.cli.views import attention_masks as view
     from firth.models.attention_patterns import attention_patterns
+    from firth.models.transformer_config import require_transformer_config
 
     if not 1 <= len(words) <= MAX_WORDS:
         raise UsageError(f"--text has {len(words)} words; a drawing has from 1 to {MAX_WORDS}.")
-    patterns = attention_patterns(row.config, len(words), prefix=prefix, window=window)
+    config = require_transformer_config(row.config)
+    patterns = attention_patterns(config, len(words), prefix=prefix, window=window)
     if png is not None:
         from firth.utils.plotting import plot_attention_masks
 

@@ -19,15 +19,15 @@ from torch import Tensor
 
 from firth.formats.gguf_blocks import PLAIN
 from firth.formats.gguf_file import GgufFile, GgufWeights, open_gguf
-from firth.formats.huggingface.directory import WeightSource, build_network
+from firth.formats.huggingface.directory import WeightSource, network_with_weights
 from firth.formats.huggingface.family import ModelFamily, token_ids
 from firth.formats.huggingface.gemma import GEMMA3
 from firth.formats.huggingface.llama import LLAMA, MISTRAL, QWEN2, QWEN3
 from firth.formats.huggingface.rope import FULL, SLIDING
 from firth.formats.tokenizers.gguf import adds_bos, gguf_tokenizer, token_roles
-from firth.models.config import ModelConfig, RopeScaling
+from firth.models.language_model import LanguageNetwork
 from firth.models.positions import Rotary
-from firth.models.transformer import Transformer
+from firth.models.transformer_config import RopeScaling, TransformerConfig
 from firth.tokenizers.tokenizer import Tokenizer
 from firth.utils.errors import InputError
 
@@ -95,7 +95,7 @@ ARCHITECTURES = {
 
 def read_gguf(
     path: Path, *, dtype: torch.dtype | None = None
-) -> tuple[Transformer, Tokenizer | None]:
+) -> tuple[LanguageNetwork, Tokenizer | None]:
     """Load the network and the tokenizer of a file.
 
     Weights are converted to `dtype`; by default to the common dtype of all matrices if they are not
@@ -111,7 +111,7 @@ def read_gguf(
         raise InputError(f"{path} has an invalid value ({error!r}).") from error
     tokenizer = gguf_tokenizer(file.values, path)
     source = WeightSource(_weights(file, ARCHITECTURES[name], config), path, "metadata")
-    return build_network(config, family, source, dtype or _own_dtype(file)), tokenizer
+    return network_with_weights(config, family, source, dtype or _own_dtype(file)), tokenizer
 
 
 def _architecture(file: GgufFile) -> str:
@@ -136,7 +136,7 @@ def _number(file: GgufFile, architecture: str, name: str, default: Any = None) -
     return value
 
 
-def _config(file: GgufFile, name: str) -> tuple[ModelConfig, ModelFamily]:
+def _config(file: GgufFile, name: str) -> tuple[TransformerConfig, ModelFamily]:
     """Return our config, and the family with llama.cpp's parameter names."""
     found = {key: _number(file, name, theirs) for key, theirs in (NEEDED | OPTIONAL).items()}
     if missing := [f"{name}.{theirs}" for key, theirs in NEEDED.items() if found[key] is None]:
@@ -241,7 +241,7 @@ def _alternating(file: GgufFile, name: str, theirs: Mapping[str, Any]) -> dict[s
     return {"query_pre_attn_scalar": under_root, **kinds}
 
 
-def _weights(file: GgufFile, row: GgufArchitecture, config: ModelConfig) -> GgufWeights:
+def _weights(file: GgufFile, row: GgufArchitecture, config: TransformerConfig) -> GgufWeights:
     """Return the tensors with llama.cpp's changes undone."""
     heads = {".attn_q.weight": config.num_heads, ".attn_k.weight": config.num_kv_heads}
     turned = {

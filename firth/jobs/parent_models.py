@@ -13,8 +13,9 @@ from firth.formats.huggingface.directory import CONFIG, read_config
 from firth.formats.tokenizers.loading import AnyTokenizer, load_tokenizer
 from firth.model import AnyModel, Model, load
 from firth.models.initialization import initialise
+from firth.models.networks import build_network
 from firth.models.presets import preset
-from firth.models.transformer import Transformer, count_parameters
+from firth.models.transformer import count_parameters
 from firth.quantization.int8 import count_int8_weights
 from firth.training.pretrain_config import preset_config
 from firth.training.run_directory import PRESET
@@ -45,7 +46,7 @@ def _check_memory(path: Path, name: str) -> None:
     if free is None or not (path / CONFIG).is_file():
         return
     with torch.device("meta"):
-        needed = 4 * count_parameters(Transformer(read_config(path)[0], ()))
+        needed = 4 * count_parameters(build_network(read_config(path)[0]))
     if needed > free:
         raise FirthError(
             f"{name} does not fit into memory: its float32 weights are {needed / 2**30:.1f} GiB, "
@@ -58,7 +59,7 @@ def untrained_model(name: AnyModel, tokenizer: AnyTokenizer, *, scratch: bool, s
     if not isinstance(name, str) or not scratch:
         raise UsageError("`tokenizer` is for a preset with random weights: add `scratch`.")
     chosen, own = preset(name), load_tokenizer(tokenizer)
-    network = Transformer(preset_config(chosen, own), chosen.heads)
+    network = build_network(preset_config(chosen, own), chosen.heads)
     return Model(initialise(network, seed), own, source=PRESET + name)
 
 

@@ -24,7 +24,9 @@ from firth.jobs.run_options import check_masking, merge_options
 from firth.model import AnyModel, Model, load
 from firth.models.generator import generator_config
 from firth.models.initialization import initialise
+from firth.models.networks import build_network
 from firth.models.transformer import Transformer
+from firth.models.transformer_config import require_transformer_config
 from firth.objectives.batch import Batch
 from firth.objectives.registry import OBJECTIVES
 from firth.tokenizers.tokenizer import Tokenizer
@@ -233,7 +235,7 @@ def build(
     heads = heads_for(row.predicts)
     if "pair" in heads and "pooler" in nearest_preset(config.preset, config.model).heads:
         heads = (*heads, "pooler")
-    network = initialise(Transformer(config.model, heads), seed)
+    network = initialise(build_network(config.model, heads), seed)
     teacher = generator = None
     if config.source is not None:
         _copy_weights(network, source or _load_source(config.source, tokenizer), config.source)
@@ -246,7 +248,8 @@ def build(
         if config.source is None:
             copy_teacher_weights(network, teacher)
     if "replaced" in row.predicts:
-        generator = initialise(Transformer(generator_config(config.model), ["language"]), seed + 1)
+        own = generator_config(require_transformer_config(config.model))
+        generator = initialise(Transformer(own, ["language"]), seed + 1)
     return TrainingModule(
         network,
         generator=generator,

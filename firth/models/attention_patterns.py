@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from firth.models.config import ModelConfig
 from firth.models.masks import Mask
+from firth.models.transformer_config import TransformerConfig
 from firth.utils.errors import UsageError
 from firth.utils.rng import Bools
 
@@ -67,7 +67,7 @@ class AttentionPattern:
 
 
 def attention_patterns(
-    config: ModelConfig, length: int, *, prefix: int = 0, window: int = 0
+    config: TransformerConfig, length: int, *, prefix: int = 0, window: int = 0
 ) -> list[AttentionPattern]:
     """Return the patterns of all attention layers of a model on a text of `length` tokens.
 
@@ -106,7 +106,12 @@ def attention_patterns(
 
 
 def _self_attention(
-    config: ModelConfig, layers: int, stack: str, length: int, prefix: int = 0, window: int = 0
+    config: TransformerConfig,
+    layers: int,
+    stack: str,
+    length: int,
+    prefix: int = 0,
+    window: int = 0,
 ) -> list[AttentionPattern]:
     """Return the pattern of the layers that see everything, and of those with a window."""
     mask = Mask([length], prefix=[length if stack == "encoder" else prefix])

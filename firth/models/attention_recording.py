@@ -19,9 +19,9 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from firth.models.attention import AttentionBackend, AttentionParams, PositionBias
-from firth.models.config import ModelConfig
 from firth.models.layers import AttentionContext
 from firth.models.masks import Mask
+from firth.models.transformer_config import TransformerConfig
 
 BIAS_QUERIES = 256  # whose position biases are in memory
 
@@ -90,7 +90,7 @@ class AttentionRecorder:
         self,
         contexts: Sequence[AttentionContext],
         mask: Mask,
-        config: ModelConfig,
+        config: TransformerConfig,
         bias: PositionBias | None,
     ) -> list[AttentionContext]:
         """Return the contexts of all layers, with backends that record where a layer is chosen."""

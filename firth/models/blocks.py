@@ -6,7 +6,6 @@ from functools import partial
 
 from torch import Tensor, nn
 
-from firth.models.config import ModelConfig
 from firth.models.layers import (
     Attention,
     AttentionContext,
@@ -15,12 +14,13 @@ from firth.models.layers import (
     Residual,
     make_norm,
 )
+from firth.models.transformer_config import TransformerConfig
 
 
 class Block(nn.Module):
     """Self-attention, cross-attention if there is an encoder, and the feed-forward layer."""
 
-    def __init__(self, config: ModelConfig, *, memory_size: int, skip_pre_norm: bool) -> None:
+    def __init__(self, config: TransformerConfig, *, memory_size: int, skip_pre_norm: bool) -> None:
         """`memory_size`: the encoder's hidden size; 0: no cross-attention."""
         super().__init__()
         self.attention = Attention(config)
@@ -44,7 +44,7 @@ class SharedBlock(nn.Module):
     (Raffel et al. 2020, section 3.2.2).
     """
 
-    def __init__(self, config: ModelConfig, memory_size: int, block: nn.Module) -> None:
+    def __init__(self, config: TransformerConfig, memory_size: int, block: nn.Module) -> None:
         super().__init__()
         self.cross = CrossAttention(config, memory_size)
         self.cross_norm = Residual(config, config.hidden_size)
@@ -62,7 +62,7 @@ class SharedBlock(nn.Module):
 class BottleneckBlock(nn.Module):
     """MobileBERT's block: a smaller size inside, several feed-forward layers (Sun et al. 2020)."""
 
-    def __init__(self, config: ModelConfig) -> None:
+    def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
         hidden, inner = config.hidden_size, config.bottleneck_size
         self.down = nn.Linear(hidden, inner)

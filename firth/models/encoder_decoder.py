@@ -12,10 +12,10 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
-from firth.models.config import ModelConfig
 from firth.models.initialization import initialise_parameters
 from firth.models.layers import GemmaRMSNorm
 from firth.models.transformer import Transformer
+from firth.models.transformer_config import TransformerConfig
 from firth.utils.errors import MismatchError
 
 NEW = (".cross.", ".cross_norm.")  # parts of the names of new parameters
@@ -26,8 +26,8 @@ def join(encoder: Transformer, decoder: Transformer, seed: int = 0) -> Transform
     """Build an encoder-decoder from copies of an encoder and a decoder.
 
     >>> sizes = dict(vocab_size=9, num_layers=1, num_heads=2, ffn_size=8, max_positions=8)
-    >>> encoder = ModelConfig(architecture="encoder", hidden_size=6, **sizes)
-    >>> decoder = ModelConfig(architecture="decoder", hidden_size=4, bos_token_id=1, **sizes)
+    >>> encoder = TransformerConfig(architecture="encoder", hidden_size=6, **sizes)
+    >>> decoder = TransformerConfig(architecture="decoder", hidden_size=4, bos_token_id=1, **sizes)
     >>> network = join(Transformer(encoder), Transformer(decoder, ["language"]))
     >>> network.config.encoder.hidden_size, network.config.hidden_size
     (6, 4)
@@ -58,7 +58,7 @@ def join(encoder: Transformer, decoder: Transformer, seed: int = 0) -> Transform
     return network
 
 
-def joined_config(encoder: ModelConfig, decoder: ModelConfig) -> ModelConfig:
+def joined_config(encoder: TransformerConfig, decoder: TransformerConfig) -> TransformerConfig:
     """Return the config of the encoder-decoder made of an encoder and a decoder."""
     if encoder.architecture != "encoder":
         raise MismatchError(
@@ -94,7 +94,7 @@ def separate_weights(network: Transformer) -> Transformer:
 
     >>> sizes = dict(vocab_size=9, hidden_size=4, num_layers=1, num_heads=2, ffn_size=8)
     >>> shared = dict(architecture="encoder-decoder", share_encoder_decoder=True, max_positions=8)
-    >>> network = Transformer(ModelConfig(**sizes, **shared))
+    >>> network = Transformer(TransformerConfig(**sizes, **shared))
     >>> len(network.state_dict()), len(separate_weights(network).state_dict())
     (27, 39)
     """
@@ -135,7 +135,7 @@ def _weights(encoder: Transformer, decoder: Transformer) -> dict[str, Tensor]:
 
 
 @torch.no_grad()
-def _zero_output(config: ModelConfig, name: str, module: nn.Module) -> None:
+def _zero_output(config: TransformerConfig, name: str, module: nn.Module) -> None:
     """Make the output of cross-attention zero.
 
     If a norm follows it, the norm's weight is zeroed: it would scale up any small output.

@@ -6,10 +6,12 @@ import time
 
 import torch
 
-from firth.models.config import ModelConfig
+from firth.models.transformer_config import TransformerConfig
 
 
-def training_flops(config: ModelConfig, tokens: int, length: float, predicted: float) -> float:
+def training_flops(
+    config: TransformerConfig, tokens: int, length: float, predicted: float
+) -> float:
     """Count the FLOPs of a forward and backward pass over `tokens` in sequences of `length`.
 
     Six per token and weight (Kaplan et al. 2020, section 2.1), plus attention; the output matrix
@@ -32,7 +34,7 @@ def training_flops(config: ModelConfig, tokens: int, length: float, predicted: f
     return 6.0 * tokens * ((encoder + decoder) / 2 + head)
 
 
-def _block(config: ModelConfig, attended: float) -> float:
+def _block(config: TransformerConfig, attended: float) -> float:
     """Count the multiplications per token in one block; it attends to `attended` tokens."""
     queries, keys = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
     size, projections = config.block_size, 3 if config.gated else 2

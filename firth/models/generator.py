@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from firth.models.config import ModelConfig
+from firth.models.transformer_config import TransformerConfig
 
 
-def generator_config(config: ModelConfig) -> ModelConfig:
+def generator_config(config: TransformerConfig) -> TransformerConfig:
     """Return a config with a quarter of the hidden size (Clark et al. 2020, table 6)."""
     heads = max(1, config.num_heads // 4)
     return replace(

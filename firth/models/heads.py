@@ -27,7 +27,7 @@ class LanguageHead(nn.Module):
         hidden, embedding = config.hidden_size, config.token_embedding_size
         self.scale = float(hidden**-0.5) if config.head_scale else 1.0
         # MobileBERT's token embeddings are smaller than its hidden size
-        self.extends = config.trigrams and config.tie_embeddings
+        self.extends = config.extends_embeddings
         out = hidden if self.extends else config.output_embedding_size or embedding
         self.transform = self.norm = None
         if config.head_transform:

@@ -24,6 +24,7 @@ from torch import Tensor, nn
 from firth.models.config import ModelConfig
 from firth.models.language_model import LanguageNetwork
 from firth.models.layers import GemmaRMSNorm
+from firth.models.transformer_config import TransformerConfig
 from firth.utils.rng import derive_key
 
 # Projections into the residual stream; ModernBERT also scales the head's transform.
@@ -87,7 +88,11 @@ def parameter_seed(name: str, seed: int) -> int:
 
 
 def _fill(
-    name: str, part: Tensor, module: nn.Module, config: ModelConfig, generator: torch.Generator
+    name: str,
+    part: Tensor,
+    module: nn.Module,
+    config: ModelConfig,
+    generator: torch.Generator,
 ) -> None:
     kind = config.initialization
     embedding = isinstance(module, nn.Embedding) or name.startswith("heads.language.weight")
@@ -132,5 +137,7 @@ def _fan_in(name: str, part: Tensor, embedding: bool, config: ModelConfig) -> fl
         return 1.0
     if ".relative." in name:
         return float(config.hidden_size**-0.5)
-    scale = config.head_dim**-0.5 if name.endswith(QUERIES) else 1.0
+    scale = 1.0
+    if isinstance(config, TransformerConfig) and name.endswith(QUERIES):
+        scale = config.head_dim**-0.5
     return float(scale * part.shape[1] ** -0.5)

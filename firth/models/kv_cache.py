@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from firth.models.config import ModelConfig
 from firth.models.masks import Mask
+from firth.models.transformer_config import TransformerConfig
 
 KeyValues = tuple[Tensor, Tensor]  # (P, K, D) trained keys and values before every sequence
 
@@ -83,7 +83,7 @@ class KVCache:
     @classmethod
     def empty(
         cls,
-        config: ModelConfig,
+        config: TransformerConfig,
         batch: int,
         context: int,
         *,

@@ -23,6 +23,7 @@ from firth.models.attention import AttentionBackend, AttentionParams
 from firth.models.config import ModelConfig
 from firth.models.kv_cache import CacheWrite, KeyValues
 from firth.models.positions import Angles, DisentangledBias, apply_rotary
+from firth.models.transformer_config import TransformerConfig
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu": gelu,
@@ -71,7 +72,9 @@ def make_norm(config: ModelConfig, size: int) -> nn.Module:
 class Residual(nn.Module):
     """Residual connection `x + f(x)`, with a norm before f, after the sum, or around f."""
 
-    def __init__(self, config: ModelConfig, size: int, *, skip_pre_norm: bool = False) -> None:
+    def __init__(
+        self, config: TransformerConfig, size: int, *, skip_pre_norm: bool = False
+    ) -> None:
         super().__init__()
 
         def norm(*norm_positions: str) -> nn.Module:
@@ -117,7 +120,7 @@ class AttentionContext:
 class Attention(nn.Module):
     """Self-attention."""
 
-    def __init__(self, config: ModelConfig, value_input_size: int = 0) -> None:
+    def __init__(self, config: TransformerConfig, value_input_size: int = 0) -> None:
         """`value_input_size`: values are projected from another input of this size (MobileBERT)."""
         super().__init__()
         self.num_heads, self.num_kv_heads = config.num_heads, config.num_kv_heads
@@ -157,7 +160,7 @@ class Attention(nn.Module):
 class CrossAttention(nn.Module):
     """Attention from decoder tokens to the encoder's output."""
 
-    def __init__(self, config: ModelConfig, memory_size: int) -> None:
+    def __init__(self, config: TransformerConfig, memory_size: int) -> None:
         """`memory_size`: the encoder's hidden size."""
         super().__init__()
         self.head_dim, self.scale = config.head_dim, config.scale
@@ -191,7 +194,7 @@ class CrossAttention(nn.Module):
 class FeedForward(nn.Module):
     """Up projection, activation (optionally gated), down projection."""
 
-    def __init__(self, config: ModelConfig) -> None:
+    def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
         splits = (config.ffn_size, config.ffn_size) if config.gated else (config.ffn_size,)
         self.up = FusedLinear(config.block_size, splits, config.bias)

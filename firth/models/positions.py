@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from firth.models.config import ModelConfig, RopeScaling
+from firth.models.transformer_config import RopeScaling, TransformerConfig
 
 CHUNK = 1 << 20  # lookups whose gradients are summed at a time
 
@@ -39,7 +39,7 @@ class Rotary:
     scaling: RopeScaling | None = None
 
     @classmethod
-    def of_layer(cls, config: ModelConfig, windowed: bool) -> Rotary:
+    def of_layer(cls, config: TransformerConfig, windowed: bool) -> Rotary:
         """Return the rotary embeddings of layers with or without a sliding window."""
         scaled = config.scale_local_rope or not windowed
         theta = config.local_rope_theta if windowed else config.rope_theta

@@ -23,7 +23,6 @@ from firth.models.attention import (
 )
 from firth.models.attention_recording import AttentionRecorder
 from firth.models.blocks import Block, BottleneckBlock, SharedBlock
-from firth.models.config import ModelConfig
 from firth.models.cuda_graphs import CudaGraphRunner
 from firth.models.kv_cache import KeyValuePrefix, KVCache
 from firth.models.layers import AttentionContext, make_norm
@@ -35,6 +34,7 @@ from firth.models.positions import (
     rotary_angles,
     sinusoidal_embedding,
 )
+from firth.models.transformer_config import TransformerConfig
 from firth.utils.errors import MismatchError
 
 HALF_DTYPES = (torch.bfloat16, torch.float16)
@@ -59,7 +59,7 @@ class LayerInputs:
 class Embedding(nn.Module):
     """Add position and segment embeddings to token embeddings; norm, dropout, projection."""
 
-    def __init__(self, config: ModelConfig) -> None:
+    def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
         self.config = config
         # MobileBERT projects before it adds positions and segments, ALBERT after.
@@ -98,7 +98,7 @@ def _concatenate_neighbours(x: Tensor, mask: Mask) -> Tensor:
     return torch.cat([following, x, previous], dim=-1)  # (N, 3 E)
 
 
-def _make_block(config: ModelConfig, memory_size: int, index: int) -> nn.Module:
+def _make_block(config: TransformerConfig, memory_size: int, index: int) -> nn.Module:
     if config.bottleneck_size:
         return BottleneckBlock(config)
     skip_pre_norm = not config.first_norm and index == 0
@@ -112,7 +112,7 @@ class Stack(nn.Module):
 
     def __init__(
         self,
-        config: ModelConfig,
+        config: TransformerConfig,
         layers: int,
         *,
         decoder: bool,

@@ -14,26 +14,28 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
-from firth.models.config import ModelConfig
 from firth.models.heads import make_head
 from firth.models.kv_cache import KVCache
 from firth.models.language_model import HiddenStateModel, LanguageNetwork, ScoringModel
 from firth.models.masks import Mask
 from firth.models.stack import Stack
+from firth.models.transformer_config import TransformerConfig
 from firth.utils.errors import UsageError
 
 
 class Transformer(LanguageNetwork):
     """Token embeddings, an encoder or a decoder or both, and prediction heads.
 
-    >>> config = ModelConfig(architecture="encoder", vocab_size=10, hidden_size=8, num_layers=1,
-    ...                      num_heads=2, ffn_size=16, max_positions=8)
+    >>> sizes = dict(hidden_size=8, num_layers=1, num_heads=2, ffn_size=16)
+    >>> config = TransformerConfig(architecture="encoder", vocab_size=10, max_positions=8, **sizes)
     >>> network = Transformer(config, ["language"])
     >>> network(torch.tensor([1, 2, 3, 4]), Mask([3, 1])).shape
     torch.Size([4, 8])
     """
 
-    def __init__(self, config: ModelConfig, heads: Iterable[str] = ()) -> None:
+    config: TransformerConfig
+
+    def __init__(self, config: TransformerConfig, heads: Iterable[str] = ()) -> None:
         super().__init__()
         self.config = config
         self.tokens = nn.Embedding(config.vocab_size, config.token_embedding_size)

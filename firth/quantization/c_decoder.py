@@ -14,13 +14,13 @@ from torch import Tensor, nn
 from torch.nn.modules import module as torch_modules
 
 from firth.models.blocks import Block
-from firth.models.config import ModelConfig
 from firth.models.heads import LanguageHead
 from firth.models.kv_cache import KVCache
 from firth.models.layers import Attention, FeedForward, FusedLinear, GemmaRMSNorm, Residual
 from firth.models.positions import Rotary
 from firth.models.stack import Embedding, Stack
 from firth.models.transformer import Transformer
+from firth.models.transformer_config import TransformerConfig
 from firth.quantization.c_library import load_library
 from firth.quantization.int8 import Int8Embedding, Int8Linear, has_hooks
 
@@ -186,7 +186,7 @@ class CDecoder:
         step.keys_values, step.logits = cache.keys_values.data_ptr(), logits.data_ptr()
         return ctypes.byref(self._network), ctypes.byref(step)
 
-    def _allocate(self, config: ModelConfig, rows: int, capacity: int) -> _Step:
+    def _allocate(self, config: TransformerConfig, rows: int, capacity: int) -> _Step:
         """Allocate the buffers of a step."""
         queries, keys = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
         scratch_size = rows * 2 * (config.hidden_size + config.head_dim) + capacity

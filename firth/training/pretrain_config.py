@@ -11,6 +11,7 @@ from firth.formats.huggingface.directory import NATIVE
 from firth.models.config import ModelConfig
 from firth.models.presets import PRESETS, Preset, preset
 from firth.models.presets.trio import TRIO
+from firth.models.transformer_config import TransformerConfig
 from firth.objectives.registry import OBJECTIVES, Objective
 from firth.tokenizers.tokenizer import Tokenizer
 from firth.training.config import (
@@ -189,10 +190,10 @@ def _with_article(noun: str) -> str:
     return f"{'an' if noun[0] in 'aeiou' else 'a'} {noun}"
 
 
-def _model_overrides(overrides: Mapping[str, Any]) -> dict[str, Any]:
+def _model_overrides(config: ModelConfig, overrides: Mapping[str, Any]) -> dict[str, Any]:
     """Convert overrides of model fields to their types."""
-    kinds = {field.name: str(field.type) for field in fields(ModelConfig)}
-    del kinds["encoder"]  # a second network is joined by fine-tuning only
+    kinds = {field.name: str(field.type) for field in fields(config)}
+    kinds.pop("encoder", None)  # a second network is joined by fine-tuning only
     for name in overrides:
         if name not in kinds:
             raise unknown_setting(f"model.{name}", [f"model.{kind}" for kind in kinds])
@@ -212,7 +213,7 @@ def _config(
     """Return the preset's model config with this tokenizer's vocabulary and overrides."""
     config = chosen.config
     vocabulary, ids = tokenizer.vocabulary, tokenizer.special_ids
-    roles = {
+    roles: dict[str, Any] = {
         "pad_token_id": ids.get("pad"),
         "bos_token_id": ids.get("bos", ids.get("cls")),
         "eos_token_id": ids.get("eos", ids.get("sep")),
@@ -220,12 +221,11 @@ def _config(
         if row.start_token_roles
         else None,
     }
-    if config.position_offset and config.architecture == "encoder":
+    offset = isinstance(config, TransformerConfig) and config.position_offset
+    if offset and config.architecture == "encoder":
         roles["position_offset"] = (ids.get("pad") or 0) + 1  # RoBERTa's positions start after it
-    derived = _reset_derived(config, overrides)
-    return replace(
-        config, vocab_size=len(tokenizer), **{**roles, **derived, **_model_overrides(overrides)}
-    )
+    roles |= _reset_derived(config, overrides) | _model_overrides(config, overrides)
+    return replace(config, vocab_size=len(tokenizer), **roles)
 
 
 SHAPE = (
@@ -256,13 +256,15 @@ def _source_config(
     overrides: Mapping[str, Any],
 ) -> ModelConfig:
     """Return the source model's config, which must match the preset, without its task labels."""
-    path, found, own = source.path, source.config, _model_overrides(overrides)
+    path, found, own = source.path, source.config, _model_overrides(source.config, overrides)
     if found.encoder is not None:
         raise MismatchError(
             f"{path} has separate encoder and decoder vocabularies and cannot be pre-trained; use "
             "`firth finetune`."
         )
-    for name in SHAPE:
+    if wanted is not None and type(wanted) is not type(found):
+        raise MismatchError(f"{path} is another kind of network than this preset.")
+    for name in (name for name in SHAPE if hasattr(found, name)):
         before = getattr(found, name)
         if wanted is not None and before != (now := getattr(wanted, name)):
             raise MismatchError(
@@ -282,6 +284,8 @@ def _source_config(
 def _reset_derived(config: ModelConfig, overrides: Mapping[str, Any]) -> dict[str, Any]:
     """Reset fields that are derived from overridden ones, so that they are derived again."""
     derived: dict[str, Any] = {}
+    if not isinstance(config, TransformerConfig):
+        return derived
     default_heads = config.head_dim * config.num_heads == config.block_size
     if default_heads and {"hidden_size", "num_heads", "bottleneck_size"} & set(overrides):
         derived["head_dim"] = 0

@@ -15,18 +15,18 @@ from safetensors.torch import load_file, save_file
 from firth.adapt.apply import AppliedStrategy, apply, merge, remove
 from firth.adapt.saving import adapter_base, fingerprint, load_adapter, save_adapter
 from firth.formats.huggingface.directory import add_label_head
-from firth.models.config import ModelConfig
 from firth.models.initialization import initialise
 from firth.models.masks import Mask
 from firth.models.presets import preset
 from firth.models.transformer import Transformer
+from firth.models.transformer_config import TransformerConfig
 from firth.tasks.task import TaskMetadata
 from firth.tasks.task_heads import attach_head
 from firth.utils.errors import FirthError, InputError, MismatchError, UsageError
 from tests.models.small import KINDS
 
 
-def tiny(name: str, **fields: Any) -> ModelConfig:
+def tiny(name: str, **fields: Any) -> TransformerConfig:
     """A published shape, made small."""
     size: dict[str, Any] = dict(
         vocab_size=40, hidden_size=16, num_layers=2, num_heads=4, ffn_size=24, max_positions=32
@@ -38,7 +38,7 @@ def tiny(name: str, **fields: Any) -> ModelConfig:
 BERT = tiny("bert-base")
 
 
-def bert(config: ModelConfig = BERT, heads: tuple[str, ...] = ("language",)) -> Transformer:
+def bert(config: TransformerConfig = BERT, heads: tuple[str, ...] = ("language",)) -> Transformer:
     return initialise(Transformer(config, heads), seed=3).eval()
 
 
@@ -136,7 +136,7 @@ def without_hash(path: Path) -> Path:
     ],
 )
 def test_an_adapter_for_another_network_is_refused(
-    spec: str, other: ModelConfig, message: str, tmp_path: Path
+    spec: str, other: TransformerConfig, message: str, tmp_path: Path
 ) -> None:
     assert message in refusal(without_hash(saved(spec, tmp_path)), bert(other))
 

@@ -17,19 +17,19 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoConfig
 
 from firth.formats.huggingface.directory import FAMILIES, family_of, read_network, write_network
-from firth.models.config import ModelConfig
 from firth.models.initialization import initialise
 from firth.models.masks import Mask
 from firth.models.transformer import Transformer
+from firth.models.transformer_config import TransformerConfig
 from firth.utils.errors import FirthError, InputError, MismatchError
 from tests.formats.helpers import error_sentence, is_mapped, measure_memory
 from tests.parity.reference_models import DEBERTA
 
 SIZE = dict(vocab_size=40, hidden_size=16, num_layers=2, num_heads=4, ffn_size=24, max_positions=32)
-BERT = ModelConfig(
+BERT = TransformerConfig(
     architecture="encoder", num_segments=2, head_transform=True, head_bias="trained", **SIZE
 )
-ROTARY = ModelConfig(
+ROTARY = TransformerConfig(
     **dict(architecture="encoder-decoder", position_embedding="rotary", num_decoder_layers=3),
     **dict(norm="rms", norm_position="both", norm_bias=False, gated=True),
     **dict(num_kv_heads=2, tie_embeddings=False),
@@ -37,7 +37,7 @@ ROTARY = ModelConfig(
 )
 
 
-def network(config: ModelConfig, *heads: str) -> Transformer:
+def network(config: TransformerConfig, *heads: str) -> Transformer:
     return initialise(Transformer(config, heads), seed=1).eval()
 
 
@@ -96,7 +96,7 @@ def test_a_head_of_no_family_makes_it_our_own(tmp_path: Path) -> None:
 
 
 def test_a_family_is_kept_where_several_have_the_shape(tmp_path: Path) -> None:
-    config = ModelConfig.from_dict({**BERT.to_dict(), "family": "electra"})
+    config = TransformerConfig.from_dict({**BERT.to_dict(), "family": "electra"})
     assert family_of(BERT).name == "bert"
     assert family_of(config).name == "electra"
     assert family_of(BERT, ["replaced"]).name == "electra"

@@ -10,16 +10,16 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from firth.models.config import ModelConfig
 from firth.models.initialization import initialise
 from firth.models.masks import Mask
 from firth.models.transformer import Transformer
+from firth.models.transformer_config import TransformerConfig
 
 VOCABULARY = 40
 PADDING = 0
 
 
-def small(architecture: str, **fields: Any) -> ModelConfig:
+def small(architecture: str, **fields: Any) -> TransformerConfig:
     """Return the config of a model with two layers and no dropout."""
     size = dict(
         vocab_size=VOCABULARY,
@@ -30,7 +30,7 @@ def small(architecture: str, **fields: Any) -> ModelConfig:
         max_positions=32,
     )
     still = dict(dropout=0.0, attention_dropout=0.0)
-    return ModelConfig(architecture=architecture, **{**size, **still, **fields})
+    return TransformerConfig(architecture=architecture, **{**size, **still, **fields})
 
 
 PRE = dict(norm_position="pre", embedding_norm=False)
@@ -99,7 +99,9 @@ KINDS = {**ENCODERS, **DECODERS, **PREFIXED, **BOTH}
 
 
 def build(
-    config: ModelConfig, heads: Iterable[str] = ("language",), dtype: torch.dtype = torch.float32
+    config: TransformerConfig,
+    heads: Iterable[str] = ("language",),
+    dtype: torch.dtype = torch.float32,
 ) -> Transformer:
     """Build a model with noise on every parameter, biases and norms too."""
     network = initialise(Transformer(config, heads), seed=7).to(dtype)

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from firth.models.config import CHOICES, ModelConfig
+from firth.models.config import CHOICES
+from firth.models.transformer_config import TransformerConfig
 from firth.utils.errors import InputError
 from tests.models.small import KINDS, small
 
@@ -25,11 +26,11 @@ SIZE: dict[str, Any] = dict(
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_config_survives_json(kind: str) -> None:
     config = KINDS[kind]
-    assert ModelConfig.from_dict(json.loads(json.dumps(config.to_dict()))) == config
+    assert TransformerConfig.from_dict(json.loads(json.dumps(config.to_dict()))) == config
 
 
 def test_defaults_follow_from_the_sizes() -> None:
-    config = ModelConfig.from_dict(SIZE)
+    config = TransformerConfig.from_dict(SIZE)
     assert (config.num_kv_heads, config.head_dim, config.num_decoder_layers) == (4, 16, 0)
     assert config.scale == 0.25
     assert config.local_rope_theta == config.rope_theta
@@ -73,7 +74,7 @@ ERRORS: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
 def test_an_impossible_config_is_rejected_in_one_sentence(case: str) -> None:
     fields, facts = ERRORS[case]
     with pytest.raises(InputError) as error:
-        ModelConfig.from_dict({**SIZE, **fields})
+        TransformerConfig.from_dict({**SIZE, **fields})
     message = str(error.value)
     assert all(fact in message for fact in facts), message
     assert message[-1] in ".?"
@@ -83,15 +84,15 @@ def test_an_impossible_config_is_rejected_in_one_sentence(case: str) -> None:
 @pytest.mark.parametrize("name", CHOICES)
 def test_an_unknown_choice_lists_the_known(name: str) -> None:
     with pytest.raises(InputError) as error:
-        ModelConfig.from_dict({**SIZE, name: "round"})
+        TransformerConfig.from_dict({**SIZE, name: "round"})
     assert all(fact in str(error.value) for fact in (name, "'round'", *CHOICES[name]))
 
 
 def test_missing_fields_are_named_together() -> None:
     given = {name: SIZE[name] for name in ("architecture", "hidden_size", "num_heads")}
     with pytest.raises(InputError, match="vocab_size, max_positions, num_layers, ffn_size"):
-        ModelConfig.from_dict(given)
+        TransformerConfig.from_dict(given)
 
 
 def test_a_head_width_of_its_own_frees_the_width() -> None:
-    assert ModelConfig.from_dict({**SIZE, "hidden_size": 66, "head_dim": 10}).head_dim == 10
+    assert TransformerConfig.from_dict({**SIZE, "hidden_size": 66, "head_dim": 10}).head_dim == 10

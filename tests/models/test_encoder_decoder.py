@@ -15,12 +15,12 @@ from torch import Tensor
 from firth.adapt.apply import apply
 from firth.formats.huggingface.directory import family_of, read_network, write_network
 from firth.inference.generation.token_generation import greedy_decode
-from firth.models.config import ModelConfig
 from firth.models.encoder_decoder import cross_attention_names, join, joined_config
 from firth.models.flops import training_flops
 from firth.models.initialization import initialise
 from firth.models.masks import Mask
 from firth.models.transformer import Transformer, count_parameters
+from firth.models.transformer_config import TransformerConfig
 from firth.utils.errors import InputError, MismatchError
 from tests.models.small import DECODERS, ENCODERS, PRE, VOCABULARY, build, small
 
@@ -173,7 +173,7 @@ def test_cached_generation_equals_uncached(encoder_kind: str, decoder_kind: str)
 def test_saving(encoder_kind: str, decoder_kind: str, tmp_path: Path) -> None:
     network = with_random_cross_attention(join(*parts(encoder_kind, decoder_kind))).eval()
     config = network.config
-    assert ModelConfig.from_dict(json.loads(json.dumps(config.to_dict()))) == config
+    assert TransformerConfig.from_dict(json.loads(json.dumps(config.to_dict()))) == config
     assert family_of(config, network.heads) is None
     assert write_network(network, tmp_path) == "firth"
     again = read_network(tmp_path).eval()
@@ -218,7 +218,7 @@ BROKEN: dict[str, tuple[Callable[[dict[str, Any]], dict[str, Any]], tuple[str, .
     "no encoder": (change(architecture="decoder"), ("encoder-decoder", "decoder")),
     "window": (change(window=1, windowed_layers=[2]), ("windowed_layers", "0 to 1")),
     "bottleneck": (change(bottleneck_size=8, head_dim=2), ("bottleneck_size", "encoder")),
-    "text": (change(encoder="bert"), ("encoder", "ModelConfig | None", "'bert'")),
+    "text": (change(encoder="bert"), ("encoder", "TransformerConfig | None", "'bert'")),
     "inside": (change_encoder(hidden_size="wide"), ("encoder", "hidden_size", "int", "'wide'")),
     "nested": (
         lambda values: change_encoder(encoder=values["encoder"])(values),
@@ -233,7 +233,7 @@ def test_impossible_configs_are_rejected(case: str) -> None:
     alter, facts = BROKEN[case]
     values = joined_config(ENCODER_KINDS["bert"], DECODER_KINDS["gpt2"]).to_dict()
     with pytest.raises(InputError) as error:
-        ModelConfig.from_dict(alter(json.loads(json.dumps(values))))
+        TransformerConfig.from_dict(alter(json.loads(json.dumps(values))))
     assert all(fact in str(error.value) for fact in facts), str(error.value)
 
 
@@ -244,7 +244,7 @@ def test_deeply_nested_encoders_are_rejected() -> None:
         inner["encoder"] = dict(values["encoder"])
         inner = inner["encoder"]
     with pytest.raises(InputError, match="encoder"):
-        ModelConfig.from_dict(values)
+        TransformerConfig.from_dict(values)
 
 
 def test_models_that_cannot_be_joined_are_rejected() -> None:

@@ -9,12 +9,12 @@ import torch
 from torch import Tensor
 
 from firth.models.attention import AttentionParams
-from firth.models.config import ModelConfig
 from firth.models.kv_cache import CacheWrite, KVCache
 from firth.models.masks import Mask
 from firth.models.reference import cached_attention
 from firth.models.stack import Stack
 from firth.models.transformer import Transformer
+from firth.models.transformer_config import TransformerConfig
 from tests.models.small import BOTH, DECODERS, KINDS, Sample, build, run, samples
 
 GENERATORS = [*DECODERS, *BOTH]
@@ -76,7 +76,7 @@ def test_cached_steps_equal_one_uncached_pass(kind: str, context: int) -> None:
 class ReferenceAttention:
     """Attention with the plain cache of `reference.py`, for the layers of a network in turn."""
 
-    def __init__(self, config: ModelConfig) -> None:
+    def __init__(self, config: TransformerConfig) -> None:
         empty = torch.empty(0, config.num_kv_heads, config.head_dim, dtype=torch.float64)
         self.caches = [(empty, empty)] * config.num_layers
         self.layers = cycle(range(config.num_layers))

@@ -28,11 +28,12 @@ from firth.formats.safetensors import open_weights
 from firth.inference.generation.generation_config import GenerationConfig
 from firth.inference.generation.text_generation import TextGenerator, generate_text
 from firth.inference.scoring.log_likelihood import log_likelihoods, score_continuations
-from firth.models.config import LanguageModelConfig, ModelConfig
+from firth.models.config import LanguageModelConfig
 from firth.models.heads import make_head
 from firth.models.initialization import initialise
 from firth.models.language_model import LanguageNetwork
 from firth.models.masks import Mask
+from firth.models.transformer_config import TransformerConfig
 from firth.objectives.causal import causal
 from firth.tasks.dataset import TaskDataset
 from firth.tasks.finetune_config import FinetuneRunConfig
@@ -58,7 +59,7 @@ CPU = {"precision": "fp32", "compile": "false", "cuda_graphs": "false"}
 class Bigram(LanguageNetwork):
     """Predict the next token from the embedding of this one."""
 
-    def __init__(self, config: ModelConfig, heads: tuple[str, ...] = ("language",)) -> None:
+    def __init__(self, config: TransformerConfig, heads: tuple[str, ...] = ("language",)) -> None:
         super().__init__()
         self.config = config
         self.tokens = nn.Embedding(config.vocab_size, config.hidden_size)
@@ -120,7 +121,7 @@ def bigram(tmp_path_factory: pytest.TempPathFactory) -> Bigram:
     """A bigram network, pre-trained by the training loop."""
     sizes = dict(vocab_size=len(WORDS), hidden_size=8, max_positions=64)
     unused = dict(num_layers=1, num_heads=1, ffn_size=1, position_embedding="none")
-    config = ModelConfig(
+    config = TransformerConfig(
         architecture="decoder", bos_token_id=0, tie_embeddings=False, **sizes, **unused
     )
     network = initialise(Bigram(config), seed=0)

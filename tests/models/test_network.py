@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from firth.models.config import ModelConfig
 from firth.models.masks import Mask
 from firth.models.transformer import Transformer, count_parameters
+from firth.models.transformer_config import TransformerConfig
 from tests.models.small import (
     DECODERS,
     ENCODERS,
@@ -195,5 +195,5 @@ def test_missing_segments_are_zero() -> None:
         ),
     ],
 )
-def test_parameters_are_counted_once(config: ModelConfig, expected: int) -> None:
+def test_parameters_are_counted_once(config: TransformerConfig, expected: int) -> None:
     assert count_parameters(Transformer(config)) == expected

@@ -12,7 +12,6 @@ from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
 from firth.formats.huggingface.directory import family_of
-from firth.models.config import ModelConfig
 from firth.models.initialization import initialise
 from firth.models.masks import Mask
 from firth.models.presets import PRESETS, Preset, preset
@@ -21,6 +20,7 @@ from firth.models.presets.encoder_decoders import ENCODER_DECODERS
 from firth.models.presets.encoders import ENCODERS
 from firth.models.presets.trio import SIZES, TRIO
 from firth.models.transformer import Transformer
+from firth.models.transformer_config import TransformerConfig
 from firth.objectives.registry import OBJECTIVES
 from firth.utils.errors import UsageError
 
@@ -40,7 +40,7 @@ def test_names_are_unique_and_plain() -> None:
 @pytest.mark.parametrize("row", PRESETS.values(), ids=PRESETS)
 def test_a_preset_is_valid(row: Preset) -> None:
     assert row.parameters == row.count_parameters()  # it builds, with its heads
-    assert ModelConfig.from_dict(json.loads(json.dumps(row.config.to_dict()))) == row.config
+    assert TransformerConfig.from_dict(json.loads(json.dumps(row.config.to_dict()))) == row.config
     assert row.config.architecture in OBJECTIVES[row.objective].architectures
     assert row.recipe in RECIPES
     found = family_of(row.config)

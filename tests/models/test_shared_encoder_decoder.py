@@ -15,11 +15,11 @@ from torch import Tensor
 import firth
 from firth.formats.huggingface.directory import read_network, write_network
 from firth.model import Model, export
-from firth.models.config import ModelConfig
 from firth.models.encoder_decoder import separate_weights
 from firth.models.masks import Mask
 from firth.models.presets import preset
 from firth.models.transformer import Transformer, count_parameters
+from firth.models.transformer_config import TransformerConfig
 from firth.utils.errors import InputError
 from tests.models.small import BOTH, KINDS, build, small
 
@@ -34,7 +34,7 @@ def logits(network: Transformer) -> Tensor:
     return network.logits(hidden)
 
 
-def tied_t5(config: ModelConfig) -> transformers.T5ForConditionalGeneration:
+def tied_t5(config: TransformerConfig) -> transformers.T5ForConditionalGeneration:
     """Build T5 of transformers whose decoder uses the encoder's modules."""
     theirs = transformers.T5Config(
         vocab_size=config.vocab_size,
@@ -56,7 +56,9 @@ def tied_t5(config: ModelConfig) -> transformers.T5ForConditionalGeneration:
 
 
 @pytest.mark.parametrize("config", [SHARED, preset("t5-base").config], ids=["small", "t5-base"])
-def test_parameters_are_those_of_transformers_and_of_a_hand_count(config: ModelConfig) -> None:
+def test_parameters_are_those_of_transformers_and_of_a_hand_count(
+    config: TransformerConfig,
+) -> None:
     with torch.device("meta"):
         both = Transformer(replace(config, share_encoder_decoder=False), ["language"])
         shared = Transformer(replace(config, share_encoder_decoder=True), ["language"])

@@ -7,11 +7,11 @@ import torch
 from torch import Tensor, nn
 
 from firth.models.blocks import Block
-from firth.models.config import ModelConfig
 from firth.models.initialization import initialise
 from firth.models.masks import Mask
 from firth.models.positions import sinusoidal_embedding
 from firth.models.transformer import Transformer
+from firth.models.transformer_config import TransformerConfig
 
 WIDTH, HEADS, INNER, LAYERS = 32, 4, 64, 3
 SOURCES, TARGETS = [7, 3, 10], [5, 9, 1]
@@ -19,7 +19,7 @@ SOURCES, TARGETS = [7, 3, 10], [5, 9, 1]
 
 @pytest.fixture
 def network() -> Transformer:
-    config = ModelConfig(
+    config = TransformerConfig(
         architecture="encoder-decoder",
         vocab_size=50,
         hidden_size=WIDTH,

@@ -14,8 +14,8 @@ from torch import nn
 from firth.inference.generation.decode_state import CachedDecodeState
 from firth.inference.generation.generation_config import GenerationConfig
 from firth.inference.generation.token_generation import generate
-from firth.models.config import ModelConfig, RopeScaling
 from firth.models.transformer import Transformer
+from firth.models.transformer_config import RopeScaling, TransformerConfig
 from firth.quantization import c_decoder as decoder
 from firth.quantization import c_library as library
 from firth.quantization.c_decoder import MAX_SEQUENCES, is_supported
@@ -24,7 +24,7 @@ from tests.models.small import KINDS, LLAMA, PRE, ROTARY, build, small
 from tests.quantization import needs_native
 
 PROMPTS = [[5, 9, 14, 3, 27, 8], [31], [7, 7, 12, 30]]
-MORE: dict[str, ModelConfig] = {
+MORE: dict[str, TransformerConfig] = {
     "post": small("decoder", norm_position="post", activation="relu", head_bias="trained"),
     "both": small(
         "decoder", **{**LLAMA, **ROTARY, "norm_position": "both", "activation": "gelu-tanh"}
@@ -200,7 +200,7 @@ INDIFFERENT = """prefix_lm label_head labels label_type pooling label_layers lab
 def test_every_config_field_is_handled_by_c_or_left_to_torch() -> None:
     """A new field belongs into one of these lists, and into `step.c` or `is_supported`."""
     known = " ".join((COMPUTED, LEFT_TO_TORCH, INDIFFERENT)).split()
-    assert sorted(known) == sorted(field.name for field in fields(ModelConfig))
+    assert sorted(known) == sorted(field.name for field in fields(TransformerConfig))
 
 
 def test_unsupported_models_are_left_to_torch() -> None:

@@ -17,11 +17,11 @@ from firth import Model, UsageError
 from firth.adapt.apply import apply
 from firth.inference.generation.generation_config import GenerationConfig
 from firth.inference.generation.token_generation import generate
-from firth.models.config import ModelConfig
 from firth.models.initialization import initialise
 from firth.models.layers import FusedLinear
 from firth.models.masks import Mask
 from firth.models.transformer import Transformer, count_parameters
+from firth.models.transformer_config import TransformerConfig
 from firth.quantization import int8
 from firth.quantization.int8 import Int8Linear, int8_matmul, quantise, to_int8
 from firth.utils.errors import MismatchError
@@ -257,7 +257,7 @@ def test_half_precision_stays_half_outside_the_matrices() -> None:
 
 
 def test_a_quarter_of_the_memory() -> None:
-    config = ModelConfig(
+    config = TransformerConfig(
         architecture="decoder",
         vocab_size=2000,
         hidden_size=128,

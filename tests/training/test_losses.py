@@ -12,9 +12,9 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.nn.functional import cross_entropy, kl_div
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from firth.models.config import ModelConfig
 from firth.models.initialization import initialise
 from firth.models.transformer import Transformer
+from firth.models.transformer_config import TransformerConfig
 from firth.objectives.batch import Batch
 from firth.objectives.causal import causal
 from firth.objectives.denoising import span_corruption
@@ -32,7 +32,7 @@ TEXTS = (
     "[CLS] a lazy dog barked . [SEP]",
     "[CLS] thank you for invit ##ing me to your party . [SEP]",
 )
-CONFIG = ModelConfig(
+CONFIG = TransformerConfig(
     architecture="encoder",
     vocab_size=len(WORDS),
     hidden_size=16,

@@ -10,6 +10,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from firth.models.attention_patterns import CONNECTIONS
+from firth.models.transformer_config import require_transformer_config
 
 if TYPE_CHECKING:
     from firth.models.attention_patterns import AttentionPattern
@@ -110,6 +111,6 @@ def _count(pattern: AttentionPattern, row: Preset) -> str:
     elif pattern.window:
         symbols += f", w = {pattern.window}"
     full = ""
-    if longest > n and pattern.window in (0, row.config.window):
+    if longest > n and pattern.window in (0, require_transformer_config(row.config).window):
         full = f" At the model's full length, n = {longest:,}: {pattern.connections_at(longest):,}."
     return f"  {pattern.connections} connections: {formula} with {symbols}.{full}{note}"

@@ -23,7 +23,7 @@ if TYPE_CHECKING:  # these need torch
         TokenProbability,
     )
     from firth.inference.text_model import TextModel
-    from firth.models.config import ModelConfig
+    from firth.models.transformer_config import TransformerConfig
     from firth.tokenizers.tokenizer import Tokenizer
 
 VALUES = 4  # numbers shown of a vector
@@ -61,10 +61,10 @@ def explained(found: ForwardPass, model: TextModel) -> Iterator[RenderableType]:
     """Show all values of a forward pass, each step with a sentence."""
     numbers, several = count(1), len(found.stacks) > 1
     tokenizers = [model.require_tokenizer()] * len(found.stacks)
-    configs = [model.config] * len(found.stacks)
+    configs = [model.transformer.config] * len(found.stacks)
     if several:
         tokenizers[0] = model.encoder_tokenizer or tokenizers[0]
-        configs[0] = model.config.input_config
+        configs[0] = configs[0].input_config
     for stack, config, tokenizer in zip(found.stacks, configs, tokenizers, strict=True):
         where = f" of the {stack.name}" if several else ""
         yield _title(next(numbers), f"Tokens{where}", _tokens_sentence(stack, several, found))
@@ -74,7 +74,7 @@ def explained(found: ForwardPass, model: TextModel) -> Iterator[RenderableType]:
         yield _layers(stack, final_norm=config.norm_position != "post")
     last, tokenizer = found.stacks[-1], tokenizers[-1]
     size = len(found.predictions[0].logits)
-    yield _title(next(numbers), "Logits and softmax", _softmax_sentence(size, model.config))
+    yield _title(next(numbers), "Logits and softmax", _softmax_sentence(size, configs[-1]))
     for prediction in found.predictions[:MAX_DETAILED]:
         yield from _softmax(prediction, last, tokenizer)
     if len(found.predictions) > MAX_DETAILED:
@@ -129,7 +129,7 @@ def _shown_rows(length: int, position: int) -> list[int]:
     return sorted(ends | {i for i in range(length) if abs(i - position) <= NEAR})
 
 
-def _embedding_sentence(stack: StackValues, config: ModelConfig) -> str:
+def _embedding_sentence(stack: StackValues, config: TransformerConfig) -> str:
     order = config.position_embedding
     if order == "none":
         order = config.relative_attention
@@ -170,7 +170,7 @@ def _layers(stack: StackValues, *, final_norm: bool) -> Table:
 # ---- predictions --------------------------------------------------------------------------------
 
 
-def _softmax_sentence(size: int, config: ModelConfig) -> str:
+def _softmax_sentence(size: int, config: TransformerConfig) -> str:
     head = "passes one more feed-forward layer and " if config.head_transform else ""
     matrix = "embedding matrix" if config.tie_embeddings else "output matrix"
     return (

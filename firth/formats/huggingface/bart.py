@@ -10,7 +10,7 @@ from firth.formats.huggingface.family import (
     refuse_unless_equal,
     token_ids,
 )
-from firth.models.config import ModelConfig
+from firth.models.transformer_config import TransformerConfig
 
 
 def _side(ours: str, cross: bool, place: str) -> dict[str, str]:
@@ -51,7 +51,7 @@ def _read(theirs: dict[str, Any]) -> dict[str, Any]:
     return {}
 
 
-def _write(config: ModelConfig) -> dict[str, Any]:
+def _write(config: TransformerConfig) -> dict[str, Any]:
     return {
         "decoder_attention_heads": config.num_heads,
         "decoder_ffn_dim": config.ffn_size,

@@ -11,7 +11,7 @@ from typing import Any
 
 from firth.formats.huggingface.family import ModelFamily, config_fields, masked_head, token_ids
 from firth.formats.huggingface.label_heads import TaskHead, bert_heads, roberta_heads
-from firth.models.config import ModelConfig
+from firth.models.transformer_config import TransformerConfig
 
 BLOCKS = {
     "encoder.blocks.*.attention.qkv": "encoder.layer.*.attention.self.{query,key,value}",
@@ -94,7 +94,7 @@ def _read_offset(theirs: dict[str, Any]) -> dict[str, Any]:
     return {"position_offset": offset, "max_positions": theirs["max_position_embeddings"] - offset}
 
 
-def _write_offset(config: ModelConfig) -> dict[str, Any]:
+def _write_offset(config: TransformerConfig) -> dict[str, Any]:
     return {"max_position_embeddings": config.max_positions + config.position_offset}
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from firth.formats.huggingface.bert import BERT, DEFAULTS, FIELDS, FIXED, HEAD, NAMES
 from firth.formats.huggingface.family import refuse_unless_equal
 from firth.formats.huggingface.label_heads import roberta_heads
-from firth.models.config import ModelConfig
+from firth.models.transformer_config import TransformerConfig
 from firth.utils.errors import InputError
 
 ATTENTION = "encoder.layer.*.attention.self.{query_proj,key_proj,value_proj}"
@@ -39,7 +39,7 @@ def _read(theirs: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _write(config: ModelConfig) -> dict[str, Any]:
+def _write(config: TransformerConfig) -> dict[str, Any]:
     return {
         "position_biased_input": config.position_embedding == "learned",
         "max_relative_positions": config.relative_max_distance,

@@ -44,7 +44,8 @@ from firth.models.heads import HEADS
 from firth.models.label_heads import LABEL_HEADS
 from firth.models.language_model import LanguageNetwork
 from firth.models.layers import FusedLinear
-from firth.models.transformer import Transformer
+from firth.models.networks import build_network, config_class, network_name
+from firth.models.transformer_config import TransformerConfig, require_transformer_config
 from firth.utils.errors import InputError, MismatchError
 from firth.utils.files import write_json
 
@@ -54,7 +55,7 @@ FAMILIES: tuple[ModelFamily, ...] = (
     *(GPT1, GPT2, LLAMA, MISTRAL, QWEN2, QWEN3, GEMMA3),
     *(T5, T5_GATED, MT5, MT5_GATED, *T5_ENCODERS, BART, MBART),
 )
-NATIVE = "firth"
+NATIVE, TRANSFORMER = "firth", "transformer"
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 MAX_NAMES_SHOWN = 4  # in an error message
 LOGGER = logging.getLogger("firth")
@@ -67,6 +68,8 @@ def family_of(config: ModelConfig, heads: Iterable[str] = ()) -> ModelFamily | N
     >>> family_of(preset("bert-base").config).name
     'bert'
     """
+    if not isinstance(config, TransformerConfig):
+        return None
     own_first = sorted(FAMILIES, key=lambda family: family.name != config.family)
     names = tuple(heads)
     fitting = (family for family in own_first if family.has(names) and family.fits(config, names))
@@ -128,7 +131,8 @@ def _config(values: dict[str, Any]) -> tuple[ModelConfig, ModelFamily | None]:
     if kind == NATIVE:
         if not isinstance(values.get("model"), dict):
             raise InputError('the config of a "firth" model must be under "model".')
-        return ModelConfig.from_dict(values["model"]), None
+        own = config_class(values.get("network", TRANSFORMER))
+        return own.from_dict(values["model"]), None
     families = [family for family in FAMILIES if family.name == kind]
     if not families:
         known = ", ".join(dict.fromkeys(family.name for family in FAMILIES))
@@ -147,7 +151,7 @@ def _config(values: dict[str, Any]) -> tuple[ModelConfig, ModelFamily | None]:
 
 def read_network(
     path: Path, *, dtype: torch.dtype | None = None, verify: bool = False
-) -> Transformer:
+) -> LanguageNetwork:
     """Load the network in a directory; weights stay memory-mapped where possible.
 
     With `verify`, compare files written by Firth with their checksums.
@@ -155,7 +159,7 @@ def read_network(
     config, family = read_config(path)
     _report_unknown_ids(path, config)
     source = WeightSource(open_weights(path, verify=verify), path / WEIGHTS)
-    return build_network(config, family, source, dtype)
+    return network_with_weights(config, family, source, dtype)
 
 
 def _report_unknown_ids(path: Path, config: ModelConfig) -> None:
@@ -194,25 +198,24 @@ class WeightSource:
     described: str = CONFIG
 
 
-def build_network(
+def network_with_weights(
     config: ModelConfig,
     family: ModelFamily | None,
     source: WeightSource,
     dtype: torch.dtype | None = None,
-) -> Transformer:
+) -> LanguageNetwork:
     """Build a network of this config with the weights of a file in the family's names."""
     names = family.normal(source.weights) if family else {name: name for name in source.weights}
     config = _check_tied(config, family, names, source.weights)
     heads = _heads(config, family, names)
-    layers = 1 if config.share_layers else config.num_layers + config.num_decoder_layers
-    layers *= config.num_feed_forwards
+    layers = _num_layers(config)
     if layers > len(names):  # before thousands of layers are built
         raise MismatchError(
             f"{source.file} holds {len(names)} weights, too few for the {layers:,} layers that its "
             f"{source.described} requires."
         )
     with without_weights():
-        network = Transformer(config, heads)
+        network = build_network(config, heads)
     expected = {name: _theirs(family, name) for name in network.state_dict()}
     _check_names(source, network, names, expected, config, family)
     state = {}
@@ -226,12 +229,21 @@ def build_network(
     return network
 
 
+def _num_layers(config: ModelConfig) -> int:
+    """Return the number of layers with weights of their own."""
+    layers = 1 if config.share_layers else config.num_layers + config.num_decoder_layers
+    return layers * (config.num_feed_forwards if isinstance(config, TransformerConfig) else 1)
+
+
 def _theirs(family: ModelFamily | None, name: str) -> list[str]:
     return family.their_names(name) if family else [name]
 
 
 def _check_tied(
-    config: ModelConfig, family: ModelFamily | None, names: Mapping[str, str], weights: TensorStore
+    config: ModelConfig,
+    family: ModelFamily | None,
+    names: Mapping[str, str],
+    weights: TensorStore,
 ) -> ModelConfig:
     """Correct `tie_embeddings` of files that claim tied embeddings but store different ones."""
     output, table = (
@@ -316,8 +328,9 @@ def _read(
                 f"{list(piece.shape)}."
             )
     first, piece = names[parts[0][0]], parts[0][1]
-    dtype = dtype or weights.dtype(first)
-    if len(parts) == 1 and weights.dtype(first) == dtype:
+    stored_dtype = weights.dtype(first)
+    dtype = dtype if dtype is not None and stored_dtype.is_floating_point else stored_dtype
+    if len(parts) == 1 and stored_dtype == dtype:
         stored = weights[first]
         return stored.view(parameter.shape) if piece.is_contiguous() else stored.t()
     joined = torch.empty(parameter.shape, dtype=dtype)
@@ -360,16 +373,20 @@ def write_network(network: LanguageNetwork, path: Path, *, dtype: torch.dtype | 
     config, heads = network.config, tuple(network.heads)
     family = family_of(config, heads)
     path.mkdir(parents=True, exist_ok=True)
-    values: dict[str, Any] = (
-        family.to_theirs(config, heads)
-        if family
-        else {"model_type": NATIVE, "heads": list(heads), "model": config.to_dict()}
-    )
+    values = _native_values(config, heads)
+    if family is not None:
+        values = family.to_theirs(require_transformer_config(config), heads)
     kept = dtype or network.tokens.weight.dtype
     values["dtype"] = str(kept).removeprefix("torch.")
     write_weights(path / WEIGHTS, dict(named_weights(network, family, kept)))
     write_json(path / CONFIG, values)
     return family.name if family else NATIVE
+
+
+def _native_values(config: ModelConfig, heads: tuple[str, ...]) -> dict[str, Any]:
+    network = network_name(config)
+    kind = {} if network == TRANSFORMER else {"network": network}
+    return {"model_type": NATIVE, **kind, "heads": list(heads), "model": config.to_dict()}
 
 
 def named_weights(

@@ -16,7 +16,7 @@ from typing import Any
 from torch import Tensor
 
 from firth.formats.huggingface.label_heads import TaskHead, read_labels, write_labels
-from firth.models.config import ModelConfig
+from firth.models.transformer_config import TransformerConfig
 from firth.utils.errors import InputError, MismatchError
 
 ACTIVATIONS = {
@@ -56,9 +56,11 @@ class ModelFamily:
     copies: Mapping[str, str] = field(default_factory=dict)  # second name -> first; it wins
     takes_prefix: bool = False  # PEFT's prefix tuning has an effect on its models
     read: Callable[[dict[str, Any]], dict[str, Any]] = lambda _: {}  # our fields beyond `fields`
-    write: Callable[[ModelConfig], dict[str, Any]] = lambda _: {}  # their fields beyond `fields`
+    write: Callable[[TransformerConfig], dict[str, Any]] = (
+        lambda _: {}
+    )  # their fields beyond `fields`
 
-    def config(self, theirs: Mapping[str, Any]) -> ModelConfig:
+    def config(self, theirs: Mapping[str, Any]) -> TransformerConfig:
         """Convert their config to ours."""
         values = {**self.defaults, **theirs}
         for name, supported in self.required.items():
@@ -72,12 +74,14 @@ class ModelFamily:
             if key not in values:
                 raise InputError(f"config.json of a {self.name} model lacks {key}.")
             ours[name] = values[key]
-        ModelConfig.check_sizes({"num_layers": ours["num_layers"]})  # before `read` lists layers
+        TransformerConfig.check_sizes(
+            {"num_layers": ours["num_layers"]}
+        )  # before `read` lists layers
         ours |= self._labels(values) | self.read(values)
         ours |= {name: _activation(ours[name]) for name in ACTIVE if name in ours}
         ours |= read_eos(ours.get("eos_token_id"))
         ours["prefix_lm"] = theirs.get("prefix_lm", False)  # a field of ours only
-        return ModelConfig.from_dict({**ours, "family": self.name})
+        return TransformerConfig.from_dict({**ours, "family": self.name})
 
     def _labels(self, theirs: Mapping[str, Any]) -> dict[str, Any]:
         """Return our fields for the label head of their class, if it has one."""
@@ -87,7 +91,7 @@ class ModelFamily:
                 return {"label_head": name, **head.shape, **read_labels(theirs, name)}
         return {}
 
-    def to_theirs(self, config: ModelConfig, heads: Iterable[str]) -> dict[str, Any]:
+    def to_theirs(self, config: TransformerConfig, heads: Iterable[str]) -> dict[str, Any]:
         """Convert our config to theirs."""
         values = {
             key: their_activation(value) if name in ACTIVE else value
@@ -102,7 +106,7 @@ class ModelFamily:
         values |= {"prefix_lm": True} if config.prefix_lm else {}
         return {"architectures": [self.class_for(heads)], "model_type": self.name, **values}
 
-    def fits(self, config: ModelConfig, heads: Iterable[str] = ()) -> bool:
+    def fits(self, config: TransformerConfig, heads: Iterable[str] = ()) -> bool:
         """Return whether a config survives the conversion to theirs and back unchanged."""
         fixed = {name: value for name, value in self.fixed.items() if name not in NOT_COMPUTED}
         if any(getattr(config, name) != value for name, value in fixed.items()):

@@ -25,7 +25,7 @@ from firth.formats.huggingface.rope import (
     sliding_layers,
     write_two_ropes,
 )
-from firth.models.config import ModelConfig
+from firth.models.transformer_config import TransformerConfig
 
 NORMS = {
     "decoder.blocks.*.attention_norm.after": "layers.*.post_attention_layernorm",
@@ -49,7 +49,7 @@ def _read(theirs: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _write(config: ModelConfig) -> dict[str, Any]:
+def _write(config: TransformerConfig) -> dict[str, Any]:
     return {
         **write_grouped_query(config),
         "layer_types": layer_types(config),

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from firth.formats.huggingface.family import read_eos
 from firth.formats.json_files import read_object
@@ -17,6 +17,7 @@ from firth.models.config import ModelConfig
 from firth.utils.errors import InputError
 
 GENERATION_CONFIG = "generation_config.json"
+AnyConfig = TypeVar("AnyConfig", bound=ModelConfig)
 ROLES = ("pad", "bos", "eos", "decoder_start", "forced_bos", "forced_eos")
 
 
@@ -25,7 +26,7 @@ def read_generation_config(folder: Path) -> dict[str, Any]:
     return read_object(folder / GENERATION_CONFIG)
 
 
-def with_special_tokens(config: ModelConfig, theirs: Mapping[str, Any]) -> ModelConfig:
+def with_special_tokens(config: AnyConfig, theirs: Mapping[str, Any]) -> AnyConfig:
     """Return a config with the special tokens of a generation config that are in the vocabulary.
 
     The first EOS token, which ends a training text, stays first if it is among them.

@@ -10,7 +10,7 @@ from typing import Any
 
 from firth.formats.huggingface.family import ModelFamily, config_fields, token_ids
 from firth.formats.huggingface.label_heads import bert_heads, decoder_heads
-from firth.models.config import ModelConfig
+from firth.models.transformer_config import TransformerConfig
 
 BLOCKS = {
     "decoder.blocks.*.attention.qkv": "h.*.attn.c_attn",
@@ -34,7 +34,7 @@ def _read_gpt1(theirs: dict[str, Any]) -> dict[str, Any]:
     return {"ffn_size": 4 * theirs["n_embd"], "activation": afn}
 
 
-def _write_gpt1(config: ModelConfig) -> dict[str, Any]:
+def _write_gpt1(config: TransformerConfig) -> dict[str, Any]:
     afn = "gelu" if config.activation == "gelu-tanh" else config.activation
     return {"afn": afn, "embd_pdrop": config.dropout}
 

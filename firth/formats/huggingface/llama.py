@@ -18,7 +18,7 @@ from firth.formats.huggingface.rope import (
     sliding_layers,
     write_rope,
 )
-from firth.models.config import ModelConfig
+from firth.models.transformer_config import TransformerConfig
 
 NAMES = {
     "tokens": "embed_tokens",
@@ -74,7 +74,7 @@ def read_grouped_query(theirs: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def write_grouped_query(config: ModelConfig) -> dict[str, Any]:
+def write_grouped_query(config: TransformerConfig) -> dict[str, Any]:
     """Return the config fields of key-value heads and the head size."""
     return {"num_key_value_heads": config.num_kv_heads, "head_dim": config.head_dim}
 
@@ -83,7 +83,7 @@ def _read(theirs: dict[str, Any]) -> dict[str, Any]:
     return read_rope(theirs) | read_grouped_query(theirs)
 
 
-def _write(config: ModelConfig) -> dict[str, Any]:
+def _write(config: TransformerConfig) -> dict[str, Any]:
     return {"rope_parameters": write_rope(config), **write_grouped_query(config)}
 
 
@@ -112,7 +112,7 @@ def _read_mistral(theirs: dict[str, Any]) -> dict[str, Any]:
     return _read(theirs) | seen
 
 
-def _write_mistral(config: ModelConfig) -> dict[str, Any]:
+def _write_mistral(config: TransformerConfig) -> dict[str, Any]:
     return {
         **_write(config),
         "sliding_window": config.window + 1 if config.windowed_layers else None,
@@ -139,7 +139,7 @@ def _read_qwen(theirs: dict[str, Any]) -> dict[str, Any]:
     return {**_read(theirs), "window": theirs["sliding_window"] - 1, "windowed_layers": windowed}
 
 
-def _write_qwen(config: ModelConfig) -> dict[str, Any]:
+def _write_qwen(config: TransformerConfig) -> dict[str, Any]:
     return {
         **_write(config),
         "use_sliding_window": bool(config.windowed_layers),

@@ -15,7 +15,7 @@ from firth.formats.huggingface.rope import (
     sliding_layers,
     write_two_ropes,
 )
-from firth.models.config import ModelConfig
+from firth.models.transformer_config import TransformerConfig
 
 FIELDS = config_fields(
     "vocab_size hidden_size num_layers=num_hidden_layers num_heads=num_attention_heads "
@@ -63,7 +63,7 @@ def _read(theirs: dict[str, Any], inclusive: int) -> dict[str, Any]:
     }
 
 
-def _write(config: ModelConfig, inclusive: int) -> dict[str, Any]:
+def _write(config: TransformerConfig, inclusive: int) -> dict[str, Any]:
     return {
         "attention_bias": config.bias,
         "embedding_dropout": config.dropout,
@@ -75,7 +75,7 @@ def _write(config: ModelConfig, inclusive: int) -> dict[str, Any]:
     }
 
 
-def _write_decoder(config: ModelConfig) -> dict[str, Any]:
+def _write_decoder(config: TransformerConfig) -> dict[str, Any]:
     """Their decoder requires ids for these special tokens; missing ones become 0."""
     written = _write(config, inclusive=0)
     roles = token_ids(pad=config.pad_token_id, bos=config.bos_token_id, eos=config.eos_token_id)
@@ -90,7 +90,7 @@ def _read_encoder(theirs: dict[str, Any]) -> dict[str, Any]:
     return {**_read(theirs, inclusive=1), "pooling": POOLING[theirs["classifier_pooling"]]}
 
 
-def _write_encoder(config: ModelConfig) -> dict[str, Any]:
+def _write_encoder(config: TransformerConfig) -> dict[str, Any]:
     pooling = "mean" if config.pooling == "mean" else "cls"
     return {**_write(config, inclusive=1), "classifier_pooling": pooling}
 

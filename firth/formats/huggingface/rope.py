@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from firth.models.config import ModelConfig, RopeScaling
+from firth.models.transformer_config import RopeScaling, TransformerConfig
 from firth.utils.errors import InputError
 
 FULL, SLIDING = "full_attention", "sliding_attention"
@@ -97,7 +97,7 @@ def _log_factor(factor: float, scale: float = 1.0) -> float:
     return 0.1 * scale * math.log(factor) + 1.0 if factor > 1 else 1.0
 
 
-def write_rope(config: ModelConfig) -> dict[str, Any]:
+def write_rope(config: TransformerConfig) -> dict[str, Any]:
     """Return the base and the scaling of rotary frequencies; what is usual is left out."""
     scaling, base = config.rope_scaling, {"rope_theta": config.rope_theta}
     if scaling is None:
@@ -114,7 +114,7 @@ def write_rope(config: ModelConfig) -> dict[str, Any]:
     return values
 
 
-def write_two_ropes(config: ModelConfig) -> dict[str, Any]:
+def write_two_ropes(config: TransformerConfig) -> dict[str, Any]:
     """Return the RoPE parameters of full and of sliding-window attention layers."""
     local = replace(config, rope_theta=config.local_rope_theta)
     if not config.scale_local_rope:
@@ -128,6 +128,6 @@ def sliding_layers(theirs: Mapping[str, Any], default: list[str]) -> tuple[int, 
     return tuple(i for i, kind in enumerate(kinds) if kind == SLIDING)
 
 
-def layer_types(config: ModelConfig) -> list[str]:
+def layer_types(config: TransformerConfig) -> list[str]:
     """Return the attention type of each layer: full or sliding window."""
     return [SLIDING if i in config.windowed_layers else FULL for i in range(config.num_layers)]

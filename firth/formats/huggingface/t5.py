@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from firth.formats.huggingface.family import ModelFamily, config_fields, their_activation, token_ids
-from firth.models.config import ModelConfig
+from firth.models.transformer_config import TransformerConfig
 from firth.utils.errors import InputError
 
 
@@ -76,14 +76,14 @@ def _read(theirs: dict[str, Any], scaled: bool) -> dict[str, Any]:
     }
 
 
-def _write_layer(config: ModelConfig) -> dict[str, Any]:
+def _write_layer(config: TransformerConfig) -> dict[str, Any]:
     theirs = their_activation(config.activation)
     if config.gated:
         theirs = "gated-gelu" if config.activation == "gelu-tanh" else f"gated-{theirs}"
     return {"feed_forward_proj": theirs, "is_encoder_decoder": False}
 
 
-def _write(config: ModelConfig, scaled: bool) -> dict[str, Any]:
+def _write(config: TransformerConfig, scaled: bool) -> dict[str, Any]:
     return {
         **_write_layer(config),
         **({"scale_decoder_outputs": config.head_scale} if scaled else {}),

@@ -6,7 +6,7 @@ from typing import Any
 
 from firth.formats.huggingface.family import ModelFamily, config_fields, token_ids
 from firth.formats.huggingface.label_heads import TaskHead, bert_heads
-from firth.models.config import ModelConfig
+from firth.models.transformer_config import TransformerConfig
 from firth.utils.errors import InputError
 
 # Older files have `n_words` for the vocabulary size, and `…_index` for special token ids.
@@ -31,7 +31,7 @@ def _read(theirs: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _write(config: ModelConfig) -> dict[str, Any]:
+def _write(config: TransformerConfig) -> dict[str, Any]:
     return {"gelu_activation": config.activation == "gelu", "n_langs": 1}
 
 

@@ -10,6 +10,7 @@ from difflib import get_close_matches
 
 from firth.embedded import EMBEDDED_MODELS
 from firth.models.presets.decoders import DECODERS
+from firth.models.presets.earlier import EARLIER
 from firth.models.presets.encoder_decoders import ENCODER_DECODERS
 from firth.models.presets.encoders import ENCODERS
 from firth.models.presets.row import Preset
@@ -19,7 +20,7 @@ from firth.utils.errors import UsageError
 
 __all__ = ["PRESETS", "Preset", "list_presets", "preset"]
 
-PRESETS: dict[str, Preset] = ENCODERS | DECODERS | ENCODER_DECODERS | TRIO
+PRESETS: dict[str, Preset] = ENCODERS | DECODERS | ENCODER_DECODERS | TRIO | EARLIER
 
 
 def list_presets() -> list[Preset]:

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from firth.models.config import ModelConfig
+from firth.models.transformer_config import TransformerConfig
 
-Fields = dict[str, Any]  # of a ModelConfig
+Fields = dict[str, Any]  # of a TransformerConfig
 
 # Fields that several families share.
 NO_DROPOUT: Fields = dict(dropout=0.0, attention_dropout=0.0)
@@ -32,10 +33,11 @@ class Preset:
         """Count the parameters of the model, built without allocating memory."""
         import torch
 
-        from firth.models.transformer import Transformer, count_parameters
+        from firth.models.networks import build_network
+        from firth.models.transformer import count_parameters
 
         with torch.device("meta"):
-            return count_parameters(Transformer(self.config, self.heads))
+            return count_parameters(build_network(self.config, self.heads))
 
     def values(self) -> dict[str, Any]:
         """Return the columns of `firth presets`."""
@@ -71,5 +73,6 @@ def family(
     for name, row in rows.items():
         fields = common | row
         count = fields.pop("parameters")
-        presets[name] = Preset(name=name, config=ModelConfig(**fields), parameters=count, **how)
+        config = TransformerConfig(**fields)
+        presets[name] = Preset(name=name, config=config, parameters=count, **how)
     return presets

@@ -19,6 +19,7 @@ from torch.profiler import ProfilerActivity, profile
 from firth.jobs.pretraining import PretrainResult, pretrain
 from firth.model import Model, load
 from firth.models.flops import training_flops
+from firth.models.transformer_config import require_transformer_config
 from firth.objectives.registry import OBJECTIVES
 from firth.study.cells.held_out_text import text_pieces
 from firth.study.cells.input_cells import File
@@ -74,7 +75,8 @@ def run_flops_per_token(config: PretrainRunConfig) -> float:
         row.predicted_fraction(**options_at(config, progress))
         for progress in np.linspace(0.05, 0.95, 10)
     ]
-    return training_flops(config.model, 1, length, float(np.mean(fractions)))
+    model = require_transformer_config(config.model)
+    return training_flops(model, 1, length, float(np.mean(fractions)))
 
 
 def _parameters(found: PretrainResult) -> dict[str, int]:

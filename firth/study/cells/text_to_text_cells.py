@@ -17,9 +17,9 @@ from firth.data.packing import PackedSequences
 from firth.data.sampler import Sampler, SamplerPosition
 from firth.data.shards import Shards
 from firth.model import load
-from firth.models.config import ModelConfig
 from firth.models.flops import training_flops
 from firth.models.transformer import count_parameters
+from firth.models.transformer_config import TransformerConfig, require_transformer_config
 from firth.objectives.batch import Batch
 from firth.objectives.causal import prefix
 from firth.objectives.denoising import raw_length, span_corruption
@@ -88,7 +88,8 @@ def measured_model(
     )
     text = Sampler(shards, VALIDATION_SEED).gather(spans)
     vocabulary = opened.require_tokenizer().vocabulary
-    batch = comparable_batch(text.select(text.lengths >= 2), vocabulary, network.config, objective)
+    config = require_transformer_config(network.config)
+    batch = comparable_batch(text.select(text.lengths >= 2), vocabulary, config, objective)
     sums, counts = [], []
     for part in batch.split(BATCH_TOKENS):
         (wanted,) = part.predictions.values()
@@ -101,12 +102,12 @@ def measured_model(
         "scores": {"loss": score_values(sums, counts)},
         "parameters": count_parameters(network),
         "parameters_without_embeddings": count_parameters(network) - embeddings,
-        "flops": flops_per_sequence(network.config, length),
+        "flops": flops_per_sequence(config, length),
     }
 
 
 def comparable_batch(
-    text: PackedSequences, vocabulary: Vocabulary, config: ModelConfig, objective: str
+    text: PackedSequences, vocabulary: Vocabulary, config: TransformerConfig, objective: str
 ) -> Batch:
     """Build the batch of an objective for an architecture; the targets are the same for all.
 
@@ -138,7 +139,7 @@ def _without_ends(batch: Batch) -> Batch:
     return replace(batch, predictions={name: kept})
 
 
-def flops_per_sequence(config: ModelConfig, length: int) -> float:
+def flops_per_sequence(config: TransformerConfig, length: int) -> float:
     """Count the FLOPs of the blocks for a sequence of which half is input and half target.
 
     An encoder-decoder with L layers in each stack costs as much as a decoder with L layers, but

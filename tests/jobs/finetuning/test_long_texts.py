@@ -15,8 +15,8 @@ from firth.data.windows import window_spans
 from firth.jobs.evaluation import evaluate
 from firth.jobs.finetuning import FinetuneResult
 from firth.jobs.prediction import predict
-from firth.models.config import ModelConfig
 from firth.models.presets import preset
+from firth.models.transformer_config import TransformerConfig
 from firth.tasks.inputs import InputTemplate
 from firth.tasks.lm import LanguageModelTask
 from firth.tasks.readers.examples import (
@@ -36,7 +36,7 @@ from tests.jobs.finetuning.toys import WORDS, coloured, table
 SPAN = TaskMetadata(task="span", max_length=40, options={"unanswered": False, "threshold": 0.0})
 
 
-def config_for(tokenizer: Tokenizer, architecture: str = "encoder") -> ModelConfig:
+def config_for(tokenizer: Tokenizer, architecture: str = "encoder") -> TransformerConfig:
     ids = tokenizer.special_ids
     row = preset(f"{architecture}-tiny").config
     names = dict(bos_token_id="cls", eos_token_id="sep", pad_token_id="pad")

@@ -1,0 +1,47 @@
+"""The kinds of networks, by the name that `config.json` has for them: one row each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from firth.models.config import ModelConfig
+from firth.models.language_model import LanguageNetwork
+from firth.models.transformer import Transformer
+from firth.models.transformer_config import TransformerConfig
+from firth.utils.errors import InputError
+
+
+@dataclass(frozen=True)
+class NetworkKind:
+    """The config and the class of a kind of network."""
+
+    config: type[ModelConfig]
+    build: Callable[..., LanguageNetwork]  # of a config and the names of its heads
+
+
+NETWORKS: dict[str, NetworkKind] = {
+    "transformer": NetworkKind(TransformerConfig, Transformer),
+}
+
+
+def network_name(config: ModelConfig) -> str:
+    """Return the name of the kind of network that a config describes.
+
+    >>> from firth.models.presets import preset
+    >>> network_name(preset("bert-tiny").config)
+    'transformer'
+    """
+    return next(name for name, kind in NETWORKS.items() if kind.config is type(config))
+
+
+def build_network(config: ModelConfig, heads: Iterable[str] = ()) -> LanguageNetwork:
+    """Build the network that a config describes; its weights are not initialized yet."""
+    return NETWORKS[network_name(config)].build(config, heads)
+
+
+def config_class(name: str) -> type[ModelConfig]:
+    """Return the config class of a kind of network; raise InputError if there is none."""
+    if name not in NETWORKS:
+        raise InputError(f"the network {name!r} is not supported; known are {', '.join(NETWORKS)}.")
+    return NETWORKS[name].config
