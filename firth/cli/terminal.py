@@ -74,6 +74,9 @@ def training() -> Iterator[Callable[[str, Mapping[str, Any]], None]]:
                 done, pace = metrics["progress"], describe_step(metrics)
                 name = metrics.get("run", "training")
                 bars.update(task, description=name, completed=done, metrics=pace)
+            elif kind == "progress":  # of a model that is fitted without steps
+                done = metrics["done"] / max(1, metrics["total"])
+                bars.update(task, description=metrics["what"], completed=done)
             elif kind == "validating":
                 bars.update(task, description="validating")
             elif kind == "note":
@@ -91,12 +94,13 @@ def _plain_training() -> Callable[[str, Mapping[str, Any]], None]:
     def show(kind: str, metrics: Mapping[str, Any]) -> None:
         nonlocal per_step
         if kind == "step":
-            per_step = metrics["progress"] / metrics["step"]
+            per_step = metrics["progress"] / max(1, metrics["step"])
         elif kind == "note":
             print(run_name(metrics) + metrics["note"], file=sys.stderr, flush=True)
         elif kind == "validation":
             minutes = (time.monotonic() - begun) / 60
             done = min(1.0, metrics["step"] * per_step)  # not every step is reported
+            done = metrics.get("progress", done)
             losses = describe_validation(metrics)
             line = f"{run_name(metrics)}{done:4.0%} after {minutes:.1f} min  {losses}"
             print(line, file=sys.stderr, flush=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,9 @@ from firth.data.shards import Shards
 from firth.formats.hub import resolve
 from firth.formats.huggingface.directory import nameable_heads
 from firth.inference.samples import samples
+from firth.jobs.fitted_pretraining import FitRequest, fitted_preset, pretrain_fitted
 from firth.jobs.pretrain_inputs import as_saved_model, as_shards
+from firth.jobs.pretrain_result import PretrainResult
 from firth.jobs.run_options import check_masking, merge_options
 from firth.model import AnyModel, Model, load
 from firth.models.generator import generator_config
@@ -55,50 +57,12 @@ from firth.training.throughput import throughput_metrics
 from firth.utils.arguments import check_arguments
 from firth.utils.devices import Device, device_spec, restored_torch_state, select_device
 from firth.utils.errors import MismatchError, StorageError
-from firth.utils.notebook import HtmlRepr
 from firth.utils.plotting import plot_loss
 
 SOURCE_LOSS = "loss "  # before the name of a source: its validation loss
 NUM_SAMPLES = 3  # texts shown at each validation
 SAMPLE_TOKENS = 32  # of each text
 MIN_RISE = 0.01  # relative rise of the validation loss that is called overfitting
-
-
-@dataclass(frozen=True)
-class PretrainResult(HtmlRepr):
-    """A finished pre-training run."""
-
-    path: Path
-    model: Model
-    config: PretrainRunConfig
-    steps: int
-    tokens: int
-    seconds: float
-    loss: float | None  # of the last validation
-    family: str  # in whose format the model is saved
-    source_losses: dict[str, float]  # of the last validation, for each named source
-    notes: list[str] = field(default_factory=list)
-
-    def __repr__(self) -> str:
-        loss = "no validation" if self.loss is None else f"validation loss {self.loss:.3f}"
-        parts = f"{self.config.objective}, {self.steps:,} steps, {self.tokens:,} tokens, {loss}"
-        return f"PretrainResult({self.path}, {parts})"
-
-    def values(self) -> dict[str, Any]:
-        """Return the results as JSON values."""
-        return {
-            "out": str(self.path),
-            "preset": self.config.preset,
-            "objective": self.config.objective,
-            "parameters": self.model.num_parameters,
-            "steps": self.steps,
-            "tokens": self.tokens,
-            "seconds": self.seconds,
-            "loss": self.loss,
-            "family": self.family,
-            "source_losses": self.source_losses,
-            "notes": self.notes,
-        }
 
 
 @check_arguments
@@ -152,12 +116,29 @@ def pretrain(
         "precision": precision,
         "objective.mask_prob": mask_prob,
     }
+    budget = {"steps": steps, "tokens": tokens, "minutes": minutes}
+    others: dict[str, Any] = {"source": source, "teacher": teacher, "callbacks": callbacks}
+    others |= {"mixture": mixture, "mixture_alpha": mixture_alpha}
+    fitted = fitted_preset(preset, objective, options | budget | others)
     overrides = {"seed": seed, **merge_options(overrides, options)}
     out, on = Path(out), select_device(device)
     if not resume:
         check_run_directory(out, {}, resume)  # before anything is written
     folder, notes = as_shards(data, tokenizer, out)
     shards, tokenizer = Shards(folder), Tokenizer.load(folder)
+    if fitted is not None:
+        return pretrain_fitted(
+            FitRequest(
+                preset=fitted,
+                shards=shards,
+                tokenizer=tokenizer,
+                out=out,
+                overrides=overrides,
+                resume=resume,
+                callback=callback,
+                notes=notes,
+            )
+        )
     source, teacher = (
         as_saved_model(model, name, out)
         for name, model in {"source": source, "teacher": teacher}.items()
@@ -165,7 +146,6 @@ def pretrain(
     teacher = teacher and resolve(teacher)
     source_model = None if source is None else _load_source(source, tokenizer)
     parent = None if source_model is None else _parent(source_model)
-    budget = {"steps": steps, "tokens": tokens, "minutes": minutes}
     config = resolve_pretrain_config(
         preset, objective, tokenizer, budget, overrides, parent, teacher, device_spec(on)
     )

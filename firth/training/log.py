@@ -88,6 +88,10 @@ class MetricsLog:
         self._write("validation", {"step": state.step, "tokens": state.tokens, **metrics})
         self._tokens = -1  # its duration is not part of the next step
 
+    def fitted(self, metrics: Metrics, kind: str = "step") -> None:
+        """Log metrics of a model that is fitted without optimizer steps, such as an epoch's."""
+        self._write(kind, {"step": 0, **metrics})
+
     def note(self, text: str) -> None:
         """Log a message for the user."""
         self._write("note", {"note": text})
@@ -106,6 +110,8 @@ def show_in_notebook(kind: str, metrics: Metrics) -> None:
     if kind == "step":
         stage = metrics.get("run", "training")
         show_bar(stage, metrics["progress"], 1.0, describe_step(metrics))
+    elif kind == "progress":
+        show_bar(metrics["what"], metrics["done"], metrics["total"], "")
     elif in_notebook() and kind in ("note", "validation"):
         print(run_name(metrics) + (metrics.get("note") or describe_validation(metrics)))
 

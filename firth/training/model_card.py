@@ -24,13 +24,7 @@ USAGE_EXAMPLES = {  # by how the model fills in blanks
 def write_model_card(path: Path, values: Mapping[str, Any]) -> None:
     """Write the model card of a finished run: settings, data, metrics, usage."""
     summary, rows, body = CARDS[values["kind"]](path, values)
-    settings = values["job"]["training"]
-    optimizer = settings["optimizer"]
-    rows |= {
-        "optimizer": optimizer["optimizer"],
-        "learning rate": f"{optimizer['learning_rate']:g}, {settings['schedule']}",
-        "seed": settings["seed"],
-    }
+    rows |= _training_rows(values["job"])
     versions = ", ".join(f"{name} {version}" for name, version in values["versions"].items())
     lines = [
         f"# {path.resolve().name}",
@@ -50,20 +44,31 @@ def write_model_card(path: Path, values: Mapping[str, Any]) -> None:
         file.write("\n".join(lines).encode())
 
 
+def _training_rows(job: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the rows about optimizer and seed; a model that is fitted has options instead."""
+    if "training" not in job:
+        return {**job["objective_options"], "seed": job["seed"]}
+    settings = job["training"]
+    optimizer = settings["optimizer"]
+    return {
+        "optimizer": optimizer["optimizer"],
+        "learning rate": f"{optimizer['learning_rate']:g}, {settings['schedule']}",
+        "seed": settings["seed"],
+    }
+
+
 def _pretraining_card(
     path: Path, values: Mapping[str, Any]
 ) -> tuple[str, dict[str, Any], list[str]]:
     job, results = values["job"], values["results"]
     config, data = job["model"], values["data"]["shards"]
     rows = {
-        "architecture": f"{config['architecture']}, {config['num_layers']} layers"
-        + (f" + {config['num_decoder_layers']}" if config["num_decoder_layers"] else "")
-        + f" of size {config['hidden_size']}, {results['parameters']:,} parameters",
+        "architecture": _architecture(config, results),
         "preset": job["preset"],
         "objective": job["objective"],
         "data": f"{data['path']} (SHA-256 of its index {data['sha256'][:12]}…)",
-        "training": f"{results['steps']:,} steps, {results['tokens']:,} tokens, "
-        f"{results['seconds'] / 60:.1f} minutes",
+        "training": (f"{results['steps']:,} steps, " if results["steps"] else "")
+        + f"{results['tokens']:,} tokens, {results['seconds'] / 60:.1f} minutes",
         "validation": ", ".join(f"{k} {v:.4g}" for k, v in results["validation"].items()) or "none",
     }
     if mixture := job.get("mixture"):
@@ -77,7 +82,18 @@ def _pretraining_card(
         example = 'model.generate("Once upon a time")'
     usage = ["```python", "import firth", "", f'model = firth.load("{path}")', example, "```"]
     summary = f"A language model pre-trained with Firth ({job['preset']}, {job['objective']})."
-    return summary, rows, [f"![loss]({LOSS_CURVE})", "", *usage]
+    curve = [f"![loss]({LOSS_CURVE})", ""] if (path / LOSS_CURVE).is_file() else []
+    return summary, rows, [*curve, *usage]
+
+
+def _architecture(config: Mapping[str, Any], results: Mapping[str, Any]) -> str:
+    """Describe an architecture and its size; not every network has layers."""
+    layers, parameters = config.get("num_layers"), f"{results['parameters']:,} parameters"
+    if not layers:
+        return f"{config['architecture']}, {parameters}"
+    second = f" + {decoder}" if (decoder := config.get("num_decoder_layers")) else ""
+    sizes = f"{layers} layers{second} of size {config['hidden_size']}"
+    return f"{config['architecture']}, {sizes}, {parameters}"
 
 
 def _finetuning_card(

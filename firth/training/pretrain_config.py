@@ -21,6 +21,7 @@ from firth.training.config import (
     parse_value,
     unknown_setting,
 )
+from firth.training.fitted_objectives import FITTED
 from firth.training.losses import DISTILLATION_WEIGHTS, heads_for
 from firth.training.recipes import RECIPES, scale_recipe
 from firth.training.runtime import resolve_auto_settings
@@ -202,9 +203,14 @@ def _model_overrides(config: ModelConfig, overrides: Mapping[str, Any]) -> dict[
     }
 
 
-def preset_config(chosen: Preset, tokenizer: Tokenizer) -> ModelConfig:
-    """Return the model config of a preset with this tokenizer's vocabulary."""
-    return _config(chosen, _objective(chosen.objective, chosen), tokenizer, {})
+def preset_config(
+    chosen: Preset, tokenizer: Tokenizer, overrides: Mapping[str, Any] | None = None
+) -> ModelConfig:
+    """Return the model config of a preset with this tokenizer's vocabulary, and overrides."""
+    objective = chosen.objective
+    if objective in FITTED:  # only the roles of the special tokens matter here
+        objective = DEFAULT_OBJECTIVES[chosen.config.architecture]
+    return _config(chosen, _objective(objective, chosen), tokenizer, overrides or {})
 
 
 def _config(

@@ -8,12 +8,13 @@ from rich.console import RenderableType
 from rich.table import Table
 
 from firth.cli.terminal import new_table
+from firth.training.model_card import LOSS_CURVE
 
 if TYPE_CHECKING:
     from firth.data.corpus import CorpusReport
     from firth.data.stories import Summary
     from firth.jobs.preparation import PrepareResult
-    from firth.jobs.pretraining import PretrainResult
+    from firth.jobs.pretrain_result import PretrainResult
 
 
 def report(report: CorpusReport) -> Table:
@@ -66,7 +67,7 @@ def pretrained(result: PretrainResult) -> list[RenderableType]:
     """Summarize a pre-training run."""
     rows = {
         "parameters": f"{result.model.num_parameters:,}",
-        "steps": f"{result.steps:,}",
+        **({"steps": f"{result.steps:,}"} if result.steps else {}),
         "tokens": f"{result.tokens:,}",
         "minutes": f"{result.seconds / 60:.1f}",
         "validation loss": "none" if result.loss is None else f"{result.loss:.3f}",
@@ -74,4 +75,5 @@ def pretrained(result: PretrainResult) -> list[RenderableType]:
         "format": result.family,
     }
     path, table = result.path, new_table("", "", rows=list(rows.items()))
-    return [table, f"The model is in {path}, its loss curve in {path / 'loss.png'}."]
+    curve = f", its loss curve in {path / LOSS_CURVE}" if (path / LOSS_CURVE).is_file() else ""
+    return [table, f"The model is in {path}{curve}."]

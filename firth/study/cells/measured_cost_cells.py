@@ -16,7 +16,8 @@ import numpy as np
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from firth.jobs.pretraining import PretrainResult, pretrain
+from firth.jobs.pretrain_result import PretrainResult
+from firth.jobs.pretraining import pretrain
 from firth.model import Model, load
 from firth.models.flops import training_flops
 from firth.models.transformer_config import require_transformer_config
@@ -56,6 +57,7 @@ def pretraining_cost(
         **context.run_options("run"),
     )
     shutil.rmtree(found.path)
+    assert isinstance(found.config, PretrainRunConfig)
     of_text = tokens / found.tokens  # the rest: special tokens, sentinels
     return {
         "scores": {},
