@@ -225,7 +225,9 @@ class TextNetwork(HtmlRepr):
 
     def input_ids(self, text: str) -> Tensor:
         """Return the token ids of a text, with special tokens."""
-        ids = self.input_tokenizer().encode(repaired(text), specials=True)
+        tokenizer = self.input_tokenizer()
+        encode = tokenizer.open_encode if self.config.open_vocabulary else tokenizer.encode
+        ids = encode(repaired(text), specials=True)
         check_length(len(ids), max_input_length(self.network))
         return torch.tensor(ids, dtype=torch.long, device=self.network.device)
 

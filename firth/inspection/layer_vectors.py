@@ -66,14 +66,17 @@ def encode_text(embedder: Embedder, text: str) -> SpannedTokens:
     """
     text = INVALID.sub("\ufffd", text)
     encoding = embedder.tokenizer.encoding(text, specials=True)
-    special, kept = encoding.special_tokens_mask, list(range(len(encoding.ids)))
+    ids = encoding.ids
+    if embedder.network.config.open_vocabulary:
+        ids = embedder.tokenizer.open_ids(encoding, text)
+    special, kept = encoding.special_tokens_mask, list(range(len(ids)))
     if cut := len(kept) > embedder.max_length:
         from_left = embedder.tokenizer.config.get("truncation_side") == "left"
         kept = truncate(kept, special, embedder.max_length, from_left)
     first = 0 if embedder.network.config.has_encoder else 1
     return SpannedTokens(
         text,
-        [encoding.ids[i] for i in kept],
+        [ids[i] for i in kept],
         [(0, 0) if special[i] else encoding.offsets[i] for i in kept],
         [place >= first and not special[i] for place, i in enumerate(kept)],
         cut,

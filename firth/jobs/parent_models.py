@@ -60,6 +60,7 @@ def untrained_model(name: AnyModel, tokenizer: AnyTokenizer, *, scratch: bool, s
         raise UsageError("`tokenizer` is for a preset with random weights: add `scratch`.")
     chosen, own = preset(name), load_tokenizer(tokenizer)
     network = build_network(preset_config(chosen, own), chosen.heads)
+    network.read_vocabulary(own)
     return Model(initialise(network, seed), own, source=PRESET + name)
 
 

@@ -216,6 +216,7 @@ def build(
     if "pair" in heads and "pooler" in nearest_preset(config.preset, config.model).heads:
         heads = (*heads, "pooler")
     network = initialise(build_network(config.model, heads), seed)
+    network.read_vocabulary(tokenizer)
     teacher = generator = None
     if config.source is not None:
         _copy_weights(network, source or _load_source(config.source, tokenizer), config.source)

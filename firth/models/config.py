@@ -72,6 +72,11 @@ class LanguageModelConfig:
         return self.architecture != "encoder"
 
     @property
+    def open_vocabulary(self) -> bool:
+        """Whether the model reads or copies unknown words (`tokenizers/open_vocabulary.py`)."""
+        return False
+
+    @property
     def eos_token_ids(self) -> tuple[int, ...]:
         """All tokens that end a generated text."""
         first = () if self.eos_token_id is None else (self.eos_token_id,)

@@ -26,6 +26,7 @@ from firth.models.layer_mix import LayerMix
 from firth.models.masks import Mask
 from firth.models.pooling import pool
 from firth.objectives.batch import Batch
+from firth.tokenizers.tokenizer import Tokenizer
 
 
 class ScoringModel(Protocol):
@@ -108,6 +109,9 @@ class LanguageNetwork(nn.Module):
     @property
     def dtype(self) -> torch.dtype:
         return self.tokens.weight.dtype
+
+    def read_vocabulary(self, tokenizer: Tokenizer) -> None:
+        """Store what the network needs to know of the text of its tokens; here nothing."""
 
     def encode(self, tokens: Tensor, mask: Mask, **inputs: Any) -> Tensor:
         """Compute the hidden states of an input; here without segments and layers."""

@@ -68,11 +68,13 @@ class InputTemplate:
 
     def tokenize(self, texts: Sequence[str], *, offsets: bool = False) -> list[TokenizedText]:
         """Tokenize texts; with `offsets`, also return the character span of each token."""
-        backend, found = self.tokenizer.backend, []
+        backend, found, is_open = self.tokenizer.backend, [], self.config.open_vocabulary
         for batch in bounded_batches(texts, len, max_items=BATCH_TEXTS):
-            for made in encode_batch(backend, batch, offsets=offsets):
+            encodings = encode_batch(backend, batch, offsets=offsets or is_open)
+            for text, made in zip(batch, encodings, strict=True):
+                ids = self.tokenizer.open_ids(made, text) if is_open else made.ids
                 spans = tuple(made.offsets) if offsets else ()
-                found.append(TokenizedText(np.array(made.ids, dtype=np.int64), spans))
+                found.append(TokenizedText(np.array(ids, dtype=np.int64), spans))
         return found
 
     def room(self, *, pair: bool = False) -> int:

@@ -11,6 +11,8 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from firth.tokenizers.open_vocabulary import FIRST_OPEN_ID, open_word
+
 if TYPE_CHECKING:
     from firth.tokenizers.tokenizer import Tokenizer
 
@@ -30,7 +32,9 @@ def display_tokens(tokenizer: Tokenizer, ids: Sequence[int]) -> list[str]:
     names = dict[int, str]()
     for id in {int(id) for id in ids}:
         token = tokenizer.backend.id_to_token(id)
-        if token is None:
+        if id >= FIRST_OPEN_ID:
+            names[id] = open_word(id)
+        elif token is None:
             names[id] = f"<id {id}>"
         elif id in added:
             names[id] = token if added[id].special else show_white_space(token)

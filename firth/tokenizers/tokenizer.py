@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tokenizers
 
+from firth.tokenizers.open_vocabulary import FIRST_OPEN_ID, decode_words, open_ids
 from firth.utils.errors import InputError, UsageError, storage_errors
 from firth.utils.files import atomic_file, write_json
 from firth.utils.notebook import HtmlRepr
@@ -189,6 +190,14 @@ class Tokenizer(HtmlRepr):
         """Encode a text; with `specials`, add the family's special tokens around it."""
         return self.encoding(text, specials).ids
 
+    def open_encode(self, text: str, specials: bool = False) -> list[int]:
+        """Encode a text, with an id of its own for each unknown word (`open_vocabulary.py`)."""
+        return self.open_ids(self.encoding(text, specials), text)
+
+    def open_ids(self, encoding: tokenizers.Encoding, text: str) -> list[int]:
+        """Return the ids of an encoding with offsets, each unknown word having its own."""
+        return open_ids(self.backend, encoding, text, self.unknown_id)
+
     def encoding(self, text: str, specials: bool = False) -> tokenizers.Encoding:
         """Encode a text to token ids, token strings and the characters of each token."""
         with encoding_errors():
@@ -196,6 +205,9 @@ class Tokenizer(HtmlRepr):
 
     def decode(self, ids: Sequence[int], skip_specials: bool = False) -> str:
         """Decode token ids to text."""
+        if any(id >= FIRST_OPEN_ID for id in ids):
+            special = self.backend.get_added_tokens_decoder() if skip_specials else {}
+            return decode_words(self.backend, ids, set(special))
         return self.backend.decode(list(ids), skip_special_tokens=skip_specials)
 
     def pieces(self, text: str) -> list[TokenPiece]:

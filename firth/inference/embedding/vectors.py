@@ -161,8 +161,12 @@ def encode_texts(embedder: Embedder, texts: Sequence[str]) -> TokenizedTexts:
     """Tokenize texts, truncated to the maximum length."""
     backend, max_length = embedder.tokenizer.backend, embedder.max_length
     prompted = [embedder.prompt + _without_surrogates(text) for text in texts]
-    encodings = encode_batch(backend, prompted, specials=True)
+    is_open = embedder.network.config.open_vocabulary
+    encodings = encode_batch(backend, prompted, specials=True, offsets=is_open)
     ids = [encoding.ids for encoding in encodings]
+    if is_open:
+        pairs = zip(encodings, prompted, strict=True)
+        ids = [embedder.tokenizer.open_ids(*pair) for pair in pairs]
     cut = np.array([len(row) > max_length for row in ids], dtype=np.bool_)
     from_left = embedder.tokenizer.config.get("truncation_side") == "left"
     for row in np.flatnonzero(cut):
@@ -238,8 +242,11 @@ def embed_tokens(embedder: Embedder, text: str) -> list[TokenVector]:
         )
     if not encoding.ids:
         return []
+    ids = encoding.ids
+    if embedder.network.config.open_vocabulary:
+        ids = embedder.tokenizer.open_ids(encoding, text)
     with embedder.inference_mode():
-        hidden, _ = _hidden_states(embedder, [encoding.ids])
+        hidden, _ = _hidden_states(embedder, [ids])
     vectors: Floats = hidden.float().cpu().numpy()
     if not np.isfinite(vectors).all():
         raise FirthError('A vector of this text is not finite; try dtype="float32".')

@@ -127,7 +127,8 @@ class TextGenerator:
             prefix, suffix = prompt_special_tokens(
                 config, self.tokenizer, self.encoder_tokenizer, fine_tuned=self.fine_tuned
             )
-        body = (self.encoder_tokenizer or self.tokenizer).encode(text)
+        own = self.encoder_tokenizer or self.tokenizer
+        body = own.open_encode(text) if config.open_vocabulary else own.encode(text)
         size = len(prefix) + len(body) + len(suffix)
         if not size:
             raise UsageError(
