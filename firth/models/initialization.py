@@ -7,6 +7,8 @@
     fan-in            by the number of inputs; attention scores are not scaled (T5)
     xavier            uniform, by inputs and outputs (the original Transformer)
 
+LSTM and GRU layers have one rule of their own, whatever the rest of the network has.
+
 Each parameter is drawn from its own generator, seeded by the run's seed and its name, so its
 initial value does not depend on which other modules exist.
 """
@@ -69,7 +71,9 @@ def initialise_parameters(network: LanguageNetwork, names: Iterable[str], seed: 
 
 def _initialise(name: str, network: LanguageNetwork, config: ModelConfig, seed: int) -> None:
     module, parameter = network.get_submodule(name.rpartition(".")[0]), network.get_parameter(name)
-    if name.endswith("bias"):
+    if isinstance(module, nn.RNNBase):
+        _initialise_recurrent(name, parameter, module, seed)
+    elif name.endswith("bias"):
         parameter.zero_()
     elif parameter.dim() < 2:  # the weight of a norm
         parameter.fill_(0.0 if isinstance(module, GemmaRMSNorm) else 1.0)
@@ -80,6 +84,23 @@ def _initialise(name: str, network: LanguageNetwork, config: ModelConfig, seed: 
         for i, part in enumerate(drawn.split(splits)):
             _fill(f"{name}:{i}", part, module, config, generator)
         parameter.copy_(drawn)
+
+
+def _initialise_recurrent(name: str, parameter: Tensor, module: nn.RNNBase, seed: int) -> None:
+    """Draw matrices uniformly, within 1 / sqrt(hidden size) (Merity et al. 2018, section 5).
+
+    Biases are 0, and 1 in the forget gate of an LSTM (Jozefowicz et al. 2015, section 5): it
+    remembers at first.
+    """
+    size = module.hidden_size
+    if ".bias_" in name:
+        parameter.zero_()
+        if isinstance(module, nn.LSTM) and ".bias_ih_" in name:
+            parameter[size : 2 * size] = 1.0  # of the input, forget, cell and output gates
+        return
+    generator = torch.Generator().manual_seed(parameter_seed(name, seed))
+    drawn = torch.empty(parameter.shape, dtype=torch.float32)
+    parameter.copy_(drawn.uniform_(-(size**-0.5), size**-0.5, generator=generator))
 
 
 def parameter_seed(name: str, seed: int) -> int:

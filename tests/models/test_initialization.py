@@ -17,6 +17,7 @@ from transformers import (
 
 from firth.models.config import CHOICES
 from firth.models.initialization import initialise
+from firth.models.recurrent.packed_rnn import RecurrentLayer
 from firth.models.transformer import Transformer
 from tests.models.small import KINDS, T5, small
 
@@ -213,3 +214,15 @@ def test_more_heads_or_layers_do_not_change_the_others() -> None:
         assert len(many) > len(few)
         for name, weight in few.items():
             assert torch.equal(weight, many[name]), name
+
+
+def test_recurrent_layers_have_a_rule_of_their_own() -> None:
+    """U(-1/sqrt(H), 1/sqrt(H)); the forget gate, the second of an LSTM, has a bias of 1."""
+    network = Transformer(small("decoder"), ["language"])
+    network.heads["lstm"] = RecurrentLayer(8, 64)
+    rnn = initialise(network, seed=0).heads["lstm"].rnn
+    assert 0.9 / 8 < rnn.weight_hh_l0.abs().max() <= 1 / 8
+    assert rnn.weight_hh_l0.var().item() == pytest.approx(1 / 64 / 3, rel=0.05)
+    gates = rnn.bias_ih_l0.unflatten(0, (4, 64))
+    assert gates.mean(1).tolist() == [0.0, 1.0, 0.0, 0.0]
+    assert not rnn.bias_hh_l0.any()

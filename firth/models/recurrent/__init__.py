@@ -1,0 +1,1 @@
+"""Recurrent networks on packed sequences, and language models made of them."""
