@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from firth.formats.tokenizers.loading import load_tokenizer
     from firth.jobs.embedding import embed, search
     from firth.jobs.evaluation import evaluate
+    from firth.jobs.exporting import export
     from firth.jobs.filling import fill
     from firth.jobs.finetuning import finetune
     from firth.jobs.generating import generate
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from firth.jobs.prompting import prompt
     from firth.jobs.reporting import report
     from firth.jobs.scoring import score
-    from firth.model import Model, export, load
+    from firth.model import Model, load
     from firth.models.presets import list_presets, preset
     from firth.study.running import run_study
     from firth.tasks.registry import list_tasks
@@ -86,11 +87,12 @@ _HOMES = {
     ),
     "firth.jobs.embedding": ("embed", "search"),
     "firth.jobs.evaluation": ("evaluate",),
+    "firth.jobs.exporting": ("export",),
     "firth.jobs.filling": ("fill",),
     "firth.jobs.finetuning": ("finetune",),
     "firth.jobs.generating": ("generate",),
     "firth.jobs.inspecting": ("inspect",),
-    "firth.model": ("Model", "export", "load"),
+    "firth.model": ("Model", "load"),
     "firth.models.presets": ("list_presets", "preset"),
     "firth.jobs.objective_examples": ("show_objectives",),
     "firth.jobs.prediction": ("predict",),

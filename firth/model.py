@@ -1,10 +1,9 @@
-"""`Model`: a network with its tokenizer; `load` and `export`."""
+"""`Model`: a network with its tokenizer; `load`."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -17,23 +16,20 @@ from firth.adapt.saving import adapter_base, load_adapter
 from firth.data.memory import Data, as_source, input_names, table_rows
 from firth.formats.gguf_model import read_gguf
 from firth.formats.hub import resolve
-from firth.formats.huggingface.directory import family_of, read_network, write_network
-from firth.formats.huggingface.family import auto_class
+from firth.formats.huggingface.directory import read_network, write_network
 from firth.formats.huggingface.generation_config import (
     GENERATION_CONFIG,
     generation_values,
     read_generation_config,
 )
-from firth.formats.json_files import read_json
 from firth.formats.sentence_transformers import read_sentence, write_sentence
 from firth.formats.tokenizers.families import FILES as VOCABULARY_FILES
 from firth.formats.tokenizers.loading import holds_tokenizer, load_tokenizer
+from firth.formats.word_vectors.static_model import read_static_vectors
 from firth.inference.text_model import TextModel
 from firth.inference.text_network import ENCODER_FOLDER
 from firth.models.config import ModelConfig
-from firth.models.encoder_decoder import separate_weights
 from firth.models.language_model import LanguageNetwork
-from firth.models.transformer import Transformer
 from firth.quantization.int8 import count_int8_weights, to_int8
 from firth.tasks.ensembles import (
     are_texts,
@@ -45,9 +41,7 @@ from firth.tasks.ensembles import (
 from firth.tasks.readers.columns import TaskFile
 from firth.tasks.registry import TASKS
 from firth.tasks.task import Answer, Example, TaskMetadata
-from firth.tasks.task_heads import drop_language_head
 from firth.tokenizers.tokenizer import CHAT_TEMPLATE, Tokenizer
-from firth.training.model_card import write_export_card
 from firth.training.run_directory import best_run, find_run
 from firth.utils.arguments import check_arguments
 from firth.utils.bad_rows import answer_good_rows
@@ -210,6 +204,8 @@ def load(
     sentence = read_sentence(path)
     if path.suffix == ".gguf":
         network, tokenizer = read_gguf(path, dtype=torch_dtype)
+    elif path.is_file():
+        network, tokenizer = read_static_vectors(path)
     else:
         folder = path / sentence.folder if sentence is not None else path
         network = read_network(folder, dtype=torch_dtype, verify=verify)
@@ -363,78 +359,3 @@ def _objective(path: Path) -> str | None:
     """Return the objective of a run of `firth pretrain`."""
     objective: str | None = find_run(path).get("job", {}).get("objective")
     return objective
-
-
-@check_arguments
-def export(
-    source: AnyModel,
-    out: str | Path,
-    *,
-    to: str = "hf",
-    overwrite: bool = False,
-    revision: str | None = None,
-    offline: bool = False,
-    allow_legacy: bool = False,
-    verify: bool = False,
-) -> str:
-    """Save a model as a Hugging Face checkpoint, adapters merged; return its model family.
-
-    `source` is a model, or what `load` loads with the other options. `verify` compares weights that
-    Firth wrote with their checksums.
-    """
-    if to != "hf":
-        raise UsageError(f"The export format is hf, not {to!r}.")
-    out = Path(out)
-    if out.is_dir() and any(out.iterdir()) and not (out / "config.json").is_file():
-        raise UsageError(f"{out} contains other files than a model; choose an empty directory.")
-    if not out.is_file():  # refused by `write`
-        check_output(out, overwrite)
-    if not isinstance(source, Model):
-        model = load(
-            source,
-            dtype="auto",
-            revision=revision,
-            offline=offline,
-            allow_legacy=allow_legacy,
-            verify=verify,
-        )
-    elif revision or offline or allow_legacy or verify:
-        raise UsageError("This model is loaded already: give these options to firth.load.")
-    else:
-        model = replace(source, network=deepcopy(source.network))  # merging changes it
-    adapted = bool(get_adapters(model.network))
-    if adapted:
-        merge(model.network, keep=False)
-        drop_language_head(model.network)
-    network = model.network
-    separated = isinstance(network, Transformer) and network.config.share_encoder_decoder
-    if separated and isinstance(network, Transformer):  # transformers cannot share weights
-        model = replace(model, network=separate_weights(network))
-    if family_of(model.config, model.network.heads) is None:
-        layer = model.config.label_input_layer
-        of_layer = f" of layer {layer}" if layer is not None else ""
-        raise MismatchError(
-            f"transformers has no model family with the architecture and heads of {model.source} "
-            f"({model.config.architecture}; {', '.join(model.network.heads)}{of_layer}); only "
-            "firth.load can load it."
-        )
-    with replacing_files(out, MODEL_FILES):
-        family = model.write(out)
-        changes = ["The adapter is merged into the weights."] * adapted
-        changes += ["Weights that encoder and decoder shared are stored for each."] * separated
-        _write_card(model, out, changes)
-    return family
-
-
-def _write_card(model: Model, out: Path, changes: list[str]) -> None:
-    """Write the model card of an exported model."""
-    path = model.path or Path("unsaved")
-    if find_run(path):
-        changes.append("`run.json` and the checkpoints of the run are not part of it.")
-    with storage_errors(out):
-        write_export_card(out, path, str(model.source or path), exported_class(out), changes)
-
-
-def exported_class(path: Path) -> str:
-    """Return the Auto class of transformers that loads an exported model."""
-    return auto_class(read_json(path / "config.json")["architectures"][0])

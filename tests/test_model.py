@@ -142,7 +142,7 @@ def test_a_tokenizer_too_large_for_the_model(tokenizer: Tokenizer, tmp_path: Pat
 def test_errors_name_the_missing_model(firth: Firth, tmp_path: Path, sample: Path) -> None:
     with pytest.raises(InputError, match=r"no model at .*nosuch"):
         load(tmp_path / "nosuch")
-    with pytest.raises(InputError, match=r"sample\.txt is not a directory"):
+    with pytest.raises(InputError, match=r"sample\.txt is no model: .*directory"):
         load(sample)
     missing = firth("export", "nosuch", "out")
     assert missing.returncode == 1
@@ -254,7 +254,8 @@ def test_an_unknown_architecture_is_not_exported(firth: Firth, tmp_path: Path) -
 def test_an_unknown_export_format(firth: Firth, bert: Path, tmp_path: Path) -> None:
     refused = firth("export", bert, "out", "--to", "onnx")
     assert refused.returncode == 2
-    assert "hf, not 'onnx'" in refused.error
+    assert "hf" in refused.error
+    assert "'onnx'" in refused.error
     assert not (tmp_path / "out").exists()
 
 

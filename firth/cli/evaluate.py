@@ -25,8 +25,9 @@ def evaluate(
     ),
     task: str | None = options.DataOption(
         None,
-        help="Task; lm, last-word and minimal-pairs work with any language model, next-sentence, "
-        "sentence-order and replaced with such a head. Default: the task the model was trained "
+        help="Task; lm, last-word and minimal-pairs work with any language model, similarity and "
+        "analogies with word vectors and any network, next-sentence, sentence-order and replaced "
+        "with such a head. Default: the task the model was trained "
         "for.",
     ),
     ensemble: bool = options.DataOption(
@@ -56,8 +57,8 @@ def evaluate(
     limit: int = options.DataOption(
         0,
         min=0,
-        help="Use at most this many examples, stratified by label (lm, last-word, minimal-pairs: "
-        "the first ones); 0: all.",
+        help="Use at most this many examples, stratified by label (evaluation-only tasks: the "
+        "first ones); 0: all.",
     ),
     columns: list[str] | None = options.COLUMNS,
     format: str | None = options.FORMAT,

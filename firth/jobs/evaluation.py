@@ -115,11 +115,12 @@ def evaluate(
 
     Of a list of models, `result.models` has one result for each; with `ensemble`, their averaged
     predictions are evaluated instead. The sample keeps the proportions of the labels; without
-    labels it is uniform; of `lm`, `last-word` and `minimal-pairs` it is the first examples.
+    labels it is uniform; of tasks without training, such as `lm`, it is the first examples.
     The default task is the one that the model was fine-tuned on. Any language model can be
     evaluated on `lm` (perplexity by a `convention`, in windows of `context` tokens that move by
     `stride`), `last-word`, and `minimal-pairs` of a file or folder (`by_word`: a masked model masks
-    the rest of a word with each of its tokens). `weights="int8"` quantizes the model first. Bad
+    the rest of a word with each of its tokens). Any model with hidden states can be evaluated on
+    `similarity` and `analogies` of words. `weights="int8"` quantizes the model first. Bad
     rows are skipped and noted; with `strict`, they are an error.
     """
     start = time.monotonic()
@@ -281,6 +282,7 @@ def _scorer(model: Model, by_word: bool, progress: Progress, copy: bool) -> Scor
         hybrid=infill_format(model.objective) == "masks",
         denoises=model.config.architecture == "decoder"
         and infill_format(model.objective) == "spans",
+        sentence=model.sentence_encoder,
         by_word=by_word,
         name=str(model.source or model.path or "The model"),
         progress=progress,

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from firth.models.config import ModelConfig
 from firth.models.language_model import LanguageNetwork
+from firth.models.static_vectors import StaticVectors, StaticVectorsConfig
 from firth.models.transformer import Transformer
 from firth.models.transformer_config import TransformerConfig
 from firth.utils.errors import InputError
@@ -22,6 +23,7 @@ class NetworkKind:
 
 NETWORKS: dict[str, NetworkKind] = {
     "transformer": NetworkKind(TransformerConfig, Transformer),
+    "static-vectors": NetworkKind(StaticVectorsConfig, StaticVectors),
 }
 
 

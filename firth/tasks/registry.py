@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from firth.objectives.registry import OBJECTIVES
+from firth.tasks.analogies import ANALOGIES
 from firth.tasks.choice import ChoiceTask
 from firth.tasks.classify import ClassifyTask, PairTask, RegressTask
 from firth.tasks.finetune_recipes import recipes_for
@@ -16,6 +17,7 @@ from firth.tasks.perplexity import LM
 from firth.tasks.pretraining_heads import NextSentenceTask, ReplacedTask, SentenceOrderTask
 from firth.tasks.scoring_task import ScoringTask
 from firth.tasks.seq2seq import Seq2SeqTask
+from firth.tasks.similarity import SIMILARITY
 from firth.tasks.span import SpanTask
 from firth.tasks.tag import TagTask
 from firth.tasks.task import Task
@@ -43,6 +45,8 @@ SCORING_TASKS: dict[str, ScoringTask] = {
     "lm": LM,
     "last-word": LAST_WORD,
     "minimal-pairs": MINIMAL_PAIRS,
+    "similarity": SIMILARITY,
+    "analogies": ANALOGIES,
 }
 
 
@@ -62,7 +66,8 @@ def list_tasks() -> list[dict[str, Any]]:
     """Return what each task is, its columns, metric and recipes; those for fine-tuning first.
 
     >>> [task["task"] for task in list_tasks() if not task["trainable"]]
-    ['last-word', 'minimal-pairs', 'next-sentence', 'sentence-order', 'replaced']
+    ['last-word', 'minimal-pairs', 'similarity', 'analogies', 'next-sentence', 'sentence-order', \
+'replaced']
     """
     tasks: dict[str, Task | ScoringTask] = {**TASKS, **SCORING_TASKS, **HEAD_TASKS, **TASKS}
     return [

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 from firth.data.memory import Source
+from firth.formats.sentence_transformers import SentenceEncoderConfig
 from firth.inference.scoring.log_likelihood import log_likelihoods
 from firth.inference.scoring.pseudo_log_likelihood import pseudo_log_likelihoods
 from firth.inference.scoring.token_scoring import TokenScores
@@ -42,6 +43,7 @@ class Scorer:
     tokenizer: Tokenizer
     hybrid: bool = False  # a decoder also trained on masked tokens
     denoises: bool = False  # a decoder trained on removed spans only
+    sentence: SentenceEncoderConfig | None = None  # how its embeddings are pooled
     by_word: bool = False  # mask the rest of a word together with each of its tokens
     name: str = "The model"
     progress: Progress = lambda what, done, there: None

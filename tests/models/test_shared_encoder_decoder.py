@@ -14,7 +14,8 @@ from torch import Tensor
 
 import firth
 from firth.formats.huggingface.directory import read_network, write_network
-from firth.model import Model, export
+from firth.jobs.exporting import export
+from firth.model import Model
 from firth.models.encoder_decoder import separate_weights
 from firth.models.masks import Mask
 from firth.models.presets import preset

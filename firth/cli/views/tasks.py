@@ -37,7 +37,12 @@ COST_NAMES = {  # in the table of one strategy
     "activ.": "activations, MiB",
     "total": "memory in total, MiB",
 }
-UNITS = {"minimal-pairs": "pairs", "last-word": "texts"}
+UNITS = {
+    "minimal-pairs": "pairs",
+    "last-word": "texts",
+    "similarity": "pairs",
+    "analogies": "questions",
+}
 
 
 def tasks(rows: Sequence[Mapping[str, Any]]) -> Table:

@@ -52,6 +52,8 @@ def load_tokenizer(source: AnyTokenizer) -> Tokenizer:
         path = _found(base)
     if path.suffix == ".gguf" and path.is_file():
         return _in_gguf(path)
+    if path.is_file():
+        return _in_word_vectors(path)
     return _in_sentence_encoder(path) if (path / MODULES).is_file() else _in_directory(path)
 
 
@@ -108,6 +110,12 @@ def _in_gguf(path: Path) -> Tokenizer:
     if tokenizer is None:
         raise InputError(f"{path} holds a model without a tokenizer; use a file that has one.")
     return tokenizer
+
+
+def _in_word_vectors(path: Path) -> Tokenizer:
+    from firth.formats.word_vectors.static_model import read_static_vectors
+
+    return read_static_vectors(path)[1]
 
 
 def _in_sentence_encoder(path: Path) -> Tokenizer:

@@ -13,7 +13,7 @@ from typing import BinaryIO
 from firth.data.input_files import COMPRESSIONS
 from firth.formats.word_vectors.binary_files import read_binary
 from firth.formats.word_vectors.numpy_files import read_npy, read_npz
-from firth.formats.word_vectors.text_files import HEADER, read_text
+from firth.formats.word_vectors.text_files import FORMATS, HEADER, read_text
 from firth.formats.word_vectors.word_vectors import WordVectors
 from firth.utils.errors import InputError, UsageError
 
@@ -22,7 +22,6 @@ MAGIC = {b"\x1f\x8b": ".gz", b"\xfd7zXZ\x00": ".xz", b"BZh": ".bz2"}
 CONTROL = frozenset(range(32)) - set(b"\t\n\r")  # bytes that are in no text
 NPZ, NPY, FASTTEXT = b"PK\x03\x04", b"\x93NUMPY", b"\xba\x16\x4f\x2f"
 PICKLES = tuple(bytes([0x80, version]) for version in range(2, 6))
-FORMATS = "word2vec text or binary, GloVe text, fastText .vec, or NumPy .npz and .npy"
 
 
 def read_word_vectors(path: str | Path, *, limit: int = 0) -> WordVectors:
@@ -92,7 +91,7 @@ def _is_binary(path: Path, start: bytes) -> bool:
         if path.suffix == ".bin" or not CONTROL.isdisjoint(start):
             return True
     elif b"\0" in start:
-        raise InputError(f"{path} is no file of word vectors: it is neither {FORMATS}.")
+        raise InputError(f"{path} is no model: it is neither a directory nor {FORMATS}.")
     return False
 
 

@@ -24,6 +24,9 @@ from firth.utils.errors import InputError
 HEADER = re.compile(rb"\s*(\d{1,15})[ \t]+(\d{1,9})[ \t\r]*")
 BLOCK = 1 << 22  # bytes of lines that are parsed together
 MAX_LINE = 1 << 24  # bytes
+FORMATS = (
+    "a file of word vectors (word2vec text or binary, GloVe, fastText .vec, NumPy .npz or .npy)"
+)
 SAMPLE = 100  # lines whose most frequent number of columns is that of the file
 
 
@@ -139,14 +142,14 @@ def check_header(name: str, header: VectorHeader, size: int, row_bytes: int) -> 
 
 
 def _common_width(name: str, lines: list[bytes]) -> int:
-    """Return the most frequent number of numbers in the first lines, from 1 on."""
-    counts = Counter(len(line.split()) - 1 for line in lines[:SAMPLE] if line.strip())
-    if not counts:
+    """Return the most frequent number of numbers in the first lines that end with one."""
+    columns = [line.decode(errors="replace").split() for line in lines[:SAMPLE] if line.strip()]
+    if not columns:
         raise InputError(f"{name} is empty: each line of a vector file is a word and its numbers.")
-    width = counts.most_common(1)[0][0]
-    if width < 1:
-        raise InputError(f"{name} line 1 has no numbers: each line is a word and its numbers.")
-    return width
+    counts = Counter(len(row) - 1 for row in columns if len(row) > 1 and _is_number(row[-1]))
+    if not counts:
+        raise InputError(f"{name} is no model: it is neither a directory nor {FORMATS}.")
+    return counts.most_common(1)[0][0]
 
 
 def _add_block(rows: TextRows, block: bytes, line: int, collector: VectorCollector) -> None:

@@ -25,6 +25,7 @@ from firth.inference.batching import batch_by_length
 from firth.inference.embedding.embedder import Embedder
 from firth.models.masks import Mask
 from firth.models.pooling import pool_packed
+from firth.models.static_vectors import StaticVectors
 from firth.models.transformer import max_input_length
 from firth.tokenizers.tokenizer import encode_batch
 from firth.utils.device_transfer import AsyncFetch, to_device
@@ -171,6 +172,9 @@ def encode_texts(embedder: Embedder, texts: Sequence[str]) -> TokenizedTexts:
     from_left = embedder.tokenizer.config.get("truncation_side") == "left"
     for row in np.flatnonzero(cut):
         ids[row] = truncate(ids[row], encodings[row].special_tokens_mask, max_length, from_left)
+    if isinstance(embedder.network, StaticVectors):  # unknown words are left out of the mean
+        unknown = embedder.network.config.unknown_token_id
+        ids = [[id for id in row if id != unknown] for row in ids]
     return TokenizedTexts(ids, cut)
 
 

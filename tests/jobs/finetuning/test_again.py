@@ -13,9 +13,10 @@ import torch
 from firth.adapt import peft
 from firth.adapt.lora import base_dtype, frozen_matrices
 from firth.formats.safetensors import open_weights
+from firth.jobs.exporting import export
 from firth.jobs.finetuning import FinetuneResult, finetune
 from firth.jobs.prediction import predict
-from firth.model import export, load
+from firth.model import load
 from firth.tasks import task_trainer
 from firth.tokenizers.tokenizer import Tokenizer
 from firth.utils.devices import DeviceSpec

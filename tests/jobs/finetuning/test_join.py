@@ -16,9 +16,10 @@ import torch
 from firth.adapt.apply import get_adapters
 from firth.formats.tokenizers.loading import load_tokenizer
 from firth.jobs.evaluation import evaluate
+from firth.jobs.exporting import export
 from firth.jobs.finetuning import FinetuneResult, finetune
 from firth.jobs.prediction import predict
-from firth.model import Model, export, load
+from firth.model import Model, load
 from firth.models.encoder_decoder import cross_attention_names
 from firth.models.initialization import initialise
 from firth.models.presets import preset

@@ -12,10 +12,11 @@ import torch
 
 from firth.adapt.apply import get_adapters
 from firth.jobs.evaluation import evaluate
+from firth.jobs.exporting import export
 from firth.jobs.finetuning import FinetuneResult, finetune
 from firth.jobs.prediction import predict
 from firth.jobs.sweep import strategies
-from firth.model import Model, export, load
+from firth.model import Model, load
 from firth.tokenizers.tokenizer import Tokenizer
 from firth.utils.errors import MismatchError, UsageError
 from tests.jobs.finetuning.conftest import save
