@@ -187,6 +187,8 @@ def _header(tensors: Mapping[str, Tensor], checksum: str) -> bytes:
 
 def _bytes(tensor: Tensor) -> memoryview:
     flat = tensor.detach().cpu().contiguous().reshape(-1)
+    if not len(flat):  # its stride may be 0, which `view` refuses
+        return memoryview(b"")
     data: memoryview = flat.view(torch.uint8).numpy().data
     return data
 

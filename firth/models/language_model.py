@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -41,6 +41,17 @@ class ScoringModel(Protocol):
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Return logits or log-probabilities, which the caller may change: (P, …) -> (P, V)."""
+
+
+@runtime_checkable
+class TokenScorer(Protocol):
+    """Scores given tokens without the logits of all others, as count-based models can."""
+
+    def score_tokens(self, hidden: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
+        """Return each token's log-probability, and whether it is the top one: (P,) -> (P,), (P,).
+
+        `hidden` is what the model returned for the P positions before the tokens.
+        """
 
 
 class HiddenStateModel(Protocol):

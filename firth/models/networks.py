@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 from firth.models.config import ModelConfig
 from firth.models.language_model import LanguageNetwork
+from firth.models.ngram.config import NgramConfig
+from firth.models.ngram.model import NgramModel
 from firth.models.static_vectors import StaticVectors, StaticVectorsConfig
 from firth.models.transformer import Transformer
 from firth.models.transformer_config import TransformerConfig
@@ -24,6 +26,7 @@ class NetworkKind:
 NETWORKS: dict[str, NetworkKind] = {
     "transformer": NetworkKind(TransformerConfig, Transformer),
     "static-vectors": NetworkKind(StaticVectorsConfig, StaticVectors),
+    "ngram": NetworkKind(NgramConfig, NgramModel),
 }
 
 

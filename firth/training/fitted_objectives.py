@@ -3,5 +3,12 @@
 from __future__ import annotations
 
 from firth.training.fitting import FittedObjective
+from firth.training.ngram_fitting import fit_ngram
 
-FITTED: dict[str, FittedObjective] = {}
+FITTED: dict[str, FittedObjective] = {
+    "n-gram": FittedObjective(
+        about="predict the next token by counts of n-grams, smoothed by Kneser and Ney's method",
+        source="Chen and Goodman 1999; Heafield et al. 2013",
+        fit=fit_ngram,
+    ),
+}

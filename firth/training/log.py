@@ -135,9 +135,11 @@ def describe_validation(metrics: Mapping[str, Any]) -> str:
     'step 9  validation  loss 1.250  causal accuracy 0.500'
     """
     terms = [name for name in metrics if f"{name}{ACCURACY}" in metrics]
-    shown = {k: v for k, v in metrics.items() if isinstance(v, float) and terms != [k]}
+    hidden = [*(terms if len(terms) == 1 else ()), "progress"]
+    shown = {k: v for k, v in metrics.items() if isinstance(v, float) and k not in hidden}
     losses = "  ".join(f"{name} {value:.3f}" for name, value in shown.items())
-    return f"step {metrics['step']:,}  validation  {losses}"
+    step = f"step {metrics['step']:,}  " if metrics["step"] else ""  # 0: fitted without steps
+    return f"{step}validation  {losses}"
 
 
 def run_name(metrics: Mapping[str, Any]) -> str:

@@ -14,8 +14,10 @@ from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 from firth.formats.huggingface.directory import family_of
 from firth.models.initialization import initialise
 from firth.models.masks import Mask
+from firth.models.networks import config_class, network_name
 from firth.models.presets import PRESETS, Preset, preset
 from firth.models.presets.decoders import DECODERS
+from firth.models.presets.earlier import EARLIER
 from firth.models.presets.encoder_decoders import ENCODER_DECODERS
 from firth.models.presets.encoders import ENCODERS
 from firth.models.presets.trio import SIZES, TRIO
@@ -28,16 +30,17 @@ RECIPES = (
     "transformer bert roberta spanbert albert electra deberta distilbert mobilebert modernbert "
     "gpt1 gpt2 gpt3 llama mistral t5 bart trio"
 ).split()
+TRANSFORMERS = ENCODERS | DECODERS | ENCODER_DECODERS | TRIO
 
 
 def test_names_are_unique_and_plain() -> None:
-    assert len(PRESETS) == sum(map(len, (ENCODERS, DECODERS, ENCODER_DECODERS, TRIO)))
+    assert len(PRESETS) == sum(map(len, (ENCODERS, DECODERS, ENCODER_DECODERS, TRIO, EARLIER)))
     for name, row in PRESETS.items():
         assert row.name == name
         assert re.fullmatch(r"[a-z0-9]+([-.][a-z0-9]+)*", name)
 
 
-@pytest.mark.parametrize("row", PRESETS.values(), ids=PRESETS)
+@pytest.mark.parametrize("row", TRANSFORMERS.values(), ids=TRANSFORMERS)
 def test_a_preset_is_valid(row: Preset) -> None:
     assert row.parameters == row.count_parameters()  # it builds, with its heads
     assert TransformerConfig.from_dict(json.loads(json.dumps(row.config.to_dict()))) == row.config
@@ -48,8 +51,16 @@ def test_a_preset_is_valid(row: Preset) -> None:
     assert re.match(r"[A-Z].* (et al\. )?\d{4}", row.source)
 
 
+@pytest.mark.parametrize("row", EARLIER.values(), ids=EARLIER)
+def test_a_preset_of_an_earlier_model_is_valid(row: Preset) -> None:
+    assert row.parameters in (row.count_parameters(), 0)  # 0: it depends on the text
+    config = json.loads(json.dumps(row.config.to_dict()))
+    assert config_class(network_name(row.config)).from_dict(config) == row.config
+    assert re.match(r".*\d{4}", row.source)
+
+
 def test_every_recipe_has_a_preset() -> None:
-    assert {row.recipe for row in PRESETS.values()} == set(RECIPES)
+    assert {row.recipe for row in TRANSFORMERS.values()} == set(RECIPES)
 
 
 @pytest.mark.parametrize(
@@ -67,7 +78,7 @@ def test_every_recipe_has_a_preset() -> None:
     }.items(),
 )
 def test_the_families_are_those_of_the_releases(family: str, names: str) -> None:
-    ours = {name.split("-")[0] for name, row in PRESETS.items() if row.config.family == family}
+    ours = {name.split("-")[0] for name, row in TRANSFORMERS.items() if row.config.family == family}
     assert sorted(ours) == names.split()
 
 

@@ -261,6 +261,8 @@ def _heads(config: ModelConfig, family: ModelFamily | None, names: Mapping[str, 
     if family is not None and config.label_head:
         pooler = family.task_heads[config.label_head].pooler
         return ["pooler", config.label_head] if pooler else [config.label_head]
+    if not config.hidden_size:  # an n-gram model has no vectors, and so no other heads
+        return ["language"]
     known = [name for name in HEADS if name not in LABEL_HEADS or name == config.label_head]
     return [name for name in known if _has_head(name, config, family, names)]
 
@@ -376,7 +378,7 @@ def write_network(network: LanguageNetwork, path: Path, *, dtype: torch.dtype | 
     values = _native_values(config, heads)
     if family is not None:
         values = family.to_theirs(require_transformer_config(config), heads)
-    kept = dtype or network.tokens.weight.dtype
+    kept = dtype or network.dtype
     values["dtype"] = str(kept).removeprefix("torch.")
     write_weights(path / WEIGHTS, dict(named_weights(network, family, kept)))
     write_json(path / CONFIG, values)
@@ -397,7 +399,7 @@ def named_weights(
     prefix = family.prefix if family is not None and family.is_bare(network.heads) else ""
     named: list[tuple[str, Tensor]] = []
     for name, tensor in network.state_dict().items():
-        if name not in parameters and not tensor.any():
+        if name not in parameters and tensor.is_floating_point() and not tensor.any():
             continue  # a fixed bias of zeros
         tensor = tensor.detach().to(dtype) if tensor.is_floating_point() else tensor
         for theirs, piece in _pieces(tensor, network, family, name):

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from firth.inference.batching import batch_by_length, nan_error
 from firth.models.kv_cache import KVCache
-from firth.models.language_model import ScoringModel, predicts_tokens
+from firth.models.language_model import ScoringModel, TokenScorer, predicts_tokens
 from firth.models.masks import Mask
 from firth.models.transformer import Transformer
 from firth.utils.errors import MismatchError
@@ -182,6 +182,9 @@ def target_log_probs(
     max_logits = MAX_LOGITS.get(device.type, MAX_LOGITS["cpu"])
     chunk = max(MIN_POSITIONS, max_logits // network.config.vocab_size)
     tensor = partial(torch.as_tensor, device=device)
+    if isinstance(network, TokenScorer):
+        own, top = network.score_tokens(hidden[tensor(positions)], tensor(targets))
+        return own.double().cpu().numpy(), top.cpu().numpy()
     for begin in range(0, len(distinct), chunk):
         logits = network.logits(hidden[tensor(distinct[begin : begin + chunk])]).float()  # (P, V)
         inside = np.flatnonzero((which >= begin) & (which < begin + chunk))

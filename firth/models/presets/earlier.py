@@ -2,6 +2,21 @@
 
 from __future__ import annotations
 
+from firth.models.ngram.config import NgramConfig
 from firth.models.presets.row import Preset
 
-EARLIER: dict[str, Preset] = {}
+# The vocabulary is that of the tokenizer, and the number of n-grams that of the text.
+NGRAMS = {
+    f"ngram-{n}": Preset(
+        name=f"ngram-{n}",
+        config=NgramConfig(order=n, vocab_size=1),
+        heads=("language",),
+        objective="n-gram",
+        recipe="",
+        source="modified Kneser-Ney: Chen and Goodman 1999",
+        parameters=0,
+    )
+    for n in range(1, 7)
+}
+
+EARLIER: dict[str, Preset] = NGRAMS

@@ -1,0 +1,1 @@
+"""N-gram language models with modified Kneser-Ney smoothing."""
