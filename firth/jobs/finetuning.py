@@ -230,7 +230,7 @@ def _describe(setup: FinetuneSetup) -> dict[str, Any]:
     described = describe_run("finetuning", setup.config.to_dict(), setup.sources, parents)
     for name, model in models.items():
         if model is not None and model.path is None:
-            sums = {"path": model.source or IN_MEMORY, "sha256": fingerprint(model.transformer)}
+            sums = {"path": model.source or IN_MEMORY, "sha256": fingerprint(model.network)}
             described["parents"][name] = sums
     return described | {"task": setup.config.metadata.to_dict()}
 

@@ -128,6 +128,10 @@ class LanguageNetwork(nn.Module):
         """Compute the hidden states of an input; here without segments and layers."""
         return self(tokens, mask)
 
+    def encode_source(self, tokens: Tensor, mask: Mask, **inputs: Any) -> Tensor:
+        """Compute the `memory` of an encoder-decoder's decoder: (M,) -> (M, …)."""
+        return self.encode(tokens, mask, **inputs)
+
     @property
     def layer_mix(self) -> LayerMix | None:
         """The learned weighting of the layers that the label head reads, if it reads one."""

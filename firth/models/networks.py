@@ -9,6 +9,7 @@ from firth.models.config import ModelConfig
 from firth.models.language_model import LanguageNetwork
 from firth.models.ngram.config import NgramConfig
 from firth.models.ngram.model import NgramModel
+from firth.models.recurrent.rnn_seq2seq import RnnSeq2Seq, RnnSeq2SeqConfig
 from firth.models.static_vectors import StaticVectors, StaticVectorsConfig
 from firth.models.transformer import Transformer
 from firth.models.transformer_config import TransformerConfig
@@ -27,6 +28,7 @@ NETWORKS: dict[str, NetworkKind] = {
     "transformer": NetworkKind(TransformerConfig, Transformer),
     "static-vectors": NetworkKind(StaticVectorsConfig, StaticVectors),
     "ngram": NetworkKind(NgramConfig, NgramModel),
+    "rnn-seq2seq": NetworkKind(RnnSeq2SeqConfig, RnnSeq2Seq),
 }
 
 

@@ -170,11 +170,13 @@ def _prompt(source: Longs, arrow: Longs, template: InputTemplate) -> FramedSeque
 
 
 def _target(target: TokenizedText, template: InputTemplate) -> Longs:
-    """Add EOS to the target."""
+    """Add EOS to the target, unless the special tokens of the tokenizer's family do."""
+    tokens, end = target.tokens, template.config.eos_token_id
     if template.config.architecture != "decoder" and template.encoder is None:
-        return template.one(target).tokens
-    end = template.config.eos_token_id
-    return np.concatenate([target.tokens, [] if end is None else [end]]).astype(np.int64)
+        tokens = template.one(target).tokens
+        if len(tokens) and tokens[-1] in template.config.eos_token_ids:
+            return tokens
+    return np.concatenate([tokens, [] if end is None else [end]]).astype(np.int64)
 
 
 def _joined(row: FramedSequence, target_ids: Longs) -> FramedSequence:

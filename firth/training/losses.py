@@ -222,10 +222,10 @@ def hidden_states(network: LanguageNetwork, batch: Batch, *, for_labels: bool = 
     if inputs.segments is not None and network.config.input_config.num_segments:
         segments = to_device(inputs.segments, device)
     mask = Mask(inputs.lengths, prefix=batch.prefix, device=device)
-    encode = network.encode_for_labels if for_labels else network.encode
-    memory = encode(tokens, mask, segments=segments)  # (N, W)
     if target is None:  # an encoder-decoder's encoder can be used alone
-        return memory[: len(tokens)]  # without virtual tokens
+        encode = network.encode_for_labels if for_labels else network.encode
+        return encode(tokens, mask, segments=segments)[: len(tokens)]  # without virtual tokens
+    memory = network.encode_source(tokens, mask, segments=segments)  # (M, W)
     target_mask = Mask.causal(target.lengths, device=device)
     stream = to_device(target.tokens, device)
     return network(stream, target_mask, memory=memory, memory_mask=mask)

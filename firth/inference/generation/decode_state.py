@@ -22,6 +22,7 @@ from firth.inference.generation.logits_processors import HISTORY_PAD
 from firth.models.kv_cache import KVCache
 from firth.models.language_model import ScoringModel
 from firth.models.masks import Mask
+from firth.models.recurrent.rnn_seq2seq import RnnSeq2Seq
 from firth.models.transformer import Transformer
 from firth.quantization.c_decoder import SelectedTokens, make_c_decoder
 from firth.utils.rng import Longs
@@ -78,10 +79,44 @@ class DecodeState:
 def start_decoding(
     model: ScoringModel, prompts: Prompts, config: GenerationConfig, limits: Sequence[int]
 ) -> DecodeState:
-    """Run the prompts, with a key/value cache if the model has one."""
+    """Run the prompts, with a key/value cache or a recurrent state if the model has one."""
     if isinstance(model, Transformer):
         return CachedDecodeState(model, prompts, config, limits)
+    if isinstance(model, RnnSeq2Seq):
+        return RecurrentDecodeState(model, prompts, config)
     return DecodeState(model, prompts, config)
+
+
+class RecurrentDecodeState(DecodeState):
+    """Sequences that a recurrent decoder continues from its state after the last token."""
+
+    def __init__(self, network: RnnSeq2Seq, prompts: Prompts, config: GenerationConfig) -> None:
+        """Run the encoder on the prompts."""
+        self.network, self.per_prompt = network, config.num_sequences
+        self.prefix = np.zeros(len(prompts) * self.per_prompt, np.int64)
+        self.history = _history(network, prompts, self.per_prompt)
+        device = network.device
+        tokens = torch.tensor([id for prompt in prompts for id in prompt], device=device)
+        mask = Mask([len(prompt) for prompt in prompts], device=device)
+        self.state = network.start(network.encode_source(tokens, mask), mask)
+        rows = torch.arange(len(prompts), device=device)
+        self.state.select(rows.repeat_interleave(self.per_prompt))
+        self.forward()
+
+    def forward(self) -> None:
+        assert self.history is not None
+        outputs, _ = self.network.step(self.history[:, -1], self.state)
+        self.logits = self.network.logits(outputs).float()
+
+    def reorder(self, rows: Tensor) -> None:
+        self.state.select(rows)
+        super().reorder(rows)
+
+    def keep_prompts(self, prompts: Sequence[int]) -> None:
+        first = torch.tensor(prompts, device=self.logits.device)[:, None] * self.per_prompt
+        offsets = torch.arange(self.per_prompt, device=first.device)
+        self.state.select((first + offsets).flatten())
+        super().keep_prompts(prompts)
 
 
 class CachedDecodeState(DecodeState):

@@ -20,7 +20,12 @@ from torch import Tensor
 
 from firth.inference.batching import batch_by_length, nan_error
 from firth.models.kv_cache import KVCache
-from firth.models.language_model import ScoringModel, TokenScorer, predicts_tokens
+from firth.models.language_model import (
+    LanguageNetwork,
+    ScoringModel,
+    TokenScorer,
+    predicts_tokens,
+)
 from firth.models.masks import Mask
 from firth.models.transformer import Transformer
 from firth.utils.errors import MismatchError
@@ -213,14 +218,14 @@ def hidden_states(
     mask = Mask(lengths, prefix=None if bidirectional else prefix, device=device)
     if single_stack:
         return network(tokens, mask)
-    assert isinstance(network, Transformer)
+    assert isinstance(network, LanguageNetwork)
     sources = list(dict.fromkeys(row.source for row in rows))
     source_mask = Mask([len(source) for source in sources], device=device)
     ids = torch.tensor([id for source in sources for id in source], device=device)
     numbers = {source: i for i, source in enumerate(sources)}
     each = np.array([numbers[row.source] for row in rows])
     indices = _memory_indices(source_mask, each, network).to(device)
-    memory = network.encode(ids, source_mask)[indices]
+    memory = network.encode_source(ids, source_mask)[indices]
     memory_mask = Mask(source_mask.lengths[each], device=device)
     return network(tokens, mask, memory=memory, memory_mask=memory_mask)
 
@@ -260,10 +265,10 @@ def _after_shared_prefix(
     return torch.cat([first, last])[torch.from_numpy(np.concatenate(indices)).to(device)]
 
 
-def _memory_indices(source_mask: Mask, each: Longs, network: Transformer) -> Tensor:
+def _memory_indices(source_mask: Mask, each: Longs, network: LanguageNetwork) -> Tensor:
     """Return the indices of each row's encoder output, with the soft prompts after all sources."""
-    assert network.encoder is not None
-    prompt = len(network.encoder.prompt()) if network.encoder.prompt is not None else 0
+    encoder = network.encoder if isinstance(network, Transformer) else None
+    prompt = 0 if encoder is None or encoder.prompt is None else len(encoder.prompt())
     lengths = source_mask.lengths
     starts = np.cumsum(lengths) - lengths
     own = [np.arange(starts[i], starts[i] + lengths[i]) for i in each]

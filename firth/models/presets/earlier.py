@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from firth.models.ngram.config import NgramConfig
+from firth.models.presets.recurrent_tasks import RECURRENT_TASKS
 from firth.models.presets.row import Preset
 
 # The vocabulary is that of the tokenizer, and the number of n-grams that of the text.
@@ -19,4 +20,4 @@ NGRAMS = {
     for n in range(1, 7)
 }
 
-EARLIER: dict[str, Preset] = NGRAMS
+EARLIER: dict[str, Preset] = NGRAMS | RECURRENT_TASKS
