@@ -36,6 +36,10 @@ SECTIONS = {  # name: title, and what the section shows
         "Token by token: the candidates with their probabilities, and the attention on the tokens "
         "before.",
     ),
+    "neighbours": (
+        "Neighbours",
+        "The words whose vectors are most similar to those of the text's words.",
+    ),
     "senses": (
         "Word senses",
         "One word in several texts: its static embedding is the same in all of them, its vector in "

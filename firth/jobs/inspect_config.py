@@ -17,7 +17,10 @@ if TYPE_CHECKING:
     from firth.model import AnyModel
     from firth.utils.devices import Device, Dtype
 
-TEXT_SECTIONS = ("prediction", "tokens", "attention", "lens", "attribution", "generation")
+TEXT_SECTIONS = (
+    *("prediction", "tokens", "attention", "lens", "attribution", "generation"),
+    "neighbours",
+)
 MAX_NEW_TOKENS = 16
 LIMIT = 500
 NUMBERS = "numbers from 1 or, from the end, -1: 1,6,-1"
@@ -36,8 +39,8 @@ class InspectConfig:
         str | Sequence[str] | None,
         Doc(
             "Sections: prediction (of a fine-tuned model), tokens, attention, lens, attribution, "
-            "generation, separated by commas. Default: all that fit the "
-            "model; with --word none.",
+            "generation, neighbours (of word vectors or token embeddings), separated by commas. "
+            "Default: all that fit the model; with --word none.",
             "Output",
             str,
         ),

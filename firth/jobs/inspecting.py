@@ -19,18 +19,23 @@ from firth.inspection.inspection import Analysis, AnalysisSection, Inspection
 from firth.inspection.model_comparison import compare_models
 from firth.inspection.task_prediction import task_prediction
 from firth.inspection.text_attention import text_attention
+from firth.inspection.text_neighbours import text_neighbours
 from firth.inspection.token_layers import token_layers
 from firth.inspection.word_senses import word_senses
 from firth.jobs.inspect_config import LIMIT, MAX_NEW_TOKENS, InspectConfig
 from firth.model import AnyModel, Model, load_if_needed
 from firth.models.language_model import predicts_tokens
+from firth.models.static_vectors import StaticVectors
+from firth.models.transformer import Transformer
 from firth.tokenizers.counting import Progress
 from firth.utils.arguments import check_arguments
 from firth.utils.config_fields import config_of
 from firth.utils.devices import Device, Dtype, restored_torch_state
+from firth.utils.errors import MismatchError
 from firth.utils.notebook import show_progress
 from firth.utils.outputs import check_output
 
+LAYER_SECTIONS = ("tokens", "attention", "lens")  # that only a Transformer has
 MAX_POSITIONS = 48  # of the logit lens
 MAX_ATTRIBUTED = 256  # tokens up to which attribution is shown without being chosen
 
@@ -66,7 +71,8 @@ def inspect(
 ) -> Inspection:
     """Look inside a model: tokens, attention, logit lens, attribution and generation of texts.
 
-    `show` chooses among these sections; by default all that fit the model. `target` is what is
+    `show` chooses among these sections, and the nearest words of word vectors or token embeddings
+    (`neighbours`); by default all that fit the model. `target` is what is
     explained: a label, a word, or the output of an encoder-decoder; by default the model's own
     prediction. `layers` and `heads` of attention are counted from 1, or from the end with negative
     numbers. `text_b` is the second text of a pair; `question` is a question that the text answers,
@@ -126,6 +132,7 @@ def _inspect_texts(model: Model, config: InspectConfig, progress: Progress) -> I
     texts = [text for text, _ in pairs]
     notes = [f"Text {i}: {note}" for i, (_, note) in enumerate(pairs, 1) if note]
     sections = list[AnalysisSection]()
+    _check_sections(model, config.sections or ())
     if config.word is not None:
         senses = word_senses(model, config.word, texts, neighbours=config.neighbours)
         sections.append(AnalysisSection("senses", (senses,)))
@@ -144,6 +151,16 @@ def _inspect_texts(model: Model, config: InspectConfig, progress: Progress) -> I
         sections=tuple(sections),
         notes=tuple(notes),
     )
+
+
+def _check_sections(model: Model, chosen: Sequence[str]) -> None:
+    """Raise MismatchError for a section that the model has nothing for."""
+    for name in chosen:
+        if name in LAYER_SECTIONS and not isinstance(model.network, Transformer):
+            raise MismatchError(
+                f"--show {name} needs the layers and the attention of a Transformer, and "
+                f"{_name(model)} is a {type(model.network).__name__}."
+            )
 
 
 def _text_inspection(
@@ -200,11 +217,12 @@ class TextInspection:
         one = self.pair is None
         fits = {
             "prediction": self.model.task is not None and bool(self.model.config.label_head),
-            "tokens": True,
-            "attention": True,
+            "tokens": self.has_layers,
+            "attention": self.has_layers,
             "lens": one and predicts,
             "attribution": len(self.read.ids) <= MAX_ATTRIBUTED and self.explains,
             "generation": one and predicts and self.generates,
+            "neighbours": isinstance(self.model.network, StaticVectors),
         }
         return [name for name, fit in fits.items() if fit]
 
@@ -221,6 +239,11 @@ class TextInspection:
             )
         elif predicts_tokens(self.model.network) and not has_blanks(self.text):
             yield "without a blank such as [MASK] there is no prediction to attribute."
+
+    @property
+    def has_layers(self) -> bool:
+        """Whether the network has the layers of a Transformer, with attention."""
+        return isinstance(self.model.network, Transformer)
 
     @property
     def explains(self) -> bool:
@@ -259,6 +282,10 @@ class TextInspection:
         for method in methods_for(self.model):
             yield attribute(self.model, self.pair or self.text, target=self.target, method=method)
 
+    def neighbours(self) -> Iterator[Analysis]:
+        """Find the nearest words of each word."""
+        yield text_neighbours(self.model, self.text)
+
     def generated(self) -> Iterator[Analysis]:
         """Generate token by token."""
         yield generation_steps(self.model, self.text, **self.generation)
@@ -271,4 +298,5 @@ ANALYSES: dict[str, Callable[[TextInspection], Iterator[Analysis]]] = {
     "lens": TextInspection.lens,
     "attribution": TextInspection.attribution,
     "generation": TextInspection.generated,
+    "neighbours": TextInspection.neighbours,
 }

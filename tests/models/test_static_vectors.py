@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from firth import Model, embed, export, load, search
+from firth import Model, embed, export, inspect, load, search
 from firth.formats.word_vectors.reading import read_word_vectors
 from firth.formats.word_vectors.static_model import static_model
 from firth.formats.word_vectors.word_vectors import WordVectors
@@ -18,7 +18,7 @@ from firth.inference.embedding.word_lookup import look_up
 from firth.models.masks import Mask
 from firth.models.static_vectors import StaticVectors
 from firth.models.subwords import SubwordConfig, hash_ngram, word_ngrams
-from firth.utils.errors import MismatchError, UsageError
+from firth.utils.errors import FirthError, MismatchError, UsageError
 
 LINES = "the 1 0 0\nsun 0 2 0\nmoon 0 1 1\n. 0 0 3\ndo 1 1 1\nn't 2 2 2\n"
 VECTORS = np.array(
@@ -154,3 +154,34 @@ def test_an_encoder_embeds_each_word() -> None:
     matrix, coverage = embedding_matrix(model.embedder(), ["dog", "cat"])
     assert coverage.fraction == 1
     assert matrix == pytest.approx(model.embed(["dog", "cat"]), abs=1e-5)
+
+
+# --- other verbs
+
+
+def test_inspect_shows_the_nearest_words(path: Path) -> None:
+    found = inspect(path, "The Sun, moon")
+    [section] = found.sections
+    values = found.values()["texts"][0]["neighbours"]
+    assert section.name == "neighbours"
+    assert values["unknown"] == [","]
+    nearest = {row["word"]: row["nearest"] for row in values["words"]}
+    assert list(nearest) == ["The", "Sun", "moon"]
+    units = VECTORS / np.linalg.norm(VECTORS, axis=1, keepdims=True)
+    assert nearest["Sun"][0] == {"token": "moon", "cosine": pytest.approx(units[1] @ units[2])}
+    for name in ("attention", "lens", "tokens"):
+        with pytest.raises(MismatchError, match=rf"{name} .*Transformer.*small\.txt"):
+            inspect(path, "The sun", show=name)
+
+
+def test_token_embeddings_have_neighbours() -> None:
+    found = inspect("stories-encoder", "The dog barked.", show="neighbours")
+    rows = found.values()["texts"][0]["neighbours"]["words"]
+    assert [row["word"] for row in rows][:2] == ["The", "·dog"]
+    assert all(len(row["nearest"]) == 5 for row in rows)
+
+
+@pytest.mark.parametrize("use", ["generate", "fill", "score"])
+def test_what_word_vectors_cannot_do_says_so(path: Path, use: str) -> None:
+    with pytest.raises(FirthError, match=r"cannot|language head"):
+        getattr(load(path), use)("the [MASK] sun" if use == "fill" else "the sun")
