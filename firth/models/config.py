@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import MISSING, asdict, dataclass, fields
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from firth.utils.errors import InputError, suggest
 
@@ -131,6 +131,8 @@ class ModelConfig(LanguageModelConfig):
 
     A network adds its own fields in a subclass, such as `TransformerConfig`.
     """
+
+    derived: ClassVar[tuple[str, ...]] = ()  # fields that follow from others, if they are 0
 
     # --- size
     hidden_size: int  # of the hidden states that heads read

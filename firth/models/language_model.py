@@ -149,6 +149,15 @@ class LanguageNetwork(nn.Module):
             inputs["output_layer"] = self.config.label_input_layer
         return self.encode(tokens, mask, **inputs)
 
+    @property
+    def penalty_weights(self) -> dict[str, float]:
+        """The weights of the terms that `penalties` computes, by name."""
+        return {}
+
+    def penalties(self, hidden: Tensor, mask: Mask) -> dict[str, LossTerm]:
+        """Compute terms of the training loss that regularize hidden states, per token."""
+        return {}
+
     def logits(self, hidden: Tensor) -> Tensor:
         """Compute next-token (or masked-token) logits."""  # (P, W) -> (P, V)
         head = self.heads["language"]

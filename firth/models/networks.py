@@ -9,6 +9,9 @@ from firth.models.config import ModelConfig
 from firth.models.language_model import LanguageNetwork
 from firth.models.ngram.config import NgramConfig
 from firth.models.ngram.model import NgramModel
+from firth.models.recurrent.awd_lstm import AwdLstm, AwdLstmConfig
+from firth.models.recurrent.bengio import BengioConfig, BengioLanguageModel
+from firth.models.recurrent.lstm_lm import LstmConfig, LstmLanguageModel
 from firth.models.recurrent.rnn_seq2seq import RnnSeq2Seq, RnnSeq2SeqConfig
 from firth.models.static_vectors import StaticVectors, StaticVectorsConfig
 from firth.models.transformer import Transformer
@@ -29,6 +32,9 @@ NETWORKS: dict[str, NetworkKind] = {
     "static-vectors": NetworkKind(StaticVectorsConfig, StaticVectors),
     "ngram": NetworkKind(NgramConfig, NgramModel),
     "rnn-seq2seq": NetworkKind(RnnSeq2SeqConfig, RnnSeq2Seq),
+    "bengio": NetworkKind(BengioConfig, BengioLanguageModel),
+    "lstm": NetworkKind(LstmConfig, LstmLanguageModel),
+    "awd-lstm": NetworkKind(AwdLstmConfig, AwdLstm),
 }
 
 

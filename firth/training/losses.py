@@ -142,6 +142,9 @@ class TrainingModule(nn.Module):
         has_labels = not LABEL_LOSSES.keys().isdisjoint(batch.predictions)
         hidden = hidden_states(self.network, batch, for_labels=has_labels)
         terms = self._terms(self.network, hidden, batch)
+        if terms and self.training and self.network.penalty_weights:
+            mask = Mask.causal(batch.output.lengths, device=hidden.device)
+            terms |= self.network.penalties(hidden, mask)
         if self.teacher:
             terms |= self._distilled(batch, hidden)
         return terms
@@ -154,6 +157,8 @@ class TrainingModule(nn.Module):
             counts["replaced"] = int((~self.vocabulary.special[_original(batch).tokens]).sum())
         if self.teacher:
             counts["soft targets"] = counts["cosine"] = counts["masked"]
+        if self.training:
+            counts |= dict.fromkeys(self.network.penalty_weights, len(batch.output.tokens))
         return counts
 
     def _terms(self, network: LanguageNetwork, hidden: Tensor, batch: Batch) -> dict[str, LossTerm]:

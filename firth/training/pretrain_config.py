@@ -289,7 +289,7 @@ def _source_config(
 
 def _reset_derived(config: ModelConfig, overrides: Mapping[str, Any]) -> dict[str, Any]:
     """Reset fields that are derived from overridden ones, so that they are derived again."""
-    derived: dict[str, Any] = {}
+    derived: dict[str, Any] = dict.fromkeys(config.derived, 0)
     if not isinstance(config, TransformerConfig):
         return derived
     default_heads = config.head_dim * config.num_heads == config.block_size

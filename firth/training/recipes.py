@@ -159,6 +159,31 @@ RECIPES = {
         batch_tokens=8000 * 512,
         optimizer=_adam(4e-4, 0.98, 1e-6, 0.01, 0.1),
     ),
+    # Windows are longer than the papers', because no state is carried from one to the next.
+    "bengio": PretrainRecipe(
+        source="our measurements: docs/earlier-models.md; AdamW in place of SGD",
+        warmup_steps=100,
+        batch_tokens=8192,
+        max_length="128",
+        schedule="cosine",
+        optimizer=_adam(3e-3, 0.99, 1e-8, 0.01, 1.0),
+    ),
+    "lstm": PretrainRecipe(
+        source="our measurements: docs/earlier-models.md; AdamW in place of SGD",
+        warmup_steps=100,
+        batch_tokens=8192,
+        max_length="128",
+        schedule="cosine",
+        optimizer=_adam(3e-3, 0.99, 1e-8, 0.01, 1.0),
+    ),
+    "awd-lstm": PretrainRecipe(
+        source="our measurements: docs/earlier-models.md; AdamW in place of averaged SGD",
+        warmup_steps=100,
+        batch_tokens=8192,
+        max_length="128",
+        schedule="cosine",
+        optimizer=_adam(3e-3, 0.99, 1e-8, 0.01, 1.0),
+    ),
     "trio": PretrainRecipe(
         source="our measurements: docs/pretraining.md and docs/performance.md",
         warmup_steps=500,

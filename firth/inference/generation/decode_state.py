@@ -1,10 +1,11 @@
-"""The state of incremental decoding: next-token logits, token history, and a key/value cache.
+"""The state of incremental decoding: next-token logits, token history, and a cache or state.
 
     S  prompts     B  sequences, those of one prompt side by side     V  vocabulary
 
 `DecodeState` runs any model on whole sequences in every step. With a Transformer's cache, a step is
 one forward pass with one token per sequence. On a GPU its tensors stay in place for many steps (so
-the step can be a CUDA graph), until the cache view grows or finished prompts are dropped.
+the step can be a CUDA graph), until the cache view grows or finished prompts are dropped. With a
+recurrent network's state, a step costs the same after any number of tokens.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ from firth.inference.generation.logits_processors import HISTORY_PAD
 from firth.models.kv_cache import KVCache
 from firth.models.language_model import ScoringModel
 from firth.models.masks import Mask
-from firth.models.recurrent.rnn_seq2seq import RnnSeq2Seq
+from firth.models.recurrent.lstm_lm import RecurrentLanguageModel
+from firth.models.recurrent.packed_rnn import RecurrentState
+from firth.models.recurrent.rnn_seq2seq import DecoderState, RnnSeq2Seq
 from firth.models.transformer import Transformer
 from firth.quantization.c_decoder import SelectedTokens, make_c_decoder
 from firth.utils.rng import Longs
@@ -83,12 +86,32 @@ def start_decoding(
     if isinstance(model, Transformer):
         return CachedDecodeState(model, prompts, config, limits)
     if isinstance(model, RnnSeq2Seq):
-        return RecurrentDecodeState(model, prompts, config)
+        return RnnSeq2SeqDecodeState(model, prompts, config)
+    if isinstance(model, RecurrentLanguageModel):
+        return RecurrentLmDecodeState(model, prompts, config)
     return DecodeState(model, prompts, config)
 
 
 class RecurrentDecodeState(DecodeState):
-    """Sequences that a recurrent decoder continues from its state after the last token."""
+    """Sequences that are continued from the state of a recurrent network after the last token."""
+
+    state: DecoderState | RecurrentState
+
+    def reorder(self, rows: Tensor) -> None:
+        self.state.select(rows)
+        super().reorder(rows)
+
+    def keep_prompts(self, prompts: Sequence[int]) -> None:
+        first = torch.tensor(prompts, device=self.logits.device)[:, None] * self.per_prompt
+        offsets = torch.arange(self.per_prompt, device=first.device)
+        self.state.select((first + offsets).flatten())
+        super().keep_prompts(prompts)
+
+
+class RnnSeq2SeqDecodeState(RecurrentDecodeState):
+    """Sequences that a recurrent encoder-decoder generates."""
+
+    state: DecoderState
 
     def __init__(self, network: RnnSeq2Seq, prompts: Prompts, config: GenerationConfig) -> None:
         """Run the encoder on the prompts."""
@@ -108,15 +131,34 @@ class RecurrentDecodeState(DecodeState):
         outputs, _ = self.network.step(self.history[:, -1], self.state)
         self.logits = self.network.logits(outputs).float()
 
-    def reorder(self, rows: Tensor) -> None:
-        self.state.select(rows)
-        super().reorder(rows)
 
-    def keep_prompts(self, prompts: Sequence[int]) -> None:
-        first = torch.tensor(prompts, device=self.logits.device)[:, None] * self.per_prompt
-        offsets = torch.arange(self.per_prompt, device=first.device)
-        self.state.select((first + offsets).flatten())
-        super().keep_prompts(prompts)
+class RecurrentLmDecodeState(RecurrentDecodeState):
+    """Sequences that a recurrent language model continues, one token per step."""
+
+    state: RecurrentState
+
+    def __init__(
+        self, network: RecurrentLanguageModel, prompts: Prompts, config: GenerationConfig
+    ) -> None:
+        """Run the prompts."""
+        self.network, self.per_prompt = network, config.num_sequences
+        self.prefix = np.zeros(len(prompts) * self.per_prompt, np.int64)
+        self.history = _history(network, prompts, self.per_prompt)
+        self.state, device = RecurrentState(), network.device
+        tokens = torch.tensor([id for prompt in prompts for id in prompt], device=device)
+        self._run(tokens, [len(prompt) for prompt in prompts])
+        rows = torch.arange(len(prompts), device=device).repeat_interleave(self.per_prompt)  # (B,)
+        self.state.select(rows)
+        self.logits = self.logits[rows]
+
+    def forward(self) -> None:
+        assert self.history is not None
+        self._run(self.history[:, -1], [1] * len(self.history))
+
+    def _run(self, tokens: Tensor, lengths: list[int]) -> None:
+        mask = Mask.causal(lengths, device=self.network.device)
+        hidden = self.network(tokens, mask, state=self.state)
+        self.logits = self.network.logits(hidden[mask.starts[1:] - 1]).float()  # (B, V)
 
 
 class CachedDecodeState(DecodeState):

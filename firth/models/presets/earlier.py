@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from firth.models.ngram.config import NgramConfig
+from firth.models.presets.recurrent import RECURRENT_MODELS
 from firth.models.presets.recurrent_tasks import RECURRENT_TASKS
 from firth.models.presets.row import Preset
 
@@ -20,4 +21,4 @@ NGRAMS = {
     for n in range(1, 7)
 }
 
-EARLIER: dict[str, Preset] = NGRAMS | RECURRENT_TASKS
+EARLIER: dict[str, Preset] = NGRAMS | RECURRENT_MODELS | RECURRENT_TASKS

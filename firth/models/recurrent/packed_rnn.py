@@ -142,6 +142,7 @@ class RecurrentLayers(nn.Module):
 
     torch's own dropout in cuDNN keeps a generator that `torch.manual_seed` does not reset, so a
     resumed run would draw other masks; here each layer is a module and dropout is between them.
+    They are named as a Transformer's blocks, so strategies and layer-wise learning rates find them.
 
     >>> layers = RecurrentLayers(4, 3, num_layers=2, cell="gru", bidirectional=True)
     >>> layers(torch.zeros(5, 4), Mask([3, 2])).shape
@@ -161,7 +162,7 @@ class RecurrentLayers(nn.Module):
         super().__init__()
         self.output_size = hidden_size * (1 + bidirectional)
         sizes = [input_size] + [self.output_size] * (num_layers - 1)
-        self.layers = nn.ModuleList(
+        self.blocks = nn.ModuleList(
             RecurrentLayer(size, hidden_size, cell=cell, bidirectional=bidirectional)
             for size in sizes
         )
@@ -177,7 +178,7 @@ class RecurrentLayers(nn.Module):
     ) -> Tensor:
         """Compute the outputs of the last layer; append those of every layer to `layers`."""
         order = StepOrder(mask)
-        for i, layer in enumerate(self.layers):
+        for i, layer in enumerate(self.blocks):
             before = state.layers.get(i) if state is not None else None
             x, after = layer(self.dropout(x) if i else x, order, before)
             if state is not None:

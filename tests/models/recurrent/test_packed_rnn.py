@@ -65,7 +65,7 @@ def test_packed_equals_one_at_a_time_in_torch(cell: str, bidirectional: bool) ->
     reference.load_state_dict(
         {
             name.replace("_l0", f"_l{i}"): value
-            for i, layer in enumerate(layers.layers)
+            for i, layer in enumerate(layers.blocks)
             for name, value in layer.rnn.state_dict().items()
         }
     )

@@ -1,0 +1,112 @@
+"""An LSTM language model: embeddings, LSTM layers with dropout between them, a softmax.
+
+Recurrent language models are of Mikolov et al. 2010 (Recurrent neural network based language
+model); LSTM layers with dropout on all but the recurrent connections of Zaremba et al. 2014
+(Recurrent neural network regularization), whose medium model is the preset `lstm-lm`.
+
+N  tokens of the batch     V  vocabulary size     E  embedding size     H  hidden size
+
+The state of a sequence begins at zero. Zaremba et al. carry it from one window of 35 tokens to the
+next; here documents of a batch are independent, so windows are longer instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor, nn
+
+from firth.models.config import ModelConfig
+from firth.models.heads import make_head
+from firth.models.language_model import LanguageNetwork
+from firth.models.masks import Mask
+from firth.models.recurrent.packed_rnn import RecurrentLayers, RecurrentState
+from firth.utils.errors import InputError
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecurrentConfig(ModelConfig):
+    """What configs of recurrent language models have: the output matrix reads the last layer."""
+
+    derived: ClassVar[tuple[str, ...]] = ("output_embedding_size",)
+
+    def __post_init__(self) -> None:
+        size = 0 if self.tie_embeddings else self.hidden_size
+        if self.output_embedding_size not in (0, size):
+            raise InputError(f"output_embedding_size must be hidden_size, {self.hidden_size}.")
+        object.__setattr__(self, "output_embedding_size", size)
+        super().__post_init__()
+        if self.tie_embeddings and self.token_embedding_size != self.hidden_size:
+            raise InputError(
+                f"With tied embeddings, embedding_size must be hidden_size, {self.hidden_size}, "
+                f"not {self.embedding_size}: set tie_embeddings to false."
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class LstmConfig(RecurrentConfig):
+    """The sizes of an LSTM language model.
+
+    >>> sizes = dict(vocab_size=10_000, max_positions=4096, hidden_size=650, num_layers=2)
+    >>> LstmConfig(architecture="decoder", tie_embeddings=False, **sizes).output_embedding_size
+    650
+    """
+
+    cell: str = "lstm"  # or gru
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.cell not in ("lstm", "gru"):
+            raise InputError(f"cell cannot be {self.cell!r}; known are lstm, gru.")
+
+
+class RecurrentLanguageModel(LanguageNetwork):
+    """Base class of language models whose context is a state of fixed size."""
+
+    def forward(self, tokens: Tensor, mask: Mask, *, state: RecurrentState | None = None) -> Tensor:
+        """Compute hidden states; `state` continues sequences whose earlier tokens it has seen."""
+        raise NotImplementedError
+
+
+class LstmLanguageModel(RecurrentLanguageModel):
+    """An LSTM (or GRU) language model.
+
+    >>> import torch
+    >>> sizes = dict(vocab_size=10, max_positions=64, hidden_size=8, num_layers=2)
+    >>> config = LstmConfig(architecture="decoder", tie_embeddings=False, **sizes)
+    >>> network = LstmLanguageModel(config, ["language"])
+    >>> hidden = network(torch.tensor([1, 2, 3, 4]), Mask.causal([3, 1]))
+    >>> hidden.shape, network.logits(hidden).shape
+    (torch.Size([4, 8]), torch.Size([4, 10]))
+
+    With a state, a sequence can be read in parts:
+
+    >>> state, _ = RecurrentState(), network.eval()
+    >>> first = network(torch.tensor([1, 2]), Mask.causal([2]), state=state)
+    >>> last = network(torch.tensor([3]), Mask.causal([1]), state=state)
+    >>> whole = network(torch.tensor([1, 2, 3]), Mask.causal([3]))
+    >>> torch.allclose(torch.cat([first, last]), whole, atol=1e-6)
+    True
+    """
+
+    config: LstmConfig
+
+    def __init__(self, config: LstmConfig, heads: Iterable[str] = ()) -> None:
+        super().__init__()
+        self.config = config
+        self.tokens = nn.Embedding(config.vocab_size, config.token_embedding_size)
+        self.decoder = RecurrentLayers(
+            config.token_embedding_size,
+            config.hidden_size,
+            num_layers=config.num_layers,
+            cell=config.cell,
+            dropout=config.dropout,
+        )
+        self.dropout = nn.Dropout(config.dropout)
+        self.heads = nn.ModuleDict({name: make_head(name, config) for name in heads})
+
+    def forward(self, tokens: Tensor, mask: Mask, *, state: RecurrentState | None = None) -> Tensor:
+        x = self.dropout(self.tokens(tokens))  # (N, E)
+        return self.dropout(self.decoder(x, mask, state=state))  # (N, H)
