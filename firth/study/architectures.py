@@ -167,7 +167,11 @@ def _training_costs(
     cells = {
         name: Cell(
             pretraining_cost,
-            {"data": inputs.shards, "options": pretraining_options(name, run.settings.size)},
+            {
+                "data": inputs.shards,
+                "options": pretraining_options(name, run.settings.size),
+                "run_tokens": run.settings.tokens,
+            },
             name=f"{name}, cost of training",
             alone=True,
         )

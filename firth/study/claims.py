@@ -157,16 +157,31 @@ def _measured(found: Finding | None) -> str:
         return "–"
     unit = f" {found.unit}" if found.unit else ""
     if found.value is None:
-        return f"more than {found.beyond:,.4g}{unit}"
-    return f"{found.value:,.3g}{unit}"
+        return f"more than {_digits(found.beyond or 0.0)}{unit}"
+    return f"{_number(found, found.value)}{unit}"
 
 
 def _interval(found: Finding | None) -> str:
     if found is None or found.low is None:
         return "–"
     if found.high is None:
-        return f"{found.low:,.3g} and more"
-    return f"{found.low:,.3g} to {found.high:,.3g}"
+        return f"{_number(found, found.low)} and more"
+    return f"{_number(found, found.low)} to {_number(found, found.high)}"
+
+
+def _number(found: Finding, value: float) -> str:
+    if found.smallest is not None and value < found.smallest:
+        return f"fewer than {_digits(found.smallest)}"
+    return _digits(value)
+
+
+def _digits(value: float) -> str:
+    """Format a number with three digits, or all before the point.
+
+    >>> _digits(0.12345), _digits(10_000.0)
+    ('0.123', '10,000')
+    """
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
 
 
 def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:

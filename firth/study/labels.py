@@ -199,6 +199,7 @@ def label_gap(curves: Curves, reference: int, method: str) -> Finding:
         high=_finite(high),
         unit="labels",
         beyond=None if math.isfinite(value) else float(counts[-1]),
+        smallest=float(counts[0]),
     )
 
 

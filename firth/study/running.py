@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import shlex
+import signal
+import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -70,7 +73,7 @@ def run_study(
         out=folder,
         budget=budget,
         seeds=tuple(range(seed, seed + seeds)),
-        cache=CellCache(Path(cells) if cells is not None else folder / "cells", str(place)),
+        cache=CellCache(Path(cells or folder / "cells").absolute(), str(place)),
         workers=workers or (available_cores() if place.type == "cpu" else 1),
         on_result=on_result,
     )
@@ -79,7 +82,8 @@ def run_study(
     with storage_errors(folder, FULL_DISK):
         folder.mkdir(parents=True, exist_ok=True)
     try:
-        analysis = study.run(run)
+        with _interrupted_by_sigterm():
+            analysis = study.run(run)
     except (KeyboardInterrupt, Interrupted) as error:
         raise Interrupted(
             f"Interrupted with {len(run.cells)} finished cells in {run.cache.folder}; the same "
@@ -103,13 +107,30 @@ def run_study(
     return result
 
 
+@contextmanager
+def _interrupted_by_sigterm() -> Iterator[None]:
+    """Raise KeyboardInterrupt on SIGTERM, as on Ctrl-C: worker processes end too."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
 def _inputs(config: StudyConfig) -> StudyInputs:
     paths = {name: getattr(config, name) for name in ("data", "test", "text")}
     found = {name: Path(path) for name, path in paths.items() if path is not None}
     for name, path in found.items():
         if not path.exists():
             raise InputError(f"There is no file {path} ({flag(name)}).")
-    return StudyInputs(**found, task=config.task, models=config.model_names, columns=config.columns)
+    # Absolute, so that a run that was killed is continued by a command in another folder.
+    models = tuple(
+        str(Path(name).absolute()) if Path(name).exists() else name for name in config.model_names
+    )
+    return StudyInputs(**found, task=config.task, models=models, columns=config.columns)
 
 
 def _command(name: str, config: StudyConfig) -> str:

@@ -41,6 +41,15 @@ def test_a_claim_with_a_number_holds_if_the_interval_does(
     assert claim.holds(finding(None, low, high)) is holds
 
 
+def test_values_below_the_data_and_large_ones_are_shown_as_such() -> None:
+    found = Finding(
+        name="x", text="", holds=None, value=0.0, low=0.0, high=1900.0, unit="labels", smallest=10.0
+    )
+    row = claims._row(Claim(**WORDS, finding="x"), {"x": found}, {})
+    assert row["measured"] == "fewer than 10 labels"
+    assert row["interval"] == "fewer than 10 to 1,900"
+
+
 def test_the_table() -> None:
     claims = read_claims()
     assert {claim.study for claim in claims} <= set(STUDIES) - {"claims"}

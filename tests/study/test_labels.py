@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import os
+import signal
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -15,7 +17,7 @@ import firth
 from firth.study import labels as study
 from firth.study.engine.cell_cache import CellContext
 from firth.study.engine.statistics import score_values
-from firth.utils.errors import InputError, UsageError
+from firth.utils.errors import InputError, Interrupted, UsageError
 from tests.conftest import Result
 
 EXAMPLES = 300
@@ -132,3 +134,19 @@ def test_the_list_of_studies(firth_here: Callable[..., Result]) -> None:
     found = json.loads(firth_here("study", "--json").stdout)["studies"]
     assert found[0]["study"] == "labels"
     assert found[0]["settings"]["labels"]["large"][-1] == 10_000
+
+
+def terminated(context: CellContext, **_: Any) -> Any:
+    """Be terminated, as by a job scheduler."""
+    os.kill(os.getpid(), signal.SIGTERM)
+    return {}
+
+
+def test_a_signal_to_end_says_that_the_study_can_be_continued(
+    reviews: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(study, "finetuned", terminated)
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(Interrupted, match="continues"):
+        firth.run_study("labels", data=reviews, out=tmp_path / "out", workers=1, **OPTIONS)
+    assert signal.getsignal(signal.SIGTERM) is before

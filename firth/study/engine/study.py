@@ -28,6 +28,7 @@ class Finding:
     high: float | None = None
     unit: str = ""  # of value, low and high
     beyond: float | None = None  # without value: it is above this, where the data ends
+    smallest: float | None = None  # a lower value, low or high only means that it is below this
 
     def values(self) -> dict[str, Any]:
         """Convert to plain JSON values."""
@@ -40,6 +41,7 @@ class Finding:
             "high": self.high,
             "unit": self.unit,
             "beyond": self.beyond,
+            "smallest": self.smallest,
         }
 
 
