@@ -21,7 +21,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "head_bias": ("none", "trained", "fixed"),
     "label_head": ("", "classify", "choose", "tag", "span"),
     "label_type": ("one", "many", "number"),
-    "pooling": ("first", "last", "mean"),
+    "pooling": ("first", "last", "mean", "max", "concat"),
     "label_activation": ("tanh", *ACTIVATIONS),
     "initialization": ("normal", "truncated", "scaled", "scaled-truncated", "fan-in", "xavier"),
 }
@@ -157,7 +157,7 @@ class ModelConfig(LanguageModelConfig):
     label_head: str = ""  # classify or choose (sequences), tag (tokens), span (extractive answers)
     labels: tuple[str, ...] = ()
     label_type: str = "one"  # one label per sequence, many, or a number (regression)
-    pooling: str = "first"  # the vector of a sequence: first or last token, or the mean
+    pooling: str = "first"  # the vector of a sequence: first, last, mean, max, or concat
     label_layers: int = 0  # hidden layers of the label head
     label_activation: str = "tanh"  # of those layers
     label_norm: bool = False  # a norm after them (ModernBERT)

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from firth.models.config import ModelConfig
 from firth.models.layers import ACTIVATIONS, make_norm
+from firth.models.pooling import CONCAT
 
 
 class LabelHead(nn.Module):
@@ -20,15 +21,17 @@ class LabelHead(nn.Module):
     def __init__(self, config: ModelConfig, outputs: int) -> None:
         super().__init__()
         size, bias = config.hidden_size, config.transform_bias
-        self.layers = nn.ModuleList(nn.Linear(size, size, bias) for _ in range(config.label_layers))
+        pooled = config.label_head in ("classify", "choose") and config.pooling == "concat"
+        inputs = [len(CONCAT) * size if pooled else size] + [size] * config.label_layers
+        self.layers = nn.ModuleList(nn.Linear(width, size, bias) for width in inputs[:-1])
         self.activation = (
             torch.tanh
             if config.label_activation == "tanh"
             else ACTIVATIONS[config.label_activation]
         )
-        self.norm = make_norm(config, size) if config.label_norm else nn.Identity()
+        self.norm = make_norm(config, inputs[-1]) if config.label_norm else nn.Identity()
         self.dropout = nn.Dropout(config.dropout)
-        self.output = nn.Linear(size, outputs, bias=config.label_bias)
+        self.output = nn.Linear(inputs[-1], outputs, bias=config.label_bias)
 
     def forward(self, x: Tensor) -> Tensor:
         for layer in self.layers:

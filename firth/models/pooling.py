@@ -48,6 +48,8 @@ def _last(rows: Tensor, mask: Tensor) -> Tensor:
     return rows[torch.arange(len(rows), device=rows.device), rows.shape[1] - 1 - from_end]
 
 
+CONCAT = ("last", "max", "mean")  # parts of the pooling `concat` of a label head
+
 # In the order in which sentence-transformers concatenates several of them.
 POOLINGS: dict[str, Pool] = {
     "cls": _first,
@@ -93,18 +95,26 @@ def pool_packed(hidden: Tensor, mask: Mask, kinds: Sequence[str], skip: int = 0)
 
 
 def pool(hidden: Tensor, starts: Tensor, kind: str) -> Tensor:
-    """Pool each sequence for a label head: `kind` is first, last or mean.
+    """Pool each sequence for a label head: `kind` is first, last, mean, max or concat.
+
+    `concat` is last, max and mean side by side (Howard and Ruder 2018, section 3.3).
 
     >>> hidden = torch.tensor([[1.0], [3.0], [5.0]])
     >>> [pool(hidden, torch.tensor([0, 2, 3]), kind).T.tolist() for kind in ("first", "mean")]
     [[[1.0, 5.0]], [[2.0, 5.0]]]
-    """  # (N, W), (S + 1,) -> (S, W)
+    """  # (N, W), (S + 1,) -> (S, W), or (S, 3 W)
+    if kind == "concat":
+        return torch.cat([pool(hidden, starts, part) for part in CONCAT], dim=-1)
     first, after = starts[:-1], starts[1:]
-    if kind != "mean":
+    if kind in ("first", "last"):
         return hidden[first if kind == "first" else after - 1]
     lengths = after - first
     indices = torch.arange(len(lengths), device=hidden.device)
     sequence_ids = torch.repeat_interleave(indices, lengths)
-    sums = torch.zeros(len(lengths), hidden.shape[1], dtype=torch.float32, device=hidden.device)
-    sums = sums.index_add(0, sequence_ids, hidden.float())
+    values, shape = hidden.float(), (len(lengths), hidden.shape[1])
+    if kind == "max":
+        lowest = torch.full(shape, -torch.inf, device=hidden.device)
+        places = sequence_ids[:, None].expand_as(values)
+        return lowest.scatter_reduce(0, places, values, "amax").to(hidden.dtype)
+    sums = torch.zeros(shape, device=hidden.device).index_add(0, sequence_ids, values)
     return (sums / lengths[:, None]).to(hidden.dtype)

@@ -9,6 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from firth.models.heads import HEADS, BoundaryHead, LanguageHead, PairHead, Pooler, make_head
+from firth.models.pooling import pool
+from firth.models.transformer import Transformer
 from firth.utils.errors import UsageError
 from tests.models.small import small
 
@@ -108,3 +110,16 @@ def test_an_unknown_head_names_the_known() -> None:
     with pytest.raises(UsageError) as error:
         make_head("langauge", small("encoder", **SIZE))
     assert all(name in str(error.value) for name in ("'langauge'", *HEADS))
+
+
+@pytest.mark.parametrize("layers", [0, 1])
+def test_concat_pooling_is_last_max_and_mean(layers: int) -> None:
+    """By hand: sequences (1, 4, 2) and (-3)."""
+    hidden = torch.tensor([[1.0], [4.0], [2.0], [-3.0]])
+    starts = torch.tensor([0, 3, 4])
+    expected = [[2.0, 4.0, 7 / 3], [-3.0, -3.0, -3.0]]
+    torch.testing.assert_close(pool(hidden, starts, "concat"), torch.tensor(expected))
+    labels = dict(label_head="classify", labels=("a", "b"), label_layers=layers)
+    network = Transformer(small("decoder", pooling="concat", **labels), ["classify"])
+    size = network.config.hidden_size
+    assert network.label_logits(torch.randn(4, size), starts).shape == (2, 2)
