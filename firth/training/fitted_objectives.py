@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from firth.training.fitting import FittedObjective
 from firth.training.ngram_fitting import fit_ngram
+from firth.training.word_vectors.objectives import WORD_VECTORS
 
 FITTED: dict[str, FittedObjective] = {
     "n-gram": FittedObjective(
@@ -11,4 +12,5 @@ FITTED: dict[str, FittedObjective] = {
         source="Chen and Goodman 1999; Heafield et al. 2013",
         fit=fit_ngram,
     ),
+    **WORD_VECTORS,
 }

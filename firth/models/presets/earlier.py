@@ -6,6 +6,7 @@ from firth.models.ngram.config import NgramConfig
 from firth.models.presets.recurrent import RECURRENT_MODELS
 from firth.models.presets.recurrent_tasks import RECURRENT_TASKS
 from firth.models.presets.row import Preset
+from firth.models.presets.word_vectors import WORD_VECTORS
 
 # The vocabulary is that of the tokenizer, and the number of n-grams that of the text.
 NGRAMS = {
@@ -21,4 +22,4 @@ NGRAMS = {
     for n in range(1, 7)
 }
 
-EARLIER: dict[str, Preset] = NGRAMS | RECURRENT_MODELS | RECURRENT_TASKS
+EARLIER: dict[str, Preset] = NGRAMS | WORD_VECTORS | RECURRENT_MODELS | RECURRENT_TASKS

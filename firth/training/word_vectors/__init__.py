@@ -1,0 +1,1 @@
+"""Train word vectors: skip-gram, CBOW, fastText and GloVe."""
