@@ -169,7 +169,7 @@ def load(
     allow_legacy: bool = False,
     verify: bool = False,
 ) -> Model:
-    """Load a run or Hugging Face directory, a GGUF file, an embedded model, or one of the hub.
+    """Load a run or Hugging Face directory, a GGUF or vector file, an embedded or a hub model.
 
     `dtype` is float32, bfloat16 or float16, a name or a dtype of torch, or "auto": that of the
     file. By default it is that of the file on a GPU; on a CPU, float32, unless the weights would
@@ -205,7 +205,7 @@ def load(
     if path.suffix == ".gguf":
         network, tokenizer = read_gguf(path, dtype=torch_dtype)
     elif path.is_file():
-        network, tokenizer = read_static_vectors(path)
+        network, tokenizer = read_static_vectors(path, dtype=torch_dtype)
     else:
         folder = path / sentence.folder if sentence is not None else path
         network = read_network(folder, dtype=torch_dtype, verify=verify)

@@ -68,11 +68,18 @@ class StaticVectors(LanguageNetwork):
 
     config: StaticVectorsConfig
 
-    def __init__(self, config: StaticVectorsConfig, heads: Iterable[str] = ()) -> None:
+    def __init__(
+        self,
+        config: StaticVectorsConfig,
+        heads: Iterable[str] = (),
+        *,
+        vectors: Tensor | None = None,
+        ngrams: Tensor | None = None,
+    ) -> None:
         super().__init__()
-        self.config = config
-        self.tokens = nn.Embedding(config.vocab_size, config.hidden_size)
-        self.ngrams = nn.Embedding(config.buckets, config.hidden_size) if config.buckets else None
+        self.config, size = config, config.hidden_size
+        self.tokens = _embedding(config.vocab_size, size, vectors)
+        self.ngrams = _embedding(config.buckets, size, ngrams) if config.buckets else None
         self.heads = nn.ModuleDict({name: make_head(name, config) for name in heads})
 
     @classmethod
@@ -103,12 +110,7 @@ class StaticVectors(LanguageNetwork):
             unknown_token_id=unknown_token_id,
             **sizes,
         )
-        with torch.device("meta"):
-            network = cls(config)
-        network.tokens = nn.Embedding.from_pretrained(vectors, freeze=False)
-        if ngrams is not None:
-            network.ngrams = nn.Embedding.from_pretrained(ngrams, freeze=False)
-        return network
+        return cls(config, vectors=vectors, ngrams=ngrams)
 
     def forward(self, tokens: Tensor, mask: Mask) -> Tensor:
         if self.ngrams is None:
@@ -140,3 +142,10 @@ class StaticVectors(LanguageNetwork):
         ids = to_device(buckets, weight.device)  # (M,)
         starts = to_device(sizes.cumsum() - sizes, weight.device)  # (U,)
         return embedding_bag(ids, weight, starts, mode="mean")
+
+
+def _embedding(rows: int, size: int, weight: Tensor | None) -> nn.Embedding:
+    """Return embeddings with given weights, which are not copied, or with random ones."""
+    if weight is None:
+        return nn.Embedding(rows, size)
+    return nn.Embedding.from_pretrained(weight, freeze=False)

@@ -45,7 +45,9 @@ def measure(scorer: Scorer, options: ScoringOptions) -> ScoringResult:
         scorer.progress("questions answered", done, int(known.sum()))
     right = (np.concatenate(answers) == ids[known, 3]).astype(np.float64)
     kept = [one for one, has_vectors in zip(analogies, known.tolist(), strict=True) if has_vectors]
-    skipped = len(analogies) - len(kept)
+    skipped, is_static = len(analogies) - len(kept), isinstance(embedder.network, StaticVectors)
+    special = embedder.tokenizer.backend.get_added_tokens_decoder() if is_static else {}
+    candidates = len(vectors) - len(special)
     return ScoringResult(
         n=len(kept),
         metrics=_metrics(kept, right),
@@ -53,14 +55,14 @@ def measure(scorer: Scorer, options: ScoringOptions) -> ScoringResult:
         details={
             "questions": len(analogies),
             "out_of_vocabulary": skipped,
-            "candidates": len(vectors),
+            "candidates": candidates,
         },
         notes=[
             f"{skipped:,} of {len(analogies):,} questions have an unknown word, and are left out."
             if skipped
             else "All words have vectors.",
-            f"The answer is one of {len(vectors):,} words"
-            + ("." if isinstance(embedder.network, StaticVectors) else ": those of the questions."),
+            f"The answer is one of {candidates:,} words"
+            + ("." if is_static else ": those of the questions."),
             *word_notes(embedder),
         ],
     )

@@ -6,6 +6,7 @@ import gzip
 import io
 import lzma
 import pickle
+from contextlib import suppress
 from pathlib import Path
 from unittest import mock
 
@@ -202,6 +203,25 @@ def test_bad_numpy_files(tmp_path: Path) -> None:
         np.savez(file, **arrays_)
         with pytest.raises(InputError, match=r"bad\.npz"):
             read(tmp_path, file.getvalue(), "bad.npz")
+
+
+@pytest.mark.filterwarnings("ignore:.*additional header parsing")  # NumPy's, of damaged headers
+@settings(max_examples=80, deadline=None)
+@given(format=st.sampled_from(list(VECTOR_FORMATS)), data=st.data())
+def test_damaged_files_are_read_or_refused(
+    format: str, data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    path = tmp_path_factory.getbasetemp() / "damaged"
+    write_word_vectors(two_words(), path, format=format)
+    content = bytearray(path.read_bytes())
+    for _ in range(data.draw(st.integers(1, 4))):
+        place = data.draw(st.integers(0, len(content)))
+        content[place : place + data.draw(st.integers(0, 9))] = data.draw(st.binary(max_size=4))
+    path.write_bytes(content)
+    with suppress(InputError):
+        found = read_word_vectors(path)
+        assert len(found.words) == len(set(found.words)) == len(found.vectors)
+        assert np.isfinite(found.vectors).all()
 
 
 def test_a_file_that_is_too_large_is_refused_before_it_is_read(tmp_path: Path) -> None:

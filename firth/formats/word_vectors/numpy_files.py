@@ -8,7 +8,10 @@ V  words     W  numbers of a vector
 
 from __future__ import annotations
 
+import struct
+import tokenize
 import zipfile
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -27,6 +30,11 @@ from firth.utils.errors import InputError
 WORDS, VECTORS = "words", "vectors"  # names in a `.npz`
 WORD_FILES = (".vocab", ".words", ".words.txt", ".txt", ".parquet")  # beside a `.npy`
 WORD_SUFFIXES = (".vocab", ".words", ".parquet")  # of any name
+# What the libraries raise for damaged headers and archives.
+DAMAGES = (
+    *(zipfile.BadZipFile, zlib.error, struct.error, tokenize.TokenError, OSError, EOFError),
+    *(ValueError, TypeError, KeyError, SyntaxError, RuntimeError, OverflowError, MemoryError),
+)
 ROWS = 1 << 16  # converted together
 
 
@@ -38,7 +46,7 @@ def read_npz(path: Path, limit: int = 0) -> WordVectors:
                 info.filename.removesuffix(".npy"): _member(path, archive, info)
                 for info in archive.infolist()
             }
-    except zipfile.BadZipFile as error:
+    except DAMAGES as error:
         raise InputError(f"{path} is damaged: {error}.") from error
     words = _only(arrays, lambda array: array.ndim == 1 and array.dtype.kind in "US", WORDS)
     vectors = _only(arrays, lambda array: array.ndim == 2 and array.dtype.kind in "fiu", VECTORS)
@@ -76,7 +84,7 @@ def _array(name: str, file: BinaryIO, size: int) -> NDArray[Any]:
         if count * dtype.itemsize > size:
             raise ValueError(f"its header says {shape}, more than its {size:,} bytes")
         flat = np.frombuffer(file.read(count * dtype.itemsize), dtype, count=count)
-    except (ValueError, EOFError) as error:
+    except DAMAGES as error:
         raise InputError(f"{name} is no valid array: {error}.") from error
     return flat.reshape(shape, order="F" if by_columns else "C")
 
@@ -93,7 +101,7 @@ def read_npy(path: Path, limit: int = 0) -> WordVectors:
     """Read `.npy`, with the words of a file beside it: one in each line, or a Parquet column."""
     try:
         vectors = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (ValueError, EOFError) as error:
+    except DAMAGES as error:
         raise InputError(f"{path} is no valid array: {error}.") from error
     if vectors.ndim != 2 or vectors.dtype.kind not in "fiu":
         raise InputError(f"{path} is {vectors.shape} {vectors.dtype}, not a V x W matrix.")

@@ -30,7 +30,9 @@ UNKNOWN = "<unk>"
 WHOLE_WORDS = r"\d+(?:[.,]\d+)+\b|\w+(?:['’]\w+)*|[^\w\s]"
 
 
-def read_static_vectors(path: Path) -> tuple[StaticVectors, Tokenizer]:
+def read_static_vectors(
+    path: Path, *, dtype: torch.dtype | None = None
+) -> tuple[StaticVectors, Tokenizer]:
     """Read a file of word vectors as a network with its tokenizer; log what is not obvious."""
     vectors = read_word_vectors(path)
     notes = list(vectors.notes)
@@ -38,7 +40,8 @@ def read_static_vectors(path: Path) -> tuple[StaticVectors, Tokenizer]:
         notes.append(f"All words of {path} are lower case: texts are lower-cased.")
     for note in notes:
         LOGGER.warning(note)
-    return static_model(vectors)
+    network, tokenizer = static_model(vectors)
+    return network.to(dtype), tokenizer
 
 
 def static_model(vectors: WordVectors) -> tuple[StaticVectors, Tokenizer]:
