@@ -16,8 +16,7 @@ if TYPE_CHECKING:
 
 def presets(rows: Sequence[Preset]) -> RenderableType:
     """List all presets, one line each; a narrow terminal truncates the source."""
-    lines = [_PRESET_COLUMNS]
-    lines += [row.values() | {"parameters": _short(row.parameters)} for row in rows]
+    lines = [_PRESET_COLUMNS, *map(_line, rows)]
     text = Text(no_wrap=True, overflow="ellipsis")
     widths = {name: max(len(str(line[name])) for line in lines) for name in _PRESET_COLUMNS}
     for number, line in enumerate(lines):
@@ -30,6 +29,12 @@ def presets(rows: Sequence[Preset]) -> RenderableType:
         text.append(f"{joined.rstrip()}\n", "bold" if number == 0 else "")
     text.rstrip()
     return Group(text)  # not joined with other text, which would wrap it
+
+
+def _line(row: Preset) -> dict[str, Any]:
+    """Return the values of a line; what a kind of network does not have is a dash."""
+    values = row.values() | {"parameters": _short(row.parameters) if row.parameters else None}
+    return {name: "–" if value is None else value for name, value in values.items()}
 
 
 _PRESET_WORDS = ("name", "architecture", "source")
