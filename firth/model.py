@@ -14,6 +14,8 @@ import torch
 from firth.adapt.apply import get_adapters, merge
 from firth.adapt.saving import adapter_base, load_adapter
 from firth.data.memory import Data, as_source, input_names, table_rows
+from firth.formats.arpa import ENDINGS as ARPA_ENDINGS
+from firth.formats.arpa import ArpaReader
 from firth.formats.gguf_model import read_gguf
 from firth.formats.hub import resolve
 from firth.formats.huggingface.directory import read_network, write_network
@@ -171,6 +173,8 @@ def load(
 ) -> Model:
     """Load a run or Hugging Face directory, a GGUF or vector file, an embedded or a hub model.
 
+    Files of word vectors and ARPA files of n-gram models are models, too.
+
     `dtype` is float32, bfloat16 or float16, a name or a dtype of torch, or "auto": that of the
     file. By default it is that of the file on a GPU; on a CPU, float32, unless the weights would
     take more than 2 GiB. A hub name may have a revision ("org/name@main"); with `offline`, only the
@@ -204,6 +208,8 @@ def load(
     sentence = read_sentence(path)
     if path.suffix == ".gguf":
         network, tokenizer = read_gguf(path, dtype=torch_dtype)
+    elif path.name.endswith(ARPA_ENDINGS):
+        network, tokenizer = ArpaReader(path).read()
     elif path.is_file():
         network, tokenizer = read_static_vectors(path, dtype=torch_dtype)
     else:

@@ -15,12 +15,12 @@ EXAMPLES = (
 def export(
     model: str = options.MODEL,
     out: Path = options.Argument(
-        ..., metavar="OUT", help="Directory to write; of word vectors, file."
+        ..., metavar="OUT", help="Directory to write; of n-grams and word vectors, file."
     ),
     to: str = options.OutputOption(
         "hf",
-        help="Format: hf is a Hugging Face checkpoint; word vectors: word2vec, word2vec-binary, "
-        "glove, fasttext or numpy (.npz).",
+        help="Format: hf is a Hugging Face checkpoint; n-grams: arpa; word vectors: word2vec, "
+        "word2vec-binary, glove, fasttext or numpy (.npz).",
     ),
     limit: int = options.OutputOption(
         0, min=0, help="Word vectors: write the first words only, mostly the frequent ones; 0: all."
@@ -35,7 +35,8 @@ def export(
 
     family = export(model, out, to=to, limit=limit, overwrite=overwrite, verify=verify)
     if to != "hf":
-        saved = f"Saved the word vectors in {out} ({to})."
+        what = "n-gram model" if to == "arpa" else "word vectors"
+        saved = f"Saved the {what} in {out} ({to})."
         return Output({"out": str(out), "format": family}, [saved])
     auto = exported_class(out)
     saved = f"Saved a {family} checkpoint in {out}; load it with transformers.{auto}."

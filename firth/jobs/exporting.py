@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from firth.adapt.apply import get_adapters, merge
+from firth.formats.arpa import write_arpa
 from firth.formats.huggingface.directory import family_of
 from firth.formats.huggingface.family import auto_class
 from firth.formats.json_files import read_json
@@ -14,6 +15,7 @@ from firth.formats.word_vectors.static_model import vectors_of_model
 from firth.formats.word_vectors.writing import VECTOR_FORMATS, write_word_vectors
 from firth.model import MODEL_FILES, AnyModel, Model, load
 from firth.models.encoder_decoder import separate_weights
+from firth.models.ngram.model import NgramModel
 from firth.models.transformer import Transformer
 from firth.tasks.task_heads import drop_language_head
 from firth.training.model_card import write_export_card
@@ -21,6 +23,8 @@ from firth.training.run_directory import find_run
 from firth.utils.arguments import check_arguments
 from firth.utils.errors import MismatchError, UsageError, storage_errors
 from firth.utils.outputs import check_output, replacing_files
+
+ARPA = "arpa"
 
 
 @check_arguments
@@ -39,12 +43,15 @@ def export(
     """Save a model as a Hugging Face checkpoint, adapters merged; return its model family.
 
     `source` is a model, or what `load` loads with the other options. `verify` compares weights that
-    Firth wrote with their checksums. Word vectors are saved as a file (`to="word2vec"`, …), with
-    their first `limit` words; then the name of the format is returned.
+    Firth wrote with their checksums. Other formats are files, and their name is returned: of an
+    n-gram model "arpa", of word vectors "word2vec", …, with their first `limit` words.
     """
-    if to not in ("hf", *VECTOR_FORMATS):
+    if to not in ("hf", ARPA, *VECTOR_FORMATS):
         known = ", ".join(VECTOR_FORMATS)
-        raise UsageError(f"The export format is hf or, of word vectors, {known}, not {to!r}.")
+        raise UsageError(
+            f"The export format is hf; of an n-gram model, {ARPA}; of word vectors, {known}; "
+            f"not {to!r}."
+        )
     out = Path(out)
     _check_out(out, to, overwrite)
     if not isinstance(source, Model):
@@ -65,7 +72,20 @@ def export(
         return to
     if limit:
         raise UsageError("`limit` is a number of words, for the formats of word vectors.")
+    if to == ARPA:
+        return _export_arpa(model, out)
     return _export_checkpoint(model, out)
+
+
+def _export_arpa(model: Model, out: Path) -> str:
+    """Write an n-gram model as an ARPA file."""
+    network = model.network
+    if not isinstance(network, NgramModel):
+        raise MismatchError(f"{model.source} is no n-gram model, which an ARPA file is for.")
+    with storage_errors(out):
+        out.parent.mkdir(parents=True, exist_ok=True)
+        write_arpa(network, model.require_tokenizer(), out)
+    return ARPA
 
 
 def _check_out(out: Path, to: str, overwrite: bool) -> None:

@@ -16,6 +16,7 @@ from firth.jobs.parent_models import load_float32, untrained_model
 from firth.jobs.run_options import merge_options
 from firth.model import Model
 from firth.models.encoder_decoder import cross_attention_names, join
+from firth.models.ngram.model import NO_HIDDEN_STATES
 from firth.tasks.augmentation import num_copies
 from firth.tasks.dataset import TaskDataset, load_dataset
 from firth.tasks.finetune_config import FinetuneRunConfig
@@ -155,6 +156,8 @@ def load_models(job: FinetuneConfig) -> tuple[Model, Model | None]:
     if job.tokenizer is not None:
         model = untrained_model(model, job.tokenizer, scratch=job.scratch, seed=job.seed)
     base = load_float32(model)
+    if not base.config.hidden_size:
+        raise MismatchError(f"{NO_HIDDEN_STATES}.")
     decoder_model = load_float32(job.decoder) if job.decoder is not None else None
     _check_joins(task, base, decoder_model)
     for parent in (base, decoder_model):

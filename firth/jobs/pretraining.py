@@ -40,6 +40,7 @@ from firth.training.data_loader import (
     validation_batches,
 )
 from firth.training.distillation import copy_teacher_weights
+from firth.training.fitted_objectives import FITTED
 from firth.training.log import ACCURACY, Callback, Metrics, show_in_notebook
 from firth.training.loop import Callbacks, TrainingLoop
 from firth.training.losses import TrainingModule, heads_for, mean_losses
@@ -56,7 +57,7 @@ from firth.training.runtime import autocast
 from firth.training.throughput import throughput_metrics
 from firth.utils.arguments import check_arguments
 from firth.utils.devices import Device, device_spec, restored_torch_state, select_device
-from firth.utils.errors import MismatchError, StorageError
+from firth.utils.errors import MismatchError, StorageError, UsageError
 from firth.utils.plotting import plot_loss
 
 SOURCE_LOSS = "loss "  # before the name of a source: its validation loss
@@ -187,6 +188,8 @@ def pretrain(
 def _load_source(source: str | Path, tokenizer: Tokenizer) -> Model:
     """Load the model to continue from, and merge its adapters."""
     model = load(source)
+    if model.objective in FITTED or not model.config.hidden_size:
+        raise UsageError(f"{source} was fitted without optimizer steps, and cannot be continued.")
     _check_tokenizer(model, tokenizer, str(source))
     if get_adapters(model.network):
         merge(model.network, keep=False)

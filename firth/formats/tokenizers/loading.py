@@ -52,6 +52,8 @@ def load_tokenizer(source: AnyTokenizer) -> Tokenizer:
         path = _found(base)
     if path.suffix == ".gguf" and path.is_file():
         return _in_gguf(path)
+    if path.name.endswith((".arpa", ".arpa.gz")):
+        return _in_arpa(path)
     if path.is_file():
         return _in_word_vectors(path)
     return _in_sentence_encoder(path) if (path / MODULES).is_file() else _in_directory(path)
@@ -110,6 +112,12 @@ def _in_gguf(path: Path) -> Tokenizer:
     if tokenizer is None:
         raise InputError(f"{path} holds a model without a tokenizer; use a file that has one.")
     return tokenizer
+
+
+def _in_arpa(path: Path) -> Tokenizer:
+    from firth.formats.arpa import ArpaReader  # imports torch
+
+    return ArpaReader(path).read()[1]
 
 
 def _in_word_vectors(path: Path) -> Tokenizer:

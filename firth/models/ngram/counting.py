@@ -139,7 +139,8 @@ class OrderCounter:
     def count(self, progress: Progress) -> tuple[Longs, Ints, Ints]:
         """Return keys, counts and suffixes, and set `next_numbers`, those of order n."""
         self.next_numbers: Ints = np.full(len(self.numbers), -1, dtype=np.int32)
-        parts: list[tuple[Longs, Ints, Ints]] = []
+        empty = np.empty(0, dtype=np.int32)
+        parts: list[tuple[Longs, Ints, Ints]] = [(empty.astype(np.int64), empty, empty)]
         done = 0
         for begin, end in self._context_blocks():
             parts.append(self._count_block(begin, end, first=done))
