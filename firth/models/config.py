@@ -77,6 +77,11 @@ class LanguageModelConfig:
         return False
 
     @property
+    def copies_words(self) -> bool:
+        """Whether the model writes unknown words of its source, with ids after the vocabulary."""
+        return False
+
+    @property
     def eos_token_ids(self) -> tuple[int, ...]:
         """All tokens that end a generated text."""
         first = () if self.eos_token_id is None else (self.eos_token_id,)

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -112,6 +112,7 @@ class LanguageNetwork(nn.Module):
     config: ModelConfig
     tokens: nn.Embedding
     heads: nn.ModuleDict
+    logits_are_linear: ClassVar[bool] = True  # the language head's matrix gives them
 
     @property
     def device(self) -> torch.device:

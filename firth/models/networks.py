@@ -12,6 +12,7 @@ from firth.models.ngram.model import NgramModel
 from firth.models.recurrent.awd_lstm import AwdLstm, AwdLstmConfig
 from firth.models.recurrent.bengio import BengioConfig, BengioLanguageModel
 from firth.models.recurrent.lstm_lm import LstmConfig, LstmLanguageModel
+from firth.models.recurrent.pointer_generator import PointerGenerator, PointerGeneratorConfig
 from firth.models.recurrent.rnn_seq2seq import RnnSeq2Seq, RnnSeq2SeqConfig
 from firth.models.static_vectors import StaticVectors, StaticVectorsConfig
 from firth.models.transformer import Transformer
@@ -35,6 +36,7 @@ NETWORKS: dict[str, NetworkKind] = {
     "bengio": NetworkKind(BengioConfig, BengioLanguageModel),
     "lstm": NetworkKind(LstmConfig, LstmLanguageModel),
     "awd-lstm": NetworkKind(AwdLstmConfig, AwdLstm),
+    "pointer-generator": NetworkKind(PointerGeneratorConfig, PointerGenerator),
 }
 
 

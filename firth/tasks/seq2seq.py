@@ -16,6 +16,7 @@ from firth.metrics.rouge import rouge_metrics
 from firth.metrics.translation import translation_metrics
 from firth.models.config import ModelConfig
 from firth.models.language_model import LanguageNetwork
+from firth.models.recurrent.pointer_generator import PointerGeneratorConfig
 from firth.models.transformer import max_output_length
 from firth.objectives.batch import Batch, PredictionTargets
 from firth.tasks.inputs import FramedSequence, InputTemplate, TokenizedText
@@ -31,6 +32,7 @@ from firth.tasks.task import (
     input_batch,
     prediction_targets,
 )
+from firth.tokenizers.open_vocabulary import extended_ids
 from firth.tokenizers.tokenizer import Tokenizer
 from firth.utils.errors import UsageError
 from firth.utils.rng import Longs
@@ -100,6 +102,17 @@ class Seq2SeqTask(Task):
             cut = max(0, len(source.tokens) - room) + max(0, len(target.tokens) - written)
             items.append(EncodedExample((row,), target_ids, cut, detail=template.tokenizer))
         return items
+
+    def batch(self, items: Items, metadata: TaskMetadata, config: ModelConfig) -> Batch:
+        if not isinstance(config, PointerGeneratorConfig):
+            return super().batch(items, metadata, config)
+        items = [_with_copied_ids(item, config) for item in items]
+        batch = super().batch(items, metadata, config)
+        if not (config.coverage and batch.predictions):
+            return batch
+        positions = batch.predictions["target"].positions
+        coverage = prediction_targets("coverage", positions, np.zeros_like(positions))
+        return replace(batch, predictions=batch.predictions | coverage)
 
     def inputs(self, items: Items, config: ModelConfig) -> Batch:
         if config.architecture == "decoder":
@@ -177,6 +190,21 @@ def _target(target: TokenizedText, template: InputTemplate) -> Longs:
         if len(tokens) and tokens[-1] in template.config.eos_token_ids:
             return tokens
     return np.concatenate([tokens, [] if end is None else [end]]).astype(np.int64)
+
+
+def _with_copied_ids(item: EncodedExample, config: PointerGeneratorConfig) -> EncodedExample:
+    """Number the source's unknown words from the end of the vocabulary on, also in the target.
+
+    Unknown words that only the target has become `<unk>`: they cannot be copied.
+    """
+    [row], target = item.rows, np.zeros(0, np.int64) if item.target is None else item.target
+    ids, _ = extended_ids(np.concatenate([row.tokens, target]), config.vocab_size)
+    source, copied = ids[: len(row.tokens)], ids[len(row.tokens) :]
+    last = max(int(source.max(initial=0)), config.vocab_size - 1)
+    copied = np.where(copied > last, config.unk_token_id or 0, copied)
+    return replace(
+        item, rows=(row._replace(tokens=source),), target=None if item.target is None else copied
+    )
 
 
 def _joined(row: FramedSequence, target_ids: Longs) -> FramedSequence:

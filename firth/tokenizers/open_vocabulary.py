@@ -126,6 +126,16 @@ def extended_ids(ids: Longs, vocab_size: int) -> tuple[Longs, list[str]]:
     return extended, [open_word(int(id)) for id in distinct[order]]
 
 
+def restored_ids(ids: Sequence[int], words: Sequence[str], vocab_size: int) -> list[int]:
+    """Undo `extended_ids`, given the words that it returned.
+
+    >>> ids, words = extended_ids(np.array([7, _OPEN_WORDS.id("fox")]), 10)
+    >>> open_word(restored_ids(ids.tolist(), words, 10)[1])
+    'fox'
+    """
+    return [_OPEN_WORDS.id(words[id - vocab_size]) if id >= vocab_size else id for id in ids]
+
+
 def decode_words(backend: tokenizers.Tokenizer, ids: Sequence[int], skip: set[int]) -> str:
     """Join the words of ids, open ones included, with spaces; omit the ids to `skip`."""
     words = (

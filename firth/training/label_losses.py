@@ -18,7 +18,7 @@ from firth.models.masks import select_rows
 from firth.objectives.batch import Batch, PredictionTargets
 from firth.utils.device_transfer import to_device
 
-Loss = Callable[[LanguageNetwork, Tensor, PredictionTargets, Batch], tuple[Tensor, Tensor]]
+Loss = Callable[[LanguageNetwork, Tensor, PredictionTargets, Batch], tuple[Tensor, Tensor | None]]
 
 
 def _logits(network: LanguageNetwork, hidden: Tensor, batch: Batch) -> Tensor:

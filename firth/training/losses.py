@@ -19,6 +19,7 @@ from firth.data.packing import PackedSequences
 from firth.models.heads import BoundaryHead, LanguageHead
 from firth.models.language_model import LanguageNetwork, LossTerm
 from firth.models.masks import Mask, select_rows
+from firth.models.recurrent.pointer_generator import PointerGenerator
 from firth.objectives.batch import Batch, PredictionTargets
 from firth.objectives.replaced import replaced
 from firth.tokenizers.tokenizer import Vocabulary
@@ -43,9 +44,22 @@ def _language(
     head = network.heads["language"]
     assert isinstance(head, LanguageHead)
     chosen = select_rows(hidden, to_device(wanted.positions, hidden.device))
-    matrix = head.matrix(network.tokens.weight)
     targets = to_device(wanted.targets, hidden.device)
+    if not network.logits_are_linear:
+        logits = network.logits(chosen).float()
+        num_correct = (logits.argmax(-1) == targets).sum()
+        return plain_cross_entropy(logits, targets, reduction="sum"), num_correct
+    matrix = head.matrix(network.tokens.weight)
     return cross_entropy(head.prepare(chosen), matrix, head.bias, targets)
+
+
+def _coverage(
+    network: LanguageNetwork, hidden: Tensor, wanted: PredictionTargets, batch: Batch
+) -> tuple[Tensor, None]:
+    """Sum the attention on source tokens that were attended to before (See et al. 2017)."""
+    assert isinstance(network, PointerGenerator)
+    chosen = select_rows(hidden, to_device(wanted.positions, hidden.device))
+    return network.coverage_losses(chosen).sum(), None
 
 
 def _boundary(
@@ -98,6 +112,7 @@ def _replaced(
 # Prediction -> its loss function and the head it needs.
 LOSSES: dict[str, tuple[Loss, str]] = {
     **dict.fromkeys("masked causal prefix denoising target".split(), (_language, "language")),
+    "coverage": (_coverage, "language"),
     "boundary": (_boundary, "boundary"),
     **dict.fromkeys(("next sentence", "sentence order"), (_pair, "pair")),
     "replaced": (_replaced, "replaced"),

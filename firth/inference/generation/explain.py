@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
+from firth.inference.generation.copied_words import CopiedWords
 from firth.inference.generation.detokenization import Detokenizer
 from firth.inference.generation.generation_config import GenerationConfig
 from firth.inference.generation.logits_processors import filter_logits, penalize_repetition
@@ -51,6 +52,9 @@ def explain(
     """Compute probability, rank and alternatives of each generated token in one forward pass."""
     if not tokens:
         return ()
+    copied = CopiedWords.of(network.config, [[*prompt, *tokens]])
+    [numbered] = copied.prompts
+    prompt, tokens = numbered[: len(prompt)], numbered[len(prompt) :]
     past, source = tuple(prompt), tuple[int, ...]()
     if network.config.has_encoder:
         past, source = (network.config.decoder_start_token_id or 0,), past
@@ -70,13 +74,15 @@ def explain(
             history = torch.tensor([[*past, *tokens[:i]]], device=logits.device)
             filtered = filter_logits(penalize_repetition(logits[None], history, config), config)
             drawn = float(filtered.softmax(-1)[0, token])
-        previous = tokens[:i]
+        previous = copied.restore(0, tokens[:i])
         alternatives = tuple(
             TokenAlternative(token=detokenizer.piece(previous, id), id=id, probability=prob)
-            for prob, id in zip(best.values.tolist(), best.indices.tolist(), strict=True)
+            for prob, id in zip(
+                best.values.tolist(), copied.restore(0, best.indices.tolist()), strict=True
+            )
         )
         step = ExplainedToken(
-            token=detokenizer.piece(previous, token),
+            token=detokenizer.piece(previous, *copied.restore(0, [token])),
             id=token,
             probability=float(probs[token]),
             loss=-float(logits.log_softmax(-1)[token]),

@@ -9,6 +9,7 @@ from typing import Any
 
 from firth.data.readers import INVALID
 from firth.inference.generation.chat_template import Messages, make_messages, render_chat
+from firth.inference.generation.copied_words import CopiedWords
 from firth.inference.generation.detokenization import (
     Detokenizer,
     TextStreamer,
@@ -207,25 +208,27 @@ class TextGenerator:
         if self.config.num_sequences > 1:
             raise UsageError("Only a single completion can be streamed: use n=1 and no beams.")
         encoded = self.encode_prompt(prompt)
+        copied = CopiedWords.of(self.network.config, [encoded.ids])
         sampler = TokenSampler(
             self.network,
-            [encoded.ids],
+            copied.prompts,
             self.config,
             eos_token_id=self.eos_token_ids,
             limits=[encoded.limit],
             indices=[0],
-            should_stop=self._stop_check([encoded]),
+            should_stop=copied.stop_check(self._stop_check([encoded])),
         )
         streamer = TextStreamer(encoded.detokenizer, self.config.stop)
         while not sampler.done:
-            token = int(sampler.step())
+            [token] = copied.restore(0, [int(sampler.step())])
             if token in self.eos_token_ids:  # on a GPU, `done` is updated only every few steps
                 break
             if piece := streamer.add(token):
                 yield piece
         if piece := streamer.finish():
             yield piece
-        completion = self._completion(encoded, sampler.results()[0][0])
+        [[result]] = copied.restore_results(sampler.results())
+        completion = self._completion(encoded, result)
         yield PromptCompletions(prompt=encoded.text, completions=(completion,), notes=encoded.notes)
 
     def _stop_check(self, prompts: Sequence[EncodedPrompt]) -> StopCheck | None:

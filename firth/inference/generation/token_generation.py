@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from firth.inference.generation.beam_search import beam_search
+from firth.inference.generation.copied_words import CopiedWords
 from firth.inference.generation.decode_state import Prompts
 from firth.inference.generation.generation_config import GenerationConfig
 from firth.inference.generation.sampling import GeneratedTokens, StopCheck, TokenSampler
@@ -35,10 +36,12 @@ def generate(
     """
     if not prompts:
         return []
+    copied = CopiedWords.of(network.config, prompts)
+    prompts, should_stop = copied.prompts, copied.stop_check(should_stop)
     limits = _free_positions(network, prompts) if limits is None else limits
     limits = [min(config.max_new_tokens, limit) for limit in limits]
     if config.method == "beam":
-        return beam_search(
+        results = beam_search(
             network,
             prompts,
             config,
@@ -46,6 +49,7 @@ def generate(
             limits=limits,
             should_stop=should_stop,
         )
+        return copied.restore_results(results)
     sampler = TokenSampler(
         network,
         prompts,
@@ -57,7 +61,7 @@ def generate(
     )
     while not sampler.done:
         sampler.step(STEPS_PER_CALL)
-    return sampler.results()
+    return copied.restore_results(sampler.results())
 
 
 def _free_positions(network: ScoringModel, prompts: Prompts) -> list[int]:

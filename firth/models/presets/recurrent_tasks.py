@@ -6,6 +6,7 @@ Smaller than in the papers, for a few thousand examples and a CPU.
 from __future__ import annotations
 
 from firth.models.presets.row import Preset
+from firth.models.recurrent.pointer_generator import PointerGeneratorConfig
 from firth.models.recurrent.rnn_seq2seq import RnnSeq2SeqConfig
 
 RECURRENT_TASKS = {
@@ -26,5 +27,23 @@ RECURRENT_TASKS = {
         source="Sutskever et al. 2014; attention of Bahdanau et al. 2015 and Luong et al. 2015; "
         "trained there to translate, here also with BART's objective",
         parameters=16_938_240,
+    ),
+    "pointer-generator": Preset(
+        name="pointer-generator",
+        config=PointerGeneratorConfig(
+            vocab_size=30_000,
+            max_positions=512,
+            hidden_size=256,
+            embedding_size=128,
+            num_layers=1,
+            num_decoder_layers=1,
+            dropout=0.2,
+            initialization="xavier",
+        ),
+        heads=("language",),
+        objective="infilling",
+        recipe="transformer",
+        source="See et al. 2017; trained there to summarize",
+        parameters=12_836_993,
     ),
 }

@@ -20,6 +20,7 @@ from torch.nn.functional import pad
 from torch.nn.utils.rnn import PackedSequence
 
 from firth.models.masks import Mask, select_rows
+from firth.models.recurrent.padded_rnn import run_padded
 from firth.utils.device_transfer import to_device
 from firth.utils.rng import Longs
 
@@ -177,12 +178,17 @@ class RecurrentLayers(nn.Module):
         layers: list[Tensor] | None = None,
     ) -> Tensor:
         """Compute the outputs of the last layer; append those of every layer to `layers`."""
-        order = StepOrder(mask)
+        order, padded = StepOrder(mask), state is None and x.device.type == "cpu" and len(x) > 0
         for i, layer in enumerate(self.blocks):
-            before = state.layers.get(i) if state is not None else None
-            x, after = layer(self.dropout(x) if i else x, order, before)
-            if state is not None:
-                state.layers[i] = after
+            x = self.dropout(x) if i else x
+            assert isinstance(layer, RecurrentLayer)
+            if padded:
+                x = run_padded(layer.rnn, x, mask)
+            else:
+                before = state.layers.get(i) if state is not None else None
+                x, after = layer(x, order, before)
+                if state is not None:
+                    state.layers[i] = after
             if layers is not None:
                 layers.append(x)
         return x  # (N, D * H)

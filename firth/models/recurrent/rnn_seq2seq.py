@@ -155,7 +155,7 @@ class RnnSeq2Seq(LanguageNetwork):
             outputs, weights = self.attend(rows.pad(x), state)  # (S, T, W), (S, T, L)
         if alignments is not None:
             alignments.append(rows.unpad(weights))
-        return self.dropout(rows.unpad(outputs))
+        return rows.unpad(outputs)
 
     def start(self, memory: Tensor, mask: Mask) -> DecoderState:
         """Compute the decoder's state before its first token."""
@@ -192,7 +192,8 @@ class RnnSeq2Seq(LanguageNetwork):
     def attend(self, states: Tensor, state: DecoderState) -> tuple[Tensor, Tensor]:
         """Return the outputs (S, T, W) of decoder states, and their attention (S, T, L)."""
         if self.attention is None:
-            return states, states.new_zeros(*states.shape[:2], state.visible.shape[1])
+            none = states.new_zeros(*states.shape[:2], state.visible.shape[1])
+            return self.dropout(states), none
         context, weights = self._context(states, state)
         return self._combine(context, states), weights
 
@@ -203,4 +204,4 @@ class RnnSeq2Seq(LanguageNetwork):
 
     def _combine(self, context: Tensor, states: Tensor) -> Tensor:
         assert self.output is not None
-        return torch.tanh(self.output(torch.cat([context, states], -1)))  # (S, T, W)
+        return self.dropout(torch.tanh(self.output(torch.cat([context, states], -1))))  # (…, W)

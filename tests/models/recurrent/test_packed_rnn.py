@@ -14,6 +14,7 @@ from firth.models.recurrent.packed_rnn import (
     RecurrentState,
     StepOrder,
 )
+from firth.models.recurrent.padded_rnn import run_padded
 
 LENGTHS = [3, 5, 1, 5, 2]
 
@@ -35,6 +36,26 @@ def lstm_by_hand(x: np.ndarray, rnn: nn.RNNBase) -> np.ndarray:
         hidden = sigmoid(o) * np.tanh(cell)
         outputs.append(hidden)
     return np.array(outputs)
+
+
+@pytest.mark.parametrize("cell", ["lstm", "gru"])
+@pytest.mark.parametrize("bidirectional", [False, True])
+def test_padded_rows_give_outputs_and_gradients_of_packed_sequences(
+    cell: str, bidirectional: bool
+) -> None:
+    layer = RecurrentLayer(4, 3, cell=cell, bidirectional=bidirectional)
+    mask = Mask([3, 9, 1, 9, 2])  # two groups of rows of similar length
+    found = []
+    for run in (
+        lambda x: run_padded(layer.rnn, x, mask),
+        lambda x: layer(x, StepOrder(mask))[0],
+    ):
+        x = torch.randn(24, 4, generator=torch.Generator().manual_seed(1), requires_grad=True)
+        outputs = run(x)
+        outputs.square().sum().backward()
+        found.append((outputs.detach(), x.grad))
+    for padded, packed in zip(*found, strict=True):
+        torch.testing.assert_close(padded, packed)
 
 
 def stream(size: int = 4) -> Tensor:

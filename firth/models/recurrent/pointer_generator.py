@@ -1,0 +1,166 @@
+"""The pointer-generator: a decoder that can copy words of the source (See et al. 2017).
+
+    S  sequences     L  tokens of the longest source     W  hidden size     E  embedding size
+    P  some tokens   V  vocabulary size     X  unknown words of the sources
+
+At each step the attention weights a on the source are also a distribution of the word to copy. A
+gate p, which depends on the context, the decoder's state and its input, mixes both distributions:
+
+    P(word) = p P_vocab(word) + (1 - p) Σ a_i over the source tokens i that are this word
+
+So a source word outside the vocabulary has a probability, too: the unknown words of a source are
+numbered V, V + 1, … in the order of their occurrence, and logits have V + X columns. With coverage,
+attention also depends on the sum of the weights so far, and the loss term `coverage`, Σ min(a_i,
+c_i), penalizes attending to a token again (section 2.3).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import pad
+
+from firth.models.masks import Mask
+from firth.models.recurrent.alignment import AdditiveAttention, masked_softmax
+from firth.models.recurrent.rnn_seq2seq import DecoderState, RnnSeq2Seq, RnnSeq2SeqConfig
+from firth.tokenizers.open_vocabulary import FIRST_OPEN_ID, extended_ids
+from firth.tokenizers.tokenizer import Tokenizer
+from firth.utils.errors import InputError
+
+MIN_PROB = 1e-12  # added to probabilities, so that those of impossible words have a logarithm
+
+
+@dataclass(frozen=True, kw_only=True)
+class PointerGeneratorConfig(RnnSeq2SeqConfig):
+    """The config of a pointer-generator."""
+
+    coverage: bool = False  # attention depends on earlier attention, and repeating it is penalized
+    unk_token_id: int | None = None  # whose embedding all unknown words have
+    # Probability in training that a word is read as unknown, so that what it stands for is copied
+    # (word dropout, Iyyer et al. 2015).
+    word_dropout: float = 0.1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.attention != "bahdanau":
+            raise InputError("The attention of a pointer-generator is bahdanau: omit attention.")
+
+    @property
+    def open_vocabulary(self) -> bool:
+        return True
+
+    @property
+    def copies_words(self) -> bool:
+        return True
+
+
+@dataclass
+class CopyState(DecoderState):
+    """The state of a decoder that copies words; its `output` is the last context."""
+
+    source: Tensor  # (S, L) ids of the source tokens, those of unknown words from V on
+    covered: Tensor  # (S, L) sums of the attention weights so far
+
+
+class CoverageAttention(AdditiveAttention):
+    """Additive attention whose scores also depend on the attention so far."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__(size)
+        self.coverage = nn.Linear(1, size, bias=False)
+
+    def weigh(self, states: Tensor, keys: Tensor, visible: Tensor, covered: Tensor) -> Tensor:
+        """Compute attention weights: (S, W), (S, L, W), (S, L), (S, L) -> (S, L)."""
+        sums = self.query(states)[:, None] + keys + self.coverage(covered[..., None])
+        scores = self.score(sums.tanh()).squeeze(-1)  # (S, L)
+        return masked_softmax(scores[:, None], visible)[:, 0]
+
+
+class PointerGenerator(RnnSeq2Seq):
+    """A recurrent encoder-decoder that generates words or copies them from its source.
+
+    >>> sizes = dict(vocab_size=10, max_positions=8, hidden_size=6, num_layers=1)
+    >>> network = PointerGenerator(PointerGeneratorConfig(**sizes), ["language"])
+    >>> source = Mask([3])  # its second word is unknown: 10
+    >>> memory = network.encode_source(torch.tensor([1, 10, 2]), source)
+    >>> rows = network(torch.tensor([0]), Mask.causal([1]), memory=memory, memory_mask=source)
+    >>> logits = network.logits(rows)
+    >>> logits.shape, round(logits.exp().sum().item(), 4)
+    (torch.Size([1, 11]), 1.0)
+    """
+
+    config: PointerGeneratorConfig
+    logits_are_linear = False
+
+    def __init__(self, config: PointerGeneratorConfig, heads: Iterable[str] = ()) -> None:
+        super().__init__(config, heads)
+        hidden, embedding = config.hidden_size, config.token_embedding_size
+        if config.coverage:
+            self.attention = CoverageAttention(hidden)
+        self.gate = nn.Linear(3 * hidden + embedding, 1)
+
+    def read_vocabulary(self, tokenizer: Tokenizer) -> None:
+        self.config = replace(self.config, unk_token_id=tokenizer.unknown_id)
+
+    def embed(self, tokens: Tensor) -> Tensor:
+        """Look up embeddings; unknown words have that of `<unk>`."""
+        unknown = tokens >= self.config.vocab_size
+        if self.training and self.config.word_dropout:
+            drawn = torch.rand(tokens.shape, device=tokens.device)
+            unknown = unknown | (drawn < self.config.word_dropout)
+        return super().embed(tokens.masked_fill(unknown, self.config.unk_token_id or 0))
+
+    def encode_source(self, tokens: Tensor, mask: Mask, **inputs: Any) -> Tensor:
+        """Compute the source's hidden states and, in the last column, its ids."""  # (M, W + 1)
+        ids = tokens
+        if bool((tokens >= FIRST_OPEN_ID).any()):
+            numbered, _ = extended_ids(tokens.cpu().numpy(), self.config.vocab_size)
+            ids = torch.from_numpy(numbered).to(tokens.device)
+        # float32 has all integers up to 2**24
+        return torch.cat([self.encode(tokens, mask).float(), ids[:, None].float()], -1)
+
+    def start(self, memory: Tensor, mask: Mask) -> CopyState:
+        state, ids = super().start(memory[:, :-1], mask), memory[:, -1]
+        source = mask.rows.pad(ids).long()  # (S, L)
+        covered = torch.zeros_like(state.visible, dtype=memory.dtype)
+        return CopyState(**vars(state), source=source, covered=covered)
+
+    def step(self, tokens: Tensor, state: DecoderState) -> tuple[Tensor, Tensor]:
+        """Read one token of each sequence; return the rows of `logits` and attention (S, L)."""
+        assert isinstance(state, CopyState)
+        x = torch.cat([self.dropout(self.embed(tokens)), state.output], -1)  # (S, E + W)
+        one_each = Mask.causal([1] * len(tokens), device=tokens.device)
+        s = self.decoder(x, one_each, state=state.layers)  # (S, W)
+        weights = self._weights(s, state)  # (S, L)
+        context = (weights[:, None] @ state.memory)[:, 0]  # (S, W)
+        outputs = self._combine(context, s)
+        gate = self.gate(torch.cat([context, s, x], -1))  # (S, 1)
+        repeated = torch.minimum(weights, state.covered).sum(-1, keepdim=True)  # (S, 1)
+        state.output, state.covered = context, state.covered + weights
+        parts = [part.float() for part in (outputs, gate, repeated, weights, state.source)]
+        return torch.cat(parts, -1), weights  # (S, W + 2 + 2 L)
+
+    def _weights(self, s: Tensor, state: CopyState) -> Tensor:
+        if isinstance(self.attention, CoverageAttention):
+            return self.attention.weigh(s, state.keys, state.visible, state.covered)
+        assert self.attention is not None
+        return self.attention(s[:, None], state.keys, state.visible)[:, 0]
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """Compute log-probabilities of the vocabulary and the source's unknown words."""
+        size, vocab_size = self.config.hidden_size, self.config.vocab_size
+        outputs, gate, _, rest = hidden.split([size, 1, 1, hidden.shape[1] - size - 2], -1)
+        weights, source = rest.chunk(2, -1)  # (P, L) each
+        ids, p = source.long(), gate.sigmoid()
+        columns = max(vocab_size, int(ids.max()) + 1) if ids.numel() else vocab_size
+        generated = p * super().logits(outputs).float().softmax(-1)  # (P, V)
+        both = pad(generated, (0, columns - vocab_size)).scatter_add(1, ids, (1 - p) * weights)
+        return (both + MIN_PROB).log()  # (P, V + X)
+
+    def coverage_losses(self, hidden: Tensor) -> Tensor:
+        """Return how much of each step's attention was on tokens attended to before."""  # (P,)
+        return hidden[:, self.config.hidden_size + 1]
