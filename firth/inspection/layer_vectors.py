@@ -73,7 +73,7 @@ def encode_text(embedder: Embedder, text: str) -> SpannedTokens:
     if cut := len(kept) > embedder.max_length:
         from_left = embedder.tokenizer.config.get("truncation_side") == "left"
         kept = truncate(kept, special, embedder.max_length, from_left)
-    first = 0 if embedder.network.config.has_encoder else 1
+    first = 0 if embedder.network.config.is_bidirectional else 1
     return SpannedTokens(
         text,
         [ids[i] for i in kept],
@@ -163,4 +163,4 @@ def input_embeddings(embedder: Embedder) -> nn.Module:
     if isinstance(network, Transformer):
         return network.token_embeddings(network.stacks[0])
     assert isinstance(network, LanguageNetwork)
-    return network.tokens
+    return network.input_embeddings

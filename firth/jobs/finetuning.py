@@ -21,6 +21,7 @@ from firth.jobs.job_configs import FinetuneConfig
 from firth.jobs.selection import dev_hashes
 from firth.metrics.bootstrap import Metric, metrics_to_json
 from firth.model import JOINED, AnyModel, Model
+from firth.models.transformer import Transformer
 from firth.tasks import diagnostics
 from firth.tasks.augmentation import num_copies
 from firth.tasks.dataset import TaskDataset
@@ -239,7 +240,8 @@ def _save(model: Model, adapted: AppliedStrategy, out: Path, base: Model, *, new
     """Save the whole model, or only the adapter if the base model is unchanged."""
     # The base model is not on disk yet if it was given in memory, or merged with an adapter.
     new = new or base.path is None or adapter_base(base.path) is not None
-    if adapted.strategy.row.inject is None and (new or adapted.strategy.name != "probe"):
+    whole = new or adapted.strategy.name != "probe" or not isinstance(model.network, Transformer)
+    if adapted.strategy.row.inject is None and whole:
         return model.write(out)
     if new:
         replace(model, network=without_adapters(model.transformer)).write(out / JOINED)

@@ -72,6 +72,16 @@ class LanguageModelConfig:
         return self.architecture != "encoder"
 
     @property
+    def is_bidirectional(self) -> bool:
+        """Whether the hidden state of each input token depends on the whole input."""
+        return self.has_encoder
+
+    @property
+    def predicts_backward(self) -> bool:
+        """Whether the model is also a language model from right to left (ELMo)."""
+        return False
+
+    @property
     def open_vocabulary(self) -> bool:
         """Whether the model reads or copies unknown words (`tokenizers/open_vocabulary.py`)."""
         return False

@@ -161,4 +161,4 @@ def _fan_in(name: str, part: Tensor, embedding: bool, config: ModelConfig) -> fl
     scale = 1.0
     if isinstance(config, TransformerConfig) and name.endswith(QUERIES):
         scale = config.head_dim**-0.5
-    return float(scale * part.shape[1] ** -0.5)
+    return float(scale * part[0].numel() ** -0.5)

@@ -113,6 +113,7 @@ class LanguageNetwork(nn.Module):
     tokens: nn.Embedding
     heads: nn.ModuleDict
     logits_are_linear: ClassVar[bool] = True  # the language head's matrix gives them
+    has_layers = False  # whether `encode` fills `layers` and takes `output_layer`
 
     @property
     def device(self) -> torch.device:
@@ -121,6 +122,11 @@ class LanguageNetwork(nn.Module):
     @property
     def dtype(self) -> torch.dtype:
         return self.tokens.weight.dtype
+
+    @property
+    def input_embeddings(self) -> nn.Module:
+        """The module that turns token ids into vectors without context."""
+        return self.tokens
 
     def read_vocabulary(self, tokenizer: Tokenizer) -> None:
         """Store what the network needs to know of the text of its tokens; here nothing."""
@@ -159,11 +165,15 @@ class LanguageNetwork(nn.Module):
         """Compute terms of the training loss that regularize hidden states, per token."""
         return {}
 
+    def prediction_states(self, hidden: Tensor, *, backward: bool = False) -> Tensor:
+        """Return what the language head reads of hidden states; ELMo: one direction of both."""
+        return hidden
+
     def logits(self, hidden: Tensor) -> Tensor:
         """Compute next-token (or masked-token) logits."""  # (P, W) -> (P, V)
         head = self.heads["language"]
         assert isinstance(head, LanguageHead)
-        return head(hidden, self.tokens.weight)
+        return head(self.prediction_states(hidden), self.tokens.weight)
 
     def label_logits(self, hidden: Tensor, starts: Tensor) -> Tensor:
         """Compute label logits: (S, K), or (N, K) if tokens have labels."""

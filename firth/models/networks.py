@@ -11,6 +11,8 @@ from firth.models.ngram.config import NgramConfig
 from firth.models.ngram.model import NgramModel
 from firth.models.recurrent.awd_lstm import AwdLstm, AwdLstmConfig
 from firth.models.recurrent.bengio import BengioConfig, BengioLanguageModel
+from firth.models.recurrent.elmo import Elmo
+from firth.models.recurrent.elmo_config import ElmoConfig
 from firth.models.recurrent.lstm_lm import LstmConfig, LstmLanguageModel
 from firth.models.recurrent.pointer_generator import PointerGenerator, PointerGeneratorConfig
 from firth.models.recurrent.rnn_seq2seq import RnnSeq2Seq, RnnSeq2SeqConfig
@@ -37,6 +39,7 @@ NETWORKS: dict[str, NetworkKind] = {
     "lstm": NetworkKind(LstmConfig, LstmLanguageModel),
     "awd-lstm": NetworkKind(AwdLstmConfig, AwdLstm),
     "pointer-generator": NetworkKind(PointerGeneratorConfig, PointerGenerator),
+    "elmo": NetworkKind(ElmoConfig, Elmo),
 }
 
 

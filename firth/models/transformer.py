@@ -34,6 +34,7 @@ class Transformer(LanguageNetwork):
     """
 
     config: TransformerConfig
+    has_layers = True
 
     def __init__(self, config: TransformerConfig, heads: Iterable[str] = ()) -> None:
         super().__init__()

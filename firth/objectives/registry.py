@@ -10,6 +10,7 @@ from typing import Any
 from firth.data.packing import PackedSequences
 from firth.data.sampler import DocumentSpans, Sampler, SamplerPosition
 from firth.objectives.batch import Batch
+from firth.objectives.bilm import bilm
 from firth.objectives.causal import causal, hybrid, prefix
 from firth.objectives.denoising import START_ROLES, infilling, raw_length, span_corruption
 from firth.objectives.masked import masked, masked_spans
@@ -317,6 +318,15 @@ OBJECTIVES: dict[str, Objective] = {
         "bidirectional prefix, and only the spans are predicted.",
         prefix_lm=True,
         build=_with_frame(_plain, prefix_denoising),
+    ),
+    "bilm": _decoder(
+        about="predict the next token, and in a second language model the previous one",
+        source="ELMo, Peters et al. 2018",
+        details="Two language models read the same tokens in opposite directions.",
+        predicts=("forward", "backward"),
+        loss_weights={"forward": 0.5, "backward": 0.5},
+        predicted_fraction=lambda **_: 2.0,  # each token twice
+        build=_with_frame(_documents, _without_vocabulary(bilm)),
     ),
     "span-corruption": _encoder_decoder(
         about="predict spans that sentinel tokens replace",

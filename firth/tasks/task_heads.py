@@ -14,7 +14,6 @@ from firth.models.heads import LanguageHead, make_head
 from firth.models.initialization import initialise_head
 from firth.models.label_heads import LABEL_HEADS, LabelHead
 from firth.models.language_model import LanguageNetwork
-from firth.models.transformer import Transformer
 from firth.tasks.task import TaskMetadata
 from firth.training.config import parse_value, unknown_setting
 from firth.utils.errors import InputError, MismatchError, UsageError
@@ -96,6 +95,7 @@ def input_layer(network: LanguageNetwork, layer: str) -> dict[str, Any]:
     """Return the config fields for a head that reads a layer; negative numbers count from the end.
 
     >>> from firth.models.presets import preset
+    >>> from firth.models.transformer import Transformer
     >>> input_layer(Transformer(preset("bert-tiny").config), "-2")
     {'label_input_layer': 1, 'label_layer_mix': False}
     """
@@ -105,8 +105,8 @@ def input_layer(network: LanguageNetwork, layer: str) -> dict[str, Any]:
             f"probe:layer={layer} is not possible: the layers of this model are 0 (embeddings) to "
             f"{last}, or -{last + 1} to -1."
         )
-    if layer != "last" and not isinstance(network, Transformer):
-        raise UsageError(f"probe:layer={layer} needs the layers of a Transformer; use probe.")
+    if layer != "last" and not network.has_layers:
+        raise UsageError(f"probe:layer={layer} needs a Transformer or ELMo; use probe.")
     number = None if layer in ("last", "mix") else int(layer) % (last + 1)
     chosen = None if number == last else number
     return {"label_input_layer": chosen, "label_layer_mix": layer == "mix"}

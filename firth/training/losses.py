@@ -7,6 +7,7 @@ packing give exactly the gradient of one large batch.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -39,7 +40,11 @@ INFERENCE_BATCH_TOKENS = 16_384  # tokens per forward pass without gradients
 
 
 def _language(
-    network: LanguageNetwork, hidden: Tensor, wanted: PredictionTargets, batch: Batch
+    network: LanguageNetwork,
+    hidden: Tensor,
+    wanted: PredictionTargets,
+    batch: Batch,
+    backward: bool = False,
 ) -> tuple[Tensor, Tensor]:
     head = network.heads["language"]
     assert isinstance(head, LanguageHead)
@@ -49,6 +54,7 @@ def _language(
         logits = network.logits(chosen).float()
         num_correct = (logits.argmax(-1) == targets).sum()
         return plain_cross_entropy(logits, targets, reduction="sum"), num_correct
+    chosen = network.prediction_states(chosen, backward=backward)
     matrix = head.matrix(network.tokens.weight)
     return cross_entropy(head.prepare(chosen), matrix, head.bias, targets)
 
@@ -113,6 +119,8 @@ def _replaced(
 LOSSES: dict[str, tuple[Loss, str]] = {
     **dict.fromkeys("masked causal prefix denoising target".split(), (_language, "language")),
     "coverage": (_coverage, "language"),
+    "forward": (_language, "language"),
+    "backward": (partial(_language, backward=True), "language"),
     "boundary": (_boundary, "boundary"),
     **dict.fromkeys(("next sentence", "sentence order"), (_pair, "pair")),
     "replaced": (_replaced, "replaced"),

@@ -184,6 +184,11 @@ def _objective(name: str, chosen: Preset) -> Objective:
             f"{chosen.name} is {_with_article(architecture)} and cannot be trained with {name!r}; "
             f"choose one of {', '.join(fitting)}."
         )
+    if "backward" in row.predicts and not chosen.config.predicts_backward:
+        raise UsageError(
+            f"{chosen.name} has no backward language model, which {name!r} trains: choose the "
+            "preset elmo, or the objective causal."
+        )
     return row
 
 

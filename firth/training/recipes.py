@@ -184,6 +184,13 @@ RECIPES = {
         schedule="cosine",
         optimizer=_adam(3e-3, 0.99, 1e-8, 0.01, 1.0),
     ),
+    "elmo": PretrainRecipe(
+        source="Peters et al. 2018 and its training code; AdamW in place of Adagrad",
+        warmup_steps=500,
+        batch_tokens=3 * 128 * 20,
+        max_length="128",
+        optimizer=_adam(2e-3, 0.98, 1e-8, 0.0, 1.0),
+    ),
     "trio": PretrainRecipe(
         source="our measurements: docs/pretraining.md and docs/performance.md",
         warmup_steps=500,

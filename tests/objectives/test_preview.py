@@ -39,7 +39,7 @@ def test_missing_tokens_are_reported(sample: Path, tmp_path: Path) -> None:
     out = tmp_path / "shards"
     prepare([sample], tokenizer=tmp_path / "gpt2", out=out, valid_fraction=0)
     examples, reasons = show_objectives(Shards(out))
-    able = ["causal", "prefix", "causal-seq2seq", "prefix-seq2seq"]
+    able = ["causal", "prefix", "bilm", "causal-seq2seq", "prefix-seq2seq"]
     assert [example.objective for example in examples] == able
     assert "has no cls or bos" not in reasons["masked"]  # <|endoftext|> is the bos token
     assert "mask token" in reasons["masked"]
@@ -103,7 +103,10 @@ def test_something_is_always_hidden(seed: int) -> None:
     assert examples == show_objectives(PAIR, tokenizer="words", seed=seed)[0]
     for example in examples:
         hides = {word.role for word in example.reads} & {"hidden", "changed"}
-        shown = set(example.predicts) <= {"causal", "prefix"} or "unchanged" in example.variant
+        shown = (
+            set(example.predicts) <= {"causal", "prefix", "forward", "backward"}
+            or "unchanged" in example.variant
+        )
         assert hides or shown, example
     pairs = {e.variant for e in examples if e.objective in ("masked-nsp", "masked-sop")}
     assert pairs == {"follows", "does not follow", "kept", "swapped"}

@@ -12,7 +12,7 @@ import pytest
 from firth.data.sampler import Sampler, SamplerPosition
 from firth.data.shards import Shards
 from firth.objectives import batch as batches
-from firth.objectives import causal, denoising, masked, pairs, replaced, text_to_text
+from firth.objectives import bilm, causal, denoising, masked, pairs, replaced, text_to_text
 from firth.objectives.batch import Batch
 from firth.objectives.registry import OBJECTIVES
 from firth.tokenizers.tokenizer import Tokenizer
@@ -28,7 +28,7 @@ def build(shards: Path, name: str, **options: Any) -> Batch:
 
 
 def options_of(name: str) -> list[dict[str, Any]]:
-    if name.split("-")[0] in ("causal", "prefix") and "denoising" not in name:
+    if name.split("-")[0] in ("causal", "prefix", "bilm") and "denoising" not in name:
         return [{}]
     if name == "hybrid-batches":  # a batch is all masked or all causal
         return [{"mask_prob": 0.4, "masked_fraction": fraction} for fraction in (0, 1)]
@@ -81,7 +81,7 @@ def test_static_masks_are_those_of_the_first_epoch(shards: Path, name: str) -> N
 
 
 @pytest.mark.parametrize(
-    "module", [batches, causal, denoising, masked, pairs, replaced, text_to_text]
+    "module", [batches, bilm, causal, denoising, masked, pairs, replaced, text_to_text]
 )
 def test_docstring_literals(module: ModuleType) -> None:
     result = doctest.testmod(module)

@@ -87,7 +87,8 @@ def add_label_head(
     (('bad', 'good'), ['pooler', 'classify'])
     """
     pooling = {"encoder": config.pooling, "decoder": "last", "encoder-decoder": "mean"}
-    defaults: dict[str, Any] = {"pooling": pooling[config.architecture]}
+    reads_all = config.is_bidirectional and not config.has_encoder  # ELMo
+    defaults: dict[str, Any] = {"pooling": "mean" if reads_all else pooling[config.architecture]}
     bare = replace(config, label_head="", labels=(), label_input_layer=None, label_layer_mix=False)
     family = family_of(bare)
     row = family.task_heads.get(head) if family is not None else None

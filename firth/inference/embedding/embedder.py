@@ -121,11 +121,11 @@ def make_embedder(
 ) -> Embedder:
     """Build an embedder from a model's sentence-encoder config and the given overrides.
 
-    Without a config, an encoder uses mean pooling, and a decoder the last token, the only one that
-    attends to the whole text. `prompt` is the name of one of the model's prompts; `precision` is
-    auto, fp32, bf16 (fp32 where bf16 is emulated) or force-bf16.
+    Without a config, an encoder and ELMo use mean pooling, and a decoder the last token, the only
+    one that attends to the whole text. `prompt` is the name of one of the model's prompts;
+    `precision` is auto, fp32, bf16 (fp32 where bf16 is emulated) or force-bf16.
     """
-    default = ("mean",) if network.config.has_encoder else ("last",)
+    default = ("mean",) if network.config.is_bidirectional else ("last",)
     given = sentence or SentenceEncoderConfig(pooling=default)
     kinds = read_pooling(pooling) if pooling else given.pooling
     if "cls" in kinds and network.config.architecture == "decoder":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from firth.models.ngram.config import NgramConfig
+from firth.models.presets.elmo import ELMO
 from firth.models.presets.recurrent import RECURRENT_MODELS
 from firth.models.presets.recurrent_tasks import RECURRENT_TASKS
 from firth.models.presets.row import Preset
@@ -22,4 +23,10 @@ NGRAMS = {
     for n in range(1, 7)
 }
 
-EARLIER: dict[str, Preset] = NGRAMS | WORD_VECTORS | RECURRENT_MODELS | RECURRENT_TASKS
+EARLIER: dict[str, Preset] = {
+    **NGRAMS,
+    **WORD_VECTORS,
+    **RECURRENT_MODELS,
+    **ELMO,
+    **RECURRENT_TASKS,
+}
