@@ -93,8 +93,9 @@ def _option(
 # ---- models -----------------------------------------------------------------------------------
 
 MODEL_HELP = (
-    "A run directory, a Hugging Face directory, a GGUF file, a file of word vectors, an embedded model "
-    "(stories-encoder, stories-decoder, stories-seq2seq), or a name on the hub such as gpt2 or org/name@revision."
+    "A run directory, a Hugging Face directory, a GGUF file, a file of word vectors, an embedded "
+    "model (stories-encoder, stories-decoder, stories-seq2seq), or a name on the hub such as gpt2 "
+    "or org/name@revision."
 )
 MODEL = Argument(..., metavar="MODEL", help=MODEL_HELP)
 DEVICE = _option("device", job_configs.DEVICE, None)

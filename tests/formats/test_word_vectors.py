@@ -36,7 +36,7 @@ def some_vectors(draw: st.DrawFn) -> WordVectors:
 
 
 @pytest.mark.parametrize("format", VECTOR_FORMATS)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(vectors=some_vectors())
 def test_what_is_written_is_read(
     format: str, vectors: WordVectors, tmp_path_factory: pytest.TempPathFactory
@@ -206,7 +206,7 @@ def test_bad_numpy_files(tmp_path: Path) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.*additional header parsing")  # NumPy's, of damaged headers
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(format=st.sampled_from(list(VECTOR_FORMATS)), data=st.data())
 def test_damaged_files_are_read_or_refused(
     format: str, data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
