@@ -6,7 +6,8 @@ from firth.models.presets.row import Preset
 from firth.models.static_vectors import StaticVectorsConfig
 
 VECTOR_SIZE = 100
-BUCKETS = 2_000_000  # of the n-grams of fastText
+# Of the n-grams. fastText has 2,000,000, which is 800 MB; a vocabulary of 43,000 words has 198,000.
+BUCKETS = 500_000
 
 
 def _word_vectors(name: str, source: str, buckets: int = 0) -> Preset:

@@ -8,7 +8,6 @@
    S  floats of a row: the vector size, rounded up to sixteen     K  outputs of a window */
 
 #include <math.h>
-#include <omp.h>
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdint.h>
@@ -16,7 +15,6 @@
 
 enum { CHUNK = 16 };           /* windows of a unit of work: chosen for speed, not by threads */
 enum { MAX_WINDOW = 64, MAX_NEGATIVE = 63 };
-enum { SPINS = 2000 };           /* of a waiting thread, before it offers its core to others */
 enum { WINDOW_DRAW = 1, NEGATIVE_DRAW = 2 }; /* purposes of random numbers, as in Python */
 
 typedef struct {
@@ -38,26 +36,6 @@ typedef struct {
     int32_t *outputs;                 /* (batch, K) rows, or -1 */
     double *losses;                   /* (chunks, 2) of the first windows: sum and terms */
 } Job;
-
-typedef struct {
-    int count;                    /* threads of this call */
-    atomic_int arrived, phase;    /* threads that wait; completed phases */
-    _Atomic int64_t next;         /* unit of work that no thread has begun */
-} Team;
-
-/* Wait for the other threads. OpenMP's barrier does not let another program run for a long time,
-   though a thread that waits for a core of its own may be what it waits for. */
-static void synchronize(Team *team) {
-    int phase = atomic_load(&team->phase);
-    if (atomic_fetch_add(&team->arrived, 1) + 1 == team->count) {
-        atomic_store(&team->arrived, 0);
-        atomic_store(&team->next, 0);
-        atomic_store(&team->phase, phase + 1);
-        return;
-    }
-    for (int64_t spins = 0; atomic_load(&team->phase) == phase; spins++)
-        if (spins > SPINS) sched_yield();
-}
 
 static uint64_t derive_key(uint64_t key, uint64_t counter) {
     uint64_t x = key + (counter + 1) * 0x9E3779B97F4A7C15u;
@@ -211,8 +189,8 @@ static void compute_chunk(Job *job, int64_t start, int64_t end, int64_t chunk, f
     }
 }
 
-/* Add the changes of the input rows that belong to this thread, in the order of the text. */
-static void apply_inputs(const Job *job, int64_t start, int64_t end, int thread, int threads) {
+/* Add the changes of the input rows of one part, in the order of the text. */
+static void apply_inputs(const Job *job, int64_t start, int64_t end, int part, int parts) {
     int64_t size = job->row_size;
     for (int64_t chunk = 0; start + chunk * CHUNK < end; chunk++)
         for (int64_t h = 0; h < halo(job); h++) {
@@ -223,15 +201,15 @@ static void apply_inputs(const Job *job, int64_t start, int64_t end, int thread,
             const int32_t *rows = job->subwords ? job->subwords + job->subword_starts[word] : &word;
             int64_t n = job->subwords ? job->subword_starts[word + 1] - job->subword_starts[word] : 1;
             for (int64_t s = 0; s < n; s++)
-                if (rows[s] % threads == thread) add(job->input + rows[s] * size, 1, step, size);
+                if (rows[s] % parts == part) add(job->input + rows[s] * size, 1, step, size);
         }
 }
 
-static void apply_outputs(const Job *job, int64_t start, int64_t end, int thread, int threads) {
+static void apply_outputs(const Job *job, int64_t start, int64_t end, int part, int parts) {
     int64_t size = job->row_size, width = job->negative + 1;
     for (int64_t entry = 0; entry < (end - start) * width; entry++) {
         int32_t word = job->outputs[entry];
-        if (word < 0 || word % threads != thread) continue;
+        if (word < 0 || word % parts != part) continue;
         float *output = job->output + (int64_t)word * size;
         if (job->average)
             add(output, job->coefficients[entry], job->output_steps + entry / width * size, size);
@@ -245,34 +223,70 @@ static double learning_rate(const Job *job, int64_t start) {
     return job->start_rate + (job->end_rate - job->start_rate) * progress;
 }
 
-static void train_batch(Job *job, Team *team, int64_t start, int64_t end) {
-    int64_t size = job->row_size, chunk;
-    int thread = omp_get_thread_num();
-    if (job->subwords) {
-        int64_t first = start < job->window ? 0 : start - job->window;
-        int64_t last = end + job->window < job->count ? end + job->window : job->count;
-        for (int64_t p = first + thread; p < last; p += team->count)
-            average_subwords(job, p, job->vectors + (p - start + job->window) * size);
-        synchronize(team);
+/* The mean vectors of CHUNK tokens; the first and last tokens are contexts of the batch. */
+static void average_chunk(const Job *job, int64_t start, int64_t end, int64_t chunk) {
+    int64_t first = start - job->window + chunk * CHUNK, last = end + job->window;
+    for (int64_t p = first; p < first + CHUNK && p < last; p++)
+        if (p >= 0 && p < job->count)
+            average_subwords(job, p, job->vectors + (p - start + job->window) * job->row_size);
+}
+
+/* A batch has three phases. The units of a phase are independent, and any thread may take the next
+   one: threads that the system has stopped hold up the others as little as possible. */
+enum { AVERAGE, COMPUTE, APPLY, PHASES };
+enum { SPINS = 2000, PARTS = 4 }; /* waits before another program may run; parts per thread */
+
+typedef struct {
+    Job *job;
+    int parts;               /* of the rows, in the third phase */
+    _Atomic uint64_t ticket; /* number of the phase, and 32 bits for the next unit of work */
+    _Atomic int64_t done;    /* units of the phase */
+} Team;
+
+static int64_t count_units(const Team *team, int64_t phase, int64_t size) {
+    if (phase == APPLY) return team->parts;
+    if (phase == AVERAGE) size = team->job->subwords ? size + 2 * team->job->window : 1;
+    return (size + CHUNK - 1) / CHUNK;
+}
+
+static void run_unit(Team *team, int64_t phase, int64_t start, int64_t end, int64_t unit) {
+    Job *job = team->job;
+    if (phase == COMPUTE) {
+        compute_chunk(job, start, end, unit, (float)learning_rate(job, start));
+    } else if (phase == APPLY) {
+        apply_inputs(job, start, end, (int)unit, team->parts);
+        apply_outputs(job, start, end, (int)unit, team->parts);
+    } else if (job->subwords) {
+        average_chunk(job, start, end, unit);
     }
-    float rate = (float)learning_rate(job, start);
-    while (start + (chunk = atomic_fetch_add(&team->next, 1)) * CHUNK < end)
-        compute_chunk(job, start, end, chunk, rate);
-    synchronize(team);
-    apply_inputs(job, start, end, thread, team->count);
-    apply_outputs(job, start, end, thread, team->count);
-    synchronize(team);
+}
+
+/* Take units of work until the last phase of the last batch is done. */
+static void work(Team *team) {
+    Job *job = team->job;
+    uint64_t phases = (uint64_t)((job->count + job->batch_size - 1) / job->batch_size) * PHASES;
+    for (;;) {
+        uint64_t ticket = atomic_fetch_add(&team->ticket, 1), phase = ticket >> 32;
+        if (phase >= phases) return;
+        int64_t start = (int64_t)(phase / PHASES) * job->batch_size, end = start + job->batch_size;
+        if (end > job->count) end = job->count;
+        int64_t unit = (int64_t)(uint32_t)ticket, kind = (int64_t)(phase % PHASES);
+        int64_t units = count_units(team, kind, end - start);
+        if (unit < units) {
+            run_unit(team, kind, start, end, unit);
+            if (atomic_fetch_add(&team->done, 1) + 1 == units) {
+                atomic_store(&team->done, 0);
+                atomic_store(&team->ticket, (phase + 1) << 32);
+            }
+            continue;
+        }
+        for (int spins = 0; atomic_load(&team->ticket) >> 32 == phase; spins++)
+            if (spins > SPINS) sched_yield();
+    }
 }
 
 void firth_negative_sampling(Job *job) {
-    Team team = {0};
+    Team team = {.job = job, .parts = job->threads > 1 ? PARTS * (int)job->threads : 1};
 #pragma omp parallel num_threads((int)job->threads)
-    {
-#pragma omp single
-        team.count = omp_get_num_threads(); /* may be fewer than asked for */
-        for (int64_t start = 0; start < job->count; start += job->batch_size) {
-            int64_t end = start + job->batch_size;
-            train_batch(job, &team, start, end < job->count ? end : job->count);
-        }
-    }
+    work(&team);
 }
