@@ -5,9 +5,11 @@ All studies share one cache of cells.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Annotated, Any
 
 from firth.study.claim_table import Claim, read_claims
@@ -24,6 +26,7 @@ from firth.utils.files import atomic_file
 NAME = "claims"
 PAGE = "claims.md"
 OWN_DOMAINS = ("domain-shift",)  # whose --data and --test are not a training and a test set
+WHERE = ("--out", "--cells", "--workers", "--device")  # options that change no result
 COLUMNS = ("lecture", "claim", "claimed", "measured", "95 % interval", "verdict", "study")
 
 
@@ -83,7 +86,7 @@ def run_claims(run: StudyRun) -> StudyAnalysis:
             run.note(f"The study {name} failed: {found}")
             continue
         findings[name] = {finding.name: finding for finding in found.analysis.findings}
-        commands[name] = found.command
+        commands[name] = _repeatable(found.command, name)
         run.cells.update(found.cells)
     claims = [claim for claim in read_claims() if claim.study in run.settings.studies]
     rows = [_row(claim, findings.get(claim.study, {}), commands) for claim in claims]
@@ -113,6 +116,18 @@ def _run_study(run: StudyRun, name: str) -> Any:
         raise
     except FirthError as error:
         return error
+
+
+def _repeatable(command: str, name: str) -> str:
+    """Leave out of a command what does not change its result.
+
+    >>> _repeatable("firth study labels --out a/labels --seeds 3 --cells a/cells", "labels")
+    'firth study labels --seeds 3 --out labels'
+    """
+    parts = shlex.split(command)
+    dropped = {place + end for place, part in enumerate(parts) if part in WHERE for end in (0, 1)}
+    kept = [part for place, part in enumerate(parts) if place not in dropped]
+    return shlex.join([*kept, "--out", name])
 
 
 def _given(run: StudyRun, study: Study) -> dict[str, Any]:
@@ -216,11 +231,20 @@ def _write_markdown(run: StudyRun, rows: Sequence[Mapping[str, Any]]) -> None:
     head = ["| " + " | ".join(COLUMNS) + " |", "|" + "---|" * len(COLUMNS)]
     table = ["| " + " | ".join(map(_escaped, _cells(row))) + " |" for row in rows]
     sentences = [f"- *{row['claim']}* ({row['source']}): {row['text']}" for row in rows]
-    data = run.inputs.data.name if run.inputs.data else "the stories and the embedded models"
-    title = f"## Budget {run.budget}, {data}, {len(run.seeds)} seeds"
-    lines = [title, "", _verdict(rows).text, "", *head, *table, "", *sentences, ""]
+    commands = ["```", *dict.fromkeys(row["command"] for row in rows), "```"]
+    title = f"## Budget {run.budget}: {_inputs_text(run)}, {len(run.seeds)} seeds"
+    text = [title, "", _verdict(rows).text, "", *head, *table, "", *sentences, "", *commands, ""]
     with atomic_file(run.out / PAGE) as file:
-        file.write("\n".join(lines).encode())
+        file.write("\n".join(text).encode())
+
+
+def _inputs_text(run: StudyRun) -> str:
+    """Name the data and the models."""
+    if not run.inputs.given():
+        return "the stories and the embedded models"
+    data = [path for path in (run.inputs.data, run.inputs.text) if path is not None]
+    models = [Path(name).name for name in run.inputs.models]
+    return ", ".join(["/".join(path.parts[-2:]) for path in data] + models)
 
 
 def _escaped(text: str) -> str:
