@@ -19,6 +19,7 @@ from firth.jobs.dry_run import DryRunResult, estimate_cost
 from firth.jobs.finetune_setup import FinetuneSetup, joining_note, load_models, set_up
 from firth.jobs.job_configs import FinetuneConfig
 from firth.jobs.selection import dev_hashes
+from firth.jobs.ulmfit import classifier_job, language_model_job, language_model_values
 from firth.metrics.bootstrap import Metric, metrics_to_json
 from firth.model import JOINED, AnyModel, Model
 from firth.models.transformer import Transformer
@@ -26,13 +27,19 @@ from firth.tasks import diagnostics
 from firth.tasks.augmentation import num_copies
 from firth.tasks.dataset import TaskDataset
 from firth.tasks.finetune_config import FinetuneRunConfig
+from firth.tasks.finetune_recipes import recipe_for
 from firth.tasks.task_heads import drop_language_head
 from firth.tasks.task_trainer import BEST, TaskTrainer
 from firth.tokenizers.tokenizer import Tokenizer
 from firth.training.log import Callback, show_in_notebook
 from firth.training.loop import Callbacks, TrainingLoop
 from firth.training.run import Run, describe_run, open_run
-from firth.training.run_directory import IN_MEMORY, check_run_directory
+from firth.training.run_directory import (
+    IN_MEMORY,
+    LANGUAGE_MODEL,
+    check_run_directory,
+    find_run,
+)
 from firth.training.runtime import peak_memory
 from firth.utils.arguments import check_arguments
 from firth.utils.devices import Device, restored_torch_state
@@ -64,6 +71,7 @@ class FinetuneResult(HtmlRepr):
     notes: list[str] = field(default_factory=list)
     selected_on: list[str] = field(default_factory=list)  # what the dev examples selected
     layer_mix: dict[str, Any] = field(default_factory=dict)  # weights of the layers (ELMo), gamma
+    fitted_language_model: dict[str, Any] = field(default_factory=dict)  # ULMFiT's stage before
     evaluated_on: str = "dev set"  # or held-out examples, cross-validation, training examples
     language_head: torch.nn.Module | None = None  # after training; a model with labels drops it
 
@@ -96,6 +104,7 @@ class FinetuneResult(HtmlRepr):
             "family": self.family,
             "notes": self.notes,
             **self.layer_mix,
+            **({"language_model": stage} if (stage := self.fitted_language_model) else {}),
         }
 
 
@@ -172,13 +181,24 @@ def finetune(
         return estimate_cost(job)
     if out is None:
         raise UsageError("`out` is missing: the run directory to write, a string or Path.")
-    return _train(job, Path(out), callback, callbacks or Callbacks())
+    folder, callbacks = Path(out), callbacks or Callbacks()
+    if not (stage := recipe_for(task, recipe)[1].language_model):
+        return _train(job, folder, callback, callbacks)
+    before = folder / LANGUAGE_MODEL
+    if not (resume and find_run(before).get("finished")):
+        _train(language_model_job(job, stage), before, callback, callbacks)
+    done = language_model_values(before)
+    return _train(classifier_job(job, before), folder, callback, callbacks, done)
 
 
 def _train(
-    job: FinetuneConfig, out: Path, callback: Callback, callbacks: Callbacks
+    job: FinetuneConfig,
+    out: Path,
+    callback: Callback,
+    callbacks: Callbacks,
+    language_model: dict[str, Any] | None = None,
 ) -> FinetuneResult:
-    """Train a model and save the run."""
+    """Train a model and save the run; `language_model` describes an earlier stage of it."""
     setup = set_up(job)
     config, dataset = setup.config, setup.dataset
     described = _describe(setup)
@@ -208,7 +228,9 @@ def _train(
         loop = _fit(trainer, run, callbacks)
         if dataset.folds:
             run.log.validation(loop.state, cross_validate(trainer, dataset, train_fold))
-        return _finish(config, setup.base, trainer, loop, run, dataset.evaluated_on)
+        return _finish(
+            config, setup.base, trainer, loop, run, dataset.evaluated_on, language_model or {}
+        )
 
 
 def _fit(trainer: TaskTrainer, run: Run, callbacks: Callbacks) -> TrainingLoop:
@@ -258,6 +280,7 @@ def _finish(
     loop: TrainingLoop,
     run: Run,
     evaluated_on: str,
+    language_model: dict[str, Any],
 ) -> FinetuneResult:
     """Save the model, its metrics with intervals, the loss curve and the model card."""
     out, metrics = run.path, run.metrics()
@@ -314,6 +337,7 @@ def _finish(
         selected_on=selected,
         layer_mix=mix.values() if mix is not None else {},
         evaluated_on=evaluated_on,
+        fitted_language_model=language_model,
         language_head=heads.get("language"),
     )
     if validations and not trainer.solved:  # a fitted head has no loss curve

@@ -15,7 +15,7 @@ from typing import Any
 
 from firth.jobs.finetuning import FinetuneResult, finetune
 from firth.model import load
-from firth.tasks.finetune_recipes import depth, expand_strategies, learning_rate_factor
+from firth.tasks.finetune_recipes import depth, expand_strategies, network_lr_factor
 from firth.tasks.registry import task_named
 from firth.tasks.task import selection_metric
 from firth.training.log import Callback, Metrics
@@ -102,7 +102,7 @@ def search(out: str | Path, *, minutes: float = 0.0, **options: Any) -> SweepRes
             raise UsageError(f"The search sets {name} itself; remove {name}.")
     _check_empty(Path(out))
     config = load(options["model"]).config
-    rates = [rate * learning_rate_factor(config.hidden_size) for rate in LEARNING_RATES]
+    rates = [rate * network_lr_factor(config) for rate in LEARNING_RATES]
     depths = list(dict.fromkeys(frozen * depth(config) // 12 for frozen in FROZEN_BLOCKS))
     rows = [
         (

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from firth.adapt.registry import parse_strategy
 from firth.models.config import ModelConfig
+from firth.models.recurrent.bengio import BengioConfig
+from firth.models.recurrent.lstm_lm import RecurrentConfig
 from firth.training.config import FinetuneTrainingConfig
 from firth.training.losses import INFERENCE_BATCH_TOKENS
 from firth.training.runtime import resolve_auto_settings
@@ -42,6 +44,10 @@ ALL_STRATEGIES = (
 SCRATCH_LR_FACTOR = 4.0  # for a randomly initialized model
 
 
+RECURRENT_LR_FACTOR = 100.0  # of recurrent networks, whose learning rate depends less on their size
+ULMFIT_ADAM = {"beta1": 0.7, "beta2": 0.99}
+
+
 @dataclass(frozen=True, kw_only=True)
 class FinetuneRecipe:
     """Hyperparameters for one use case with a model of BERT-base's size."""
@@ -52,6 +58,11 @@ class FinetuneRecipe:
     batch_size: int = 16
     max_length: int = 256
     freeze_blocks: int = 0  # lowest blocks, of twelve
+    strategy: str = ""  # default; "": full, or freeze
+    head: Mapping[str, Any] = field(default_factory=dict)  # settings of the head
+    training: Mapping[str, Any] = field(default_factory=dict)  # other fields of the training config
+    validate_first: bool = False  # validate before the first step: it may be the best
+    language_model: str = ""  # recipe of an earlier run, on the texts alone
 
 
 RECIPES: dict[str, FinetuneRecipe] = {
@@ -69,6 +80,25 @@ RECIPES: dict[str, FinetuneRecipe] = {
     "summarisation": FinetuneRecipe(task="seq2seq", learning_rate=3e-5, epochs=3, max_length=512),
     "completion": FinetuneRecipe(task="lm", learning_rate=2e-5, epochs=3, max_length=512),
     "dialogue": FinetuneRecipe(task="lm", learning_rate=1e-5, epochs=3, max_length=512),
+    # Howard and Ruder 2018: learning rates of 0.004 and 0.01 for an AWD-LSTM, Adam with beta1 0.7.
+    "ulmfit": FinetuneRecipe(
+        task="classify",
+        learning_rate=1e-4,
+        epochs=6,
+        batch_size=32,
+        strategy="gradual",
+        head={"pooling": "concat", "layers": 1, "activation": "relu"},
+        training=ULMFIT_ADAM,
+        language_model="ulmfit-lm",
+    ),
+    "ulmfit-lm": FinetuneRecipe(
+        task="lm",
+        learning_rate=4e-5,
+        epochs=4,
+        batch_size=32,
+        training={"schedule": "slanted", "layer_lr_decay": 1 / 2.6, **ULMFIT_ADAM},
+        validate_first=True,
+    ),
 }
 
 
@@ -117,6 +147,7 @@ def finetune_training_config(
         "learning_rate": rate,
         "micro_batch_tokens": INFERENCE_BATCH_TOKENS,
         **STRATEGY_DEFAULTS.get(kind, {}),
+        **recipe.training,
     }
     sizes = {"batch_size": batch, "max_length": str(sequence_length(recipe, config, overrides))}
     settings = FinetuneTrainingConfig().with_overrides({**defaults, **overrides, **sizes})
@@ -137,7 +168,7 @@ def recipe_learning_rate(
     0.0002
     """
     factor = LR_FACTORS.get(strategy.partition(":")[0], SCRATCH_LR_FACTOR if scratch else 1.0)
-    return recipe.learning_rate * learning_rate_factor(config.hidden_size) * factor
+    return recipe.learning_rate * network_lr_factor(config) * factor
 
 
 def num_virtual_tokens(spec: str) -> int:
@@ -166,6 +197,18 @@ def sequence_length(
             f"max_length {length} exceeds the model's {context} positions; set a smaller one."
         )
     return min(length, max(1, context - taken))
+
+
+def network_lr_factor(config: ModelConfig) -> float:
+    """The learning rate for a network, relative to BERT-base's.
+
+    >>> from firth.models.presets import preset
+    >>> [network_lr_factor(preset(name).config) for name in ("decoder-tiny", "awd-lstm")]
+    [16.0, 100.0]
+    """
+    if isinstance(config, RecurrentConfig | BengioConfig):
+        return RECURRENT_LR_FACTOR
+    return learning_rate_factor(config.hidden_size)
 
 
 def learning_rate_factor(width: int) -> float:

@@ -119,7 +119,9 @@ def _inherit(network: LanguageNetwork, head: str) -> None:
     old, new = heads.get("language"), heads[head]
     if not isinstance(old, LanguageHead) or not isinstance(new, LabelHead) or old.norm is None:
         return
-    if old.transform is not None and len(new.layers) == 1 and network.config.label_norm:
+    config = network.config
+    alike = len(new.layers) == 1 and config.label_norm and config.pooling != "concat"
+    if old.transform is not None and alike:
         new.layers[0].load_state_dict(old.transform.state_dict())
         new.norm.load_state_dict(old.norm.state_dict())
 

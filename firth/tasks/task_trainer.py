@@ -27,6 +27,7 @@ from firth.tasks.augmentation import augment, num_copies
 from firth.tasks.batched_inference import batched_outputs
 from firth.tasks.dataset import TaskDataset, balanced_label_weights, finetune_batches
 from firth.tasks.finetune_config import FinetuneRunConfig
+from firth.tasks.finetune_recipes import RECIPES
 from firth.tasks.inputs import InputTemplate, make_input_template
 from firth.tasks.linear_probe import solve_head
 from firth.tasks.registry import task_named
@@ -65,7 +66,7 @@ class TaskTrainer:
     replay_loss: float  # on the replayed text before training
     weights: dict[int, float] | None  # label -> weight of its loss
     solved: bool  # the head is at its optimum and nothing else is trained
-    validate_first: bool  # the head is fitted before training, so validate at step 0
+    validate_first: bool  # validate at step 0: the head is fitted, or the recipe asks for it
     solve_seconds: float  # spent on fitting the head
     notes: list[str]
     selects: bool = True  # the dev examples select the best weights
@@ -244,7 +245,7 @@ def build_task_trainer(
     initialized, are trained with every strategy.
     """
     task, settings, metadata = task_named(config.task), config.training, config.metadata
-    kind = config.strategy.partition(":")[0]
+    kind, recipe = config.strategy.partition(":")[0], RECIPES.get(config.recipe)
     named = parse_strategy("full" if kind == "probe-then-full" else config.strategy)
     weights = balanced_label_weights(task, dataset.train, metadata) if config.balance else None
     shaped = {"layers", "norm", "bias"} & set(config.head)
@@ -297,7 +298,7 @@ def build_task_trainer(
         replay_loss=replay_loss,
         weights=weights,
         solved=solves and kind == "probe",
-        validate_first=solves,
+        validate_first=solves or (recipe is not None and recipe.validate_first),
         solve_seconds=solve_seconds,
         selects=not dataset.folds,
         notes=notes,

@@ -19,6 +19,7 @@ RUN, METRICS, LOCK = "run.json", "metrics.jsonl", "run.lock"
 SHARDS = "shards"
 INPUTS = (SHARDS, f"{SHARDS}.partial", "source", "teacher")  # that were in memory
 IN_MEMORY, PRESET = "a model in memory", "preset "  # parents without a path, the second + its name
+LANGUAGE_MODEL = "language-model"  # folder of the run before the last in ULMFiT
 WEIGHTS = (  # file names; large models have several files and an index
     "model.safetensors",
     "model*.safetensors*",
@@ -74,7 +75,11 @@ def check_run_directory(out: Path, description: Mapping[str, Any], resume: bool)
     """
     if out.is_file():
         raise UsageError(f"{out} is a file; a run needs a directory.")
-    if not out.is_dir() or not {path.name for path in out.iterdir()} - {LOCK, *INPUTS}:
+    if not out.is_dir() or not {path.name for path in out.iterdir()} - {
+        LOCK,
+        LANGUAGE_MODEL,
+        *INPUTS,
+    }:
         return dict(description)
     if not (found := find_run(out)):
         raise UsageError(f"{out} is not empty and holds no run; choose an empty directory.")

@@ -71,6 +71,7 @@ def finetuned(result: FinetuneResult) -> list[RenderableType]:
         f"in {result.seconds:.0f} s; peak memory {result.memory / 2**20:,.0f} MiB."
     )
     return [
+        *_language_model(result.fitted_language_model),
         metrics_table(result.metrics),
         f"Trained on {describe_training_examples(values)}; evaluated on "
         + EVALUATED_ON[on].format(n=values["n"]),
@@ -78,6 +79,17 @@ def finetuned(result: FinetuneResult) -> list[RenderableType]:
         cost,
         f"The model is in {result.path} ({result.family}); use it with "
         f"`firth predict {result.path} --data FILE`.",
+    ]
+
+
+def _language_model(values: Mapping[str, Any]) -> list[RenderableType]:
+    """Describe the run on the texts alone that came before (ULMFiT)."""
+    if not values:
+        return []
+    return [
+        f"The language model was fine-tuned on {values['texts']:,} texts in {values['steps']:,} "
+        f"steps: its loss on held-out texts fell from {values['loss_before']:.3f} to "
+        f"{values['loss']:.3f} nats per token."
     ]
 
 
