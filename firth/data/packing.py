@@ -47,6 +47,15 @@ class PackedSequences:
             return self.offsets
         return self.offsets + self.first_counters[self.owners]
 
+    def count_in_sequences(self, positions: Longs) -> Longs:
+        """Count how many of these positions of the stream, in order, are in each sequence.
+
+        >>> stream = PackedSequences.join([np.arange(3), np.arange(2)], np.zeros(2, np.uint64))
+        >>> stream.count_in_sequences(np.array([0, 2, 4])).tolist()
+        [2, 1]
+        """  # (P,) -> (S,)
+        return np.diff(np.searchsorted(positions, self.starts))
+
     def rows(self) -> list[Longs]:
         """Return the sequences as separate arrays."""
         return np.split(self.tokens, self.starts[1:-1])

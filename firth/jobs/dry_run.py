@@ -22,6 +22,7 @@ from torch import Tensor
 from firth.data.sampler import SamplerPosition
 from firth.jobs.finetune_setup import FinetuneSetup, set_up
 from firth.jobs.job_configs import FinetuneConfig
+from firth.jobs.task_models import find_task_model
 from firth.models.transformer import count_parameters
 from firth.tasks.augmentation import num_copies
 from firth.tasks.dataset import epoch_order, with_label_weights
@@ -101,13 +102,14 @@ class DryRunResult(HtmlRepr):
 
 
 def estimate_cost(job: FinetuneConfig) -> DryRunResult:
-    """Measure the strategies of a fine-tuning run; without a strategy, all of them."""
-    names = job.strategy.split()
-    setup = set_up(replace(job, strategy=names[0] if names and names != ["all"] else "full"))
+    """Measure the strategies of a fine-tuning run; without a strategy, all that may fit."""
+    model = find_task_model(job)
+    names = (job.strategy or ("all" if model is None else model.strategy)).split()
+    setup = set_up(replace(job, strategy=names[0] if names != ["all"] else "full"))
     rows: list[StrategyCost] = []
     notes = list(setup.dataset.notes)
     errors: list[FirthError] = []
-    for strategy in expand_strategies(names or ["all"], setup.base.config):
+    for strategy in expand_strategies(names, setup.base.config):
         try:
             own = set_up(replace(job, strategy=strategy), setup.dataset)
             row, remarks = _cost(own)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -14,6 +14,7 @@ from firth.data.memory import Source, as_source
 from firth.jobs.job_configs import FinetuneConfig
 from firth.jobs.parent_models import load_float32, untrained_model
 from firth.jobs.run_options import merge_options
+from firth.jobs.task_models import find_task_model, untrained_task_model
 from firth.model import Model
 from firth.models.encoder_decoder import cross_attention_names, join
 from firth.models.ngram.model import NO_HIDDEN_STATES
@@ -26,6 +27,7 @@ from firth.tasks.finetune_recipes import (
     num_virtual_tokens,
     recipe_for,
     sequence_length,
+    task_model_recipe,
 )
 from firth.tasks.readers.columns import TaskFile
 from firth.tasks.registry import TASKS, task_named
@@ -53,6 +55,8 @@ class FinetuneSetup:
     config: FinetuneRunConfig
     training_config: Callable[[TaskDataset], FinetuneTrainingConfig]
     device: torch.device
+    load_base: Callable[[TaskDataset], Model]  # a new copy of the base, for a part of the data
+    notes: list[str]  # on the base
 
     def trainer(self, base: Model, config: FinetuneRunConfig, dataset: TaskDataset) -> TaskTrainer:
         """Apply the strategy to a model that `load_models` returned, and tokenize the examples."""
@@ -72,19 +76,34 @@ def set_up(job: FinetuneConfig, dataset: TaskDataset | None = None) -> FinetuneS
     """Load the models and the examples, unless given, and resolve the config of the run."""
     device, task = select_device(job.device), task_named(job.task)
     reset_peak_memory(device)
-    base, decoder = load_models(job)
     given = merge_options(job.overrides, {name: getattr(job, name) for name in OPTIONS})
-    groups = group_overrides(given, ("head", "task"))
-    name, recipe = recipe_for(job.task, job.recipe)
-    frozen = frozen_blocks(recipe, base.config)
+    groups = group_overrides(given, ("head", "task", "model"))
+    row = find_task_model(job)
+    if row is None:
+        base, decoder = load_models(job)
+        shape, (name, recipe) = base.config, recipe_for(job.task, job.recipe)
+        _check_no_model_settings(groups["model"])
+    else:
+        decoder, shape = None, row.config
+        name, recipe = str(job.model), task_model_recipe(row, job.task)
+        job = replace(job, scratch=False)  # it is already, and would lose its vectors
+    frozen = frozen_blocks(recipe, shape)
     strategy = job.strategy or recipe.strategy or (f"freeze:{frozen}" if frozen else "full")
-    taken = num_virtual_tokens(strategy)
-    length = sequence_length(recipe, base.config, groups["training"], taken)
+    length = sequence_length(recipe, shape, groups["training"], num_virtual_tokens(strategy))
     sources = _sources(job, task)
     if dataset is None:
         dataset = _read(job, task, sources, length, groups["task"])
     else:
         dataset = replace(dataset, metadata=replace(dataset.metadata, max_length=length))
+    notes: list[str] = []
+    if row is not None:
+        base, notes = untrained_task_model(job, row, dataset, groups["model"])
+        _check_joins(task, base, job.decoder is not None)
+
+    def load_base(part: TaskDataset) -> Model:
+        if row is None:
+            return load_models(job)[0]
+        return untrained_task_model(job, row, part, groups["model"])[0]
 
     def training_config(dataset: TaskDataset) -> FinetuneTrainingConfig:
         return finetune_training_config(
@@ -112,8 +131,18 @@ def set_up(job: FinetuneConfig, dataset: TaskDataset | None = None) -> FinetuneS
         augment=job.augment,
         scratch=job.scratch,
         decoder=str(decoder.path or IN_MEMORY) if decoder is not None else None,
+        vectors=str(job.vectors) if job.vectors is not None else None,
+        network=groups["model"],
     )
-    return FinetuneSetup(base, decoder, sources, dataset, config, training_config, device)
+    return FinetuneSetup(
+        base, decoder, sources, dataset, config, training_config, device, load_base, notes
+    )
+
+
+def _check_no_model_settings(overrides: Mapping[str, Any]) -> None:
+    """Raise UsageError for settings of a network that is not built anew."""
+    for name in overrides:
+        raise UsageError(f"model.{name} cannot be set: the model is already trained.")
 
 
 def _sources(job: FinetuneConfig, task: Task) -> dict[str, Source]:
@@ -159,7 +188,7 @@ def load_models(job: FinetuneConfig) -> tuple[Model, Model | None]:
     if not base.config.hidden_size:
         raise MismatchError(f"{NO_HIDDEN_STATES}.")
     decoder_model = load_float32(job.decoder) if job.decoder is not None else None
-    _check_joins(task, base, decoder_model)
+    _check_joins(task, base, decoder_model is not None)
     for parent in (base, decoder_model):
         if parent is not None:
             _merge_adapters(parent)
@@ -170,10 +199,10 @@ def load_models(job: FinetuneConfig) -> tuple[Model, Model | None]:
     return base, decoder_model
 
 
-def _check_joins(task: Task, base: Model, decoder_model: Model | None) -> None:
+def _check_joins(task: Task, base: Model, joins: bool) -> None:
     """Raise an error if the task does not support a model with two tokenizers."""
     able = ", ".join(name for name, other in TASKS.items() if other.needs_encoder_decoder)
-    if decoder_model is not None and not task.needs_encoder_decoder:
+    if joins and not task.needs_encoder_decoder:
         raise UsageError(f"--decoder is for {able}, not for {task.name}.")
     if base.config.encoder is not None and not task.needs_encoder_decoder:
         raise MismatchError(

@@ -16,7 +16,7 @@ from firth.adapt.saving import adapter_base, fingerprint, save_adapter
 from firth.data.memory import Data
 from firth.jobs.cross_validation import cross_validate
 from firth.jobs.dry_run import DryRunResult, estimate_cost
-from firth.jobs.finetune_setup import FinetuneSetup, joining_note, load_models, set_up
+from firth.jobs.finetune_setup import FinetuneSetup, joining_note, set_up
 from firth.jobs.job_configs import FinetuneConfig
 from firth.jobs.selection import dev_hashes
 from firth.jobs.ulmfit import classifier_job, language_model_job, language_model_values
@@ -138,6 +138,7 @@ def finetune(
     out: str | Path | None = None,
     dev: Data | None = None,
     decoder: AnyModel | None = None,
+    vectors: AnyModel | None = None,
     strategy: str = "",
     recipe: str | None = None,
     limit: int = 0,
@@ -171,7 +172,9 @@ def finetune(
     Bad rows are skipped and noted; with `strict`, they are an error. Options that are None are
     those of the recipe. `overrides` sets any other field of the training config ("schedule"), the
     head ("head.layers") or the task ("task.prefix"). With a `decoder`, the model is an encoder
-    joined to it (Rothe et al. 2020). With `scratch` and a `tokenizer`, the model is a preset. With
+    joined to it (Rothe et al. 2020). With `scratch` and a `tokenizer`, the model is a preset. A
+    model of one task ("cnn", "bilstm-crf") is trained from random weights, on words of `train`; its
+    embeddings may be `vectors`. With
     `dry_run`, nothing is written: the result has parameters, memory, steps and time of the run with
     this strategy, several ("full lora") or, without one, all.
     """
@@ -206,11 +209,12 @@ def _train(
     trainer = setup.trainer(setup.base, config, dataset)
     if setup.decoder is not None:
         trainer.notes.append(joining_note(trainer.network))
+    trainer.notes.extend(setup.notes)
     speed = lambda tokens, seconds: {"memory": peak_memory(setup.device)}  # noqa: E731
 
     def train_fold(part: TaskDataset, name: str) -> TaskTrainer:
         """Train a new copy of the model on a part of the data, in a temporary directory."""
-        folder, fresh = out / FOLDS, load_models(job)[0]
+        folder, fresh = out / FOLDS, setup.load_base(part)
         own = replace(config, training=setup.training_config(part))
         fold = setup.trainer(fresh, own, part)
         shutil.rmtree(folder, ignore_errors=True)  # of a run that was killed

@@ -212,6 +212,16 @@ class FinetuneConfig(JobConfig):
         "str | Path | Model | None",
         Doc("Decoder to join to an encoder, for seq2seq. Default: none.", "Model", str, "MODEL"),
     ] = None
+    vectors: Annotated[
+        "str | Path | Model | None",
+        Doc(
+            "Pre-trained word vectors for a model of one task (cnn, lstm, …): a file of word2vec, "
+            "GloVe or fastText. Default: none.",
+            "Model",
+            str,
+            "MODEL",
+        ),
+    ] = None
     scratch: Annotated[bool, Doc("Start from random weights, as a baseline.", "Model")] = False
     out: Annotated[
         str | Path | None,
@@ -228,7 +238,8 @@ class FinetuneConfig(JobConfig):
     tokenizer: Annotated[
         "str | Path | Tokenizer | Model | None",
         Doc(
-            "With --scratch: tokenizer of a model that is a preset. Default: the model's own.",
+            "With --scratch: tokenizer of a model that is a preset. Default: the model's own, or "
+            "for a model of one task the words of --train.",
             "Model",
             str,
             "MODEL",

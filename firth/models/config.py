@@ -21,7 +21,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "head_bias": ("none", "trained", "fixed"),
     "label_head": ("", "classify", "choose", "tag", "span"),
     "label_type": ("one", "many", "number"),
-    "pooling": ("first", "last", "mean", "max", "concat"),
+    "pooling": ("first", "last", "mean", "max", "concat", "attention"),
     "label_activation": ("tanh", *ACTIVATIONS),
     "initialization": ("normal", "truncated", "scaled", "scaled-truncated", "fan-in", "xavier"),
 }
@@ -172,13 +172,14 @@ class ModelConfig(LanguageModelConfig):
     label_head: str = ""  # classify or choose (sequences), tag (tokens), span (extractive answers)
     labels: tuple[str, ...] = ()
     label_type: str = "one"  # one label per sequence, many, or a number (regression)
-    pooling: str = "first"  # the vector of a sequence: first, last, mean, max, or concat
+    pooling: str = "first"  # of a sequence: first, last, mean, max, concat or learned attention
     label_layers: int = 0  # hidden layers of the label head
     label_activation: str = "tanh"  # of those layers
     label_norm: bool = False  # a norm after them (ModernBERT)
     label_bias: bool = True
     label_input_layer: int | None = None  # that the head reads: 0 is the embeddings, None the last
     label_layer_mix: bool = False  # the head reads a learned weighting of all layers (ELMo)
+    label_crf: bool = False  # tags of a sentence are scored together: conditional random field
 
     # --- training
     dropout: float = 0.1

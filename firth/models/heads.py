@@ -13,7 +13,8 @@ from torch import Tensor, nn
 from torch.nn.functional import gelu, linear
 
 from firth.models.config import ModelConfig
-from firth.models.label_heads import LABEL_HEADS, LabelHead
+from firth.models.crf import CrfHead
+from firth.models.label_heads import LABEL_HEADS, AttentionPooling, LabelHead
 from firth.models.layer_mix import LayerMix
 from firth.models.layers import ACTIVATIONS, make_norm
 from firth.utils.errors import UsageError
@@ -151,7 +152,9 @@ HEADS: dict[str, Callable[[ModelConfig], nn.Module]] = {
     "replaced": ReplacedHead,
     "boundary": BoundaryHead,
     "mix": LayerMix,
+    "attention": AttentionPooling,
     **{name: _labels(count) for name, count in LABEL_HEADS.items()},
+    "tag": lambda config: (CrfHead if config.label_crf else LabelHead)(config, len(config.labels)),
 }
 
 

@@ -118,7 +118,8 @@ def _fill(
     kind = config.initialization
     embedding = isinstance(module, nn.Embedding) or name.startswith("heads.language.weight")
     if kind == "xavier" and not embedding:
-        bound = math.sqrt(6.0 / sum(part.shape))
+        kernel = math.prod(part.shape[2:])  # of a convolution
+        bound = math.sqrt(6.0 / (sum(part.shape[:2]) * kernel))
         part.uniform_(-bound, bound, generator=generator)
         return
     std = _std(name, part, embedding, config)

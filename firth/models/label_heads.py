@@ -1,18 +1,19 @@
 """Heads for fine-tuning: sequence classification, multiple choice, token tagging, answer spans.
 
-S  sequences     N  tokens of the batch     W  hidden size     K  labels
+S  sequences     N  tokens of the batch     M  words with a tag     W  hidden size     K  labels
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
 
 from firth.models.config import ModelConfig
 from firth.models.layers import ACTIVATIONS, make_norm
-from firth.models.pooling import CONCAT
+from firth.models.pooling import CONCAT, sequence_ids_of
 
 
 class LabelHead(nn.Module):
@@ -38,6 +39,33 @@ class LabelHead(nn.Module):
             x = self.activation(layer(self.dropout(x)))
         return self.output(self.dropout(self.norm(x)))  # (…, K)
 
+    def tag_losses(self, logits: Tensor, targets: Tensor, lengths: Sequence[int]) -> Tensor:
+        """Compute the loss of each word's tag, or of each sequence of tags."""  # (M, K), (M,)
+        return cross_entropy(logits, targets, reduction="none")
+
+    def tag_probabilities(self, logits: Tensor, lengths: Sequence[int]) -> Tensor:
+        """Compute the probability of each tag; the answer is the most probable."""  # (M, K)
+        return logits.softmax(-1)
+
+
+class AttentionPooling(nn.Module):
+    """Pool hidden states with learned weights (Yang et al. 2016, section 2.2, word attention)."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.dense = nn.Linear(config.hidden_size, config.hidden_size)
+        self.context = nn.Linear(config.hidden_size, 1, bias=False)
+
+    def weights(self, hidden: Tensor, starts: Tensor) -> Tensor:
+        """Compute the weight of each token; those of a sequence sum to 1."""  # (N, W) -> (N,)
+        scores = self.context(torch.tanh(self.dense(hidden))).squeeze(-1)
+        return log_softmax_per_sequence(scores.float(), starts).exp()
+
+    def forward(self, hidden: Tensor, starts: Tensor) -> Tensor:
+        weighted = hidden * self.weights(hidden, starts)[:, None].to(hidden)
+        sums = hidden.new_zeros(len(starts) - 1, hidden.shape[1])
+        return sums.index_add(0, sequence_ids_of(starts), weighted)  # (S, W)
+
 
 # The number of outputs of each head.
 LABEL_HEADS: dict[str, Callable[[ModelConfig], int]] = {
@@ -54,10 +82,8 @@ def log_softmax_per_sequence(logits: Tensor, starts: Tensor) -> Tensor:
     >>> log_softmax_per_sequence(torch.zeros(3), torch.tensor([0, 2, 3])).exp().tolist()
     [0.5, 0.5, 1.0]
     """  # (N,) -> (N,)
-    lengths = starts[1:] - starts[:-1]
-    indices = torch.arange(len(lengths), device=logits.device)
-    sequence_ids = torch.repeat_interleave(indices, lengths)
-    maxima = logits.new_full((len(lengths),), -torch.inf)
+    sequence_ids = sequence_ids_of(starts)
+    maxima = logits.new_full((len(starts) - 1,), -torch.inf)
     maxima = maxima.scatter_reduce(0, sequence_ids, logits.detach(), "amax")
     shifted = logits - maxima[sequence_ids]
     sums = torch.zeros_like(maxima).index_add(0, sequence_ids, shifted.exp())

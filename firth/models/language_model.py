@@ -184,6 +184,8 @@ class LanguageNetwork(nn.Module):
 
     def pool(self, hidden: Tensor, starts: Tensor) -> Tensor:
         """Compute one vector per sequence; BERT's pooler transforms the first token's."""
+        if self.config.pooling == "attention":
+            return self.heads["attention"](hidden, starts)
         pooled = pool(hidden, starts, self.config.pooling)  # (S, W)
         has_pooler = self.config.pooling == "first" and "pooler" in self.heads
         return self.heads["pooler"](pooled) if has_pooler else pooled

@@ -17,6 +17,8 @@ from firth.models.recurrent.lstm_lm import LstmConfig, LstmLanguageModel
 from firth.models.recurrent.pointer_generator import PointerGenerator, PointerGeneratorConfig
 from firth.models.recurrent.rnn_seq2seq import RnnSeq2Seq, RnnSeq2SeqConfig
 from firth.models.static_vectors import StaticVectors, StaticVectorsConfig
+from firth.models.task_specific.text_cnn import TextCnn, TextCnnConfig
+from firth.models.task_specific.text_lstm import TextLstm, TextLstmConfig
 from firth.models.transformer import Transformer
 from firth.models.transformer_config import TransformerConfig
 from firth.utils.errors import InputError
@@ -40,6 +42,8 @@ NETWORKS: dict[str, NetworkKind] = {
     "awd-lstm": NetworkKind(AwdLstmConfig, AwdLstm),
     "pointer-generator": NetworkKind(PointerGeneratorConfig, PointerGenerator),
     "elmo": NetworkKind(ElmoConfig, Elmo),
+    "text-cnn": NetworkKind(TextCnnConfig, TextCnn),
+    "text-lstm": NetworkKind(TextLstmConfig, TextLstm),
 }
 
 

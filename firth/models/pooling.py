@@ -94,6 +94,16 @@ def pool_packed(hidden: Tensor, mask: Mask, kinds: Sequence[str], skip: int = 0)
     return torch.cat([POOLINGS[kind](rows, pooled) for kind in kinds], dim=-1)
 
 
+def sequence_ids_of(starts: Tensor) -> Tensor:
+    """Return the index of the sequence of each token.
+
+    >>> sequence_ids_of(torch.tensor([0, 2, 3])).tolist()
+    [0, 0, 1]
+    """  # (S + 1,) -> (N,)
+    lengths = starts[1:] - starts[:-1]
+    return torch.repeat_interleave(torch.arange(len(lengths), device=starts.device), lengths)
+
+
 def pool(hidden: Tensor, starts: Tensor, kind: str) -> Tensor:
     """Pool each sequence for a label head: `kind` is first, last, mean, max or concat.
 
@@ -108,9 +118,7 @@ def pool(hidden: Tensor, starts: Tensor, kind: str) -> Tensor:
     first, after = starts[:-1], starts[1:]
     if kind in ("first", "last"):
         return hidden[first if kind == "first" else after - 1]
-    lengths = after - first
-    indices = torch.arange(len(lengths), device=hidden.device)
-    sequence_ids = torch.repeat_interleave(indices, lengths)
+    lengths, sequence_ids = after - first, sequence_ids_of(starts)
     values, shape = hidden.float(), (len(lengths), hidden.shape[1])
     if kind == "max":
         lowest = torch.full(shape, -torch.inf, device=hidden.device)

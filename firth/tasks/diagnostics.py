@@ -36,8 +36,8 @@ def check_inputs(
         unknown = float((tokens == tokenizer.unknown_id).mean())
         if unknown > MAX_UNKNOWN:
             notes.append(
-                f"{unknown:.0%} of the tokens are unknown to this model's tokenizer: it was "
-                "trained on other text."
+                f"{unknown:.0%} of the tokens are unknown to this model's tokenizer: they are rare "
+                "words, or it was trained on other text."
             )
     if len(tokenizer) < MIN_VOCAB * config.vocab_size:
         notes.append(

@@ -26,6 +26,8 @@ class FinetuneRunConfig:
     augment: str = ""
     scratch: bool = False
     decoder: str | None = None  # joined to the encoder `model`
+    vectors: str | None = None  # of words, for a model of one task
+    network: dict[str, Any] = field(default_factory=dict)  # its own settings
 
     def to_dict(self) -> dict[str, Any]:
         """Convert to plain JSON values."""

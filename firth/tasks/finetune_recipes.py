@@ -9,6 +9,7 @@ from typing import Any
 
 from firth.adapt.registry import parse_strategy
 from firth.models.config import ModelConfig
+from firth.models.presets.task_models import TaskSpecificModel
 from firth.models.recurrent.bengio import BengioConfig
 from firth.models.recurrent.lstm_lm import RecurrentConfig
 from firth.training.config import FinetuneTrainingConfig
@@ -63,6 +64,7 @@ class FinetuneRecipe:
     training: Mapping[str, Any] = field(default_factory=dict)  # other fields of the training config
     validate_first: bool = False  # validate before the first step: it may be the best
     language_model: str = ""  # recipe of an earlier run, on the texts alone
+    scales: bool = True  # the learning rate follows the model's hidden size
 
 
 RECIPES: dict[str, FinetuneRecipe] = {
@@ -168,7 +170,21 @@ def recipe_learning_rate(
     0.0002
     """
     factor = LR_FACTORS.get(strategy.partition(":")[0], SCRATCH_LR_FACTOR if scratch else 1.0)
-    return recipe.learning_rate * network_lr_factor(config) * factor
+    factor *= network_lr_factor(config) if recipe.scales else 1.0
+    return recipe.learning_rate * factor
+
+
+def task_model_recipe(row: TaskSpecificModel, task: str) -> FinetuneRecipe:
+    """Return the recipe of a model of one task, whose learning rate is for its own size."""
+    return FinetuneRecipe(
+        task=task,
+        learning_rate=row.learning_rate,
+        epochs=row.epochs,
+        batch_size=row.batch_size,
+        scales=False,
+        strategy=row.strategy,
+        training=row.settings,
+    )
 
 
 def num_virtual_tokens(spec: str) -> int:

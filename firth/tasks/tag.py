@@ -20,6 +20,7 @@ from firth.metrics.entities import (
     token_accuracy,
 )
 from firth.models.config import ModelConfig
+from firth.models.label_heads import LabelHead
 from firth.models.language_model import LanguageNetwork
 from firth.objectives.batch import Batch, PredictionTargets
 from firth.tasks.inputs import InputTemplate, TokenizedText
@@ -37,6 +38,7 @@ from firth.tasks.task import (
     prediction_targets,
 )
 from firth.training.losses import label_logits
+from firth.utils.device_transfer import to_device
 from firth.utils.errors import InputError
 from firth.utils.rng import Floats, Longs
 
@@ -129,8 +131,12 @@ class TagTask(Task):
     ) -> list[Floats]:
         """Compute the probability of each tag for each word; a word without tokens gets O."""
         batch = self.batch(items, metadata, network.config)
-        probs = label_logits(network, batch).softmax(-1).double().cpu().numpy()
-        chosen = iter(probs[_positions(items, batch)])
+        head, positions = network.heads[self.head], _positions(items, batch)
+        assert isinstance(head, LabelHead)
+        logits = label_logits(network, batch)
+        logits = logits[to_device(positions, logits.device)]  # of words
+        lengths = batch.inputs.count_in_sequences(positions).tolist()
+        chosen = iter(head.tag_probabilities(logits, lengths).double().cpu().numpy())
         found = []
         for item in items:
             rows = np.zeros((item.detail.size, len(metadata.labels)))

@@ -25,7 +25,9 @@ OPTIONS = {
     "pooling": ("pooling", "str"),
     "norm": ("label_norm", "bool"),
     "bias": ("label_bias", "bool"),
+    "crf": ("label_crf", "bool"),
 }
+POOLED = ("classify", "choose")  # heads that read one vector of a sequence
 # A linear probe on mean-pooled hidden states.
 PROBE = {"layers": 0, "pooling": "mean", "norm": False, "bias": True}
 
@@ -75,10 +77,12 @@ def attach_head(
         raise UsageError(f"Invalid settings of the head: {error}") from error
     if config.pooling != "first":
         heads = [head]  # the pooler is for the first token only
+    if config.pooling == "attention" and head in POOLED:
+        heads = ["attention", head]
     if config.label_layer_mix:
         heads = ["mix", *heads]
     known = config == network.config and head in network.heads
-    for name in {*LABEL_HEADS, "mix", "pooler"} & set(network.heads):
+    for name in {*LABEL_HEADS, "mix", "pooler", "attention"} & set(network.heads):
         if name not in heads or (name in (head, "mix") and not known):
             del network.heads[name]
     network.config = config
@@ -128,7 +132,7 @@ def _inherit(network: LanguageNetwork, head: str) -> None:
 
 def label_modules(config: ModelConfig) -> list[str]:
     """Return the names of the modules from the hidden states to the labels."""
-    return ["mix"] * config.label_layer_mix + ["pooler", config.label_head]
+    return ["mix"] * config.label_layer_mix + ["pooler", "attention", config.label_head]
 
 
 def drop_language_head(network: LanguageNetwork) -> None:

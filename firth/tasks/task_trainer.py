@@ -128,7 +128,9 @@ class TaskTrainer:
         losses = []
         for part in parts.values():
             items = [self.dev_items[i] for i in part]
-            loss = self.task.loss(items, [outputs[i] for i in part], self.metadata)
+            loss = None
+            if not self.network.config.label_crf:  # its loss is that of whole sentences
+                loss = self.task.loss(items, [outputs[i] for i in part], self.metadata)
             if loss is None:
                 loss = mean_losses(self.trainee, self._batches(items))["loss"]
             losses.append(loss)

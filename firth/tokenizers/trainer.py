@@ -342,7 +342,7 @@ def train_tokenizer(
             f"No word of this text occurs {min_frequency} times; lower --min-frequency, or use "
             "more text."
         )
-    return _with_special_tokens(backend, family, sentinels), report
+    return add_special_tokens(backend, family, sentinels), report
 
 
 def _lookup(registry: dict[str, Any], option: str, name: str) -> Any:
@@ -372,8 +372,8 @@ def _check_size(size: int, wanted: int) -> None:
         )
 
 
-def _with_special_tokens(
-    backend: tokenizers.Tokenizer, family: SpecialTokens, sentinels: int
+def add_special_tokens(
+    backend: tokenizers.Tokenizer, family: SpecialTokens, sentinels: int = 0
 ) -> Tokenizer:
     """Add special tokens, sentinels and templates."""
     backend.add_special_tokens([_special(token) for token in family.tokens])

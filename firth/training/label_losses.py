@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy, mse_loss
 
-from firth.models.label_heads import log_softmax_per_sequence
+from firth.models.label_heads import LabelHead, log_softmax_per_sequence
 from firth.models.language_model import LanguageNetwork
 from firth.models.masks import select_rows
 from firth.objectives.batch import Batch, PredictionTargets
@@ -78,12 +78,16 @@ def _choice(
 def _tag(
     network: LanguageNetwork, hidden: Tensor, wanted: PredictionTargets, batch: Batch
 ) -> tuple[Tensor, Tensor]:
-    """Compute the loss of one label per token."""
+    """Compute the loss of one label per token, or of all tokens of a sequence together (CRF)."""
+    head = network.heads["tag"]
+    assert isinstance(head, LabelHead)
     chosen = select_rows(hidden, to_device(wanted.positions, hidden.device))
-    logits = network.heads["tag"](chosen).float()
+    logits = head(chosen).float()
     targets = to_device(wanted.targets, hidden.device)
-    losses = cross_entropy(logits, targets, reduction="none")
-    return _weighted(losses, wanted), (logits.argmax(-1) == targets).sum()
+    lengths = batch.output.count_in_sequences(wanted.positions).tolist()
+    with torch.no_grad():
+        answers = head.tag_probabilities(logits, lengths).argmax(-1)
+    return head.tag_losses(logits, targets, lengths).sum(), (answers == targets).sum()
 
 
 def _boundary(column: int) -> Loss:

@@ -196,7 +196,7 @@ def _with_article(noun: str) -> str:
     return f"{'an' if noun[0] in 'aeiou' else 'a'} {noun}"
 
 
-def _model_overrides(config: ModelConfig, overrides: Mapping[str, Any]) -> dict[str, Any]:
+def model_overrides(config: ModelConfig, overrides: Mapping[str, Any]) -> dict[str, Any]:
     """Convert overrides of model fields to their types."""
     kinds = {field.name: str(field.type) for field in fields(config)}
     kinds.pop("encoder", None)  # a second network is joined by fine-tuning only
@@ -235,7 +235,7 @@ def _config(
     offset = isinstance(config, TransformerConfig) and config.position_offset
     if offset and config.architecture == "encoder":
         roles["position_offset"] = (ids.get("pad") or 0) + 1  # RoBERTa's positions start after it
-    roles |= _reset_derived(config, overrides) | _model_overrides(config, overrides)
+    roles |= _reset_derived(config, overrides) | model_overrides(config, overrides)
     return replace(config, vocab_size=len(tokenizer), **roles)
 
 
@@ -267,7 +267,7 @@ def _source_config(
     overrides: Mapping[str, Any],
 ) -> ModelConfig:
     """Return the source model's config, which must match the preset, without its task labels."""
-    path, found, own = source.path, source.config, _model_overrides(source.config, overrides)
+    path, found, own = source.path, source.config, model_overrides(source.config, overrides)
     if found.encoder is not None:
         raise MismatchError(
             f"{path} has separate encoder and decoder vocabularies and cannot be pre-trained; use "

@@ -1,0 +1,170 @@
+"""Models of one task: an untrained network, and a tokenizer of the words of the training data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from firth.embedded import local_path
+from firth.formats.tokenizers.loading import load_tokenizer
+from firth.formats.word_vectors.reading import read_word_vectors
+from firth.formats.word_vectors.static_model import vectors_of_model
+from firth.formats.word_vectors.word_vectors import WordVectors
+from firth.inference.embedding.embedding_matrix import embedding_matrix
+from firth.jobs.job_configs import FinetuneConfig
+from firth.model import AnyModel, Model, load
+from firth.models.initialization import initialise
+from firth.models.networks import build_network
+from firth.models.presets.task_models import TASK_MODELS, TaskSpecificModel, models_of_task
+from firth.models.word_embedding import WordModelConfig, WordNetwork
+from firth.tasks.dataset import TaskDataset
+from firth.tasks.readers.examples import Example
+from firth.tokenizers.tokenizer import Tokenizer
+from firth.tokenizers.word_vocabulary import (
+    WordVocabulary,
+    choose_vocabulary,
+    count_words,
+    word_tokenizer,
+)
+from firth.training.pretrain_config import model_overrides
+from firth.training.run_directory import PRESET
+from firth.utils.errors import InputError, UsageError
+
+
+def find_task_model(job: FinetuneConfig) -> TaskSpecificModel | None:
+    """Return the row of a model of one task, if the job's model is the name of one.
+
+    A path or an embedded model of that name has precedence.
+    """
+    name = job.model
+    if not isinstance(name, str) or name not in TASK_MODELS or local_path(name) is not None:
+        if job.vectors is not None:
+            raise UsageError(
+                f"--vectors is for models of one task ({', '.join(TASK_MODELS)}): {name} has its "
+                "own embeddings."
+            )
+        return None
+    row = TASK_MODELS[name]
+    if job.task not in row.tasks:
+        others = models_of_task(job.task)
+        able = f"for {job.task} there is {', '.join(others)}" if others else "choose another model"
+        raise UsageError(
+            f"{name} can be trained for {', '.join(row.tasks)}, not for {job.task}; {able}."
+        )
+    if job.recipe is not None:
+        raise UsageError(f"{name} has a recipe of its own: omit --recipe.")
+    return row
+
+
+def untrained_task_model(
+    job: FinetuneConfig, row: TaskSpecificModel, dataset: TaskDataset, overrides: Mapping[str, Any]
+) -> tuple[Model, list[str]]:
+    """Build the network of a row with random weights and a tokenizer; return notes for the user.
+
+    The words are those of the training examples; with vectors, also others that have one.
+    `overrides` are fields of the network's config.
+    """
+    given = model_overrides(row.config, overrides)
+    vectors = None if job.vectors is None else find_vectors(job.vectors)
+    if job.tokenizer is not None:
+        tokenizer = load_tokenizer(job.tokenizer)
+        words = [tokenizer.backend.id_to_token(id) or "" for id in range(len(tokenizer))]
+        vocabulary = WordVocabulary(words, list(range(len(words))), words)
+    else:
+        tokenizer, vocabulary = _train_tokenizer(row, job.task, dataset, vectors, given)
+    config = _config(row, tokenizer, vocabulary, vectors, given)
+    network = initialise(build_network(config), job.seed)
+    assert isinstance(network, WordNetwork)
+    network.read_vocabulary(tokenizer)
+    if config.num_word_rows:
+        network.tokens.set_words(vocabulary.rows, vocabulary.row_words)
+    notes = []
+    if vectors is not None:
+        matrix, coverage = embedding_matrix(vectors, vocabulary.row_words, seed=job.seed)
+        network.tokens.set_vectors(torch.from_numpy(matrix))
+        own = coverage.summary if job.tokenizer is not None else _coverage(vocabulary, vectors)
+        notes = [*vectors.notes, own]
+    return Model(network, tokenizer, source=PRESET + str(job.model)), notes
+
+
+def find_vectors(source: AnyModel) -> WordVectors:
+    """Return the word vectors of a file or of a model that has some."""
+    if not isinstance(source, Model):
+        path = local_path(source)
+        if path is not None and path.is_file():
+            return read_word_vectors(path)
+        source = load(source)
+    return vectors_of_model(source)
+
+
+def _train_tokenizer(
+    row: TaskSpecificModel,
+    task: str,
+    dataset: TaskDataset,
+    vectors: WordVectors | None,
+    given: Mapping[str, Any],
+) -> tuple[Tokenizer, WordVocabulary]:
+    """Make the tokenizer and the vocabulary of a model from its examples and vectors."""
+    lowercase = vectors is None or vectors.lowercase
+    kind = {"lowercase": lowercase and not row.keeps_case, "split": task != "tag"}
+    train, dev = (count_words(_texts(part), **kind) for part in (dataset.train, dataset.dev))
+    vocabulary = choose_vocabulary(
+        train,
+        dev,
+        vector_words=[] if vectors is None else vectors.words,
+        folds_case=lowercase and row.keeps_case,
+        freeze=bool(given.get("freeze_vectors")),
+    )
+    if not train:
+        raise InputError("The training examples have no words: all texts are empty.")
+    if vectors is not None and not vocabulary.num_covered:
+        raise InputError(
+            f"None of the {vocabulary.num_distinct:,} words of the training data has a vector in "
+            f"{vectors.source}: choose vectors of the language of the texts."
+        )
+    return word_tokenizer(vocabulary.words, **kind), vocabulary
+
+
+def _texts(examples: Sequence[Example]) -> Iterator[str]:
+    """Yield the texts of examples, also those to generate."""
+    for example in examples:
+        yield from example.inputs
+        if target := getattr(example, "target", None):
+            yield target
+
+
+def _config(
+    row: TaskSpecificModel,
+    tokenizer: Tokenizer,
+    vocabulary: WordVocabulary,
+    vectors: WordVectors | None,
+    given: Mapping[str, Any],
+) -> WordModelConfig:
+    """Return the config of a row for a vocabulary."""
+    assert isinstance(row.config, WordModelConfig)
+    size = row.config.embedding_size if vectors is None else vectors.dimension
+    if (wanted := given.get("embedding_size", size)) != size and vectors is not None:
+        raise UsageError(f"The vectors have {size} dimensions: omit model.embedding_size={wanted}.")
+    ids, hashed = tokenizer.special_ids, vectors is not None or row.keeps_case
+    found: dict[str, Any] = {
+        "vocab_size": len(tokenizer),
+        "num_word_rows": len(vocabulary.row_words) if hashed else 0,
+        "num_fixed_rows": vocabulary.num_fixed,
+        "unknown_row": tokenizer.unknown_id or 0,
+        "folds_case": row.keeps_case and (vectors is None or vectors.lowercase),
+        "embedding_size": size,
+        **{f"{role}_token_id": ids.get(role) for role in ("pad", "bos", "eos")},
+    }
+    return replace(row.config, **{**found, **given})
+
+
+def _coverage(vocabulary: WordVocabulary, vectors: WordVectors) -> str:
+    """Describe how many words of the training data have vectors."""
+    own, words = vocabulary.num_covered, vocabulary.num_distinct
+    return (
+        f"{own:,} of {words:,} words of the training data ({own / max(1, words):.1%}) have vectors "
+        f"in {vectors.source}; {vocabulary.num_fixed:,} rows of the embedding matrix are fixed."
+    )

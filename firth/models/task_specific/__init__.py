@@ -1,0 +1,1 @@
+"""Networks for one task, trained from random weights: what pre-training replaced."""

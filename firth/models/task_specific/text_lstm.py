@@ -1,0 +1,95 @@
+"""An LSTM over words, with label heads: the classifiers and taggers before pre-training.
+
+    lstm              one direction; the head reads the last state
+    bilstm-attention  both directions; a weighted mean of all states (Zhou et al. 2016)
+    bilstm-crf        both directions and the characters of words; a CRF over the tags
+                      (Huang et al. 2015; Lample et al. 2016; Ma and Hovy 2016)
+
+N  tokens of the batch     U  distinct words among them     C  characters of a word
+E  embedding size          F  features of characters        W  hidden size, of both directions
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from firth.models.character_cnn import CharacterCNN, WordCharacters
+from firth.models.heads import make_head
+from firth.models.masks import Mask
+from firth.models.recurrent.packed_rnn import RecurrentLayers
+from firth.models.word_embedding import WordEmbedding, WordModelConfig, WordNetwork
+from firth.tokenizers.tokenizer import Tokenizer
+from firth.utils.errors import InputError
+
+CHARACTER_WIDTH = 3  # of filters, as Ma and Hovy 2016
+MAX_CHARACTERS = 25  # of a word, with its two marks
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextLstmConfig(WordModelConfig):
+    """The config of an LSTM over words; `hidden_size` is that of both directions together."""
+
+    bidirectional: bool = False
+    character_filters: int = 0  # features of a word's characters; 0: none
+    character_size: int = 30  # of a character's embedding
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.bidirectional and self.hidden_size % 2:
+            raise InputError(
+                f"hidden_size must be even, half for each direction, not {self.hidden_size}."
+            )
+
+    @property
+    def open_vocabulary(self) -> bool:
+        """Whether words outside the vocabulary have characters, or may have a vector."""
+        return self.character_filters > 0 or super().open_vocabulary
+
+
+class TextLstm(WordNetwork):
+    """An LSTM over the embeddings of words and, optionally, over features of their characters.
+
+    >>> config = TextLstmConfig(
+    ...     architecture="encoder", vocab_size=9, max_positions=32, hidden_size=6, num_layers=1,
+    ...     embedding_size=4, bidirectional=True,
+    ... )
+    >>> TextLstm(config)(torch.tensor([1, 2, 3, 4, 5]), Mask([3, 2])).shape
+    torch.Size([5, 6])
+    """
+
+    config: TextLstmConfig
+
+    def __init__(self, config: TextLstmConfig, heads: Iterable[str] = ()) -> None:
+        super().__init__()
+        self.config = config
+        self.tokens = WordEmbedding(config)
+        self.characters = self.character_cnn = None
+        if config.character_filters:
+            self.characters = WordCharacters(config.vocab_size, MAX_CHARACTERS)
+            filters = [(CHARACTER_WIDTH, config.character_filters)]
+            self.character_cnn = CharacterCNN(config.character_size, filters, highway_layers=0)
+        self.encoder = RecurrentLayers(
+            config.token_embedding_size + config.character_filters,
+            config.hidden_size // (1 + config.bidirectional),
+            num_layers=config.num_layers,
+            bidirectional=config.bidirectional,
+            dropout=config.dropout,
+        )
+        self.dropout = nn.Dropout(config.dropout)
+        self.heads = nn.ModuleDict({name: make_head(name, config) for name in heads})
+
+    def read_vocabulary(self, tokenizer: Tokenizer) -> None:
+        """Store the characters of the vocabulary."""
+        if self.characters is not None:
+            self.characters.read_vocabulary(tokenizer)
+
+    def forward(self, tokens: Tensor, mask: Mask) -> Tensor:
+        x = self.tokens(tokens)  # (N, E)
+        if self.characters is not None and self.character_cnn is not None:
+            characters, words = self.characters(tokens)  # (U, C), (N,)
+            x = torch.cat([x, self.character_cnn(characters)[words]], dim=-1)  # (N, E + F)
+        return self.encoder(self.dropout(x), mask)  # (N, W)

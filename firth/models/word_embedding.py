@@ -1,0 +1,141 @@
+"""Embeddings of whole words: trained rows, and fixed rows of pre-trained vectors.
+
+The vocabulary is that of the training data. Words of other texts have no id in it, and a row only
+if they have a pre-trained vector: such rows get no gradient in training, so they are a buffer, and
+are found by a hash of the word. A hundred thousand words cost no optimizer state and no time.
+
+V  vocabulary size     R  rows of the matrix     F  fixed rows     E  embedding size     N  tokens
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import embedding
+
+from firth.models.config import ModelConfig
+from firth.models.language_model import LanguageNetwork
+from firth.tokenizers.open_vocabulary import extended_ids
+from firth.utils.device_transfer import to_device
+from firth.utils.errors import InputError
+from firth.utils.rng import Longs
+
+
+@dataclass(frozen=True, kw_only=True)
+class WordModelConfig(ModelConfig):
+    """The config of a network of whole words, whose embeddings may be pre-trained vectors."""
+
+    num_word_rows: int = 0  # rows of embeddings, found by hashes of words; 0: one for each id
+    num_fixed_rows: int = 0  # the last of them, which are not trained
+    unknown_row: int = 0  # of words that have no row
+    folds_case: bool = False  # words are found in lower case: US and us have one row
+    freeze_vectors: bool = False  # train no word that has a pre-trained vector
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        rows = self.num_word_rows or self.vocab_size
+        if self.num_fixed_rows >= rows:
+            raise InputError(
+                f"num_fixed_rows must be below {rows:,}, the number of embeddings, not "
+                f"{self.num_fixed_rows:,}."
+            )
+
+    @property
+    def open_vocabulary(self) -> bool:
+        """Whether words outside the vocabulary may have a vector."""
+        return self.num_word_rows > 0
+
+
+def word_hashes(words: Sequence[str]) -> Longs:
+    """Compute a 63-bit hash of each word.
+
+    >>> word_hashes(["sun", "moon"]).tolist()
+    [4253229036281265053, 1403250361384474713]
+    """
+    digests = (blake2b(word.encode(), digest_size=8).digest() for word in words)
+    return np.array([int.from_bytes(d, "little") >> 1 for d in digests], dtype=np.int64)
+
+
+class WordEmbedding(nn.Embedding):
+    """Look up the vectors of words; those of the last rows are fixed.
+
+    >>> config = WordModelConfig(
+    ...     architecture="encoder", vocab_size=2, max_positions=8, hidden_size=2, num_layers=1,
+    ...     num_word_rows=3, num_fixed_rows=1,
+    ... )
+    >>> words = WordEmbedding(config)
+    >>> words.set_words(rows=[0, 1], row_words=["<unk>", "sun", "moon"])
+    >>> words.set_vectors(torch.tensor([[0.0, 0.0], [1.0, 0.0], [0.0, 5.0]]))
+    >>> words.weight.shape, words.fixed.tolist()
+    (torch.Size([2, 2]), [[0.0, 5.0]])
+    >>> words.rows_of(["moon", "star"]).tolist()
+    [2, 0]
+    """
+
+    fixed: Tensor
+    rows: Tensor
+    hashes: Tensor
+    hashed_rows: Tensor
+
+    def __init__(self, config: WordModelConfig) -> None:
+        rows, size = config.num_word_rows or config.vocab_size, config.token_embedding_size
+        super().__init__(rows - config.num_fixed_rows, size)
+        self.config = config
+        if config.num_fixed_rows:
+            self.register_buffer("fixed", torch.zeros(config.num_fixed_rows, size))  # (F, E)
+        if config.num_word_rows:
+            zeros = torch.zeros(rows, dtype=torch.long)
+            self.register_buffer("rows", torch.zeros(config.vocab_size, dtype=torch.long))  # (V,)
+            self.register_buffer("hashes", zeros)  # (R,) ascending
+            self.register_buffer("hashed_rows", zeros.clone())  # (R,) of those hashes
+
+    def forward(self, input: Tensor) -> Tensor:
+        rows = self._rows(input)  # (N,)
+        if not self.config.num_fixed_rows:
+            return super().forward(rows)
+        first_fixed = self.num_embeddings
+        trained = super().forward(rows.clamp(max=first_fixed - 1))  # (N, E)
+        fixed = embedding((rows - first_fixed).clamp(min=0), self.fixed)  # (N, E)
+        return torch.where((rows < first_fixed)[..., None], trained, fixed)
+
+    def _rows(self, ids: Tensor) -> Tensor:
+        """Return the rows of tokens, open words included."""  # (N,) -> (N,)
+        if not self.config.num_word_rows:
+            return ids.masked_fill(ids >= self.config.vocab_size, self.config.unknown_row)
+        numbered, words = extended_ids(ids.cpu().numpy(), len(self.rows))
+        rows = self.rows if not words else torch.cat([self.rows, self.rows_of(words)])
+        return rows[to_device(numbered, rows.device)]
+
+    def rows_of(self, words: Sequence[str]) -> Tensor:
+        """Find the rows of words by their hashes; that of unknown words if there is none."""
+        folded = [word.lower() for word in words] if self.config.folds_case else words
+        wanted = to_device(word_hashes(folded), self.hashes.device)
+        places = torch.searchsorted(self.hashes, wanted).clamp(max=len(self.hashes) - 1)
+        unknown = torch.full_like(wanted, self.config.unknown_row)
+        return torch.where(self.hashes[places] == wanted, self.hashed_rows[places], unknown)
+
+    def set_words(self, rows: Sequence[int], row_words: Sequence[str]) -> None:
+        """Store the row of each id, and the word of each row."""
+        hashes, order = torch.from_numpy(word_hashes(row_words)).sort()
+        self.rows.copy_(torch.tensor(rows))
+        self.hashes.copy_(hashes)
+        self.hashed_rows.copy_(order)
+
+    @torch.no_grad()
+    def set_vectors(self, vectors: Tensor) -> None:
+        """Copy the vectors of all rows."""  # (R, E)
+        self.weight.copy_(vectors[: self.num_embeddings])
+        if self.config.num_fixed_rows:
+            self.fixed.copy_(vectors[self.num_embeddings :])
+
+
+class WordNetwork(LanguageNetwork):
+    """Base class of networks whose tokens are whole words."""
+
+    config: WordModelConfig
+    tokens: WordEmbedding
