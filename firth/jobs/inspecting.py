@@ -219,7 +219,7 @@ class TextInspection:
             "prediction": self.model.task is not None and bool(self.model.config.label_head),
             "tokens": self.has_layers,
             "attention": self.has_layers,
-            "lens": one and predicts,
+            "lens": one and predicts and self.has_layers,
             "attribution": len(self.read.ids) <= MAX_ATTRIBUTED and self.explains,
             "generation": one and predicts and self.generates,
             "neighbours": isinstance(self.model.network, StaticVectors),

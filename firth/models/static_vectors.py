@@ -38,6 +38,7 @@ class StaticVectorsConfig(ModelConfig):
     architecture: str = "encoder"  # every token has its vector, none is predicted
     max_positions: int = MAX_WORDS
     num_layers: int = 0
+    tie_embeddings: bool = False  # there is no language head
     pooling: str = "mean"
     dropout: float = 0.0
     unknown_token_id: int | None = None  # of unknown words, which are left out of the mean

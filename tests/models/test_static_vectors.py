@@ -67,6 +67,7 @@ def test_it_survives_saving_and_exporting(path: Path, tmp_path: Path) -> None:
     assert model.save(tmp_path / "model") == "firth"
     again = load(tmp_path / "model")
     assert again.config == model.config
+    assert not again.network.heads
     assert np.array_equal(again.embed(["The purple moon."]), model.embed(["The purple moon."]))
     for source, limit in ((path, 0), (tmp_path / "model", 2), (again, 0)):
         out = tmp_path / "out.bin"

@@ -97,7 +97,7 @@ def test_of_a_gguf_file(sample: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "sentence"),
     [
-        ("sample.txt", "sample.txt is not a directory: a tokenizer is what"),
+        ("sample.txt", "sample.txt is no model: it is neither a directory"),
         ("./nowhere", r"no model at \./nowhere"),
         ("broken.gguf", r"broken\.gguf"),
     ],
