@@ -36,6 +36,10 @@ SECTIONS = {  # name: title, and what the section shows
         "Token by token: the candidates with their probabilities, and the attention on the tokens "
         "before.",
     ),
+    "alignment": (
+        "Alignment",
+        "How much attention the decoder paid to each word of the source for each output word.",
+    ),
     "neighbours": (
         "Neighbours",
         "The words whose vectors are most similar to those of the text's words.",

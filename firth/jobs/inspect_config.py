@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 TEXT_SECTIONS = (
     *("prediction", "tokens", "attention", "lens", "attribution", "generation"),
-    "neighbours",
+    *("alignment", "neighbours"),
 )
 MAX_NEW_TOKENS = 16
 LIMIT = 500
@@ -39,7 +39,8 @@ class InspectConfig:
         str | Sequence[str] | None,
         Doc(
             "Sections: prediction (of a fine-tuned model), tokens, attention, lens, attribution, "
-            "generation, neighbours (of word vectors or token embeddings), separated by commas. "
+            "generation, alignment (of a recurrent encoder-decoder with its source), neighbours "
+            "(of word vectors or token embeddings), separated by commas. "
             "Default: all that fit the model; with --word none.",
             "Output",
             str,

@@ -12,6 +12,7 @@ from firth.data.memory import Data
 from firth.inference.attention_maps import Numbers
 from firth.inference.generation.generation_config import GenerationOptions
 from firth.inference.infilling.blanks import has_blanks
+from firth.inspection.alignment_matrix import alignment_matrix, has_alignment
 from firth.inspection.attribution import attribute, explains, methods_for
 from firth.inspection.generation_steps import generation_steps
 from firth.inspection.input_text import ModelInput, fit_text, model_input
@@ -35,7 +36,13 @@ from firth.utils.errors import MismatchError
 from firth.utils.notebook import show_progress
 from firth.utils.outputs import check_output
 
-LAYER_SECTIONS = ("tokens", "attention", "lens")  # that only a Transformer has
+LAYER_SECTIONS = (
+    "tokens",
+    "attention",
+    "lens",
+    "attribution",
+    "generation",
+)  # that only a Transformer has
 MAX_POSITIONS = 48  # of the logit lens
 MAX_ATTRIBUTED = 256  # tokens up to which attribution is shown without being chosen
 
@@ -139,6 +146,11 @@ def _inspect_texts(model: Model, config: InspectConfig, progress: Progress) -> I
     for number, text in enumerate(texts, 1):
         one = _text_inspection(model, text, config, len(texts))
         names = one.fitting_sections() if config.sections is None else config.sections
+        if not names and config.word is None:
+            raise MismatchError(
+                f"{_name(model)} is a {type(model.network).__name__}, which has nothing to show: "
+                "most sections need the layers of a Transformer."
+            )
         for place, name in enumerate(names):
             progress(f"{name} of text {number}", place, len(names))
             sections.append(AnalysisSection(name, tuple(ANALYSES[name](one)), number))
@@ -219,9 +231,10 @@ class TextInspection:
             "prediction": self.model.task is not None and bool(self.model.config.label_head),
             "tokens": self.has_layers,
             "attention": self.has_layers,
-            "lens": one and predicts and self.has_layers,
-            "attribution": len(self.read.ids) <= MAX_ATTRIBUTED and self.explains,
-            "generation": one and predicts and self.generates,
+            "lens": self.has_layers and one and predicts,
+            "attribution": self.has_layers and self._is_short and self.explains,
+            "generation": self.has_layers and one and predicts and self.generates,
+            "alignment": has_alignment(self.model),
             "neighbours": isinstance(self.model.network, StaticVectors),
         }
         return [name for name, fit in fits.items() if fit]
@@ -230,7 +243,7 @@ class TextInspection:
         """Yield notes on blanks, and on attributions that are left out."""
         if has_blanks(self.text) and self.model.reads_left_context_only:
             yield "a decoder has no blanks: it reads [MASK] or ___ as ordinary characters."
-        if "attribution" in shown:
+        if "attribution" in shown or not self.has_layers:
             return
         if len(self.read.ids) > MAX_ATTRIBUTED:
             yield (
@@ -239,6 +252,10 @@ class TextInspection:
             )
         elif predicts_tokens(self.model.network) and not has_blanks(self.text):
             yield "without a blank such as [MASK] there is no prediction to attribute."
+
+    @property
+    def _is_short(self) -> bool:
+        return len(self.read.ids) <= MAX_ATTRIBUTED
 
     @property
     def has_layers(self) -> bool:
@@ -286,6 +303,10 @@ class TextInspection:
         """Find the nearest words of each word."""
         yield text_neighbours(self.model, self.text)
 
+    def alignment(self) -> Iterator[Analysis]:
+        """Compute the attention of a recurrent decoder on its source."""
+        yield alignment_matrix(self.model, self.text, self.target)
+
     def generated(self) -> Iterator[Analysis]:
         """Generate token by token."""
         yield generation_steps(self.model, self.text, **self.generation)
@@ -298,5 +319,6 @@ ANALYSES: dict[str, Callable[[TextInspection], Iterator[Analysis]]] = {
     "lens": TextInspection.lens,
     "attribution": TextInspection.attribution,
     "generation": TextInspection.generated,
+    "alignment": TextInspection.alignment,
     "neighbours": TextInspection.neighbours,
 }

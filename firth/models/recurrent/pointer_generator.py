@@ -40,9 +40,9 @@ class PointerGeneratorConfig(RnnSeq2SeqConfig):
 
     coverage: bool = False  # attention depends on earlier attention, and repeating it is penalized
     unk_token_id: int | None = None  # whose embedding all unknown words have
-    # Probability in training that a word is read as unknown, so that what it stands for is copied
-    # (word dropout, Iyyer et al. 2015).
-    word_dropout: float = 0.1
+    # Fraction of the vocabulary that a training step reads as unknown, in source and target, so
+    # that it learns to copy unknown words (word dropout, Iyyer et al. 2015).
+    word_dropout: float = 0.2
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -102,6 +102,7 @@ class PointerGenerator(RnnSeq2Seq):
         if config.coverage:
             self.attention = CoverageAttention(hidden)
         self.gate = nn.Linear(3 * hidden + embedding, 1)
+        self.dropped: Tensor | None = None  # (V,) words that this training step reads as unknown
 
     def read_vocabulary(self, tokenizer: Tokenizer) -> None:
         self.config = replace(self.config, unk_token_id=tokenizer.unknown_id)
@@ -109,13 +110,14 @@ class PointerGenerator(RnnSeq2Seq):
     def embed(self, tokens: Tensor) -> Tensor:
         """Look up embeddings; unknown words have that of `<unk>`."""
         unknown = tokens >= self.config.vocab_size
-        if self.training and self.config.word_dropout:
-            drawn = torch.rand(tokens.shape, device=tokens.device)
-            unknown = unknown | (drawn < self.config.word_dropout)
+        if self.training and self.dropped is not None:
+            unknown = unknown | self.dropped[tokens.clamp(max=self.config.vocab_size - 1)]
         return super().embed(tokens.masked_fill(unknown, self.config.unk_token_id or 0))
 
     def encode_source(self, tokens: Tensor, mask: Mask, **inputs: Any) -> Tensor:
         """Compute the source's hidden states and, in the last column, its ids."""  # (M, W + 1)
+        if self.training and (rate := self.config.word_dropout):
+            self.dropped = torch.rand(self.config.vocab_size, device=tokens.device) < rate
         ids = tokens
         if bool((tokens >= FIRST_OPEN_ID).any()):
             numbered, _ = extended_ids(tokens.cpu().numpy(), self.config.vocab_size)
