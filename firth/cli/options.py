@@ -82,7 +82,7 @@ def _option(
         flags += f"/--no-{name}"
     return typer.Option(
         default,
-        flags,
+        *flags.split(),
         help=help or doc.help,
         metavar=doc.metavar,
         min=doc.min,

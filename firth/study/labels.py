@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
-
-import numpy as np
 
 from firth.metrics.bootstrap import to_json
 from firth.model import load
@@ -18,11 +16,10 @@ from firth.study.cells.input_cells import model_path, task_data
 from firth.study.engine.cell import Cell
 from firth.study.engine.statistics import Scores, metric_texts
 from firth.study.engine.study import Finding, Study, StudyAnalysis, StudyRun
-from firth.study.monotone import isotonic, labels_needed
+from firth.study.label_curves import Curves, finite, labels_to_reach
 from firth.utils.config_fields import Doc
 from firth.utils.errors import InputError, UsageError
 from firth.utils.figures import DataTable, LineChart, Point
-from firth.utils.rng import Floats
 
 PRETRAINED, SCRATCH, LORA = "pre-trained", "scratch", "LoRA"
 TFIDF, PROMPTING = "TF-IDF", "prompting"
@@ -150,9 +147,6 @@ def _cells(run: StudyRun, method: str, task: str, data: Cell, count: int) -> lis
     )
 
 
-Curves = Mapping[tuple[str, int], Scores]
-
-
 def _row(method: str, count: int, scores: Scores | None, error: str, metric: str) -> dict[str, Any]:
     row: dict[str, Any] = {"method": method, "labels": count}
     if scores is not None:
@@ -172,63 +166,23 @@ def _findings(curves: Curves, counts: Sequence[int], reference: int) -> list[Fin
 
 
 def label_gap(curves: Curves, reference: int, method: str) -> Finding:
-    """Compute how many labels a method needs to reach pre-training with `reference` labels.
-
-    Both curves are made monotone on each resample of seeds and examples, since more labels can
-    only help; a score above the whole curve is beyond the data.
-    """
-    places, fitted = _fitted(curves, PRETRAINED)
-    targets = fitted[:, places.index(reference)]  # (1 + R,)
-    counts, others = _fitted(curves, method)
-    needed = np.array(
-        [labels_needed(counts, row, score) for row, score in zip(others, targets, strict=True)]
-    )
-    low, high = np.quantile(needed[1:], (0.025, 0.975), method="nearest")
-    value, low, high = float(needed[0]), min(low, needed[0]), max(high, needed[0])
-    shown = {end: _shown(end, counts) for end in (value, low, high)}
+    """Compute how many labels a method needs to reach pre-training with `reference` labels."""
+    needed = labels_to_reach(curves, (PRETRAINED, reference), method)
+    low, high, counts = needed.low, needed.high, needed.counts
     first = "full fine-tuning" if method == LORA else "pre-training"
     without = {SCRATCH: "without"}.get(method, f"with {method}")
-    size = shown[value] if low == high else f"{shown[value]} ({shown[low]} to {shown[high]})"
-    beyond = " (beyond the data)" if value == math.inf else ""
+    beyond = " (beyond the data)" if needed.value == math.inf else ""
     return Finding(
         name=f"labels-{method.lower()}",
-        text=f"{reference:,} labels with {first} = {size} {without}{beyond}.",
+        text=f"{reference:,} labels with {first} = {needed.text} {without}{beyond}.",
         holds=True if low > reference else False if high < reference else None,
-        value=_finite(value),
+        value=finite(needed.value),
         low=float(min(low, counts[-1])),
-        high=_finite(high),
+        high=finite(high),
         unit="labels",
-        beyond=None if math.isfinite(value) else float(counts[-1]),
+        beyond=None if math.isfinite(needed.value) else float(counts[-1]),
         smallest=float(counts[0]),
     )
-
-
-def _fitted(curves: Curves, method: str) -> tuple[list[int], Floats]:
-    """Return the numbers of labels, and the monotone curve and its resamples, (1 + R, K)."""
-    own = {count: scores for (name, count), scores in curves.items() if name == method}
-    values = np.array([[scores.value for scores in own.values()]])
-    samples = np.stack([scores.resampled for scores in own.values()], axis=1)
-    return list(own), isotonic(np.concatenate([values, samples]))
-
-
-def _shown(labels: float, counts: Sequence[int]) -> str:
-    if labels == math.inf:
-        return f"more than {counts[-1]:,}"
-    return f"fewer than {counts[0]:,}" if labels == 0 else f"{_rounded(labels):,}"
-
-
-def _rounded(labels: float) -> int:
-    """Round to two digits.
-
-    >>> _rounded(2345.6), _rounded(7.4)
-    (2300, 7)
-    """
-    digits = max(0, math.floor(math.log10(labels)) - 1)
-    return int(round(labels, -digits))
-
-
-def _finite(value: float) -> float | None:
-    return float(value) if math.isfinite(value) else None
 
 
 def _chart(curves: Curves, metric: str) -> LineChart:

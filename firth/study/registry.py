@@ -19,6 +19,7 @@ STUDIES = {  # name: the module with its STUDY
     "learning-rate": "learning_rate",
     "forgetting": "forgetting",
     "domain-shift": "domain_shift",
+    "timeline": "timeline",
     "claims": "claims",
 }
 

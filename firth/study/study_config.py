@@ -33,7 +33,12 @@ class StudyConfig:
     ] = None
     data: Annotated[
         str | Path | None,
-        Doc("File of labelled examples. Default: those of the stories.", "Data", Path),
+        Doc(
+            "File of labelled examples. Default: those of the stories.",
+            "Data",
+            Path,
+            flags="--data --train",
+        ),
     ] = None
     test: Annotated[
         str | Path | None,

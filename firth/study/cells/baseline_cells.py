@@ -17,8 +17,8 @@ from firth.tasks.readers.subsampling import stratified_sample
 from firth.utils.threads import single_threaded
 
 
-def tfidf(context: CellContext, *, data: Cell, labels: int) -> Mapping[str, Any]:
-    """Classify with TF-IDF of words and word pairs, and logistic regression."""
+def tfidf(context: CellContext, *, data: Cell, labels: int, longest: int = 2) -> Mapping[str, Any]:
+    """Classify with TF-IDF of words and word pairs (`longest` = 2), and logistic regression."""
     from sklearn.feature_extraction.text import TfidfVectorizer
     from sklearn.linear_model import LogisticRegression
     from sklearn.pipeline import make_pipeline
@@ -31,14 +31,16 @@ def tfidf(context: CellContext, *, data: Cell, labels: int) -> Mapping[str, Any]
         )
         rows = [rows[i] for i in chosen]
     model = make_pipeline(
-        TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True),
+        TfidfVectorizer(ngram_range=(1, longest), sublinear_tf=True),
         LogisticRegression(C=10.0, max_iter=1000),
     )
     with single_threaded():
         model.fit([_text(row) for row in rows], [row["label"] for row in rows])
         predicted = model.predict([_text(row) for row in test])
     right = np.array([row["label"] for row in test]) == predicted
-    return {"scores": {"accuracy": score_values(right)}}
+    last = model[-1]
+    size = last.coef_.size + last.intercept_.size
+    return {"scores": {"accuracy": score_values(right)}, "parameters": size}
 
 
 def _text(row: Mapping[str, Any]) -> str:

@@ -31,20 +31,24 @@ Score = Callable[[Example, Answer], tuple[float, float]]
 def finetuned(
     context: CellContext,
     *,
-    model: File,
+    model: File | str,
     task: str,
     data: Cell,
     labels: int = 0,
     options: Mapping[str, Any],
+    vectors: File | None = None,
     keep: bool = False,
 ) -> Mapping[str, Any]:
     """Fine-tune on `labels` training examples (0: all) and score the test examples.
 
+    `model` may be the name of a model of one task, with word `vectors` of another.
     `data` is a cell of `split_task_data`; `options` are arguments of `finetune`. The run is
     evaluated on the test examples once, at its end: nothing is selected on them. Weights are
     deleted unless `keep`.
     """
     losses: list[float] = []  # of the training steps
+    if vectors is not None:
+        options = {**options, "vectors": context.path(vectors)}
     found = finetune_on_cell(
         context,
         model=model,
@@ -71,7 +75,7 @@ def finetuned(
 def finetune_on_cell(
     context: CellContext,
     *,
-    model: File,
+    model: File | str,
     task: str,
     data: Cell,
     labels: int,
@@ -81,7 +85,7 @@ def finetune_on_cell(
     """Fine-tune in the folder of a cell, with one validation at the end, which selects nothing."""
     overrides = {"validate_every": 1, "log_every": 1, **options.get("overrides", {})}
     return finetune(
-        context.path(model),
+        model if isinstance(model, str) else context.path(model),
         task=task,
         **finetune_inputs(context, data, labels),
         callback=callback,

@@ -1,0 +1,135 @@
+"""The results of the study `timeline` as rows, a picture by year, curves and tables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from firth.metrics.bootstrap import to_json
+from firth.study.claim_table import claims_about
+from firth.study.engine.statistics import Scores, metric_texts
+from firth.study.label_curves import Curves, NeededLabels, finite, labels_to_reach
+from firth.study.timeline_models import Method
+from firth.utils.figures import Bar, BarChart, DataTable, Figure, LineChart, Point
+
+# What the lectures say about these comparisons: study and finding in the table of claims.
+CLAIMS = (("labels", "labels-scratch"), ("domain-shift", "domain-shift-tf-idf"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Timeline:
+    """The scores and costs of all methods."""
+
+    metric: str
+    reference: int  # number of labels of the table; 0: a language model has none
+    methods: tuple[Method, ...]  # with a score, by year
+    curves: Curves
+    other_domain: Mapping[str, Scores]  # scores on another domain, by method
+    cost: Mapping[str, Mapping[str, float]]  # parameters, seconds, pretraining_seconds
+    errors: Mapping[str, str]
+
+    def scores(self, method: str) -> Scores | None:
+        """Return the scores of a method with the reference labels."""
+        return self.curves.get((method, self.reference))
+
+    def to_next(self, place: int) -> NeededLabels | None:
+        """Return how many labels a method needs to reach the next one of the table."""
+        if not self.reference or place + 1 >= len(self.methods):
+            return None
+        target = (self.methods[place + 1].name, self.reference)
+        return labels_to_reach(self.curves, target, self.methods[place].name)
+
+
+def timeline_rows(found: Timeline) -> list[dict[str, Any]]:
+    """Return a row of JSON values for each method."""
+    rows = [_row(found, place, method) for place, method in enumerate(found.methods)]
+    scored = {method.name for method in found.methods}
+    return rows + [
+        {"method": name, "error": error}
+        for name, error in found.errors.items()
+        if name not in scored
+    ]
+
+
+def _row(found: Timeline, place: int, method: Method) -> dict[str, Any]:
+    row: dict[str, Any] = {"method": method.name, "year": method.year, "paper": method.paper}
+    scores = found.scores(method.name)
+    assert scores is not None
+    row |= {found.metric: to_json(scores.metric()), "by_seed": scores.by_seed.tolist()}
+    if found.reference:
+        row |= {"labels": found.reference, "by_labels": _by_labels(found, method.name)}
+    if (other := found.other_domain.get(method.name)) is not None:
+        row[f"{found.metric} on another domain"] = to_json(other.metric())
+    if (needed := found.to_next(place)) is not None:
+        ends = {name: finite(getattr(needed, name)) for name in ("value", "low", "high")}
+        row["labels_to_reach_next"] = {"next": found.methods[place + 1].name, **ends}
+    error = {"error": found.errors[method.name]} if method.name in found.errors else {}
+    return {**row, **found.cost[method.name], **error}
+
+
+def _by_labels(found: Timeline, name: str) -> dict[str, float]:
+    own = {count: scores for (method, count), scores in found.curves.items() if method == name}
+    return {str(count): scores.value for count, scores in own.items()}
+
+
+def timeline_figures(found: Timeline) -> list[Figure]:
+    """Return the picture by year, the curves, and the tables."""
+    figures: list[Figure] = [_by_year(found)]
+    if found.reference:
+        figures.append(_label_curves(found))
+    return [*figures, _table(found), *([_lectures()] if found.reference else [])]
+
+
+def _by_year(found: Timeline) -> BarChart:
+    bars = []
+    for method in found.methods:
+        scores = found.scores(method.name)
+        assert scores is not None
+        metric = scores.metric()
+        bars.append(Bar(f"{method.year} {method.name}", metric.value, metric.low, metric.high))
+    with_labels = f" with {found.reference:,} labels" if found.reference else ""
+    return BarChart(
+        f"{found.metric.capitalize()}{with_labels}, by year",
+        tuple(bars),
+        caption="Means over seeds, with 95 % intervals that resample seeds and examples.",
+    )
+
+
+def _label_curves(found: Timeline) -> LineChart:
+    lines: dict[str, list[Point]] = {}
+    for (method, count), scores in found.curves.items():
+        metric = scores.metric()
+        lines.setdefault(method, []).append(Point(count, metric.value, metric.low, metric.high))
+    points = {method: tuple(some) for method, some in lines.items()}
+    return LineChart("Label efficiency", "labelled examples", found.metric, points, log_x=True)
+
+
+def _table(found: Timeline) -> DataTable:
+    columns = ["year", "method", "paper", found.metric, "95 % interval"]
+    columns += ["on another domain"] * bool(found.other_domain)
+    columns += ["parameters", "pre-training, s", "training, s"]
+    columns += ["labels to reach the next row"] * bool(found.reference)
+    rows = [_table_row(found, place, method) for place, method in enumerate(found.methods)]
+    return DataTable("All methods", tuple(columns), tuple(rows))
+
+
+def _table_row(found: Timeline, place: int, method: Method) -> tuple[str, ...]:
+    scores, cost = found.scores(method.name), found.cost[method.name]
+    assert scores is not None
+    row = [str(method.year), method.name, method.paper, *metric_texts(scores.metric())]
+    if found.other_domain:
+        row.append(metric_texts(found.other_domain[method.name].metric())[0])
+    row.append(f"{int(cost['parameters']):,}" if "parameters" in cost else "")
+    row.append(f"{cost['pretraining_seconds']:.0f}" if "pretraining_seconds" in cost else "")
+    row.append(f"{cost['seconds']:.1f}")
+    if found.reference:
+        needed = found.to_next(place)
+        row.append("" if needed is None else needed.text)
+    return tuple(row)
+
+
+def _lectures() -> DataTable:
+    claims = [claim for about in CLAIMS for claim in claims_about(*about)]
+    rows = tuple((claim.source, claim.claim, claim.claimed) for claim in claims)
+    return DataTable("What the lectures say", ("lecture", "claim", "claimed"), rows, texts=True)
