@@ -166,7 +166,7 @@ RECIPES = {
         batch_tokens=8192,
         max_length="128",
         schedule="cosine",
-        optimizer=_adam(3e-3, 0.99, 1e-8, 0.01, 1.0),
+        optimizer=_adam(1e-2, 0.99, 1e-8, 0.01, 1.0),
     ),
     "lstm": PretrainRecipe(
         source="our measurements: docs/earlier-models.md; AdamW in place of SGD",
@@ -174,7 +174,7 @@ RECIPES = {
         batch_tokens=8192,
         max_length="128",
         schedule="cosine",
-        optimizer=_adam(3e-3, 0.99, 1e-8, 0.01, 1.0),
+        optimizer=_adam(1e-2, 0.99, 1e-8, 0.01, 1.0),
     ),
     "awd-lstm": PretrainRecipe(
         source="our measurements: docs/earlier-models.md; AdamW in place of averaged SGD",
@@ -182,7 +182,7 @@ RECIPES = {
         batch_tokens=8192,
         max_length="128",
         schedule="cosine",
-        optimizer=_adam(3e-3, 0.99, 1e-8, 0.01, 1.0),
+        optimizer=_adam(1e-2, 0.99, 1e-8, 0.01, 1.0),
     ),
     "elmo": PretrainRecipe(
         source="Peters et al. 2018 and its training code; AdamW in place of Adagrad",
@@ -214,6 +214,8 @@ LEARNING_RATES = {
     "electra": {0: 5e-4, 768: 2e-4},
     "roberta": {768: 6e-4, 1024: 4e-4},
     "trio": {0: 4e-3, 512: 2e-3},
+    "lstm": {0: 1e-2, 400: 3e-3},
+    "awd-lstm": {0: 1e-2, 400: 3e-3},
 }
 BATCH_TOKENS = {"gpt3": {2048: 1_000_000, 4096: 2_000_000, 12288: 3_200_000}}
 
