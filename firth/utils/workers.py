@@ -70,7 +70,7 @@ def ordered_map(
         ) from error
     except KeyboardInterrupt:
         for process in multiprocessing.active_children():
-            process.terminate()  # it ignores Ctrl-C, and may have minutes of work left
+            process.kill()  # it ignores Ctrl-C, and in a training run SIGTERM only ends the run
         raise
     finally:
         executor.shutdown(cancel_futures=True)
