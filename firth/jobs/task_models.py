@@ -76,7 +76,7 @@ def untrained_task_model(
     else:
         tokenizer, vocabulary = _train_tokenizer(row, job.task, dataset, vectors, given)
     config = _config(row, tokenizer, vocabulary, vectors, given)
-    network = initialise(build_network(config), job.seed)
+    network = initialise(build_network(config, row.heads), job.seed)
     assert isinstance(network, WordNetwork)
     network.read_vocabulary(tokenizer)
     if config.num_word_rows:

@@ -11,6 +11,7 @@ from firth.models.ngram.config import NgramConfig
 from firth.models.ngram.model import NgramModel
 from firth.models.recurrent.awd_lstm import AwdLstm, AwdLstmConfig
 from firth.models.recurrent.bengio import BengioConfig, BengioLanguageModel
+from firth.models.recurrent.bidaf import Bidaf, BidafConfig
 from firth.models.recurrent.elmo import Elmo
 from firth.models.recurrent.elmo_config import ElmoConfig
 from firth.models.recurrent.lstm_lm import LstmConfig, LstmLanguageModel
@@ -41,6 +42,7 @@ NETWORKS: dict[str, NetworkKind] = {
     "lstm": NetworkKind(LstmConfig, LstmLanguageModel),
     "awd-lstm": NetworkKind(AwdLstmConfig, AwdLstm),
     "pointer-generator": NetworkKind(PointerGeneratorConfig, PointerGenerator),
+    "bidaf": NetworkKind(BidafConfig, Bidaf),
     "elmo": NetworkKind(ElmoConfig, Elmo),
     "text-cnn": NetworkKind(TextCnnConfig, TextCnn),
     "text-lstm": NetworkKind(TextLstmConfig, TextLstm),

@@ -11,6 +11,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from firth.models.config import ModelConfig
+from firth.models.recurrent.bidaf import BidafConfig
+from firth.models.recurrent.pointer_generator import PointerGeneratorConfig
+from firth.models.recurrent.rnn_seq2seq import RnnSeq2SeqConfig
 from firth.models.task_specific.text_cnn import TextCnnConfig
 from firth.models.task_specific.text_lstm import TextLstmConfig
 
@@ -34,8 +37,11 @@ class TaskSpecificModel:
     batch_size: int = 32
     settings: Mapping[str, Any] = field(default_factory=lambda: OFTEN)  # of the training config
     strategy: str = "full"
-    keeps_case: bool = False  # the network reads characters, and so the vocabulary has capitals
+    keeps_case: bool = False  # the network reads or writes capitals, and so the vocabulary has them
+    heads: tuple[str, ...] = ()  # that it has from the beginning; the task adds its own
 
+
+SEQ2SEQ: dict[str, Any] = WORDS | dict(architecture="encoder-decoder", num_layers=1, dropout=0.2)
 
 TASK_MODELS: dict[str, TaskSpecificModel] = {
     "cnn": TaskSpecificModel(
@@ -89,6 +95,33 @@ TASK_MODELS: dict[str, TaskSpecificModel] = {
         epochs=5,
         batch_size=64,
         keeps_case=True,
+    ),
+    "bidaf": TaskSpecificModel(
+        config=BidafConfig(**WORDS, embedding_size=100, lstm_size=100, dropout=0.2),
+        tasks=("span",),
+        source="Seo et al. 2017",
+        learning_rate=1e-3,
+        epochs=10,
+        keeps_case=True,
+    ),
+    "rnn-seq2seq": TaskSpecificModel(
+        config=RnnSeq2SeqConfig(**SEQ2SEQ, hidden_size=256, embedding_size=256),
+        tasks=("seq2seq",),
+        source="Sutskever et al. 2014; Bahdanau et al. 2015; Luong et al. 2015",
+        learning_rate=3e-3,
+        epochs=10,
+        keeps_case=True,
+        heads=("language",),
+    ),
+    "pointer-generator": TaskSpecificModel(
+        config=PointerGeneratorConfig(**SEQ2SEQ, hidden_size=128, embedding_size=64),
+        tasks=("seq2seq",),
+        source="See et al. 2017",
+        learning_rate=4e-3,
+        epochs=30,
+        batch_size=16,
+        keeps_case=True,
+        heads=("language",),
     ),
 }
 

@@ -25,17 +25,16 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from firth.models.config import ModelConfig
 from firth.models.heads import make_head
-from firth.models.language_model import LanguageNetwork
 from firth.models.masks import Mask
 from firth.models.recurrent.alignment import ATTENTIONS
 from firth.models.recurrent.packed_rnn import RecurrentLayers, RecurrentState
+from firth.models.word_embedding import WordEmbedding, WordModelConfig, WordNetwork
 from firth.utils.errors import InputError
 
 
 @dataclass(frozen=True, kw_only=True)
-class RnnSeq2SeqConfig(ModelConfig):
+class RnnSeq2SeqConfig(WordModelConfig):
     """The config of a recurrent encoder-decoder."""
 
     architecture: str = "encoder-decoder"
@@ -60,6 +59,11 @@ class RnnSeq2SeqConfig(ModelConfig):
             object.__setattr__(self, "output_embedding_size", self.hidden_size)
         super().__post_init__()
 
+    @property
+    def open_vocabulary(self) -> bool:
+        """Unknown words cannot be written, so they are `<unk>` in the source, too."""
+        return False
+
 
 @dataclass
 class DecoderState:
@@ -79,7 +83,7 @@ class DecoderState:
                 setattr(self, name, value.index_select(0, rows))
 
 
-class RnnSeq2Seq(LanguageNetwork):
+class RnnSeq2Seq(WordNetwork):
     """A bidirectional LSTM encoder and an LSTM decoder with attention.
 
     >>> sizes = dict(vocab_size=10, max_positions=8, hidden_size=6, num_layers=1)
@@ -97,7 +101,7 @@ class RnnSeq2Seq(LanguageNetwork):
         self.config = config
         hidden, embedding = config.hidden_size, config.token_embedding_size
         num_layers = config.num_output_layers
-        self.tokens = nn.Embedding(config.vocab_size, embedding)
+        self.tokens = WordEmbedding(config)
         self.dropout = nn.Dropout(config.dropout)
         self.encoder = RecurrentLayers(
             embedding,
