@@ -87,6 +87,29 @@ CONVENTIONS = {
 }
 
 
+@dataclass
+class UnknownTokens:
+    """Counts targets that are the unknown token, which hides what the text says there."""
+
+    id: int | None
+    count: int = 0
+
+    def counted(self, requests: Iterable[ScoringRequest]) -> Iterator[ScoringRequest]:
+        """Yield the same requests."""
+        for request in requests:
+            self.count += sum(target == self.id for target in request.targets)
+            yield request
+
+    def notes(self, tokens: int) -> list[str]:
+        """Return a note, if there are any."""
+        if not self.count:
+            return []
+        return [
+            f"{self.count / tokens:.1%} of the tokens are unknown words, each scored as one and the "
+            "same word: compare only models with this tokenizer."
+        ]
+
+
 class LossAccumulator:
     """Counts and losses of each part of a text, in bounded memory."""
 
@@ -160,7 +183,8 @@ def measure(scorer: Scorer, options: ScoringOptions) -> ScoringResult:
     count, texts = _texts(DocumentEncoder(CachedEncoder(backend), ledger, convention), options)
     make_requests = _causal_requests if config.has_decoder else _masked_requests
     bidirectional = not config.has_decoder
-    requests = make_requests(scorer, texts, options, pending)
+    unknown = UnknownTokens(scorer.tokenizer.unknown_id)
+    requests = unknown.counted(make_requests(scorer, texts, options, pending))
     done = 0
     for i, score in enumerate(
         score_requests(scorer.network, requests, bidirectional=bidirectional)
@@ -183,7 +207,11 @@ def measure(scorer: Scorer, options: ScoringOptions) -> ScoringResult:
             "counts": {key: int(x) for key, x in ledger.totals.items() if key != "nats"},
             "nats": ledger.totals["nats"],
         },
-        notes=(scorer.notes if config.has_decoder else [MASKED]) + ([SHORT] if alone else []),
+        notes=[
+            *(scorer.notes if config.has_decoder else [MASKED]),
+            *([SHORT] if alone else []),
+            *unknown.notes(done),
+        ],
     )
 
 
