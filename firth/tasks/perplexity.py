@@ -105,8 +105,8 @@ class UnknownTokens:
         if not self.count:
             return []
         return [
-            f"{self.count / tokens:.1%} of the tokens are unknown words, each scored as one and the "
-            "same word: compare only models with this tokenizer."
+            f"{self.count / tokens:.1%} of the tokens are unknown words, all scored as the same "
+            "word: compare only models with this tokenizer."
         ]
 
 
