@@ -176,6 +176,8 @@ def _count(parameters: int, shared_with: str) -> str:
 @torch.no_grad()
 def token_layers(model: Model, read: ModelInput) -> TokenLayers:
     """Run a network on the tokens of a text, and keep what each layer computes of them."""
+    if not isinstance(model.network, Transformer):
+        return _layers_without_blocks(model, read)
     network, device = model.transformer, model.network.device
     bidirectional = network.config.has_encoder
     prefix = None if bidirectional else [read.prefix]
@@ -194,6 +196,31 @@ def token_layers(model: Model, read: ModelInput) -> TokenLayers:
         stacks.append(values)
         found.append(_stack_layers(values, tokenizer, tokenizer.decode(read.target_ids[1:])))
     return TokenLayers(stacks=tuple(found), steps=tuple(_steps(network, stacks)))
+
+
+def _layers_without_blocks(model: Model, read: ModelInput) -> TokenLayers:
+    """Run a network that has layers but is no Transformer: ELMo."""
+    network, layers = model.network, list[torch.Tensor]()
+    ids = torch.tensor(read.ids, device=network.device)
+    if read.text and model.config.open_vocabulary:
+        ids = model.input_ids(read.text)
+    network.encode(ids, Mask.causal([len(ids)], device=network.device), layers=layers)
+    tokenizer = model.input_tokenizer()
+    values = StackValues(
+        name=model.config.architecture,
+        attention="",
+        ids=tuple(ids.tolist()),
+        tokens=tuple(display_tokens(tokenizer, ids.tolist())),
+        position=0,
+        token_embeddings=network.input_embeddings(ids),
+        hidden_states=torch.stack(layers),
+    )
+    seen, steps = set[int](), [LayerStep("token ids", (len(ids),), 0)]
+    for name, module in network.named_children():
+        if own := _own_parameters(module, seen):
+            steps.append(LayerStep(name.replace("_", " "), (), own))
+    found = _stack_layers(values, tokenizer, read.text)
+    return TokenLayers(stacks=(found,), steps=tuple(steps))
 
 
 def _stack_layers(stack: StackValues, tokenizer: Tokenizer, text: str) -> StackLayers:
@@ -218,8 +245,8 @@ def _character_spans(
 ) -> list[tuple[int, int] | None]:
     """Return the characters of each token; None for special tokens around them."""
     encoding = tokenizer.encoding(text)
-    size = len(encoding.ids)
-    first = next((i for i in (0, 1) if list(ids[i : i + size]) == encoding.ids), None)
+    size, known = len(encoding.ids), (encoding.ids, tokenizer.open_ids(encoding, text))
+    first = next((i for i in (0, 1) if list(ids[i : i + size]) in known), None)
     if first is None:
         return [None] * len(ids)
     return [None] * first + encoding.offsets + [None] * (len(ids) - first - size)

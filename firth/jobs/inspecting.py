@@ -229,7 +229,7 @@ class TextInspection:
         one = self.pair is None
         fits = {
             "prediction": self.model.task is not None and bool(self.model.config.label_head),
-            "tokens": self.has_layers,
+            "tokens": self.model.network.has_layers,
             "attention": self.has_layers,
             "lens": self.has_layers and one and predicts,
             "attribution": self.has_layers and self._is_short and self.explains,

@@ -101,6 +101,9 @@ def test_unknown_words_are_read_by_their_characters(
     tokenizer.open_encode("gnu eland")  # other open words in between
     assert np.array_equal(again.embed(texts), vectors)
     assert again.hidden_states(texts[0]).shape == (3, 4, 16)
+    shown = firth.inspect(again, texts[0]).values()["texts"][0]["tokens"]["stacks"][0]
+    assert [row["token"] for row in shown["tokens"]] == ["the", "zorilla", "slept", "."]
+    assert len(shown["mean_norms"]) == 3
     words = again.embed_tokens(texts[0])
     assert [word.token for word in words] == ["the", "<unk>", "slept", "."]
 
