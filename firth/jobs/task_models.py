@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import torch
 
 from firth.embedded import local_path
@@ -19,6 +20,11 @@ from firth.model import AnyModel, Model, load
 from firth.models.initialization import initialise
 from firth.models.networks import build_network
 from firth.models.presets.task_models import TASK_MODELS, TaskSpecificModel, models_of_task
+from firth.models.task_specific.bag_of_words import (
+    BagOfWords,
+    BagOfWordsConfig,
+    document_frequencies,
+)
 from firth.models.word_embedding import WordModelConfig, WordNetwork
 from firth.tasks.dataset import TaskDataset
 from firth.tasks.readers.examples import Example
@@ -68,6 +74,8 @@ def untrained_task_model(
     `overrides` are fields of the network's config.
     """
     given = model_overrides(row.config, overrides)
+    if isinstance(row.config, BagOfWordsConfig):
+        return _bag_of_words(job, row, dataset, given), []
     vectors = None if job.vectors is None else find_vectors(job.vectors)
     if job.tokenizer is not None:
         tokenizer = load_tokenizer(job.tokenizer)
@@ -88,6 +96,29 @@ def untrained_task_model(
         own = coverage.summary if job.tokenizer is not None else _coverage(vocabulary, vectors)
         notes = [*vectors.notes, own]
     return Model(network, tokenizer, source=PRESET + str(job.model)), notes
+
+
+def _bag_of_words(
+    job: FinetuneConfig, row: TaskSpecificModel, dataset: TaskDataset, given: Mapping[str, Any]
+) -> Model:
+    """Count the n-grams of the training examples; nothing is random."""
+    if job.vectors is not None:
+        raise UsageError(f"{job.model} has no embeddings: omit --vectors, or use another model.")
+    tokenizer = (
+        load_tokenizer(job.tokenizer)
+        if job.tokenizer is not None
+        else _train_tokenizer(row, job.task, dataset, None, given)[0]
+    )
+    texts = [
+        np.concatenate([np.array(tokenizer.encode(text), dtype=np.int64) for text in each.inputs])
+        for each in dataset.train
+    ]
+    assert isinstance(row.config, BagOfWordsConfig)
+    config = replace(row.config, vocab_size=len(tokenizer), **given)
+    size = len(document_frequencies(texts, config)[0])
+    network = BagOfWords(replace(config, hidden_size=size))
+    network.count(texts)
+    return Model(network, tokenizer, source=PRESET + str(job.model))
 
 
 def find_vectors(source: AnyModel) -> WordVectors:

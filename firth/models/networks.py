@@ -18,6 +18,7 @@ from firth.models.recurrent.lstm_lm import LstmConfig, LstmLanguageModel
 from firth.models.recurrent.pointer_generator import PointerGenerator, PointerGeneratorConfig
 from firth.models.recurrent.rnn_seq2seq import RnnSeq2Seq, RnnSeq2SeqConfig
 from firth.models.static_vectors import StaticVectors, StaticVectorsConfig
+from firth.models.task_specific.bag_of_words import BagOfWords, BagOfWordsConfig
 from firth.models.task_specific.text_cnn import TextCnn, TextCnnConfig
 from firth.models.task_specific.text_lstm import TextLstm, TextLstmConfig
 from firth.models.transformer import Transformer
@@ -44,6 +45,7 @@ NETWORKS: dict[str, NetworkKind] = {
     "pointer-generator": NetworkKind(PointerGeneratorConfig, PointerGenerator),
     "bidaf": NetworkKind(BidafConfig, Bidaf),
     "elmo": NetworkKind(ElmoConfig, Elmo),
+    "bag-of-words": NetworkKind(BagOfWordsConfig, BagOfWords),
     "text-cnn": NetworkKind(TextCnnConfig, TextCnn),
     "text-lstm": NetworkKind(TextLstmConfig, TextLstm),
 }

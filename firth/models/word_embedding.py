@@ -55,7 +55,7 @@ def word_hashes(words: Sequence[str]) -> Longs:
     """Compute a 63-bit hash of each word.
 
     >>> word_hashes(["sun", "moon"]).tolist()
-    [4253229036281265053, 1403250361384474713]
+    [8176359471716472749, 6553979620038736601]
     """
     digests = (blake2b(word.encode(), digest_size=8).digest() for word in words)
     return np.array([int.from_bytes(d, "little") >> 1 for d in digests], dtype=np.int64)

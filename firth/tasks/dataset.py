@@ -56,9 +56,10 @@ def load_dataset(
     """Read the files; without a dev file, hold out part of the training data."""
     check_columns(task.name, task.roles, train.columns)
     chosen_options = _options(task, options)
-    examples, notes = list(good_examples(task.read, train)), []
+    examples = list(good_examples(task.read, train))
     metadata = task.metadata(examples, max_length, chosen_options)
     task.check(metadata, examples, Path(str(train.path)))
+    notes = task.data_notes(examples, Path(str(train.path)))
     if dev is not None:
         held_out = list(good_examples(task.read, dev))
         task.check(metadata, held_out, Path(str(dev.path)))

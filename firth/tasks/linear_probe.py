@@ -72,28 +72,37 @@ def solve(
     weights: Mapping[int, float] | None = None,
 ) -> ProbeSolution:
     """Fit the linear head; `weights` maps labels to the weights of their examples."""
-    from sklearn.linear_model import LogisticRegression, Ridge
-
     middle, spread = seen.mean(0), np.maximum(seen.std(0), 1e-6)
     scaled = (seen - middle) / spread
-    if metadata.label_type == "number":
-        fit = Ridge(alpha=1.0 / strength).fit(scaled, right)
-        weight, bias = fit.coef_[None], np.array([fit.intercept_])
-    else:
-        columns = right.T if metadata.label_type == "many" else [right]
-        kind = partial(
-            LogisticRegression, C=strength, max_iter=MAX_ITERATIONS, class_weight=weights
-        )
-        parts = [_logistic(kind, scaled, column) for column in columns]
-        weight = np.concatenate([part[0] for part in parts])
-        bias = np.concatenate([part[1] for part in parts])
-        if metadata.label_type == "one":
-            weight, bias = _every_label(weight, bias, np.unique(right), len(metadata.labels))
+    weight, bias = fit_linear(scaled, right, metadata, strength, weights)
     weight = weight / spread
     return ProbeSolution(weight.astype(np.float64), bias - weight @ middle, strength)
 
 
-def _logistic(kind: Any, seen: NDArray[np.float32], right: NDArray[Any]) -> tuple[Floats, Floats]:
+def fit_linear(
+    seen: Any,
+    right: NDArray[Any],
+    metadata: TaskMetadata,
+    strength: float,
+    weights: Mapping[int, float] | None = None,
+) -> tuple[Floats, Floats]:
+    """Fit a linear classifier or regression to features, dense or sparse: weight and bias."""
+    from sklearn.linear_model import LogisticRegression, Ridge
+
+    if metadata.label_type == "number":
+        fit = Ridge(alpha=1.0 / strength).fit(seen, right)
+        return fit.coef_[None], np.array([fit.intercept_])
+    columns = right.T if metadata.label_type == "many" else [right]
+    kind = partial(LogisticRegression, C=strength, max_iter=MAX_ITERATIONS, class_weight=weights)
+    parts = [_logistic(kind, seen, column) for column in columns]
+    weight = np.concatenate([part[0] for part in parts])
+    bias = np.concatenate([part[1] for part in parts])
+    if metadata.label_type == "one":
+        weight, bias = _every_label(weight, bias, np.unique(right), len(metadata.labels))
+    return weight, bias
+
+
+def _logistic(kind: Any, seen: Any, right: NDArray[Any]) -> tuple[Floats, Floats]:
     if len(np.unique(right)) < 2:  # all or no examples have the label
         always = 20.0 if right[0] else -20.0
         return np.zeros((1, seen.shape[1])), np.array([always])

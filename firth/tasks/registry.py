@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from firth.models.presets.task_models import models_of_task
 from firth.objectives.registry import OBJECTIVES
 from firth.tasks.analogies import ANALOGIES
 from firth.tasks.choice import ChoiceTask
@@ -63,7 +64,9 @@ def head_tasks(heads: Iterable[str], objective: str | None) -> list[str]:
 
 
 def list_tasks() -> list[dict[str, Any]]:
-    """Return what each task is, its columns, metric and recipes; those for fine-tuning first.
+    """Return what each task is, its columns, metric, recipes and untrained models.
+
+    Those for fine-tuning come first.
 
     >>> [task["task"] for task in list_tasks() if not task["trainable"]]
     ['last-word', 'minimal-pairs', 'similarity', 'analogies', 'next-sentence', 'sentence-order', \
@@ -78,6 +81,7 @@ def list_tasks() -> list[dict[str, Any]]:
             "metric": task.metric,
             "architectures": list(task.architectures),
             "recipes": list(recipes_for(name)) if name in TASKS else [],
+            "models": models_of_task(name),
             "trainable": name in TASKS,
         }
         for name, task in tasks.items()

@@ -88,15 +88,31 @@ class TagTask(Task):
         return replace(plain, labels=tuple(ordered), options=named)
 
     def check(self, metadata: TaskMetadata, examples: Sequence[TaggedExample], path: Path) -> None:
-        known, lists = set(metadata.labels), LIST_FORMATS & set(path.suffixes) or is_in_memory(path)
+        known = set(metadata.labels)
         for example in examples:
             for number, tag in enumerate(example.tags or ()):
                 if tag not in known:
-                    where = place(path, example.line + (0 if lists else number))
+                    where = _place(path, example, number)
                     raise InputError(
                         f"{where}: the tag {tag!r} of {example.words[number]!r:.40} is not in the "
                         f"training data, which has {', '.join(metadata.labels)}."
                     )
+
+    def data_notes(self, examples: Sequence[TaggedExample], path: Path) -> list[str]:
+        """Name the first tag that breaks BIO, and the rule by which such tags are read."""
+        if not are_entities({tag for example in examples for tag in example.tags or ()}):
+            return []
+        broken = [(example, number) for example in examples for number in _without_begin(example)]
+        if not broken:
+            return []
+        example, number = broken[0]
+        tags = example.tags or ()
+        before = f"follows {tags[number - 1]}" if number else "begins a sentence"
+        count = "1 tag breaks" if len(broken) == 1 else f"{len(broken):,} tags break"
+        return [
+            f"{_place(path, example, number)}: {tags[number]} {before}, not the B- or I- of its "
+            f"type: {count} BIO so. Each begins an entity, as in IOB1 and by the rule of conlleval."
+        ]
 
     def encode(
         self, examples: Sequence[TaggedExample], template: InputTemplate, metadata: TaskMetadata
@@ -202,6 +218,28 @@ def are_entities(tags: set[str]) -> bool:
         return any(split_tag(tag)[0] != OUTSIDE for tag in tags if "-" in tag)
     except InputError:
         return False
+
+
+def _without_begin(example: TaggedExample) -> list[int]:
+    """Return the places of tags that continue an entity of which there is no beginning.
+
+    >>> _without_begin(TaggedExample(words=("a", "b", "c"), tags=("I-X", "I-X", "I-Y")))
+    [0, 2]
+    """
+    tags = [split_tag(tag) for tag in example.tags or ()]
+    continued = {"B", "I"}
+    return [
+        place
+        for place, (letter, type) in enumerate(tags)
+        if letter in ("I", "E", "L")
+        and not (place and tags[place - 1][0] in continued and tags[place - 1][1] == type)
+    ]
+
+
+def _place(path: Path, example: TaggedExample, number: int) -> str:
+    """Name the file and the line of a word."""
+    lists = LIST_FORMATS & set(path.suffixes) or is_in_memory(path)
+    return place(path, example.line + (0 if lists else number))
 
 
 def _words(words: Sequence[str], text: TokenizedText) -> Longs:

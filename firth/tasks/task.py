@@ -118,6 +118,10 @@ class Task(ABC):
     def check(self, metadata: TaskMetadata, examples: Sequence[Example], path: Path) -> None:  # noqa: B027
         """Raise InputError for examples that do not fit the metadata, such as unknown labels."""
 
+    def data_notes(self, examples: Sequence[Example], path: Path) -> list[str]:
+        """Return notes on how examples were read, where a file does not say it plainly."""
+        return []
+
     @abstractmethod
     def encode(
         self, examples: Sequence[Example], template: InputTemplate, metadata: TaskMetadata

@@ -22,8 +22,10 @@ from firth.formats.safetensors import open_weights, write_weights
 from firth.inference.batching import batch_by_length
 from firth.models.initialization import initialise
 from firth.models.language_model import LanguageNetwork
+from firth.models.task_specific.bag_of_words import BagOfWords
 from firth.tasks import diagnostics
 from firth.tasks.augmentation import augment, num_copies
+from firth.tasks.bag_of_words import solve_bag_of_words
 from firth.tasks.batched_inference import batched_outputs
 from firth.tasks.dataset import TaskDataset, balanced_label_weights, finetune_batches
 from firth.tasks.finetune_config import FinetuneRunConfig
@@ -273,7 +275,9 @@ def build_task_trainer(
     labelled, source = items[: len(items) // num_copies(config.augment)], template.source
     notes = [*dataset.notes, *diagnostics.check_inputs(labelled, source.tokenizer, source.config)]
     begun = time.monotonic()
-    if solves:
+    if solves and isinstance(network, BagOfWords):
+        notes.append(solve_bag_of_words(task, network, items, metadata, weights))
+    elif solves:
         notes.append(solve_head(task, network, items, metadata, len(labelled), weights))
     elif kind in SOLVED:
         notes.append(

@@ -46,14 +46,15 @@ UNITS = {
 
 
 def tasks(rows: Sequence[Mapping[str, Any]]) -> Table:
-    """List the tasks with their files, metric and recipes."""
-    columns = ("task", "description", "files", "selection metric", "recipes")
+    """List the tasks with their files, metric, recipes and models of one task."""
+    columns = ("task", "description", "files", "selection metric", "recipes", "untrained models")
     cells = [
         [row[name] for name in ("task", "about", "files", "metric")]
         + [", ".join(row["recipes"]) if row["trainable"] else "(evaluation only)"]
+        + [", ".join(row["models"])]
         for row in rows
     ]
-    return new_table(*columns, rows=cells, left=range(5), plain=True)
+    return new_table(*columns, rows=cells, left=range(6), plain=True)
 
 
 def metrics_table(metrics: Mapping[str, Metric]) -> Table:

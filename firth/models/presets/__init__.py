@@ -14,6 +14,7 @@ from firth.models.presets.earlier import EARLIER
 from firth.models.presets.encoder_decoders import ENCODER_DECODERS
 from firth.models.presets.encoders import ENCODERS
 from firth.models.presets.row import Preset
+from firth.models.presets.task_models import TASK_MODELS
 from firth.models.presets.trio import TRIO
 from firth.utils.arguments import check_arguments
 from firth.utils.errors import UsageError
@@ -44,6 +45,11 @@ def preset(name: str) -> Preset:
     if name in EMBEDDED_MODELS:
         raise UsageError(
             f"{name} is a trained model, not a preset: use it as MODEL, or as --from of pretrain."
+        )
+    if name in TASK_MODELS:
+        raise UsageError(
+            f"{name} is trained on a task, not pre-trained: "
+            f"`firth finetune {name} --task {TASK_MODELS[name].tasks[0]} --train FILE --out RUN`."
         )
     near = get_close_matches(name.lower().replace("_", "-"), PRESETS, n=3)
     if not near:

@@ -14,6 +14,7 @@ from firth.models.config import ModelConfig
 from firth.models.recurrent.bidaf import BidafConfig
 from firth.models.recurrent.pointer_generator import PointerGeneratorConfig
 from firth.models.recurrent.rnn_seq2seq import RnnSeq2SeqConfig
+from firth.models.task_specific.bag_of_words import BagOfWordsConfig
 from firth.models.task_specific.text_cnn import TextCnnConfig
 from firth.models.task_specific.text_lstm import TextLstmConfig
 
@@ -44,6 +45,14 @@ class TaskSpecificModel:
 SEQ2SEQ: dict[str, Any] = WORDS | dict(architecture="encoder-decoder", num_layers=1, dropout=0.2)
 
 TASK_MODELS: dict[str, TaskSpecificModel] = {
+    "bow": TaskSpecificModel(
+        config=BagOfWordsConfig(**WORDS, hidden_size=1, num_layers=1, dropout=0.0),
+        tasks=SENTENCES,
+        source="Spärck Jones 1972; Salton and Buckley 1988",
+        learning_rate=1e-2,
+        epochs=1,
+        strategy="probe",
+    ),
     "cnn": TaskSpecificModel(
         config=TextCnnConfig(
             **WORDS, hidden_size=300, num_layers=1, embedding_size=100, pooling="max", dropout=0.5

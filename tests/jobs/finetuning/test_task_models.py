@@ -148,3 +148,29 @@ def test_vectors_of_another_language(tmp_path: Path) -> None:
         finetune("cnn", task="classify", train=reviews(200), out=tmp_path / "run", vectors=path)
     with pytest.raises(UsageError, match=r"vectors.* is for models of one task"):
         finetune("stories-encoder", task="classify", train=reviews(20), out=tmp_path, vectors=path)
+
+
+def test_a_bag_of_words_is_that_of_scikit_learn(tmp_path: Path) -> None:
+    from sklearn.feature_extraction.text import TfidfVectorizer
+    from sklearn.linear_model import LogisticRegression
+
+    rows, texts = reviews(60), [text for text, _ in reviews(20, 1)]
+    result = finetune("bow", task="classify", train=rows, dev=reviews(20, 1), out=tmp_path / "run")
+    theirs = TfidfVectorizer(token_pattern=r"\w+", ngram_range=(1, 2), sublinear_tf=True)
+    seen = theirs.fit_transform([text for text, _ in rows])
+    classifier = LogisticRegression(C=10.0, max_iter=2000).fit(seen, [label for _, label in rows])
+    expected = classifier.predict_proba(theirs.transform(texts))
+    found = firth.load(tmp_path / "run").predict(texts)
+    probabilities = [[answer["scores"][label] for label in ("neg", "pos")] for answer in found]
+    assert probabilities == [pytest.approx(row, abs=1e-3) for row in expected.tolist()]
+    assert result.steps == 0
+    assert any(f"{seen.shape[1]} n-grams" in note for note in result.notes)
+
+
+def test_tags_that_break_bio_are_named(tmp_path: Path) -> None:
+    path = tmp_path / "train.conll"
+    path.write_text("Anna B-PER\nsaw O\nRome I-LOC\n\nBen I-PER\nSmith I-PER\n\n" * 4)
+    options = {"overrides": {"steps": 1, "model.hidden_size": 4}, "out": tmp_path / "run"}
+    result = finetune("bilstm-crf", task="tag", train=path, **options)
+    [note] = [note for note in result.notes if "BIO" in note]
+    assert all(fact in note for fact in ("line 3", "I-LOC follows O", "8 tags", "conlleval"))
