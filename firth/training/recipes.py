@@ -189,7 +189,7 @@ RECIPES = {
         warmup_steps=500,
         batch_tokens=3 * 128 * 20,
         max_length="128",
-        optimizer=_adam(2e-3, 0.98, 1e-8, 0.0, 1.0),
+        optimizer=_adam(6e-3, 0.98, 1e-8, 0.0, 1.0),
     ),
     "trio": PretrainRecipe(
         source="our measurements: docs/pretraining.md and docs/performance.md",

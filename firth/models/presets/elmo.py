@@ -16,7 +16,7 @@ def _elmo(name: str, parameters: int, source: str, **sizes: Any) -> Preset:
         head_bias="trained",
         head_scale=True,
         initialization="fan-in",
-        init_std=1.0,
+        init_std=0.7,
         **sizes,
     )
     how: dict[str, Any] = dict(objective="bilm", recipe="elmo", heads=("language",))
