@@ -264,7 +264,7 @@ def _cost(
     good = [cell for cell in cells if not results[cell].error]
     # the training alone: the time of a cell includes that of the cells it needs
     seconds = [results[cell].values.get("seconds", results[cell].seconds) for cell in good]
-    values = {"seconds": sum(seconds) / max(1, len(seconds))}
+    values = {"seconds": sum(seconds) / max(1, len(seconds))} if data.labelled is not None else {}
     if own and "parameters" in own[0]:
         values["parameters"] = own[0]["parameters"]
     if method.preset:

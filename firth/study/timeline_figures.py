@@ -81,19 +81,26 @@ def timeline_figures(found: Timeline) -> list[Figure]:
     return [*figures, _table(found), *([_lectures()] if found.reference else [])]
 
 
-def _by_year(found: Timeline) -> BarChart:
+CAPTION = "Means over seeds, with 95 % intervals that resample seeds and examples."
+
+
+def _by_year(found: Timeline) -> Figure:
+    """Show a fraction as bars; bits per byte as points over the years."""
+    if not found.reference:
+        points: dict[str, tuple[Point, ...]] = {}
+        for method in found.methods:
+            metric = found.curves[method.name, 0].metric()
+            points[method.name] = (Point(method.year, metric.value, metric.low, metric.high),)
+        title = f"{found.metric.capitalize()}, by year"
+        return LineChart(title, "year", found.metric, points, caption=CAPTION)
     bars = []
     for method in found.methods:
         scores = found.scores(method.name)
         assert scores is not None
         metric = scores.metric()
         bars.append(Bar(f"{method.year} {method.name}", metric.value, metric.low, metric.high))
-    with_labels = f" with {found.reference:,} labels" if found.reference else ""
-    return BarChart(
-        f"{found.metric.capitalize()}{with_labels}, by year",
-        tuple(bars),
-        caption="Means over seeds, with 95 % intervals that resample seeds and examples.",
-    )
+    title = f"{found.metric.capitalize()} with {found.reference:,} labels, by year"
+    return BarChart(title, tuple(bars), caption=CAPTION)
 
 
 def _label_curves(found: Timeline) -> LineChart:
@@ -108,8 +115,8 @@ def _label_curves(found: Timeline) -> LineChart:
 def _table(found: Timeline) -> DataTable:
     columns = ["year", "method", "paper", found.metric, "95 % interval"]
     columns += ["on another domain"] * bool(found.other_domain)
-    columns += ["parameters", "pre-training, s", "training, s"]
-    columns += ["labels to reach the next row"] * bool(found.reference)
+    columns += ["parameters", "pre-training, s"]
+    columns += ["training, s", "labels to reach the next row"] * bool(found.reference)
     rows = [_table_row(found, place, method) for place, method in enumerate(found.methods)]
     return DataTable("All methods", tuple(columns), tuple(rows))
 
@@ -122,10 +129,9 @@ def _table_row(found: Timeline, place: int, method: Method) -> tuple[str, ...]:
         row.append(metric_texts(found.other_domain[method.name].metric())[0])
     row.append(f"{int(cost['parameters']):,}" if "parameters" in cost else "")
     row.append(f"{cost['pretraining_seconds']:.0f}" if "pretraining_seconds" in cost else "")
-    row.append(f"{cost['seconds']:.1f}")
     if found.reference:
         needed = found.to_next(place)
-        row.append("" if needed is None else needed.text)
+        row += [f"{cost['seconds']:.1f}", "" if needed is None else needed.text]
     return tuple(row)
 
 

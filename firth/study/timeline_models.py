@@ -112,7 +112,7 @@ METHODS: tuple[Method, ...] = (
     Method(
         name="ELMo",
         year=2018,
-        paper="frozen, layer mix: Peters et al. 2018",
+        paper="Peters et al. 2018",
         tasks=(LABELS, WORDS, ANSWERS, TEXT),
         preset="elmo",
         sizes={"model.hidden_size": 128, "model.cell_size": 128},
