@@ -262,6 +262,7 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "int | None": (int, type(None)),
     "tuple[int, ...]": (list, tuple),
     "tuple[str, ...]": (list, tuple),
+    "TransformerConfig | None": (dict, ModelConfig, type(None)),
 }
 
 

@@ -192,7 +192,7 @@ def test_every_documented_field_is_an_option_with_its_help(verb: str, config: An
     options = {option.name: option for option in commands()[verb].params}
     for name, doc in documented(config).items():
         assert options[name].help.startswith(doc.help)
-        assert options[name].opts == [(doc.flags or flag(name)).split("/")[0]]
+        assert options[name].opts == (doc.flags or flag(name)).split("/")[0].split()
         assert (
             "Default:" in options[name].help
             or options[name].default is not None

@@ -10,6 +10,7 @@ import pytest
 
 from firth.models.attention_patterns import attention_patterns
 from firth.models.presets import PRESETS, preset
+from firth.models.transformer_config import TransformerConfig
 from firth.utils.errors import UsageError
 from tests.conftest import Result
 
@@ -39,7 +40,10 @@ def test_windows_and_prefixes_counted_by_hand() -> None:
     assert connections("gpt2", 6, prefix=1) == {"causal": 21}
 
 
-@pytest.mark.parametrize("name", PRESETS)
+TRANSFORMERS = [name for name, row in PRESETS.items() if isinstance(row.config, TransformerConfig)]
+
+
+@pytest.mark.parametrize("name", TRANSFORMERS)
 def test_formulas_and_layers_of_every_preset(name: str) -> None:
     config = preset(name).config
     patterns = attention_patterns(config, 7, window=2 if config.windowed_layers else 0)

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from firth.models.presets import Preset
 
 
+UNLIMITED = 1 << 20  # positions of models that read any length
+
+
 def presets(rows: Sequence[Preset]) -> RenderableType:
     """List all presets, one line each; a narrow terminal truncates the source."""
     lines = [_PRESET_COLUMNS, *map(_line, rows)]
@@ -34,6 +37,8 @@ def presets(rows: Sequence[Preset]) -> RenderableType:
 def _line(row: Preset) -> dict[str, Any]:
     """Return the values of a line; what a kind of network does not have is a dash."""
     values = row.values() | {"parameters": _short(row.parameters) if row.parameters else None}
+    if row.config.max_positions >= UNLIMITED:
+        values["max_positions"] = None
     return {name: "–" if value is None else value for name, value in values.items()}
 
 
