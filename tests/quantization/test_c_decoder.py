@@ -190,8 +190,8 @@ COMPUTED = """architecture vocab_size hidden_size num_layers num_decoder_layers 
 LEFT_TO_TORCH = """encoder relative_attention relative_buckets relative_max_distance num_segments
     embedding_size trigrams bottleneck_size num_feed_forwards output_embedding_size
     share_encoder_decoder"""
-INDIFFERENT = """prefix_lm label_head label_crf labels label_type pooling label_layers label_activation
-    label_norm label_bias label_input_layer label_layer_mix
+INDIFFERENT = """prefix_lm label_head label_crf labels label_type pooling label_layers
+    label_activation label_norm label_bias label_input_layer label_layer_mix
     dropout attention_dropout initialization init_std
     pad_token_id bos_token_id eos_token_id extra_eos_token_ids
     decoder_start_token_id forced_bos_token_id forced_eos_token_id family"""
