@@ -160,11 +160,11 @@ def prompt(
     there as a line of JSON. Bad rows are skipped and noted; with `strict`, they are an error.
 
     >>> import tokenizers; from firth import Tokenizer
-    >>> from firth.models.config import ModelConfig
     >>> from firth.models.transformer import Transformer
+    >>> from firth.models.transformer_config import TransformerConfig
     >>> words = tokenizers.models.WordLevel({"?": 0, "dull": 1, "fine": 2}, unk_token="?")
-    >>> config = ModelConfig(architecture="decoder", vocab_size=3, hidden_size=8, num_layers=1,
-    ...                      num_heads=2, ffn_size=16, max_positions=32)
+    >>> sizes = dict(hidden_size=8, num_layers=1, num_heads=2, ffn_size=16)
+    >>> config = TransformerConfig(architecture="decoder", vocab_size=3, max_positions=32, **sizes)
     >>> network = Transformer(config, ["language"]).eval()
     >>> tiny = Model(network, Tokenizer(tokenizers.Tokenizer(words), {}))
     >>> result = prompt(tiny, "What a day!", task="classify", labels=["dull", "fine"],
