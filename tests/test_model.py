@@ -358,7 +358,6 @@ def test_presets_fit_a_narrow_terminal() -> None:
         assert line.split()[7] == str(row.config.vocab_size)
 
 
-@pytest.mark.xfail(reason="configs of earlier models are in the modules of their networks")
 def test_listing_presets_does_not_import_torch() -> None:
     code = (
         "import sys; from typer.testing import CliRunner; from firth.cli.app import app\n"

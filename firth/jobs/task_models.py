@@ -25,7 +25,8 @@ from firth.models.task_specific.bag_of_words import (
     BagOfWordsConfig,
     document_frequencies,
 )
-from firth.models.word_embedding import WordModelConfig, WordNetwork
+from firth.models.word_embedding import WordNetwork
+from firth.models.word_model_config import WordModelConfig
 from firth.tasks.dataset import TaskDataset
 from firth.tasks.readers.examples import Example
 from firth.tokenizers.tokenizer import Tokenizer

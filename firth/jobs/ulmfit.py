@@ -24,7 +24,7 @@ from firth.training.run_directory import read_metrics, read_run
 from firth.utils.errors import InputError, UsageError
 
 PREFIX = "lm."  # of settings of stage 2, such as lm.epochs
-HELD_OUT = 10  # one of so many texts is held out, if there is no dev file
+HELD_OUT = 10  # without a dev file, every tenth text is held out
 
 
 def language_model_job(job: FinetuneConfig, recipe: str) -> FinetuneConfig:

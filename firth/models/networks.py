@@ -9,15 +9,18 @@ from firth.models.config import ModelConfig
 from firth.models.language_model import LanguageNetwork
 from firth.models.ngram.config import NgramConfig
 from firth.models.ngram.model import NgramModel
-from firth.models.recurrent.awd_lstm import AwdLstm, AwdLstmConfig
-from firth.models.recurrent.bengio import BengioConfig, BengioLanguageModel
+from firth.models.recurrent.awd_lstm import AwdLstm
+from firth.models.recurrent.bengio import BengioLanguageModel
 from firth.models.recurrent.bidaf import Bidaf, BidafConfig
 from firth.models.recurrent.elmo import Elmo
 from firth.models.recurrent.elmo_config import ElmoConfig
-from firth.models.recurrent.lstm_lm import LstmConfig, LstmLanguageModel
-from firth.models.recurrent.pointer_generator import PointerGenerator, PointerGeneratorConfig
-from firth.models.recurrent.rnn_seq2seq import RnnSeq2Seq, RnnSeq2SeqConfig
-from firth.models.static_vectors import StaticVectors, StaticVectorsConfig
+from firth.models.recurrent.lstm_lm import LstmLanguageModel
+from firth.models.recurrent.pointer_generator import PointerGenerator
+from firth.models.recurrent.recurrent_configs import AwdLstmConfig, BengioConfig, LstmConfig
+from firth.models.recurrent.rnn_seq2seq import RnnSeq2Seq
+from firth.models.recurrent.seq2seq_configs import PointerGeneratorConfig, RnnSeq2SeqConfig
+from firth.models.static_vectors import StaticVectors
+from firth.models.static_vectors_config import StaticVectorsConfig
 from firth.models.task_specific.bag_of_words import BagOfWords, BagOfWordsConfig
 from firth.models.task_specific.text_cnn import TextCnn, TextCnnConfig
 from firth.models.task_specific.text_lstm import TextLstm, TextLstmConfig

@@ -10,8 +10,7 @@ from typing import Any
 from firth.adapt.registry import parse_strategy
 from firth.models.config import ModelConfig
 from firth.models.presets.task_models import TaskSpecificModel
-from firth.models.recurrent.bengio import BengioConfig
-from firth.models.recurrent.lstm_lm import RecurrentConfig
+from firth.models.recurrent.recurrent_configs import BengioConfig, RecurrentConfig
 from firth.training.config import FinetuneTrainingConfig
 from firth.training.losses import INFERENCE_BATCH_TOKENS
 from firth.training.runtime import resolve_auto_settings

@@ -16,7 +16,7 @@ from firth.metrics.rouge import rouge_metrics
 from firth.metrics.translation import translation_metrics
 from firth.models.config import ModelConfig
 from firth.models.language_model import LanguageNetwork
-from firth.models.recurrent.pointer_generator import PointerGeneratorConfig
+from firth.models.recurrent.seq2seq_configs import PointerGeneratorConfig
 from firth.models.transformer import max_output_length
 from firth.objectives.batch import Batch, PredictionTargets
 from firth.tasks.inputs import FramedSequence, InputTemplate, TokenizedText

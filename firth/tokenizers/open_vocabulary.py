@@ -4,8 +4,8 @@ A tokenizer of whole words gives every unknown word the id of `<unk>`. A network
 `open_vocabulary` needs the text of such words, so each has an id of its own here, from
 `FIRST_OPEN_ID` on, beyond every vocabulary. A network gets the words of a batch by `extended_ids`.
 
-The table is one per process, like that of interned strings: an id stands for the same word as long
-as it is used. No result depends on the numbers, and no file contains them.
+There is one table per process. An id denotes the same word as long as the word is in use. No result
+depends on the numbers, and no file contains them.
 """
 
 from __future__ import annotations

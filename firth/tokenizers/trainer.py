@@ -283,8 +283,8 @@ def train_tokenizer(
 ) -> tuple[Tokenizer, CorpusReport]:
     """Train a tokenizer; `vocab_size` includes special tokens and sentinels.
 
-    Words (`kind="word"`) need no `vocab_size`: all that occur `min_frequency` times are taken, up
-    to 1,000,000; with one, at most so many.
+    For `kind="word"`, `vocab_size` is an optional maximum (default: 1,000,000): the vocabulary is
+    all words that occur at least `min_frequency` times.
 
     `paths` are files, folders and globs, or in memory a list of texts or rows, or a table with a
     text `column`; `reading` has more options. BERT's

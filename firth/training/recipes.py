@@ -168,22 +168,6 @@ RECIPES = {
         schedule="cosine",
         optimizer=_adam(1e-2, 0.99, 1e-8, 0.01, 1.0),
     ),
-    "lstm": PretrainRecipe(
-        source="our measurements: docs/earlier-models.md; AdamW in place of SGD",
-        warmup_steps=100,
-        batch_tokens=8192,
-        max_length="128",
-        schedule="cosine",
-        optimizer=_adam(1e-2, 0.99, 1e-8, 0.01, 1.0),
-    ),
-    "awd-lstm": PretrainRecipe(
-        source="our measurements: docs/earlier-models.md; AdamW in place of averaged SGD",
-        warmup_steps=100,
-        batch_tokens=8192,
-        max_length="128",
-        schedule="cosine",
-        optimizer=_adam(1e-2, 0.99, 1e-8, 0.01, 1.0),
-    ),
     "elmo": PretrainRecipe(
         source="Peters et al. 2018 and its training code; AdamW in place of Adagrad",
         warmup_steps=500,
@@ -204,6 +188,7 @@ RECIPES = {
     ),
 }
 RECIPES["mistral"] = RECIPES["llama"]
+RECIPES["lstm"] = RECIPES["awd-lstm"] = RECIPES["bengio"]
 
 # Larger models have smaller learning rates and larger batches (GPT-3: Brown et al. 2020, table
 # 2.1), by the smallest hidden size they apply to.

@@ -16,7 +16,8 @@ from firth.models.networks import build_network
 from firth.models.pooling import pool
 from firth.models.presets.task_models import TASK_MODELS
 from firth.models.task_specific.text_cnn import TextCnn
-from firth.models.word_embedding import WordEmbedding, WordModelConfig
+from firth.models.word_embedding import WordEmbedding
+from firth.models.word_model_config import WordModelConfig
 from firth.tokenizers.open_vocabulary import open_word
 from firth.tokenizers.word_vocabulary import choose_vocabulary, word_tokenizer
 

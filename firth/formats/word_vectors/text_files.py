@@ -191,7 +191,11 @@ def _parse_line(rows: TextRows, content: bytes, line: int) -> tuple[str, Matrix]
         rows.invalid.append(line)
     word, *numbers = text.rsplit(" ", rows.width)
     word = word.strip(" ")
-    if len(numbers) < rows.width or not word or _is_number(word.rpartition(" ")[2], " " in word):
+    if (
+        len(numbers) < rows.width
+        or not word
+        or (" " in word and _is_number(word.rpartition(" ")[2]))
+    ):
         raise InputError(
             f"{rows.name} line {line} has {_count_numbers(text):,} numbers, where the others have "
             f"{rows.width:,} (ragged rows): {text[:40]!r}…; remove or correct it."
@@ -208,16 +212,17 @@ def _parse_line(rows: TextRows, content: bytes, line: int) -> tuple[str, Matrix]
         return word, np.array(numbers, dtype=np.float64).astype(np.float32)
 
 
-def _is_number(text: str, asked: bool = True) -> bool:
-    """Tell whether a text is a number, if that matters.
+def _is_number(text: str) -> bool:
+    """Return whether a text is a number.
 
-    >>> _is_number("-1e-3"), _is_number("."), _is_number("7", False)
-    (True, False, False)
+    >>> _is_number("-1e-3"), _is_number(".")
+    (True, False)
     """
     try:
-        return asked and float(text) is not None
+        float(text)
     except ValueError:
         return False
+    return True
 
 
 def _count_numbers(text: str) -> int:

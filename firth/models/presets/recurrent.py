@@ -6,9 +6,7 @@ from typing import Any
 
 from firth.models.config import ModelConfig
 from firth.models.presets.row import Preset
-from firth.models.recurrent.awd_lstm import AwdLstmConfig
-from firth.models.recurrent.bengio import BengioConfig
-from firth.models.recurrent.lstm_lm import LstmConfig
+from firth.models.recurrent.recurrent_configs import AwdLstmConfig, BengioConfig, LstmConfig
 
 # A recurrent model can read any length: this limits the windows in which texts are scored.
 DECODER: dict[str, Any] = dict(

@@ -6,8 +6,7 @@ Smaller than in the papers, for a few thousand examples and a CPU.
 from __future__ import annotations
 
 from firth.models.presets.row import Preset
-from firth.models.recurrent.pointer_generator import PointerGeneratorConfig
-from firth.models.recurrent.rnn_seq2seq import RnnSeq2SeqConfig
+from firth.models.recurrent.seq2seq_configs import PointerGeneratorConfig, RnnSeq2SeqConfig
 
 RECURRENT_TASKS = {
     "rnn-seq2seq": Preset(

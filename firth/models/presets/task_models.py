@@ -12,8 +12,7 @@ from typing import Any
 
 from firth.models.config import ModelConfig
 from firth.models.recurrent.bidaf import BidafConfig
-from firth.models.recurrent.pointer_generator import PointerGeneratorConfig
-from firth.models.recurrent.rnn_seq2seq import RnnSeq2SeqConfig
+from firth.models.recurrent.seq2seq_configs import PointerGeneratorConfig, RnnSeq2SeqConfig
 from firth.models.task_specific.bag_of_words import BagOfWordsConfig
 from firth.models.task_specific.text_cnn import TextCnnConfig
 from firth.models.task_specific.text_lstm import TextLstmConfig

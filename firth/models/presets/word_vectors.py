@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from firth.models.presets.row import Preset
-from firth.models.static_vectors import StaticVectorsConfig
+from firth.models.static_vectors_config import StaticVectorsConfig
 
 VECTOR_SIZE = 100
 # Of the n-grams. fastText has 2,000,000, which is 800 MB; a vocabulary of 43,000 words has 198,000.

@@ -20,7 +20,6 @@ H  hidden size, of the embeddings and the last layer     L  size of the layers b
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from itertools import pairwise
 
 import torch
@@ -30,26 +29,14 @@ from torch.nn.functional import dropout
 from firth.models.heads import make_head
 from firth.models.language_model import LossTerm
 from firth.models.masks import Mask
-from firth.models.recurrent.lstm_lm import RecurrentConfig, RecurrentLanguageModel
+from firth.models.recurrent.lstm_lm import RecurrentLanguageModel
 from firth.models.recurrent.packed_rnn import (
     LayerState,
     RecurrentLayer,
     RecurrentState,
     StepOrder,
 )
-
-
-@dataclass(frozen=True, kw_only=True)
-class AwdLstmConfig(RecurrentConfig):
-    """The sizes and dropout rates of an AWD-LSTM; `dropout` is that of the output and the heads."""
-
-    lstm_size: int  # of the layers below the last
-    embedding_dropout: float = 0.1  # of words
-    input_dropout: float = 0.4  # of the embeddings
-    layer_dropout: float = 0.25  # between layers
-    weight_dropout: float = 0.5  # of hidden-to-hidden weights
-    activation_penalty: float = 2.0  # alpha: weight of the mean squared activation
-    temporal_penalty: float = 1.0  # beta: of the mean squared change between tokens
+from firth.models.recurrent.recurrent_configs import AwdLstmConfig
 
 
 class LockedDropout(nn.Module):

@@ -15,60 +15,14 @@ n  order of the model      h  hidden units        x  (n - 1) m inputs
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from firth.models.config import ModelConfig
 from firth.models.heads import make_head
 from firth.models.language_model import LanguageNetwork
 from firth.models.masks import Mask
-from firth.utils.errors import InputError
-
-
-@dataclass(frozen=True, kw_only=True)
-class BengioConfig(ModelConfig):
-    """The sizes of the model of Bengio et al. 2003.
-
-    The heads read the hidden units and, with direct connections, the inputs beside them, so that
-    the output matrix is U and W side by side:
-
-    >>> sizes = dict(vocab_size=17964, embedding_size=100, order=6, hidden_units=60)
-    >>> BengioConfig(architecture="decoder", max_positions=4096, **sizes).hidden_size
-    560
-    """
-
-    derived: ClassVar[tuple[str, ...]] = ("hidden_size", "output_embedding_size")
-
-    hidden_size: int = 0  # derived: hidden_units, and the inputs with direct connections
-    num_layers: int = 1
-    tie_embeddings: bool = False  # the output matrix has other inputs than words
-    head_bias: str = "trained"
-    order: int = 6  # n: a word is predicted from the n - 1 before it
-    hidden_units: int = 60  # h
-    direct: bool = True  # direct connections W from the inputs to the output
-
-    def __post_init__(self) -> None:
-        if self.order < 2:
-            raise InputError(f"order must be at least 2, not {self.order}.")
-        if self.tie_embeddings or self.num_layers != 1:
-            raise InputError("This model has one layer, and its output matrix cannot be tied.")
-        size = self.hidden_units + (self.input_size if self.direct else 0)
-        for name in self.derived:
-            if getattr(self, name) not in (0, size):
-                raise InputError(
-                    f"{name} is {size}, by hidden_units, embedding_size, order and direct: set "
-                    "those instead."
-                )
-            object.__setattr__(self, name, size)
-        super().__post_init__()
-
-    @property
-    def input_size(self) -> int:
-        """The size of the concatenated embeddings."""
-        return (self.order - 1) * self.embedding_size
+from firth.models.recurrent.recurrent_configs import BengioConfig
 
 
 class BengioLanguageModel(LanguageNetwork):

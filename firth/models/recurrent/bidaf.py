@@ -10,8 +10,8 @@
     6     start = w1 · [g; m];  end = w2 · [g; m'], m' a BiLSTM over m
 
 A sequence is a question, a separator and a context. The separator is read as the first token of the
-context, and its scores stand for "no answer": they become those of the sequence's first token, as
-the task expects (Devlin et al. 2019).
+context, and its start and end logits are those of "no answer". The task reads the logits of "no
+answer" at the first token of the sequence (Devlin et al. 2019), so they are moved there.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ from firth.models.character_cnn import CharacterCNN, Highway, WordCharacters
 from firth.models.heads import make_head
 from firth.models.masks import Mask
 from firth.models.recurrent.packed_rnn import RecurrentLayers
-from firth.models.word_embedding import WordEmbedding, WordModelConfig, WordNetwork
+from firth.models.word_embedding import WordEmbedding, WordNetwork
+from firth.models.word_model_config import WordModelConfig
 from firth.tokenizers.tokenizer import Tokenizer
 from firth.utils.device_transfer import to_device
 from firth.utils.rng import Longs
@@ -192,15 +193,15 @@ def split_question(tokens: Tensor, mask: Mask, separator: int | None) -> Questio
     first = np.array(
         [_first(ids[a : a + n], separator) for a, n in zip(starts, lengths, strict=True)], np.int64
     )
-    asked = np.maximum(first, 1)
+    question_lengths = np.maximum(first, 1)
     positions = np.arange(len(ids)) - np.repeat(starts, lengths)
-    in_question = positions < np.repeat(asked, lengths)
+    in_question = positions < np.repeat(question_lengths, lengths)
     in_context = positions >= np.repeat(first, lengths)
     output = np.flatnonzero(in_context)
     output[np.cumsum(lengths - first) - (lengths - first)] = starts
     device = tokens.device
     return QuestionAndContext(
-        question=Mask(asked, device=device),
+        question=Mask(question_lengths, device=device),
         question_tokens=to_device(np.flatnonzero(in_question), device),
         context=Mask(lengths - first, device=device),
         context_tokens=to_device(np.flatnonzero(in_context), device),

@@ -13,53 +13,14 @@ next; here documents of a batch are independent, so windows are longer instead.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import ClassVar
 
 from torch import Tensor, nn
 
-from firth.models.config import ModelConfig
 from firth.models.heads import make_head
 from firth.models.language_model import LanguageNetwork
 from firth.models.masks import Mask
 from firth.models.recurrent.packed_rnn import RecurrentLayers, RecurrentState
-from firth.utils.errors import InputError
-
-
-@dataclass(frozen=True, kw_only=True)
-class RecurrentConfig(ModelConfig):
-    """What configs of recurrent language models have: the output matrix reads the last layer."""
-
-    derived: ClassVar[tuple[str, ...]] = ("output_embedding_size",)
-
-    def __post_init__(self) -> None:
-        size = 0 if self.tie_embeddings else self.hidden_size
-        if self.output_embedding_size not in (0, size):
-            raise InputError(f"output_embedding_size must be hidden_size, {self.hidden_size}.")
-        object.__setattr__(self, "output_embedding_size", size)
-        super().__post_init__()
-        if self.tie_embeddings and self.token_embedding_size != self.hidden_size:
-            raise InputError(
-                f"With tied embeddings, embedding_size must be hidden_size, {self.hidden_size}, "
-                f"not {self.embedding_size}: set tie_embeddings to false."
-            )
-
-
-@dataclass(frozen=True, kw_only=True)
-class LstmConfig(RecurrentConfig):
-    """The sizes of an LSTM language model.
-
-    >>> sizes = dict(vocab_size=10_000, max_positions=4096, hidden_size=650, num_layers=2)
-    >>> LstmConfig(architecture="decoder", tie_embeddings=False, **sizes).output_embedding_size
-    650
-    """
-
-    cell: str = "lstm"  # or gru
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.cell not in ("lstm", "gru"):
-            raise InputError(f"cell cannot be {self.cell!r}; known are lstm, gru.")
+from firth.models.recurrent.recurrent_configs import LstmConfig
 
 
 class RecurrentLanguageModel(LanguageNetwork):

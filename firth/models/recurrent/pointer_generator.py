@@ -26,36 +26,12 @@ from torch.nn.functional import pad
 
 from firth.models.masks import Mask
 from firth.models.recurrent.alignment import AdditiveAttention, masked_softmax
-from firth.models.recurrent.rnn_seq2seq import DecoderState, RnnSeq2Seq, RnnSeq2SeqConfig
+from firth.models.recurrent.rnn_seq2seq import DecoderState, RnnSeq2Seq
+from firth.models.recurrent.seq2seq_configs import PointerGeneratorConfig
 from firth.tokenizers.open_vocabulary import FIRST_OPEN_ID, extended_ids
 from firth.tokenizers.tokenizer import Tokenizer
-from firth.utils.errors import InputError
 
 MIN_PROB = 1e-12  # added to probabilities, so that those of impossible words have a logarithm
-
-
-@dataclass(frozen=True, kw_only=True)
-class PointerGeneratorConfig(RnnSeq2SeqConfig):
-    """The config of a pointer-generator."""
-
-    coverage: bool = False  # attention depends on earlier attention, and repeating it is penalized
-    unk_token_id: int | None = None  # whose embedding all unknown words have
-    # Fraction of the vocabulary that a training step reads as unknown, in source and target, so
-    # that it learns to copy unknown words (word dropout, Iyyer et al. 2015).
-    word_dropout: float = 0.2
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.attention != "bahdanau":
-            raise InputError("The attention of a pointer-generator is bahdanau: omit attention.")
-
-    @property
-    def open_vocabulary(self) -> bool:
-        return True
-
-    @property
-    def copies_words(self) -> bool:
-        return True
 
 
 @dataclass

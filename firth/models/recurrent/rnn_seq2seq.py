@@ -29,40 +29,8 @@ from firth.models.heads import make_head
 from firth.models.masks import Mask
 from firth.models.recurrent.alignment import ATTENTIONS
 from firth.models.recurrent.packed_rnn import RecurrentLayers, RecurrentState
-from firth.models.word_embedding import WordEmbedding, WordModelConfig, WordNetwork
-from firth.utils.errors import InputError
-
-
-@dataclass(frozen=True, kw_only=True)
-class RnnSeq2SeqConfig(WordModelConfig):
-    """The config of a recurrent encoder-decoder."""
-
-    architecture: str = "encoder-decoder"
-    attention: str = "bahdanau"  # none, bahdanau (additive) or luong (multiplicative)
-    input_feeding: bool = False  # luong: the decoder reads its last output, too
-    tie_embeddings: bool = False
-
-    def __post_init__(self) -> None:
-        if self.attention not in ("none", *ATTENTIONS):
-            raise InputError(
-                f"attention cannot be {self.attention!r}; known are none, {', '.join(ATTENTIONS)}."
-            )
-        if self.input_feeding and self.attention != "luong":
-            raise InputError("input_feeding is for attention luong: set one of them anew.")
-        if self.hidden_size % 2:
-            raise InputError(
-                f"hidden_size must be even, for two directions, and is {self.hidden_size}."
-            )
-        if self.tie_embeddings and self.token_embedding_size != self.hidden_size:
-            raise InputError("tie_embeddings needs an embedding_size equal to hidden_size.")
-        if not self.tie_embeddings:  # the output matrix multiplies the decoder's output
-            object.__setattr__(self, "output_embedding_size", self.hidden_size)
-        super().__post_init__()
-
-    @property
-    def open_vocabulary(self) -> bool:
-        """Unknown words cannot be written, so they are `<unk>` in the source, too."""
-        return False
+from firth.models.recurrent.seq2seq_configs import RnnSeq2SeqConfig
+from firth.models.word_embedding import WordEmbedding, WordNetwork
 
 
 @dataclass

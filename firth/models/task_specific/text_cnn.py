@@ -18,7 +18,8 @@ from torch.nn.functional import pad
 
 from firth.models.heads import make_head
 from firth.models.masks import Mask
-from firth.models.word_embedding import WordEmbedding, WordModelConfig, WordNetwork
+from firth.models.word_embedding import WordEmbedding, WordNetwork
+from firth.models.word_model_config import WordModelConfig
 from firth.utils.errors import InputError
 
 

@@ -21,7 +21,8 @@ from firth.models.character_cnn import CharacterCNN, WordCharacters
 from firth.models.heads import make_head
 from firth.models.masks import Mask
 from firth.models.recurrent.packed_rnn import RecurrentLayers
-from firth.models.word_embedding import WordEmbedding, WordModelConfig, WordNetwork
+from firth.models.word_embedding import WordEmbedding, WordNetwork
+from firth.models.word_model_config import WordModelConfig
 from firth.tokenizers.tokenizer import Tokenizer
 from firth.utils.errors import InputError
 

@@ -11,7 +11,8 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from firth.models.static_vectors import StaticVectors, StaticVectorsConfig
+from firth.models.static_vectors import StaticVectors
+from firth.models.static_vectors_config import StaticVectorsConfig
 from firth.training.fitting import FitInputs
 from firth.training.loop import Diverged
 from firth.training.word_vectors import c_kernels

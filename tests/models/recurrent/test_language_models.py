@@ -19,9 +19,9 @@ from firth.models.masks import Mask
 from firth.models.networks import build_network
 from firth.models.presets.earlier import EARLIER
 from firth.models.recurrent.awd_lstm import AwdLstm, LockedDropout, WeightDropLayer
-from firth.models.recurrent.bengio import BengioConfig
-from firth.models.recurrent.lstm_lm import LstmConfig, LstmLanguageModel
+from firth.models.recurrent.lstm_lm import LstmLanguageModel
 from firth.models.recurrent.packed_rnn import StepOrder
+from firth.models.recurrent.recurrent_configs import BengioConfig, LstmConfig
 from firth.utils.errors import InputError
 
 SHRUNK = {

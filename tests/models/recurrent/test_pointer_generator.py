@@ -13,7 +13,8 @@ from firth.inference.generation.generation_config import GenerationConfig
 from firth.inference.generation.token_generation import generate
 from firth.models.initialization import initialise
 from firth.models.masks import Mask
-from firth.models.recurrent.pointer_generator import PointerGenerator, PointerGeneratorConfig
+from firth.models.recurrent.pointer_generator import PointerGenerator
+from firth.models.recurrent.seq2seq_configs import PointerGeneratorConfig
 from firth.objectives.batch import Batch
 from firth.tasks.inputs import make_input_template
 from firth.tasks.readers.examples import Seq2SeqExample

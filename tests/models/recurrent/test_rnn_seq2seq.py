@@ -17,7 +17,8 @@ from firth.inference.scoring.token_scoring import ScoringRequest, score_requests
 from firth.models.initialization import initialise
 from firth.models.masks import Mask
 from firth.models.recurrent.alignment import AdditiveAttention, MultiplicativeAttention
-from firth.models.recurrent.rnn_seq2seq import RnnSeq2Seq, RnnSeq2SeqConfig
+from firth.models.recurrent.rnn_seq2seq import RnnSeq2Seq
+from firth.models.recurrent.seq2seq_configs import RnnSeq2SeqConfig
 from firth.utils.errors import InputError
 
 VOCAB, START, END = 12, 1, 2
