@@ -20,11 +20,8 @@ from firth.model import AnyModel, Model, load
 from firth.models.initialization import initialise
 from firth.models.networks import build_network
 from firth.models.presets.task_models import TASK_MODELS, TaskSpecificModel, models_of_task
-from firth.models.task_specific.bag_of_words import (
-    BagOfWords,
-    BagOfWordsConfig,
-    document_frequencies,
-)
+from firth.models.task_specific.bag_of_words import BagOfWords, document_frequencies
+from firth.models.task_specific.text_configs import BagOfWordsConfig
 from firth.models.word_embedding import WordNetwork
 from firth.models.word_model_config import WordModelConfig
 from firth.tasks.dataset import TaskDataset

@@ -11,7 +11,8 @@ from firth.models.ngram.config import NgramConfig
 from firth.models.ngram.model import NgramModel
 from firth.models.recurrent.awd_lstm import AwdLstm
 from firth.models.recurrent.bengio import BengioLanguageModel
-from firth.models.recurrent.bidaf import Bidaf, BidafConfig
+from firth.models.recurrent.bidaf import Bidaf
+from firth.models.recurrent.bidaf_config import BidafConfig
 from firth.models.recurrent.elmo import Elmo
 from firth.models.recurrent.elmo_config import ElmoConfig
 from firth.models.recurrent.lstm_lm import LstmLanguageModel
@@ -21,9 +22,10 @@ from firth.models.recurrent.rnn_seq2seq import RnnSeq2Seq
 from firth.models.recurrent.seq2seq_configs import PointerGeneratorConfig, RnnSeq2SeqConfig
 from firth.models.static_vectors import StaticVectors
 from firth.models.static_vectors_config import StaticVectorsConfig
-from firth.models.task_specific.bag_of_words import BagOfWords, BagOfWordsConfig
-from firth.models.task_specific.text_cnn import TextCnn, TextCnnConfig
-from firth.models.task_specific.text_lstm import TextLstm, TextLstmConfig
+from firth.models.task_specific.bag_of_words import BagOfWords
+from firth.models.task_specific.text_cnn import TextCnn
+from firth.models.task_specific.text_configs import BagOfWordsConfig, TextCnnConfig, TextLstmConfig
+from firth.models.task_specific.text_lstm import TextLstm
 from firth.models.transformer import Transformer
 from firth.models.transformer_config import TransformerConfig
 from firth.utils.errors import InputError

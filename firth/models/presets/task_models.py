@@ -11,11 +11,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from firth.models.config import ModelConfig
-from firth.models.recurrent.bidaf import BidafConfig
+from firth.models.recurrent.bidaf_config import BidafConfig
 from firth.models.recurrent.seq2seq_configs import PointerGeneratorConfig, RnnSeq2SeqConfig
-from firth.models.task_specific.bag_of_words import BagOfWordsConfig
-from firth.models.task_specific.text_cnn import TextCnnConfig
-from firth.models.task_specific.text_lstm import TextLstmConfig
+from firth.models.task_specific.text_configs import BagOfWordsConfig, TextCnnConfig, TextLstmConfig
 
 OFTEN: dict[str, Any] = dict(validate_every=0.2, patience=3)  # the best of five states is kept
 SENTENCES = ("classify", "pair", "regress")

@@ -27,9 +27,9 @@ from torch import Tensor, nn
 from firth.models.character_cnn import CharacterCNN, Highway, WordCharacters
 from firth.models.heads import make_head
 from firth.models.masks import Mask
+from firth.models.recurrent.bidaf_config import BidafConfig
 from firth.models.recurrent.packed_rnn import RecurrentLayers
 from firth.models.word_embedding import WordEmbedding, WordNetwork
-from firth.models.word_model_config import WordModelConfig
 from firth.tokenizers.tokenizer import Tokenizer
 from firth.utils.device_transfer import to_device
 from firth.utils.rng import Longs
@@ -37,27 +37,6 @@ from firth.utils.rng import Longs
 CHARACTER_WIDTH = 5  # of filters (section 2)
 MAX_CHARACTERS = 25  # of a word, with its two marks
 EXCLUDED = -1e4  # logit of a token that no answer can begin or end with
-
-
-@dataclass(frozen=True, kw_only=True)
-class BidafConfig(WordModelConfig):
-    """The config of a BiDAF network; `hidden_size` follows from `lstm_size`."""
-
-    architecture: str = "encoder"
-    hidden_size: int = 0
-    num_layers: int = 2  # of the modelling LSTM
-    lstm_size: int = 100  # of each direction
-    character_filters: int = 100  # features of a word's characters; 0: none
-    character_size: int = 16  # of a character's embedding
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "hidden_size", 10 * self.lstm_size)
-        super().__post_init__()
-
-    @property
-    def open_vocabulary(self) -> bool:
-        """Whether words outside the vocabulary have characters, or may have a vector."""
-        return self.character_filters > 0 or super().open_vocabulary
 
 
 class AttentionFlow(nn.Module):

@@ -11,32 +11,18 @@ S  sequences               P  distinct n-grams of all sequences                 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from firth.models.config import ModelConfig
 from firth.models.heads import make_head
 from firth.models.label_heads import LabelHead
 from firth.models.language_model import LanguageNetwork
 from firth.models.masks import Mask
 from firth.models.pooling import sequence_ids_of
-from firth.utils.errors import InputError
+from firth.models.task_specific.text_configs import BagOfWordsConfig
 from firth.utils.rng import Longs
-
-
-@dataclass(frozen=True, kw_only=True)
-class BagOfWordsConfig(ModelConfig):
-    """The config of a bag of words; `hidden_size` is the number of n-grams."""
-
-    max_ngram: int = 2  # words of the longest n-grams
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 1 <= self.max_ngram <= 3:
-            raise InputError(f"max_ngram must be 1, 2 or 3, not {self.max_ngram}.")
 
 
 class BagOfWords(LanguageNetwork):

@@ -10,7 +10,6 @@ N  tokens of the batch     E  embedding size     W  hidden size: the filters of 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -18,27 +17,8 @@ from torch.nn.functional import pad
 
 from firth.models.heads import make_head
 from firth.models.masks import Mask
+from firth.models.task_specific.text_configs import TextCnnConfig
 from firth.models.word_embedding import WordEmbedding, WordNetwork
-from firth.models.word_model_config import WordModelConfig
-from firth.utils.errors import InputError
-
-
-@dataclass(frozen=True, kw_only=True)
-class TextCnnConfig(WordModelConfig):
-    """The config of a convolutional network; `hidden_size` is the number of all filters."""
-
-    filter_widths: tuple[int, ...] = (3, 4, 5)  # words that a filter reads
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        object.__setattr__(self, "filter_widths", tuple(self.filter_widths))
-        if not self.filter_widths or min(self.filter_widths) < 1:
-            raise InputError("filter_widths must be positive numbers, such as 3,4,5.")
-        if self.hidden_size % len(self.filter_widths):
-            raise InputError(
-                f"hidden_size must be divisible by the {len(self.filter_widths)} filter widths, "
-                f"not {self.hidden_size}."
-            )
 
 
 class TextCnn(WordNetwork):

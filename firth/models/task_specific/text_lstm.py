@@ -12,7 +12,6 @@ E  embedding size          F  features of characters        W  hidden size, of b
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -21,34 +20,12 @@ from firth.models.character_cnn import CharacterCNN, WordCharacters
 from firth.models.heads import make_head
 from firth.models.masks import Mask
 from firth.models.recurrent.packed_rnn import RecurrentLayers
+from firth.models.task_specific.text_configs import TextLstmConfig
 from firth.models.word_embedding import WordEmbedding, WordNetwork
-from firth.models.word_model_config import WordModelConfig
 from firth.tokenizers.tokenizer import Tokenizer
-from firth.utils.errors import InputError
 
 CHARACTER_WIDTH = 3  # of filters, as Ma and Hovy 2016
 MAX_CHARACTERS = 25  # of a word, with its two marks
-
-
-@dataclass(frozen=True, kw_only=True)
-class TextLstmConfig(WordModelConfig):
-    """The config of an LSTM over words; `hidden_size` is that of both directions together."""
-
-    bidirectional: bool = False
-    character_filters: int = 0  # features of a word's characters; 0: none
-    character_size: int = 30  # of a character's embedding
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.bidirectional and self.hidden_size % 2:
-            raise InputError(
-                f"hidden_size must be even, half for each direction, not {self.hidden_size}."
-            )
-
-    @property
-    def open_vocabulary(self) -> bool:
-        """Whether words outside the vocabulary have characters, or may have a vector."""
-        return self.character_filters > 0 or super().open_vocabulary
 
 
 class TextLstm(WordNetwork):

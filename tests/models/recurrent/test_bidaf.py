@@ -9,7 +9,8 @@ import torch
 
 from firth.models.initialization import initialise
 from firth.models.masks import Mask
-from firth.models.recurrent.bidaf import EXCLUDED, AttentionFlow, Bidaf, BidafConfig
+from firth.models.recurrent.bidaf import EXCLUDED, AttentionFlow, Bidaf
+from firth.models.recurrent.bidaf_config import BidafConfig
 
 SEPARATOR = 1
 # Questions of two, one and no words; the last sequence has no separator.
