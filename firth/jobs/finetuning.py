@@ -19,7 +19,13 @@ from firth.jobs.dry_run import DryRunResult, estimate_cost
 from firth.jobs.finetune_setup import FinetuneSetup, joining_note, set_up
 from firth.jobs.job_configs import FinetuneConfig
 from firth.jobs.selection import dev_hashes
-from firth.jobs.ulmfit import classifier_job, language_model_job, language_model_values
+from firth.jobs.ulmfit import (
+    check_general_text,
+    classifier_job,
+    language_model_job,
+    language_model_values,
+    pretrain_general,
+)
 from firth.metrics.bootstrap import Metric, metrics_to_json
 from firth.model import JOINED, AnyModel, Model
 from firth.models.transformer import Transformer
@@ -35,6 +41,7 @@ from firth.training.log import Callback, show_in_notebook
 from firth.training.loop import Callbacks, TrainingLoop
 from firth.training.run import Run, describe_run, open_run
 from firth.training.run_directory import (
+    GENERAL_LANGUAGE_MODEL,
     IN_MEMORY,
     LANGUAGE_MODEL,
     check_run_directory,
@@ -139,6 +146,7 @@ def finetune(
     dev: Data | None = None,
     decoder: AnyModel | None = None,
     vectors: AnyModel | None = None,
+    general_text: Data | None = None,
     strategy: str = "",
     recipe: str | None = None,
     limit: int = 0,
@@ -174,9 +182,9 @@ def finetune(
     head ("head.layers") or the task ("task.prefix"). With a `decoder`, the model is an encoder
     joined to it (Rothe et al. 2020). With `scratch` and a `tokenizer`, the model is a preset. A
     model of one task ("cnn", "bilstm-crf") is trained from random weights, on words of `train`; its
-    embeddings may be `vectors`. With
-    `dry_run`, nothing is written: the result has parameters, memory, steps and time of the run with
-    this strategy, several ("full lora") or, without one, all.
+    embeddings may be `vectors`. With the recipe "ulmfit", a preset is pre-trained on `general_text`
+    first. With `dry_run`, nothing is written: the result has parameters, memory, steps and time of
+    the run with this strategy, several ("full lora") or, without one, all.
     """
     given = locals()
     job = FinetuneConfig(**{each.name: given[each.name] for each in fields(FinetuneConfig)})
@@ -186,8 +194,14 @@ def finetune(
         raise UsageError("`out` is missing: the run directory to write, a string or Path.")
     folder, callbacks = Path(out), callbacks or Callbacks()
     if not (stage := recipe_for(task, recipe)[1].language_model):
+        if general_text is not None:
+            raise UsageError("--general-text is for --recipe ulmfit: omit it.")
         return _train(job, folder, callback, callbacks)
-    before = folder / LANGUAGE_MODEL
+    general, before = folder / GENERAL_LANGUAGE_MODEL, folder / LANGUAGE_MODEL
+    if check_general_text(job):
+        if not (resume and find_run(general).get("finished")):
+            pretrain_general(job, general, callback, callbacks)
+        job = replace(job, model=general, general_text=None)
     if not (resume and find_run(before).get("finished")):
         _train(language_model_job(job, stage), before, callback, callbacks)
     done = language_model_values(before)

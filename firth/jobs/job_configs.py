@@ -222,6 +222,15 @@ class FinetuneConfig(JobConfig):
             "MODEL",
         ),
     ] = None
+    general_text: Annotated[
+        Data | None,
+        Doc(
+            "Text on which a preset, such as awd-lstm, is pre-trained first (recipe ulmfit). "
+            "Default: none.",
+            "Model",
+            Path,
+        ),
+    ] = None
     scratch: Annotated[bool, Doc("Start from random weights, as a baseline.", "Model")] = False
     out: Annotated[
         str | Path | None,

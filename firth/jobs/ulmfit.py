@@ -1,8 +1,9 @@
 """ULMFiT (Howard and Ruder 2018): fine-tune the language model on a task's texts, then the task.
 
-    1  a language model of general text                       the model that `finetune` is given
-    2  the same model, fine-tuned on the task's texts         here, in OUT/language-model
-    3  a classifier on it, unfrozen layer by layer            `finetune`, in OUT
+    1  a language model of general text                given, or a preset that is pre-trained on
+                                                       --general-text: OUT/general-language-model
+    2  the same model, fine-tuned on the task's texts  OUT/language-model
+    3  a classifier on it, unfrozen layer by layer     OUT
 
 Stage 2 has discriminative learning rates and a slanted triangular schedule (the recipe
 `ulmfit-lm`); it reads all texts of the training file, also those that `--limit` leaves out, and no
@@ -17,14 +18,63 @@ from pathlib import Path
 from typing import Any
 
 from firth.data.memory import Data, as_source
+from firth.embedded import local_path
 from firth.jobs.job_configs import FinetuneConfig
+from firth.jobs.preparation import prepare
+from firth.jobs.pretraining import pretrain
+from firth.models.presets import PRESETS
 from firth.tasks.readers.columns import TaskFile, good_examples
 from firth.tasks.registry import task_named
-from firth.training.run_directory import read_metrics, read_run
+from firth.tokenizers.trainer import train_tokenizer
+from firth.training.log import Callback
+from firth.training.loop import Callbacks
+from firth.training.run_directory import SHARDS, find_run, read_metrics, read_run
 from firth.utils.errors import InputError, UsageError
 
-PREFIX = "lm."  # of settings of stage 2, such as lm.epochs
+PREFIXES = GENERAL_PREFIX, TEXTS_PREFIX = "general.", "lm."  # of settings of stages 1 and 2
+BUDGETS = ("steps", "tokens", "minutes")  # of stage 1
+PASSES = 3  # over the general text, without a budget
 HELD_OUT = 10  # without a dev file, every tenth text is held out
+
+
+def check_general_text(job: FinetuneConfig) -> bool:
+    """Return whether stage 1 is needed: the model is a preset, and there is general text."""
+    named = isinstance(job.model, str) and local_path(job.model) is None and job.model in PRESETS
+    if named and job.general_text is None and not job.scratch:
+        raise UsageError(
+            f"{job.model} is a preset with random weights: add --general-text to pre-train it "
+            "first, or give the run of a pre-trained language model."
+        )
+    if job.general_text is not None and not named:
+        raise UsageError(
+            f"--general-text is for the name of a preset, such as awd-lstm; {job.model} is "
+            "pre-trained already: omit it."
+        )
+    return named and not job.scratch
+
+
+def pretrain_general(
+    job: FinetuneConfig, folder: Path, callback: Callback, callbacks: Callbacks
+) -> None:
+    """Stage 1: pre-train a preset on general text, with a tokenizer of the words of that text."""
+    assert job.general_text is not None
+    settings = _settings(job.overrides, GENERAL_PREFIX)
+    budget = {name: settings.pop(name) for name in BUDGETS if name in settings}
+    tokenizer = job.tokenizer or train_tokenizer(job.general_text, kind="word")[0]
+    prepared = prepare(job.general_text, tokenizer=tokenizer, out=folder / SHARDS)
+    pretrain(
+        preset=str(job.model),
+        data=prepared.path,
+        out=folder,
+        **(budget or {"tokens": PASSES * prepared.splits["train"]["tokens"]}),
+        seed=job.seed,
+        precision=job.precision,
+        overrides=settings,
+        device=job.device,
+        resume=job.resume and bool(find_run(folder)),
+        callback=callback,
+        callbacks=callbacks,
+    )
 
 
 def language_model_job(job: FinetuneConfig, recipe: str) -> FinetuneConfig:
@@ -51,7 +101,7 @@ def language_model_job(job: FinetuneConfig, recipe: str) -> FinetuneConfig:
         seed=job.seed,
         max_length=job.max_length,
         precision=job.precision,
-        overrides=_settings(job.overrides, of_stage=True),
+        overrides=_settings(job.overrides, TEXTS_PREFIX),
         device=job.device,
         resume=job.resume,
     )
@@ -62,8 +112,9 @@ def classifier_job(job: FinetuneConfig, language_model: Path) -> FinetuneConfig:
     return replace(
         job,
         model=language_model,
-        overrides=_settings(job.overrides, of_stage=False),
+        overrides=_settings(job.overrides, ""),
         tokenizer=None,
+        general_text=None,
     )
 
 
@@ -90,14 +141,15 @@ def _texts(job: FinetuneConfig, data: Data, name: str) -> list[str]:
     return [example.text for example in good_examples(task.read, file)]
 
 
-def _settings(overrides: Mapping[str, Any] | None, *, of_stage: bool) -> dict[str, Any]:
-    """Return the settings of stage 2 without their prefix, or the others.
+def _settings(overrides: Mapping[str, Any] | None, prefix: str) -> dict[str, Any]:
+    """Return the settings of stage 1 or 2 without their prefix, or those of stage 3 ("").
 
-    >>> _settings({"lm.epochs": 2, "head.layers": 0}, of_stage=True)
-    {'epochs': 2}
+    >>> given = {"lm.epochs": 2, "head.layers": 0}
+    >>> _settings(given, TEXTS_PREFIX), _settings(given, "")
+    ({'epochs': 2}, {'head.layers': 0})
     """
     return {
-        name.removeprefix(PREFIX): value
+        name.removeprefix(prefix): value
         for name, value in (overrides or {}).items()
-        if name.startswith(PREFIX) == of_stage
+        if next((own for own in PREFIXES if name.startswith(own)), "") == prefix
     }

@@ -19,7 +19,8 @@ RUN, METRICS, LOCK = "run.json", "metrics.jsonl", "run.lock"
 SHARDS = "shards"
 INPUTS = (SHARDS, f"{SHARDS}.partial", "source", "teacher")  # that were in memory
 IN_MEMORY, PRESET = "a model in memory", "preset "  # parents without a path, the second + its name
-LANGUAGE_MODEL = "language-model"  # folder of the run before the last in ULMFiT
+# Folders of the runs before the last in ULMFiT.
+GENERAL_LANGUAGE_MODEL, LANGUAGE_MODEL = "general-language-model", "language-model"
 WEIGHTS = (  # file names; large models have several files and an index
     "model.safetensors",
     "model*.safetensors*",
@@ -77,6 +78,7 @@ def check_run_directory(out: Path, description: Mapping[str, Any], resume: bool)
         raise UsageError(f"{out} is a file; a run needs a directory.")
     if not out.is_dir() or not {path.name for path in out.iterdir()} - {
         LOCK,
+        GENERAL_LANGUAGE_MODEL,
         LANGUAGE_MODEL,
         *INPUTS,
     }:

@@ -37,7 +37,7 @@ def awd_lstm(tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> 
     return path
 
 
-def tune(model: Path, folder: Path, name: str = "run", **options: Any) -> FinetuneResult:
+def tune(model: Path | str, folder: Path, name: str = "run", **options: Any) -> FinetuneResult:
     train, dev = TOYS["classify"](folder)
     given = {"recipe": "ulmfit", "overrides": SETTINGS, "limit": 16, "dev": dev} | options
     return finetune(model, task="classify", train=train, out=folder / name, **given)
@@ -97,3 +97,25 @@ def test_strategies_of_a_recurrent_network(strategy: str, awd_lstm: Path, tmp_pa
     same = torch.equal(before.get_parameter(name), after.get_parameter(name))
     assert same == (strategy in ("probe", "freeze:1"))
     assert firth.load(result.path).predict("red") is not None
+
+
+def test_a_preset_is_pretrained_on_general_text_first(tmp_path: Path) -> None:
+    text = tmp_path / "general.txt"
+    text.write_text("A red apple is good .\nA blue plum is bad .\n" * 40)
+    sizes = {"model.hidden_size": 16, "model.lstm_size": 24, "batch_tokens": 256}
+    general = {"steps": 3, **sizes}
+    overrides = SETTINGS | {f"general.{name}": value for name, value in general.items()}
+    result = tune("awd-lstm", tmp_path, general_text=text, overrides=overrides)
+    stages = [read_run(result.path / name) for name in ("general-language-model", "language-model")]
+    assert stages[0]["results"]["steps"] == 3
+    assert stages[1]["parents"]["model"]["path"].endswith("general-language-model")
+    assert result.model.require_tokenizer().kind == "word"
+
+
+def test_general_text_is_for_presets(awd_lstm: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="pre-trained already"):
+        tune(awd_lstm, tmp_path, general_text=["A text."])
+    with pytest.raises(UsageError, match="random weights"):
+        tune("awd-lstm", tmp_path)
+    with pytest.raises(UsageError, match="ulmfit"):
+        tune(awd_lstm, tmp_path, general_text=["A text."], recipe=None)
