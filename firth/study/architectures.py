@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
+from firth.study.architecture_inputs import ArchitectureInputs, architecture_inputs
 from firth.study.architecture_plans import (
     ENCODER,
     PLANS,
@@ -18,11 +17,9 @@ from firth.study.architecture_plans import (
 from firth.study.architecture_results import BITS, CLOZE, PAIRS, Column, GridScores
 from firth.study.architecture_settings import LARGE, MEDIUM, ArchitectureSettings
 from firth.study.architecture_tables import analyse
-from firth.study.cells.blank_cells import predicted_words, removed_words
+from firth.study.cells.blank_cells import predicted_words
 from firth.study.cells.evaluation_cells import bits_per_byte, minimal_pairs
 from firth.study.cells.finetuning_cells import finetuned, metric_of
-from firth.study.cells.held_out_text import text_and_held_out
-from firth.study.cells.input_cells import File, stories, task_data
 from firth.study.cells.measured_cost_cells import inference_cost, pretraining_cost
 from firth.study.cells.pretraining_cells import MODEL, pretrained
 from firth.study.engine.cell import Cell
@@ -32,20 +29,9 @@ from firth.study.engine.study import Study, StudyAnalysis, StudyRun
 from firth.utils.errors import FirthError, UsageError
 
 
-@dataclass(frozen=True)
-class Inputs:
-    """The files that all architectures share."""
-
-    shards: Cell
-    held_out: File
-    blanks: Cell
-    pairs: File | None
-    tasks: Mapping[str, Cell]
-
-
 def run_architectures(run: StudyRun) -> StudyAnalysis:
     """Pre-train all architectures on the same documents, and evaluate each in the same way."""
-    names, inputs = _names(run.settings), _inputs(run)
+    names, inputs = _names(run.settings), architecture_inputs(run)
     run.require(inputs.shards, inputs.blanks, *inputs.tasks.values())
     costs = _training_costs(run, names, inputs)
     budgets = _budgets(run.settings, costs)
@@ -77,7 +63,7 @@ def run_architectures(run: StudyRun) -> StudyAnalysis:
 
 
 def _note_baseline(
-    run: StudyRun, inputs: Inputs, cloze: Mapping[tuple[str, int], Scores | None]
+    run: StudyRun, inputs: ArchitectureInputs, cloze: Mapping[tuple[str, int], Scores | None]
 ) -> None:
     """Say which architectures predict no more words than the most frequent one would."""
     blanks = run.cells[inputs.blanks].values
@@ -123,45 +109,8 @@ def _names(settings: ArchitectureSettings) -> list[str]:
     return [ENCODER, *(name for name in settings.architectures if name != ENCODER)]
 
 
-def _inputs(run: StudyRun) -> Inputs:
-    settings: ArchitectureSettings = run.settings
-    shards, held_out = text_and_held_out(
-        run.inputs, words=settings.words, vocab_size=settings.vocab_size
-    )
-    removed = {
-        "text": held_out,
-        "tokenizers": [shards / "tokenizer"],
-        "texts": settings.texts,
-        "blanks": 1,
-        "max_words": settings.max_words,
-        "one_token": True,
-    }
-    own = run.inputs.task is not None or run.inputs.data is not None
-    tasks = (run.inputs.task or "classify",) if own else settings.tasks
-    return Inputs(
-        shards=shards,
-        held_out=held_out,
-        blanks=Cell(removed_words, removed, name="removed words"),
-        pairs=_pairs(run),
-        tasks={
-            task: task_data(run.inputs, test_size=settings.test_size, task=task) for task in tasks
-        },
-    )
-
-
-def _pairs(run: StudyRun) -> File | None:
-    """Return the minimal pairs; with a user's text, only the user's own."""
-    settings: ArchitectureSettings = run.settings
-    if settings.pairs_file:
-        return Path(settings.pairs_file)
-    if run.inputs.text is not None:
-        run.note("There are no minimal pairs for your text; --set pairs_file=FILE names some.")
-        return None
-    return stories(settings.words) / "agreement/test.jsonl"
-
-
 def _training_costs(
-    run: StudyRun, names: Sequence[str], inputs: Inputs
+    run: StudyRun, names: Sequence[str], inputs: ArchitectureInputs
 ) -> dict[str, Mapping[str, Any]]:
     """Measure the speed and FLOPs of all architectures before the grid."""
     cells = {
@@ -193,7 +142,7 @@ def _pretrained(run: StudyRun, name: str, tokens: int, data: Cell) -> list[Cell]
     )
 
 
-def _columns(run: StudyRun, inputs: Inputs) -> list[Column]:
+def _columns(run: StudyRun, inputs: ArchitectureInputs) -> list[Column]:
     """Return the columns of the tables."""
     columns = [
         Column(name=task, label=_task_label(task), metric=_task_metric(run, task, cell))
@@ -219,7 +168,11 @@ def _metric(columns: Iterable[Column], name: str) -> str:
 
 
 def _evaluations(
-    run: StudyRun, column: Column, key: tuple[str, int], models: Sequence[Cell], inputs: Inputs
+    run: StudyRun,
+    column: Column,
+    key: tuple[str, int],
+    models: Sequence[Cell],
+    inputs: ArchitectureInputs,
 ) -> list[Cell]:
     """Return the cells that fill one column for a model of each seed."""
     settings: ArchitectureSettings = run.settings
@@ -245,7 +198,9 @@ def _evaluations(
     ]
 
 
-def _finetuning(settings: ArchitectureSettings, task: str, inputs: Inputs) -> dict[str, Any]:
+def _finetuning(
+    settings: ArchitectureSettings, task: str, inputs: ArchitectureInputs
+) -> dict[str, Any]:
     options = {
         "batch_size": settings.batch_size,
         "learning_rate": settings.learning_rate,
@@ -256,7 +211,7 @@ def _finetuning(settings: ArchitectureSettings, task: str, inputs: Inputs) -> di
 
 
 def _speeds(
-    run: StudyRun, models: Mapping[tuple[str, int], Sequence[Cell]], inputs: Inputs
+    run: StudyRun, models: Mapping[tuple[str, int], Sequence[Cell]], inputs: ArchitectureInputs
 ) -> dict[str, Mapping[str, Any]]:
     """Measure the inference of each architecture, which does not depend on its training."""
     settings: ArchitectureSettings = run.settings

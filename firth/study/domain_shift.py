@@ -7,12 +7,10 @@ continues for as many tokens on the text that the model knows.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
 
 from firth.data.stories.reviews import SUBJECTS
-from firth.metrics.bootstrap import to_json
 from firth.study.cells.baseline_cells import tfidf
 from firth.study.cells.domain_cells import (
     GENERAL,
@@ -26,6 +24,7 @@ from firth.study.cells.domain_cells import (
 from firth.study.cells.finetuning_cells import finetuned, metric_of
 from firth.study.cells.input_cells import File, model_path, prepared_text, split_task_data
 from firth.study.cells.pretraining_cells import MODEL, pretrained
+from firth.study.domain_figures import domain_bars, domain_row, domain_table
 from firth.study.domain_findings import (
     ADAPTED,
     CONTROL,
@@ -37,11 +36,9 @@ from firth.study.domain_findings import (
     domain_findings,
 )
 from firth.study.engine.cell import Cell
-from firth.study.engine.statistics import Scores, metric_texts
 from firth.study.engine.study import Study, StudyAnalysis, StudyRun
 from firth.utils.config_fields import Doc
 from firth.utils.errors import UsageError
-from firth.utils.figures import Bar, BarChart, DataTable
 
 METHODS = (TFIDF, SCRATCH, PRETRAINED, CONTROL, ADAPTED, TARGET_LABELS)
 
@@ -104,9 +101,9 @@ def run_domain_shift(run: StudyRun) -> StudyAnalysis:
     }
     errors = {name: results.first_error(cells) for name, cells in grid.items()}
     return StudyAnalysis(
-        rows=[_row(name, found.get(name), errors[name], metric) for name in grid],
+        rows=[domain_row(name, found.get(name), errors[name], metric) for name in grid],
         findings=domain_findings(found),
-        figures=(_bars(found, plan.names, metric), _table(found, plan.names, metric)),
+        figures=(domain_bars(found, plan.names, metric), domain_table(found, metric)),
         notes=(
             f"Source: {plan.names[0]}; target: {plan.names[1]}. {run.settings.labels:,} labels of "
             f"the source ({TARGET_LABELS}: of the target), {run.settings.steps} steps.",
@@ -253,40 +250,6 @@ def _base(run: StudyRun, plan: DomainPlan) -> tuple[File, File, dict[str, Any]]:
     # Pre-trained once, as a published model is: seeds vary what follows.
     cell = Cell(pretrained, first, name="pre-training on general text")
     return cell / MODEL, data / "tokenizer", options
-
-
-# ---- results
-
-
-def _row(name: str, one: DomainScores | None, error: str, metric: str) -> dict[str, Any]:
-    if one is None:
-        return {"method": name, "error": error}
-    domains: dict[str, Scores] = {"source": one.source, "target": one.target}
-    scores = {f"{metric} on {domain}": to_json(each.metric()) for domain, each in domains.items()}
-    return {"method": name, **scores, **({"error": error} if error else {})}
-
-
-def _bars(found: Mapping[str, DomainScores], names: tuple[str, str], metric: str) -> BarChart:
-    bars = []
-    for name, one in found.items():
-        for domain, scores in (("source", one.source), ("target", one.target)):
-            value = scores.metric()
-            bars.append(Bar(f"{name}: {domain}", value.value, value.low, value.high))
-    return BarChart(
-        f"{metric.capitalize()} on both domains",
-        tuple(bars),
-        caption=f"Source: {names[0]}; target: {names[1]}. Means over seeds; the bars are 95 % "
-        "intervals that resample seeds and examples.",
-    )
-
-
-def _table(found: Mapping[str, DomainScores], names: tuple[str, str], metric: str) -> DataTable:
-    columns = ("method", f"{metric}, source", "95 % interval", f"{metric}, target", "95 % interval")
-    rows = tuple(
-        (name, *metric_texts(one.source.metric()), *metric_texts(one.target.metric()))
-        for name, one in found.items()
-    )
-    return DataTable("", columns, rows)
 
 
 STUDY = Study(

@@ -7,10 +7,10 @@ where its centre of gravity is: the mean layer that a probe of all layers reads 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 import numpy as np
 
@@ -19,22 +19,15 @@ from firth.study.cells.input_cells import model_path, task_data
 from firth.study.cells.probe_cells import STORY_TASKS, layer_features, probed, story_task
 from firth.study.engine.cell import Cell
 from firth.study.engine.grid import Results
-from firth.study.engine.statistics import (
-    Difference,
-    Scores,
-    difference,
-    holm,
-    mean_over_seeds,
-)
-from firth.study.engine.study import Finding, Study, StudyAnalysis, StudyRun, decided
+from firth.study.engine.statistics import Scores
+from firth.study.engine.study import Study, StudyAnalysis, StudyRun
 from firth.study.layer_figures import TaskLayers, layer_figures, layer_rows
+from firth.study.layer_findings import layer_findings, lexical_notes, of_model
 from firth.utils.config_fields import Doc
 from firth.utils.errors import UsageError
 
 MODEL = "stories-encoder"
 PROBED = ("classify", "pair", "tag")  # tasks of --data
-SYNTAX = ("part of speech", "agreement")
-SEMANTICS = ("entities", "entailment", "sentiment", "topic")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,9 +44,6 @@ class LayerSettings:
     train_size: Annotated[int, Doc("Most words, texts or pairs to train a probe on.", min=1)] = 800
     test_size: Annotated[int, Doc("Words, texts or pairs that a probe is tested on.", min=1)] = 500
     strength: Annotated[float, Doc("Inverse L2 penalty of all probes.", min=1e-6)] = 0.1
-
-
-Found = Mapping[tuple[str, str], TaskLayers]  # by model and task
 
 
 def run_layers(run: StudyRun) -> StudyAnalysis:
@@ -90,14 +80,14 @@ def run_layers(run: StudyRun) -> StudyAnalysis:
             for key, cells in grid.items()
             for row in layer_rows(*key, found.get(key), results.first_error(cells))
         ],
-        findings=_findings(found, settings.reference),
+        findings=layer_findings(found, settings.reference),
         figures=[
             figure
             for model in models
-            if (own := _of_model(found, model))
+            if (own := of_model(found, model))
             for figure in layer_figures(model, own)
         ],
-        notes=[*_notes(run, features), *_lexical(found)],
+        notes=[*_notes(run, features), *lexical_notes(found)],
     )
 
 
@@ -166,82 +156,6 @@ def _layers(results: Results, cells: Sequence[Cell]) -> TaskLayers:
     return TaskLayers(scores("layer"), scores("control"), weights, centres)
 
 
-def _of_model(found: Found, model: str) -> dict[str, TaskLayers]:
-    return {task: one for (name, task), one in found.items() if name == model}
-
-
-# ---- findings -----------------------------------------------------------------------------------
-
-
-class Gap(NamedTuple):
-    """How many layers lower some tasks lie than others."""
-
-    name: str  # of the finding
-    low: str
-    high: str
-    layers: Difference
-
-
-def _findings(found: Found, reference: str) -> list[Finding]:
-    """Compare centres of gravity, by model: of syntax and semantics, and of single tasks."""
-    models = list(dict.fromkeys(model for model, _ in found))
-    gaps = {
-        (model, gap.name): gap
-        for model in models
-        for gap in _gaps(_of_model(found, model), reference)
-    }
-    if not gaps:
-        text = f"There is nothing to compare with {reference}."
-        return [Finding(name="layers", text=text, holds=None)]
-    corrected = holm({key: gap.layers for key, gap in gaps.items()})
-    findings = list[Finding]()
-    for (model, name), layers in corrected.items():
-        _, low, high, _ = gaps[model, name]
-        parts = ("layers", model if model != models[0] else "", name)
-        shown = decided(
-            "-".join(part for part in parts if part),
-            f"{low} lies in lower layers than {high} in {model}",
-            layers,
-            unit="layers",
-            scale=1.0,
-        )
-        findings.append(shown)
-    return findings
-
-
-def _gaps(own: Mapping[str, TaskLayers], reference: str) -> Iterator[Gap]:
-    """Compare syntax with semantics, each task of syntax with it, and each other task with one."""
-    seeds = max(len(one.centres) for one in own.values())  # a cell of another seed may have failed
-    centres = {task: one.centres for task, one in own.items() if len(one.centres) == seeds}
-    syntax, semantics = ([task for task in kind if task in centres] for kind in (SYNTAX, SEMANTICS))
-    if len(syntax) > 1 and len(semantics) > 1:
-        low, high = (np.mean([centres[t] for t in tasks], axis=0) for tasks in (syntax, semantics))
-        names = f"syntax ({_listed(syntax)})", f"semantics ({_listed(semantics)})"
-        yield Gap("", *names, mean_over_seeds(high - low))
-        for task in syntax:
-            yield Gap(_slug(task), task, "semantics", mean_over_seeds(high - centres[task]))
-    if reference in centres:
-        for task in [task for task in centres if task not in SYNTAX]:
-            gap = mean_over_seeds(centres[task] - centres[reference])
-            yield Gap(_slug(task), reference, task, gap)
-
-
-def _slug(name: str) -> str:
-    return name.replace(" ", "-")
-
-
-def _listed(names: Sequence[str]) -> str:
-    """Join names.
-
-    >>> _listed(["topic", "entities", "entailment"])
-    'topic, entities and entailment'
-    """
-    return " and ".join([", ".join(names[:-1]), names[-1]])
-
-
-# ---- notes ---------------------------------------------------------------------------------------
-
-
 def _notes(run: StudyRun, features: Mapping[tuple[str, str], Cell]) -> list[str]:
     """Say how words, texts and pairs are represented, and how many examples there are."""
     sizes = {task: run.cells[cell].values for (_, task), cell in features.items()}
@@ -258,24 +172,6 @@ def _notes(run: StudyRun, features: Mapping[tuple[str, str], Cell]) -> list[str]
         f"{'; '.join(counts)}. Each seed has its own control labels, and training "
         "examples that no other seed has.",
     ]
-
-
-def _lexical(found: Found) -> list[str]:
-    """Name the tasks that the embedding layer is enough for: their place says little."""
-    notes = []
-    for model in dict.fromkeys(model for model, _ in found):
-        enough = [
-            task
-            for task, (layers, *_) in _of_model(found, model).items()
-            if difference(max(layers, key=lambda scores: scores.value), layers[0]).holds is not True
-        ]
-        if enough:
-            notes.append(
-                f"In {model} no layer is significantly better than the embedding layer for "
-                f"{', '.join(enough)}: words alone decide these examples, so that their centre "
-                "of gravity says little."
-            )
-    return notes
 
 
 STUDY = Study(

@@ -104,7 +104,7 @@ def full_is_best(differences: Mapping[str, Difference]) -> Finding:
         text=f"Scores against full fine-tuning: {listed or 'nothing to compare'}.",
         holds=holds,
         value=float(len(worse)),
-        unit="strategies",
+        unit=f"of {len(differences)} strategies lower",
     )
 
 

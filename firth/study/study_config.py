@@ -43,7 +43,8 @@ class StudyConfig:
     test: Annotated[
         str | Path | None,
         Doc(
-            "File of test examples. Default: examples of --data are held out, fixed by --seed.",
+            "File of test examples. Default: examples of --data are held out, the same for all "
+            "runs.",
             "Data",
             Path,
         ),
