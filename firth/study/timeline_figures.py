@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from firth.metrics.bootstrap import to_json
 from firth.study.claim_table import claims_about
 from firth.study.engine.statistics import Scores, metric_texts
+from firth.study.engine.study import Finding
 from firth.study.label_curves import Curves, NeededLabels, finite, labels_to_reach
 from firth.study.timeline_models import Method
 from firth.utils.figures import Bar, BarChart, DataTable, Figure, LineChart, Point
 
-# What the lectures say about these comparisons: study and finding in the table of claims.
-CLAIMS = (("labels", "labels-scratch"), ("domain-shift", "domain-shift-tf-idf"))
+NAME = "timeline"  # of the study in the table of claims
 
 
 @dataclass(frozen=True, kw_only=True)
 class Timeline:
     """The scores and costs of all methods."""
 
+    task: str
     metric: str
     reference: int  # number of labels of the table; 0: a language model has none
     methods: tuple[Method, ...]  # with a score, by year
@@ -73,12 +74,13 @@ def _by_labels(found: Timeline, name: str) -> dict[str, float]:
     return {str(count): scores.value for count, scores in own.items()}
 
 
-def timeline_figures(found: Timeline) -> list[Figure]:
+def timeline_figures(found: Timeline, findings: Sequence[Finding]) -> list[Figure]:
     """Return the picture by year, the curves, and the tables."""
-    figures: list[Figure] = [_by_year(found)]
+    figures: list[Figure] = [_by_year(found), _table(found)]
     if found.reference:
-        figures.append(_label_curves(found))
-    return [*figures, _table(found), *([_lectures()] if found.reference else [])]
+        figures += [_label_curves(found), _next_rows(found)]
+    compared = _lectures(findings)
+    return [*figures, *([compared] if compared.rows else []), _papers(found)]
 
 
 CAPTION = "Means over seeds, with 95 % intervals that resample seeds and examples."
@@ -104,38 +106,59 @@ def _by_year(found: Timeline) -> Figure:
 
 
 def _label_curves(found: Timeline) -> LineChart:
+    """Show the scores over numbers of labels, without intervals, which would hide each other."""
     lines: dict[str, list[Point]] = {}
     for (method, count), scores in found.curves.items():
-        metric = scores.metric()
-        lines.setdefault(method, []).append(Point(count, metric.value, metric.low, metric.high))
+        lines.setdefault(method, []).append(Point(count, scores.value))
     points = {method: tuple(some) for method, some in lines.items()}
     return LineChart("Label efficiency", "labelled examples", found.metric, points, log_x=True)
 
 
 def _table(found: Timeline) -> DataTable:
-    columns = ["year", "method", "paper", found.metric, "95 % interval"]
-    columns += ["on another domain"] * bool(found.other_domain)
+    columns = ["method", "year", found.metric, "95 % interval"]
+    columns += ["other domain"] * bool(found.other_domain)
     columns += ["parameters", "pre-training, s"]
-    columns += ["training, s", "labels to reach the next row"] * bool(found.reference)
-    rows = [_table_row(found, place, method) for place, method in enumerate(found.methods)]
+    columns += ["training, s"] * bool(found.reference)
+    rows = [_table_row(found, method) for method in found.methods]
     return DataTable("All methods", tuple(columns), tuple(rows))
 
 
-def _table_row(found: Timeline, place: int, method: Method) -> tuple[str, ...]:
+def _table_row(found: Timeline, method: Method) -> tuple[str, ...]:
     scores, cost = found.scores(method.name), found.cost[method.name]
     assert scores is not None
-    row = [str(method.year), method.name, method.paper, *metric_texts(scores.metric())]
+    row = [method.name, str(method.year), *metric_texts(scores.metric())]
     if found.other_domain:
         row.append(metric_texts(found.other_domain[method.name].metric())[0])
     row.append(f"{int(cost['parameters']):,}" if "parameters" in cost else "")
     row.append(f"{cost['pretraining_seconds']:.0f}" if "pretraining_seconds" in cost else "")
     if found.reference:
-        needed = found.to_next(place)
-        row += [f"{cost['seconds']:.1f}", "" if needed is None else needed.text]
+        row.append(f"{cost['seconds']:.1f}")
     return tuple(row)
 
 
-def _lectures() -> DataTable:
-    claims = [claim for about in CLAIMS for claim in claims_about(*about)]
-    rows = tuple((claim.source, claim.claim, claim.claimed) for claim in claims)
-    return DataTable("What the lectures say", ("lecture", "claim", "claimed"), rows, texts=True)
+def _next_rows(found: Timeline) -> DataTable:
+    """Show how many labels each method needs for the score of the next one."""
+    needed = [found.to_next(place) for place in range(len(found.methods))]
+    rows = tuple(
+        (method.name, found.methods[place + 1].name, labels.text)
+        for place, (method, labels) in enumerate(zip(found.methods, needed, strict=True))
+        if labels is not None
+    )
+    title = f"Labels needed to reach the score that the next row has with {found.reference:,}"
+    return DataTable(title, ("method", "next", "labels (95 % interval)"), rows, texts=True)
+
+
+def _papers(found: Timeline) -> DataTable:
+    rows = tuple((method.name, method.paper) for method in found.methods)
+    return DataTable("Papers", ("method", "paper"), rows, texts=True, folded=True)
+
+
+def _lectures(findings: Sequence[Finding]) -> DataTable:
+    """Show what the lectures say beside what was measured here."""
+    rows = tuple(
+        (claim.claimed, claim.claim, claim.source, finding.text)
+        for finding in findings
+        for claim in claims_about(NAME, finding.name)
+    )
+    columns = ("claimed", "claim", "lecture", "measured here")
+    return DataTable("What the lectures say", columns, rows, texts=True)

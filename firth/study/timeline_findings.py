@@ -16,19 +16,20 @@ def timeline_findings(found: Timeline) -> list[Finding]:
     if len(found.methods) < 2:
         return [Finding(name="timeline", text="There is nothing to compare.", holds=None)]
     findings = [_first_against_last(found)]
-    if found.reference and {SCRATCH, DECODER} <= {method.name for method in found.methods}:
-        findings.append(_labels(found))
+    scratch, names = SCRATCH.get(found.task), {method.name for method in found.methods}
+    if scratch in names and DECODER in names:
+        findings.append(_labels(found, scratch))
     if CNN in found.other_domain:
         findings.append(_other_domain(found))
     return findings
 
 
 def _first_against_last(found: Timeline) -> Finding:
-    """Compare the encoder with the LSTM from random weights; else the last with the first."""
+    """Compare the encoder with random weights; else the last method with the first."""
     names = [method.name for method in found.methods]
-    later, earlier = (
-        (ENCODER, SCRATCH) if {ENCODER, SCRATCH} <= set(names) else (names[-1], names[0])
-    )
+    later = ENCODER if ENCODER in names else names[-1]
+    scratch = SCRATCH.get(found.task, "")
+    earlier = scratch if scratch in names and later == ENCODER else names[0]
     first, second = found.scores(later), found.scores(earlier)
     assert first is not None
     assert second is not None
@@ -41,14 +42,14 @@ def _first_against_last(found: Timeline) -> Finding:
     return decided("timeline", claim, difference(first, second))
 
 
-def _labels(found: Timeline) -> Finding:
-    """Compute how many labels the LSTM needs for the score of the decoder."""
-    needed = labels_to_reach(found.curves, (DECODER, found.reference), SCRATCH)
+def _labels(found: Timeline, scratch: str) -> Finding:
+    """Compute how many labels a network with random weights needs for the decoder's score."""
+    needed = labels_to_reach(found.curves, (DECODER, found.reference), scratch)
     low, high = needed.low, needed.high
     return Finding(
         name="timeline-labels",
         text=f"{found.reference:,} labels with {DECODER}, pre-trained = {needed.text} labels with "
-        f"{SCRATCH} from random weights.",
+        f"{scratch} from random weights.",
         holds=True if low > found.reference else False if high < found.reference else None,
         value=finite(needed.value),
         low=float(min(low, needed.counts[-1])),

@@ -1,7 +1,8 @@
 """The methods of the study `timeline`: one row each, in the order of their years.
 
 A new method is a new row. `preset` is pre-trained on the text of the study; then it is fine-tuned,
-or gives its word vectors to `model`, which is trained from random weights.
+or gives its word vectors to `model`, which is trained from random weights. The year is that of the
+newest part: word2vec is of 2013, a BiLSTM-CRF with it of 2016.
 """
 
 from __future__ import annotations
@@ -12,10 +13,12 @@ from typing import Any
 
 TASKS = LABELS, WORDS, ANSWERS, TEXT = "classify", "tag", "span", "lm"
 BAG_OF_WORDS, NGRAMS = "bag of words", "word n-grams"
-SCRATCH, CNN, DECODER, ENCODER = "LSTM", "CNN", "decoder", "encoder"
-SIZE = {"model.hidden_size": 128, "model.num_heads": 4, "model.ffn_size": 256}
+CNN, DECODER, ENCODER = "CNN", "decoder", "encoder"
+SCRATCH = {LABELS: "LSTM", WORDS: "BiLSTM-CRF", ANSWERS: "BiDAF"}  # from random weights, by task
+TRANSFORMER = {"model.hidden_size": 128, "model.num_heads": 4, "model.ffn_size": 256}
 LSTM = {"model.hidden_size": 128}
 AWD_LSTM = {"model.hidden_size": 128, "model.lstm_size": 192}
+ELMO = {"model.hidden_size": 128, "model.cell_size": 128}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,12 +32,20 @@ class Method:
     preset: str = ""  # to pre-train; "": none
     tokenizer: str = "word"  # kind of tokenizer of the pre-training text
     sizes: Mapping[str, Any] = field(default_factory=dict)  # overrides of pre-training
-    model: Mapping[str, str] = field(default_factory=dict)  # of one task, by task
+    model: str = ""  # of one task, trained from random weights; "": the preset is fine-tuned
     options: Mapping[str, Any] = field(default_factory=dict)  # of fine-tuning
 
 
-_BILSTM = {LABELS: "bilstm-attention", WORDS: "bilstm-crf"}
-_MIX = {"strategy": "probe:layer=mix"}
+def _with_vectors(task: str, model: str, year: int, paper: str) -> tuple[Method, ...]:
+    """Return the rows of a model of one task: with random, word2vec's and GloVe's vectors."""
+    name = SCRATCH[task]
+    shared: dict[str, Any] = {"tasks": (task,), "model": model, "year": year}
+    return (
+        Method(name=name, paper=paper, **shared),
+        Method(name=f"{name} + word2vec", paper="Mikolov et al. 2013", preset="skipgram", **shared),
+        Method(name=f"{name} + GloVe", paper="Pennington et al. 2014", preset="glove", **shared),
+    )
+
 
 METHODS: tuple[Method, ...] = (
     Method(
@@ -43,6 +54,22 @@ METHODS: tuple[Method, ...] = (
         paper="TF-IDF, linear classifier: Joachims 1998",
         tasks=(LABELS,),
     ),
+    Method(
+        name=NGRAMS,
+        year=2012,
+        paper="Wang and Manning 2012",
+        tasks=(LABELS,),
+    ),
+    Method(
+        name=CNN,
+        year=2014,
+        paper="Kim 2014",
+        tasks=(LABELS,),
+        model="cnn",
+    ),
+    *_with_vectors(LABELS, "bilstm-attention", 2016, "Zhou et al. 2016"),
+    *_with_vectors(WORDS, "bilstm-crf", 2016, "Huang et al. 2015; Ma and Hovy 2016"),
+    *_with_vectors(ANSWERS, "bidaf", 2017, "Seo et al. 2017"),
     Method(
         name="n-gram",
         year=1999,
@@ -66,42 +93,6 @@ METHODS: tuple[Method, ...] = (
         sizes=LSTM,
     ),
     Method(
-        name=NGRAMS,
-        year=2012,
-        paper="Wang and Manning 2012",
-        tasks=(LABELS,),
-    ),
-    Method(
-        name=CNN,
-        year=2014,
-        paper="Kim 2014",
-        tasks=(LABELS,),
-        model={LABELS: "cnn"},
-    ),
-    Method(
-        name=SCRATCH,
-        year=2015,
-        paper="with attention: Zhou et al. 2016; with a CRF: Huang et al. 2015",
-        tasks=(LABELS, WORDS),
-        model=_BILSTM,
-    ),
-    Method(
-        name="LSTM + word2vec",
-        year=2013,
-        paper="Mikolov et al. 2013",
-        tasks=(LABELS, WORDS),
-        preset="skipgram",
-        model=_BILSTM,
-    ),
-    Method(
-        name="LSTM + GloVe",
-        year=2014,
-        paper="Pennington et al. 2014",
-        tasks=(LABELS, WORDS),
-        preset="glove",
-        model=_BILSTM,
-    ),
-    Method(
         name="AWD-LSTM",
         year=2018,
         paper="Merity et al. 2018",
@@ -113,10 +104,10 @@ METHODS: tuple[Method, ...] = (
         name="ELMo",
         year=2018,
         paper="Peters et al. 2018",
-        tasks=(LABELS, WORDS, ANSWERS, TEXT),
+        tasks=TASKS,
         preset="elmo",
-        sizes={"model.hidden_size": 128, "model.cell_size": 128},
-        options=_MIX,
+        sizes=ELMO,
+        options={"strategy": "probe:layer=mix"},
     ),
     Method(
         name="ULMFiT",
@@ -131,10 +122,10 @@ METHODS: tuple[Method, ...] = (
         name=DECODER,
         year=2018,
         paper="GPT: Radford et al. 2018",
-        tasks=(LABELS, WORDS, ANSWERS, TEXT),
+        tasks=TASKS,
         preset="decoder-tiny",
         tokenizer="wordpiece",
-        sizes=SIZE,
+        sizes=TRANSFORMER,
     ),
     Method(
         name=ENCODER,
@@ -143,7 +134,7 @@ METHODS: tuple[Method, ...] = (
         tasks=(LABELS, WORDS, ANSWERS),
         preset="encoder-tiny",
         tokenizer="wordpiece",
-        sizes=SIZE,
+        sizes=TRANSFORMER,
     ),
     Method(
         name="encoder-decoder",
@@ -152,6 +143,15 @@ METHODS: tuple[Method, ...] = (
         tasks=(LABELS, WORDS, ANSWERS),
         preset="seq2seq-tiny-half",
         tokenizer="wordpiece",
-        sizes=SIZE,
+        sizes=TRANSFORMER,
     ),
 )
+
+
+def methods_of(task: str) -> tuple[Method, ...]:
+    """Return the methods of a task by year.
+
+    >>> [method.name for method in methods_of("tag")][:3]
+    ['BiLSTM-CRF', 'BiLSTM-CRF + word2vec', 'BiLSTM-CRF + GloVe']
+    """
+    return tuple(sorted((row for row in METHODS if task in row.tasks), key=lambda row: row.year))

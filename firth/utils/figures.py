@@ -48,13 +48,13 @@ class Point(NamedTuple):
 def axis_number(value: float) -> str:
     """Format a number of an axis.
 
-    >>> [axis_number(x) for x in (0.25, 3.2e-05, 1000, 30_000, 3_037_830)]
-    ['0.25', '3.2e-05', '1,000', '30k', '3.04M']
+    >>> [axis_number(x) for x in (0.25, 3.2e-05, 2018, 30_000, 3_037_830)]
+    ['0.25', '3.2e-05', '2018', '30k', '3.04M']
     """
     for size, letter in ((1e9, "B"), (1e6, "M"), (1e4, "k")):
         if abs(value) >= size:
             return f"{value / (1e3 if letter == 'k' else size):.3g}{letter}"
-    return f"{value:,.4g}"
+    return f"{value:.4g}"
 
 
 @dataclass(frozen=True)
