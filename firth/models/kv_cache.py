@@ -157,6 +157,18 @@ class KVCache:
             part.copy_(part.index_select(-3, rows))
         self.lengths.copy_(self.lengths[rows])
 
+    def first(self, count: int) -> KVCache:
+        """Return the first `count` sequences, which share their memory with these.
+
+        Cached encoder outputs are all taken over: only sequences in use have them.
+        """
+        keys_values = self.keys_values[:, :count]
+        layers = [LayerCache(layer.pairs[:count], layer.memory) for layer in self.layers]
+        used = int(self.lengths[:count].max()) if count else 0
+        return KVCache(
+            keys_values, self.lengths[:count], layers, used, self.memory, stride=self.stride
+        )
+
     def keep_sources(self, sources: Sequence[int]) -> None:
         """Drop all sequences but those of the given sources."""
         first = torch.tensor(sources, device=self.lengths.device) * self.sequences_per_source
@@ -164,6 +176,10 @@ class KVCache:
         rows = (first[:, None] + offsets).flatten()
         self._replace(self.keys_values[:, rows])
         self.lengths = self.lengths[rows]
+        self.keep_memory(sources)
+
+    def keep_memory(self, sources: Sequence[int]) -> None:
+        """Keep the cached encoder outputs of the given sources only, in this order."""
         if self.memory is None:
             return
         lengths = self.memory.lengths
@@ -173,10 +189,27 @@ class KVCache:
                 prefix_length = (len(layer.memory[0]) - lengths.sum()) // len(lengths)
                 cached = lengths + prefix_length
                 starts = np.cumsum(cached) - cached
-                chosen = np.concatenate([starts[i] + np.arange(cached[i]) for i in sources])
-                indices = torch.from_numpy(chosen).to(rows.device)
+                parts = [starts[i] + np.arange(cached[i]) for i in sources]
+                chosen = np.concatenate([np.zeros(0, np.int64), *parts])
+                indices = torch.from_numpy(chosen).to(self.lengths.device)
                 layer.memory = layer.memory[0][indices], layer.memory[1][indices]
         self.memory = Mask(lengths[list(sources)], device=self.memory.device)
+
+    def append_memory(self, other: KVCache) -> None:
+        """Append the cached encoder outputs of another cache."""
+        if other.memory is None:
+            return
+        if self.memory is None or not len(self.memory):
+            self.memory = other.memory
+            for layer, added in zip(self.layers, other.layers, strict=True):
+                layer.memory = added.memory
+            return
+        lengths = np.concatenate([self.memory.lengths, other.memory.lengths])
+        self.memory = Mask(lengths, device=self.memory.device)
+        for layer, added in zip(self.layers, other.layers, strict=True):
+            if layer.memory is not None and added.memory is not None:
+                keys, values = zip(layer.memory, added.memory, strict=True)
+                layer.memory = torch.cat(keys), torch.cat(values)
 
     def advance(self, mask: Mask) -> None:
         """Add the tokens of a finished step to the lengths."""

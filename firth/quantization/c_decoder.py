@@ -78,7 +78,7 @@ class _Network(ctypes.Structure):
 class _Step(ctypes.Structure):
     _fields_ = [
         *((name, c_void_p) for name in ("tokens", "lengths")),
-        *((name, c_int64) for name in ("rows", "capacity")),
+        *((name, c_int64) for name in ("rows", "slots", "capacity")),
         *((name, c_void_p) for name in ("keys_values", "logits")),
         *((name, c_void_p) for name in ("qkv", "attended", "up", "inner", "out", "scratch")),
         ("scratch_size", c_int64),
@@ -151,7 +151,7 @@ def _is_supported_weight(weight: Tensor) -> bool:
 
 
 class CDecoder:
-    """Decoding steps of a model for the sequences of a cache."""
+    """Decoding steps of a model for the sequences of a cache, or for the first ones of them."""
 
     def __init__(self, library: ctypes.CDLL, network: Transformer, cache: KVCache) -> None:
         weights = [*network.parameters(), *network.buffers()]
@@ -182,12 +182,14 @@ class CDecoder:
 
     def _arguments(self, tokens: Tensor, cache: KVCache, logits: Tensor) -> tuple[Any, Any]:
         step = self._step
+        step.rows = len(tokens)
         step.tokens, step.lengths = tokens.data_ptr(), cache.lengths.data_ptr()
         step.keys_values, step.logits = cache.keys_values.data_ptr(), logits.data_ptr()
         return ctypes.byref(self._network), ctypes.byref(step)
 
-    def _allocate(self, config: TransformerConfig, rows: int, capacity: int) -> _Step:
+    def _allocate(self, config: TransformerConfig, slots: int, capacity: int) -> _Step:
         """Allocate the buffers of a step."""
+        rows = min(slots, MAX_SEQUENCES)
         queries, keys = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
         scratch_size = rows * 2 * (config.hidden_size + config.head_dim) + capacity
         sizes = {"qkv": queries + 2 * keys, "attended": queries, "out": config.hidden_size}
@@ -195,7 +197,11 @@ class CDecoder:
         buffers = {name: self._address(torch.empty(rows * size)) for name, size in sizes.items()}
         scratch = self._address(torch.empty(self._threads * scratch_size))
         return _Step(
-            rows=rows, capacity=capacity, **buffers, scratch=scratch, scratch_size=scratch_size
+            slots=slots,
+            capacity=capacity,
+            **buffers,
+            scratch=scratch,
+            scratch_size=scratch_size,
         )
 
     # ---- the structures
@@ -289,11 +295,14 @@ class CDecoder:
         return self._weight(head.matrix(network.tokens.weight), self._address(head.bias))
 
 
-def make_c_decoder(network: Transformer, cache: KVCache) -> CDecoder | None:
-    """Build a C decoder; None if the model or the machine does not support it."""
-    if (
-        not is_supported(network, len(cache.lengths), cache.capacity)
-        or (library := load_library()) is None
-    ):
+def make_c_decoder(
+    network: Transformer, cache: KVCache, sequences: int | None = None
+) -> CDecoder | None:
+    """Build a C decoder; None if the model or the machine does not support it.
+
+    `sequences`: how many of the cache's are decoded at most; default: all.
+    """
+    count = len(cache.lengths) if sequences is None else sequences
+    if not is_supported(network, count, cache.capacity) or (library := load_library()) is None:
         return None
     return CDecoder(library, network, cache)

@@ -70,8 +70,8 @@ typedef struct {
 
 typedef struct {
     int64_t *tokens, *lengths;              /* (B,) last token, cached tokens */
-    int64_t rows, capacity;                 /* B, T */
-    float *keys_values;                     /* (layers, B, T, 2, K, D) */
+    int64_t rows, slots, capacity;          /* B, sequences the cache has room for, T */
+    float *keys_values;                     /* (layers, slots, T, 2, K, D) */
     float *logits;                          /* (B, V) */
     float *qkv, *attended, *up, *inner, *out; /* buffers shared by all threads */
     float *scratch;                         /* buffers of each thread */
@@ -394,7 +394,7 @@ static void rotary_angles(const Network *net, const Step *step, int kind, float 
 
 static void run_step(const Network *net, const Step *step) {
     int64_t rows = step->rows, size = net->hidden_size, angle_count = rows * net->head_dim;
-    int64_t cache = rows * step->capacity * 2 * net->kv_heads * net->head_dim;
+    int64_t cache = step->slots * step->capacity * 2 * net->kv_heads * net->head_dim;
     float *x = step->scratch + omp_get_thread_num() * step->scratch_size, *h = x + rows * size;
     float *angles = h + rows * size, *weights = angles + 2 * angle_count;
     embed(net, step, x);

@@ -11,15 +11,17 @@ recurrent network's state, a step costs the same after any number of tokens.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Self
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 from torch.nn.utils.rnn import pad_sequence
 
 from firth.inference.generation.cuda_graph import GraphedStep, Step
 from firth.inference.generation.generation_config import GenerationConfig
-from firth.inference.generation.logits_processors import HISTORY_PAD
+from firth.inference.generation.logits_processors import HISTORY_PAD, NEG_INF
 from firth.models.kv_cache import KVCache
 from firth.models.language_model import ScoringModel
 from firth.models.masks import Mask
@@ -45,7 +47,7 @@ class DecodeState:
     def __init__(self, model: ScoringModel, prompts: Prompts, config: GenerationConfig) -> None:
         """Run the prompts."""
         self.model, self.per_prompt = model, config.num_sequences
-        self.prefix = np.repeat(_prefix_lengths(model, prompts), self.per_prompt)  # (B,)
+        self.prefix = np.repeat(prefix_lengths(model, prompts), self.per_prompt)  # (B,)
         self.history = _history(model, prompts, self.per_prompt)
         self.forward()
 
@@ -78,6 +80,23 @@ class DecodeState:
         if self.history is not None:
             self.history = self.history[rows]
 
+    def join(self, other: Self) -> None:
+        """Append the sequences of another state of the same model."""
+        self.prefix = np.concatenate([self.prefix, other.prefix])
+        # a model that copies words has a column for each of the batch's unknown words
+        self.logits = _concatenate_padded(self.logits, other.logits, NEG_INF)
+        if self.history is not None and other.history is not None:
+            reverse = self.history.flip(1), other.history.flip(1)  # padded on the left
+            self.history = _concatenate_padded(*reverse, HISTORY_PAD).flip(1)
+
+
+def _concatenate_padded(first: Tensor, second: Tensor, value: float) -> Tensor:
+    """Concatenate rows, padded on the right to the same length."""
+    length = max(first.shape[1], second.shape[1])
+    return torch.cat(
+        [pad(rows, (0, length - rows.shape[1]), value=value) for rows in (first, second)]
+    )
+
 
 def start_decoding(
     model: ScoringModel, prompts: Prompts, config: GenerationConfig, limits: Sequence[int]
@@ -106,6 +125,10 @@ class RecurrentDecodeState(DecodeState):
         offsets = torch.arange(self.per_prompt, device=first.device)
         self.state.select((first + offsets).flatten())
         super().keep_prompts(prompts)
+
+    def join(self, other: Self) -> None:
+        self.state.join(other.state)  # type: ignore[arg-type]  # states of one model have one type
+        super().join(other)
 
 
 class RnnSeq2SeqDecodeState(RecurrentDecodeState):
@@ -173,8 +196,8 @@ class CachedDecodeState(DecodeState):
     ) -> None:
         """Run the prompts; `limits` is the maximum number of new tokens of each."""
         self.network, self.per_prompt = network, config.num_sequences
-        self.prefix = np.repeat(_prefix_lengths(network, prompts), self.per_prompt)
-        self.cache, hidden = _prefill(network, prompts, limits)
+        self.prefix = np.repeat(prefix_lengths(network, prompts), self.per_prompt)
+        self.cache, hidden = prefill(network, prompts, limits)
         self.shared = int(self.cache.lengths.min())  # cache positions all sequences share
         self.logits = network.logits(hidden).float().repeat_interleave(self.per_prompt, 0)  # (B, V)
         if self.per_prompt > 1:
@@ -241,7 +264,7 @@ class CachedDecodeState(DecodeState):
         self._allocate()
 
 
-def _prefill(
+def prefill(
     network: Transformer, prompts: Prompts, limits: Sequence[int]
 ) -> tuple[KVCache, Tensor]:
     """Run all prompts in one batch; return the cache and the last hidden states."""  # (S, W)
@@ -262,12 +285,12 @@ def _prefill(
         start = torch.full((len(prompts),), start_id, device=device)
         mask = Mask.causal(decoder_lengths, device=device)
         return cache, network(start, mask, memory=memory, cache=cache)
-    mask = Mask(lengths, prefix=_prefix_lengths(network, prompts), device=device)
+    mask = Mask(lengths, prefix=prefix_lengths(network, prompts), device=device)
     hidden = network(tokens, mask, cache=cache)
     return cache, hidden[torch.tensor(lengths, device=device).cumsum(0) - 1]
 
 
-def _prefix_lengths(network: ScoringModel, prompts: Prompts) -> Longs:
+def prefix_lengths(network: ScoringModel, prompts: Prompts) -> Longs:
     """Return how many tokens of each prompt attend in both directions (a prefix LM: all)."""
     return np.array([network.config.prefix_length(len(prompt)) for prompt in prompts])
 

@@ -91,6 +91,12 @@ class RecurrentState:
         for i, state in self.layers.items():
             self.layers[i] = tuple(tensor.index_select(1, sequences) for tensor in state)
 
+    def join(self, other: RecurrentState) -> None:
+        """Append the sequences of another state."""
+        for i, added in other.layers.items():
+            pairs = zip(self.layers[i], added, strict=True)
+            self.layers[i] = tuple(torch.cat(pair, dim=1) for pair in pairs)
+
 
 class RecurrentLayer(nn.Module):
     """One LSTM or GRU layer, in one direction or in both.

@@ -24,6 +24,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import pad
 
 from firth.models.heads import make_head
 from firth.models.masks import Mask
@@ -49,6 +50,22 @@ class DecoderState:
         for name, value in vars(self).items():
             if isinstance(value, Tensor):
                 setattr(self, name, value.index_select(0, rows))
+
+    def join(self, other: DecoderState) -> None:
+        """Append the sequences of another state; the shorter sources are padded."""
+        self.layers.join(other.layers)
+        length = max(self.visible.shape[1], other.visible.shape[1])
+        for name, value in vars(self).items():
+            if isinstance(value, Tensor):
+                both = [value, getattr(other, name)]
+                if name != "output":
+                    both = [_pad_source(part, length) for part in both]
+                setattr(self, name, torch.cat(both))
+
+
+def _pad_source(values: Tensor, length: int) -> Tensor:
+    """Pad values of source tokens with zeros."""  # (S, L, ...) -> (S, length, ...)
+    return pad(values, (0, 0) * (values.dim() - 2) + (0, length - values.shape[1]))
 
 
 class RnnSeq2Seq(WordNetwork):
