@@ -16,7 +16,7 @@ from firth.cli.verbs import CommandGroup, verb
 VERBS = (
     "demo stories tokenizer prepare objectives presets pretrain tasks finetune evaluate predict "
 )
-VERBS += "prompt generate fill embed search inspect report study export"
+VERBS += "prompt generate fill embed search inspect report study serve export"
 WITHOUT_MODELS = ("demo", "stories", "presets", "tasks", "report")
 
 app = typer.Typer(

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
 Verb = TypeVar("Verb", bound=Callable[..., Any])
 
-PANELS = ("Data", "Prompt", "Training", "Decoding", "Model", "Output", "Hub")  # in this order
+# In this order.
+PANELS = ("Data", "Prompt", "Training", "Decoding", "Server", "Model", "Output", "Hub")
 Argument: Any = typer.Argument
 DataOption: Any = partial(typer.Option, rich_help_panel="Data")
 TrainingOption: Any = partial(typer.Option, rich_help_panel="Training")

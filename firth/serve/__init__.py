@@ -1,0 +1,1 @@
+"""`firth serve`: an HTTP server with OpenAI-compatible and own routes, and a playground page."""

@@ -1,0 +1,119 @@
+"""A route of the API: reads and checks a request, calls its handler, answers in JSON."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import anyio
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from firth.serve.api_errors import ApiError, json_response
+from firth.serve.model_pool import ModelPool
+from firth.serve.model_worker import timeout_error
+from firth.serve.request_body import parse_json, read_body
+from firth.serve.request_fields import RequestFields
+from firth.serve.server_config import ServeConfig
+from firth.serve.server_metrics import ServerMetrics
+from firth.utils.errors import FirthError
+
+LONG_TEXT = 20_000  # characters from which on a text is tokenized outside of the event loop
+logger = logging.getLogger("firth.serve")
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True, eq=False)
+class ServerState:
+    """What the handlers of a server share."""
+
+    config: ServeConfig
+    pool: ModelPool
+    metrics: ServerMetrics
+
+
+Handler = Callable[[ServerState, Any], Awaitable[Any]]
+
+
+@dataclass(frozen=True)
+class ApiRoute:
+    """A method and path, the fields of its requests, and its handler.
+
+    A handler returns JSON values or a response. A request of another method is answered by 405.
+    """
+
+    method: str
+    path: str
+    about: str
+    handler: Handler
+    fields: type[RequestFields] = RequestFields
+
+    def starlette_route(self, state: ServerState) -> Route:
+        """Return the route for Starlette."""
+
+        async def endpoint(request: Request) -> Response:
+            try:
+                return await self._respond(state, request)
+            except ApiError as error:
+                return error.response()
+            except FirthError as error:
+                return ApiError(400, str(error)).response()
+            except asyncio.CancelledError:
+                raise
+            except Exception as error:
+                # The message may contain a text of the request, so it is not logged.
+                logger.error("%s in %s", type(error).__name__, self.path)
+                logger.debug("Traceback:", exc_info=error)
+                return unexpected_error(error).response()
+
+        return Route(self.path, endpoint, methods=[self.method])
+
+    async def _respond(self, state: ServerState, request: Request) -> Response:
+        if self.method == "GET":
+            values: dict[str, Any] = {**request.query_params, **request.path_params}
+        else:
+            values = parse_json(await read_body(request, state.config.max_request_bytes))
+        work = self.handler(state, self.fields.parse(values))
+        try:
+            async with asyncio.timeout(state.config.timeout):
+                found = await until_disconnected(request, work)
+        except TimeoutError:
+            raise timeout_error() from None
+        return found if isinstance(found, Response) else json_response(found)
+
+
+def unexpected_error(error: Exception) -> ApiError:
+    """Return the answer to an error that is not the request's fault, without its message."""
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
+        return ApiError(503, "The server is out of memory: send less at a time.", retry_after=1)
+    return ApiError(500, f"Unexpected {type(error).__name__}; the server's log has more.")
+
+
+async def until_disconnected(request: Request, work: Awaitable[Result]) -> Result | Response:
+    """Wait for a result; cancel the work if the client disconnects before."""
+    task = asyncio.ensure_future(work)
+    watch = asyncio.ensure_future(_disconnected(request))
+    try:
+        await asyncio.wait([task, watch], return_when=asyncio.FIRST_COMPLETED)
+        if task.done():
+            return task.result()
+        return Response(status_code=499)  # nobody reads it; it is counted in the metrics
+    finally:
+        watch.cancel()
+        task.cancel()
+
+
+async def _disconnected(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+async def off_loop(size: int, function: Callable[..., Result], *arguments: Any) -> Result:
+    """Call a function of a text of `size` characters, in a thread if it is long."""
+    if size < LONG_TEXT:
+        return function(*arguments)
+    return await anyio.to_thread.run_sync(function, *arguments)

@@ -1,0 +1,143 @@
+"""Run the server: bind the address, load the models, serve until a signal."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import socket
+import webbrowser
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import uvicorn
+
+from firth.embedded import EMBEDDED_MODELS, local_path
+from firth.model import default_device, load
+from firth.serve.app import make_app
+from firth.serve.model_pool import Loader
+from firth.serve.server_config import API_KEY, ServeConfig
+from firth.utils.errors import FirthError, UsageError
+
+GRACE = 60  # seconds that running requests have after a signal
+KEEP_ALIVE = 30  # seconds that an idle connection stays open
+
+
+def serve(
+    models: Sequence[str] = (),
+    config: ServeConfig | None = None,
+    *,
+    device: str | None = None,
+    dtype: str | None = None,
+    weights: str | None = None,
+    open_page: bool = False,
+    show: Callable[[str], None] = print,
+) -> dict[str, Any]:
+    """Serve models until a signal; return their names and the address.
+
+    `models` are what `firth.load` accepts, or NAME=MODEL; none: the embedded models.
+    """
+    config, key = config or ServeConfig(), os.environ.get(API_KEY) or None
+    config.check_api_key(key)
+    how: Any = {"device": default_device(device, weights), "dtype": dtype, "weights": weights}
+    sources = name_models(models)
+    loaders: dict[str, Loader] = {name: partial(load, one, **how) for name, one in sources.items()}
+    bound = bind(config)
+    host = f"[{config.host}]" if ":" in config.host else config.host
+    url = f"http://{host}:{bound.getsockname()[1]}"
+    failed: list[BaseException] = []
+
+    def on_load(error: BaseException | None) -> None:
+        if error is not None:
+            failed.append(error)
+            server.should_exit = True
+            return
+        show(f"Serving {', '.join(sources)} at {url} (Ctrl-C: stop).")
+        if open_page:
+            webbrowser.open(url)
+
+    app = make_app(loaders, config, api_key=key, on_load=on_load)
+    server = QuietServer(
+        uvicorn.Config(
+            app,
+            log_level=logging.WARNING,
+            access_log=False,
+            server_header=False,
+            timeout_keep_alive=KEEP_ALIVE,
+            timeout_graceful_shutdown=GRACE,
+        )
+    )
+    show(f"Loading {', '.join(sources)} …")
+    server.run(sockets=[bound])
+    if failed:
+        raise failed[0]
+    return {"url": url, "models": list(sources)}
+
+
+class QuietServer(uvicorn.Server):
+    """A server that ends normally after SIGINT or SIGTERM, when running requests are finished."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Handle signals while the server runs."""
+        previous = {number: signal.signal(number, self._stop) for number in SIGNALS}
+        try:
+            yield
+        finally:
+            for number, handler in previous.items():
+                signal.signal(number, handler)
+
+    def _stop(self, number: int, frame: FrameType | None) -> None:
+        """Stop accepting requests; a second Ctrl-C does not wait for running ones."""
+        self.force_exit = self.should_exit and number == signal.SIGINT
+        self.should_exit = True
+
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+def name_models(models: Sequence[str]) -> Mapping[str, str]:
+    """Return models by their names in the API: NAME=MODEL, else the last part of a path.
+
+    >>> name_models(["runs/encoder", "chat=runs/decoder", "org/name"])
+    {'encoder': 'runs/encoder', 'chat': 'runs/decoder', 'org/name': 'org/name'}
+    >>> list(name_models([]))
+    ['stories-encoder', 'stories-decoder', 'stories-seq2seq']
+    """
+    found: dict[str, str] = {}
+    for given in models or tuple(EMBEDDED_MODELS):
+        name, equals, source = given.partition("=")
+        if not equals or local_path(given) is not None:
+            name, source = default_name(given), given
+        if not name or not source:
+            raise UsageError(f"A model is MODEL or NAME=MODEL, not {given!r}.")
+        if name in found:
+            raise UsageError(f"Two models have the name {name!r}: name one with NAME={source}.")
+        found[name] = source
+    return found
+
+
+def default_name(source: str) -> str:
+    """Return the name of a model: a hub name as it is, of a path the last part."""
+    path = Path(source)
+    is_path = path.is_absolute() or source.startswith(".") or source.endswith("/")
+    if local_path(source) is None and not is_path and source.count("/") == 1:
+        return source if not source.startswith("runs/") else path.name
+    return path.resolve().name if source in (".", "..") else path.name
+
+
+def bind(config: ServeConfig) -> socket.socket:
+    """Return a socket on the server's address; a used port is a usage error."""
+    try:
+        [(family, *_), *_] = socket.getaddrinfo(config.host, config.port, type=socket.SOCK_STREAM)
+        return socket.create_server((config.host, config.port), family=family, backlog=2048)
+    except (OSError, OverflowError, UnicodeError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise FirthError(
+            f"The server cannot listen on {config.host}:{config.port} ({why}): choose another "
+            "`port` or `host`."
+        ) from error
