@@ -87,6 +87,11 @@ class LanguageModelConfig:
         return False
 
     @property
+    def has_language_head(self) -> bool:
+        """Whether the architecture can have a head that predicts tokens."""
+        return True
+
+    @property
     def copies_words(self) -> bool:
         """Whether the model writes unknown words of its source, with ids after the vocabulary."""
         return False

@@ -28,6 +28,10 @@ class WordModelConfig(ModelConfig):
             )
 
     @property
+    def has_language_head(self) -> bool:
+        return False  # a network of one task
+
+    @property
     def open_vocabulary(self) -> bool:
         """Whether words outside the vocabulary may have a vector."""
         return self.num_word_rows > 0

@@ -32,7 +32,7 @@ from firth.tasks.task import (
     input_batch,
     prediction_targets,
 )
-from firth.tokenizers.open_vocabulary import extended_ids
+from firth.tokenizers.open_vocabulary import extended_pair
 from firth.tokenizers.tokenizer import Tokenizer
 from firth.utils.errors import UsageError
 from firth.utils.rng import Longs
@@ -193,15 +193,9 @@ def _target(target: TokenizedText, template: InputTemplate) -> Longs:
 
 
 def _with_copied_ids(item: EncodedExample, config: PointerGeneratorConfig) -> EncodedExample:
-    """Number the source's unknown words from the end of the vocabulary on, also in the target.
-
-    Unknown words that only the target has become `<unk>`: they cannot be copied.
-    """
+    """Number the source's unknown words from the end of the vocabulary on, also in the target."""
     [row], target = item.rows, np.zeros(0, np.int64) if item.target is None else item.target
-    ids, _ = extended_ids(np.concatenate([row.tokens, target]), config.vocab_size)
-    source, copied = ids[: len(row.tokens)], ids[len(row.tokens) :]
-    last = max(int(source.max(initial=0)), config.vocab_size - 1)
-    copied = np.where(copied > last, config.unk_token_id or 0, copied)
+    source, copied = extended_pair(row.tokens, target, config.vocab_size, config.unk_token_id)
     return replace(
         item, rows=(row._replace(tokens=source),), target=None if item.target is None else copied
     )

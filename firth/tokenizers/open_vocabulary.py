@@ -126,6 +126,23 @@ def extended_ids(ids: Longs, vocab_size: int) -> tuple[Longs, list[str]]:
     return extended, [open_word(int(id)) for id in distinct[order]]
 
 
+def extended_pair(
+    source: Longs, target: Longs, vocab_size: int, unknown_id: int | None
+) -> tuple[Longs, Longs]:
+    """Number the open words of a source, and the same words in its target.
+
+    Open words that only the target has become `<unk>`: they cannot be copied.
+
+    >>> bat, fox = (_OPEN_WORDS.id(word) for word in ("bat", "fox"))
+    >>> extended_pair(np.array([7, fox]), np.array([fox, bat, 3]), 10, unknown_id=0)
+    (array([ 7, 10]), array([10,  0,  3]))
+    """
+    ids, _ = extended_ids(np.concatenate([source, target]), vocab_size)
+    own, copied = ids[: len(source)], ids[len(source) :]
+    last = max(int(own.max(initial=0)), vocab_size - 1)
+    return own, np.where(copied > last, unknown_id or 0, copied)
+
+
 def restored_ids(ids: Sequence[int], words: Sequence[str], vocab_size: int) -> list[int]:
     """Undo `extended_ids`, given the words that it returned.
 

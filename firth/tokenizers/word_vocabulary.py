@@ -80,12 +80,12 @@ def choose_vocabulary(
     A word is known if it occurs twice or has a pre-trained vector: the others train the row of
     unknown words. Words that have vectors but do not occur in the training data have fixed rows:
     those of `dev` and the first MAX_VECTOR_WORDS of the vectors. With `freeze`, all rows with
-    vectors are fixed. With `folds_case`, US and us share a row.
+    vectors are fixed. With `folds_case`, US and us share a row. Ids are in the order of frequency.
 
     >>> train = {"a": 3, "bat": 2, "flew": 1, "owl": 1}
     >>> found = choose_vocabulary(train, vector_words=["the", "a", "owl"])
     >>> found.words[5:], found.row_words[5:], found.num_fixed
-    (['bat', 'a', 'owl'], ['bat', 'a', 'owl', 'the'], 1)
+    (['a', 'bat', 'owl'], ['bat', 'a', 'owl', 'the'], 1)
     >>> cased = choose_vocabulary({"US": 1, "us": 1}, folds_case=True)
     >>> cased.words[5:], cased.rows[5:]
     (['US', 'us'], [5, 5])
@@ -105,7 +105,7 @@ def choose_vocabulary(
         dict.fromkeys([*specials, *plain, *covered, *others, *vector_words[:MAX_VECTOR_WORDS]])
     )
     row = {word: row for row, word in enumerate(row_words)}
-    forms = sorted(train, key=lambda word: (row.get(fold(word), 0), word))
+    forms = sorted(train, key=lambda word: (-counts[fold(word)], fold(word), word))
     words = list(dict.fromkeys([*specials, *(word for word in forms if fold(word) in row)]))
     num_trained = len({*specials, *plain, *(() if freeze else covered)})
     return WordVocabulary(

@@ -271,12 +271,12 @@ def _heads(config: ModelConfig, family: ModelFamily | None, names: Mapping[str, 
 def _has_head(
     name: str, config: ModelConfig, family: ModelFamily | None, names: Mapping[str, str]
 ) -> bool:
-    """Return whether a file has a head; a language head without own weights always exists."""
+    """Return whether a file has a head; tied language heads have no weights of their own."""
     with without_weights():
         head = HEADS[name](config)
     parameters = [f"heads.{name}.{key}" for key, _ in head.named_parameters()]
     if not parameters:
-        return name == "language"
+        return name == "language" and config.has_language_head
     try:
         return any(theirs in names for key in parameters for theirs in _theirs(family, key))
     except MismatchError:  # a family without this head

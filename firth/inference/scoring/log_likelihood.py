@@ -7,10 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+import numpy as np
+
 from firth.inference.generation.special_tokens import as_list
 from firth.inference.scoring.token_scoring import Ids, ScoringRequest, TokenScores, score_requests
 from firth.models.language_model import ScoringModel
+from firth.models.recurrent.seq2seq_configs import PointerGeneratorConfig
 from firth.models.transformer import max_input_length, max_output_length
+from firth.tokenizers.open_vocabulary import extended_pair
 from firth.tokenizers.tokenizer import Tokenizer, encode_batch
 from firth.utils.errors import MismatchError
 from firth.utils.streams import bounded_batches
@@ -84,7 +88,11 @@ def _encoder_decoder_request(
     network: ScoringModel, context: Ids, continuation: Ids
 ) -> ScoringRequest:
     """Build an encoder-decoder's inputs; the decoder's begins with its start token."""
-    start = network.config.decoder_start_token_id or 0
+    config, start = network.config, network.config.decoder_start_token_id or 0
+    if isinstance(config, PointerGeneratorConfig):
+        pair = (np.array(ids, np.int64) for ids in (context, continuation))
+        numbered = extended_pair(*pair, config.vocab_size, config.unk_token_id)
+        context, continuation = (ids.tolist() for ids in numbered)
     tokens = (start, *continuation[:-1])
     check_length(len(tokens), max_output_length(network))
     check_length(len(context), max_input_length(network))

@@ -75,9 +75,11 @@ def score_texts(
         prefix, suffix = prompt_special_tokens(
             network.config, tokenizer, encoder_tokenizer, fine_tuned=fine_tuned
         )
-        encode = (encoder_tokenizer or tokenizer).encode
+        copies, source_tokenizer = network.config.copies_words, encoder_tokenizer or tokenizer
+        encode = source_tokenizer.open_encode if copies else source_tokenizer.encode
         sources = [[*prefix, *encode(context), *suffix] for context in contexts]
-        targets = [tokenizer.encode(text) for text in texts]
+        encode = tokenizer.open_encode if copies else tokenizer.encode
+        targets = [encode(text) for text in texts]
         found = score_continuations(network, zip(sources, targets, strict=True))
     else:
         found = list(log_likelihoods(network, tokenizer, texts))

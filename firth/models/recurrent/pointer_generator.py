@@ -20,6 +20,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad
@@ -32,6 +33,8 @@ from firth.tokenizers.open_vocabulary import FIRST_OPEN_ID, extended_ids
 from firth.tokenizers.tokenizer import Tokenizer
 
 MIN_PROB = 1e-12  # added to probabilities, so that those of impossible words have a logarithm
+NUM_MARKERS = 64  # embeddings that tell the unknown words of a source apart
+FREQUENT_WORDS = 100  # the first of the vocabulary; word dropout keeps them
 
 
 @dataclass
@@ -78,28 +81,36 @@ class PointerGenerator(RnnSeq2Seq):
         if config.coverage:
             self.attention = CoverageAttention(hidden)
         self.gate = nn.Linear(3 * hidden + embedding, 1)
+        self.markers = nn.Embedding(NUM_MARKERS, embedding)
         self.dropped: Tensor | None = None  # (V,) words that this training step reads as unknown
+        self.first_marker = 0  # of the first unknown word
 
     def read_vocabulary(self, tokenizer: Tokenizer) -> None:
         self.config = replace(self.config, unk_token_id=tokenizer.unknown_id)
 
     def embed(self, tokens: Tensor) -> Tensor:
-        """Look up embeddings; unknown words have that of `<unk>`."""
+        """Look up embeddings; that of an unknown word is `<unk>` plus a marker (Hermann 2015)."""
         unknown = tokens >= self.config.vocab_size
         if self.training and self.dropped is not None:
             unknown = unknown | self.dropped[tokens.clamp(max=self.config.vocab_size - 1)]
-        return super().embed(tokens.masked_fill(unknown, self.config.unk_token_id or 0))
+        x = super().embed(tokens.masked_fill(unknown, self.config.unk_token_id or 0))  # (N, E)
+        numbers = (tokens - self.config.vocab_size + self.first_marker) % NUM_MARKERS
+        return x + self.markers(numbers) * unknown[..., None]
 
     def encode_source(self, tokens: Tensor, mask: Mask, **inputs: Any) -> Tensor:
         """Compute the source's hidden states and, in the last column, its ids."""  # (M, W + 1)
-        if self.training and (rate := self.config.word_dropout):
-            self.dropped = torch.rand(self.config.vocab_size, device=tokens.device) < rate
-        ids = tokens
-        if bool((tokens >= FIRST_OPEN_ID).any()):
-            numbered, _ = extended_ids(tokens.cpu().numpy(), self.config.vocab_size)
-            ids = torch.from_numpy(numbered).to(tokens.device)
+        if self.training:
+            self._drop_words(tokens.device)
+        ids = number_open_words(tokens, mask, self.config.vocab_size)
         # float32 has all integers up to 2**24
-        return torch.cat([self.encode(tokens, mask).float(), ids[:, None].float()], -1)
+        return torch.cat([self.encode(ids, mask).float(), ids[:, None].float()], -1)
+
+    def _drop_words(self, device: torch.device) -> None:
+        """Draw the words of the vocabulary that are read as unknown, and their markers."""
+        size = self.config.vocab_size
+        self.dropped = torch.rand(size, device=device) < self.config.word_dropout
+        self.dropped[: min(FREQUENT_WORDS, size // 10)] = False
+        self.first_marker = int(torch.randint(NUM_MARKERS, ()))
 
     def start(self, memory: Tensor, mask: Mask) -> CopyState:
         state, ids = super().start(memory[:, :-1], mask), memory[:, -1]
@@ -142,3 +153,12 @@ class PointerGenerator(RnnSeq2Seq):
     def coverage_losses(self, hidden: Tensor) -> Tensor:
         """Return how much of each step's attention was on tokens attended to before."""  # (P,)
         return hidden[:, self.config.hidden_size + 1]
+
+
+def number_open_words(tokens: Tensor, mask: Mask, vocab_size: int) -> Tensor:
+    """Number the open words of each sequence from `vocab_size` on, by first occurrence."""
+    if not bool((tokens >= FIRST_OPEN_ID).any()):
+        return tokens
+    rows = np.split(tokens.cpu().numpy(), np.cumsum(mask.lengths)[:-1])
+    numbered = np.concatenate([extended_ids(row, vocab_size)[0] for row in rows])
+    return torch.from_numpy(numbered).to(tokens.device)

@@ -37,6 +37,10 @@ class RnnSeq2SeqConfig(WordModelConfig):
         super().__post_init__()
 
     @property
+    def has_language_head(self) -> bool:
+        return True
+
+    @property
     def open_vocabulary(self) -> bool:
         """Unknown words cannot be written, so they are `<unk>` in the source, too."""
         return False

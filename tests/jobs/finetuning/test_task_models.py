@@ -98,6 +98,7 @@ def test_a_tagger_reads_the_characters_of_unknown_words(tmp_path: Path) -> None:
     answers = loaded.predict(["Benno saw Romee .", "benno saw romee ."])
     assert answers[0]["tags"] != ["O"] * 4
     assert "heads.tag.crf.transitions" in dict(loaded.network.named_parameters())
+    assert set(loaded.network.heads) == {"tag"}  # none that predicts words
 
 
 @pytest.mark.parametrize(("name", "rows"), [("cnn", reviews), ("bilstm-crf", sentences)])

@@ -11,9 +11,10 @@ from torch import Tensor
 
 from firth.inference.generation.generation_config import GenerationConfig
 from firth.inference.generation.token_generation import generate
+from firth.inference.text_model import TextModel
 from firth.models.initialization import initialise
 from firth.models.masks import Mask
-from firth.models.recurrent.pointer_generator import PointerGenerator
+from firth.models.recurrent.pointer_generator import MIN_PROB, PointerGenerator
 from firth.models.recurrent.seq2seq_configs import PointerGeneratorConfig
 from firth.objectives.batch import Batch
 from firth.tasks.inputs import make_input_template
@@ -26,6 +27,7 @@ from firth.utils.errors import InputError
 
 VOCAB, START, END = 10, 1, 2
 SOURCES = [[3, 10, 5, 10], [11, 4, 10]]  # 10 and 11 are unknown words
+NAMES = ("Zelda", "Yorick")
 TARGETS = [[START, 5, 10], [START, 11]]
 
 
@@ -150,6 +152,39 @@ def test_copied_words_are_written_as_text(tokenizer: Tokenizer, method: str) -> 
     texts = [tokenizer.decode(list(own[0].tokens)) for own in found]
     assert set(texts[0].split()) <= {"Zelda", "Yorick"}
     assert texts[1] == "Xaver Xaver Xaver Xaver"
+
+
+@torch.no_grad()
+def test_an_unknown_word_of_the_target_is_scored_as_the_copied_word(tokenizer: Tokenizer) -> None:
+    """With a gate that always copies, a word's probability is the attention on it."""
+    network = for_tokenizer(tokenizer).eval()
+    network.gate.bias.fill_(-100.0)
+    model = TextModel(network, tokenizer)
+    only, other = model.score(["Zelda", "Xaver"], context="Zelda Zelda")
+    assert only.total == pytest.approx(0.0, abs=1e-6)
+    assert other.total == pytest.approx(np.log(MIN_PROB), rel=1e-3)  # neither generated nor copied
+    parts = [np.exp(model.score(word, context="Zelda met Yorick .").total) for word in NAMES]
+    assert 0 < sum(parts) < 1
+
+
+@torch.no_grad()
+def test_unknown_words_are_told_apart_and_none_depends_on_the_batch(tokenizer: Tokenizer) -> None:
+    network = build()
+    network.markers.weight.copy_(torch.randn(network.markers.weight.shape))
+    first, second = network.embed(torch.tensor([VOCAB, VOCAB + 1]))
+    assert not torch.allclose(first, second)
+    one, two = ([3, *tokenizer.open_encode(name), 4] for name in NAMES)
+    both = network.encode_source(torch.tensor(one + two), Mask([3, 3]))
+    torch.testing.assert_close(both[3:], network.encode_source(torch.tensor(two), Mask([3])))
+    assert both[:, -1].tolist() == [3, VOCAB, 4] * 2
+
+
+def test_word_dropout_keeps_frequent_words() -> None:
+    network = build(word_dropout=1.0).train()
+    network.encode_source(torch.tensor([3, 4]), Mask([2]))
+    assert network.dropped is not None
+    assert network.dropped.tolist() == [False] + [True] * (VOCAB - 1)
+    torch.testing.assert_close(network.embed(torch.tensor([0])), network.tokens(torch.tensor([0])))
 
 
 def test_impossible_settings_are_named() -> None:
