@@ -88,11 +88,13 @@ def _encoder_decoder_request(
     network: ScoringModel, context: Ids, continuation: Ids
 ) -> ScoringRequest:
     """Build an encoder-decoder's inputs; the decoder's begins with its start token."""
+    if not len(context):
+        raise MismatchError("An encoder-decoder scores a text given a source: add a context.")
     config, start = network.config, network.config.decoder_start_token_id or 0
     if isinstance(config, PointerGeneratorConfig):
-        pair = (np.array(ids, np.int64) for ids in (context, continuation))
-        numbered = extended_pair(*pair, config.vocab_size, config.unk_token_id)
-        context, continuation = (ids.tolist() for ids in numbered)
+        source, target = np.array(context, np.int64), np.array(continuation, np.int64)
+        source, target = extended_pair(source, target, config.vocab_size, config.unk_token_id)
+        context, continuation = source.tolist(), target.tolist()
     tokens = (start, *continuation[:-1])
     check_length(len(tokens), max_output_length(network))
     check_length(len(context), max_input_length(network))

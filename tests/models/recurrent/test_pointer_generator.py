@@ -23,7 +23,7 @@ from firth.tasks.registry import task_named
 from firth.tokenizers.tokenizer import Tokenizer
 from firth.tokenizers.trainer import train_tokenizer
 from firth.training.losses import TrainingModule
-from firth.utils.errors import InputError
+from firth.utils.errors import InputError, MismatchError
 
 VOCAB, START, END = 10, 1, 2
 SOURCES = [[3, 10, 5, 10], [11, 4, 10]]  # 10 and 11 are unknown words
@@ -165,6 +165,8 @@ def test_an_unknown_word_of_the_target_is_scored_as_the_copied_word(tokenizer: T
     assert other.total == pytest.approx(np.log(MIN_PROB), rel=1e-3)  # neither generated nor copied
     parts = [np.exp(model.score(word, context="Zelda met Yorick .").total) for word in NAMES]
     assert 0 < sum(parts) < 1
+    with pytest.raises(MismatchError, match="source"):
+        model.score("Zelda", context="")
 
 
 @torch.no_grad()
