@@ -32,7 +32,7 @@ from firth.training.run_directory import SHARDS, find_run, read_metrics, read_ru
 from firth.utils.errors import InputError, UsageError
 
 PREFIXES = GENERAL_PREFIX, TEXTS_PREFIX = "general.", "lm."  # of settings of stages 1 and 2
-BUDGETS = ("steps", "tokens", "minutes")  # of stage 1
+BUDGETS = {"steps": int, "tokens": int, "minutes": float}  # of stage 1
 PASSES = 3  # over the general text, without a budget
 HELD_OUT = 10  # without a dev file, every tenth text is held out
 
@@ -59,7 +59,7 @@ def pretrain_general(
     """Stage 1: pre-train a preset on general text, with a tokenizer of the words of that text."""
     assert job.general_text is not None
     settings = _settings(job.overrides, GENERAL_PREFIX)
-    budget = {name: settings.pop(name) for name in BUDGETS if name in settings}
+    budget = {name: _number(name, settings.pop(name)) for name in BUDGETS if name in settings}
     tokenizer = job.tokenizer or train_tokenizer(job.general_text, kind="word")[0]
     prepared = prepare(job.general_text, tokenizer=tokenizer, out=folder / SHARDS)
     pretrain(
@@ -75,6 +75,19 @@ def pretrain_general(
         callback=callback,
         callbacks=callbacks,
     )
+
+
+def _number(name: str, value: Any) -> Any:
+    """Return a budget as a number.
+
+    >>> _number("tokens", "1e6")
+    1000000
+    """
+    try:
+        return BUDGETS[name](float(value))
+    except (ValueError, OverflowError) as error:
+        setting = GENERAL_PREFIX + name
+        raise UsageError(f"{setting} is a number such as 1000, not {value!r}.") from error
 
 
 def language_model_job(job: FinetuneConfig, recipe: str) -> FinetuneConfig:

@@ -20,6 +20,7 @@ def run(shards: Path, out: Path, precision: str, **options: Any) -> PretrainResu
     return pretrain(data=shards, out=out, **given)
 
 
+@pytest.mark.nightly
 def test_losses_equal_fp32(shards: Path, tmp_path: Path) -> None:
     for precision in ("fp32", "force-fp16"):
         run(shards, tmp_path / precision, precision)
@@ -49,6 +50,7 @@ def _with_scale(scale: float) -> Any:
     return init
 
 
+@pytest.mark.nightly
 def test_resumed_equals_uninterrupted(
     shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

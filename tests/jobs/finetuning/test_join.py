@@ -32,6 +32,7 @@ from firth.training.run_directory import fingerprint
 from firth.utils.errors import MismatchError, UsageError
 from tests.conftest import Result
 from tests.jobs.finetuning.conftest import QUICK, save
+from tests.nightly import mostly_nightly
 from tests.training.conftest import Killed, kill_at, losses
 
 WORDS = ["red", "blue", "dog", "cat", "sun", "sea"]
@@ -148,7 +149,7 @@ def test_special_tokens_of_sources_and_targets(
     assert batch.target.tokens.tolist() == [end, *written.encode("dog cat")]
 
 
-@pytest.mark.parametrize("strategy", ["full", "lora"])
+@pytest.mark.parametrize("strategy", mostly_nightly(["full", "lora"], always=["lora"]))
 def test_resumed_equals_uninterrupted(strategy: str, tune: Tune, tmp_path: Path) -> None:
     overrides = {"steps": 8, "checkpoint_every": 2}
     whole = tune(strategy=strategy, out=tmp_path / "whole", overrides=overrides)

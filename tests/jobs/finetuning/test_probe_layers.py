@@ -131,6 +131,7 @@ def test_every_task_is_saved_and_loaded(
     assert metrics == tuned.values()["metrics"]
 
 
+@pytest.mark.nightly
 def test_a_model_in_memory_is_saved_whole_and_continued(
     models: dict[str, Path], probe: Probe, task_files: dict[str, Files], tmp_path: Path
 ) -> None:
@@ -167,6 +168,7 @@ def test_a_probe_of_other_layers_is_not_exported(
     assert not (tmp_path / "exported").exists()
 
 
+@pytest.mark.nightly
 def test_dry_runs_and_cross_validation(probe: Probe, task_files: dict[str, Files]) -> None:
     row = probe("mix", dry_run=True).rows[0]
     whole = probe("mix", dev=None, limit=12)  # too few to hold out any

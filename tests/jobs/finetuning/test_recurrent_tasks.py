@@ -12,6 +12,7 @@ from firth.jobs.finetuning import FinetuneResult
 from firth.tokenizers.tokenizer import Tokenizer
 from firth.tokenizers.trainer import train_tokenizer
 from tests.jobs.finetuning.toys import sums
+from tests.nightly import mostly_nightly
 from tests.training.conftest import Killed, kill_at
 
 ROWS = [(f"{name} saw a {other}", f"a {other} was seen by {name}")
@@ -25,7 +26,9 @@ def words() -> Tokenizer:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["rnn-seq2seq", "pointer-generator"])
+@pytest.mark.parametrize(
+    "name", mostly_nightly(["rnn-seq2seq", "pointer-generator"], always=["pointer-generator"])
+)
 def test_a_resumed_run_ends_with_the_same_bits(name: str, words: Tokenizer, tmp_path: Path) -> None:
     file = tmp_path / "train.tsv"
     file.write_text("".join("\t".join(row) + "\n" for row in [("source", "target"), *ROWS]))

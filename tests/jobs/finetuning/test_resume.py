@@ -18,6 +18,7 @@ from firth.utils.errors import UsageError
 from tests.conftest import Result
 from tests.jobs.finetuning.conftest import save
 from tests.jobs.finetuning.toys import TOYS, coloured, sums
+from tests.nightly import mostly_nightly
 from tests.training.conftest import Killed, kill_at, notes
 from tests.training.killed_runs import run_in_children
 
@@ -73,7 +74,7 @@ CASES: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", mostly_nightly(CASES, always=("full", "lora", "replay")))
 def test_resumed_equals_uninterrupted(case: str, run: Run, tmp_path: Path) -> None:
     options = {"task": "classify", **CASES[case]}
     whole, stopped = run("whole", **options), tmp_path / "stopped"

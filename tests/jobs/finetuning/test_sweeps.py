@@ -76,6 +76,7 @@ def test_seeds(options: dict[str, Any], tmp_path: Path) -> None:
         evaluate(out, data=options["dev"])
 
 
+@pytest.mark.nightly
 def test_balanced_sweeps_choose_by_macro_f1(
     options: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

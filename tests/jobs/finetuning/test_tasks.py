@@ -13,6 +13,7 @@ from firth.jobs.finetuning import FinetuneResult
 from firth.model import load
 from firth.tasks.registry import TASKS
 from firth.utils.errors import MismatchError
+from tests.nightly import mostly_nightly
 
 Tune = Callable[..., FinetuneResult]
 FOLDERS = {
@@ -31,7 +32,11 @@ COMBINATIONS = [
 ]
 
 
-@pytest.mark.parametrize(("architecture", "task"), COMBINATIONS)
+OFTEN = [("encoder", task) for task in ("classify", "tag", "span")]
+OFTEN += [("decoder", "lm"), ("encoder-decoder", "seq2seq")]
+
+
+@pytest.mark.parametrize(("architecture", "task"), mostly_nightly(COMBINATIONS, always=OFTEN))
 def test_a_loaded_run_has_the_same_metrics(
     architecture: str, task: str, tune: Tune, stories: Path
 ) -> None:

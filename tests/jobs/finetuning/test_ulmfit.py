@@ -19,6 +19,7 @@ from firth.tokenizers.tokenizer import Tokenizer
 from firth.training.run_directory import read_run
 from firth.utils.errors import MismatchError, UsageError
 from tests.jobs.finetuning.toys import TOYS, sums
+from tests.nightly import mostly_nightly
 from tests.training.conftest import Killed, kill_at
 
 SIX = {"steps": 6, "batch_size": 4, "max_length": 32, "precision": "fp32", "checkpoint_every": 2}
@@ -59,7 +60,7 @@ def test_both_stages_are_runs(awd_lstm: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("step", [3, 9])
+@pytest.mark.parametrize("step", mostly_nightly([3, 9], always=[9]))
 def test_resumed_equals_uninterrupted(step: int, awd_lstm: Path, tmp_path: Path) -> None:
     """Killed in the first stage, or in the second after the six steps of the first."""
     whole, steps = tune(awd_lstm, tmp_path, "whole"), iter(range(1, 20))
@@ -103,7 +104,7 @@ def test_a_preset_is_pretrained_on_general_text_first(tmp_path: Path) -> None:
     text = tmp_path / "general.txt"
     text.write_text("A red apple is good .\nA blue plum is bad .\n" * 40)
     sizes = {"model.hidden_size": 16, "model.lstm_size": 24, "batch_tokens": 256}
-    general = {"steps": 3, **sizes}
+    general = {"steps": "3", **sizes}  # as the command line gives it
     overrides = SETTINGS | {f"general.{name}": value for name, value in general.items()}
     result = tune("awd-lstm", tmp_path, general_text=text, overrides=overrides)
     stages = [read_run(result.path / name) for name in ("general-language-model", "language-model")]

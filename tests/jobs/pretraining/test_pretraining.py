@@ -18,6 +18,7 @@ from firth.models.masks import Mask
 from firth.tokenizers.tokenizer import Tokenizer
 from firth.training.run_directory import read_metrics, read_run
 from firth.utils.errors import MismatchError, UsageError
+from tests.nightly import mostly_nightly
 from tests.training.conftest import SMALL, losses, notes
 
 
@@ -59,7 +60,7 @@ USES = {
 }
 
 
-@pytest.mark.parametrize(("preset", "objective"), PINNED)
+@pytest.mark.parametrize(("preset", "objective"), mostly_nightly(PINNED, always=USES))
 def test_first_losses_and_the_use_in_the_model_card(
     preset: str, objective: str, shards: Path, tmp_path: Path
 ) -> None:

@@ -14,6 +14,7 @@ from firth.jobs.pretraining import PretrainResult, pretrain
 from firth.training.run_directory import read_metrics
 from firth.utils.errors import FirthError
 from tests.jobs.finetuning.toys import sums
+from tests.nightly import mostly_nightly
 from tests.training.conftest import Killed, kill_at
 
 SETTINGS = {"max_length": "32", "batch_tokens": "256", "precision": "fp32", "validate_tokens": 256}
@@ -31,7 +32,7 @@ def small(name: str, shards: Path, out: Path, **options: Any) -> PretrainResult:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", SIZES)
+@pytest.mark.parametrize("name", mostly_nightly(SIZES, always=("awd-lstm",)))
 def test_resumed_equals_uninterrupted(name: str, shards: Path, tmp_path: Path) -> None:
     """The masks of every kind of dropout depend on the seed and the step alone."""
     whole = small(name, shards, tmp_path / "whole")
