@@ -152,7 +152,7 @@ def _index_type(keys: int) -> np.dtype[np.unsignedinteger[Any]]:
 
 def attention_html(view: AttentionView) -> str:
     """Render the data of a view, and a sentence for browsers without scripts."""
-    parts = json.dumps([_part(part) for part in view.parts]).replace("<", "\\u003c")
+    parts = json.dumps(part_values(view.parts)).replace("<", "\\u003c")
     return (
         '<div class="attention-view"><p>This figure needs JavaScript.</p></div>'
         f'<script type="application/json">{parts}</script>'
@@ -161,8 +161,21 @@ def attention_html(view: AttentionView) -> str:
 
 def style_and_script() -> tuple[str, str]:
     """Return the style and the script of all attention views of a page."""
-    script = "\n".join(STYLE.with_name(name).read_text(encoding="utf-8") for name in SCRIPTS)
-    return STYLE.read_text(encoding="utf-8"), f'(() => {{ "use strict";\n{script}}})();\n'
+    return STYLE.read_text(encoding="utf-8"), f'(() => {{ "use strict";\n{_script()}}})();\n'
+
+
+def script_module() -> str:
+    """Return the script as an ES module that exports `AttentionFigure`, for views made later."""
+    return f"{_script()}\nexport {{ AttentionFigure }};\n"
+
+
+def _script() -> str:
+    return "\n".join(STYLE.with_name(name).read_text(encoding="utf-8") for name in SCRIPTS)
+
+
+def part_values(parts: Iterable[AttentionPart]) -> list[dict[str, object]]:
+    """Return the JSON values that the script needs of each part."""
+    return [_part(part) for part in parts]
 
 
 def _part(part: AttentionPart) -> dict[str, object]:

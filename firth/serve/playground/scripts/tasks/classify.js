@@ -1,0 +1,63 @@
+// Classify: the probability of each label.
+
+import { element, bars } from "../dom.js";
+import { bench } from "../bench.js";
+import { command, curl, pythonCall, pythonScript } from "../code_samples.js";
+import { modelChoice, textArea } from "../fields.js";
+import { postJson } from "../api.js";
+import { sourceOf } from "../models.js";
+
+export const classify = {
+  id: "classify",
+  title: "Classify",
+  missing: "No served model classifies; one from `firth finetune MODEL --task classify` does.",
+  build(models) {
+    const model = modelChoice(models);
+    const texts = textArea("texts", "Texts", {
+      rows: 5,
+      value: "What a delightful visit.\nThe soup was cold and the waiter was rude.",
+      hint: "One on each line.",
+    });
+    return bench({
+      id: "classify",
+      fields: [model, texts],
+      layout: [model.element, texts.element],
+      action: "Classify",
+      empty: "The probability of each label appears here.",
+      run: async (values, result, signal) =>
+        show(result, lines(values), await postJson("/classify", body(values), signal)),
+      samples: (values) => samples(sourceOf(models, values.model), values),
+    }).element;
+  },
+};
+
+const lines = (values) => values.texts.split("\n").filter((line) => line.trim());
+const body = (values) => ({ model: values.model, texts: lines(values) });
+
+function show(result, texts, { predictions }) {
+  result.replaceChildren(
+    ...predictions.map((one, place) =>
+      element("article", { class: "card" }, element("p", {}, texts[place]), labels(one)),
+    ),
+  );
+}
+
+function labels(prediction) {
+  if (prediction === null)
+    return element("p", { class: "note" }, "This text could not be classified.");
+  if ("number" in prediction) return element("p", { class: "big" }, prediction.number.toFixed(3));
+  const rows = Object.entries(prediction.scores).sort((a, b) => b[1] - a[1]);
+  return bars(
+    rows.map(([name, value]) => ({ name, value })),
+    { label: "Labels" },
+  );
+}
+
+function samples(source, values) {
+  const texts = lines(values);
+  return {
+    shell: command("predict", [source, ...texts]),
+    python: pythonScript(pythonCall("firth.predict", [source, texts])),
+    curl: curl("/classify", body(values)),
+  };
+}

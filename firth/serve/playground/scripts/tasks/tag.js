@@ -1,0 +1,90 @@
+// Tag: marked names, or the tag of each word.
+
+import { element, percent } from "../dom.js";
+import { bench } from "../bench.js";
+import { command, curl, pythonCall, pythonScript } from "../code_samples.js";
+import { modelChoice, textArea } from "../fields.js";
+import { postJson } from "../api.js";
+import { sourceOf } from "../models.js";
+
+const COLOURS = ["m-a", "m-b", "m-c", "m-d"];
+
+export const tag = {
+  id: "tag",
+  title: "Tag",
+  missing: "No served model tags words; one from `firth finetune MODEL --task tag` does.",
+  build(models) {
+    const model = modelChoice(models);
+    const text = textArea("texts", "Text", {
+      value: "Diego Turner from Stonebridge met Mei at the park.",
+    });
+    return bench({
+      id: "tag",
+      fields: [model, text],
+      layout: [model.element, text.element],
+      action: "Tag",
+      empty: "The text appears here, with the tags of its words.",
+      run: async (values, result, signal) =>
+        show(result, await postJson("/tag", body(values), signal)),
+      samples: (values) => samples(sourceOf(models, values.model), values),
+    }).element;
+  },
+};
+
+const body = (values) => ({ model: values.model, texts: [values.texts] });
+
+function show(result, { predictions: [found] }) {
+  const spans = found.entities ?? found.tags.map((type, i) => ({ type, begin: i, end: i + 1 }));
+  const kinds = [...new Set(spans.map((span) => span.type))];
+  const rows = (found.entities ?? []).map((one) =>
+    element(
+      "tr",
+      {},
+      element("td", {}, one.text),
+      element("td", {}, one.type),
+      element("td", {}, percent(one.score)),
+    ),
+  );
+  result.replaceChildren(
+    element("p", { class: "marked" }, ...marked(found.words, spans, kinds)),
+    found.entities && !rows.length
+      ? element("p", { class: "note" }, "The model found no name in this text.")
+      : "",
+    rows.length ? table(rows) : "",
+  );
+}
+
+function table(rows) {
+  const head = ["name", "type", "probability"].map((text) => element("th", { scope: "col" }, text));
+  return element(
+    "div",
+    { class: "table" },
+    element("table", {}, element("thead", {}, element("tr", {}, head)), element("tbody", {}, rows)),
+  );
+}
+
+/** The words of the text; those of a span together, with its type. */
+function marked(words, spans, kinds) {
+  const starts = new Map(spans.map((span) => [span.begin, span])),
+    pieces = [];
+  for (let at = 0; at < words.length;) {
+    const span = starts.get(at),
+      end = span ? span.end : at + 1,
+      text = words.slice(at, end).join(" ");
+    const colour = span && COLOURS[kinds.indexOf(span.type) % COLOURS.length];
+    pieces.push(
+      span ? element("mark", { class: colour }, text, element("small", {}, span.type)) : text,
+      " ",
+    );
+    at = end;
+  }
+  return pieces;
+}
+
+function samples(source, values) {
+  return {
+    shell: command("predict", [source, values.texts]),
+    python: pythonScript(pythonCall("firth.predict", [source, values.texts])),
+    curl: curl("/tag", body(values)),
+  };
+}
