@@ -19,6 +19,8 @@ from firth.model import Model
 from firth.serve.api_errors import ApiError
 from firth.serve.api_route import ServerState
 from firth.serve.model_pool import Loader, ModelPool
+from firth.serve.playground import playground_routes
+from firth.serve.playground.page import page_routes
 from firth.serve.routes import embeddings, operations, task_routes, tokens
 from firth.serve.security import AccessControl
 from firth.serve.server_config import ServeConfig
@@ -29,6 +31,7 @@ ROUTES = (
     *embeddings.ROUTES,
     *task_routes.ROUTES,
     *tokens.ROUTES,
+    *playground_routes.ROUTES,
 )
 CORS_MAX_AGE = 600  # seconds that a browser keeps the answer about an origin
 
@@ -51,6 +54,7 @@ def make_app(
     pool = ModelPool({name: _loader(model) for name, model in models.items()}, config, metrics)
     state = ServerState(config, pool, metrics)
     routes = [route.starlette_route(state) for route in ROUTES]
+    routes += page_routes(key_required=bool(api_key))
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:

@@ -76,6 +76,7 @@ class ServedModel:
             "object": "model",
             "created": self.created,
             "owned_by": "firth",
+            "root": self.model.source or self.name,
             "capabilities": list(self.capabilities),
             "architecture": self.model.config.architecture,
             "parameters": self.model.num_parameters,
@@ -138,4 +139,5 @@ CAPABILITIES: dict[str, Callable[[ServedModel], Any]] = {
     "answer": _predicts("answer"),
     "score": _scores,
     "tokenize": lambda served: served.tokenizer,
+    "attention": lambda served: served.model.transformer,
 }

@@ -40,7 +40,7 @@ def masking_values(
 
     >>> shown = masking_values("A fox jumps.", None, objectives=(), mask_prob=None, seed=0)
     >>> shown["examples"][0]["objective"], shown["about"]["causal"]["source"]
-    ('masked', 'Radford et al. 2018')
+    ('masked', 'GPT, Radford et al. 2018')
     """
     examples, missing = show_objectives(
         text,
