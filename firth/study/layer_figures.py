@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from firth.metrics.bootstrap import to_json
+from firth.metrics.bootstrap import Metric, to_json
 from firth.study.engine.statistics import Scores, difference, mean_over_seeds, metric_texts
 from firth.utils.figures import DataTable, Figure, Heatmap, LineChart, Point
 from firth.utils.rng import Floats
@@ -32,7 +33,7 @@ def layer_rows(model: str, task: str, one: TaskLayers | None, error: str) -> lis
     failed = {"error": error} if error else {}
     if one is None:
         return [{"model": model, "task": task, **failed}]
-    centre = to_json(mean_over_seeds(one.centres).metric)
+    centre = to_json(centre_metric(one))
     return [
         {
             "model": model,
@@ -41,12 +42,25 @@ def layer_rows(model: str, task: str, one: TaskLayers | None, error: str) -> lis
             "accuracy": to_json(right.metric()),
             "control": to_json(control.metric()),
             "selectivity": to_json(difference(right, control).metric),
-            "weight": to_json(mean_over_seeds(one.weights[:, layer]).metric),
+            "weight": to_json(_mean_within(one.weights[:, layer], 1.0)),
             "centre_of_gravity": centre,
             **failed,
         }
         for layer, (right, control) in enumerate(zip(one.task, one.control, strict=True))
     ]
+
+
+def centre_metric(one: TaskLayers) -> Metric:
+    """Return the mean centre of gravity; its interval ends at the last layer."""
+    return _mean_within(one.centres, len(one.task) - 1.0)
+
+
+def _mean_within(values: Floats, high: float) -> Metric:
+    """Return the mean over seeds of values between 0 and `high`, and its interval within these."""
+    found = mean_over_seeds(values).metric
+    if found.low is None or found.high is None:
+        return found
+    return replace(found, low=max(0.0, found.low), high=min(high, found.high))
 
 
 def layer_figures(model: str, own: Mapping[str, TaskLayers]) -> list[Figure]:
@@ -74,7 +88,7 @@ def _selectivity(model: str, own: Mapping[str, TaskLayers]) -> Heatmap:
         "Accuracy on the task minus that on a control task: random labels of words, which a probe "
         "can only memorize, or of texts."
     )
-    return _heatmap(f"Selectivity in {model}", values, caption)
+    return _heatmap(f"Selectivity in {model}", values, caption, low=-1.0)
 
 
 def _weights(model: str, own: Mapping[str, TaskLayers]) -> Heatmap:
@@ -83,14 +97,17 @@ def _weights(model: str, own: Mapping[str, TaskLayers]) -> Heatmap:
     return _heatmap(f"Layer weights in {model}", values, caption)
 
 
-def _heatmap(title: str, values: Mapping[str, Sequence[float]], caption: str) -> Heatmap:
-    rows = tuple(tuple(max(0.0, value) for value in row) for row in values.values())
+def _heatmap(
+    title: str, values: Mapping[str, Sequence[float]], caption: str, low: float = 0.0
+) -> Heatmap:
+    rows = tuple(map(tuple, values.values()))
     return Heatmap(
         title,
         tuple(values),
         tuple(map(str, range(len(rows[0])))),
         rows,
-        tuple(tuple(f"{value:.2f}" for value in row) for row in values.values()),
+        tuple(tuple(f"{value:.2f}" for value in row) for row in rows),
+        low=low,
         column_title="layer",
         caption=caption,
     )
@@ -100,7 +117,7 @@ def _table(model: str, own: Mapping[str, TaskLayers]) -> DataTable:
     rows = []
     for task, one in own.items():
         best = int(np.argmax([scores.value for scores in one.task]))
-        centre = metric_texts(mean_over_seeds(one.centres).metric, digits=2)
+        centre = metric_texts(centre_metric(one), digits=2)
         accuracy = metric_texts(one.task[best].metric())
         selectivity = metric_texts(difference(one.task[best], one.control[best]).metric)
         rows.append((task, *centre, str(best), *accuracy, *selectivity))

@@ -100,7 +100,7 @@ def lexical_notes(found: LayerResults) -> list[str]:
         if enough:
             notes.append(
                 f"In {model} no layer is significantly better than the embedding layer for "
-                f"{', '.join(enough)}: words alone decide these examples, so that their centre "
+                f"{', '.join(enough)}: words alone may decide these examples, and their centre "
                 "of gravity says little."
             )
     return notes

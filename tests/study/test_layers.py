@@ -23,7 +23,8 @@ from firth.study.cells.probe_cells import (
 )
 from firth.study.engine.cell import Cell
 from firth.study.engine.cell_cache import CellCache, CellContext
-from firth.study.engine.statistics import mean_over_seeds
+from firth.study.engine.statistics import Scores, mean_over_seeds
+from firth.study.layer_figures import TaskLayers, centre_metric
 from firth.utils.errors import InputError, UsageError
 from firth.utils.files import write_array, write_json
 
@@ -143,6 +144,12 @@ def test_sentences_of_a_minimal_pair_are_on_one_side(tmp_path: Path) -> None:
     written = (cache.directory(cell) / "test.jsonl").read_text().splitlines()
     assert json.loads(written[0]) == {"text": "6 runs.", "label": "grammatical"}
     assert json.loads(written[-1]) == {"text": "9 run.", "label": "ungrammatical"}
+
+
+def test_a_centre_of_gravity_is_no_layer_that_a_model_does_not_have() -> None:
+    scores = [Scores(np.ones((2, 4)), np.ones((2, 4)))] * 3
+    metric = centre_metric(TaskLayers(scores, scores, np.ones((2, 3)) / 3, np.array([0.0, 2.0])))
+    assert (metric.low, metric.value, metric.high) == (0, 1, 2)
 
 
 def test_the_mean_over_seeds_is_that_of_students_t() -> None:

@@ -101,12 +101,16 @@ class Scores:
         """Whether each example is right or wrong."""
         return bool(np.isin(self.numerators, (0.0, 1.0)).all() and (self.denominators == 1.0).all())
 
+    @property
+    def is_fraction(self) -> bool:
+        """Whether the score is between 0 and 1."""
+        return bool(((self.numerators >= 0) & (self.numerators <= self.denominators)).all())
+
     def metric(self) -> Metric:
         """Compute the value with its 95 % interval; of a proportion, at least that of Wilson."""
         found, examples = interval(self.value, self.resampled), self.numerators.shape[1]
         low, high = found.low, found.high
-        is_fraction = ((self.numerators >= 0) & (self.numerators <= self.denominators)).all()
-        if low is None or high is None or not is_fraction:
+        if low is None or high is None or not self.is_fraction:
             return found
         if self.is_proportion and min(self.value, 1 - self.value) * examples < FEW:
             ends = wilson(self.value, examples)
@@ -194,12 +198,14 @@ def difference(first: Scores, second: Scores) -> Difference:
     """
     first, second = same_seeds([first, second])
     found = of_resamples(first.value - second.value, first.resampled - second.resampled)
-    low, high = found.metric.low, found.metric.high
-    if low is None or high is None or high > low or not first.is_proportion:
+    value, low, high = found.metric.value, found.metric.low, found.metric.high
+    if low is None or high is None or not (first.is_fraction and second.is_fraction):
         return found
-    # No two examples differ: the rule of three bounds how often they would.
-    value, margin = found.metric.value, 3 / first.numerators.shape[1]
-    return replace(found, metric=replace(found.metric, low=value - margin, high=value + margin))
+    if high == low and first.is_proportion:
+        # No two examples differ: the rule of three bounds how often they would.
+        margin = 3 / first.numerators.shape[1]
+        low, high = value - margin, value + margin
+    return replace(found, metric=replace(found.metric, low=max(-1.0, low), high=min(1.0, high)))
 
 
 def unpaired_difference(first: Scores, second: Scores) -> Difference:

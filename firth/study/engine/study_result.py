@@ -117,7 +117,7 @@ class StudyResult(HtmlRepr):
         for finding in self.analysis.findings:
             verdict = Piece(VERDICTS[finding.holds], MARKS[finding.holds])
             claims = claims_about(self.study.name, finding.name)
-            said = " ".join(f"{claim.source}: “{claim.claim}”" for claim in claims)
+            said = " · ".join(f"{claim.source}: “{claim.claim}”" for claim in claims)
             shown.append(MarkedText("", (verdict, Piece(f" {finding.text}")), caption=said))
         return shown
 

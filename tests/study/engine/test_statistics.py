@@ -65,6 +65,12 @@ def test_equal_scores_cannot_be_told_apart() -> None:
     assert difference(made_up(5, 200, 0.7), made_up(5, 200, 0.7)).p == 1.0
 
 
+def test_fractions_differ_by_at_most_one() -> None:
+    wide = Scores(np.array([[1.0] * 9, [0.0] * 9]), np.ones((2, 9)))
+    metric = difference(wide, Scores(np.zeros((2, 9)), np.ones((2, 9)))).metric
+    assert (metric.low, metric.value, metric.high) == (-1, 0.5, 1)
+
+
 def test_holm_by_hand() -> None:
     metric = Metric(value=1.0, low=0.5, high=1.5)
     found = holm(
