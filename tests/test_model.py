@@ -355,7 +355,7 @@ def test_presets_fit_a_narrow_terminal() -> None:
     assert all(len(line) <= 60 for line in lines(60))
     for line, row in zip(lines(80)[1:], PRESETS.values(), strict=True):
         assert line.split()[0] == row.name
-        assert line.split()[7] == str(row.config.vocab_size)
+        assert line.split()[7] == ("–" if row.is_fitted else str(row.config.vocab_size))
 
 
 def test_listing_presets_does_not_import_torch() -> None:
@@ -386,6 +386,14 @@ def test_one_preset_with_all_its_fields(firth: Firth) -> None:
     values = firth("presets", "bert-base", "--json").json
     assert values["parameters"] == 110_106_428
     assert values["config"] == preset("bert-base").config.to_dict()
+
+
+def test_a_fitted_preset_shows_its_settings(firth: Firth) -> None:
+    values = firth("presets", "fasttext", "--json").json
+    assert values["settings"].items() >= {"model.max_n": 6, "window": 5, "epochs": 5}.items()
+    assert (values["vocab_size"], values["parameters"], values["num_layers"]) == (None, None, None)
+    assert "window" in firth("presets", "fasttext").stdout
+    assert firth("presets", "ngram-3", "--json").json["settings"] == {}
 
 
 def test_a_misspelt_preset(firth: Firth) -> None:

@@ -1,7 +1,7 @@
 """`firth presets`: list the model architectures that can be pre-trained, and embedded models."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from firth.cli import options
 from firth.cli.verbs import Output
@@ -67,6 +67,9 @@ def presets(
         values = {"presets": [row.values() for row in rows], "embedded_models": EMBEDDED_MODELS}
         return Output(values, [view.presets(rows), *view.embedded(EMBEDDED_MODELS)])
     row = preset(name)
+    if not masks and row.is_fitted:
+        settings = _fit_settings(row)
+        return Output(row.values() | {"settings": settings}, view.fitted_preset(row, settings))
     if not masks:
         return Output(row.values() | {"config": row.config.to_dict()}, view.preset(row))
     if png is not None:
@@ -75,6 +78,16 @@ def presets(
         check_output(png, overwrite)
     words = options.terminal_text(TEXT if text is None else text).split()
     return _masks(row, words, prefix or 0, window or 0, png)
+
+
+def _fit_settings(row: "Preset") -> dict[str, Any]:
+    """Return what `--set` changes in a preset that is fitted without the training loop."""
+    from firth.training.fitted_objectives import FITTED
+
+    config = row.config.to_dict()
+    names = ["hidden_size", *(["min_n", "max_n", "buckets"] if config.get("buckets") else [])]
+    sizes = {f"model.{name}": config[name] for name in names if config[name]}
+    return sizes | FITTED[row.objective].options
 
 
 def _masks(row: "Preset", words: list[str], prefix: int, window: int, png: Path | None) -> Output:

@@ -19,7 +19,9 @@ from firth.inference.embedding.word_lookup import look_up
 from firth.models.static_vectors import StaticVectors
 from firth.models.subwords import SubwordConfig
 
-gensim_models = pytest.importorskip("gensim.models")
+gensim_models = pytest.importorskip(
+    "gensim.models", reason="gensim is not installed: run `make references`"
+)
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")  # gensim leaves files open
 
 WORDS = [f"w{i}ö" for i in range(60)]

@@ -14,9 +14,6 @@ if TYPE_CHECKING:
     from firth.models.presets import Preset
 
 
-UNLIMITED = 1 << 20  # positions of models that read any length
-
-
 def presets(rows: Sequence[Preset]) -> RenderableType:
     """List all presets, one line each; a narrow terminal truncates the source."""
     lines = [_PRESET_COLUMNS, *map(_line, rows)]
@@ -36,9 +33,9 @@ def presets(rows: Sequence[Preset]) -> RenderableType:
 
 def _line(row: Preset) -> dict[str, Any]:
     """Return the values of a line; what a kind of network does not have is a dash."""
-    values = row.values() | {"parameters": _short(row.parameters) if row.parameters else None}
-    if row.config.max_positions >= UNLIMITED:
-        values["max_positions"] = None
+    values = row.values()
+    if values["parameters"] is not None:
+        values["parameters"] = _short(values["parameters"])
     return {name: "–" if value is None else value for name, value in values.items()}
 
 
@@ -76,3 +73,10 @@ def preset(row: Preset) -> list[RenderableType]:
     rows = [(name, str(value)) for name, value in row.config.to_dict().items()]
     about = f"{row.name}: {row.parameters:,} parameters with {', '.join(row.heads)}. {row.source}."
     return [about, new_table("field", "value", rows=rows)]
+
+
+def fitted_preset(row: Preset, settings: Mapping[str, Any]) -> list[RenderableType]:
+    """Show the settings of a preset that is fitted without the training loop."""
+    about = f"{row.name}: the vocabulary is that of the tokenizer. {row.source}."
+    rows = [(name, str(value)) for name, value in settings.items()]
+    return [about, *([new_table("--set", "default", rows=rows)] if rows else [])]

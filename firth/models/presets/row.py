@@ -25,7 +25,7 @@ class Preset:
     config: ModelConfig
     heads: tuple[str, ...]  # of its pre-training objective
     objective: str  # a key of `firth.objectives.registry.OBJECTIVES`
-    recipe: str  # its training hyperparameters
+    recipe: str  # its training hyperparameters; none for a model fitted without the training loop
     source: str  # the paper; the class of `transformers` with the same number of parameters
     parameters: int  # heads included; stored, so that a list of presets builds no models
 
@@ -39,15 +39,24 @@ class Preset:
         with torch.device("meta"):
             return count_parameters(build_network(self.config, self.heads))
 
+    @property
+    def is_fitted(self) -> bool:
+        """Whether the model is fitted without the training loop, with the tokenizer's vocabulary."""
+        return not self.recipe
+
     def values(self) -> dict[str, Any]:
-        """Return the columns of `firth presets`."""
+        """Return the columns of `firth presets`; what a model does not have is None."""
         config = self.config
         columns = (
             "name architecture num_layers hidden_size num_heads parameters max_positions "
             "vocab_size objective recipe source"
         ).split()
         values = {name: getattr(self, name, getattr(config, name, None)) for name in columns}
-        return values | {"num_layers": config.num_layers + config.num_decoder_layers}
+        values["num_layers"] = config.num_layers + config.num_decoder_layers
+        if not self.is_fitted:
+            return values
+        unknown = dict.fromkeys(("parameters", "max_positions", "vocab_size", "recipe"))
+        return {name: value or None for name, value in (values | unknown).items()}
 
 
 def size(
