@@ -81,7 +81,8 @@ def _pretraining_card(
     elif architecture == "decoder" or (architecture == "encoder-decoder" and not way):
         example = 'model.generate("Once upon a time")'
     usage = ["```python", "import firth", "", f'model = firth.load("{path}")', example, "```"]
-    summary = f"A language model pre-trained with Firth ({job['preset']}, {job['objective']})."
+    names = dict.fromkeys((job["preset"], job["objective"]))  # word vectors have one name for both
+    summary = f"A model pre-trained with Firth ({', '.join(names)})."
     curve = [f"![loss]({LOSS_CURVE})", ""] if (path / LOSS_CURVE).is_file() else []
     return summary, rows, [*curve, *usage]
 

@@ -70,10 +70,17 @@ def pretrained(result: PretrainResult) -> list[RenderableType]:
         **({"steps": f"{result.steps:,}"} if result.steps else {}),
         "tokens": f"{result.tokens:,}",
         "minutes": f"{result.seconds / 60:.1f}",
-        "validation loss": "none" if result.loss is None else f"{result.loss:.3f}",
+        **_validation_loss(result),
         **{f"validation loss, {name}": f"{x:.3f}" for name, x in result.source_losses.items()},
         "format": result.family,
     }
     path, table = result.path, new_table("", "", rows=list(rows.items()))
     curve = f", its loss curve in {path / LOSS_CURVE}" if (path / LOSS_CURVE).is_file() else ""
     return [table, f"The model is in {path}{curve}."]
+
+
+def _validation_loss(result: PretrainResult) -> dict[str, str]:
+    """Return the row of the validation loss; word vectors have none, as they predict no tokens."""
+    if result.loss is not None:
+        return {"validation loss": f"{result.loss:.3f}"}
+    return {"validation loss": "none"} if result.model.network.heads else {}

@@ -115,7 +115,10 @@ def search(embedder: Embedder, index: SearchIndex, query: str, *, top: int = 5) 
         raise UsageError(f"`top`, the number of results, must be at least 1, not {top!r}.")
     # Empty texts of a stored index have no vectors.
     empty = 0 if index.path else sum(not text.strip() for text in index.texts)
-    rows, scores = nearest_rows(index.vectors, embed(embedder, [query])[0], top + empty)
+    vector = embed(embedder, [query])[0]
+    if not vector.any():  # of word vectors
+        raise UsageError(f"The model knows no word of the query {query!r:.60}; use other words.")
+    rows, scores = nearest_rows(index.vectors, vector, top + empty)
     found = zip(rows.tolist(), scores.tolist(), strict=True)
     hits = (SearchHit(row + 1, score, index.texts[row]) for row, score in found)
     return list(islice((hit for hit in hits if hit.text.strip()), top))

@@ -18,6 +18,7 @@ begins there is kept. Positions are sorted in blocks of neighbouring contexts.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -28,7 +29,6 @@ from numpy.typing import NDArray
 
 from firth.data.shards import Shards, token_type
 from firth.tokenizers.counting import Progress
-from firth.utils.files import write_array
 from firth.utils.rng import Longs
 
 BLOCK = 1 << 23  # positions that are sorted, or n-grams that are computed, at a time
@@ -105,25 +105,14 @@ def count_ngrams(
     occurrences: NDArray[Any] = np.bincount(numbers, minlength=vocab_size)  # also of <s>
     for n in range(2, order + 1):
         counter = OrderCounter(text, n, vocab_size, numbers, occurrences)
-        keys, counts, suffixes = counter.count(progress)
-        found.append(NgramCounts(*_stored(scratch, n, keys, counts, suffixes)))
-        numbers, occurrences = counter.next_numbers, counts
+        found.append(counter.count(scratch, progress))
+        numbers, occurrences = counter.next_numbers, found[-1].counts
     return found
 
 
 def _begins(text: BoundedText) -> NDArray[np.bool_]:
     """Return which tokens begin a document: <s>."""
     return np.concatenate([[True], text.is_end[:-1]])
-
-
-def _stored(scratch: Path, n: int, *arrays: NDArray[Any]) -> list[NDArray[Any]]:
-    """Write arrays to disk, and return them memory-mapped."""
-    mapped = []
-    for i, array in enumerate(arrays):
-        path = scratch / f"{n}-{i}.npy"
-        write_array(path, array)
-        mapped.append(np.load(path, mmap_mode="c"))
-    return mapped
 
 
 @dataclass
@@ -136,28 +125,31 @@ class OrderCounter:
     numbers: Ints  # (T,) of order n - 1
     occurrences: NDArray[Any]  # of each of them
 
-    def count(self, progress: Progress) -> tuple[Longs, Ints, Ints]:
-        """Return keys, counts and suffixes, and set `next_numbers`, those of order n."""
+    def count(self, scratch: Path, progress: Progress) -> NgramCounts:
+        """Return the n-grams, stored in files, and set `next_numbers`, their numbers."""
         self.next_numbers: Ints = np.full(len(self.numbers), -1, dtype=np.int32)
-        empty = np.empty(0, dtype=np.int32)
-        parts: list[tuple[Longs, Ints, Ints]] = [(empty.astype(np.int64), empty, empty)]
+        paths = [scratch / f"{self.n}-{name}" for name in ("keys", "counts", "suffixes")]
         done = 0
-        for begin, end in self._context_blocks():
-            parts.append(self._count_block(begin, end, first=done))
-            done += len(parts[-1][0])
-            progress(f"counting {self.n}-grams", end, len(self.occurrences))
-        keys, counts, suffixes = (np.concatenate(part) for part in zip(*parts, strict=True))
-        return keys, counts, suffixes
+        with ExitStack() as stack:
+            files = [stack.enter_context(path.open("wb")) for path in paths]
+            for begin, end in self._context_blocks():
+                parts = self._count_block(begin, end, first=done)
+                for file, part in zip(files, parts, strict=True):
+                    part.tofile(file)
+                done += len(parts[0])
+                progress(f"counting {self.n}-grams", end, len(self.occurrences))
+        types = (np.int64, np.int32, np.int32)
+        return NgramCounts(*map(_read_mapped, paths, types))
 
-    def _context_blocks(self) -> Iterator[tuple[int, int]]:
-        """Yield ranges of contexts that occur about BLOCK times together."""
+    def _context_blocks(self) -> list[tuple[int, int]]:
+        """Return ranges of contexts that occur about BLOCK times together."""
         totals = np.cumsum(self.occurrences, dtype=np.int64)
-        begin = 0
-        while begin < len(totals):
-            before = int(totals[begin - 1]) if begin else 0
-            end = max(begin + 1, int(np.searchsorted(totals, before + BLOCK, side="right")))
-            yield begin, end
-            begin = end
+        borders = [0]
+        while borders[-1] < len(totals):
+            before = int(totals[borders[-1] - 1]) if borders[-1] else 0
+            end = int(np.searchsorted(totals, before + BLOCK, side="right"))
+            borders.append(max(borders[-1] + 1, end))
+        return list(pairwise(borders))
 
     def _count_block(self, begin: int, end: int, first: int) -> tuple[Longs, Ints, Ints]:
         """Count the n-grams whose contexts are in a range; `first` is the number of the first."""
@@ -182,3 +174,10 @@ class OrderCounter:
             # A context that ends with </s> has no continuation.
             found.append(places[~self.text.is_end[places + self.n - 2]])
         return np.concatenate(found)
+
+
+def _read_mapped(path: Path, dtype: type[np.integer[Any]]) -> NDArray[Any]:
+    """Return the numbers of a file as a memory-mapped array."""
+    if path.stat().st_size == 0:
+        return np.empty(0, dtype=dtype)
+    return np.memmap(path, dtype=dtype, mode="c")

@@ -43,7 +43,7 @@ def read_word_pairs(file: TaskFile) -> Iterator[WordPair]:
     for line, fields in read_fields(file):
         if not begun:
             begun = True
-            if not _numbers(fields):
+            if len(fields) > 2 and not _numbers(fields):
                 names = [field.lower() for field in fields]
                 named = next((names.index(name) for name in SCORES if name in names), None)
                 continue
