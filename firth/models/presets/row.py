@@ -41,7 +41,7 @@ class Preset:
 
     @property
     def is_fitted(self) -> bool:
-        """Whether the model is fitted without the training loop, with the tokenizer's vocabulary."""
+        """Whether the model is fitted without the training loop, to the tokenizer's words."""
         return not self.recipe
 
     def values(self) -> dict[str, Any]:
