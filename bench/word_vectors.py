@@ -8,10 +8,12 @@ time is shown, too.
 
     python bench/word_vectors.py --shards shards
     python bench/word_vectors.py --shards shards --quality vectors --similarity ws353.txt simlex.txt
+    python bench/word_vectors.py --shards shards --quality vectors --sides gensim --seeds 2
 
 With `--quality` both sides train with several seeds, or read the vectors that the folder holds
-already. For each file of word pairs (`word word score`) it prints Spearman's correlation, the mean
-of all seeds, and the difference with its 95 % interval, a paired bootstrap over the pairs.
+already: `--sides`, `--kinds` and `--seeds` train a part of them. For each file of word pairs (`word
+word score`) it prints Spearman's correlation, the mean of all seeds, and the difference with its
+95 % interval, a paired bootstrap over the pairs.
 """
 
 from __future__ import annotations
@@ -152,10 +154,8 @@ def compare_quality(text: Text, options: argparse.Namespace) -> None:
     """Print the correlations of both sides and the interval of their difference."""
     for kind in options.kinds:
         found = {
-            side: [
-                _vectors(text, side, kind, seed, options) for seed in range(1, options.seeds + 1)
-            ]
-            for side in SIDES
+            side: [_vectors(text, side, kind, seed, options) for seed in options.seeds]
+            for side in options.sides
         }
         for file in options.similarity:
             rows = _word_pairs(file, text.words)
@@ -196,17 +196,18 @@ def _difference(gold: NDArray[np.float64], scores: dict[str, list[Floats]]) -> s
 
     def correlations(rows: NDArray[np.int64]) -> list[float]:
         return [
-            float(np.mean([spearmanr(gold[rows], each[rows]).statistic for each in scores[side]]))
-            for side in SIDES
+            float(np.mean([spearmanr(gold[rows], one[rows]).statistic for one in each]))
+            for each in scores.values()
         ]
 
-    own, peer = correlations(np.arange(len(gold)))
+    means = correlations(np.arange(len(gold)))
+    shown = " ".join(f"{side} {mean:.3f}" for side, mean in zip(scores, means, strict=True))
+    if len(means) == 1:
+        return shown
     rng = np.random.default_rng(0)
     draws = [correlations(rng.integers(0, len(gold), len(gold))) for _ in range(RESAMPLES)]
     low, high = np.percentile([a - b for a, b in draws], (2.5, 97.5))
-    return (
-        f"firth {own:.3f} gensim {peer:.3f} difference {own - peer:+.3f} [{low:+.3f}, {high:+.3f}]"
-    )
+    return f"{shown} difference {means[0] - means[1]:+.3f} [{low:+.3f}, {high:+.3f}]"
 
 
 def _questions(file: Path, words: list[str]) -> NDArray[np.int64]:
@@ -236,7 +237,8 @@ def main() -> None:
     parser.add_argument("--quality", type=Path, help="compare quality; a folder for vectors")
     parser.add_argument("--similarity", type=Path, nargs="*", default=[])
     parser.add_argument("--analogies", type=Path)
-    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--sides", nargs="+", default=list(SIDES), choices=SIDES)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
     parser.add_argument("--epochs", type=int, default=5)
     options = parser.parse_args()
     if options.quality:

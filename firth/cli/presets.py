@@ -87,7 +87,7 @@ def _fit_settings(row: "Preset") -> dict[str, Any]:
     config = row.config.to_dict()
     names = ["hidden_size", *(["min_n", "max_n", "buckets"] if config.get("buckets") else [])]
     sizes = {f"model.{name}": config[name] for name in names if config[name]}
-    return sizes | FITTED[row.objective].options
+    return {**sizes, **FITTED[row.objective].options}
 
 
 def _masks(row: "Preset", words: list[str], prefix: int, window: int, png: Path | None) -> Output:

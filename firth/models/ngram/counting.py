@@ -133,12 +133,13 @@ class OrderCounter:
         with ExitStack() as stack:
             files = [stack.enter_context(path.open("wb")) for path in paths]
             for begin, end in self._context_blocks():
-                parts = self._count_block(begin, end, first=done)
-                for file, part in zip(files, parts, strict=True):
-                    part.tofile(file)
-                done += len(parts[0])
+                keys, counts, suffixes = self._count_block(begin, end, first=done)
+                keys.tofile(files[0])
+                counts.tofile(files[1])
+                suffixes.tofile(files[2])
+                done += len(keys)
                 progress(f"counting {self.n}-grams", end, len(self.occurrences))
-        types = (np.int64, np.int32, np.int32)
+        types = ("int64", "int32", "int32")
         return NgramCounts(*map(_read_mapped, paths, types))
 
     def _context_blocks(self) -> list[tuple[int, int]]:
@@ -176,7 +177,7 @@ class OrderCounter:
         return np.concatenate(found)
 
 
-def _read_mapped(path: Path, dtype: type[np.integer[Any]]) -> NDArray[Any]:
+def _read_mapped(path: Path, dtype: str) -> NDArray[Any]:
     """Return the numbers of a file as a memory-mapped array."""
     if path.stat().st_size == 0:
         return np.empty(0, dtype=dtype)

@@ -201,7 +201,8 @@ static void apply_inputs(const Job *job, int64_t start, int64_t end, int part, i
             const int32_t *rows = job->subwords ? job->subwords + job->subword_starts[word] : &word;
             int64_t n = job->subwords ? job->subword_starts[word + 1] - job->subword_starts[word] : 1;
             for (int64_t s = 0; s < n; s++)
-                if (rows[s] % parts == part) add(job->input + rows[s] * size, 1, step, size);
+                if ((rows[s] & (parts - 1)) == part)
+                    add(job->input + rows[s] * size, 1, step, size);
         }
 }
 
@@ -209,7 +210,7 @@ static void apply_outputs(const Job *job, int64_t start, int64_t end, int part, 
     int64_t size = job->row_size, width = job->negative + 1;
     for (int64_t entry = 0; entry < (end - start) * width; entry++) {
         int32_t word = job->outputs[entry];
-        if (word < 0 || word % parts != part) continue;
+        if (word < 0 || (word & (parts - 1)) != part) continue;
         float *output = job->output + (int64_t)word * size;
         if (job->average)
             add(output, job->coefficients[entry], job->output_steps + entry / width * size, size);
@@ -238,7 +239,7 @@ enum { SPINS = 2000, PARTS = 4 }; /* waits before another program may run; parts
 
 typedef struct {
     Job *job;
-    int parts;               /* of the rows, in the third phase */
+    int parts;               /* of the rows, in the third phase: a power of two */
     _Atomic uint64_t ticket; /* number of the phase, and 32 bits for the next unit of work */
     _Atomic int64_t done;    /* units of the phase */
 } Team;
@@ -286,7 +287,8 @@ static void work(Team *team) {
 }
 
 void firth_negative_sampling(Job *job) {
-    Team team = {.job = job, .parts = job->threads > 1 ? PARTS * (int)job->threads : 1};
+    Team team = {.job = job, .parts = 1};
+    while (job->threads > 1 && team.parts < PARTS * job->threads) team.parts *= 2;
 #pragma omp parallel num_threads((int)job->threads)
     work(&team);
 }
