@@ -32,6 +32,7 @@ from firth.inference.text_model import TextModel
 from firth.inference.text_network import ENCODER_FOLDER
 from firth.models.config import ModelConfig
 from firth.models.language_model import LanguageNetwork
+from firth.models.word_embedding import WordNetwork
 from firth.quantization.int8 import count_int8_weights, to_int8
 from firth.tasks.ensembles import (
     are_texts,
@@ -64,6 +65,7 @@ MODEL_FILES = (
     *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
     *(GENERATION_CONFIG, CHAT_TEMPLATE, *VOCABULARY_FILES),
 )
+FEATURES = "features"  # folder with the tokenizer of a network whose hidden states are inputs
 JOINED = "joined"  # folder with the base model of an adapter on a joined encoder and decoder
 
 
@@ -150,6 +152,8 @@ class Model(TextModel):
                 self.tokenizer.save(folder)
             if self.encoder_tokenizer is not None:
                 self.encoder_tokenizer.save(folder / ENCODER_FOLDER)
+            if isinstance(self.network, WordNetwork) and self.network.features is not None:
+                self.network.features.tokenizer.save(folder / FEATURES)
             if self.sentence_encoder is not None:
                 write_sentence(self.sentence_encoder, folder, self.config.hidden_size)
         return family
@@ -217,6 +221,8 @@ def load(
         network = read_network(folder, dtype=torch_dtype, verify=verify)
         tokenizer = load_tokenizer(folder) if holds_tokenizer(folder) else None
         generation_config = read_generation_config(folder)
+        if isinstance(network, WordNetwork) and network.features is not None and tokenizer:
+            network.features.set_tokenizers(tokenizer, load_tokenizer(folder / FEATURES))
     encoder_tokenizer = _encoder_tokenizer(path, network.config)
     _check_size(tokenizer, network.config, path)
     _check_size(encoder_tokenizer, network.config.input_config, path / ENCODER_FOLDER)

@@ -13,6 +13,8 @@ from firth.adapt.injection import base_parameters
 from firth.models.language_model import LanguageNetwork
 from firth.utils.errors import UsageError
 
+FINAL_NORM = re.compile(r"(encoder|decoder)\.final_norm\.")
+
 
 @dataclass(frozen=True, kw_only=True)
 class NoOptions:
@@ -55,14 +57,15 @@ def layer_groups(network: LanguageNetwork) -> list[list[str]]:
     """
     layers: dict[tuple[str, int], list[str]] = {}
     embeddings: list[str] = []
-    names = [name for name in base_parameters(network) if not name.startswith("heads.")]
+    fixed = ("heads.", *network.fixed_parameters)
+    names = [name for name in base_parameters(network) if not name.startswith(fixed)]
     for name in names:
         if found := re.match(r"(encoder|decoder)\.blocks\.(\d+)\.", name):
             layers.setdefault((found[1], int(found[2])), []).append(name)
-        elif ".final_norm." not in name:
+        elif not FINAL_NORM.match(name):
             embeddings.append(name)
     for name in names:
-        if ".final_norm." in name:
+        if FINAL_NORM.match(name):
             side = name.partition(".")[0]
             layers[max(key for key in layers if key[0] == side)].append(name)
     upwards = sorted(layers, key=lambda key: (key[0] == "decoder", key[1]))

@@ -9,10 +9,9 @@ from typing import Any
 
 import torch
 
-from firth.adapt.apply import get_adapters, merge, remove
 from firth.data.memory import Source, as_source
 from firth.jobs.job_configs import FinetuneConfig
-from firth.jobs.parent_models import load_float32, untrained_model
+from firth.jobs.parent_models import load_float32, merge_adapters, untrained_model
 from firth.jobs.run_options import merge_options
 from firth.jobs.task_models import find_task_model, untrained_task_model
 from firth.model import Model
@@ -196,7 +195,7 @@ def load_models(job: FinetuneConfig) -> tuple[Model, Model | None]:
     _check_joins(task, base, decoder_model is not None)
     for parent in (base, decoder_model):
         if parent is not None:
-            _merge_adapters(parent)
+            merge_adapters(parent)
     if decoder_model is not None:
         base = _joined(base, decoder_model, job.seed)
     if base.config.architecture not in task.architectures:
@@ -213,24 +212,6 @@ def _check_joins(task: Task, base: Model, joins: bool) -> None:
         raise MismatchError(
             f"{base.source} has two tokenizers: it can be fine-tuned on {able}, not on {task.name}."
         )
-
-
-def _merge_adapters(model: Model) -> None:
-    """Merge the adapter of a model into its weights, so that it can be trained further."""
-    network = model.network
-    for name, adapted in list(get_adapters(network).items()):
-        if not adapted.modules:  # a head alone
-            remove(network, name)
-            network.config = adapted.config
-            network.heads.update(adapted.heads)
-    if not get_adapters(network):
-        return
-    try:
-        merge(network, keep=False)
-    except UsageError as error:
-        raise MismatchError(
-            f"{model.source} is an adapter that cannot be merged for more training. {error}"
-        ) from error
 
 
 def _joined(encoder: Model, decoder: Model, seed: int) -> Model:

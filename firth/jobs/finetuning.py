@@ -29,6 +29,7 @@ from firth.jobs.ulmfit import (
 from firth.metrics.bootstrap import Metric, metrics_to_json
 from firth.model import JOINED, AnyModel, Model
 from firth.models.transformer import Transformer
+from firth.models.word_embedding import trained_layer_mix
 from firth.tasks import diagnostics
 from firth.tasks.augmentation import num_copies
 from firth.tasks.dataset import TaskDataset
@@ -320,7 +321,7 @@ def _finish(
         answers = trainer.answers()
         selected.append("threshold")
     new_notes += diagnostics.check_answers(trainer.task, trainer.dev, answers)
-    if (mix := trainer.network.layer_mix) is not None:
+    if (mix := trained_layer_mix(trainer.network)) is not None:
         new_notes.append(mix.summary())
     for note in new_notes:
         run.log.note(note)

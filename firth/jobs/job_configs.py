@@ -215,8 +215,8 @@ class FinetuneConfig(JobConfig):
     vectors: Annotated[
         "str | Path | Model | None",
         Doc(
-            "Pre-trained word vectors for a model of one task (cnn, lstm, …): a file of word2vec, "
-            "GloVe or fastText. Default: none.",
+            "Input vectors of words for a model of one task (cnn, lstm, …): a file of word2vec, "
+            "GloVe or fastText, or a model with hidden states (ELMo, an encoder). Default: none.",
             "Model",
             str,
             "MODEL",

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import torch
 
+from firth.adapt.apply import get_adapters, merge, remove
 from firth.formats.hub import resolve
 from firth.formats.huggingface.directory import CONFIG, read_config
 from firth.formats.tokenizers.loading import AnyTokenizer, load_tokenizer
@@ -20,7 +21,7 @@ from firth.quantization.int8 import count_int8_weights
 from firth.training.pretrain_config import preset_config
 from firth.training.run_directory import PRESET
 from firth.utils.devices import available_memory
-from firth.utils.errors import FirthError, UsageError
+from firth.utils.errors import FirthError, MismatchError, UsageError
 
 
 def load_float32(model: AnyModel) -> Model:
@@ -38,6 +39,24 @@ def load_float32(model: AnyModel) -> Model:
         return replace(stored, source=model.source)
     source = model.source if model.path is None else None
     return replace(model, network=deepcopy(model.network).float(), path=None, source=source)
+
+
+def merge_adapters(model: Model) -> None:
+    """Merge the adapter of a model into its weights, so that it can be trained further."""
+    network = model.network
+    for name, adapted in list(get_adapters(network).items()):
+        if not adapted.modules:  # a head alone
+            remove(network, name)
+            network.config = adapted.config
+            network.heads.update(adapted.heads)
+    if not get_adapters(network):
+        return
+    try:
+        merge(network, keep=False)
+    except UsageError as error:
+        raise MismatchError(
+            f"{model.source} is an adapter that cannot be merged for more training. {error}"
+        ) from error
 
 
 def _check_memory(path: Path, name: str) -> None:

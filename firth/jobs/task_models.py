@@ -11,12 +11,11 @@ import torch
 
 from firth.embedded import local_path
 from firth.formats.tokenizers.loading import load_tokenizer
-from firth.formats.word_vectors.reading import read_word_vectors
-from firth.formats.word_vectors.static_model import vectors_of_model
 from firth.formats.word_vectors.word_vectors import WordVectors
 from firth.inference.embedding.embedding_matrix import embedding_matrix
+from firth.jobs.input_vectors import attach_features, feature_fields, find_vectors
 from firth.jobs.job_configs import FinetuneConfig
-from firth.model import AnyModel, Model, load
+from firth.model import Model
 from firth.models.initialization import initialise
 from firth.models.networks import build_network
 from firth.models.presets.task_models import TASK_MODELS, TaskSpecificModel, models_of_task
@@ -74,7 +73,12 @@ def untrained_task_model(
     given = model_overrides(row.config, overrides)
     if isinstance(row.config, BagOfWordsConfig):
         return _bag_of_words(job, row, dataset, given), []
-    vectors = None if job.vectors is None else find_vectors(job.vectors)
+    found = None if job.vectors is None else find_vectors(job.vectors)
+    vectors, source = (None, found) if isinstance(found, Model) else (found, None)
+    if source is not None:
+        _check_features(job, row)
+        row = replace(row, keeps_case=True)  # the source reads words as they are written
+        given = {"freeze_vectors": True, **given, **feature_fields(source)}
     if job.tokenizer is not None:
         tokenizer = load_tokenizer(job.tokenizer)
         words = [tokenizer.backend.id_to_token(id) or "" for id in range(len(tokenizer))]
@@ -87,13 +91,23 @@ def untrained_task_model(
     network.read_vocabulary(tokenizer)
     if config.num_word_rows:
         network.tokens.set_words(vocabulary.rows, vocabulary.row_words)
-    notes = []
+    notes = [] if source is None else [attach_features(network, tokenizer, source)]
     if vectors is not None:
         matrix, coverage = embedding_matrix(vectors, vocabulary.row_words, seed=job.seed)
         network.tokens.set_vectors(torch.from_numpy(matrix))
         own = coverage.summary if job.tokenizer is not None else _coverage(vocabulary, vectors)
         notes = [*vectors.notes, own]
     return Model(network, tokenizer, source=PRESET + str(job.model)), notes
+
+
+def _check_features(job: FinetuneConfig, row: TaskSpecificModel) -> None:
+    """Raise UsageError if a model of one task cannot read the hidden states of another model."""
+    if row.heads:
+        raise UsageError(
+            f"{job.model} also writes the words that it reads: its --vectors must be word vectors."
+        )
+    if job.tokenizer is not None and load_tokenizer(job.tokenizer).kind != "word":
+        raise UsageError("With a model as --vectors, --tokenizer must have whole words: omit it.")
 
 
 def _bag_of_words(
@@ -117,16 +131,6 @@ def _bag_of_words(
     network = BagOfWords(replace(config, hidden_size=size))
     network.count(texts)
     return Model(network, tokenizer, source=PRESET + str(job.model))
-
-
-def find_vectors(source: AnyModel) -> WordVectors:
-    """Return the word vectors of a file or of a model that has some."""
-    if not isinstance(source, Model):
-        path = local_path(source)
-        if path is not None and path.is_file():
-            return read_word_vectors(path)
-        source = load(source)
-    return vectors_of_model(source)
 
 
 def _train_tokenizer(

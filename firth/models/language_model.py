@@ -128,6 +128,11 @@ class LanguageNetwork(nn.Module):
         """The module that turns token ids into vectors without context."""
         return self.tokens
 
+    @property
+    def fixed_parameters(self) -> tuple[str, ...]:
+        """The first parts of the names of parameters that no strategy trains; here none."""
+        return ()
+
     def read_vocabulary(self, tokenizer: Tokenizer) -> None:
         """Store what the network needs to know of the text of its tokens; here nothing."""
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from firth.models.config import ModelConfig
+from firth.models.contextual_features import ContextualFeatures
 from firth.models.language_model import LanguageNetwork
 from firth.models.ngram.config import NgramConfig
 from firth.models.ngram.model import NgramModel
@@ -28,6 +29,7 @@ from firth.models.task_specific.text_configs import BagOfWordsConfig, TextCnnCon
 from firth.models.task_specific.text_lstm import TextLstm
 from firth.models.transformer import Transformer
 from firth.models.transformer_config import TransformerConfig
+from firth.models.word_embedding import WordNetwork
 from firth.utils.errors import InputError
 
 
@@ -68,7 +70,13 @@ def network_name(config: ModelConfig) -> str:
 
 def build_network(config: ModelConfig, heads: Iterable[str] = ()) -> LanguageNetwork:
     """Build the network that a config describes; its weights are not initialized yet."""
-    return NETWORKS[network_name(config)].build(config, heads)
+    network = NETWORKS[network_name(config)].build(config, heads)
+    if isinstance(network, WordNetwork) and (features := network.config.features) is not None:
+        other = build_network(config_class(features["network"]).from_dict(features["model"]))
+        network.features = ContextualFeatures(
+            other, frozen=network.config.freeze_vectors, layer=network.config.feature_layer
+        )
+    return network
 
 
 def config_class(name: str) -> type[ModelConfig]:

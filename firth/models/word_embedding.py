@@ -17,7 +17,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import embedding
 
+from firth.models.contextual_features import ContextualFeatures
 from firth.models.language_model import LanguageNetwork
+from firth.models.layer_mix import LayerMix
+from firth.models.masks import Mask
 from firth.models.word_model_config import WordModelConfig
 from firth.tokenizers.open_vocabulary import extended_ids
 from firth.utils.device_transfer import to_device
@@ -112,3 +115,25 @@ class WordNetwork(LanguageNetwork):
 
     config: WordModelConfig
     tokens: WordEmbedding
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.features: ContextualFeatures | None = None  # `build_network` sets them
+
+    @property
+    def fixed_parameters(self) -> tuple[str, ...]:
+        frozen = self.features is not None and self.features.frozen
+        return ("features.network.",) if frozen else ()
+
+    def word_vectors(self, tokens: Tensor, mask: Mask) -> Tensor:
+        """Compute the vectors of words: [x; features] (Peters et al. 2018, section 3.3)."""
+        x = self.tokens(tokens)  # (N, E)
+        if self.features is None:
+            return x
+        return torch.cat([x, self.features(tokens, mask).to(x.dtype)], dim=-1)  # (N, E + W)
+
+
+def trained_layer_mix(network: LanguageNetwork) -> LayerMix | None:
+    """Return the learned weighting of layers that a network's label head or input reads."""
+    features = network.features if isinstance(network, WordNetwork) else None
+    return network.layer_mix if features is None else features.mix

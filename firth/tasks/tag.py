@@ -23,7 +23,7 @@ from firth.models.config import ModelConfig
 from firth.models.label_heads import LabelHead
 from firth.models.language_model import LanguageNetwork
 from firth.objectives.batch import Batch, PredictionTargets
-from firth.tasks.inputs import InputTemplate, TokenizedText
+from firth.tasks.inputs import InputTemplate
 from firth.tasks.readers.columns import TaskFile, place
 from firth.tasks.readers.conll import read_sentences, read_tagged
 from firth.tasks.readers.examples import TaggedExample
@@ -37,6 +37,7 @@ from firth.tasks.task import (
     log_loss,
     prediction_targets,
 )
+from firth.tokenizers.word_alignment import token_words, word_windows
 from firth.training.losses import label_logits
 from firth.utils.device_transfer import to_device
 from firth.utils.errors import InputError
@@ -122,7 +123,8 @@ class TagTask(Task):
         items = []
         for example, text in zip(examples, texts, strict=True):
             rows, aligned = [], []
-            for begin, end, words in _windows(text, _words(example.words, text), template.room()):
+            owners = token_words(example.words, text.spans)
+            for begin, end, words in word_windows(owners, template.room()):
                 row = template.one(text.part(begin, end))
                 numbers, first = np.unique(words, return_index=True)
                 real = numbers >= 0
@@ -240,34 +242,6 @@ def _place(path: Path, example: TaggedExample, number: int) -> str:
     """Name the file and the line of a word."""
     lists = LIST_FORMATS & set(path.suffixes) or is_in_memory(path)
     return place(path, example.line + (0 if lists else number))
-
-
-def _words(words: Sequence[str], text: TokenizedText) -> Longs:
-    """The index of the word that each token belongs to; -1: none."""
-    lengths = np.array([len(word) for word in words])
-    begins = np.concatenate([[0], np.cumsum(lengths + 1)[:-1]])
-    last = np.array([end - 1 for _, end in text.spans], dtype=np.int64)
-    owners = np.searchsorted(begins, last, side="right") - 1
-    inside = (owners >= 0) & (last < begins[owners] + lengths[owners])
-    return np.where(inside, owners, -1)
-
-
-def _windows(text: TokenizedText, words: Longs, room: int) -> list[tuple[int, int, Longs]]:
-    """Split a sentence at word boundaries into windows: begin, end, word of each token."""
-    parts: list[tuple[int, int, Longs]] = []
-    begin, size = 0, len(text.tokens)
-    while begin < size or not parts:
-        end = min(size, begin + room)
-        while begin < end < size and words[end] == words[end - 1]:
-            end -= 1
-        if end <= begin:  # one word longer than a window
-            end = min(size, begin + room)
-        seen = words[begin:end].copy()
-        if begin and len(seen) and words[begin] == words[begin - 1]:
-            seen[seen == words[begin]] = -1  # the rest of a split word, which is already tagged
-        parts.append((begin, end, seen))
-        begin = end
-    return parts
 
 
 def _positions(items: Items, batch: Batch) -> Longs:

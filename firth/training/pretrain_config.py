@@ -199,7 +199,8 @@ def _with_article(noun: str) -> str:
 def model_overrides(config: ModelConfig, overrides: Mapping[str, Any]) -> dict[str, Any]:
     """Convert overrides of model fields to their types."""
     kinds = {field.name: str(field.type) for field in fields(config)}
-    kinds.pop("encoder", None)  # a second network is joined by fine-tuning only
+    for other in ("encoder", "features"):  # fine-tuning adds a second network
+        kinds.pop(other, None)
     for name in overrides:
         if name not in kinds:
             raise unknown_setting(f"model.{name}", [f"model.{kind}" for kind in kinds])

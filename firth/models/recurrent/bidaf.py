@@ -98,7 +98,7 @@ class Bidaf(WordNetwork):
             self.characters = WordCharacters(config.vocab_size, MAX_CHARACTERS)
             filters = [(CHARACTER_WIDTH, config.character_filters)]
             self.character_cnn = CharacterCNN(config.character_size, filters, highway_layers=0)
-        size = config.token_embedding_size + config.character_filters
+        size = config.word_vector_size + config.character_filters
         self.highways = nn.Sequential(Highway(size), Highway(size))
         both: dict[str, Any] = dict(bidirectional=True, dropout=config.dropout)
         self.contextual = RecurrentLayers(size, d, **both)
@@ -113,9 +113,9 @@ class Bidaf(WordNetwork):
         if self.characters is not None:
             self.characters.read_vocabulary(tokenizer)
 
-    def embed(self, tokens: Tensor) -> Tensor:
+    def embed(self, tokens: Tensor, mask: Mask) -> Tensor:
         """Compute vectors of words, from their embeddings and characters."""
-        x = self.tokens(tokens)  # (N, E)
+        x = self.word_vectors(tokens, mask)  # (N, E)
         if self.characters is not None and self.character_cnn is not None:
             characters, words = self.characters(tokens)  # (U, C), (N,)
             x = torch.cat([x, self.character_cnn(characters)[words]], -1)  # (N, E + F)
@@ -127,7 +127,7 @@ class Bidaf(WordNetwork):
         The last column is 1 where an answer may begin or end.
         """
         parts = split_question(tokens, mask, self.config.eos_token_id)
-        x = self.dropout(self.embed(tokens))
+        x = self.dropout(self.embed(tokens, mask))
         h = self.contextual(x[parts.context_tokens], parts.context)
         u = self.contextual(x[parts.question_tokens], parts.question)
         rows, other = parts.context.rows, parts.question.rows

@@ -40,7 +40,7 @@ class TextCnn(WordNetwork):
         super().__init__()
         self.config = config
         self.tokens = WordEmbedding(config)
-        size, filters = config.token_embedding_size, config.hidden_size // len(config.filter_widths)
+        size, filters = config.word_vector_size, config.hidden_size // len(config.filter_widths)
         self.filters = nn.ModuleList(
             nn.Linear(width * size, filters) for width in config.filter_widths
         )
@@ -48,7 +48,7 @@ class TextCnn(WordNetwork):
 
     def forward(self, tokens: Tensor, mask: Mask) -> Tensor:
         """Compute the filters of the words that begin at each token; zeros follow a text."""
-        words = self.tokens(tokens)  # (N, E)
+        words = self.word_vectors(tokens, mask)  # (N, E)
         widest = max(self.config.filter_widths)
         after = pad(words, (0, 0, 0, widest - 1))  # (N + widest - 1, E)
         left = mask.lengths_tensor[mask.sequence_ids] - mask.positions  # (N,) tokens up to the end

@@ -51,7 +51,7 @@ class TextLstm(WordNetwork):
             filters = [(CHARACTER_WIDTH, config.character_filters)]
             self.character_cnn = CharacterCNN(config.character_size, filters, highway_layers=0)
         self.encoder = RecurrentLayers(
-            config.token_embedding_size + config.character_filters,
+            config.word_vector_size + config.character_filters,
             config.hidden_size // (1 + config.bidirectional),
             num_layers=config.num_layers,
             bidirectional=config.bidirectional,
@@ -66,7 +66,7 @@ class TextLstm(WordNetwork):
             self.characters.read_vocabulary(tokenizer)
 
     def forward(self, tokens: Tensor, mask: Mask) -> Tensor:
-        x = self.tokens(tokens)  # (N, E)
+        x = self.word_vectors(tokens, mask)  # (N, E)
         if self.characters is not None and self.character_cnn is not None:
             characters, words = self.characters(tokens)  # (U, C), (N,)
             x = torch.cat([x, self.character_cnn(characters)[words]], dim=-1)  # (N, E + F)
