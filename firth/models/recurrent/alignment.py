@@ -52,8 +52,11 @@ class AdditiveAttention(nn.Module):
 
     def forward(self, states: Tensor, keys: Tensor, visible: Tensor) -> Tensor:
         """Compute attention weights: (B, T, W) and (B, L, W) -> (B, T, L)."""
-        sums = self.query(states)[:, :, None] + keys[:, None]  # (B, T, L, W)
-        return masked_softmax(self.score(sums.tanh()).squeeze(-1), visible)
+        # One state at a time: (B, T, L, W) would not fit into a processor's cache.
+        scores = [
+            self.score((query[:, None] + keys).tanh()) for query in self.query(states).unbind(1)
+        ]
+        return masked_softmax(torch.cat(scores, -1).mT, visible)
 
 
 class MultiplicativeAttention(nn.Module):

@@ -1,7 +1,8 @@
 """The pointer-generator: a decoder that can copy words of the source (See et al. 2017).
 
-    S  sequences     L  tokens of the longest source     W  hidden size     E  embedding size
-    P  some tokens   V  vocabulary size     X  unknown words of the sources
+    S  sequences     L  tokens of the longest source     T  tokens of the longest target
+    W  hidden size   E  embedding size   V  vocabulary size   X  unknown words of the sources
+    M, N  tokens of the sources, of a batch     P  some tokens
 
 At each step the attention weights a on the source are also a distribution of the word to copy. A
 gate p, which depends on the context, the decoder's state and its input, mixes both distributions:
@@ -9,9 +10,12 @@ gate p, which depends on the context, the decoder's state and its input, mixes b
     P(word) = p P_vocab(word) + (1 - p) Σ a_i over the source tokens i that are this word
 
 So a source word outside the vocabulary has a probability, too: the unknown words of a source are
-numbered V, V + 1, … in the order of their occurrence, and logits have V + X columns. With coverage,
-attention also depends on the sum of the weights so far, and the loss term `coverage`, Σ min(a_i,
-c_i), penalizes attending to a token again (section 2.3).
+numbered V, V + 1, … in the order of their occurrence, and logits have V + X columns. Each is read
+as `<unk>` plus the embedding of its number, so that two unknown names can be told apart; in
+training the numbers are shifted, so that none has a meaning (Hermann et al. 2015, section 3.2).
+
+With coverage, attention also depends on the sum of the weights so far, and the loss term
+`coverage`, Σ min(a_i, c_i), penalizes attending to a token again (section 2.3).
 """
 
 from __future__ import annotations
@@ -39,7 +43,7 @@ FREQUENT_WORDS = 100  # the first of the vocabulary; word dropout keeps them
 
 @dataclass
 class CopyState(DecoderState):
-    """The state of a decoder that copies words; its `output` is the last context."""
+    """The state of a decoder that copies words."""
 
     source: Tensor  # (S, L) ids of the source tokens, those of unknown words from V on
     covered: Tensor  # (S, L) sums of the attention weights so far
@@ -80,21 +84,27 @@ class PointerGenerator(RnnSeq2Seq):
         hidden, embedding = config.hidden_size, config.token_embedding_size
         if config.coverage:
             self.attention = CoverageAttention(hidden)
-        self.gate = nn.Linear(3 * hidden + embedding, 1)
+        self.gate = nn.Linear(2 * hidden + embedding, 1)
         self.markers = nn.Embedding(NUM_MARKERS, embedding)
         self.dropped: Tensor | None = None  # (V,) words that this training step reads as unknown
         self.first_marker = 0  # of the first unknown word
+
+    @property
+    def feeds_context(self) -> bool:
+        """The decoder reads words only (section 2.1), so all steps are computed together."""
+        return False
 
     def read_vocabulary(self, tokenizer: Tokenizer) -> None:
         self.config = replace(self.config, unk_token_id=tokenizer.unknown_id)
 
     def embed(self, tokens: Tensor) -> Tensor:
-        """Look up embeddings; that of an unknown word is `<unk>` plus a marker (Hermann 2015)."""
-        unknown = tokens >= self.config.vocab_size
+        """Look up embeddings; that of an unknown word is `<unk>` plus a marker."""
+        unknown, shift = tokens >= self.config.vocab_size, 0
         if self.training and self.dropped is not None:
             unknown = unknown | self.dropped[tokens.clamp(max=self.config.vocab_size - 1)]
+            shift = self.first_marker
         x = super().embed(tokens.masked_fill(unknown, self.config.unk_token_id or 0))  # (N, E)
-        numbers = (tokens - self.config.vocab_size + self.first_marker) % NUM_MARKERS
+        numbers = (tokens - self.config.vocab_size + shift) % NUM_MARKERS
         return x + self.markers(numbers) * unknown[..., None]
 
     def encode_source(self, tokens: Tensor, mask: Mask, **inputs: Any) -> Tensor:
@@ -110,6 +120,7 @@ class PointerGenerator(RnnSeq2Seq):
         size = self.config.vocab_size
         self.dropped = torch.rand(size, device=device) < self.config.word_dropout
         self.dropped[: min(FREQUENT_WORDS, size // 10)] = False
+        self.dropped[[*self.config.special_token_ids.values()]] = False
         self.first_marker = int(torch.randint(NUM_MARKERS, ()))
 
     def start(self, memory: Tensor, mask: Mask) -> CopyState:
@@ -118,26 +129,28 @@ class PointerGenerator(RnnSeq2Seq):
         covered = torch.zeros_like(state.visible, dtype=memory.dtype)
         return CopyState(**vars(state), source=source, covered=covered)
 
-    def step(self, tokens: Tensor, state: DecoderState) -> tuple[Tensor, Tensor]:
-        """Read one token of each sequence; return the rows of `logits` and attention (S, L)."""
+    def attend(self, states: Tensor, inputs: Tensor, state: DecoderState) -> tuple[Tensor, Tensor]:
+        """Return the rows of `logits` (S, T, W + 2 + 2 L), and attention (S, T, L)."""
         assert isinstance(state, CopyState)
-        x = torch.cat([self.dropout(self.embed(tokens)), state.output], -1)  # (S, E + W)
-        one_each = Mask.causal([1] * len(tokens), device=tokens.device)
-        s = self.decoder(x, one_each, state=state.layers)  # (S, W)
-        weights = self._weights(s, state)  # (S, L)
-        context = (weights[:, None] @ state.memory)[:, 0]  # (S, W)
-        outputs = self._combine(context, s)
-        gate = self.gate(torch.cat([context, s, x], -1))  # (S, 1)
-        repeated = torch.minimum(weights, state.covered).sum(-1, keepdim=True)  # (S, 1)
-        state.output, state.covered = context, state.covered + weights
-        parts = [part.float() for part in (outputs, gate, repeated, weights, state.source)]
-        return torch.cat(parts, -1), weights  # (S, W + 2 + 2 L)
+        weights = self._weights(states, state)  # (S, T, L)
+        sums = state.covered[:, None] + weights.cumsum(1)
+        repeated = torch.minimum(weights, sums - weights).sum(-1, keepdim=True)  # (S, T, 1)
+        state.covered = sums[:, -1]
+        context = weights @ state.memory  # (S, T, W)
+        gate = self.gate(torch.cat([context, states, inputs], -1))  # (S, T, 1)
+        source = state.source[:, None].expand_as(weights)
+        parts = (self._combine(context, states), gate, repeated, weights, source)
+        return torch.cat([part.float() for part in parts], -1), weights
 
-    def _weights(self, s: Tensor, state: CopyState) -> Tensor:
-        if isinstance(self.attention, CoverageAttention):
-            return self.attention.weigh(s, state.keys, state.visible, state.covered)
+    def _weights(self, states: Tensor, state: CopyState) -> Tensor:
         assert self.attention is not None
-        return self.attention(s[:, None], state.keys, state.visible)[:, 0]
+        if not isinstance(self.attention, CoverageAttention):
+            return self.attention(states, state.keys, state.visible)
+        covered, found = state.covered, []
+        for s in states.unbind(1):
+            found.append(self.attention.weigh(s, state.keys, state.visible, covered))
+            covered = covered + found[-1]
+        return torch.stack(found, 1)  # (S, T, L)
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Compute log-probabilities of the vocabulary and the source's unknown words."""

@@ -140,8 +140,9 @@ class RnnSeq2Seq(WordNetwork):
             steps = [self.step(step, state) for step in rows.pad(tokens).unbind(1)]
             outputs, weights = (torch.stack(parts, 1) for parts in zip(*steps, strict=True))
         else:
-            x = self.decoder(self.dropout(self.embed(tokens)), mask, state=state.layers)
-            outputs, weights = self.attend(rows.pad(x), state)  # (S, T, W), (S, T, L)
+            x = self.dropout(self.embed(tokens))  # (N, E)
+            s = self.decoder(x, mask, state=state.layers)  # (N, W)
+            outputs, weights = self.attend(rows.pad(s), rows.pad(x), state)  # (S, T, W), (S, T, L)
         if alignments is not None:
             alignments.append(rows.unpad(weights))
         return rows.unpad(outputs)
@@ -163,23 +164,26 @@ class RnnSeq2Seq(WordNetwork):
     def step(self, tokens: Tensor, state: DecoderState) -> tuple[Tensor, Tensor]:
         """Read one token of each sequence; return outputs (S, W) and attention (S, L)."""
         x, weights = self.dropout(self.embed(tokens)), None  # (S, E)
-        if self.config.attention == "bahdanau":  # the state before chooses the context
+        if self.config.input_feeding:
+            x = torch.cat([x, state.output], -1)
+        elif self.feeds_context:  # the state before chooses the context
             before = state.layers.layers[self.config.num_output_layers - 1][0][-1]  # (S, W)
             context, weights = self._context(before[:, None], state)
             x = torch.cat([x, context[:, 0]], -1)
-        elif self.config.input_feeding:
-            x = torch.cat([x, state.output], -1)
         one_each = Mask.causal([1] * len(tokens), device=tokens.device)
         s = self.decoder(x, one_each, state=state.layers)[:, None]  # (S, 1, W)
         if weights is None:
-            outputs, weights = self.attend(s, state)
+            outputs, weights = self.attend(s, x[:, None], state)
         else:
             outputs = self._combine(context, s)
         state.output = outputs[:, 0]
         return state.output, weights[:, 0]
 
-    def attend(self, states: Tensor, state: DecoderState) -> tuple[Tensor, Tensor]:
-        """Return the outputs (S, T, W) of decoder states, and their attention (S, T, L)."""
+    def attend(self, states: Tensor, inputs: Tensor, state: DecoderState) -> tuple[Tensor, Tensor]:
+        """Return the outputs (S, T, W) of decoder states, and their attention (S, T, L).
+
+        `inputs` are what the decoder read; subclasses may use them.
+        """
         if self.attention is None:
             none = states.new_zeros(*states.shape[:2], state.visible.shape[1])
             return self.dropout(states), none

@@ -53,8 +53,8 @@ class PointerGeneratorConfig(RnnSeq2SeqConfig):
     coverage: bool = False  # attention depends on earlier attention, and repeating it is penalized
     unk_token_id: int | None = None  # whose embedding all unknown words have
     # Fraction of the vocabulary that a training step reads as unknown, in source and target, so
-    # that it learns to copy unknown words (word dropout, Iyyer et al. 2015).
-    word_dropout: float = 0.2
+    # that it learns to copy unknown words (word dropout, Iyyer et al. 2015). Frequent words stay.
+    word_dropout: float = 0.4
 
     def __post_init__(self) -> None:
         super().__post_init__()

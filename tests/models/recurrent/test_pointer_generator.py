@@ -181,11 +181,12 @@ def test_unknown_words_are_told_apart_and_none_depends_on_the_batch(tokenizer: T
     assert both[:, -1].tolist() == [3, VOCAB, 4] * 2
 
 
-def test_word_dropout_keeps_frequent_words() -> None:
+def test_word_dropout_keeps_frequent_words_and_special_tokens() -> None:
     network = build(word_dropout=1.0).train()
     network.encode_source(torch.tensor([3, 4]), Mask([2]))
     assert network.dropped is not None
-    assert network.dropped.tolist() == [False] + [True] * (VOCAB - 1)
+    kept = {0, START, END, 9}  # the most frequent tenth, and special tokens
+    assert network.dropped.tolist() == [id not in kept for id in range(VOCAB)]
     torch.testing.assert_close(network.embed(torch.tensor([0])), network.tokens(torch.tensor([0])))
 
 
