@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from firth.jobs.scoring import score
     from firth.model import Model, load
     from firth.models.presets import list_presets, preset
+    from firth.serve.running import run_server
     from firth.study.running import run_study
     from firth.tasks.registry import list_tasks
     from firth.tokenizers.tokenizer import Tokenizer
@@ -68,6 +69,7 @@ __all__ = [
     "prompt",
     "report",
     "run_demo",
+    "run_server",
     "run_study",
     "score",
     "search",
@@ -109,6 +111,7 @@ _HOMES = {
     "firth.tokenizers.tokenizer": ("Tokenizer",),
     "firth.tokenizers.trainer": ("train_tokenizer",),
     "firth.demo.chapters": ("run_demo",),
+    "firth.serve.running": ("run_server",),
     "firth.study.running": ("run_study",),
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}

@@ -32,21 +32,20 @@ def serve(
 ) -> Output:
     """Serve models over HTTP: OpenAI-compatible routes, those of the verbs, and a playground."""
     try:
-        from firth.serve.running import serve
+        from firth.serve.running import run_server
     except ModuleNotFoundError as error:
         if error.name not in ("starlette", "uvicorn", "prometheus_client", "httptools"):
             raise
         raise UsageError(
             f"`firth serve` needs the package {error.name}: pip install firth[serve]."
         ) from error
-    lists = {name: tuple(settings[name] or ()) for name in ("allow_origins", "allow_hosts")}
-    found = serve(
+    found = run_server(
         models or (),
-        ServeConfig(**{**settings, **lists}),
         device=device,
         dtype=dtype,
         weights=weights,
         open_page=open_page,
         show=lambda line: print(line, file=sys.stderr, flush=True),
+        **settings,
     )
     return Output(found, ["Stopped."])

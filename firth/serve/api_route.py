@@ -15,9 +15,9 @@ from starlette.routing import Route
 
 from firth.serve.api_errors import ApiError, json_response
 from firth.serve.model_pool import ModelPool
-from firth.serve.model_worker import timeout_error
 from firth.serve.request_body import parse_json, read_body
 from firth.serve.request_fields import RequestFields
+from firth.serve.sequence_scheduler import timeout_error
 from firth.serve.server_config import ServeConfig
 from firth.serve.server_metrics import ServerMetrics
 from firth.utils.errors import FirthError

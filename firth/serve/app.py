@@ -21,14 +21,25 @@ from firth.serve.api_route import ServerState
 from firth.serve.model_pool import Loader, ModelPool
 from firth.serve.playground import playground_routes
 from firth.serve.playground.page import page_routes
-from firth.serve.routes import embeddings, operations, task_routes, tokens
+from firth.serve.routes import (
+    chat,
+    completions,
+    embeddings,
+    operations,
+    rerank,
+    task_routes,
+    tokens,
+)
 from firth.serve.security import AccessControl
 from firth.serve.server_config import ServeConfig
 from firth.serve.server_metrics import ServerMetrics
 
 ROUTES = (
     *operations.ROUTES,
+    *completions.ROUTES,
+    *chat.ROUTES,
     *embeddings.ROUTES,
+    *rerank.ROUTES,
     *task_routes.ROUTES,
     *tokens.ROUTES,
     *playground_routes.ROUTES,

@@ -1,7 +1,8 @@
 """The worker of a model: one thread that computes, in batches, what requests ask for.
 
 The thread alone touches the network. Jobs with equal functions and settings are joined up to a
-budget of tokens; a lone job starts at once.
+budget of tokens; a lone job starts at once. Between two batches, every completion that is being
+generated gets a token.
 """
 
 from __future__ import annotations
@@ -10,14 +11,16 @@ import asyncio
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from firth.inference.embedding.embedder import BATCH_TOKENS
-from firth.serve.api_errors import ApiError
+from firth.inference.generation.sequence_request import SequenceRequest
+from firth.serve.sequence_scheduler import SequenceScheduler, StepTokenStream, timeout_error
 from firth.serve.served_model import ServedModel
 from firth.serve.server_config import ServeConfig
 from firth.serve.server_metrics import ServerMetrics
@@ -50,6 +53,7 @@ class ModelWorker:
         device = served.model.network.device.type
         self.batch_tokens = config.batch_tokens or BATCH_TOKENS.get(device, BATCH_TOKENS["cuda"])
         self._jobs: deque[BatchJob] = deque()
+        self._scheduler = SequenceScheduler(served, config, metrics)
         self._changed = threading.Condition()
         self._closing = False
         self._thread = threading.Thread(
@@ -83,6 +87,19 @@ class ModelWorker:
             for job in jobs:
                 job.future.cancel()
 
+    @contextmanager
+    def generate(self, requests: Sequence[SequenceRequest]) -> Iterator[StepTokenStream]:
+        """Generate sequences; what is left of them at the end of the context is cancelled."""
+        self._scheduler.check(requests)
+        stream = StepTokenStream(requests, time.monotonic() + self.timeout)
+        with self._changed:
+            self._scheduler.submit(stream)
+            self._changed.notify()
+        try:
+            yield stream
+        finally:
+            stream.cancel()
+
     def close(self) -> None:
         """Finish what is queued, and end the thread."""
         with self._changed:
@@ -93,12 +110,14 @@ class ModelWorker:
     def _work(self) -> None:
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: self._jobs or self._closing)
+                self._changed.wait_for(lambda: self._jobs or self._scheduler.busy or self._closing)
                 group = self._take_group()
-                if not group and self._closing:
+                if not group and not self._scheduler.busy and self._closing:
                     return
             if group:
                 self._run_group(group)
+            if self._scheduler.busy:
+                self._scheduler.advance()
 
     def _take_group(self) -> list[BatchJob]:
         """Remove the first job and those that can be computed with it, within the budget."""
@@ -173,8 +192,3 @@ def _resolve(
     loop = future.get_loop()
     if not loop.is_closed():
         loop.call_soon_threadsafe(resolve)
-
-
-def timeout_error() -> ApiError:
-    """Return the error of a request that took too long."""
-    return ApiError(503, "The request took longer than the server's --timeout.", code="timeout")

@@ -17,35 +17,53 @@ from typing import Any
 import uvicorn
 
 from firth.embedded import EMBEDDED_MODELS, local_path
-from firth.model import default_device, load
+from firth.model import Model, default_device, load
 from firth.serve.app import make_app
 from firth.serve.model_pool import Loader
 from firth.serve.server_config import API_KEY, ServeConfig
+from firth.utils.config_fields import config_of
+from firth.utils.devices import Device, Dtype
 from firth.utils.errors import FirthError, UsageError
 
 GRACE = 60  # seconds that running requests have after a signal
 KEEP_ALIVE = 30  # seconds that an idle connection stays open
 
 
-def serve(
-    models: Sequence[str] = (),
-    config: ServeConfig | None = None,
+def run_server(
+    models: Sequence[str] | Mapping[str, Model] = (),
     *,
-    device: str | None = None,
-    dtype: str | None = None,
+    host: str = "127.0.0.1",
+    port: int = 8000,
+    allow_origins: Sequence[str] = (),
+    allow_hosts: Sequence[str] = (),
+    max_request_bytes: int = 2 << 20,
+    queue_tokens: int = 0,
+    batch_tokens: int = 0,
+    max_sequences: int = 32,
+    cache_tokens: int = 0,
+    timeout: float = 300.0,
+    device: Device = None,
+    dtype: Dtype = None,
     weights: str | None = None,
     open_page: bool = False,
     show: Callable[[str], None] = print,
 ) -> dict[str, Any]:
-    """Serve models until a signal; return their names and the address.
+    """Serve models over HTTP until a signal; return the address and the models' names.
 
-    `models` are what `firth.load` accepts, or NAME=MODEL; none: the embedded models.
+    `models` are what `firth.load` accepts, or NAME=MODEL; loaded models by name; or none: the
+    embedded models. The API key is in the environment variable FIRTH_API_KEY. `show` gets lines
+    about the start; the other options are the fields of `ServeConfig`.
     """
-    config, key = config or ServeConfig(), os.environ.get(API_KEY) or None
+    config = config_of(ServeConfig, locals())
+    key = os.environ.get(API_KEY) or None
     config.check_api_key(key)
     how: Any = {"device": default_device(device, weights), "dtype": dtype, "weights": weights}
-    sources = name_models(models)
-    loaders: dict[str, Loader] = {name: partial(load, one, **how) for name, one in sources.items()}
+    loaders: dict[str, Model | Loader]
+    if isinstance(models, Mapping):
+        loaders = dict(models)
+    else:
+        loaders = {name: partial(load, one, **how) for name, one in name_models(models).items()}
+    names = ", ".join(loaders)
     bound = bind(config)
     host = f"[{config.host}]" if ":" in config.host else config.host
     url = f"http://{host}:{bound.getsockname()[1]}"
@@ -56,7 +74,7 @@ def serve(
             failed.append(error)
             server.should_exit = True
             return
-        show(f"Serving {', '.join(sources)} at {url} (Ctrl-C: stop).")
+        show(f"Serving {names} at {url} (Ctrl-C: stop).")
         if open_page:
             webbrowser.open(url)
 
@@ -71,11 +89,11 @@ def serve(
             timeout_graceful_shutdown=GRACE,
         )
     )
-    show(f"Loading {', '.join(sources)} …")
+    show(f"Loading {names} …")
     server.run(sockets=[bound])
     if failed:
         raise failed[0]
-    return {"url": url, "models": list(sources)}
+    return {"url": url, "models": list(loaders)}
 
 
 class QuietServer(uvicorn.Server):

@@ -61,6 +61,8 @@ class ServeConfig:
     timeout: Annotated[float, Doc("Seconds that a request may take, waiting included.")] = 300.0
 
     def __post_init__(self) -> None:
+        for name in ("allow_origins", "allow_hosts"):
+            object.__setattr__(self, name, tuple(getattr(self, name) or ()))
         if not 0 <= self.port < 1 << 16:
             raise UsageError(f"`port` must be from 0 to 65,535, not {self.port}.")
         if not 0 < self.timeout < 1e9:

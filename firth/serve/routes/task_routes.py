@@ -118,8 +118,11 @@ def encode_examples(served: ServedModel, examples: Sequence[Example]) -> list[It
 
 async def predict_examples(
     entry: PoolEntry, examples: Sequence[Example], *, truncate: bool
-) -> dict[str, Any]:
-    """Predict examples; one that is too long is an error unless it may be truncated."""
+) -> tuple[dict[str, Any], int]:
+    """Predict examples; return the values of `firth predict` and the number of tokens.
+
+    An example that is too long is an error unless it may be truncated.
+    """
     for i, example in enumerate(examples):
         if all(map(is_invisible, example.inputs)):
             raise ApiError(400, f"Text {i} (counted from 0) is empty.", param="texts")
@@ -138,7 +141,8 @@ async def predict_examples(
     answers = await compute(entry, predict_items, None, items, [item.size for _, item in items])
     name = entry.served.task()[0].name
     notes = truncation_note(len(cut), len(items))
-    return {"task": name, "predictions": answers, "notes": notes}
+    tokens = sum(item.size for _, item in items)
+    return {"task": name, "predictions": answers, "notes": notes}, tokens
 
 
 async def classify(state: ServerState, fields: PredictFields) -> dict[str, Any]:
@@ -152,7 +156,8 @@ async def classify(state: ServerState, fields: PredictFields) -> dict[str, Any]:
             raise ApiError(
                 400, f"Element {i} of `texts` must be {wanted} for this model.", param="texts"
             )
-    return await predict_examples(entry, labelled_examples(rows), truncate=fields.truncate)
+    found, _ = await predict_examples(entry, labelled_examples(rows), truncate=fields.truncate)
+    return found
 
 
 def labelled_examples(rows: Sequence[str | list[str]]) -> list[LabelledExample]:
@@ -168,14 +173,17 @@ async def tag(state: ServerState, fields: PredictFields) -> dict[str, Any]:
     if not all(isinstance(text, str) for text in texts):
         raise ApiError(400, "`texts` must be a string or a list of strings.", param="texts")
     task, _ = entry.served.task()
-    return await predict_examples(entry, [task.example(t) for t in texts], truncate=fields.truncate)
+    examples = [task.example(text) for text in texts]
+    found, _ = await predict_examples(entry, examples, truncate=fields.truncate)
+    return found
 
 
 async def answer(state: ServerState, fields: AnswerFields) -> dict[str, Any]:
     """Find the answer to a question in its context."""
     entry = state.pool.find(fields.model, "answer")
     example = QuestionExample(id="", question=fields.question, context=fields.context)
-    return await predict_examples(entry, [example], truncate=True)
+    found, _ = await predict_examples(entry, [example], truncate=True)
+    return found
 
 
 # ---- scores -----------------------------------------------------------------------------------

@@ -20,6 +20,7 @@ TEXTS = ["a red dog", "a green cat"]
 # Verbs whose name is that of a package, or of a group of verbs.
 OTHER_NAMES = {
     "demo": "run_demo",
+    "serve": "run_server",
     "stories": "write_stories",
     "study": "run_study",
     "tokenizer": "train_tokenizer",
