@@ -21,7 +21,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -58,7 +57,7 @@ class KneserNey:
     def smooth(self) -> list[SmoothedOrder]:
         """Compute probabilities and back-off weights of all orders, from the lowest."""
         uniform = self.predicted / self.predicted.sum()
-        probs: NDArray[Any] = uniform.astype(np.float32)  # (B,) of the order below
+        probs = uniform.astype(np.float32)  # (B,) of the order below
         smoothed: list[SmoothedOrder] = []
         for n, (order, adjusted) in enumerate(
             zip(self.counts, self.adjusted_counts(), strict=True), start=1
@@ -83,14 +82,18 @@ class KneserNey:
             if n == len(self.counts):
                 yield order.counts
                 return
-            adjusted = np.bincount(self.counts[n].suffixes, minlength=len(order)).astype(np.int32)
+            adjusted = np.zeros(len(order), dtype=np.int32)
+            for part in _blocks(len(self.counts[n])):
+                np.add.at(adjusted, self.counts[n].suffixes[part], 1)
             if n > 1:
                 adjusted[first:last] = order.counts[first:last]
             yield adjusted
 
     def _discounts(self, n: int, adjusted: Ints) -> Floats:
         """Return what is subtracted from an adjusted count of 0, 1, 2, and 3 or more."""
-        times = np.bincount(np.minimum(adjusted, 5), minlength=5)[1:5]
+        parts = (np.minimum(adjusted[part], 5) for part in _blocks(len(adjusted)))
+        none = np.zeros(6, dtype=np.int64)
+        times = sum((np.bincount(part, minlength=6) for part in parts), start=none)[1:5]
         found = estimate_discounts(times)
         if found is None:
             found = np.array(FALLBACK)
@@ -101,11 +104,11 @@ class KneserNey:
             )
         return np.concatenate([[0.0], found])
 
-    def _contexts(self, n: int, adjusted: Ints, discounts: Floats) -> tuple[Floats, Floats]:
+    def _contexts(self, n: int, adjusted: Ints, discounts: Floats) -> tuple[Reals, Reals]:
         """Return each context's sum of adjusted counts, and its back-off weight."""  # (B,)
         contexts = len(self.counts[n - 2]) if n > 1 else 1
-        totals, discounted = np.zeros(contexts), np.zeros(contexts)
-        for part, parents in self._blocks(n):
+        totals, discounted = np.zeros((2, contexts), dtype=np.float32)
+        for part, parents in self._contexts_of(n):
             first, own = int(parents[0]), parents - parents[0]
             inside = slice(first, int(parents[-1]) + 1)
             counts = adjusted[part]
@@ -113,33 +116,39 @@ class KneserNey:
             discounted[inside] += np.bincount(own, discounts[np.minimum(counts, 3)])
         unused = totals == 0  # such as an n-gram that ends with </s>
         discounted[unused] = totals[unused] = 1.0
-        return totals, discounted / totals
+        discounted /= totals
+        return totals, discounted
 
     def _interpolate(
         self,
         n: int,
         adjusted: Ints,
         discounts: Floats,
-        totals: Floats,
-        backoffs: Floats,
-        lower: NDArray[Any],
+        totals: Reals,
+        backoffs: Reals,
+        lower: Reals,
     ) -> Reals:
         """Return the probability of each n-gram; `lower` are those of the order below."""  # (C,)
         order = self.counts[n - 1]
         probs = np.empty(len(order), dtype=np.float32)
-        for part, parents in self._blocks(n):
+        for part, parents in self._contexts_of(n):
             counts = adjusted[part]
             own = (counts - discounts[np.minimum(counts, 3)]) / totals[parents]
             shorter = lower[order.suffixes[part]] if n > 1 else lower[part]
             probs[part] = own + backoffs[parents] * shorter
         return probs
 
-    def _blocks(self, n: int) -> Iterator[tuple[slice, Longs]]:
+    def _contexts_of(self, n: int) -> Iterator[tuple[slice, Longs]]:
         """Yield blocks of n-grams with the numbers of their contexts."""
         keys = self.counts[n - 1].keys
-        for begin in range(0, len(keys), BLOCK):
-            part = slice(begin, min(begin + BLOCK, len(keys)))
+        for part in _blocks(len(keys)):
             yield part, keys[part] // self.vocab_size
+
+
+def _blocks(count: int) -> Iterator[slice]:
+    """Yield the parts of an array that are computed at a time."""
+    for begin in range(0, count, BLOCK):
+        yield slice(begin, min(begin + BLOCK, count))
 
 
 def estimate_discounts(times: Longs) -> Floats | None:
@@ -160,8 +169,8 @@ def estimate_discounts(times: Longs) -> Floats | None:
     return discounts if ((discounts > 0) & (discounts <= counts)).all() else None
 
 
-def _log(probs: NDArray[Any]) -> Reals:
+def _log(probs: Reals) -> Reals:
     """Return natural logarithms; those of tokens that are never predicted are -inf."""
     with np.errstate(divide="ignore"):
-        logs: Reals = np.log(probs).astype(np.float32)
+        logs: Reals = np.log(probs)
     return logs
