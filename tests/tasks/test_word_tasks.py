@@ -14,7 +14,7 @@ from scipy.stats import pearsonr, spearmanr
 from firth import evaluate, load
 from firth.tasks import analogies
 from firth.tasks.analogies import answer_analogies
-from firth.utils.errors import InputError, MismatchError
+from firth.utils.errors import InputError, MismatchError, UsageError
 
 WORDS = ["man", "woman", "king", "queen", "boy", "girl", "walk", "walked", "run", "ran", "stone"]
 
@@ -83,6 +83,9 @@ def test_bad_word_pairs_name_the_line(vectors: Path, tmp_path: Path) -> None:
     assert any("line 2" in note for note in found.notes)
     with pytest.raises(InputError, match="line 2"):
         evaluate(vectors, task="similarity", data=data, strict=True)
+    data.write_text("man woman\n", encoding="utf-8")
+    with pytest.raises(InputError, match=r"pairs\.txt line 1"):
+        evaluate(vectors, task="similarity", data=data)
     data.write_text("Hund Katze 8\n", encoding="utf-8")
     with pytest.raises(MismatchError, match=r"small\.txt.*pairs\.txt"):
         evaluate(vectors, task="similarity", data=data)
@@ -149,3 +152,10 @@ def test_an_encoder_embeds_words_as_texts(tmp_path: Path) -> None:
     asked = evaluate(model, task="analogies", data=[("dog", "dogs", "cat", "cats")])
     assert asked.n == 1
     assert asked.details["candidates"] == 4
+
+
+def test_a_query_without_known_words_finds_nothing(vectors: Path) -> None:
+    model = load(vectors)
+    assert model.search(["a stone", "the king"], "queen")[0].text == "the king"
+    with pytest.raises(UsageError, match="Katze"):
+        model.search(["a stone", "the king"], "Katze")
