@@ -10,6 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from firth.objectives.registry import OBJECTIVES
 from firth.serve.api_errors import ApiError
 from firth.serve.server_config import API_KEY
 from firth.utils import attention_view, html_page
@@ -54,7 +55,11 @@ def page_html(*, key_required: bool) -> str:
     True
     """
     text = _read(HOME / "playground.html")
-    values = {"key_required": str(key_required).lower(), "key_variable": API_KEY}
+    values = {
+        "key_required": str(key_required).lower(),
+        "key_variable": API_KEY,
+        "objectives": " ".join(OBJECTIVES),
+    }
     for name, value in values.items():
         text = text.replace(f"{{{name}}}", escape(value))
     return text

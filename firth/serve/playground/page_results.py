@@ -57,7 +57,6 @@ def masking_values(
     return {
         "examples": [asdict(example) for example in examples],
         "missing": missing,
-        "objectives": list(OBJECTIVES),
         "about": about,
     }
 

@@ -4,8 +4,13 @@ const page = document.body.dataset;
 const KEY = "firth-api-key"; // in the session storage: the browser forgets it with the tab
 const UNREACHABLE = "The server does not answer. Check that `firth serve` is still running.";
 
-/** An error with a sentence for the reader. */
-export class RequestError extends Error {}
+/** An error with a sentence for the reader, and the status of the response. */
+export class RequestError extends Error {
+  constructor(message, status = 0) {
+    super(message);
+    this.status = status;
+  }
+}
 
 export const keyRequired = page.keyRequired === "true";
 export const keyVariable = page.keyVariable;
@@ -48,7 +53,7 @@ async function send(path, body, signal) {
     if (await askForKey("The server did not accept this key. Try another one."))
       return send(path, body, signal);
   }
-  if (!response.ok) throw new RequestError(await reason(response));
+  if (!response.ok) throw new RequestError(await reason(response), response.status);
   return response;
 }
 

@@ -1,6 +1,6 @@
 // What all tabs share: a form, a result, errors in words, and the samples of code.
 
-import { element } from "./dom.js";
+import { element, withCode } from "./dom.js";
 import { RequestError } from "./api.js";
 import { samplesBox } from "./code_samples.js";
 
@@ -61,7 +61,7 @@ export function bench({
 
   function fail(error) {
     if (!(error instanceof RequestError)) throw error; // a mistake of this page
-    failure.textContent = error.message;
+    failure.replaceChildren(...withCode(error.message));
     failure.hidden = false;
     failure.scrollIntoView({ block: "nearest" });
   }

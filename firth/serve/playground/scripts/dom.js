@@ -21,6 +21,11 @@ function build(made, properties, children) {
   return made;
 }
 
+/** Make nodes of a sentence in which code is between backticks. */
+export function withCode(sentence) {
+  return sentence.split("`").map((part, i) => (i % 2 ? element("code", {}, part) : part));
+}
+
 /** Format a probability: 46%, 4.9%, 0.03%. */
 export function percent(value) {
   const number = 100 * value;

@@ -1,6 +1,6 @@
 // The tabs of the page. A tab is {id, title, lead, build(models)}; it is built when first opened.
 
-import { element, arrowKeys } from "./dom.js";
+import { arrowKeys, element, withCode } from "./dom.js";
 import { getJson, RequestError } from "./api.js";
 import { fill } from "./tabs/fill.js";
 import { generate } from "./tabs/generate.js";
@@ -14,6 +14,7 @@ const TABS = [fill, generate, predict, search, prompt, attention, masking];
 const list = document.getElementById("tabs"),
   panels = document.getElementById("panels");
 const served = document.getElementById("served");
+const RETRY_MS = 1000;
 let models = [];
 
 const buttons = TABS.map((tab) =>
@@ -65,9 +66,23 @@ function makePanel(tab) {
 
 const fromAddress = () => TABS.find((tab) => `#${tab.id}` === location.hash);
 
+/** Wait for the server to load its models. */
+async function untilLoaded() {
+  for (;;) {
+    try {
+      return await getJson("/health");
+    } catch (error) {
+      if (error.status !== 503) throw error;
+      served.textContent = "The server is loading its models …";
+      await new Promise((resolve) => setTimeout(resolve, RETRY_MS));
+    }
+  }
+}
+
 async function open() {
   panels.replaceChildren();
   try {
+    await untilLoaded();
     models = (await getJson("/v1/models")).data;
     const names = models.map((model) => model.id).join(", ");
     served.textContent = `${models.length} ${models.length === 1 ? "model" : "models"}: ${names}`;
@@ -80,7 +95,7 @@ async function open() {
       element(
         "section",
         {},
-        element("p", { class: "failure", role: "alert" }, error.message),
+        element("p", { class: "failure", role: "alert" }, withCode(error.message)),
         element("button", { type: "button", class: "primary", onclick: open }, "Try again"),
       ),
     );

@@ -1,6 +1,6 @@
 // The served models, as /v1/models lists them.
 
-import { element } from "./dom.js";
+import { element, withCode } from "./dom.js";
 
 /** The models with at least one of the capabilities. */
 export function modelsWith(models, ...capabilities) {
@@ -14,5 +14,5 @@ export function sourceOf(models, id) {
 
 /** Say which model a tab needs. */
 export function missing(sentence) {
-  return element("p", { class: "missing" }, sentence);
+  return element("p", { class: "missing" }, withCode(sentence));
 }

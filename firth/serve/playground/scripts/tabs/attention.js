@@ -65,12 +65,10 @@ function show(result, { parts, caption }) {
 
 function samples(source, request) {
   const { text, target } = request;
+  const options = { show: "attention", target, out: "attention.html" };
   return {
-    shell: command("inspect", [source, text], { show: "attention", target, out: "attention.html" }),
-    python: pythonScript(
-      `model = ${pythonCall("firth.load", [source])}`,
-      `weights = ${pythonCall("model.attention", [text], { target })}`,
-    ),
+    shell: command("inspect", [source, text], options),
+    python: pythonScript(pythonCall("firth.inspect", [source, text], options)),
     curl: curl("/playground/attention", request),
   };
 }

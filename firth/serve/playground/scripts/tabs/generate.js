@@ -156,10 +156,8 @@ class Card {
       for await (const event of postStream("/v1/completions", request, signal)) {
         const [choice] = event.choices;
         if (!choice) continue;
-        for (const token of tokensOf(choice)) {
-          this.text.add(token);
-          if (token.logprob !== null) logprobs.push(token.logprob);
-        }
+        for (const token of tokensOf(choice)) this.text.add(token);
+        logprobs.push(...choice.logprobs.token_logprobs); // also of the end token
         finish = choice.finish_reason ?? finish;
       }
       this.finish(finish, logprobs);

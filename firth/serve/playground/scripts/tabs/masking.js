@@ -8,6 +8,7 @@ import { postJson } from "../api.js";
 import { modelsWith, sourceOf } from "../models.js";
 
 const ALL = "";
+const OBJECTIVES = document.body.dataset.objectives.split(" ");
 const ROLES = {
   hidden: "hidden",
   changed: "replaced by another token",
@@ -32,7 +33,10 @@ export const masking = {
         value: "The quick brown fox jumps over the lazy dog. It was a fine day.",
       }),
       tokenizer: choice("tokenizer", "Tokenizer", tokenizers),
-      objective: choice("objective", "Objective", [[ALL, "all"]]),
+      objective: choice("objective", "Objective", [
+        [ALL, "all"],
+        ...OBJECTIVES.map((name) => [name, name]),
+      ]),
       mask_prob: slider("mask_prob", "Fraction", {
         min: 0,
         max: 0.9,
@@ -53,9 +57,7 @@ export const masking = {
       ],
       empty: "The input and the targets of each objective appear here.",
       run: async (values, result, signal) => {
-        const found = await postJson("/playground/masking", body(values), signal);
-        offer(fields.objective, found.objectives);
-        show(result, found);
+        show(result, await postJson("/playground/masking", body(values), signal));
       },
       samples: (values) => samples(models, values),
     });
@@ -76,12 +78,6 @@ function body(values) {
     ...(mask_prob ? { mask_prob } : {}),
     ...(objective ? { objectives: [objective] } : {}),
   };
-}
-
-/** Fill the list of objectives with those that the server knows. */
-function offer(field, names) {
-  if (field.control.options.length > 1) return;
-  field.control.append(...names.map((name) => element("option", { value: name }, name)));
 }
 
 function show(result, { examples, missing, about }) {
