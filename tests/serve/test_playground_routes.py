@@ -90,7 +90,7 @@ def test_prompt(client: TestClient, models: dict[str, firth.Model]) -> None:
 
 def test_beam_search(client: TestClient, models: dict[str, firth.Model]) -> None:
     found = post(client, "beam", model="stories-decoder", prompt="Once upon", max_tokens=6, beams=3)
-    done = models["stories-decoder"].completions("Once upon", beams=3, max_new_tokens=6)
+    [done] = models["stories-decoder"].completions("Once upon", beams=3, max_new_tokens=6)
     [expected] = done.completions
     assert found["text"] == expected.text
     assert found["logprob"] == pytest.approx(expected.logprob, abs=1e-3)
