@@ -24,7 +24,7 @@ from firth.models.transformer_config import TransformerConfig
 from firth.quantization.c_library import load_library
 from firth.quantization.int8 import Int8Embedding, Int8Linear, has_hooks
 
-MAX_SEQUENCES = 8  # for larger batches torch's matrix products are faster
+MAX_SEQUENCES = 16  # for larger batches torch's matrix products are faster
 WEIGHTS_PER_THREAD = 1 << 20  # with fewer, synchronization takes longer
 NORMS = {nn.Identity: 0, nn.LayerNorm: 1, nn.RMSNorm: 2, GemmaRMSNorm: 3}
 ACTIVATIONS = {"gelu": 0, "gelu-tanh": 1, "relu": 2, "silu": 3}

@@ -20,14 +20,15 @@
 
 enum { NO_NORM, LAYER, RMS, RMS_PLUS_ONE };   /* kinds of norm */
 enum { GELU, GELU_TANH, RELU, SILU };         /* activations */
-enum { AHEAD = 2048, CHUNK = 1 << 16 }; /* bytes of a matrix: prefetched, per chunk */
-/* Floats of a vector register, and columns of a transposed matrix summed in registers. */
+enum { CHUNK = 1 << 16 }; /* bytes of a matrix per chunk */
+/* Floats of a vector register, columns of a transposed matrix summed in registers, and rows of a
+   matrix and sequences whose products are. */
 #if defined(__AVX512F__)
-enum { LANES = 16, COLUMNS = 128 };
+enum { LANES = 16, COLUMNS = 128, BLOCK = 4 };
 #elif defined(__AVX__)
-enum { LANES = 8, COLUMNS = 64 };
+enum { LANES = 8, COLUMNS = 64, BLOCK = 2 };
 #else
-enum { LANES = 4, COLUMNS = 64 }; /* NEON, SSE */
+enum { LANES = 4, COLUMNS = 64, BLOCK = 2 }; /* NEON, SSE */
 #endif
 enum { PARTS = 16 / LANES, EARLY = 8 }; /* registers for sixteen floats; rows prefetched */
 
@@ -182,93 +183,146 @@ static inline void multiply_add(Sixteen *sum, Sixteen x, Sixteen y) {
     for (int i = 0; i < PARTS; i++) sum->part[i] += x.part[i] * y.part[i];
 }
 
+typedef float Four __attribute__((vector_size(4 * sizeof(float))));
+
+/* The sums of lanes i, i + 4, i + 8 and i + 12. */
+static inline Four fold(Sixteen x) {
+    Four quarter[4];
+    memcpy(quarter, &x, sizeof quarter);
+    return (quarter[0] + quarter[1]) + (quarter[2] + quarter[3]);
+}
+
 static inline float sum_of(Sixteen x) {
-    float sum = 0.0f;
-    for (int i = 0; i < 16; i++) sum += x.part[i / LANES][i % LANES];
+    Four sums = fold(x);
+    return (sums[0] + sums[1]) + (sums[2] + sums[3]);
+}
+
+/* Dot products of `rows` matrix rows with `vectors` vectors: sums[r][v]. Weights that were loaded serve
+   all vectors, and vectors all rows. Each dot product adds in the same order whatever the numbers
+   of rows and vectors are, so a sequence's logits do not depend on the others in the batch.
+   Meanwhile `lines` cache lines from `ahead` are fetched for every 16 columns. */
+#define DOT(name, type, load_row)                                                                  \
+    static inline __attribute__((always_inline)) void name(                                        \
+        const type *w, const float *x, int64_t size, int rows, int vectors,                        \
+        const type *ahead, int lines, float sums[BLOCK][BLOCK]) {                                  \
+        Sixteen total[BLOCK][BLOCK] = {{{{{0}}}}};                                                 \
+        int64_t i = 0;                                                                             \
+        for (; i + 16 <= size; i += 16) {                                                          \
+            Sixteen vector[BLOCK];                                                                 \
+            for (int k = 0; k < lines; k++) __builtin_prefetch(ahead + (i * lines + 16 * k));      \
+            for (int v = 0; v < vectors; v++) vector[v] = load(x + v * size + i);                  \
+            for (int r = 0; r < rows; r++) {                                                       \
+                Sixteen row = load_row(w + r * size + i);                                          \
+                for (int v = 0; v < vectors; v++) multiply_add(&total[r][v], row, vector[v]);      \
+            }                                                                                      \
+        }                                                                                          \
+        for (int r = 0; r < rows; r++)                                                             \
+            for (int v = 0; v < vectors; v++) {                                                    \
+                float sum = sum_of(total[r][v]);                                                   \
+                for (int64_t j = i; j < size; j++) sum += (float)w[r * size + j] * x[v * size + j]; \
+                sums[r][v] = sum;                                                                  \
+            }                                                                                      \
+    }
+
+DOT(dot_rows, float, load)
+DOT(dot_rows8, int8_t, load8)
+
+static inline float dot(const float *x, const float *y, int64_t size) {
+    Sixteen a = {{{0}}}, b = {{{0}}};
+    int64_t i = 0;
+    for (; i + 32 <= size; i += 32) {
+        multiply_add(&a, load(x + i), load(y + i));
+        multiply_add(&b, load(x + i + 16), load(y + i + 16));
+    }
+    for (; i + 16 <= size; i += 16) multiply_add(&a, load(x + i), load(y + i));
+    float sum = sum_of(a) + sum_of(b);
+    for (; i < size; i++) sum += x[i] * y[i];
     return sum;
 }
 
-/* Dot product of a matrix row with one vector, and with four; prefetches, as memory is slow. */
-#define DOT(name, type, load_row)                                                                  \
-    static inline float name(const type *w, const float *x, int64_t size) {                        \
-        Sixteen a = {0}, b = {0}, c = {0}, d = {0};                                                \
-        int64_t i = 0;                                                                             \
-        for (; i + 64 <= size; i += 64) {                                                          \
-            for (uintptr_t line = 0; line < 64 * sizeof *w; line += 64)                            \
-                __builtin_prefetch((const char *)(w + i) + AHEAD + line);                          \
-            multiply_add(&a, load_row(w + i), load(x + i));                                        \
-            multiply_add(&b, load_row(w + i + 16), load(x + i + 16));                              \
-            multiply_add(&c, load_row(w + i + 32), load(x + i + 32));                              \
-            multiply_add(&d, load_row(w + i + 48), load(x + i + 48));                              \
-        }                                                                                          \
-        for (; i + 16 <= size; i += 16) multiply_add(&a, load_row(w + i), load(x + i));            \
-        float sum = (sum_of(a) + sum_of(b)) + (sum_of(c) + sum_of(d));                             \
-        for (; i < size; i++) sum += (float)w[i] * x[i];                                           \
-        return sum;                                                                                \
-    }                                                                                              \
-    static inline void name##_four(const type *w, const float *x, int64_t size, float *sums) {     \
-        const float *x1 = x + size, *x2 = x1 + size, *x3 = x2 + size;                              \
-        Sixteen a = {0}, b = {0}, c = {0}, d = {0};                                                \
-        int64_t i = 0;                                                                             \
-        for (; i + 16 <= size; i += 16) {                                                          \
-            __builtin_prefetch((const char *)(w + i) + AHEAD);                                     \
-            Sixteen row = load_row(w + i);                                                         \
-            multiply_add(&a, row, load(x + i)), multiply_add(&b, row, load(x1 + i));               \
-            multiply_add(&c, row, load(x2 + i)), multiply_add(&d, row, load(x3 + i));              \
-        }                                                                                          \
-        sums[0] = sum_of(a), sums[1] = sum_of(b), sums[2] = sum_of(c), sums[3] = sum_of(d);        \
-        for (; i < size; i++) {                                                                    \
-            sums[0] += (float)w[i] * x[i], sums[1] += (float)w[i] * x1[i];                         \
-            sums[2] += (float)w[i] * x2[i], sums[3] += (float)w[i] * x3[i];                        \
-        }                                                                                          \
-    }
-
-DOT(dot, float, load)
-DOT(dot8, int8_t, load8)
-
-/* One output of a matrix product for all sequences: x (B, inputs) -> y (B, outputs). */
-static void multiply_row(const Matrix *m, const float *x, int64_t sequences, float *y, int64_t o) {
-    float scale = m->weight ? 1.0f : m->scale[o], bias = m->bias ? m->bias[o] : 0.0f, sums[4];
-    int64_t size = m->inputs;
-    for (int64_t b = 0, count; b < sequences; b += count) {
-        const float *from = x + b * size;
-        count = sequences - b < 4 ? 1 : 4;
-        if (count == 1)
-            sums[0] = m->weight ? dot(m->weight + o * size, from, size)
-                                : dot8(m->numbers + o * size, from, size);
-        else if (m->weight) dot_four(m->weight + o * size, from, size, sums);
-        else dot8_four(m->numbers + o * size, from, size, sums);
-        for (int64_t i = 0; i < count; i++) y[(b + i) * m->outputs + o] = sums[i] * scale + bias;
+/* Outputs o to o + rows of a matrix product for some sequences: x (vectors, inputs). `part` of
+   `parts`: of the next rows, this call fetches that part from memory, which is slow. */
+static inline __attribute__((always_inline)) void multiply_block(
+    const Matrix *m, const float *x, float *y, int64_t o, int rows, int vectors, int part,
+    int parts) {
+    float sums[BLOCK][BLOCK];
+    int64_t size = m->inputs, at = o * size, lines = (BLOCK + parts - 1) / parts;
+    int64_t ahead = at + (BLOCK + part * lines) * size;
+    if (part * lines >= BLOCK) lines = 0;
+    if (m->weight)
+        dot_rows(m->weight + at, x, size, rows, vectors, m->weight + ahead, lines, sums);
+    else dot_rows8(m->numbers + at, x, size, rows, vectors, m->numbers + ahead, lines, sums);
+    for (int r = 0; r < rows; r++) {
+        float scale = m->weight ? 1.0f : m->scale[o + r], bias = m->bias ? m->bias[o + r] : 0.0f;
+        for (int v = 0; v < vectors; v++) y[v * m->outputs + o + r] = sums[r][v] * scale + bias;
     }
 }
 
-/* The same for adjacent outputs of a transposed matrix (inputs, outputs). */
+/* Up to BLOCK outputs of a matrix product for all sequences: x (B, inputs) -> y (B, outputs). */
+static void multiply_rows(const Matrix *m, const float *x, int64_t sequences, float *y, int64_t o) {
+    int64_t rows = m->outputs - o < BLOCK ? 1 : BLOCK, end = o + BLOCK;
+    int parts = (sequences + BLOCK - 1) / BLOCK;
+    for (; o < end && o < m->outputs; o += rows)
+        for (int64_t b = 0; b < sequences; b += BLOCK) {
+            const float *from = x + b * m->inputs;
+            float *to = y + b * m->outputs;
+            int64_t count = sequences - b < BLOCK ? sequences - b : BLOCK;
+            int part = b / BLOCK;
+            if (rows == 1)
+                for (int64_t v = 0; v < count; v++)
+                    multiply_block(m, from + v * m->inputs, to + v * m->outputs, o, 1, 1, 0, BLOCK);
+            else if (count == 1) multiply_block(m, from, to, o, BLOCK, 1, part, parts);
+            else if (count == 2) multiply_block(m, from, to, o, BLOCK, 2, part, parts);
+            else if (count < BLOCK) multiply_block(m, from, to, o, BLOCK, BLOCK - 1, part, parts);
+            else multiply_block(m, from, to, o, BLOCK, BLOCK, part, parts);
+        }
+}
+
+/* Outputs o to o + LANES * registers of a transposed matrix (inputs, outputs) for some sequences. */
+static inline __attribute__((always_inline)) void multiply_tile(
+    const Matrix *m, const float *x, float *y, int64_t o, int registers, int vectors) {
+    int64_t stride = m->outputs;
+    const float *row = m->weight + o, *bias = m->bias ? m->bias + o : NULL;
+    Vector sums[BLOCK][COLUMNS / LANES] = {{{0}}};
+    for (int64_t i = 0; i < m->inputs; i++, row += stride)
+        for (int j = 0; j < registers; j++) {
+            if (j % PARTS == 0) __builtin_prefetch(row + EARLY * stride + LANES * j);
+            Vector weights = load_part(row + LANES * j);
+            for (int v = 0; v < vectors; v++) sums[v][j] += weights * x[v * m->inputs + i];
+        }
+    for (int v = 0; v < vectors; v++)
+        for (int j = 0; j < LANES * registers; j++)
+            y[v * stride + o + j] = sums[v][j / LANES][j % LANES] + (bias ? bias[j] : 0.0f);
+}
+
+/* Up to COLUMNS outputs of a transposed matrix for all sequences; several of them share weights in
+   registers, of which there are enough for half of the columns. */
 static void multiply_columns(const Matrix *m, const float *x, int64_t sequences, float *y,
                              int64_t o) {
-    int64_t count = m->outputs - o < COLUMNS ? m->outputs - o : COLUMNS, stride = m->outputs;
-    for (int64_t b = 0; b < sequences; b++) {
-        const float *row = m->weight + o, *from = x + b * m->inputs;
-        float *to = y + b * stride + o;
-        Vector sums[COLUMNS / LANES] = {{0}};
-        float few[COLUMNS] = {0};
-        for (int64_t i = 0; i < m->inputs; i++, row += stride) {
-            if (count == COLUMNS)
-                for (int j = 0; j < COLUMNS / LANES; j++) {
-                    if (j % PARTS == 0) __builtin_prefetch(row + EARLY * stride + LANES * j);
-                    sums[j] += load_part(row + LANES * j) * from[i];
-                }
-            else
-                for (int64_t j = 0; j < count; j++) few[j] += row[j] * from[i];
-        }
-        if (count == COLUMNS) memcpy(few, sums, sizeof few);
-        for (int64_t j = 0; j < count; j++) to[j] = few[j] + (m->bias ? m->bias[o + j] : 0.0f);
+    enum { ALL = COLUMNS / LANES };
+    int64_t count = m->outputs - o, b = 0;
+    if (count >= COLUMNS) {
+        for (; b + BLOCK <= sequences; b += BLOCK)
+            for (int part = 0; part < 2; part++)
+                multiply_tile(m, x + b * m->inputs, y + b * m->outputs, o + part * COLUMNS / 2,
+                              ALL / 2, BLOCK);
+        for (; b < sequences; b++)
+            multiply_tile(m, x + b * m->inputs, y + b * m->outputs, o, ALL, 1);
+        return;
+    }
+    for (; b < sequences; b++) {
+        float sums[COLUMNS] = {0}, *to = y + b * m->outputs + o;
+        for (int64_t i = 0; i < m->inputs; i++)
+            for (int64_t j = 0; j < count; j++)
+                sums[j] += m->weight[i * m->outputs + o + j] * x[b * m->inputs + i];
+        for (int64_t j = 0; j < count; j++) to[j] = sums[j] + (m->bias ? m->bias[o + j] : 0.0f);
     }
 }
 
-/* Rows of a matrix per chunk of a thread. */
-static int rows_at_a_time(const Matrix *m) {
+/* Blocks of rows of a matrix per chunk of a thread. */
+static int blocks_at_a_time(const Matrix *m) {
     int64_t bytes = m->inputs * (m->weight ? sizeof(float) : sizeof(int8_t));
-    return bytes < CHUNK / 4 ? CHUNK / bytes : 4;
+    return bytes < CHUNK / BLOCK ? CHUNK / bytes / BLOCK : 1;
 }
 
 /* --- the code of each thread; every `omp for` ends with a barrier ----------------------------- */
@@ -278,8 +332,8 @@ static void multiply(const Matrix *m, const float *x, int64_t sequences, float *
 #pragma omp for schedule(dynamic)
         for (int64_t o = 0; o < m->outputs; o += COLUMNS) multiply_columns(m, x, sequences, y, o);
     } else {
-#pragma omp for schedule(dynamic, rows_at_a_time(m))
-        for (int64_t o = 0; o < m->outputs; o++) multiply_row(m, x, sequences, y, o);
+#pragma omp for schedule(dynamic, blocks_at_a_time(m))
+        for (int64_t o = 0; o < m->outputs; o += BLOCK) multiply_rows(m, x, sequences, y, o);
     }
 }
 

@@ -100,7 +100,7 @@ def test_it_generates_what_torch_generates(
 @needs_native
 @pytest.mark.parametrize("seed", range(6))
 def test_sequences_end_where_torch_ends_them(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With a frequent end token, low limits for some, and more than eight sequences."""
+    """With a frequent end token, low limits for some, and ten sequences."""
     torch.manual_seed(seed)
     network = build(MORE["odd"]).eval()
     with torch.no_grad():

@@ -4,7 +4,7 @@
 
 The sequences are rows 0 to B - 1; new ones are appended, and the last one takes the place of one
 that leaves. A Transformer's rows are the first of a key/value cache with room for more, so neither
-joining nor leaving moves the others, and one C decoder serves all batches of up to eight.
+joining nor leaving moves the others, and one C decoder serves all batches of up to 16.
 """
 
 from __future__ import annotations
