@@ -32,18 +32,25 @@ class TimelineSettings:
     methods: Annotated[
         tuple[str, ...], Doc("Methods that are compared; all: those of the task.")
     ] = (ALL,)
-    labels: Annotated[tuple[int, ...], Doc("Numbers of labels.", min=1)] = (30, 100, 300)
+    labels: Annotated[
+        tuple[int, ...], Doc("Numbers of labels. 0: 30, 100, 300; for span 100, 300.", min=0)
+    ] = (0,)
     reference_labels: Annotated[
         int, Doc("Labels with which the scores of the table are reached.", min=1)
     ] = 100
-    words: Annotated[int, Doc("Words of the stories to pre-train on.", min=1)] = 100_000
+    words: Annotated[int, Doc("Words of the stories to pre-train on.", min=1)] = 200_000
     passes: Annotated[int, Doc("Passes of pre-training over the text.", min=1)] = 3
     vocab_size: Annotated[int, Doc("Vocabulary size of the subword tokenizer.", min=1)] = 1500
     max_words: Annotated[int, Doc("Maximum vocabulary of the word tokenizer.", min=1)] = 20_000
     batch_tokens: Annotated[int, Doc("Tokens per optimizer step of pre-training.", min=1)] = 1024
     max_length: Annotated[int, Doc("Maximum sequence length of pre-training.", min=1)] = 64
-    steps: Annotated[int, Doc("Optimizer steps of fine-tuning.", min=1)] = 60
-    batch_size: Annotated[int, Doc("Examples per optimizer step of fine-tuning.", min=1)] = 16
+    steps: Annotated[
+        int,
+        Doc("Optimizer steps of fine-tuning. 0: 100; for span, whose texts are long, 60.", min=0),
+    ] = 0
+    batch_size: Annotated[
+        int, Doc("Examples per optimizer step of fine-tuning. 0: 16; for span 8.", min=0)
+    ] = 0
     test_size: Annotated[int, Doc("Maximum number of test examples.", min=1)] = 200
     texts: Annotated[int, Doc("Held-out texts that are scored (task lm).", min=1)] = 100
 

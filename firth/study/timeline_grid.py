@@ -38,9 +38,9 @@ def method_cells(run: StudyRun, data: TimelineData, method: Method, count: int) 
         longest = {"longest": 1} if method.name == BAG_OF_WORDS else {}
         return run.with_seeds(tfidf, name, data=data.labelled, labels=count, **longest)
     options = {
-        "batch_size": min(run.settings.batch_size, count),
-        "overrides": {"steps": run.settings.steps},
         **method.options,
+        "batch_size": min(data.batch_size, count),
+        "overrides": {**method.options.get("overrides", {}), "steps": data.steps},
     }
     shared = {"task": data.task, "data": data.labelled, "labels": count, "options": options}
     return run.with_seeds(finetuned, name, **_models(run, data, method), **shared)

@@ -17,7 +17,7 @@ CNN, DECODER, ENCODER = "CNN", "decoder", "encoder"
 SCRATCH = {LABELS: "LSTM", WORDS: "BiLSTM-CRF", ANSWERS: "BiDAF"}  # from random weights, by task
 TRANSFORMER = {"model.hidden_size": 128, "model.num_heads": 4, "model.ffn_size": 256}
 LSTM = {"model.hidden_size": 128}
-AWD_LSTM = {"model.hidden_size": 128, "model.lstm_size": 192}
+AWD_LSTM = {"model.hidden_size": 128, "model.lstm_size": 128}
 ELMO = {"model.hidden_size": 128, "model.cell_size": 128}
 
 
@@ -116,7 +116,7 @@ METHODS: tuple[Method, ...] = (
         tasks=(LABELS,),
         preset="awd-lstm-tiny",
         sizes=AWD_LSTM,
-        options={"recipe": "ulmfit"},
+        options={"recipe": "ulmfit", "overrides": {"lm.epochs": 1}},
     ),
     Method(
         name=DECODER,

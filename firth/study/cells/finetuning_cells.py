@@ -176,7 +176,7 @@ def _words_right(example: Any, answer: Answer) -> tuple[float, float]:
 
 def _answer_f1(example: Any, answer: Answer) -> tuple[float, float]:
     gold = [one.text for one in example.answers]
-    return score_answer(gold, answer["text"], version_2=not gold)[1], 1.0
+    return score_answer(gold, answer["answer"], version_2=not gold)[1], 1.0
 
 
 def _same_text(example: Any, answer: Answer) -> tuple[float, float]:
