@@ -38,7 +38,7 @@ def _first_against_last(found: Timeline) -> Finding:
         return decided(
             "timeline", claim, difference(second, first), unit="bits per byte", scale=1, digits=3
         )
-    claim = f"with {found.reference:,} labels {later}, pre-trained, scores higher than {earlier}"
+    claim = f"with {found.reference:,} labels, {later} scores higher than {earlier}"
     return decided("timeline", claim, difference(first, second))
 
 
@@ -48,8 +48,8 @@ def _labels(found: Timeline, scratch: str) -> Finding:
     low, high = needed.low, needed.high
     return Finding(
         name="timeline-labels",
-        text=f"{found.reference:,} labels with {DECODER}, pre-trained = {needed.text} labels with "
-        f"{scratch} from random weights.",
+        text=f"{found.reference:,} labels with the pre-trained {DECODER} = {needed.text} labels "
+        f"with {scratch} from random weights.",
         holds=True if low > found.reference else False if high < found.reference else None,
         value=finite(needed.value),
         low=float(min(low, needed.counts[-1])),

@@ -1,8 +1,8 @@
 """The methods of the study `timeline`: one row each, in the order of their years.
 
 A new method is a new row. `preset` is pre-trained on the text of the study; then it is fine-tuned,
-or gives its word vectors to `model`, which is trained from random weights. The year is that of the
-newest part: word2vec is of 2013, a BiLSTM-CRF with it of 2016.
+or gives its word vectors (ELMo: hidden states, frozen) to `model`, which is trained from random
+weights. The year is that of the newest part: word2vec is of 2013, a BiLSTM-CRF with it of 2016.
 """
 
 from __future__ import annotations
@@ -37,13 +37,33 @@ class Method:
 
 
 def _with_vectors(task: str, model: str, year: int, paper: str) -> tuple[Method, ...]:
-    """Return the rows of a model of one task: with random, word2vec's and GloVe's vectors."""
+    """Return the rows of a model of one task: with random and with three kinds of word vectors."""
     name = SCRATCH[task]
-    shared: dict[str, Any] = {"tasks": (task,), "model": model, "year": year}
+    one: dict[str, Any] = {"tasks": (task,), "model": model}
     return (
-        Method(name=name, paper=paper, **shared),
-        Method(name=f"{name} + word2vec", paper="Mikolov et al. 2013", preset="skipgram", **shared),
-        Method(name=f"{name} + GloVe", paper="Pennington et al. 2014", preset="glove", **shared),
+        Method(name=name, year=year, paper=paper, **one),
+        Method(
+            name=f"{name} + word2vec",
+            year=year,
+            paper="Mikolov et al. 2013",
+            preset="skipgram",
+            **one,
+        ),
+        Method(
+            name=f"{name} + GloVe",
+            year=year,
+            paper="Pennington et al. 2014",
+            preset="glove",
+            **one,
+        ),
+        Method(
+            name=f"{name} + ELMo",
+            year=2018,
+            paper="Peters et al. 2018",
+            preset="elmo",
+            sizes=ELMO,
+            **one,
+        ),
     )
 
 
@@ -99,15 +119,6 @@ METHODS: tuple[Method, ...] = (
         tasks=(TEXT,),
         preset="awd-lstm-tiny",
         sizes=AWD_LSTM,
-    ),
-    Method(
-        name="ELMo",
-        year=2018,
-        paper="Peters et al. 2018",
-        tasks=TASKS,
-        preset="elmo",
-        sizes=ELMO,
-        options={"strategy": "probe:layer=mix"},
     ),
     Method(
         name="ULMFiT",

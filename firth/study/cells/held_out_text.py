@@ -36,7 +36,8 @@ def split_documents(context: CellContext, *, text: File) -> Mapping[str, Any]:
             (valid if held_out else train).write(row)
             counts[held_out] += 1
     if counts[0] < MIN_TEXTS:
-        raise InputError(f"{path} has {sum(counts)} documents, too few to hold out one in fifty.")
+        found = f"{sum(counts)} document{'s' * (sum(counts) != 1)}"
+        raise InputError(f"{path} has {found}, too few to hold out one in fifty.")
     return {"train": counts[0], "valid": counts[1]}
 
 
