@@ -49,7 +49,7 @@ def timeline_data(run: StudyRun) -> TimelineData:
     if task == TEXT:
         return TimelineData(task=task, metric=BITS, text=text, held_out=held_out)
     labelled = _labelled(run, task)
-    for note in _data_notes(run.inputs, task):
+    for note in data_notes(run.inputs, task):
         run.note(note)
     (sizes,) = run.require(labelled)
     counts, reference = _counts(run, task, sizes["train"])
@@ -110,7 +110,7 @@ def _two_domains(run: StudyRun) -> Cell:
     return Cell(joined_domains, both, name="trained on the source")
 
 
-def _data_notes(inputs: StudyInputs, task: str) -> list[str]:
+def data_notes(inputs: StudyInputs, task: str) -> list[str]:
     """Return the notes of the task on the user's examples, such as tags that break BIO."""
     if inputs.data is None:
         return []

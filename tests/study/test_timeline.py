@@ -11,11 +11,15 @@ import pytest
 from firth import run_study
 from firth.models.presets import PRESETS
 from firth.models.presets.task_models import TASK_MODELS
+from firth.study.cells.finetuning_cells import example_scores
 from firth.study.engine.statistics import Scores
+from firth.study.engine.study import StudyInputs
 from firth.study.label_curves import labels_to_reach
+from firth.study.timeline_data import data_notes
 from firth.study.timeline_figures import Timeline, timeline_figures, timeline_rows
 from firth.study.timeline_findings import timeline_findings
 from firth.study.timeline_models import CNN, DECODER, ENCODER, METHODS, SCRATCH, TASKS, methods_of
+from firth.tasks.readers.examples import AnswerSpan, QuestionExample
 from firth.utils.errors import InputError, UsageError
 
 SMALL = {"labels": (20, 60), "reference_labels": 60, "test_size": 40, "words": 5000}
@@ -88,6 +92,15 @@ def test_methods_exist() -> None:
         assert 1950 < method.year < 2030
 
 
+def test_answers_to_questions_are_scored_as_by_squad() -> None:
+    """F1 of "the blue house" against "blue house" is 1: articles do not count."""
+    gold = (AnswerSpan(text="blue house", start=4),)
+    example = QuestionExample(id="1", question="Where?", context="the blue house", answers=gold)
+    answers = [{"answer": "the blue house"}, {"answer": "house"}, {"answer": ""}]
+    found = example_scores("span", [example] * 3, answers)
+    assert found["f1"]["numerators"] == pytest.approx([1.0, 2 / 3, 0.0])
+
+
 def test_a_small_run(tmp_path: Path) -> None:
     methods = {"methods": ("bag of words", "word n-grams")}
     found = run_study("timeline", out=tmp_path, seeds=1, workers=1, overrides=SMALL | methods)
@@ -126,15 +139,6 @@ def test_every_method_of_every_task_runs(task: str, tmp_path: Path) -> None:
 # ---- bad input
 
 
-def write_tagged(path: Path, sentences: int) -> Path:
-    """Write sentences of which the fourth has a tag that breaks BIO, in its second line."""
-    lines = ["Ann B-PER\nruns O\n", "A O\ncat O\n"]
-    lines = [lines[i % 2] for i in range(sentences)]
-    lines[3] = "A O\ncat I-PER\n"
-    path.write_text("\n".join(lines))
-    return path
-
-
 def test_bad_arguments(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="choice"):
         run_study("timeline", out=tmp_path, task="choice")
@@ -164,14 +168,29 @@ def test_fewer_labels_than_asked_is_a_note(tmp_path: Path) -> None:
 
 
 def test_tags_that_break_bio_are_a_note(tmp_path: Path) -> None:
+    file = tmp_path / "tags.conll"
+    file.write_text("Ann B-PER\nruns O\n\nA O\ncat I-PER\n")
+    (note,) = data_notes(StudyInputs(data=file), "tag")
+    assert "tags.conll" in note
+    assert "line 5" in note
+
+
+@pytest.mark.nightly
+def test_vectors_without_overlap_fail_alone(tmp_path: Path) -> None:
+    """Words of another language have no vector: these rows fail, the others have scores."""
+    labelled = tmp_path / "other.tsv"
+    labelled.write_text("text\tlabel\n" + "schön\tja\nübel\tnein\n" * 30)
+    methods = ("bag of words", LSTM, f"{LSTM} + word2vec")
     found = run_study(
         "timeline",
-        task="tag",
-        data=write_tagged(tmp_path / "tags.conll", 30),
         out=tmp_path / "out",
+        data=labelled,
         seeds=1,
         workers=1,
-        overrides=TINY | {"methods": ("BiLSTM-CRF",), "steps": 2},
+        overrides=TINY | {"methods": methods, "steps": 2},
     )
-    assert any("tags.conll" in note and "line 11" in note for note in found.notes)
-    assert found.failures == []
+    rows = {row["method"]: row for row in found.values()["rows"]}
+    assert "accuracy" in rows["bag of words"]
+    assert "accuracy" in rows[LSTM]
+    assert "vector" in rows[methods[2]]["error"]
+    assert {failure["reason"] for failure in found.failures} == {rows[methods[2]]["error"]}
