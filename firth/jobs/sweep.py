@@ -7,14 +7,17 @@ import shutil
 import statistics
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 from firth.jobs.finetuning import FinetuneResult, finetune
+from firth.jobs.job_configs import FinetuneConfig
+from firth.jobs.task_models import find_task_model
 from firth.model import load
+from firth.models.presets.task_models import TaskSpecificModel
 from firth.tasks.finetune_recipes import depth, expand_strategies, network_lr_factor
 from firth.tasks.registry import task_named
 from firth.tasks.task import selection_metric
@@ -101,9 +104,7 @@ def search(out: str | Path, *, minutes: float = 0.0, **options: Any) -> SweepRes
         if name in given or options.get(name) is not None:
             raise UsageError(f"The search sets {name} itself; remove {name}.")
     _check_empty(Path(out))
-    config = load(options["model"]).config
-    rates = [rate * network_lr_factor(config) for rate in LEARNING_RATES]
-    depths = list(dict.fromkeys(frozen * depth(config) // 12 for frozen in FROZEN_BLOCKS))
+    rates, depths = _grid(options)
     rows = [
         (
             f"lr={rate:.1e},batch_size={size},freeze={frozen}",
@@ -118,9 +119,34 @@ def search(out: str | Path, *, minutes: float = 0.0, **options: Any) -> SweepRes
     return swept
 
 
+def _grid(options: Mapping[str, Any]) -> tuple[list[float], list[int]]:
+    """Return the learning rates and the numbers of frozen blocks of a search.
+
+    A model of one task has its own learning rate in place of the middle one, and nothing to freeze.
+    """
+    if (row := _task_model(options)) is None:
+        config = load(options["model"]).config
+        depths = list(dict.fromkeys(frozen * depth(config) // 12 for frozen in FROZEN_BLOCKS))
+        return [rate * network_lr_factor(config) for rate in LEARNING_RATES], depths
+    if row.strategy == "probe":
+        raise UsageError(f"{options['model']} is fitted without a learning rate: omit --search.")
+    return [rate / LEARNING_RATES[1] * row.learning_rate for rate in LEARNING_RATES], [0]
+
+
+def _task_model(options: Mapping[str, Any]) -> TaskSpecificModel | None:
+    """Return the row of a model of one task, if the model is the name of one."""
+    names = {each.name for each in fields(FinetuneConfig)}
+    given = {name: value for name, value in options.items() if name in names}
+    return find_task_model(FinetuneConfig(**given))
+
+
 def strategies(names: Sequence[str], out: str | Path, **options: Any) -> SweepResult:
     """Repeat a run with several strategies, each in a subdirectory of `out`."""
-    specs = expand_strategies(names, load(options["model"]).config)
+    row = _task_model(options)
+    if row is not None and list(names) == ["all"]:
+        names = ["full", "probe"]  # the others are for the blocks of a Transformer
+    config = load(options["model"]).config if row is None else row.config
+    specs = expand_strategies(names, config)
     rows = [(spec.replace(":", "-").replace(",", "-"), {"strategy": spec}) for spec in specs]
     return _run("strategies", rows, Path(out), options)
 

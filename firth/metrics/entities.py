@@ -72,14 +72,30 @@ Entity(type='ORG', begin=4, end=5)]
     found: list[Entity] = []
     before = ("O", UNTYPED)
     for place, tag in enumerate(tags):
-        letter, type = split_tag(tag)
-        now = _SAME_LETTER.get(letter, letter), type
+        now = letter, type = _letter_and_type(tag)
         if _continues(before, now):
             found[-1] = found[-1]._replace(end=place + 1)
         elif letter != "O":
             found.append(Entity(type, place, place + 1))
         before = now
     return found
+
+
+def may_follow(before: str, tag: str) -> bool:
+    """Tell whether a tag obeys BIO after another: I- and E- need the B- or I- of their type.
+
+    A sentence begins as after O.
+
+    >>> may_follow("B-PER", "I-PER"), may_follow("B-PER", "I-LOC"), may_follow("O", "I-PER")
+    (True, False, False)
+    """
+    now = _letter_and_type(tag)
+    return now[0] not in ("I", "E") or _continues(_letter_and_type(before), now)
+
+
+def _letter_and_type(tag: str) -> tuple[str, str]:
+    letter, type = split_tag(tag)
+    return _SAME_LETTER.get(letter, letter), type
 
 
 def _continues(before: tuple[str, str], now: tuple[str, str]) -> bool:

@@ -19,6 +19,8 @@ from torch import Tensor, nn
 from firth.models.config import ModelConfig
 from firth.models.label_heads import LabelHead
 from firth.models.masks import Mask, PaddedGroup
+from firth.utils.device_transfer import to_device
+from firth.utils.rng import Bools
 
 
 class LinearChainCrf(nn.Module):
@@ -66,25 +68,34 @@ class LinearChainCrf(nn.Module):
             states.append(torch.where((place < lengths)[:, None], new, states[-1]))
         return states
 
-    def max_scores(self, emissions: Tensor, lengths: Tensor) -> Tensor:
+    def max_scores(
+        self, emissions: Tensor, lengths: Tensor, allowed: Tensor | None = None
+    ) -> Tensor:
         """Compute for each word and tag the score of the best sequence with that tag there.
 
-        The tags with the highest scores are the best sequence: Viterbi's answer.
+        The tags with the highest scores are the best sequence: Viterbi's answer. `allowed` (K + 1,
+        K) tells which tag may follow which; its last row is that of first words.
         """  # (S, L, K) -> (S, L, K)
-        length = emissions.shape[1]
-        ahead, behind = [self.start + emissions[:, 0]], [self.end.expand_as(emissions[:, 0])]
-        for place in range(1, length):
-            new = (ahead[-1][:, :, None] + self.transitions).amax(1) + emissions[:, place]
+        start: Tensor = self.start
+        transitions: Tensor = self.transitions
+        if allowed is not None:
+            start = start.masked_fill(~allowed[-1], -torch.inf)
+            transitions = transitions.masked_fill(~allowed[:-1], -torch.inf)
+        ahead, behind = [start + emissions[:, 0]], [self.end.expand_as(emissions[:, 0])]
+        for place in range(1, length := emissions.shape[1]):
+            new = (ahead[-1][:, :, None] + transitions).amax(1) + emissions[:, place]
             ahead.append(new)
         for place in range(length - 1, 0, -1):
-            following = (emissions[:, place] + behind[-1])[:, None, :] + self.transitions
+            following = (emissions[:, place] + behind[-1])[:, None, :] + transitions
             inside = (place < lengths)[:, None]
             behind.append(torch.where(inside, following.amax(2), behind[-1]))
         return torch.stack(ahead, 1) + torch.stack(behind[::-1], 1)
 
-    def best_tags(self, emissions: Tensor, lengths: Tensor) -> Tensor:
+    def best_tags(
+        self, emissions: Tensor, lengths: Tensor, allowed: Tensor | None = None
+    ) -> Tensor:
         """Find the best sequence of tags of each sentence."""  # (S, L, K) -> (S, L)
-        return self.max_scores(emissions, lengths).argmax(-1)
+        return self.max_scores(emissions, lengths, allowed).argmax(-1)
 
 
 class CrfHead(LabelHead):
@@ -100,12 +111,16 @@ class CrfHead(LabelHead):
         emissions, tags = rows.pad(logits), rows.pad(targets)
         return self.crf.log_partition(emissions, sizes) - self.crf.score(emissions, tags, sizes)
 
-    def tag_probabilities(self, logits: Tensor, lengths: Sequence[int]) -> Tensor:
+    def tag_probabilities(
+        self, logits: Tensor, lengths: Sequence[int], allowed: Bools | None = None
+    ) -> Tensor:
         """Compare the best sequences with each tag; the most probable tags are Viterbi's."""
         if not len(logits):
             return logits
         rows, sizes = _rows(lengths, logits.device)
-        return rows.unpad(self.crf.max_scores(rows.pad(logits), sizes)).softmax(-1)  # (M, K)
+        follows = None if allowed is None else to_device(allowed, logits.device)
+        scores = self.crf.max_scores(rows.pad(logits), sizes, follows)
+        return rows.unpad(scores).softmax(-1)  # (M, K)
 
 
 def _rows(lengths: Sequence[int], device: torch.device) -> tuple[PaddedGroup, Tensor]:

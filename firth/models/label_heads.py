@@ -14,6 +14,7 @@ from torch.nn.functional import cross_entropy
 from firth.models.config import ModelConfig
 from firth.models.layers import ACTIVATIONS, make_norm
 from firth.models.pooling import CONCAT, sequence_ids_of
+from firth.utils.rng import Bools
 
 
 class LabelHead(nn.Module):
@@ -43,7 +44,9 @@ class LabelHead(nn.Module):
         """Compute the loss of each word's tag, or of each sequence of tags."""  # (M, K), (M,)
         return cross_entropy(logits, targets, reduction="none")
 
-    def tag_probabilities(self, logits: Tensor, lengths: Sequence[int]) -> Tensor:
+    def tag_probabilities(
+        self, logits: Tensor, lengths: Sequence[int], allowed: Bools | None = None
+    ) -> Tensor:
         """Compute the probability of each tag; the answer is the most probable."""  # (M, K)
         return logits.softmax(-1)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -15,6 +16,7 @@ from firth.metrics.bootstrap import Metric
 from firth.metrics.entities import (
     entity_metrics,
     entity_metrics_by_type,
+    may_follow,
     read_entities,
     split_tag,
     token_accuracy,
@@ -41,7 +43,7 @@ from firth.tokenizers.word_alignment import token_words, word_windows
 from firth.training.losses import label_logits
 from firth.utils.device_transfer import to_device
 from firth.utils.errors import InputError
-from firth.utils.rng import Floats, Longs
+from firth.utils.rng import Bools, Floats, Longs
 
 OUTSIDE = "O"
 LIST_FORMATS = {".jsonl", ".parquet"}  # one sentence per line; in others, one word
@@ -70,7 +72,7 @@ class TagTask(Task):
     metric = "f1"
     columns = "CoNLL: a word and its tag on each line · words, tags"
     roles = ("words", "tags", "text")
-    options = MappingProxyType({"entities": "bool"})
+    options = MappingProxyType({"entities": "bool", "bio": "bool"})
     label_unit = "words"
 
     def read(self, file: TaskFile) -> Iterator[TaggedExample]:
@@ -85,7 +87,9 @@ class TagTask(Task):
         tags = {tag for example in examples for tag in example.tags or ()}
         plain = super().metadata(examples, length, options)
         ordered = sorted(tags, key=lambda tag: (tag != OUTSIDE, tag))
-        named = {"entities": are_entities(tags), **plain.options}
+        entities = are_entities(tags)
+        obeys_bio = entities and not any(map(_without_begin, examples))
+        named = {"entities": entities, "bio": obeys_bio, **plain.options}
         return replace(plain, labels=tuple(ordered), options=named)
 
     def check(self, metadata: TaskMetadata, examples: Sequence[TaggedExample], path: Path) -> None:
@@ -154,7 +158,8 @@ class TagTask(Task):
         logits = label_logits(network, batch)
         logits = logits[to_device(positions, logits.device)]  # of words
         lengths = batch.inputs.count_in_sequences(positions).tolist()
-        chosen = iter(head.tag_probabilities(logits, lengths).double().cpu().numpy())
+        allowed = bio_transitions(metadata)
+        chosen = iter(head.tag_probabilities(logits, lengths, allowed).double().cpu().numpy())
         found = []
         for item in items:
             rows = np.zeros((item.detail.size, len(metadata.labels)))
@@ -211,7 +216,7 @@ class TagTask(Task):
         return entity_metrics_by_type(gold, [answer["tags"] for answer in answers])
 
     def default_options(self, config: ModelConfig) -> dict[str, Any]:
-        return {"entities": are_entities(set(config.labels))}
+        return {"entities": are_entities(set(config.labels)), "bio": False}
 
 
 def are_entities(tags: set[str]) -> bool:
@@ -228,14 +233,26 @@ def _without_begin(example: TaggedExample) -> list[int]:
     >>> _without_begin(TaggedExample(words=("a", "b", "c"), tags=("I-X", "I-X", "I-Y")))
     [0, 2]
     """
-    tags = [split_tag(tag) for tag in example.tags or ()]
-    continued = {"B", "I"}
-    return [
-        place
-        for place, (letter, type) in enumerate(tags)
-        if letter in ("I", "E", "L")
-        and not (place and tags[place - 1][0] in continued and tags[place - 1][1] == type)
-    ]
+    pairs = pairwise([OUTSIDE, *(example.tags or ())])
+    return [place for place, (before, tag) in enumerate(pairs) if not may_follow(before, tag)]
+
+
+def bio_transitions(metadata: TaskMetadata) -> Bools | None:
+    """Tell which tag (column) may follow which (row); the last row is that of first words.
+
+    None: all may. With these, an answer obeys BIO as the training data does.
+
+    >>> options = {"bio": True}
+    >>> bio_transitions(TaskMetadata(task="tag", labels=("O", "B-X", "I-X"), options=options))
+    array([[ True,  True, False],
+           [ True,  True,  True],
+           [ True,  True,  True],
+           [ True,  True, False]])
+    """  # (K + 1, K)
+    if not metadata.options.get("bio"):
+        return None
+    rows = [*metadata.labels, OUTSIDE]
+    return np.array([[may_follow(before, tag) for tag in metadata.labels] for before in rows])
 
 
 def _place(path: Path, example: TaggedExample, number: int) -> str:

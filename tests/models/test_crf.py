@@ -75,3 +75,23 @@ def test_the_head_scores_sentences_of_a_packed_batch() -> None:
     best = head.crf.best_tags(rows, torch.tensor(LENGTHS))
     expected = torch.cat([best[i, :length] for i, length in enumerate(LENGTHS)])
     assert answers.argmax(-1).tolist() == expected.tolist()
+
+
+@torch.no_grad()
+def test_the_best_of_the_allowed_sequences() -> None:
+    """Of O, B-X and I-X, the last follows neither O nor the beginning of a sentence."""
+    crf, rows, lengths = random_crf(), emissions(), torch.tensor(LENGTHS)
+    rows[..., 2] += 9.0  # so that the best sequence breaks BIO
+    allowed = torch.ones(TAGS + 1, TAGS, dtype=torch.bool)
+    allowed[0, 2] = allowed[-1, 2] = False
+    best = crf.best_tags(rows, lengths, allowed)
+    assert not torch.equal(best, crf.best_tags(rows, lengths))
+    for i, length in enumerate(LENGTHS):
+        scores = scores_by_hand(crf, rows[i, :length])
+        obeying = {
+            tags: score
+            for tags, score in scores.items()
+            if tags[0] != 2 and (0, 2) not in set(pairwise(tags))
+        }
+        answer = max(obeying, key=obeying.__getitem__)
+        assert tuple(best[i, :length].tolist()) == answer

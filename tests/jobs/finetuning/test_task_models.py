@@ -11,6 +11,7 @@ import pytest
 import torch
 
 import firth
+from firth.jobs import sweep
 from firth.jobs.finetuning import finetune
 from firth.models.word_embedding import WordNetwork
 from firth.utils.errors import InputError, UsageError
@@ -70,6 +71,30 @@ def test_words_without_labels_are_known_by_their_vectors(
     run = json.loads((tmp_path / "run" / "run.json").read_text())
     assert run["job"]["vectors"] == str(vectors)
     assert run["job"]["network"] == fields
+
+
+def test_a_model_directory_of_word_vectors_is_like_their_file(
+    vectors: Path, tmp_path: Path
+) -> None:
+    firth.load(vectors).save(tmp_path / "model")
+    options: dict[str, Any] = dict(task="classify", train=reviews(40), dev=reviews(4, 1))
+    options |= {"overrides": {"steps": 2, "model.hidden_size": 6}}
+    runs = [
+        finetune("cnn", out=tmp_path / name, vectors=source, **options).path
+        for name, source in (("one", vectors), ("two", tmp_path / "model"))
+    ]
+    assert sums(runs[0]) == sums(runs[1])
+
+
+def test_sweeps_accept_the_name_of_a_model(tmp_path: Path) -> None:
+    options: dict[str, Any] = dict(task="classify", train=reviews(24), dev=reviews(4, 1))
+    options |= {"model": "cnn", "overrides": {"steps": 1, "model.hidden_size": 6}}
+    searched = sweep.search(tmp_path / "search", minutes=1e-9, **options)
+    assert [run.name for run in searched.runs] == ["lr=6.7e-04,batch_size=16,freeze=0"]
+    both = sweep.strategies(["all"], tmp_path / "strategies", **options)
+    assert [run.name for run, _ in both.done] == ["full", "probe"]
+    with pytest.raises(UsageError, match="bow is fitted"):
+        sweep.search(tmp_path / "bow", **{**options, "model": "bow"})
 
 
 def test_frozen_vectors_stay(vectors: Path, tmp_path: Path) -> None:
@@ -175,3 +200,19 @@ def test_tags_that_break_bio_are_named(tmp_path: Path) -> None:
     result = finetune("bilstm-crf", task="tag", train=path, **options)
     [note] = [note for note in result.notes if "BIO" in note]
     assert all(fact in note for fact in ("line 3", "I-LOC follows O", "8 tags", "conlleval"))
+
+
+def test_answers_obey_bio_as_the_training_data_does(tmp_path: Path) -> None:
+    """Untrained, a tagger would break it; data in IOB1 allows an I- at the beginning."""
+    rows = [{"words": ["Anna", "Smith", "saw"], "tags": ["B-PER", "I-PER", "O"]}] * 20
+    broken = [{"words": ["Anna", "saw"], "tags": ["I-PER", "O"]}] * 20
+    texts = [" ".join(row["words"]) for row in sentences(20)]
+    for name, train in (("bio", rows), ("iob1", rows + broken)):
+        options: dict[str, Any] = {"out": tmp_path / name, "dev": rows[:2]}
+        overrides = {"steps": 1, "model.hidden_size": 4, "learning_rate": 1e-9}
+        result = finetune("bilstm-crf", task="tag", train=train, overrides=overrides, **options)
+        head = dict(result.model.network.named_parameters())["heads.tag.output.bias"]
+        with torch.no_grad():
+            head[result.config.metadata.labels.index("I-PER")] = 9.0
+        first = [answer["tags"][0] for answer in result.model.predict(texts)]
+        assert set(first) == {"B-PER" if name == "bio" else "I-PER"}
