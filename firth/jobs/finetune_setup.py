@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -15,7 +15,6 @@ from firth.jobs.parent_models import load_float32, merge_adapters, untrained_mod
 from firth.jobs.run_options import merge_options
 from firth.jobs.task_models import find_task_model, untrained_task_model
 from firth.model import Model
-from firth.models.config import ModelConfig
 from firth.models.encoder_decoder import cross_attention_names, join
 from firth.models.ngram.model import NO_HIDDEN_STATES
 from firth.tasks.augmentation import num_copies
@@ -34,6 +33,7 @@ from firth.tasks.registry import TASKS, task_named
 from firth.tasks.task import Task
 from firth.tasks.task_trainer import TaskTrainer, build_task_trainer
 from firth.training.config import FinetuneTrainingConfig, group_overrides
+from firth.training.pretrain_config import move_own_settings
 from firth.training.run_directory import IN_MEMORY
 from firth.training.runtime import reset_peak_memory
 from firth.utils.bad_rows import SKIPPED, BadRows
@@ -79,16 +79,13 @@ def set_up(job: FinetuneConfig, dataset: TaskDataset | None = None) -> FinetuneS
     given = merge_options(job.overrides, {name: getattr(job, name) for name in OPTIONS})
     groups = group_overrides(given, ("head", "task", "model"))
     row = find_task_model(job)
-    if row is not None:  # the network's own settings need no prefix: attention=luong
-        own = {field.name for field in fields(row.config)} - {f.name for f in fields(ModelConfig)}
-        for field_name in own & set(groups["training"]):
-            groups["model"][field_name] = groups["training"].pop(field_name)
     if row is None:
         base, decoder = load_models(job)
         shape, (name, recipe) = base.config, recipe_for(job.task, job.recipe)
         _check_no_model_settings(groups["model"])
     else:
         decoder, shape = None, row.config
+        move_own_settings(groups, row.config)
         name, recipe = str(job.model), task_model_recipe(row, job.task)
         job = replace(job, scratch=False)  # it is already, and would lose its vectors
     frozen = frozen_blocks(recipe, shape)

@@ -90,6 +90,8 @@ def resolve_pretrain_config(
     objective = objective or ("masked" if teacher else chosen.objective)
     row = _objective(objective, chosen)
     groups = group_overrides(overrides, ("model", "objective"))
+    if not isinstance(chosen.config, TransformerConfig):
+        move_own_settings(groups, chosen.config)
     if source is not None:
         wanted = None if name is None else _config(chosen, row, tokenizer, groups["model"])
         config = _source_config(source, wanted, row, tokenizer, groups["model"])
@@ -207,6 +209,23 @@ def model_overrides(config: ModelConfig, overrides: Mapping[str, Any]) -> dict[s
     return {
         name: parse_value(f"model.{name}", value, kinds[name]) for name, value in overrides.items()
     }
+
+
+def move_own_settings(groups: Mapping[str, dict[str, Any]], config: ModelConfig) -> None:
+    """Move settings that only this kind of network has from those of training to its own.
+
+    They need no prefix:
+
+    >>> from firth.models.presets import preset
+    >>> groups = {"model": {}, "training": {"attention": "luong", "steps": 3}}
+    >>> move_own_settings(groups, preset("rnn-seq2seq").config)
+    >>> groups
+    {'model': {'attention': 'luong'}, 'training': {'steps': 3}}
+    """
+    shared = {field.name for field in fields(ModelConfig)}
+    for name in {field.name for field in fields(config)} - shared:
+        if name in groups["training"]:
+            groups["model"][name] = groups["training"].pop(name)
 
 
 def preset_config(
