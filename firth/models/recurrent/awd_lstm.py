@@ -35,7 +35,9 @@ from firth.models.recurrent.packed_rnn import (
     RecurrentLayer,
     RecurrentState,
     StepOrder,
+    runs_padded,
 )
+from firth.models.recurrent.padded_rnn import run_padded
 from firth.models.recurrent.recurrent_configs import AwdLstmConfig
 
 
@@ -120,10 +122,15 @@ class WeightDropLayers(nn.Module):
         self.dropouts = nn.ModuleList(map(LockedDropout, rates))
 
     def forward(self, x: Tensor, mask: Mask, state: RecurrentState | None) -> Tensor:
-        order = StepOrder(mask)
+        order, padded = StepOrder(mask), runs_padded(x, state)
         for i, (layer, drop) in enumerate(zip(self.blocks, self.dropouts, strict=True)):
+            x = drop(x, mask)
+            if padded:
+                assert isinstance(layer, WeightDropLayer)
+                x = run_padded(layer.rnn, x, mask, [layer.weights()])
+                continue
             before = state.layers.get(i) if state is not None else None
-            x, after = layer(drop(x, mask), order, before)
+            x, after = layer(x, order, before)
             if state is not None:
                 state.layers[i] = after
         return x  # (N, H)

@@ -11,37 +11,43 @@ read last; for the other direction the tokens of each sequence are reversed firs
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor, nn
 
 from firth.models.masks import Mask
 
 
-def run_padded(rnn: nn.RNNBase, x: Tensor, mask: Mask) -> Tensor:
+def run_padded(
+    rnn: nn.RNNBase, x: Tensor, mask: Mask, weights: Sequence[list[Tensor]] | None = None
+) -> Tensor:
     """Compute the outputs of a layer, without its last state.
+
+    `weights` are those of each direction, if they are not the layer's own.
 
     >>> run_padded(nn.LSTM(4, 3, bidirectional=True), torch.zeros(5, 4), Mask([3, 2])).shape
     torch.Size([5, 6])
     """  # (N, W) -> (N, D * H)
-    outputs = [_run_rows(rnn, x, mask, direction=0)]
-    if rnn.bidirectional:
+    forward, *backward = rnn.all_weights if weights is None else weights
+    outputs = [_run_groups(rnn, x, mask, forward)]
+    if backward:
         starts = mask.starts.long()
         ends = (starts[:-1] + starts[1:] - 1)[mask.sequence_ids]  # first and last token of each
         reverse = ends - torch.arange(len(x), device=x.device)  # (N,)
-        outputs.append(_run_rows(rnn, x[reverse], mask, direction=1)[reverse])
+        outputs.append(_run_groups(rnn, x[reverse], mask, backward[0])[reverse])
     return torch.cat(outputs, -1)
 
 
-def _run_rows(rnn: nn.RNNBase, x: Tensor, mask: Mask, direction: int) -> Tensor:
+def _run_groups(rnn: nn.RNNBase, x: Tensor, mask: Mask, weights: list[Tensor]) -> Tensor:
     """Run one direction on groups of rows of similar length."""  # (N, W) -> (N, H)
     groups = [group for group in mask.groups if group.length]
-    found = [group.unpad(_run(rnn, group.pad(x), direction)) for group in groups]
+    found = [group.unpad(_run(rnn, group.pad(x), weights)) for group in groups]
     return found[0] if len(found) == 1 else torch.cat(found)[mask.ungroup_order]
 
 
-def _run(rnn: nn.RNNBase, rows: Tensor, direction: int) -> Tensor:
+def _run(rnn: nn.RNNBase, rows: Tensor, weights: list[Tensor]) -> Tensor:
     """Run the kernel from zero states."""  # (G, L, W) -> (G, L, H)
-    weights = list[Tensor](rnn.all_weights[direction])
     hidden = rows.new_zeros(1, len(rows), rnn.proj_size or rnn.hidden_size)
     # biases, layers, dropout, training, bidirectional, the first dimension are rows
     options = (rnn.bias, 1, 0.0, rnn.training, False, True)

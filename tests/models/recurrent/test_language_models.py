@@ -20,7 +20,7 @@ from firth.models.networks import build_network
 from firth.models.presets.earlier import EARLIER
 from firth.models.recurrent.awd_lstm import AwdLstm, LockedDropout, WeightDropLayer
 from firth.models.recurrent.lstm_lm import LstmLanguageModel
-from firth.models.recurrent.packed_rnn import StepOrder
+from firth.models.recurrent.packed_rnn import RecurrentState, StepOrder
 from firth.models.recurrent.recurrent_configs import BengioConfig, LstmConfig
 from firth.utils.errors import InputError
 
@@ -48,6 +48,16 @@ def test_packed_equals_one_at_a_time(name: str) -> None:
     rows = stream.split(LENGTHS)
     alone = torch.cat([network(row, Mask.causal([len(row)])) for row in rows])
     torch.testing.assert_close(network(stream, Mask.causal(LENGTHS)), alone)
+
+
+def test_padded_rows_drop_the_weights_of_packed_sequences() -> None:
+    """A network that keeps its state runs on packed sequences, and others on padded rows."""
+    network, stream = build(CONFIGS["awd-lstm"]).train(), tokens()
+    found = []
+    for state in (None, RecurrentState()):
+        torch.manual_seed(3)  # the same dropout
+        found.append(network(stream, Mask.causal(LENGTHS), state=state))
+    torch.testing.assert_close(*found)
 
 
 @pytest.mark.parametrize("name", CONFIGS)
