@@ -20,7 +20,7 @@ from firth.models.masks import Mask
 
 
 def run_padded(
-    rnn: nn.RNNBase, x: Tensor, mask: Mask, weights: Sequence[list[Tensor]] | None = None
+    rnn: nn.RNNBase, x: Tensor, mask: Mask, weights: Sequence[Sequence[Tensor]] | None = None
 ) -> Tensor:
     """Compute the outputs of a layer, without its last state.
 
@@ -29,7 +29,7 @@ def run_padded(
     >>> run_padded(nn.LSTM(4, 3, bidirectional=True), torch.zeros(5, 4), Mask([3, 2])).shape
     torch.Size([5, 6])
     """  # (N, W) -> (N, D * H)
-    forward, *backward = rnn.all_weights if weights is None else weights
+    forward, *backward = map(list[Tensor], rnn.all_weights if weights is None else weights)
     outputs = [_run_groups(rnn, x, mask, forward)]
     if backward:
         starts = mask.starts.long()
