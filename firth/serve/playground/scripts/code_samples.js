@@ -26,6 +26,13 @@ export function command(verb, positionals, options = {}) {
   return line.length <= MAX_LINE ? line : parts.join(" \\\n  ");
 }
 
+/** Write the command that predicts rows of several fields. */
+export function predictCommand(source, rows) {
+  const lines = rows.map((row) => shellQuote(JSON.stringify(row)));
+  const input = ["printf '%s\\n'", ...lines].join(" \\\n  ");
+  return `${input} |\n  firth predict ${shellQuote(source)} --data - --format jsonl`;
+}
+
 function flag(name, value) {
   const option = `--${name.replaceAll("_", "-")}`;
   if (value === true) return [option];
@@ -70,7 +77,8 @@ export function curl(path, body, { stream = false } = {}) {
   const headers = ["-H 'Content-Type: application/json'"];
   if (keyRequired) headers.unshift(`-H "Authorization: Bearer $${keyVariable}"`);
   const start = `curl ${stream ? "-N " : ""}${shellQuote(`${origin}${path}`)}`;
-  const data = `'${JSON.stringify(body, null, 2).replaceAll("'", "'\\''")}'`;
+  const short = JSON.stringify(body);
+  const data = shellQuote(short.length <= MAX_LINE ? short : JSON.stringify(body, null, 2));
   return [start, ...headers, `-d ${data}`].join(" \\\n  ");
 }
 

@@ -17,16 +17,15 @@ function hide() {
 /** Show the alternatives of a token beside it. */
 function showTip(span, token) {
   const { text, logprob, top } = token;
-  const known = top.some(([other]) => other === text);
-  const shown = known || logprob === null ? top : [...top, [text, logprob]];
   tip.replaceChildren(
     element(
       "p",
       {},
+      "Probability of ",
       element("b", {}, visible(text)),
-      logprob === null ? "" : ` had probability ${percent(Math.exp(logprob))}`,
+      `: ${percent(Math.exp(logprob))}`,
     ),
-    shown.length ? bars(shown.map(([name, value]) => ({ name, value: Math.exp(value) }))) : "",
+    bars(top.map(([name, value]) => ({ name, value: Math.exp(value) }))),
   );
   tip.hidden = false;
   const box = span.getBoundingClientRect(),
@@ -54,17 +53,24 @@ export class TokenText {
     );
   }
 
-  /** Add a token: {text, logprob, top: [[text, logprob], …]}. */
+  /** Add a text without probabilities. */
+  addText(text) {
+    this.element.append(text);
+  }
+
+  /** Add a token: {text, logprob, top: [[text, logprob], …]}; spaces before it have no colour. */
   add(token) {
+    const word = token.text.trimStart() || token.text;
     const span = element(
       "span",
       {
         class: "token",
         tabindex: this.spans.length ? -1 : 0,
         "aria-describedby": "token-tip",
-        style: token.logprob === null ? "" : `--p:${Math.exp(token.logprob).toFixed(4)}`,
+        style: `--p:${Math.exp(token.logprob).toFixed(4)}`,
       },
-      token.text,
+      token.text.slice(0, token.text.length - word.length),
+      element("span", {}, word),
     );
     this.tokens.set(span, token);
     this.spans.push(span);
@@ -83,18 +89,18 @@ export class TokenText {
   }
 }
 
-/** The tokens of a streamed piece of text; without log-probabilities the piece is one token. */
-export function tokensOf({ text, logprobs }) {
-  const tokens = logprobs?.tokens ?? [];
-  if (!tokens.length || tokens.join("") !== text) {
-    const first = tokens.length ? logprobs.token_logprobs[0] : null;
-    return text ? [{ text, logprob: first, top: pairs(logprobs?.top_logprobs?.[0]) }] : [];
-  }
-  return tokens.map((token, i) => ({
+/**
+ * The tokens of a streamed piece of text.
+ *
+ * Their texts need not add up to it, because a character may have several tokens; then
+ * the piece is shown as one token, with the probabilities of the last.
+ */
+export function tokensOf({ text, logprobs: { tokens, token_logprobs, top_logprobs } }) {
+  const made = tokens.map((token, i) => ({
     text: token,
-    logprob: logprobs.token_logprobs[i],
-    top: pairs(logprobs.top_logprobs?.[i]),
+    logprob: token_logprobs[i],
+    top: Object.entries(top_logprobs[i]).sort((a, b) => b[1] - a[1]),
   }));
+  if (tokens.join("") === text) return made;
+  return text && made.length ? [{ ...made.at(-1), text }] : [];
 }
-
-const pairs = (top) => Object.entries(top ?? {}).sort((a, b) => b[1] - a[1]);

@@ -175,7 +175,7 @@ class Card {
       request,
       signal,
     );
-    this.text.add({ text, logprob: null, top: [] });
+    this.text.addText(text);
     this.note.textContent = describe(finish_reason, tokens, logprob);
   }
 
@@ -190,7 +190,9 @@ class Card {
 
 /** Count the tokens; the mean log-probability makes texts of different length comparable. */
 function describe(reason, tokens, logprob) {
-  const mean = tokens ? `, mean log-probability ${(logprob / tokens).toFixed(2)}` : "";
+  const mean = tokens
+    ? `, mean log-probability ${(logprob / tokens).toFixed(2).replace("-", "−")}`
+    : "";
   return `${tokens} ${tokens === 1 ? "token" : "tokens"}${mean}, ${FINISHED[reason] ?? reason}`;
 }
 

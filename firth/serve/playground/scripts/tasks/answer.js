@@ -2,7 +2,7 @@
 
 import { element } from "../dom.js";
 import { bench } from "../bench.js";
-import { curl, pythonCall, pythonScript, shellQuote } from "../code_samples.js";
+import { curl, predictCommand, pythonCall, pythonScript } from "../code_samples.js";
 import { modelChoice, textArea, textLine } from "../fields.js";
 import { postJson } from "../api.js";
 import { sourceOf } from "../models.js";
@@ -50,9 +50,8 @@ function show(result, context, { predictions: [found] }) {
 
 function samples(source, values) {
   const row = { question: values.question, context: values.context };
-  const input = `printf '%s\\n' ${shellQuote(JSON.stringify(row))}`;
   return {
-    shell: `${input} |\n  firth predict ${shellQuote(source)} --data - --format jsonl`,
+    shell: predictCommand(source, [row]),
     python: pythonScript(pythonCall("firth.predict", [source, [row]])),
     curl: curl("/answer", body(values)),
   };

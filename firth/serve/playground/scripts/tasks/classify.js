@@ -2,10 +2,12 @@
 
 import { element, bars } from "../dom.js";
 import { bench } from "../bench.js";
-import { command, curl, pythonCall, pythonScript } from "../code_samples.js";
+import { command, curl, predictCommand, pythonCall, pythonScript } from "../code_samples.js";
 import { modelChoice, textArea } from "../fields.js";
 import { postJson } from "../api.js";
 import { sourceOf } from "../models.js";
+
+const PAIR = "||"; // between the two texts of a line
 
 export const classify = {
   id: "classify",
@@ -16,7 +18,7 @@ export const classify = {
     const texts = textArea("texts", "Texts", {
       rows: 5,
       value: "What a delightful visit.\nThe soup was cold and the waiter was rude.",
-      hint: "One on each line.",
+      hint: `One on each line; a pair as “first text ${PAIR} second text”.`,
     });
     return bench({
       id: "classify",
@@ -32,7 +34,12 @@ export const classify = {
 };
 
 const lines = (values) => values.texts.split("\n").filter((line) => line.trim());
-const body = (values) => ({ model: values.model, texts: lines(values) });
+const body = (values) => ({ model: values.model, texts: lines(values).map(textOrPair) });
+
+function textOrPair(line) {
+  const [first, second] = line.split(PAIR);
+  return second === undefined ? line : [first.trim(), second.trim()];
+}
 
 function show(result, texts, { predictions }) {
   result.replaceChildren(
@@ -43,8 +50,6 @@ function show(result, texts, { predictions }) {
 }
 
 function labels(prediction) {
-  if (prediction === null)
-    return element("p", { class: "note" }, "This text could not be classified.");
   if ("number" in prediction) return element("p", { class: "big" }, prediction.number.toFixed(3));
   const rows = Object.entries(prediction.scores).sort((a, b) => b[1] - a[1]);
   return bars(
@@ -54,10 +59,16 @@ function labels(prediction) {
 }
 
 function samples(source, values) {
-  const texts = lines(values);
+  const { texts } = body(values);
+  const request = curl("/classify", body(values));
+  if (texts.some(Array.isArray)) {
+    const rows = texts.map((pair) => ({ text_a: pair[0], text_b: pair[1] }));
+    const python = pythonScript(pythonCall("firth.predict", [source, rows]));
+    return { shell: predictCommand(source, rows), python, curl: request };
+  }
   return {
     shell: command("predict", [source, ...texts]),
     python: pythonScript(pythonCall("firth.predict", [source, texts])),
-    curl: curl("/classify", body(values)),
+    curl: request,
   };
 }

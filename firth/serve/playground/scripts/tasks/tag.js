@@ -25,7 +25,7 @@ export const tag = {
       action: "Tag",
       empty: "The text appears here, with the tags of its words.",
       run: async (values, result, signal) =>
-        show(result, await postJson("/tag", body(values), signal)),
+        show(result, values.texts, await postJson("/tag", body(values), signal)),
       samples: (values) => samples(sourceOf(models, values.model), values),
     }).element;
   },
@@ -33,7 +33,7 @@ export const tag = {
 
 const body = (values) => ({ model: values.model, texts: [values.texts] });
 
-function show(result, { predictions: [found] }) {
+function show(result, text, { predictions: [found] }) {
   const spans = found.entities ?? found.tags.map((type, i) => ({ type, begin: i, end: i + 1 }));
   const kinds = [...new Set(spans.map((span) => span.type))];
   const rows = (found.entities ?? []).map((one) =>
@@ -46,7 +46,7 @@ function show(result, { predictions: [found] }) {
     ),
   );
   result.replaceChildren(
-    element("p", { class: "marked" }, ...marked(found.words, spans, kinds)),
+    element("p", { class: "marked" }, ...marked(text, found.words, spans, kinds)),
     found.entities && !rows.length
       ? element("p", { class: "note" }, "The model found no name in this text.")
       : "",
@@ -63,22 +63,33 @@ function table(rows) {
   );
 }
 
-/** The words of the text; those of a span together, with its type. */
-function marked(words, spans, kinds) {
-  const starts = new Map(spans.map((span) => [span.begin, span])),
+/** The text with its spans marked; `begin` and `end` of a span count words. */
+function marked(text, words, spans, kinds) {
+  const places = wordPlaces(text, words),
     pieces = [];
-  for (let at = 0; at < words.length;) {
-    const span = starts.get(at),
-      end = span ? span.end : at + 1,
-      text = words.slice(at, end).join(" ");
-    const colour = span && COLOURS[kinds.indexOf(span.type) % COLOURS.length];
+  let done = 0;
+  for (const { type, begin, end } of spans) {
+    const [start] = places[begin],
+      [, stop] = places[end - 1];
+    const colour = COLOURS[kinds.indexOf(type) % COLOURS.length];
+    const name = element("small", {}, type);
     pieces.push(
-      span ? element("mark", { class: colour }, text, element("small", {}, span.type)) : text,
-      " ",
+      text.slice(done, start),
+      element("mark", { class: colour }, text.slice(start, stop), name),
     );
-    at = end;
+    done = stop;
   }
-  return pieces;
+  return [...pieces, text.slice(done)];
+}
+
+/** Find the first and last offset of each word in the text. */
+function wordPlaces(text, words) {
+  let at = 0;
+  return words.map((word) => {
+    const start = Math.max(at, text.indexOf(word, at));
+    at = start + word.length;
+    return [start, at];
+  });
 }
 
 function samples(source, values) {
