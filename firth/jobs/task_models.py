@@ -79,12 +79,7 @@ def untrained_task_model(
         _check_features(job, row)
         row = replace(row, keeps_case=True)  # the source reads words as they are written
         given = {"freeze_vectors": True, **given, **feature_fields(source)}
-    if job.tokenizer is not None:
-        tokenizer = load_tokenizer(job.tokenizer)
-        words = [tokenizer.backend.id_to_token(id) or "" for id in range(len(tokenizer))]
-        vocabulary = WordVocabulary(words, list(range(len(words))), words)
-    else:
-        tokenizer, vocabulary = _train_tokenizer(row, job.task, dataset, vectors, given)
+    tokenizer, vocabulary = _tokenizer(job, row, dataset, vectors, given)
     config = _config(row, tokenizer, vocabulary, vectors, given)
     network = initialise(build_network(config, row.heads), job.seed)
     assert isinstance(network, WordNetwork)
@@ -116,11 +111,7 @@ def _bag_of_words(
     """Count the n-grams of the training examples; nothing is random."""
     if job.vectors is not None:
         raise UsageError(f"{job.model} has no embeddings: omit --vectors, or use another model.")
-    tokenizer = (
-        load_tokenizer(job.tokenizer)
-        if job.tokenizer is not None
-        else _train_tokenizer(row, job.task, dataset, None, given)[0]
-    )
+    tokenizer, _ = _tokenizer(job, row, dataset, None, given)
     texts = [
         np.concatenate([np.array(tokenizer.encode(text), dtype=np.int64) for text in each.inputs])
         for each in dataset.train
@@ -133,16 +124,20 @@ def _bag_of_words(
     return Model(network, tokenizer, source=PRESET + str(job.model))
 
 
-def _train_tokenizer(
+def _tokenizer(
+    job: FinetuneConfig,
     row: TaskSpecificModel,
-    task: str,
     dataset: TaskDataset,
     vectors: WordVectors | None,
     given: Mapping[str, Any],
 ) -> tuple[Tokenizer, WordVocabulary]:
-    """Make the tokenizer and the vocabulary of a model from its examples and vectors."""
+    """Load the given tokenizer, or make one of the words of the examples; return its words."""
+    if job.tokenizer is not None:
+        tokenizer = load_tokenizer(job.tokenizer)
+        words = [tokenizer.backend.id_to_token(id) or "" for id in range(len(tokenizer))]
+        return tokenizer, WordVocabulary(words, list(range(len(words))), words)
     lowercase = vectors is None or vectors.lowercase
-    kind = {"lowercase": lowercase and not row.keeps_case, "split": task != "tag"}
+    kind = {"lowercase": lowercase and not row.keeps_case, "split": job.task != "tag"}
     train, dev = (count_words(_texts(part), **kind) for part in (dataset.train, dataset.dev))
     vocabulary = choose_vocabulary(
         train,

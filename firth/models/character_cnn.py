@@ -114,3 +114,22 @@ class WordCharacters(nn.Module):
             rows = stack_characters(open_words, self.table.shape[1])
             characters = torch.cat([characters, to_device(rows, ids.device)])
         return characters, inverse  # (U, C), (N,)
+
+
+class CharacterVectors(nn.Module):
+    """Compute the vectors of words, in the vocabulary or not, from their characters.
+
+    >>> vectors = CharacterVectors(10, CharacterCNN(4, [(3, 8)], highway_layers=0))
+    >>> vectors(torch.tensor([5, 6, 5])).shape
+    torch.Size([3, 8])
+    """
+
+    def __init__(
+        self, vocab_size: int, cnn: CharacterCNN, max_characters: int = MAX_CHARACTERS
+    ) -> None:
+        super().__init__()
+        self.characters, self.cnn = WordCharacters(vocab_size, max_characters), cnn
+
+    def forward(self, ids: Tensor) -> Tensor:
+        characters, words = self.characters(ids)  # (U, C), (N,)
+        return self.cnn(characters)[words]  # (N, W)

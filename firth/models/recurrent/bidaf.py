@@ -24,7 +24,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from firth.models.character_cnn import CharacterCNN, Highway, WordCharacters
+from firth.models.character_cnn import CharacterCNN, CharacterVectors, Highway
 from firth.models.heads import make_head
 from firth.models.masks import Mask
 from firth.models.recurrent.bidaf_config import BidafConfig
@@ -93,11 +93,11 @@ class Bidaf(WordNetwork):
         super().__init__()
         self.config, d = config, config.lstm_size
         self.tokens = WordEmbedding(config)
-        self.characters = self.character_cnn = None
+        self.characters = None
         if config.character_filters:
-            self.characters = WordCharacters(config.vocab_size, MAX_CHARACTERS)
             filters = [(CHARACTER_WIDTH, config.character_filters)]
-            self.character_cnn = CharacterCNN(config.character_size, filters, highway_layers=0)
+            cnn = CharacterCNN(config.character_size, filters, highway_layers=0)
+            self.characters = CharacterVectors(config.vocab_size, cnn, MAX_CHARACTERS)
         size = config.word_vector_size + config.character_filters
         self.highways = nn.Sequential(Highway(size), Highway(size))
         both: dict[str, Any] = dict(bidirectional=True, dropout=config.dropout)
@@ -111,14 +111,13 @@ class Bidaf(WordNetwork):
     def read_vocabulary(self, tokenizer: Tokenizer) -> None:
         """Store the characters of the vocabulary."""
         if self.characters is not None:
-            self.characters.read_vocabulary(tokenizer)
+            self.characters.characters.read_vocabulary(tokenizer)
 
     def embed(self, tokens: Tensor, mask: Mask) -> Tensor:
         """Compute vectors of words, from their embeddings and characters."""
         x = self.word_vectors(tokens, mask)  # (N, E)
-        if self.characters is not None and self.character_cnn is not None:
-            characters, words = self.characters(tokens)  # (U, C), (N,)
-            x = torch.cat([x, self.character_cnn(characters)[words]], -1)  # (N, E + F)
+        if self.characters is not None:
+            x = torch.cat([x, self.characters(tokens)], -1)  # (N, E + F)
         return self.highways(x)
 
     def forward(self, tokens: Tensor, mask: Mask) -> Tensor:

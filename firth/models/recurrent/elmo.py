@@ -21,30 +21,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from firth.models.character_cnn import CharacterCNN, WordCharacters
+from firth.models.character_cnn import CharacterCNN, CharacterVectors
 from firth.models.heads import make_head
 from firth.models.language_model import LanguageNetwork
 from firth.models.masks import Mask
 from firth.models.recurrent.elmo_config import ElmoConfig
 from firth.tokenizers.tokenizer import Tokenizer
-
-
-class CharacterWordVectors(nn.Module):
-    """Compute the vectors of words, known or not, from their characters."""
-
-    def __init__(self, config: ElmoConfig) -> None:
-        super().__init__()
-        self.characters = WordCharacters(config.vocab_size)
-        self.cnn = CharacterCNN(
-            config.character_embedding_size,
-            list(enumerate(config.filters, 1)),
-            highway_layers=config.highway_layers,
-            output_size=config.embedding_size,
-        )
-
-    def forward(self, ids: Tensor) -> Tensor:
-        characters, inverse = self.characters(ids)  # (U, C), (N,)
-        return self.cnn(characters)[inverse]  # (N, P)
 
 
 class ProjectedLSTM(nn.Module):
@@ -100,7 +82,13 @@ class Elmo(LanguageNetwork):
     def __init__(self, config: ElmoConfig, heads: Iterable[str] = ()) -> None:
         super().__init__()
         self.config = config
-        self.words = CharacterWordVectors(config)
+        cnn = CharacterCNN(
+            config.character_embedding_size,
+            list(enumerate(config.filters, 1)),
+            highway_layers=config.highway_layers,
+            output_size=config.embedding_size,
+        )
+        self.words = CharacterVectors(config.vocab_size, cnn)
         self.forward_layers, self.backward_layers = (self._lstm_layers() for _ in range(2))
         self.dropout = nn.Dropout(config.dropout)
         self.heads = nn.ModuleDict({name: make_head(name, config) for name in heads})

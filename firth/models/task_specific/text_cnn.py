@@ -4,7 +4,7 @@ A filter of width k reads the embeddings of k neighbouring words; the largest va
 over all positions of a text (max over time) is a feature of the classifier. In a packed batch,
 filters are matrices on windows of k rows; rows of the next text are replaced by zeros.
 
-N  tokens of the batch     E  embedding size     W  hidden size: the filters of all widths
+N  tokens of the batch     E  size of a word's vector     W  hidden size: the filters of all widths
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@
     bilstm-crf        both directions and the characters of words; a CRF over the tags
                       (Huang et al. 2015; Lample et al. 2016; Ma and Hovy 2016)
 
-N  tokens of the batch     U  distinct words among them     C  characters of a word
-E  embedding size          F  features of characters        W  hidden size, of both directions
+N  tokens of the batch     W  hidden size, of both directions
+E  size of a word's vector, embedding and contextual features     F  features of characters
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor, nn
 
-from firth.models.character_cnn import CharacterCNN, WordCharacters
+from firth.models.character_cnn import CharacterCNN, CharacterVectors
 from firth.models.heads import make_head
 from firth.models.masks import Mask
 from firth.models.recurrent.packed_rnn import RecurrentLayers
@@ -45,11 +45,11 @@ class TextLstm(WordNetwork):
         super().__init__()
         self.config = config
         self.tokens = WordEmbedding(config)
-        self.characters = self.character_cnn = None
+        self.characters = None
         if config.character_filters:
-            self.characters = WordCharacters(config.vocab_size, MAX_CHARACTERS)
             filters = [(CHARACTER_WIDTH, config.character_filters)]
-            self.character_cnn = CharacterCNN(config.character_size, filters, highway_layers=0)
+            cnn = CharacterCNN(config.character_size, filters, highway_layers=0)
+            self.characters = CharacterVectors(config.vocab_size, cnn, MAX_CHARACTERS)
         self.encoder = RecurrentLayers(
             config.word_vector_size + config.character_filters,
             config.hidden_size // (1 + config.bidirectional),
@@ -63,11 +63,10 @@ class TextLstm(WordNetwork):
     def read_vocabulary(self, tokenizer: Tokenizer) -> None:
         """Store the characters of the vocabulary."""
         if self.characters is not None:
-            self.characters.read_vocabulary(tokenizer)
+            self.characters.characters.read_vocabulary(tokenizer)
 
     def forward(self, tokens: Tensor, mask: Mask) -> Tensor:
         x = self.word_vectors(tokens, mask)  # (N, E)
-        if self.characters is not None and self.character_cnn is not None:
-            characters, words = self.characters(tokens)  # (U, C), (N,)
-            x = torch.cat([x, self.character_cnn(characters)[words]], dim=-1)  # (N, E + F)
+        if self.characters is not None:
+            x = torch.cat([x, self.characters(tokens)], dim=-1)  # (N, E + F)
         return self.encoder(self.dropout(x), mask)  # (N, W)

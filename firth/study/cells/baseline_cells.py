@@ -18,7 +18,11 @@ from firth.utils.threads import single_threaded
 
 
 def tfidf(context: CellContext, *, data: Cell, labels: int, longest: int = 2) -> Mapping[str, Any]:
-    """Classify with TF-IDF of words and word pairs (`longest` = 2), and logistic regression."""
+    """Classify with TF-IDF of words and word pairs (`longest` = 2), and logistic regression.
+
+    This is scikit-learn's pipeline as it is. `firth finetune bow` has the same weights and
+    classifier, but also reads punctuation, and takes seven times as long for 500 examples.
+    """
     from sklearn.feature_extraction.text import TfidfVectorizer
     from sklearn.linear_model import LogisticRegression
     from sklearn.pipeline import make_pipeline
