@@ -19,6 +19,7 @@ from firth.model import Model
 from firth.serve.api_errors import ApiError
 from firth.serve.api_route import ServerState
 from firth.serve.model_pool import Loader, ModelPool
+from firth.serve.openapi import description_routes
 from firth.serve.playground import playground_routes
 from firth.serve.playground.page import page_routes
 from firth.serve.routes import (
@@ -66,6 +67,7 @@ def make_app(
     state = ServerState(config, pool, metrics)
     routes = [route.starlette_route(state) for route in ROUTES]
     routes += page_routes(key_required=bool(api_key))
+    routes += description_routes(ROUTES)
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:

@@ -6,6 +6,7 @@ import logging
 import os
 import signal
 import socket
+import threading
 import webbrowser
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -101,7 +102,10 @@ class QuietServer(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Handle signals while the server runs."""
+        """Handle signals while the server runs; in another thread, the caller does."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
         previous = {number: signal.signal(number, self._stop) for number in SIGNALS}
         try:
             yield

@@ -23,6 +23,7 @@ from firth.serve.sequence_scheduler import StepTokenStream
 
 ID_ROWS = list_of(TOKEN_IDS, "a list of lists of token ids", minimum=1, maximum=MAX_INPUTS)
 MAX_LOGPROBS = 20
+MAX_SCORED = 1 << 18  # tokens of prompts and alternatives with log-probabilities
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,6 +111,8 @@ async def completions(state: ServerState, fields: CompletionFields) -> dict[str,
         raise ApiError(400, "`echo` needs a decoder: the prompt is an input here.", param="echo")
     if fields.max_tokens == 0 and not fields.echo:
         raise ApiError(400, "`max_tokens` must be at least 1 without `echo`.", param="max_tokens")
+    if (size := len(fields.prompts) * fields.n) > MAX_INPUTS:
+        raise ApiError(400, f"{size:,} completions are more than {MAX_INPUTS:,}.", param="n")
     prompts = [await encode(entry, one, fields) for one in fields.prompts]
     with ExitStack() as resources:
         resources.enter_context(entry.admission.reserve(reserved_tokens(prompts, fields.n)))
@@ -153,6 +156,8 @@ async def make_choices(
     if fields.echo and scored:
         rows = [prompt.ids for prompt in prompts]
         sizes = [len(row) for row in rows]
+        if sum(sizes) * (1 + (fields.logprobs or 0)) > MAX_SCORED:
+            raise ApiError(413, "These are too many log-probabilities: send fewer prompts.")
         scores = await entry.worker.run(prompt_logprobs, fields.logprobs, rows, sizes)
         pairs = list(zip(prompts, scores, strict=True))
         make = lambda: [scored_prompt(*pair) for pair in pairs]  # noqa: E731

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from starlette.responses import Response
 
 from firth.formats.sentence_transformers import Normalize
 from firth.inference.embedding.embedder import Embedder
@@ -17,7 +18,7 @@ from firth.inference.embedding.vectors import (
     encode_texts,
     start_embedding,
 )
-from firth.serve.api_errors import ApiError
+from firth.serve.api_errors import ApiError, json_response
 from firth.serve.api_route import ApiRoute, ServerState, off_loop
 from firth.serve.field_kinds import (
     MAX_INPUTS,
@@ -138,7 +139,7 @@ async def embed_tokens(
     return np.stack(found)
 
 
-async def embeddings(state: ServerState, fields: EmbeddingFields) -> dict[str, Any]:
+async def embeddings(state: ServerState, fields: EmbeddingFields) -> Response:
     """Compute one vector per input."""
     entry = state.pool.find(fields.model, "embed")
     settings = EmbeddingSettings(fields.normalize, fields.prompt_name)
@@ -154,12 +155,18 @@ async def embeddings(state: ServerState, fields: EmbeddingFields) -> dict[str, A
     vectors = shortened(await embed_tokens(entry, settings, rows), fields.dimensions, embedder)
     count = sum(map(len, rows))
     state.metrics.tokens.labels(entry.served.name, "prompt").inc(count)
+    name, encoding = entry.served.name, fields.encoding_format
+    return await off_loop(vectors.size, _response, name, vectors, encoding, count)
+
+
+def _response(model: str, vectors: Floats, encoding: str, tokens: int) -> Response:
+    """Return vectors in OpenAI's format."""
     data = [
-        {"object": "embedding", "index": i, "embedding": as_format(row, fields.encoding_format)}
+        {"object": "embedding", "index": i, "embedding": as_format(row, encoding)}
         for i, row in enumerate(vectors)
     ]
-    usage = {"prompt_tokens": count, "total_tokens": count}
-    return {"object": "list", "data": data, "model": entry.served.name, "usage": usage}
+    usage = {"prompt_tokens": tokens, "total_tokens": tokens}
+    return json_response({"object": "list", "data": data, "model": model, "usage": usage})
 
 
 def shortened(vectors: Floats, size: int | None, embedder: Embedder) -> Floats:
@@ -183,7 +190,7 @@ def as_format(vector: Floats, encoding: str) -> list[float] | str:
     'AACAPw=='
     """
     if encoding == "float":
-        return [float(value) for value in vector]
+        return vector.tolist()
     return base64.b64encode(vector.astype("<f4").tobytes()).decode()
 
 

@@ -23,6 +23,7 @@ from firth.tasks.readers.examples import LabelledExample, QuestionExample
 from firth.tasks.task import Answer, EncodedExample, Example
 
 MAX_TOP = 1000
+MAX_BATCHES = 128  # that one input may take: it cannot be interrupted
 PAIR = list_of(TEXT, "a pair of strings", minimum=2, maximum=2)
 ROWS = list_of(any_of(TEXT, PAIR), "a list of strings or pairs", minimum=1, maximum=MAX_INPUTS)
 TRUNCATE = "Truncate a text that is longer than the model's maximum length; else it is an error."
@@ -212,6 +213,13 @@ async def compute(
     entry: PoolEntry, function: Any, settings: Any, inputs: Sequence[Any], sizes: Sequence[int]
 ) -> list[Any]:
     """Compute through the queue and the worker of a model."""
+    most = MAX_BATCHES * entry.worker.batch_tokens
+    if sizes and (largest := max(sizes)) > most:
+        raise ApiError(
+            413,
+            f"An input needs the computation of {largest:,} tokens, more than {most:,}: shorten "
+            "it, or ask for less.",
+        )
     with entry.admission.reserve(sum(sizes)):
         return await entry.worker.run(function, settings, inputs, sizes)
 
