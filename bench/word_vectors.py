@@ -19,8 +19,10 @@ word score`) it prints Spearman's correlation, the mean of all seeds, and the di
 from __future__ import annotations
 
 import argparse
+import sys
 import time
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -74,10 +76,16 @@ class Part:
         self.gather = shards.gather
 
 
+def read_words(path: Path) -> list[str]:
+    """Read the vocabulary of shards."""
+    tokenizer = Tokenizer.load(path)
+    return [tokenizer.backend.id_to_token(id) or "" for id in range(len(tokenizer))]
+
+
+@cache
 def read_text(path: Path, tokens: int) -> Text:
     """Read the first documents of shards, without unknown and special tokens."""
-    shards, tokenizer = Shards(path), Tokenizer.load(path)
-    words = [tokenizer.backend.id_to_token(id) or "" for id in range(len(tokenizer))]
+    shards, tokenizer, words = Shards(path), Tokenizer.load(path), read_words(path)
     ignored = {*tokenizer.special_ids.values(), tokenizer.unknown_id} - {None}
     segments = TokenSegments(Part(shards, tokens), len(tokenizer), ignored)
     names, sentences = np.array(words, dtype=object), []
@@ -150,27 +158,30 @@ def compare_speed(text: Text, options: argparse.Namespace) -> None:
     print(f"ratio: {min(ratios):.2f}")
 
 
-def compare_quality(text: Text, options: argparse.Namespace) -> None:
+def compare_quality(options: argparse.Namespace) -> None:
     """Print the correlations of both sides and the interval of their difference."""
+    words = read_words(options.shards)
     for kind in options.kinds:
         found = {
-            side: [_vectors(text, side, kind, seed, options) for seed in options.seeds]
+            side: [_vectors(side, kind, seed, options) for seed in options.seeds]
             for side in options.sides
         }
         for file in options.similarity:
-            rows = _word_pairs(file, text.words)
+            rows = _word_pairs(file, words)
             scores = {side: [_cosines(v, rows) for v in each] for side, each in found.items()}
             print(f"{kind:9} {file.stem} ({len(rows)} pairs): {_difference(rows[:, 2], scores)}")
         if options.analogies:
-            questions = _questions(options.analogies, text.words)
+            questions = _questions(options.analogies, words)
             for side, each in found.items():
                 right = np.mean([_analogies(vectors, questions) for vectors in each])
                 print(f"{kind:9} analogies ({len(questions):,} questions): {side} {right:.3f}")
 
 
-def _vectors(text: Text, side: str, kind: str, seed: int, options: argparse.Namespace) -> Floats:
+def _vectors(side: str, kind: str, seed: int, options: argparse.Namespace) -> Floats:
+    """Read the vectors of a seed, or train and store them."""
     file = options.quality / f"{side}-{kind}-{seed}-e{options.epochs}.npy"
     if not file.exists():
+        text = read_text(options.shards, sys.maxsize)
         trained = SIDES[side](text, kind, seed, options.epochs, options.threads)
         options.quality.mkdir(parents=True, exist_ok=True)
         np.save(file, trained.vectors)
@@ -242,7 +253,7 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=5)
     options = parser.parse_args()
     if options.quality:
-        compare_quality(read_text(options.shards, Shards(options.shards).tokens), options)
+        compare_quality(options)
     else:
         compare_speed(read_text(options.shards, options.tokens), options)
 
