@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -10,7 +11,9 @@ from firth.inspection.text_attention import CAPTION, text_attention
 from firth.jobs.objective_examples import WORDS, show_objectives
 from firth.jobs.prompting import prompt
 from firth.model import Model
+from firth.objectives.preview import ObjectivePreview, PreviewToken
 from firth.objectives.registry import OBJECTIVES
+from firth.tokenizers.display import decode_byte_level, show_white_space
 from firth.tokenizers.tokenizer import Tokenizer
 from firth.utils.attention_view import part_values
 
@@ -55,10 +58,40 @@ def masking_values(
         for name, row in OBJECTIVES.items()
     }
     return {
-        "examples": [asdict(example) for example in examples],
+        "examples": [_example_values(example) for example in examples],
         "missing": missing,
         "about": about,
     }
+
+
+def _example_values(example: ObjectivePreview) -> dict[str, Any]:
+    """Return an example as JSON values, with readable tokens."""
+
+    def token_values(tokens: Sequence[PreviewToken]) -> list[dict[str, str]]:
+        return [
+            {"token": readable_token(example.kind, one.token), "role": one.role} for one in tokens
+        ]
+
+    predicts = {
+        what: [readable_token(example.kind, target) for target in targets]
+        for what, targets in example.predicts.items()
+    }
+    return asdict(example) | {
+        "reads": token_values(example.reads),
+        "decoder": token_values(example.decoder),
+        "predicts": predicts,
+    }
+
+
+def readable_token(kind: str, token: str) -> str:
+    """Decode a token of a byte-level vocabulary; other targets, such as labels, stay.
+
+    >>> readable_token("bpe", "ĠÃ©tÃ©"), readable_token("bpe", "does not follow")
+    ('·été', 'does not follow')
+    """
+    if kind != "bpe" or " " in token:
+        return token
+    return show_white_space(decode_byte_level(token))
 
 
 def prompt_values(model: Model, query: str, **settings: Any) -> dict[str, Any]:

@@ -20,6 +20,8 @@ const LINES = [
   "They painted the door of the shed blue.",
 ];
 
+const MAX_POINTS = 300; // of the picture
+
 export const search = {
   id: "search",
   title: "Embed & search",
@@ -43,12 +45,11 @@ export const search = {
       action: "Search",
       empty: "The texts appear here, the nearest first.",
       run: async (values, result, signal) => {
-        const { data } = await postJson("/v1/embeddings", body(values), signal);
-        show(
-          result,
-          [...lines(values), values.query],
-          data.map((one) => one.embedding),
-        );
+        const [ranking, embedded] = await Promise.all([
+          postJson("/v1/rerank", rerankBody(values), signal),
+          postJson("/v1/embeddings", embedBody(values), signal),
+        ]);
+        show(result, values, ranking.results, embedded.data);
       },
       samples: (values) => samples(sourceOf(models, values.model), values),
     }).element;
@@ -56,56 +57,53 @@ export const search = {
 };
 
 const lines = (values) => values.texts.split("\n").filter((line) => line.trim());
-const body = (values) => ({ model: values.model, input: [...lines(values), values.query] });
 
-function show(result, texts, vectors) {
-  const query = texts.length - 1;
-  const ranked = vectors
-    .slice(0, query)
-    .map((vector, i) => ({ i, cosine: cosine(vector, vectors[query]) }));
-  ranked.sort((a, b) => b.cosine - a.cosine);
-  const points = texts.map((text, i) => ({
-    text: i === query ? `query: ${text}` : text,
-    query: i === query,
-  }));
-  const picture = scatter(
-    points,
-    principalComponents(vectors.slice(0, query), vectors),
-    Math.min(640, Math.max(280, result.clientWidth - 50)),
-    (i) => highlight(i),
-  );
-  const rows = new Map(
-    ranked.map(({ i, cosine: value }) => [
-      i,
-      element(
-        "li",
-        {
-          onpointerenter: () => highlight(i),
-        },
-        element(
-          "span",
-          { class: "track" },
-          element("b", { style: `width:${100 * Math.max(0, value)}%` }),
-        ),
-        element("span", { class: "cosine" }, value.toFixed(3)),
-        element("span", {}, texts[i]),
-      ),
-    ]),
-  );
+const rerankBody = (values) => ({
+  model: values.model,
+  query: values.query,
+  documents: lines(values),
+  return_documents: false,
+});
+
+/** The texts of the picture; the query is the last. */
+const pictured = (values) => [...lines(values).slice(0, MAX_POINTS), values.query];
+const embedBody = (values) => ({ model: values.model, input: pictured(values) });
+
+function show(result, values, ranked, embedded) {
+  const texts = lines(values);
+  const picture = drawPicture(pictured(values), embedded, result.clientWidth, (i) => highlight(i));
+  const rows = new Map(ranked.map((hit) => [hit.index, hitRow(hit, texts, (i) => highlight(i))]));
   const highlight = (chosen) => {
     picture.highlight(chosen);
     for (const [i, row] of rows) row.classList.toggle("chosen", i === chosen);
   };
   result.replaceChildren(
-    element("h3", {}, "Cosine similarity with the query"),
+    element("h3", {}, "Similarity with the query"),
     element("ol", { class: "hits" }, [...rows.values()]),
     picture.element,
   );
 }
 
-function cosine(a, b) {
-  const dot = (x, y) => x.reduce((sum, value, i) => sum + value * y[i], 0);
-  return dot(a, b) / (Math.sqrt(dot(a, a) * dot(b, b)) || 1);
+function hitRow({ index, relevance_score: score }, texts, select) {
+  const bar = element("b", { style: `width:${100 * Math.max(0, score)}%` });
+  return element(
+    "li",
+    { onpointerenter: () => select(index) },
+    element("span", { class: "track" }, bar),
+    element("span", { class: "score" }, score.toFixed(3)),
+    element("span", {}, texts[index]),
+  );
+}
+
+function drawPicture(texts, embedded, width, select) {
+  const vectors = embedded.map((one) => one.embedding);
+  const query = texts.length - 1;
+  const points = texts.map((text, i) => ({
+    text: i === query ? `query: ${text}` : text,
+    query: i === query,
+  }));
+  const projected = principalComponents(vectors.slice(0, query), vectors);
+  return scatter(points, projected, Math.min(640, Math.max(280, width - 50)), select);
 }
 
 function samples(source, values) {
@@ -118,6 +116,6 @@ function samples(source, values) {
       `model = ${pythonCall("firth.load", [source])}`,
       pythonCall("model.search", [texts, query]),
     ),
-    curl: curl("/v1/embeddings", body(values)),
+    curl: `${curl("/v1/rerank", rerankBody(values))}\n${curl("/v1/embeddings", embedBody(values))}`,
   };
 }
