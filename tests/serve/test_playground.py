@@ -11,7 +11,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import numpy as np
 import pytest
@@ -305,6 +305,10 @@ def test_texts_are_never_markup(server: str, browse: Callable[..., Page]) -> Non
     assert page.locator("img").count() == 0
 
 
+def is_call(node: ast.AST) -> TypeGuard[ast.Call]:
+    return isinstance(node, ast.Call)
+
+
 @pytest.mark.parametrize("text", [f"{EVIL}\nand [MASK]", "-x [MASK]"])
 def test_samples_are_quoted(server: str, browse: Callable[..., Page], text: str) -> None:
     page = browse(server)
@@ -312,10 +316,8 @@ def test_samples_are_quoted(server: str, browse: Callable[..., Page], text: str)
     words = shlex.split(sample(page, "fill", "shell"))
     assert words[:2] == ["firth", "fill"]
     assert text in words[words.index("--") + 1 :] if text[0] == "-" else text in words
-    call = ast.parse(sample(page, "fill", "python")).body[-1]
-    assert isinstance(call, ast.Expr)
-    assert isinstance(call.value, ast.Call)
-    assert [ast.literal_eval(one) for one in call.value.args] == ["stories-encoder", text]
+    calls = [one for one in ast.walk(ast.parse(sample(page, "fill", "python"))) if is_call(one)]
+    assert [ast.literal_eval(one) for one in calls[-1].args] == ["stories-encoder", text]
     words = shlex.split(sample(page, "fill", "curl"))
     assert words[:2] == ["curl", f"{server}fill"]
     assert json.loads(words[words.index("-d") + 1])["text"] == text

@@ -46,6 +46,7 @@ export function pythonLiteral(value) {
   if (value === false) return "False";
   if (value === null) return "None";
   if (Array.isArray(value)) return `[${value.map(pythonLiteral).join(", ")}]`;
+  if (value instanceof PythonTuple) return `(${value.items.map(pythonLiteral).join(", ")})`;
   if (typeof value === "object") {
     return `{${Object.entries(value)
       .map(([k, v]) => `${pythonLiteral(k)}: ${pythonLiteral(v)}`)
@@ -65,6 +66,18 @@ export function pythonCall(name, positionals, keywords = {}) {
   return line.length <= MAX_LINE
     ? line
     : `${name}(\n${parts.map((part) => `    ${part},\n`).join("")})`;
+}
+
+/** Write a Python call whose result, or an attribute of it, is printed. */
+export function pythonPrint(name, positionals, keywords = {}, attribute = "") {
+  return `print(${pythonCall(name, positionals, keywords)}${attribute})`;
+}
+
+/** A tuple of Python. */
+export class PythonTuple {
+  constructor(items) {
+    this.items = items;
+  }
 }
 
 /** Write a Python script of lines that use `firth`. */

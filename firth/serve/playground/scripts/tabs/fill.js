@@ -2,7 +2,7 @@
 
 import { element, bars, visible } from "../dom.js";
 import { bench } from "../bench.js";
-import { command, curl, pythonCall, pythonScript } from "../code_samples.js";
+import { command, curl, pythonPrint, pythonScript } from "../code_samples.js";
 import { modelChoice, number, row, textArea, textLine } from "../fields.js";
 import { postJson } from "../api.js";
 import { missing, modelsWith, sourceOf } from "../models.js";
@@ -113,7 +113,7 @@ function samples(models, values) {
   const targets = chosen.length ? chosen : "";
   return {
     shell: command("fill", [source, values.text], { top, targets: chosen.join(",") }),
-    python: pythonScript(pythonCall("firth.fill", [source, values.text], { top, targets })),
+    python: pythonScript(pythonPrint("firth.fill", [source, values.text], { top, targets })),
     curl: curl("/fill", body(values)),
   };
 }

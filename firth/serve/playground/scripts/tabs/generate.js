@@ -2,7 +2,7 @@
 
 import { element } from "../dom.js";
 import { bench } from "../bench.js";
-import { command, curl, pythonCall, pythonScript } from "../code_samples.js";
+import { command, curl, pythonPrint, pythonScript } from "../code_samples.js";
 import { choice, modelChoice, number, row, slider, textArea } from "../fields.js";
 import { postJson, postStream } from "../api.js";
 import { missing, modelsWith, sourceOf } from "../models.js";
@@ -214,7 +214,7 @@ function samples(models, values) {
   if (values.mode === "many") {
     const methods = [...Object.values(STRATEGIES).map(options), { method: "beam", beams: BEAMS }];
     const calls = methods.map((method) =>
-      pythonCall("firth.generate", [source, prompt], { ...method, max_new_tokens, seed }),
+      pythonPrint("firth.generate", [source, prompt], { ...method, max_new_tokens, seed }),
     );
     return {
       shell: command("generate", [source, prompt], { show_strategies: true, max_new_tokens, seed }),
@@ -227,7 +227,7 @@ function samples(models, values) {
   const how = { ...options(sampled(values)), max_new_tokens, seed };
   return {
     shell: command("generate", [source, prompt], how),
-    python: pythonScript(pythonCall("firth.generate", [source, prompt], how)),
+    python: pythonScript(pythonPrint("firth.generate", [source, prompt], how)),
     curl: curl("/v1/completions", { ...body(values), stream: true }, { stream: true }),
   };
 }

@@ -2,7 +2,7 @@
 
 import { element } from "../dom.js";
 import { bench } from "../bench.js";
-import { command, curl, pythonCall, pythonScript } from "../code_samples.js";
+import { command, curl, pythonPrint, pythonScript } from "../code_samples.js";
 import { choice, number, row, slider, textArea } from "../fields.js";
 import { postJson } from "../api.js";
 import { modelsWith, sourceOf } from "../models.js";
@@ -167,7 +167,7 @@ function samples(models, values) {
   return {
     shell: command("objectives", [], { text, tokenizer, objective, mask_prob, seed }),
     python: pythonScript(
-      pythonCall("firth.show_objectives", [text, ...names], { tokenizer, mask_prob, seed }),
+      pythonPrint("firth.show_objectives", [text, ...names], { tokenizer, mask_prob, seed }),
     ),
     curl: curl("/playground/masking", body(values)),
   };

@@ -2,7 +2,7 @@
 
 import { element, bars } from "../dom.js";
 import { bench } from "../bench.js";
-import { command, curl, pythonCall, pythonScript } from "../code_samples.js";
+import { command, curl, pythonPrint, pythonScript, PythonTuple } from "../code_samples.js";
 import { choice, modelChoice, number, textLine } from "../fields.js";
 import { postJson } from "../api.js";
 import { missing, modelsWith, sourceOf } from "../models.js";
@@ -211,6 +211,8 @@ function show(result, { prompt: text, answers: [answer], notes }) {
 function samples(source, values) {
   const { task, labels, examples = [], ...rest } = settings(values);
   const shown = examples.map(([text, answer]) => `${text} => ${answer}`);
+  const pairs = examples.length ? examples.map((pair) => new PythonTuple(pair)) : "";
+  const keywords = { task, labels, examples: pairs, ...rest };
   return {
     shell: command("prompt", [source, values.query], {
       task,
@@ -218,14 +220,7 @@ function samples(source, values) {
       example: shown,
       ...rest,
     }),
-    python: pythonScript(
-      pythonCall("firth.prompt", [source, values.query], {
-        task,
-        labels,
-        examples: examples.length ? examples : "",
-        ...rest,
-      }),
-    ),
+    python: pythonScript(pythonPrint("firth.prompt", [source, values.query], keywords, ".answers")),
     curl: curl("/playground/prompt", body(values)),
   };
 }

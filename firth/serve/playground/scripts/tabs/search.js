@@ -2,7 +2,14 @@
 
 import { element } from "../dom.js";
 import { bench } from "../bench.js";
-import { command, curl, pythonCall, pythonScript, shellQuote } from "../code_samples.js";
+import {
+  command,
+  curl,
+  pythonCall,
+  pythonPrint,
+  pythonScript,
+  shellQuote,
+} from "../code_samples.js";
 import { modelChoice, textArea, textLine } from "../fields.js";
 import { postJson } from "../api.js";
 import { missing, modelsWith, sourceOf } from "../models.js";
@@ -114,7 +121,7 @@ function samples(source, values) {
     shell: `${file}\n${command("search", [source, "texts.txt", query])}`,
     python: pythonScript(
       `model = ${pythonCall("firth.load", [source])}`,
-      pythonCall("model.search", [texts, query]),
+      pythonPrint("model.search", [texts, query]),
     ),
     curl: `${curl("/v1/rerank", rerankBody(values))}\n${curl("/v1/embeddings", embedBody(values))}`,
   };

@@ -2,7 +2,7 @@
 
 import { element } from "../dom.js";
 import { bench } from "../bench.js";
-import { curl, predictCommand, pythonCall, pythonScript } from "../code_samples.js";
+import { curl, predictCommand, pythonPrint, pythonScript } from "../code_samples.js";
 import { modelChoice, textArea, textLine } from "../fields.js";
 import { postJson } from "../api.js";
 import { sourceOf } from "../models.js";
@@ -52,7 +52,7 @@ function samples(source, values) {
   const row = { question: values.question, context: values.context };
   return {
     shell: predictCommand(source, [row]),
-    python: pythonScript(pythonCall("firth.predict", [source, [row]])),
+    python: pythonScript(pythonPrint("firth.predict", [source, [row]], {}, ".answers")),
     curl: curl("/answer", body(values)),
   };
 }

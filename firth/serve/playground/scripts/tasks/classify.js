@@ -2,7 +2,7 @@
 
 import { element, bars } from "../dom.js";
 import { bench } from "../bench.js";
-import { command, curl, predictCommand, pythonCall, pythonScript } from "../code_samples.js";
+import { command, curl, predictCommand, pythonPrint, pythonScript } from "../code_samples.js";
 import { modelChoice, textArea } from "../fields.js";
 import { postJson } from "../api.js";
 import { sourceOf } from "../models.js";
@@ -63,12 +63,12 @@ function samples(source, values) {
   const request = curl("/classify", body(values));
   if (texts.some(Array.isArray)) {
     const rows = texts.map((pair) => ({ text_a: pair[0], text_b: pair[1] }));
-    const python = pythonScript(pythonCall("firth.predict", [source, rows]));
+    const python = pythonScript(pythonPrint("firth.predict", [source, rows], {}, ".answers"));
     return { shell: predictCommand(source, rows), python, curl: request };
   }
   return {
     shell: command("predict", [source, ...texts]),
-    python: pythonScript(pythonCall("firth.predict", [source, texts])),
+    python: pythonScript(pythonPrint("firth.predict", [source, texts], {}, ".answers")),
     curl: request,
   };
 }

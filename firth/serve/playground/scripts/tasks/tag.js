@@ -2,7 +2,7 @@
 
 import { element, percent } from "../dom.js";
 import { bench } from "../bench.js";
-import { command, curl, pythonCall, pythonScript } from "../code_samples.js";
+import { command, curl, pythonPrint, pythonScript } from "../code_samples.js";
 import { modelChoice, textArea } from "../fields.js";
 import { postJson } from "../api.js";
 import { sourceOf } from "../models.js";
@@ -95,7 +95,7 @@ function wordPlaces(text, words) {
 function samples(source, values) {
   return {
     shell: command("predict", [source, values.texts]),
-    python: pythonScript(pythonCall("firth.predict", [source, values.texts])),
+    python: pythonScript(pythonPrint("firth.predict", [source, values.texts], {}, ".answers")),
     curl: curl("/tag", body(values)),
   };
 }
