@@ -171,7 +171,7 @@ def test_lm_eval_gives_the_scores_of_evaluate(
         [{"context": context, "word": word} for context, _, word in passages],
         kind="loglikelihood",
         text="<s>{{context}}",
-        target='"{{word}}"',
+        target='" {{word}}"',
         metrics=PERPLEXITY,
     )
     write_task(
