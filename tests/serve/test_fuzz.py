@@ -27,6 +27,16 @@ VALID: dict[str, dict[str, Any]] = {
     "/score": {"model": "decoder", "text": "The dog."},
     "/tokenize": {"model": "decoder", "text": "The dog."},
     "/detokenize": {"model": "decoder", "tokens": [5, 6]},
+    "/playground/attention": {"model": "seq2seq", "text": "The dog", "target": "A cat"},
+    "/playground/masking": {"text": "The dog ran.", "objectives": ["masked"]},
+    "/playground/prompt": {
+        "model": "decoder",
+        "query": "fine",
+        "task": "classify",
+        "labels": ["good", "bad"],
+        "examples": [["dull", "bad"]],
+    },
+    "/playground/beam": {"model": "decoder", "prompt": "The dog", "max_tokens": 2, "beams": 2},
 }
 ODD: st.SearchStrategy[Any] = st.one_of(
     st.none(),

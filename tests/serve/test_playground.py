@@ -18,7 +18,8 @@ import pytest
 from sklearn.decomposition import PCA
 
 import firth
-from tests.serve.playground_server import running_server, task_model
+from firth.serve.app import make_app
+from tests.serve.conftest import running, task_model
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Locator, Page
@@ -29,15 +30,15 @@ KEY = "secret-key-of-this-test"
 
 
 @pytest.fixture(scope="module")
-def models() -> dict[str, firth.Model]:
-    named = {name: firth.load(name) for name in ("stories-encoder", "stories-decoder")}
-    return named | {name: task_model(name) for name in ("sentiment", "names", "questions")}
+def models(served_models: dict[str, firth.Model]) -> dict[str, firth.Model]:
+    tasks = {"sentiment": "classify", "names": "tag", "questions": "span"}
+    return served_models | {name: task_model(task, task) for name, task in tasks.items()}
 
 
 @pytest.fixture(scope="module")
 def server(models: dict[str, firth.Model]) -> Iterator[str]:
-    with running_server(models) as address:
-        yield address
+    with running(make_app(models)) as address:
+        yield f"{address}/"
 
 
 @pytest.fixture
@@ -98,7 +99,7 @@ def test_fill(server: str, models: dict[str, firth.Model], browse: Callable[...,
     page.fill("#panel-fill textarea", text)
     found = run(page, "fill")
     shown = found.locator("tbody").all()
-    expected = models["stories-encoder"].fill(text, top=8)
+    expected = models["encoder"].fill(text, top=8)
     assert [one.locator("th").all_inner_texts() for one in shown] == [
         [candidate.token for candidate in blank] for blank in expected
     ]
@@ -120,7 +121,7 @@ def test_a_stream_appears_token_by_token(
     found = run(page, "generate")
     assert page.evaluate("window.moments.size") >= 8
     prompt = own.locator("textarea").input_value()
-    expected = models["stories-decoder"].generate(prompt, max_new_tokens=30)
+    expected = models["decoder"].generate(prompt, max_new_tokens=30)
     tokens = found.locator(".token")
     assert "".join(tokens.all_text_contents()) == expected
     tokens.nth(3).hover()
@@ -150,7 +151,7 @@ def test_strategies_side_by_side(
     prompt = own.locator("textarea").input_value()
     how = {"greedy": {}, "4 beams": {"method": "beam", "beams": 4}}
     for name, settings in how.items():
-        expected = models["stories-decoder"].generate(prompt, max_new_tokens=8, **settings)
+        expected = models["decoder"].generate(prompt, max_new_tokens=8, **settings)
         assert texts[name] == prompt + expected
     assert set(texts) == {*how, "temperature 0.5", "temperature 1.0", "temperature 2.0"}
 
@@ -195,7 +196,7 @@ def test_search(server: str, models: dict[str, firth.Model], browse: Callable[..
     page = browse(server, "search")
     found = run(page, "search")
     texts = page.locator("#panel-search textarea").input_value().splitlines()
-    hits = models["stories-encoder"].search(texts, "bad weather", top=len(texts))
+    hits = models["encoder"].search(texts, "bad weather", top=len(texts))
     shown = found.locator(".hits li").all_inner_texts()
     assert [line.split("\n")[-1] for line in shown] == [hit.text for hit in hits]
     assert float(shown[0].split("\n")[-2]) == pytest.approx(hits[0].score, abs=1e-3)
@@ -228,7 +229,7 @@ def test_prompt(server: str, models: dict[str, firth.Model], browse: Callable[..
     own.get_by_label("Remove this demonstration").first.click()
     found = run(page, "prompt")
     expected = firth.prompt(
-        models["stories-decoder"],
+        models["decoder"],
         own.get_by_label("Text", exact=True).last.input_value(),
         task="classify",
         labels=["wonderful", "terrible"],
@@ -248,7 +249,7 @@ def test_attention(
     page = browse(server, "attention")
     found = run(page, "attention")
     text = page.locator("#panel-attention textarea").input_value()
-    layers, heads, tokens, _ = np.shape(models["stories-encoder"].attention(text))
+    layers, heads, tokens, _ = np.shape(models["encoder"].attention(text))
     assert found.locator("[role=gridcell]").count() == layers * heads
     assert found.locator("[role=option]").count() == tokens
     found.get_by_role("gridcell", name="Layer 2, head 3").click()
@@ -334,9 +335,9 @@ def test_samples_are_copied(server: str, browse: Callable[..., Page]) -> None:
 def test_the_page_asks_for_the_api_key(
     models: dict[str, firth.Model], browse: Callable[..., Page]
 ) -> None:
-    few = {"stories-encoder": models["stories-encoder"]}
-    with running_server(few, api_key=KEY) as address:
-        page = browse(address)
+    app = make_app({"encoder": models["encoder"]}, api_key=KEY)
+    with running(app) as address:
+        page = browse(f"{address}/")
         for key in ("wrong key", KEY):
             page.locator("dialog[open] input").fill(key)
             page.keyboard.press("Enter")

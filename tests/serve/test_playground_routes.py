@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -10,21 +9,9 @@ import pytest
 from starlette.testclient import TestClient
 
 import firth
-from firth.serve.app import make_app
 from firth.serve.playground.page import page_files
 
 TEXT = "The dog chased the cat."
-
-
-@pytest.fixture(scope="module")
-def models() -> dict[str, firth.Model]:
-    return {name: firth.load(name) for name in ("stories-decoder", "stories-seq2seq")}
-
-
-@pytest.fixture(scope="module")
-def client(models: dict[str, firth.Model]) -> Iterator[TestClient]:
-    with TestClient(make_app(models), base_url="http://localhost") as client:
-        yield client
 
 
 def post(client: TestClient, route: str, **values: Any) -> Any:
@@ -50,10 +37,10 @@ def test_other_files_are_not_served(client: TestClient, name: str) -> None:
 
 
 def test_attention_of_an_encoder_decoder(
-    client: TestClient, models: dict[str, firth.Model]
+    client: TestClient, served_models: dict[str, firth.Model]
 ) -> None:
-    model = models["stories-seq2seq"]
-    found = post(client, "attention", model="stories-seq2seq", text=TEXT, target="A dog ran.")
+    model = served_models["seq2seq"]
+    found = post(client, "attention", model="seq2seq", text=TEXT, target="A dog ran.")
     arrays = model.attention(TEXT, target="A dog ran.")
     assert isinstance(arrays, dict)
     assert {part["name"] for part in found["parts"]} == set(arrays)
@@ -66,7 +53,7 @@ def test_attention_of_an_encoder_decoder(
 
 
 def test_long_texts_are_cut(client: TestClient) -> None:
-    found = post(client, "attention", model="stories-decoder", text="The dog ran. " * 400)
+    found = post(client, "attention", model="decoder", text="The dog ran. " * 400)
     assert len(found["parts"][0]["queries"]) <= 512
     assert "only its first" in found["caption"]
 
@@ -75,22 +62,20 @@ def test_masking(client: TestClient) -> None:
     found = post(client, "masking", text=TEXT, objectives=["causal"])
     examples, _ = firth.show_objectives(TEXT, ["causal"], tokenizer="words")
     assert found["examples"][0]["predicts"] == examples[0].predicts
-    own = post(
-        client, "masking", model="stories-decoder", text=TEXT, objectives=["masked"], mask_prob=1
-    )
+    own = post(client, "masking", model="decoder", text=TEXT, objectives=["masked"], mask_prob=1)
     assert all(len(one["predicts"]["masked"]) > 4 for one in own["examples"])
 
 
-def test_prompt(client: TestClient, models: dict[str, firth.Model]) -> None:
+def test_prompt(client: TestClient, served_models: dict[str, firth.Model]) -> None:
     settings = {"task": "classify", "labels": ["wonderful", "terrible"]}
-    found = post(client, "prompt", model="stories-decoder", query="I loved it.", **settings)
-    expected = firth.prompt(models["stories-decoder"], "I loved it.", **settings)
+    found = post(client, "prompt", model="decoder", query="I loved it.", **settings)
+    expected = firth.prompt(served_models["decoder"], "I loved it.", **settings)
     assert found["answers"][0]["scores"] == pytest.approx(expected.answers[0]["scores"], abs=1e-4)
 
 
-def test_beam_search(client: TestClient, models: dict[str, firth.Model]) -> None:
-    found = post(client, "beam", model="stories-decoder", prompt="Once upon", max_tokens=6, beams=3)
-    [done] = models["stories-decoder"].completions("Once upon", beams=3, max_new_tokens=6)
+def test_beam_search(client: TestClient, served_models: dict[str, firth.Model]) -> None:
+    found = post(client, "beam", model="decoder", prompt="Once upon", max_tokens=6, beams=3)
+    [done] = served_models["decoder"].completions("Once upon", beams=3, max_new_tokens=6)
     [expected] = done.completions
     assert found["text"] == expected.text
     assert found["logprob"] == pytest.approx(expected.logprob, abs=1e-3)
@@ -100,14 +85,14 @@ def test_beam_search(client: TestClient, models: dict[str, firth.Model]) -> None
     ("route", "values", "named"),
     [
         ("attention", {"text": TEXT}, "model"),
-        ("attention", {"text": " ", "model": "stories-decoder"}, "empty"),
+        ("attention", {"text": " ", "model": "decoder"}, "empty"),
         ("masking", {"text": TEXT, "objectives": ["magic"]}, "magic"),
         ("masking", {"text": TEXT, "mask_prob": 0}, "mask_prob"),
         ("masking", {"text": ""}, "empty"),
-        ("prompt", {"query": "a", "model": "stories-decoder", "data": "/etc/passwd"}, "data"),
-        ("prompt", {"query": "a", "model": "stories-decoder", "template": "{x}"}, "{x}"),
-        ("prompt", {"query": "a", "model": "stories-decoder", "task": "classify"}, "labels"),
-        ("beam", {"prompt": "a", "model": "stories-decoder", "beams": 1}, "beams"),
+        ("prompt", {"query": "a", "model": "decoder", "data": "/etc/passwd"}, "data"),
+        ("prompt", {"query": "a", "model": "decoder", "template": "{x}"}, "{x}"),
+        ("prompt", {"query": "a", "model": "decoder", "task": "classify"}, "labels"),
+        ("beam", {"prompt": "a", "model": "decoder", "beams": 1}, "beams"),
     ],
 )
 def test_wrong_requests_are_explained(
