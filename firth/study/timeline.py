@@ -17,7 +17,7 @@ from firth.study.engine.study import Study, StudyAnalysis, StudyRun
 from firth.study.timeline_data import TimelineData, timeline_data
 from firth.study.timeline_figures import Timeline, timeline_figures, timeline_rows
 from firth.study.timeline_findings import timeline_findings
-from firth.study.timeline_grid import cost, method_cells
+from firth.study.timeline_grid import cost, method_cells, pretraining
 from firth.study.timeline_models import TEXT, Method, methods_of
 from firth.utils.config_fields import Doc
 from firth.utils.errors import UsageError
@@ -64,7 +64,11 @@ def run_timeline(run: StudyRun) -> StudyAnalysis:
         for method in methods
         for count in data.counts
     }
-    results = run.run(cell for cells in grid.values() for cell in cells)
+    # Pre-training comes first: otherwise all workers would wait for the same cell.
+    before = [
+        pretraining(run, data, method) for method in methods if method.preset and data.labelled
+    ]
+    results = run.run([*before, *(cell for cells in grid.values() for cell in cells)])
     found = _timeline(run, data, methods, grid, results)
     findings = timeline_findings(found)
     return StudyAnalysis(
