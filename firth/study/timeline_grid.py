@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from statistics import fmean
 from typing import Any
 
 from firth.study.cells.baseline_cells import tfidf
@@ -75,12 +76,9 @@ def cost(
     run: StudyRun, data: TimelineData, method: Method, cells: Sequence[Cell], results: Results
 ) -> dict[str, float]:
     """Return the parameters of a method, and the seconds of its training and pre-training."""
-    own = results.values_of(cells)
-    good = [cell for cell in cells if not results[cell].error]
-    # the training alone: the time of a cell includes that of the cells it needs
-    seconds = [results[cell].values.get("seconds", results[cell].seconds) for cell in good]
-    values = {"seconds": sum(seconds) / max(1, len(seconds))} if data.labelled is not None else {}
-    if own and "parameters" in own[0]:
+    own, values = results.values_of(cells), dict[str, float]()
+    if own and data.labelled is not None:
+        values["seconds"] = fmean(found["seconds"] for found in own)
         values["parameters"] = own[0]["parameters"]
     if method.preset:
         seed = run.seeds[0] if data.labelled is None else 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -38,13 +39,19 @@ def tfidf(context: CellContext, *, data: Cell, labels: int, longest: int = 2) ->
         TfidfVectorizer(ngram_range=(1, longest), sublinear_tf=True),
         LogisticRegression(C=10.0, max_iter=1000),
     )
+    begun = time.monotonic()
     with single_threaded():
         model.fit([_text(row) for row in rows], [row["label"] for row in rows])
+        seconds = time.monotonic() - begun
         predicted = model.predict([_text(row) for row in test])
     right = np.array([row["label"] for row in test]) == predicted
     last = model[-1]
     size = last.coef_.size + last.intercept_.size
-    return {"scores": {"accuracy": score_values(right)}, "parameters": size}
+    return {
+        "scores": {"accuracy": score_values(right)},
+        "parameters": size,
+        "seconds": seconds,
+    }
 
 
 def _text(row: Mapping[str, Any]) -> str:

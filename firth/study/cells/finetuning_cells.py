@@ -62,10 +62,12 @@ def finetuned(
     values = found.values()
     if not keep:
         shutil.rmtree(found.path)
-    kept = ("trainable_parameters", "parameters", "steps", "seconds", "memory", "saved_bytes")
+    kept = ("trainable_parameters", "parameters", "steps", "memory", "saved_bytes")
+    before = values.get("language_model", {})  # ULMFiT's run on the texts alone
     return {
         "scores": scores,
         **{name: values[name] for name in kept},
+        "seconds": values["seconds"] + before.get("seconds", 0.0),
         "learning_rate": found.config.training.optimizer.learning_rate,
         "train_loss": final_loss(losses),
         "notes": values["notes"],
