@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import traceback
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -65,9 +66,7 @@ class ApiRoute:
             except asyncio.CancelledError:
                 raise
             except Exception as error:
-                # The message may contain a text of the request, so it is not logged.
-                logger.error("%s in %s", type(error).__name__, self.path)
-                logger.debug("Traceback:", exc_info=error)
+                log_unexpected(error, self.path)
                 return unexpected_error(error).response()
 
         return Route(self.path, endpoint, methods=[self.method])
@@ -84,6 +83,12 @@ class ApiRoute:
         except TimeoutError:
             raise timeout_error() from None
         return found if isinstance(found, Response) else json_response(found)
+
+
+def log_unexpected(error: Exception, where: str) -> None:
+    """Log an error without its message, which may contain a text of the request."""
+    frames = "".join(traceback.format_tb(error.__traceback__))
+    logger.error("%s in %s\n%s", type(error).__name__, where, frames)
 
 
 def unexpected_error(error: Exception) -> ApiError:
