@@ -59,15 +59,34 @@ NESTED = st.recursive(
 STRINGS = st.text(max_size=30) | st.sampled_from(
     ["\ud800", "\x00", "[MASK] " * 8, "a" * 3000, "é" * 700, "<s></s>", "", "encoder", "decoder"]
 )
-PLAUSIBLE = st.one_of(  # of the right type more often than not
-    STRINGS,
-    st.lists(STRINGS, max_size=4),
-    st.integers(0, 20),
-    st.lists(st.integers(0, 5000), max_size=5),
-    st.floats(0, 2),
-    st.booleans(),
-    st.dictionaries(st.integers(0, 5000).map(str), st.floats(-100, 100), max_size=3),
-)
+
+
+def from_schema(schema: dict[str, Any]) -> st.SearchStrategy[Any]:
+    """Values of a field's JSON schema, some of them odd."""
+    if "anyOf" in schema:
+        return st.one_of([from_schema(one) for one in schema["anyOf"]])
+    if "enum" in schema:
+        return st.sampled_from(schema["enum"])
+    low = schema.get("minimum", 0)
+    kinds: dict[str, st.SearchStrategy[Any]] = {
+        "string": STRINGS,
+        "boolean": st.booleans(),
+        "integer": st.integers(low, min(schema.get("maximum", 5000), low + 5000)),
+        "number": st.floats(low, min(schema.get("maximum", 10), low + 10)),
+    }
+    if schema["type"] == "array":
+        return st.lists(from_schema(schema["items"]), min_size=schema["minItems"], max_size=4)
+    return kinds.get(schema["type"], st.fixed_dictionaries({"text": STRINGS}))
+
+
+PLAUSIBLE = {
+    route.path: {
+        one.name: from_schema(one.metadata["kind"].schema)
+        for one in fields(route.fields)
+        if one.name != "model"
+    }
+    for route in POSTS
+}
 
 
 @st.composite
@@ -80,10 +99,10 @@ def requests(draw: st.DrawFn) -> tuple[str, bytes]:
     if kind == 1:
         depth = draw(st.sampled_from([10, 900, 5_000, 100_000]))
         return route.path, b'{"model":' + b"[" * depth + b"]" * depth + b"}"
-    names = [one.name for one in fields(route.fields)]
+    names = list(PLAUSIBLE[route.path]) + ["model"] * (kind == 3)
     values = dict(VALID.get(route.path, {}))
     for name in draw(st.lists(st.sampled_from(names), min_size=1, max_size=2)):
-        values[name] = draw(NESTED if kind == 3 else PLAUSIBLE)
+        values[name] = draw(NESTED if kind == 3 else PLAUSIBLE[route.path][name])
     body = json.dumps(values).encode()
     if kind == 2 and body:
         at = draw(st.integers(0, len(body) - 1))
