@@ -219,3 +219,11 @@ def test_it_has_no_hidden_states(tmp_path: Path) -> None:
         model.encode(torch.tensor([A]), Mask.causal([1]))
     with pytest.raises(MismatchError, match="hidden states"):
         NgramModel(model.config, ["classify"])
+
+
+def test_keys_of_any_size_are_sorted_with_their_indices() -> None:
+    keys = np.random.default_rng(0).integers(0, 50, 1000)
+    for limit in (50, 1 << 62):  # keys and indices in one number, or not
+        found, order = counting.sort_keys(keys, limit)
+        assert (found == np.sort(keys)).all()
+        assert (order == np.argsort(keys, kind="stable")).all()

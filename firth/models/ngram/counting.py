@@ -155,11 +155,12 @@ class OrderCounter:
     def _count_block(self, begin: int, end: int, first: int) -> tuple[Longs, Ints, Ints]:
         """Count the n-grams whose contexts are in a range; `first` is the number of the first."""
         places = self._positions(begin, end)
-        keys = self.numbers[places] * np.int64(self.vocab_size) + self.text.tokens[
-            places + self.n - 1
-        ].astype(np.int64)
-        order = np.argsort(keys)
-        keys, places = keys[order], places[order]
+        contexts = self.numbers[places].astype(np.int64) - begin
+        keys, order = sort_keys(
+            contexts * self.vocab_size + self.text.tokens[places + self.n - 1],
+            limit=(end - begin) * self.vocab_size,
+        )
+        keys, places = keys + begin * self.vocab_size, places[order]
         is_new = np.diff(keys, prepend=-1) != 0
         self.next_numbers[places] = first + np.cumsum(is_new) - 1
         starts = np.flatnonzero(is_new)
@@ -175,6 +176,22 @@ class OrderCounter:
             # A context that ends with </s> has no continuation.
             found.append(places[~self.text.is_end[places + self.n - 2]])
         return np.concatenate(found)
+
+
+def sort_keys(keys: Longs, limit: int) -> tuple[Longs, Longs]:
+    """Return keys below `limit` in ascending order, and the index of each.
+
+    Keys and indices are sorted as one number if it has 63 bits, which is several times as fast.
+
+    >>> [found.tolist() for found in sort_keys(np.array([30, 10, 30, 20]), limit=31)]
+    [[10, 20, 30, 30], [1, 3, 0, 2]]
+    """
+    bits = len(keys).bit_length()
+    if limit.bit_length() + bits > 63:
+        order = np.argsort(keys, kind="stable")
+        return keys[order], order
+    joined = np.sort(keys << bits | np.arange(len(keys)))
+    return joined >> bits, joined & (1 << bits) - 1
 
 
 def _read_mapped(path: Path, dtype: str) -> NDArray[Any]:
