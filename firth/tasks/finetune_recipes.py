@@ -141,8 +141,9 @@ def finetune_training_config(
     """
     kind = strategy.partition(":")[0]
     rate = recipe_learning_rate(recipe, config, strategy, scratch=scratch)
-    min_epochs = MIN_STEPS * recipe.batch_size / max(1, examples)
-    batch = _number("batch_size", overrides.get("batch_size", recipe.batch_size))
+    usual_batch = recipe_batch_size(recipe, examples)
+    min_epochs = MIN_STEPS * usual_batch / max(1, examples)
+    batch = _number("batch_size", overrides.get("batch_size", usual_batch))
     defaults = {
         "epochs": max(recipe.epochs, min(MAX_EPOCHS, min_epochs)),
         "learning_rate": rate,
@@ -157,6 +158,21 @@ def finetune_training_config(
         steps += steps // settings.replay_every if replay else 0
         settings = replace(settings, steps=max(1, steps))
     return resolve_auto_settings(settings, device)
+
+
+def recipe_batch_size(recipe: FinetuneRecipe, examples: int) -> int:
+    """The batch size of a recipe; few examples of a model with random weights have smaller batches.
+
+    So at most `MAX_EPOCHS` are `MIN_STEPS` steps, which such a model needs to learn anything.
+
+    >>> from firth.models.presets.task_models import TASK_MODELS
+    >>> tagger = task_model_recipe(TASK_MODELS["bilstm-crf"], "tag")
+    >>> recipe_batch_size(tagger, 100), recipe_batch_size(tagger, 10_000)
+    (13, 64)
+    """
+    if recipe.scales:
+        return recipe.batch_size
+    return min(recipe.batch_size, max(1, int(examples * MAX_EPOCHS) // MIN_STEPS))
 
 
 def recipe_learning_rate(
