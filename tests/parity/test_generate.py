@@ -204,6 +204,15 @@ def test_a_filter_does_what_theirs_does(name: str) -> None:
         assert not torch.equal(found, scores)
 
 
+@pytest.mark.parametrize("scale", [1, 8])  # a nucleus of thousands of tokens, and of a few
+def test_the_nucleus_of_a_large_vocabulary_is_theirs(scale: int) -> None:
+    scores = scale * torch.randn(4, 6000, generator=torch.Generator().manual_seed(6))
+    expected = TopPLogitsWarper(0.8)(torch.zeros(4, 1), scores.clone())
+    torch.testing.assert_close(keep_top_p(scores, 0.8), expected, rtol=0, atol=0)
+    each = torch.tensor([[0.8], [0.5], [0.8], [0.9]])
+    torch.testing.assert_close(keep_top_p(scores, each)[::2], expected[::2], rtol=0, atol=0)
+
+
 @pytest.mark.parametrize("name", ["repetition", "1-grams", "2-grams", "3-grams"])
 def test_texts_of_unequal_length_have_histories_of_their_own(name: str) -> None:
     theirs, ours = FILTERS[name]

@@ -27,6 +27,9 @@ from firth.models.config import LanguageModelConfig
 
 HISTORY_PAD = -1
 NEG_INF = float("-inf")
+# On a CPU, the best tokens among which a nucleus is looked for first: of 49,152 tokens, sorting all
+# takes 5 ms, and selecting these 0.5 ms.
+NUCLEUS_CANDIDATES = 1024
 
 
 def apply_repetition_penalty(logits: Tensor, history: Tensor, penalty: float) -> Tensor:
@@ -76,19 +79,35 @@ def keep_top_k(logits: Tensor, k: int) -> Tensor:
     return logits.masked_fill(logits < lowest, NEG_INF)
 
 
-def keep_top_p(logits: Tensor, p: float) -> Tensor:
+def keep_top_p(logits: Tensor, p: float | Tensor) -> Tensor:
     """Keep the smallest set of tokens with total probability p (nucleus, Holtzman et al. 2020).
+
+    `p` is one number, or one of each row (B, 1).
 
     >>> keep_top_p(torch.tensor([[0.5, 0.25, 0.125, 0.125]]).log(), 0.7).exp().tolist()
     [[0.5, 0.25, 0.0, 0.0]]
     """
+    if logits.is_cuda or logits.shape[-1] <= NUCLEUS_CANDIDATES:
+        return _sort_for_nucleus(logits, p)
+    values, order = logits.topk(NUCLEUS_CANDIDATES)  # (B, candidates)
+    probs = (values - logits.logsumexp(-1, keepdim=True)).exp()
+    removed = probs.cumsum(-1) - probs >= p  # the tokens before have the probability p already
+    nothing = torch.full_like(logits, NEG_INF)
+    kept = nothing.scatter(1, order, values.masked_fill(removed, NEG_INF))
+    rows = (~removed[:, -1]).nonzero().flatten()  # many tokens have similar probabilities
+    if len(rows):
+        kept[rows] = _sort_for_nucleus(logits[rows], p[rows] if isinstance(p, Tensor) else p)
+    return kept
+
+
+def _sort_for_nucleus(logits: Tensor, p: float | Tensor) -> Tensor:
     ascending, order = logits.sort(-1)
     removed = ascending.softmax(-1).cumsum(-1) <= 1 - p
     removed[:, -1] = False
     return logits.masked_fill(removed.scatter(1, order, removed), NEG_INF)
 
 
-def keep_min_p(logits: Tensor, p: float) -> Tensor:
+def keep_min_p(logits: Tensor, p: float | Tensor) -> Tensor:
     """Keep tokens at least p times as probable as the most probable one (Nguyen et al. 2024).
 
     >>> keep_min_p(torch.tensor([[0.5, 0.3, 0.15, 0.05]]).log(), 0.2).exp().gt(0).tolist()

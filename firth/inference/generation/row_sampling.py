@@ -7,7 +7,7 @@ A sequence gets the tokens that `sampling.py` selects for it alone.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from functools import cached_property
 
 import numpy as np
@@ -18,6 +18,8 @@ from firth.inference.generation.generation_config import GenerationConfig
 from firth.inference.generation.logits_processors import (
     NEG_INF,
     ForcedTokens,
+    keep_min_p,
+    keep_top_p,
     penalize_repetition,
     sample_tokens,
 )
@@ -109,28 +111,27 @@ def filter_rows(logits: Tensor, configs: Sequence[GenerationConfig]) -> Tensor:
 
     if any(config.temperature != 1.0 for config in configs):
         logits = logits / column([config.temperature for config in configs])
-    if any(config.top_k for config in configs):
-        logits = _keep_top_k(logits, [config.top_k for config in configs])
-    if any(config.top_p < 1.0 for config in configs):
-        ascending, order = logits.sort(-1)
-        removed = ascending.softmax(-1).cumsum(-1) <= column([1 - one.top_p for one in configs])
-        removed &= column([one.top_p for one in configs]) < 1.0
-        removed[:, -1] = False
-        logits = logits.masked_fill(removed.scatter(1, order, removed), NEG_INF)
+    if rows := [i for i, config in enumerate(configs) if config.top_k]:
+        counts = [configs[i].top_k for i in rows]
+        logits = _change_rows(logits, rows, lambda some: _keep_top_k(some, counts))
+    if rows := [i for i, config in enumerate(configs) if config.top_p < 1.0]:
+        masses = column([configs[i].top_p for i in rows])
+        logits = _change_rows(logits, rows, lambda some: keep_top_p(some, masses))
     if any(config.min_p > 0.0 for config in configs):
-        probs = logits.softmax(-1)
-        highest, best = probs.max(-1, keepdim=True)
-        removed = probs < column([config.min_p for config in configs]) * highest
-        logits = logits.masked_fill(removed.scatter(1, best, False), NEG_INF)
+        logits = keep_min_p(logits, column([config.min_p for config in configs]))
     return logits
 
 
-def _keep_top_k(logits: Tensor, top_k: Sequence[int]) -> Tensor:
-    """Keep the most probable tokens of each row; 0: all."""
-    counts = [min(k or logits.shape[-1], logits.shape[-1]) for k in top_k]
-    largest = max((count for count, k in zip(counts, top_k, strict=True) if k), default=1)
-    highest = logits.topk(largest).values  # (B, k)
-    last = torch.tensor([min(count, largest) - 1 for count in counts], device=logits.device)
-    lowest = highest.gather(1, last[:, None])  # (B, 1)
-    keeps_all = torch.tensor([not k for k in top_k], device=logits.device)[:, None]
-    return logits.masked_fill((logits < lowest) & ~keeps_all, NEG_INF)
+def _change_rows(logits: Tensor, rows: Sequence[int], change: Callable[[Tensor], Tensor]) -> Tensor:
+    """Apply a function of logits to some rows."""
+    if len(rows) == len(logits):
+        return change(logits)
+    indices = torch.tensor(rows, device=logits.device)
+    return logits.index_copy(0, indices, change(logits[indices]))
+
+
+def _keep_top_k(logits: Tensor, counts: Sequence[int]) -> Tensor:
+    """Keep the most probable tokens of each row, and those tied with the last of them."""
+    last = torch.tensor(counts, device=logits.device).clamp(max=logits.shape[-1]) - 1
+    highest = logits.topk(int(last.max()) + 1).values  # (B, k)
+    return logits.masked_fill(logits < highest.gather(1, last[:, None]), NEG_INF)
