@@ -156,6 +156,14 @@ def test_strategies_side_by_side(
     assert set(texts) == {*how, "temperature 0.5", "temperature 1.0", "temperature 2.0"}
 
 
+def test_a_stream_that_breaks_is_an_error(server: str, browse: Callable[..., Page]) -> None:
+    page = browse(server, "generate")
+    first = 'data: {"choices": [{"text": "", "logprobs": {"tokens": [], "token_logprobs": []}}]}'
+    page.route("**/v1/completions", lambda route: route.fulfill(status=200, body=f"{first}\n\n"))
+    page.click("#panel-generate .primary")
+    page.locator(".failure", has_text="before the text was complete").wait_for()
+
+
 def test_a_stream_can_be_stopped(server: str, browse: Callable[..., Page]) -> None:
     page = browse(server, "generate")
     own = panel(page, "generate")

@@ -39,15 +39,12 @@ export function askForKey(reason = "") {
 async function send(path, body, signal) {
   if (keyRequired && !sessionStorage.getItem(KEY)) await askForKey();
   const headers = { "Content-Type": "application/json" };
-  if (keyRequired) headers.Authorization = `Bearer ${sessionStorage.getItem(KEY)}`;
-  let response;
-  try {
-    const how =
-      body === undefined ? { headers } : { method: "POST", headers, body: JSON.stringify(body) };
-    response = await fetch(`${origin}${path}`, { ...how, signal, credentials: "omit" });
-  } catch (error) {
-    throw error.name === "AbortError" ? error : new RequestError(UNREACHABLE);
-  }
+  if (keyRequired) headers.Authorization = `Bearer ${sessionStorage.getItem(KEY) ?? ""}`;
+  const how =
+    body === undefined ? { headers } : { method: "POST", headers, body: JSON.stringify(body) };
+  const response = await received(
+    fetch(`${origin}${path}`, { ...how, signal, credentials: "omit" }),
+  );
   if (response.status === 401 && keyRequired) {
     sessionStorage.removeItem(KEY);
     if (await askForKey("The server did not accept this key. Try another one."))
@@ -55,6 +52,15 @@ async function send(path, body, signal) {
   }
   if (!response.ok) throw new RequestError(await reason(response), response.status);
   return response;
+}
+
+/** Wait for something from the server; if nothing comes, say so. */
+async function received(promise) {
+  try {
+    return await promise;
+  } catch (error) {
+    throw error.name === "AbortError" ? error : new RequestError(UNREACHABLE);
+  }
 }
 
 /** Say in words why a request failed. */
@@ -72,8 +78,12 @@ async function reason(response) {
   return message || `The server answered with the status ${response.status}.`;
 }
 
-export const getJson = async (path, signal) => (await send(path, undefined, signal)).json();
-export const postJson = async (path, body, signal) => (await send(path, body, signal)).json();
+export const getJson = async (path) => received((await send(path)).json());
+
+export async function postJson(path, body, signal) {
+  const response = await send(path, body, signal);
+  return received(response.json());
+}
 
 /** Yield the JSON value of each server-sent event of a response until [DONE]. */
 export async function* postStream(path, body, signal) {
@@ -82,7 +92,7 @@ export async function* postStream(path, body, signal) {
   let rest = "";
   try {
     for (;;) {
-      const { value, done } = await reader.read();
+      const { value, done } = await received(reader.read());
       if (done) throw new RequestError("The server ended the stream before the text was complete.");
       const lines = (rest + value).split("\n");
       rest = lines.pop();

@@ -11,6 +11,7 @@ const MIN_VISIBLE = 160; // pixels of the result that must be seen when it comes
  *
  * `fields` are read into the values that `run(values, result, signal)` and `samples(values)` get;
  * `layout` are the elements of the form; `examples` are {label: {field: value}} to start from.
+ * Return the element of the tab, and the function that the button calls.
  */
 export function bench({
   id,
@@ -18,7 +19,7 @@ export function bench({
   layout,
   run,
   samples,
-  action = "Run",
+  action,
   examples = {},
   empty,
   wide = false,
@@ -113,7 +114,5 @@ export function bench({
       box.element,
     ),
     submit,
-    update,
-    values,
   };
 }

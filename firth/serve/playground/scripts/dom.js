@@ -26,27 +26,23 @@ export function withCode(sentence) {
   return sentence.split("`").map((part, i) => (i % 2 ? element("code", {}, part) : part));
 }
 
-/** Format a probability: 46%, 4.9%, 0.03%. */
+/** Format a probability: 46%, 4.9%, 0.03%, <0.01%. */
 export function percent(value) {
   const number = 100 * value;
   if (number === 0 || number >= 9.95) return `${number.toFixed(0)}%`;
-  return number >= 0.095 ? `${number.toFixed(1)}%` : `${number.toPrecision(1)}%`;
+  if (number >= 0.095) return `${number.toFixed(1)}%`;
+  return number >= 0.0095 ? `${number.toFixed(2)}%` : "<0.01%";
 }
 
-/** Make a table of names with bars; rows are {name, value, text, title}. */
-export function bars(rows, { max = 1, label = "" } = {}) {
-  const made = rows.map(({ name, value, text, detail }) =>
+/** Make a table of names with probabilities as bars; rows are {name, value}. */
+export function bars(rows, label) {
+  const made = rows.map(({ name, value }) =>
     element(
       "tr",
       {},
       element("th", { scope: "row" }, visible(name)),
-      element(
-        "td",
-        { class: "track" },
-        element("b", { style: `width:${Math.max(0, Math.min(100, (100 * value) / max))}%` }),
-      ),
-      element("td", {}, text ?? percent(value)),
-      detail === undefined ? null : element("td", { class: "detail" }, detail),
+      element("td", { class: "track" }, element("b", { style: `width:${100 * value}%` })),
+      element("td", {}, percent(value)),
     ),
   );
   return element(

@@ -4,22 +4,22 @@ import { element } from "./dom.js";
 
 let count = 0;
 
-function labelled(label, control, hint, extra) {
+function labelled(label, control, hint = "", beside = "") {
   const id = `field-${++count}`;
   control.id = id;
   if (hint) control.setAttribute("aria-describedby", `${id}-hint`);
   return element(
     "div",
     { class: "field" },
-    element("div", { class: "label" }, element("label", { for: id }, label), extra ?? ""),
+    element("div", { class: "label" }, element("label", { for: id }, label), beside),
     control,
     hint ? element("p", { class: "hint", id: `${id}-hint` }, hint) : null,
   );
 }
 
-function textLike(name, control, label, { value = "", hint, extra } = {}) {
+function textLike(name, control, label, { value = "", hint } = {}) {
   control.value = value;
-  const whole = labelled(label, control, hint, extra);
+  const whole = labelled(label, control, hint);
   return {
     name,
     control,
@@ -53,13 +53,13 @@ export function textLine(name, label, { placeholder = "", ...rest } = {}) {
   return textLike(name, control, label, rest);
 }
 
-export function number(name, label, { min, max, value, hint }) {
+export function number(name, label, { min, max, value }) {
   const control = element("input", { type: "number", min, max, step: 1, inputmode: "numeric" });
   control.value = value;
   return {
     name,
     control,
-    element: labelled(label, control, hint),
+    element: labelled(label, control),
     get value() {
       return Math.max(min, Math.min(max, Math.round(Number(control.value) || 0)));
     },
@@ -71,7 +71,7 @@ export function number(name, label, { min, max, value, hint }) {
 }
 
 /** A slider with its value beside the label; `words` names special values. */
-export function slider(name, label, { min, max, step, value, hint, words = (v) => String(v) }) {
+export function slider(name, label, { min, max, step, value, words }) {
   const control = element("input", { type: "range", min, max, step });
   control.value = value;
   const shown = element("output");
@@ -84,7 +84,7 @@ export function slider(name, label, { min, max, step, value, hint, words = (v) =
   return {
     name,
     control,
-    element: labelled(label, control, hint, shown),
+    element: labelled(label, control, "", shown),
     get value() {
       return control.valueAsNumber;
     },
@@ -96,17 +96,16 @@ export function slider(name, label, { min, max, step, value, hint, words = (v) =
 }
 
 /** A list to choose from; options are [value, text]. */
-export function choice(name, label, options, { hint, value } = {}) {
+export function choice(name, label, options) {
   const control = element(
     "select",
     {},
     options.map(([one, text]) => element("option", { value: one }, text)),
   );
-  if (value !== undefined) control.value = value;
   return {
     name,
     control,
-    element: labelled(label, control, hint),
+    element: labelled(label, control),
     get value() {
       return control.value;
     },
@@ -118,10 +117,10 @@ export function choice(name, label, options, { hint, value } = {}) {
 }
 
 /** The models that can do something. */
-export function modelChoice(models, label = "Model") {
+export function modelChoice(models) {
   return choice(
     "model",
-    label,
+    "Model",
     models.map((model) => [model.id, model.id]),
   );
 }

@@ -25,7 +25,10 @@ function showTip(span, token) {
       element("b", {}, visible(text)),
       `: ${percent(Math.exp(logprob))}`,
     ),
-    bars(top.map(([name, value]) => ({ name, value: Math.exp(value) }))),
+    bars(
+      top.map(([name, value]) => ({ name, value: Math.exp(value) })),
+      "Alternatives",
+    ),
   );
   tip.hidden = false;
   const box = span.getBoundingClientRect(),

@@ -89,7 +89,7 @@ function show(result, text, { predictions }) {
         blanks.length > 1 ? element("h3", {}, `Blank ${place + 1}`) : null,
         bars(
           candidates.map(({ token, score }) => ({ name: token, value: score })),
-          { label: `Blank ${place + 1}` },
+          `Blank ${place + 1}`,
         ),
       ),
     ),

@@ -199,7 +199,7 @@ function show(result, { prompt: text, answers: [answer], notes }) {
     scores.length
       ? bars(
           scores.map(([name, value]) => ({ name, value })),
-          { label: "Labels" },
+          "Labels",
         )
       : "",
     element("h3", {}, "The prompt"),

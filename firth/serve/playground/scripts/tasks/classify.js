@@ -54,7 +54,7 @@ function labels(prediction) {
   const rows = Object.entries(prediction.scores).sort((a, b) => b[1] - a[1]);
   return bars(
     rows.map(([name, value]) => ({ name, value })),
-    { label: "Labels" },
+    "Labels",
   );
 }
 
