@@ -190,7 +190,9 @@ def sort_keys(keys: Longs, limit: int) -> tuple[Longs, Longs]:
     if limit.bit_length() + bits > 63:
         order = np.argsort(keys, kind="stable")
         return keys[order], order
-    joined = np.sort(keys << bits | np.arange(len(keys)))
+    joined = keys << bits
+    joined |= np.arange(len(keys))
+    joined.sort()
     return joined >> bits, joined & (1 << bits) - 1
 
 
