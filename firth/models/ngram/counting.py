@@ -97,17 +97,23 @@ def count_ngrams(
     >>> one.counts.tolist(), two.keys.tolist(), three.keys.tolist(), three.suffixes.tolist()
     ([2, 1, 0, 1], [1, 3, 4, 8], [0, 11, 13], [2, 1, 0])
     """
-    predicted = text.tokens[~_begins(text)]
-    unigrams = np.bincount(predicted, minlength=vocab_size).astype(np.int32)
-    everything = np.arange(vocab_size)
-    found = [NgramCounts(everything, unigrams, np.empty(0, dtype=np.int32))]
+    occurrences = _count_tokens(text.tokens, vocab_size)  # also of <s>
+    predicted = occurrences - _count_tokens(text.tokens[_begins(text)], vocab_size)
+    empty = np.empty(0, dtype=np.int32)
+    found = [NgramCounts(np.arange(vocab_size), predicted.astype(np.int32), empty)]
     numbers = text.tokens.astype(np.int32)  # (T,) of the n-gram that begins there; -1: none
-    occurrences: NDArray[Any] = np.bincount(numbers, minlength=vocab_size)  # also of <s>
     for n in range(2, order + 1):
         counter = OrderCounter(text, n, vocab_size, numbers, occurrences)
         found.append(counter.count(scratch, progress))
         numbers, occurrences = counter.next_numbers, found[-1].counts
     return found
+
+
+def _count_tokens(tokens: NDArray[Any], vocab_size: int) -> NDArray[Any]:
+    """Return how often each token occurs; a block at a time, which numpy converts to 64 bits."""
+    blocks = (tokens[at : at + BLOCK] for at in range(0, len(tokens), BLOCK))
+    none = np.zeros(vocab_size, dtype=np.int64)
+    return sum((np.bincount(block, minlength=vocab_size) for block in blocks), start=none)
 
 
 def _begins(text: BoundedText) -> NDArray[np.bool_]:
