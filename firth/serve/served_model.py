@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import Any
 
 from firth.inference.embedding.embedder import Embedder
+from firth.inference.embedding.vectors import embed
 from firth.inference.generation.chat_template import chat_template
 from firth.inference.scoring.token_scoring import check_language_head
 from firth.model import Model
@@ -122,9 +123,8 @@ def _reranks(served: ServedModel) -> None:
         _embeds(served)
 
 
-def _embeds(served: ServedModel) -> bool:
-    served.make_embedder()
-    return hasattr(served.model.network, "encode")
+def _embeds(served: ServedModel) -> None:
+    embed(served.make_embedder(), ["a"])  # a count-based model has no hidden states
 
 
 # What each capability needs; in the order of `/v1/models`.

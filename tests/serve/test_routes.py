@@ -12,8 +12,11 @@ import pytest
 from starlette.testclient import TestClient
 
 import firth
+from firth.models.ngram.config import NgramConfig
+from firth.models.ngram.model import NgramModel
 from firth.serve.app import make_app
 from firth.serve.openapi import make_openapi
+from firth.serve.served_model import ServedModel
 from tests.serve.conftest import LOCAL, task_model
 
 TEXTS = ["The dog barked.", "A cat", "In the garden there was an old tree with green leaves.", "."]
@@ -199,3 +202,12 @@ def test_models_and_description(client: TestClient) -> None:
     metrics = client.get("/metrics").text
     assert 'firth_requests_total{route="/v1/models",status="200"}' in metrics
     assert "firth_batch_tokens_bucket" in metrics
+
+
+def test_a_count_based_model_generates_and_does_not_embed() -> None:
+    tokenizer = firth.load("stories-decoder").tokenizer
+    assert tokenizer is not None
+    network = NgramModel(NgramConfig(order=2, vocab_size=len(tokenizer)))
+    found = ServedModel("ngram", firth.Model(network, tokenizer)).capabilities
+    assert {"generate", "score"} <= set(found)
+    assert not {"embed", "fill"} & set(found)

@@ -80,8 +80,9 @@ class Embedder:
         network = self.network
         with ExitStack() as undo:
             undo.enter_context(LOCKS.setdefault(network, threading.RLock()))
-            undo.callback(network.train, network.training)
-            network.eval()
+            if any(module.training for module in network.modules()):
+                undo.callback(network.train, network.training)
+                network.eval()
             for stack in [module for module in network.modules() if isinstance(module, Stack)]:
                 undo.callback(setattr, stack, "float32_residual", stack.float32_residual)
                 stack.float32_residual = True
