@@ -78,9 +78,9 @@ def timeline_figures(found: Timeline, findings: Sequence[Finding]) -> list[Figur
     """Return the picture by year, the curves, and the tables."""
     figures: list[Figure] = [_by_year(found), _table(found)]
     if found.reference:
-        figures += [_label_curves(found), _next_rows(found)]
-    compared = _lectures(findings)
-    return [*figures, *([compared] if compared.rows else []), _papers(found)]
+        figures.append(_label_curves(found))
+    tables = [_next_rows(found), _lectures(findings), _papers(found)]
+    return [*figures, *(table for table in tables if table.rows)]
 
 
 CAPTION = "Means over seeds, with 95 % intervals that resample seeds and examples."
