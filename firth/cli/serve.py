@@ -34,10 +34,11 @@ def serve(
     try:
         from firth.serve.running import run_server
     except ModuleNotFoundError as error:
-        if error.name not in ("starlette", "uvicorn", "prometheus_client", "httptools"):
+        package = str(error.name).partition(".")[0]
+        if package not in ("starlette", "uvicorn", "prometheus_client", "httptools"):
             raise
         raise UsageError(
-            f"`firth serve` needs the package {error.name}: pip install firth[serve]."
+            f"`firth serve` needs the package {package}: pip install firth[serve]."
         ) from error
     found = run_server(
         models or (),

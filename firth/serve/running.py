@@ -125,8 +125,8 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 def name_models(models: Sequence[str]) -> Mapping[str, str]:
     """Return models by their names in the API: NAME=MODEL, else the last part of a path.
 
-    >>> name_models(["runs/encoder", "chat=runs/decoder", "org/name"])
-    {'encoder': 'runs/encoder', 'chat': 'runs/decoder', 'org/name': 'org/name'}
+    >>> name_models(["./runs/encoder", "chat=runs/decoder", "org/name"])
+    {'encoder': './runs/encoder', 'chat': 'runs/decoder', 'org/name': 'org/name'}
     >>> list(name_models([]))
     ['stories-encoder', 'stories-decoder', 'stories-seq2seq']
     """
@@ -144,12 +144,15 @@ def name_models(models: Sequence[str]) -> Mapping[str, str]:
 
 
 def default_name(source: str) -> str:
-    """Return the name of a model: a hub name as it is, of a path the last part."""
-    path = Path(source)
-    is_path = path.is_absolute() or source.startswith(".") or source.endswith("/")
-    if local_path(source) is None and not is_path and source.count("/") == 1:
-        return source if not source.startswith("runs/") else path.name
-    return path.resolve().name if source in (".", "..") else path.name
+    """Return the name of a model: a hub name as it is, of a path the last part.
+
+    >>> default_name("org/name"), default_name("./runs/encoder"), default_name("model.gguf")
+    ('org/name', 'encoder', 'model.gguf')
+    """
+    is_hub_name = source.count("/") == 1 and source[0] not in "./~" and source[-1] != "/"
+    if local_path(source) is None and is_hub_name:
+        return source
+    return Path(source).resolve().name
 
 
 def bind(config: ServeConfig) -> socket.socket:

@@ -18,6 +18,7 @@ import pytest
 from starlette.testclient import TestClient
 
 import firth
+from firth.cli.serve import serve
 from firth.inference.generation.sequence_request import SequenceRequest
 from firth.serve.app import make_app
 from firth.serve.model_worker import ModelWorker
@@ -206,3 +207,10 @@ def test_sigterm_finishes_running_requests() -> None:
         assert '"finish_reason": "length"' in rest
         assert json.loads(process.stdout.read())["models"] == ["stories-decoder"]
         assert process.wait(30) == 0
+
+
+def test_missing_packages_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "uvicorn", None)
+    monkeypatch.delitem(sys.modules, "firth.serve.running", raising=False)
+    with pytest.raises(UsageError, match=r"firth\[serve\]"):
+        serve(models=[])
