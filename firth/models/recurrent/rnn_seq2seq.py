@@ -54,17 +54,15 @@ class DecoderState:
     def join(self, other: DecoderState) -> None:
         """Append the sequences of another state; the shorter sources are padded."""
         self.layers.join(other.layers)
-        length = max(self.visible.shape[1], other.visible.shape[1])
         for name, value in vars(self).items():
             if isinstance(value, Tensor):
-                both = [value, getattr(other, name)]
-                if name != "output":
-                    both = [_pad_source(part, length) for part in both]
-                setattr(self, name, torch.cat(both))
+                both = value, getattr(other, name)
+                length = max(part.shape[1] for part in both)
+                setattr(self, name, torch.cat([_pad(part, length) for part in both]))
 
 
-def _pad_source(values: Tensor, length: int) -> Tensor:
-    """Pad values of source tokens with zeros."""  # (S, L, ...) -> (S, length, ...)
+def _pad(values: Tensor, length: int) -> Tensor:
+    """Pad values with zeros."""  # (S, L, ...) -> (S, length, ...)
     return pad(values, (0, 0) * (values.dim() - 2) + (0, length - values.shape[1]))
 
 
