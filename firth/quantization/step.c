@@ -22,14 +22,15 @@ enum { NO_NORM, LAYER, RMS, RMS_PLUS_ONE };   /* kinds of norm */
 enum { GELU, GELU_TANH, RELU, SILU };         /* activations */
 enum { CHUNK = 1 << 16 }; /* bytes of a matrix per chunk */
 /* Floats of a vector register, columns of a transposed matrix summed in registers, and rows of a
-   matrix and sequences whose products are. */
+   matrix whose products with four sequences are. */
 #if defined(__AVX512F__)
-enum { LANES = 16, COLUMNS = 128, BLOCK = 4 };
+enum { LANES = 16, COLUMNS = 128, ROWS = 4 };
 #elif defined(__AVX__)
-enum { LANES = 8, COLUMNS = 64, BLOCK = 2 };
+enum { LANES = 8, COLUMNS = 64, ROWS = 1 };
 #else
-enum { LANES = 4, COLUMNS = 64, BLOCK = 2 }; /* NEON, SSE */
+enum { LANES = 4, COLUMNS = 64, ROWS = 1 }; /* NEON, SSE */
 #endif
+enum { VECTORS = 4, TILE = LANES == 16 ? 4 : 2 }; /* sequences that share loaded weights */
 enum { PARTS = 16 / LANES, EARLY = 8 }; /* registers for sixteen floats; rows prefetched */
 
 typedef struct {
@@ -204,11 +205,11 @@ static inline float sum_of(Sixteen x) {
 #define DOT(name, type, load_row)                                                                  \
     static inline __attribute__((always_inline)) void name(                                        \
         const type *w, const float *x, int64_t size, int rows, int vectors,                        \
-        const type *ahead, int lines, float sums[BLOCK][BLOCK]) {                                  \
-        Sixteen total[BLOCK][BLOCK] = {{{{{0}}}}};                                                 \
+        const type *ahead, int lines, float sums[ROWS][VECTORS]) {                                 \
+        Sixteen total[ROWS][VECTORS] = {{{{{0}}}}};                                                \
         int64_t i = 0;                                                                             \
         for (; i + 16 <= size; i += 16) {                                                          \
-            Sixteen vector[BLOCK];                                                                 \
+            Sixteen vector[VECTORS];                                                               \
             for (int k = 0; k < lines; k++) __builtin_prefetch(ahead + (i * lines + 16 * k));      \
             for (int v = 0; v < vectors; v++) vector[v] = load(x + v * size + i);                  \
             for (int r = 0; r < rows; r++) {                                                       \
@@ -245,10 +246,10 @@ static inline float dot(const float *x, const float *y, int64_t size) {
 static inline __attribute__((always_inline)) void multiply_block(
     const Matrix *m, const float *x, float *y, int64_t o, int rows, int vectors, int part,
     int parts) {
-    float sums[BLOCK][BLOCK];
-    int64_t size = m->inputs, at = o * size, lines = (BLOCK + parts - 1) / parts;
-    int64_t ahead = at + (BLOCK + part * lines) * size;
-    if (part * lines >= BLOCK) lines = 0;
+    float sums[ROWS][VECTORS];
+    int64_t size = m->inputs, at = o * size, lines = (ROWS + parts - 1) / parts;
+    int64_t ahead = at + (ROWS + part * lines) * size;
+    if (part * lines >= ROWS) lines = 0;
     if (m->weight)
         dot_rows(m->weight + at, x, size, rows, vectors, m->weight + ahead, lines, sums);
     else dot_rows8(m->numbers + at, x, size, rows, vectors, m->numbers + ahead, lines, sums);
@@ -258,23 +259,23 @@ static inline __attribute__((always_inline)) void multiply_block(
     }
 }
 
-/* Up to BLOCK outputs of a matrix product for all sequences: x (B, inputs) -> y (B, outputs). */
+/* Up to ROWS outputs of a matrix product for all sequences: x (B, inputs) -> y (B, outputs). */
 static void multiply_rows(const Matrix *m, const float *x, int64_t sequences, float *y, int64_t o) {
-    int64_t rows = m->outputs - o < BLOCK ? 1 : BLOCK, end = o + BLOCK;
-    int parts = (sequences + BLOCK - 1) / BLOCK;
+    int64_t rows = m->outputs - o < ROWS ? 1 : ROWS, end = o + ROWS;
+    int parts = (sequences + VECTORS - 1) / VECTORS;
     for (; o < end && o < m->outputs; o += rows)
-        for (int64_t b = 0; b < sequences; b += BLOCK) {
+        for (int64_t b = 0; b < sequences; b += VECTORS) {
             const float *from = x + b * m->inputs;
             float *to = y + b * m->outputs;
-            int64_t count = sequences - b < BLOCK ? sequences - b : BLOCK;
-            int part = b / BLOCK;
-            if (rows == 1)
+            int64_t count = sequences - b < VECTORS ? sequences - b : VECTORS;
+            int part = b / VECTORS;
+            if (rows < ROWS)
                 for (int64_t v = 0; v < count; v++)
-                    multiply_block(m, from + v * m->inputs, to + v * m->outputs, o, 1, 1, 0, BLOCK);
-            else if (count == 1) multiply_block(m, from, to, o, BLOCK, 1, part, parts);
-            else if (count == 2) multiply_block(m, from, to, o, BLOCK, 2, part, parts);
-            else if (count < BLOCK) multiply_block(m, from, to, o, BLOCK, BLOCK - 1, part, parts);
-            else multiply_block(m, from, to, o, BLOCK, BLOCK, part, parts);
+                    multiply_block(m, from + v * m->inputs, to + v * m->outputs, o, 1, 1, 0, ROWS);
+            else if (count == 1) multiply_block(m, from, to, o, ROWS, 1, part, parts);
+            else if (count == 2) multiply_block(m, from, to, o, ROWS, 2, part, parts);
+            else if (count == 3) multiply_block(m, from, to, o, ROWS, 3, part, parts);
+            else multiply_block(m, from, to, o, ROWS, 4, part, parts);
         }
 }
 
@@ -283,7 +284,7 @@ static inline __attribute__((always_inline)) void multiply_tile(
     const Matrix *m, const float *x, float *y, int64_t o, int registers, int vectors) {
     int64_t stride = m->outputs;
     const float *row = m->weight + o, *bias = m->bias ? m->bias + o : NULL;
-    Vector sums[BLOCK][COLUMNS / LANES] = {{{0}}};
+    Vector sums[TILE][COLUMNS / LANES] = {{{0}}};
     for (int64_t i = 0; i < m->inputs; i++, row += stride)
         for (int j = 0; j < registers; j++) {
             if (j % PARTS == 0) __builtin_prefetch(row + EARLY * stride + LANES * j);
@@ -302,10 +303,10 @@ static void multiply_columns(const Matrix *m, const float *x, int64_t sequences,
     enum { ALL = COLUMNS / LANES };
     int64_t count = m->outputs - o, b = 0;
     if (count >= COLUMNS) {
-        for (; b + BLOCK <= sequences; b += BLOCK)
+        for (; b + TILE <= sequences; b += TILE)
             for (int part = 0; part < 2; part++)
                 multiply_tile(m, x + b * m->inputs, y + b * m->outputs, o + part * COLUMNS / 2,
-                              ALL / 2, BLOCK);
+                              ALL / 2, TILE);
         for (; b < sequences; b++)
             multiply_tile(m, x + b * m->inputs, y + b * m->outputs, o, ALL, 1);
         return;
@@ -322,7 +323,7 @@ static void multiply_columns(const Matrix *m, const float *x, int64_t sequences,
 /* Blocks of rows of a matrix per chunk of a thread. */
 static int blocks_at_a_time(const Matrix *m) {
     int64_t bytes = m->inputs * (m->weight ? sizeof(float) : sizeof(int8_t));
-    return bytes < CHUNK / BLOCK ? CHUNK / bytes / BLOCK : 1;
+    return bytes < CHUNK / ROWS ? CHUNK / bytes / ROWS : 1;
 }
 
 /* --- the code of each thread; every `omp for` ends with a barrier ----------------------------- */
@@ -333,7 +334,7 @@ static void multiply(const Matrix *m, const float *x, int64_t sequences, float *
         for (int64_t o = 0; o < m->outputs; o += COLUMNS) multiply_columns(m, x, sequences, y, o);
     } else {
 #pragma omp for schedule(dynamic, blocks_at_a_time(m))
-        for (int64_t o = 0; o < m->outputs; o += BLOCK) multiply_rows(m, x, sequences, y, o);
+        for (int64_t o = 0; o < m->outputs; o += ROWS) multiply_rows(m, x, sequences, y, o);
     }
 }
 
