@@ -10,9 +10,8 @@ gate p, which depends on the context, the decoder's state and its input, mixes b
     P(word) = p P_vocab(word) + (1 - p) Σ a_i over the source tokens i that are this word
 
 So a source word outside the vocabulary has a probability, too: the unknown words of a source are
-numbered V, V + 1, … in the order of their occurrence, and logits have V + X columns. Each is read
-as `<unk>` plus the embedding of its number, so that two unknown names can be told apart; in
-training the numbers are shifted, so that none has a meaning (Hermann et al. 2015, section 3.2).
+numbered V, V + 1, … in the order of their occurrence, and logits have V + X columns. All of them
+have the embedding of `<unk>`: what is around a name tells the network which one to copy.
 
 With coverage, attention also depends on the sum of the weights so far, and the loss term
 `coverage`, Σ min(a_i, c_i), penalizes attending to a token again (section 2.3).
@@ -37,7 +36,6 @@ from firth.tokenizers.open_vocabulary import FIRST_OPEN_ID, extended_ids
 from firth.tokenizers.tokenizer import Tokenizer
 
 MIN_PROB = 1e-12  # added to probabilities, so that those of impossible words have a logarithm
-NUM_MARKERS = 64  # embeddings that tell the unknown words of a source apart
 FREQUENT_WORDS = 100  # the first of the vocabulary; word dropout keeps them
 
 
@@ -85,9 +83,7 @@ class PointerGenerator(RnnSeq2Seq):
         if config.coverage:
             self.attention = CoverageAttention(hidden)
         self.gate = nn.Linear(2 * hidden + embedding, 1)
-        self.markers = nn.Embedding(NUM_MARKERS, embedding)
         self.dropped: Tensor | None = None  # (V,) words that this training step reads as unknown
-        self.first_marker = 0  # of the first unknown word
 
     @property
     def feeds_context(self) -> bool:
@@ -98,14 +94,11 @@ class PointerGenerator(RnnSeq2Seq):
         self.config = replace(self.config, unk_token_id=tokenizer.unknown_id)
 
     def embed(self, tokens: Tensor) -> Tensor:
-        """Look up embeddings; that of an unknown word is `<unk>` plus a marker."""
-        unknown, shift = tokens >= self.config.vocab_size, 0
+        """Look up embeddings; unknown words have that of `<unk>`."""
+        unknown = tokens >= self.config.vocab_size
         if self.training and self.dropped is not None:
             unknown = unknown | self.dropped[tokens.clamp(max=self.config.vocab_size - 1)]
-            shift = self.first_marker
-        x = super().embed(tokens.masked_fill(unknown, self.config.unk_token_id or 0))  # (N, E)
-        numbers = (tokens - self.config.vocab_size + shift) % NUM_MARKERS
-        return x + self.markers(numbers) * unknown[..., None]
+        return super().embed(tokens.masked_fill(unknown, self.config.unk_token_id or 0))
 
     def encode_source(self, tokens: Tensor, mask: Mask, **inputs: Any) -> Tensor:
         """Compute the source's hidden states and, in the last column, its ids."""  # (M, W + 1)
@@ -116,12 +109,11 @@ class PointerGenerator(RnnSeq2Seq):
         return torch.cat([self.encode(ids, mask).float(), ids[:, None].float()], -1)
 
     def _drop_words(self, device: torch.device) -> None:
-        """Draw the words of the vocabulary that are read as unknown, and their markers."""
+        """Draw the words of the vocabulary that this step reads as unknown."""
         size = self.config.vocab_size
         self.dropped = torch.rand(size, device=device) < self.config.word_dropout
         self.dropped[: min(FREQUENT_WORDS, size // 10)] = False
         self.dropped[[*self.config.special_token_ids.values()]] = False
-        self.first_marker = int(torch.randint(NUM_MARKERS, ()))
 
     def start(self, memory: Tensor, mask: Mask) -> CopyState:
         state, ids = super().start(memory[:, :-1], mask), memory[:, -1]
