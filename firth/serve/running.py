@@ -22,6 +22,7 @@ from firth.model import Model, default_device, load
 from firth.serve.app import make_app
 from firth.serve.model_pool import Loader
 from firth.serve.server_config import API_KEY, ServeConfig
+from firth.utils.arguments import check_arguments
 from firth.utils.config_fields import config_of
 from firth.utils.devices import Device, Dtype
 from firth.utils.errors import FirthError, UsageError
@@ -30,6 +31,7 @@ GRACE = 60  # seconds that running requests have after a signal
 KEEP_ALIVE = 30  # seconds that an idle connection stays open
 
 
+@check_arguments
 def run_server(
     models: Sequence[str] | Mapping[str, Model] = (),
     *,

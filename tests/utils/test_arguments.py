@@ -42,6 +42,7 @@ WRONG: list[tuple[str, tuple[Any, ...], dict[str, Any], str]] = [
     ("prepare", (["A text."],), {"tokenizer": "t", "out": "o", "valid_fraction": "x"}, "number"),
     ("prepare", (["A text."],), {"tokenizer": 5, "out": "o"}, "Tokenizer"),
     ("prompt", ("model", "A text."), {"shots": "one"}, "integer"),
+    ("run_server", (), {"port": "8000"}, "integer"),
     ("embed", ("model", "A text."), {"layer": "last"}, "list of integers"),
     ("search", ("model", ["A text."]), {"query": 5}, "string"),
     ("fill", ("model", "A ___."), {"targets": [1]}, "list of strings"),

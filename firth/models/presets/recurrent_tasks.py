@@ -43,6 +43,6 @@ RECURRENT_TASKS = {
         objective="infilling",
         recipe="transformer",
         source="See et al. 2017; trained there to summarize",
-        parameters=12_836_993,
+        parameters=12_574_593,
     ),
 }
