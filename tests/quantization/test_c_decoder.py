@@ -21,6 +21,7 @@ from firth.quantization import c_library as library
 from firth.quantization.c_decoder import MAX_SEQUENCES, is_supported
 from firth.quantization.int8 import to_int8
 from tests.models.small import KINDS, LLAMA, PRE, ROTARY, build, small
+from tests.nightly import mostly_nightly
 from tests.quantization import needs_native
 
 PROMPTS = [[5, 9, 14, 3, 27, 8], [31], [7, 7, 12, 30]]
@@ -127,7 +128,7 @@ def test_sequences_end_where_torch_ends_them(seed: int, monkeypatch: pytest.Monk
 @needs_native
 @pytest.mark.slow
 @pytest.mark.parametrize("threads", [1, 2, 5])
-@pytest.mark.parametrize("kind", ["llama", "post", "shared"])
+@pytest.mark.parametrize("kind", mostly_nightly(["llama", "post", "shared"], always=["llama"]))
 def test_threads_make_no_difference(
     kind: str, threads: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

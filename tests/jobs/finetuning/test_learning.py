@@ -34,6 +34,7 @@ from tests.jobs.finetuning.toys import (
     named,
     table,
 )
+from tests.nightly import mostly_nightly
 
 # What a strategy needs to fine-tune an untrained network.
 STRATEGIES = {
@@ -68,7 +69,9 @@ def learn(models: dict[str, Path], tmp_path: Path) -> Learn:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize(
+    "strategy", mostly_nightly(STRATEGIES, always=["full", "gradual", "lora", "prefix", "probe"])
+)
 def test_every_strategy_learns(strategy: str, learn: Learn, tmp_path: Path) -> None:
     _, dev = files = coloured(tmp_path)
     options = {"strategy": strategy, "overrides": STRATEGIES[strategy]}
