@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import anyio
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
@@ -24,6 +24,7 @@ from firth.serve.server_metrics import ServerMetrics
 from firth.utils.errors import FirthError
 
 LONG_TEXT = 20_000  # characters from which on a text is tokenized outside of the event loop
+CLIENT_GONE = 499  # status of a response that nobody reads; it is counted in the metrics
 logger = logging.getLogger("firth.serve")
 Result = TypeVar("Result")
 
@@ -72,17 +73,22 @@ class ApiRoute:
         return Route(self.path, endpoint, methods=[self.method])
 
     async def _respond(self, state: ServerState, request: Request) -> Response:
-        if self.method == "GET":
-            values: dict[str, Any] = {**request.query_params, **request.path_params}
-        else:
-            values = parse_json(await read_body(request, state.config.max_request_bytes))
-        work = self.handler(state, self.fields.parse(values))
         try:
             async with asyncio.timeout(state.config.timeout):
+                values = await self._values(request, state.config.max_request_bytes)
+                work = self.handler(state, self.fields.parse(values))
                 found = await until_disconnected(request, work)
         except TimeoutError:
             raise timeout_error() from None
+        except ClientDisconnect:  # while its body was read
+            return Response(status_code=CLIENT_GONE)
         return found if isinstance(found, Response) else json_response(found)
+
+    async def _values(self, request: Request, max_bytes: int) -> dict[str, Any]:
+        """Return the parameters: those of the address, or the body."""
+        if self.method == "GET":
+            return {**request.query_params, **request.path_params}
+        return parse_json(await read_body(request, max_bytes))
 
 
 def log_unexpected(error: Exception, where: str) -> None:
@@ -106,7 +112,7 @@ async def until_disconnected(request: Request, work: Awaitable[Result]) -> Resul
         await asyncio.wait([task, watch], return_when=asyncio.FIRST_COMPLETED)
         if task.done():
             return task.result()
-        return Response(status_code=499)  # nobody reads it; it is counted in the metrics
+        return Response(status_code=CLIENT_GONE)
     finally:
         watch.cancel()
         task.cancel()

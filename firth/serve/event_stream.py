@@ -2,33 +2,41 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-import logging
 from collections.abc import AsyncIterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import Any
 
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from firth.serve.api_errors import ApiError
+from firth.serve.api_route import log_unexpected, unexpected_error
 from firth.utils.errors import FirthError
 
 DONE = "data: [DONE]\n\n"
-logger = logging.getLogger("firth.serve")
+GRACE = 5.0  # seconds after the deadline in which the client can read the rest
 
 
 class EventStream(StreamingResponse):
-    """A response of JSON events; `resources` are closed at its end, or if the client is gone."""
+    """A response of JSON events.
 
-    def __init__(self, events: AsyncIterator[dict[str, Any]], resources: ExitStack) -> None:
+    `resources` are closed at its end, if the client is gone, or if it reads too slowly: soon after
+    `timeout` seconds, which the generation of the events must not exceed either.
+    """
+
+    def __init__(
+        self, events: AsyncIterator[dict[str, Any]], resources: ExitStack, timeout: float
+    ) -> None:
         headers = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
         super().__init__(_encoded(events), media_type="text/event-stream", headers=headers)
-        self.resources = resources
+        self.resources, self.timeout = resources, timeout
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        with self.resources:
-            await super().__call__(scope, receive, send)
+        with self.resources, suppress(TimeoutError):
+            async with asyncio.timeout(self.timeout + GRACE):
+                await super().__call__(scope, receive, send)
 
 
 async def _encoded(events: AsyncIterator[dict[str, Any]]) -> AsyncIterator[str]:
@@ -40,6 +48,6 @@ async def _encoded(events: AsyncIterator[dict[str, Any]]) -> AsyncIterator[str]:
         known = error if isinstance(error, ApiError) else ApiError(400, str(error))
         yield f"data: {json.dumps(known.values())}\n\n"
     except Exception as error:
-        logger.error("%s in a stream", type(error).__name__)
-        yield f"data: {json.dumps(ApiError(500, 'Unexpected error.').values())}\n\n"
+        log_unexpected(error, "a stream")
+        yield f"data: {json.dumps(unexpected_error(error).values())}\n\n"
     yield DONE

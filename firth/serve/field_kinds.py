@@ -44,14 +44,16 @@ def _bounds(minimum: float | None, maximum: float | None) -> str:
     return f" of at least {minimum:,}" if maximum is None else f" from {minimum:,} to {maximum:,}"
 
 
-def text(*, empty: bool = True) -> FieldKind:
-    """A string; lone surrogates, which are no text, are replaced."""
+def text(*, minimum: int = 0, maximum: int | None = None) -> FieldKind:
+    """A string, limited in characters; lone surrogates, which are no text, are replaced."""
 
     def convert(value: Any) -> str:
-        _check(isinstance(value, str) and (empty or bool(value)))
+        _check(isinstance(value, str) and len(value) >= minimum)
+        _check(maximum is None or len(value) <= maximum)
         return repaired(value)
 
-    return FieldKind("a string" if empty else "a string that is not empty", convert, STRING)
+    limit = "" if maximum is None else f" of {minimum:,} to {maximum:,} characters"
+    return FieldKind(f"a string{limit}", convert, STRING)
 
 
 def integer(*, minimum: int | None = None, maximum: int | None = None) -> FieldKind:

@@ -28,10 +28,8 @@ MAX_STOPS = 16
 MAX_NEW_TOKENS = 1 << 20
 MIN_TEMPERATURE = 1e-5  # below, sampling is greedy: logits divided by less overflow
 OFF = (0, 0.0)
-STOPS = any_of(
-    text(empty=False),
-    list_of(text(empty=False), "a list of strings that are not empty", maximum=MAX_STOPS),
-)
+STOP = text(minimum=1, maximum=500)  # every token is compared with the beginnings of a stop string
+STOPS = any_of(STOP, list_of(STOP, "a list of such strings", maximum=MAX_STOPS))
 
 
 def stream_options() -> FieldKind:

@@ -101,5 +101,5 @@ class ModelPool:
 
     def close(self) -> None:
         """Stop the workers after their running work."""
-        for entry in self.entries.values():
+        for entry in list(self.entries.values()):  # a thread may still add some
             entry.worker.close()

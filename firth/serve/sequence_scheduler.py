@@ -99,8 +99,8 @@ class SequenceScheduler:
 
     def advance(self) -> None:
         """Drop cancelled sequences, let waiting ones join, and generate one token of each."""
-        self._drop()
         try:
+            self._drop()
             self._join()
             tokens = self._batch.step() if self._batch is not None else []
         except Exception as error:  # of the network: no sequence can go on

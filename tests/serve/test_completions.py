@@ -151,3 +151,16 @@ def test_neutral_values_and_truncation(client: TestClient) -> None:
     assert complete(client, **accepted)["choices"]
     found = complete(client, prompt="word " * 600, truncate=True)
     assert found["usage"]["prompt_tokens"] <= 512
+
+
+def test_echoed_log_probabilities_are_limited_over_all_completions(client: TestClient) -> None:
+    body = {"model": "decoder", "prompt": [PROMPT + " there was" * 40] * 16, "n": 128}
+    body |= {"echo": True, "logprobs": 20, "max_tokens": 0}
+    assert client.post("/v1/completions", json=body).status_code == 413
+
+
+def test_long_stop_strings_are_rejected(client: TestClient) -> None:
+    body = {"model": "decoder", "prompt": PROMPT, "stop": ["x" * 501]}
+    found = client.post("/v1/completions", json=body)
+    assert found.status_code == 400
+    assert found.json()["error"]["param"] == "stop"

@@ -7,20 +7,25 @@ import http.client
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import time
-from contextlib import closing
+from collections.abc import AsyncIterator
+from contextlib import ExitStack, closing
 from typing import Any
 
 import pytest
+from starlette.requests import Request
 from starlette.testclient import TestClient
 
 import firth
 from firth.cli.serve import serve
 from firth.inference.generation.sequence_request import SequenceRequest
+from firth.serve.admission import Admission
 from firth.serve.app import make_app
+from firth.serve.event_stream import EventStream
 from firth.serve.model_worker import ModelWorker
 from firth.serve.request_body import parse_json
 from firth.serve.running import name_models
@@ -28,7 +33,7 @@ from firth.serve.served_model import ServedModel
 from firth.serve.server_config import ServeConfig
 from firth.serve.server_metrics import ServerMetrics
 from firth.utils.errors import FirthError, UsageError
-from tests.serve.conftest import LOCAL
+from tests.serve.conftest import LOCAL, running
 
 KEY = "a-secret-key"
 
@@ -160,6 +165,46 @@ def test_deadlines_and_cancelled_requests(served_models: dict[str, firth.Model])
 
     asyncio.run(run())
     worker.close()
+
+
+def test_a_body_that_does_not_come_ends_at_the_deadline(
+    served_models: dict[str, firth.Model],
+) -> None:
+    app = make_app({"e": served_models["encoder"]}, ServeConfig(timeout=0.3))
+    with (
+        running(app) as url,
+        socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2])), timeout=10) as slow,
+    ):
+        slow.sendall(b"POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n{")
+        assert b" 503 " in slow.recv(100)
+
+
+def test_a_client_that_leaves_during_its_body_is_no_error(client: TestClient) -> None:
+    [route] = [one for one in client.app.routes if getattr(one, "path", "") == "/tokenize"]
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.disconnect"}
+
+    request = Request({"type": "http", "method": "POST", "headers": []}, receive)
+    assert asyncio.run(route.endpoint(request)).status_code == 499
+
+
+def test_a_client_that_does_not_read_its_stream_frees_the_queue(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("firth.serve.event_stream.GRACE", 0.0)
+    admission, resources = Admission(100), ExitStack()
+    resources.enter_context(admission.reserve(80))
+
+    async def events() -> AsyncIterator[dict[str, Any]]:
+        yield {}
+
+    async def block(message: Any = None) -> Any:
+        await asyncio.Event().wait()
+
+    stream = EventStream(events(), resources, timeout=0.05)
+    asyncio.run(stream({"type": "http"}, block, block))
+    assert admission.tokens == 0
 
 
 def test_models_are_loading_at_first(served_models: dict[str, firth.Model]) -> None:

@@ -101,3 +101,8 @@ def test_wrong_requests_are_explained(
     answer = client.post(f"/playground/{route}", json=values)
     assert answer.status_code == 400
     assert named in answer.json()["error"]["message"]
+
+
+def test_a_template_cannot_multiply_a_text(client: TestClient) -> None:
+    body = {"model": "decoder", "query": "x" * 10_000, "template": "{source}" * 1000 + "{target}"}
+    assert client.post("/playground/prompt", json=body).status_code == 413

@@ -28,7 +28,8 @@ class Detokenizer:
 
     def piece(self, tokens: Sequence[int], token: int) -> str:
         """Return the text that one more token adds, or its name in the vocabulary if none."""
-        text = _decode_after(self.tokenizer, [*self.prompt, *tokens][-CONTEXT_TOKENS:], [token])
+        context = [*self.prompt[-CONTEXT_TOKENS:], *tokens[-CONTEXT_TOKENS:]][-CONTEXT_TOKENS:]
+        text = _decode_after(self.tokenizer, context, [token])
         name = str(self.tokenizer.backend.id_to_token(token))
         return name if not text or REPLACEMENT in text or token in self.hidden else text
 
@@ -101,15 +102,15 @@ class TextStreamer:
 def partial_stop_length(text: str, stops: Sequence[str]) -> int:
     """Return the length of the longest suffix that may be the beginning of a stop string.
 
-    >>> [partial_stop_length(text, ["end!"]) for text in ("the e", "The en", "The end")]
+    >>> [partial_stop_length(text, ["end!"]) for text in ("the e", "en", "The end")]
     [1, 2, 3]
     """
-    sizes = (size for stop in stops for size in range(len(stop) - 1, 0, -1))
-    return max((size for size in sizes if _begins_stop(text[-size:], stops)), default=0)
+    return max((_partial_length(text, stop) for stop in stops), default=0)
 
 
-def _begins_stop(suffix: str, stops: Sequence[str]) -> bool:
-    return bool(suffix) and any(stop.startswith(suffix) for stop in stops)
+def _partial_length(text: str, stop: str) -> int:
+    sizes = range(min(len(stop) - 1, len(text)), 0, -1)
+    return next((size for size in sizes if text.endswith(stop[:size])), 0)
 
 
 def _without_last_words(text: str, count: int) -> str:

@@ -62,11 +62,10 @@ class SequenceRequest:
         """Raise UsageError for a token outside of the vocabulary."""
         encoder = config.encoder if isinstance(config, ModelConfig) else None
         size, prompt_size = config.vocab_size, (encoder or config).vocab_size
-        outside = [id for id in self.logit_bias if not 0 <= id < size]
-        if outside or not all(0 <= id < prompt_size for id in self.prompt):
-            outside += [id for id in self.prompt if not 0 <= id < prompt_size]
-            if config.open_vocabulary:
-                outside = [id for id in outside if id < FIRST_OPEN_ID]
+        outside = [id for id in self.prompt if not 0 <= id < prompt_size]
+        if config.open_vocabulary:
+            outside = [id for id in outside if id < FIRST_OPEN_ID]
+        outside += [id for id in self.logit_bias if not 0 <= id < size]
         if outside:
             raise UsageError(f"The token id {outside[0]} is outside of the model's vocabulary.")
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import anyio
 
+from firth.serve.api_errors import ApiError
 from firth.serve.api_route import ApiRoute, ServerState, off_loop
 from firth.serve.field_kinds import TEXT, integer, list_of, number, one_of
 from firth.serve.playground.page_results import (
@@ -23,6 +24,7 @@ from firth.serve.served_model import ServedModel
 MAX_SEED = (1 << 31) - 1
 MAX_BEAMS, MAX_NEW_TOKENS, MAX_EXAMPLES = 16, 1000, 200
 MAX_CHARACTERS = 20_000  # of a text that is shown token by token
+MAX_PROMPT_CHARACTERS = 200_000  # of a filled template
 EXAMPLE = list_of(TEXT, "a pair of strings: a text and its answer", minimum=2, maximum=2)
 
 
@@ -109,11 +111,23 @@ async def masking(state: ServerState, fields: MaskingFields) -> dict[str, Any]:
 
 async def prompt(state: ServerState, fields: PromptFields) -> dict[str, Any]:
     """Answer a text after demonstrations."""
-    shown = "\n".join(map(" ".join, fields.examples))
-    once = f"{fields.instruction}\n{shown}\n{fields.query}"
+    once = _longest_prompt(fields)
     # Every label is scored with the whole prompt, and with three prompts without content.
     texts = [once] * (4 * len(fields.labels) or 1)
     return await _run(state, "score", _prompt, fields, texts, fields.max_new_tokens)
+
+
+def _longest_prompt(fields: PromptFields) -> str:
+    """Return a text at least as long as the prompt with its longest label."""
+    template = fields.template or ""
+    texts = "\n".join([*map(" ".join, fields.examples), fields.query])
+    rendered, copies = len(fields.examples) + 1, max(1, template.count("{"))
+    if rendered * len(template) + copies * len(texts) > MAX_PROMPT_CHARACTERS:
+        raise ApiError(
+            413, f"The prompt is longer than {MAX_PROMPT_CHARACTERS:,} characters: shorten it."
+        )
+    label = max(fields.labels, key=len, default="")
+    return "\n".join([fields.instruction, *[template] * rendered, *[texts] * copies, label])
 
 
 def _prompt(

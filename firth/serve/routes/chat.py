@@ -125,7 +125,7 @@ async def chat(state: ServerState, fields: ChatFields) -> dict[str, Any] | Event
         head = answer_head(kind, "chatcmpl", entry.served.name)
         if fields.stream:
             events = chat_events(head, choices, stream, fields, len(prompt.ids))
-            return EventStream(events, resources.pop_all())
+            return EventStream(events, resources.pop_all(), state.config.timeout)
         pieces = await collect(texts, stream)
     found = [
         {

@@ -113,7 +113,7 @@ async def completions(state: ServerState, fields: CompletionFields) -> dict[str,
         raise ApiError(400, "`max_tokens` must be at least 1 without `echo`.", param="max_tokens")
     if (size := len(fields.prompts) * fields.n) > MAX_INPUTS:
         raise ApiError(400, f"{size:,} completions are more than {MAX_INPUTS:,}.", param="n")
-    prompts = [await encode(entry, one, fields) for one in fields.prompts]
+    prompts = await encode(entry, fields)
     with ExitStack() as resources:
         resources.enter_context(entry.admission.reserve(reserved_tokens(prompts, fields.n)))
         choices = await make_choices(entry, prompts, fields)
@@ -126,20 +126,19 @@ async def completions(state: ServerState, fields: CompletionFields) -> dict[str,
         head = answer_head("text_completion", "cmpl", entry.served.name)
         if fields.stream:
             events = stream_events(head, choices, stream, fields, prompt_tokens)
-            return EventStream(events, resources.pop_all())
+            return EventStream(events, resources.pop_all(), state.config.timeout)
         pieces = await collect([choice.text for choice in choices], stream)
     found = [one.values(piece, first=True) for one, piece in zip(choices, pieces, strict=True)]
     return {**head, "choices": found, "usage": usage(prompt_tokens, choices)}
 
 
-async def encode(
-    entry: PoolEntry, prompt: str | list[int], fields: CompletionFields
-) -> PromptTokens:
-    """Encode one prompt."""
-    return await off_loop(
-        len(prompt),
-        lambda: encode_prompt(entry.served, prompt, fields.max_tokens, truncate=fields.truncate),
-    )
+async def encode(entry: PoolEntry, fields: CompletionFields) -> list[PromptTokens]:
+    """Encode the prompts of a request."""
+    prompts, limit = fields.prompts, fields.max_tokens
+    make = lambda: [  # noqa: E731
+        encode_prompt(entry.served, one, limit, truncate=fields.truncate) for one in prompts
+    ]
+    return await off_loop(sum(map(len, prompts)), make)
 
 
 def reserved_tokens(prompts: Sequence[PromptTokens], n: int) -> int:
@@ -156,8 +155,10 @@ async def make_choices(
     if fields.echo and scored:
         rows = [prompt.ids for prompt in prompts]
         sizes = [len(row) for row in rows]
-        if sum(sizes) * (1 + (fields.logprobs or 0)) > MAX_SCORED:
-            raise ApiError(413, "These are too many log-probabilities: send fewer prompts.")
+        if sum(sizes) * fields.n * (1 + (fields.logprobs or 0)) > MAX_SCORED:
+            raise ApiError(
+                413, "These are too many log-probabilities: send fewer prompts or a smaller `n`."
+            )
         scores = await entry.worker.run(prompt_logprobs, fields.logprobs, rows, sizes)
         pairs = list(zip(prompts, scores, strict=True))
         make = lambda: [scored_prompt(*pair) for pair in pairs]  # noqa: E731

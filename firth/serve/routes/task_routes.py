@@ -83,7 +83,7 @@ async def fill(state: ServerState, fields: FillFields) -> dict[str, Any]:
     texts = [fields.text] if isinstance(fields.text, str) else fields.text
     targets = (fields.targets,) if isinstance(fields.targets, str) else tuple(fields.targets)
     filler = entry.served.model.blank_filler()
-    encoded = [await off_loop(len(text), filler.encode, text) for text in texts]
+    encoded = await off_loop(sum(map(len, texts)), lambda: [*map(filler.encode, texts)])
     # Several blanks are filled by a beam search: a pass over `top` copies for each.
     sizes = [len(one.ids) * _passes(one, fields.top) for one in encoded]
     settings = (fields.top, targets)
@@ -111,10 +111,17 @@ def encode_examples(served: ServedModel, examples: Sequence[Example]) -> list[It
     """Tokenize the examples of the model's task."""
     task, metadata = served.task()
     model = served.model
-    length = metadata.max_length or min(task.default_max_length, model.config.max_positions)
+    length = max_task_length(served)
     reader = model.require_encoder_tokenizer()
     template = make_input_template(model.config, model.require_tokenizer(), length, reader)
     return list(zip(examples, task.encode(examples, template, metadata), strict=True))
+
+
+def max_task_length(served: ServedModel) -> int:
+    """Return the maximum length of an input of the model's task in tokens."""
+    task, metadata = served.task()
+    longest = min(task.default_max_length, served.model.config.max_positions)
+    return metadata.max_length or longest
 
 
 async def predict_examples(
@@ -131,7 +138,7 @@ async def predict_examples(
     items = await off_loop(size, encode_examples, entry.served, examples)
     cut = [i for i, (_, item) in enumerate(items) if item.cut]
     if cut and not truncate:
-        limit = entry.served.task()[1].max_length
+        limit = max_task_length(entry.served)
         raise ApiError(
             400,
             f"Text {cut[0]} (counted from 0) is longer than the model's maximum length of "
@@ -199,9 +206,11 @@ async def score(state: ServerState, fields: ScoreFields) -> dict[str, Any]:
     entry = state.pool.find(fields.model, "score")
     texts = [fields.text] if isinstance(fields.text, str) else fields.text
     encode = entry.served.model.require_tokenizer().encode
-    lengths = [len(await off_loop(len(text), encode, text)) for text in texts]
     context = fields.context
-    more = len(await off_loop(len(context), encode, context)) if context is not None else 0
+    read = [*texts, context or ""]
+    *lengths, more = await off_loop(
+        sum(map(len, read)), lambda: [len(encode(text)) for text in read]
+    )
     masked = not entry.served.model.config.has_decoder  # one pass for each token
     sizes = [1 + (size * size if masked else size + more) for size in lengths]
     found = await compute(entry, _score, context, texts, sizes)

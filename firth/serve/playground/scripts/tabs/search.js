@@ -74,7 +74,7 @@ const rerankBody = (values) => ({
 
 /** The texts of the picture; the query is the last. */
 const pictured = (values) => [...lines(values).slice(0, MAX_POINTS), values.query];
-const embedBody = (values) => ({ model: values.model, input: pictured(values) });
+const embedBody = (values) => ({ model: values.model, input: pictured(values), truncate: true });
 
 function show(result, values, ranked, embedded) {
   const texts = lines(values);
