@@ -182,10 +182,10 @@ def finetune(
     those of the recipe. `overrides` sets any other field of the training config ("schedule"), the
     head ("head.layers") or the task ("task.prefix"). With a `decoder`, the model is an encoder
     joined to it (Rothe et al. 2020). With `scratch` and a `tokenizer`, the model is a preset. A
-    model of one task ("cnn", "bilstm-crf") is trained from random weights, on words of `train`; its
-    embeddings may be `vectors`. With the recipe "ulmfit", a preset is pre-trained on `general_text`
-    first. With `dry_run`, nothing is written: the result has parameters, memory, steps and time of
-    the run with this strategy, several ("full lora") or, without one, all.
+    task-specific model ("cnn", "bilstm-crf") is trained from random weights, on words of `train`;
+    its embeddings may be `vectors`. With the recipe "ulmfit", a preset is pre-trained on
+    `general_text` first. With `dry_run`, nothing is written: the result has parameters, memory,
+    steps and time of the run with this strategy, several ("full lora") or, without one, all.
     """
     given = locals()
     job = FinetuneConfig(**{each.name: given[each.name] for each in fields(FinetuneConfig)})

@@ -42,7 +42,7 @@ def find_vectors(source: AnyModel) -> WordVectors | Model:
         raise MismatchError(f"{name} cannot be --vectors: {NO_HIDDEN_STATES}.")
     if isinstance(model.network, WordNetwork | BagOfWords):
         raise MismatchError(
-            f"{name} cannot be --vectors: it is a model of one task; use word vectors, ELMo or "
+            f"{name} cannot be --vectors: it is a task-specific model; use word vectors, ELMo or "
             "another pre-trained model."
         )
     model.input_tokenizer()  # an error, if there is none

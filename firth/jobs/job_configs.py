@@ -215,7 +215,7 @@ class FinetuneConfig(JobConfig):
     vectors: Annotated[
         "str | Path | Model | None",
         Doc(
-            "Input vectors of words for a model of one task (cnn, lstm, …): a file of word2vec, "
+            "Input vectors of words for a task-specific model (cnn, lstm, …): a file of word2vec, "
             "GloVe or fastText, or a model with hidden states (ELMo, an encoder). Default: none.",
             "Model",
             str,
@@ -248,7 +248,7 @@ class FinetuneConfig(JobConfig):
         "str | Path | Tokenizer | Model | None",
         Doc(
             "With --scratch: tokenizer of a model that is a preset. Default: the model's own, or "
-            "for a model of one task the words of --train.",
+            "for a task-specific model the words of --train.",
             "Model",
             str,
             "MODEL",

@@ -122,7 +122,8 @@ def search(out: str | Path, *, minutes: float = 0.0, **options: Any) -> SweepRes
 def _grid(options: Mapping[str, Any]) -> tuple[list[float], list[int]]:
     """Return the learning rates and the numbers of frozen blocks of a search.
 
-    A model of one task has its own learning rate in place of the middle one, and nothing to freeze.
+    A task-specific model has its own learning rate in place of the middle one, and nothing to
+    freeze.
     """
     if (row := _task_model(options)) is None:
         config = load(options["model"]).config
@@ -134,7 +135,7 @@ def _grid(options: Mapping[str, Any]) -> tuple[list[float], list[int]]:
 
 
 def _task_model(options: Mapping[str, Any]) -> TaskSpecificModel | None:
-    """Return the row of a model of one task, if the model is the name of one."""
+    """Return the row of a task-specific model, if the model is the name of one."""
     names = {each.name for each in fields(FinetuneConfig)}
     given = {name: value for name, value in options.items() if name in names}
     return find_task_model(FinetuneConfig(**given))

@@ -1,4 +1,4 @@
-"""Models of one task: an untrained network, and a tokenizer of the words of the training data."""
+"""Task-specific models: an untrained network, and a tokenizer of the words of the training data."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from firth.utils.errors import InputError, UsageError
 
 
 def find_task_model(job: FinetuneConfig) -> TaskSpecificModel | None:
-    """Return the row of a model of one task, if the job's model is the name of one.
+    """Return the row of a task-specific model, if the job's model is the name of one.
 
     A path or an embedded model of that name has precedence.
     """
@@ -46,7 +46,7 @@ def find_task_model(job: FinetuneConfig) -> TaskSpecificModel | None:
     if not isinstance(name, str) or name not in TASK_MODELS or local_path(name) is not None:
         if job.vectors is not None:
             raise UsageError(
-                f"--vectors is for models of one task ({', '.join(TASK_MODELS)}): {name} has its "
+                f"--vectors is for task-specific models ({', '.join(TASK_MODELS)}): {name} has its "
                 "own embeddings."
             )
         return None
@@ -96,7 +96,7 @@ def untrained_task_model(
 
 
 def _check_features(job: FinetuneConfig, row: TaskSpecificModel) -> None:
-    """Raise UsageError if a model of one task cannot read the hidden states of another model."""
+    """Raise UsageError if a task-specific model cannot read the hidden states of another model."""
     if row.heads:
         raise UsageError(
             f"{job.model} also writes the words that it reads: its --vectors must be word vectors."

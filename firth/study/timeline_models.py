@@ -37,7 +37,7 @@ class Method:
 
 
 def _with_vectors(task: str, model: str, year: int, paper: str) -> tuple[Method, ...]:
-    """Return the rows of a model of one task: with random and with three kinds of word vectors."""
+    """Return the rows of a task-specific model: with random vectors and with three other kinds."""
     name = SCRATCH[task]
     one: dict[str, Any] = {"tasks": (task,), "model": model}
     return (

@@ -26,7 +26,7 @@ class FinetuneRunConfig:
     augment: str = ""
     scratch: bool = False
     decoder: str | None = None  # joined to the encoder `model`
-    vectors: str | None = None  # of words, for a model of one task
+    vectors: str | None = None  # of words, for a task-specific model
     network: dict[str, Any] = field(default_factory=dict)  # its own settings
 
     def to_dict(self) -> dict[str, Any]:

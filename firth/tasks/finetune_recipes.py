@@ -190,7 +190,7 @@ def recipe_learning_rate(
 
 
 def task_model_recipe(row: TaskSpecificModel, task: str) -> FinetuneRecipe:
-    """Return the recipe of a model of one task, whose learning rate is for its own size."""
+    """Return the recipe of a task-specific model, whose learning rate is for its own size."""
     return FinetuneRecipe(
         task=task,
         learning_rate=row.learning_rate,

@@ -190,6 +190,8 @@ def test_a_copied_word_has_its_open_id() -> None:
         [5] * 3,
     ]
     assert [steps[0].top[0].token for steps in found.values()] == [first, second, 5]
+    with pytest.raises(UsageError, match=str(first)):  # a logit of a copied word has no fixed place
+        SequenceRequest(prompt=(first,), limit=3, logit_bias={first: 1.0}).check(network)
 
 
 def test_forced_tokens() -> None:

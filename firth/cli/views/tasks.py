@@ -46,7 +46,7 @@ UNITS = {
 
 
 def tasks(rows: Sequence[Mapping[str, Any]]) -> Table:
-    """List the tasks with their files, metric, recipes and models of one task."""
+    """List the tasks with their files, metric, recipes and task-specific models."""
     columns = ("task", "description", "files", "selection metric", "recipes", "untrained models")
     cells = [
         [row[name] for name in ("task", "about", "files", "metric")]

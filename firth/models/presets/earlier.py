@@ -1,4 +1,4 @@
-"""Models from before the Transformer, and models of one task that pre-training replaced."""
+"""Models from before the Transformer, and task-specific models that pre-training replaced."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Recurrent models of one task: sequence to sequence, and answers in a text.
+"""Recurrent task-specific models: sequence to sequence, and answers in a text.
 
 Smaller than in the papers, for a few thousand examples and a CPU.
 """

@@ -1,4 +1,4 @@
-"""Models of one task: networks that are trained from random weights, one row each.
+"""Task-specific models: networks that are trained from random weights, one row each.
 
 `firth finetune NAME` trains one on the words of the training data, without a tokenizer and without
 a pre-trained model.

@@ -41,7 +41,7 @@ def finetuned(
 ) -> Mapping[str, Any]:
     """Fine-tune on `labels` training examples (0: all) and score the test examples.
 
-    `model` may be the name of a model of one task, with word `vectors` of another.
+    `model` may be the name of a task-specific model, with word `vectors` of another.
     `data` is a cell of `split_task_data`; `options` are arguments of `finetune`. The run is
     evaluated on the test examples once, at its end: nothing is selected on them. Weights are
     deleted unless `keep`.

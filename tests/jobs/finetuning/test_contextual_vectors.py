@@ -196,5 +196,5 @@ def test_what_cannot_be_read(models: dict[str, Path], tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="whole words"):
         train("cnn", out, encoder, tokenizer=encoder)
     train("cnn", out, None)
-    with pytest.raises(MismatchError, match="model of one task"):
+    with pytest.raises(MismatchError, match="task-specific model"):
         train("cnn", tmp_path / "again", out)

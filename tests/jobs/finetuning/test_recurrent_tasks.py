@@ -1,4 +1,4 @@
-"""Recurrent models of one task: fine-tuned from random weights, stopped and resumed."""
+"""Recurrent task-specific models: fine-tuned from random weights, stopped and resumed."""
 
 from __future__ import annotations
 

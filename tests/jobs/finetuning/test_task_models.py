@@ -1,4 +1,4 @@
-"""Models of one task are trained from random weights, without a tokenizer."""
+"""Task-specific models are trained from random weights, without a tokenizer."""
 
 from __future__ import annotations
 
@@ -173,7 +173,7 @@ def test_vectors_of_another_language(tmp_path: Path) -> None:
     path.write_text("soleil 0.5 0.25\nlune 1 0\n")
     with pytest.raises(InputError, match=r"None of the 22 words.*vectors.txt"):
         finetune("cnn", task="classify", train=reviews(200), out=tmp_path / "run", vectors=path)
-    with pytest.raises(UsageError, match=r"vectors.* is for models of one task"):
+    with pytest.raises(UsageError, match=r"vectors.* is for task-specific models"):
         finetune("stories-encoder", task="classify", train=reviews(20), out=tmp_path, vectors=path)
 
 
