@@ -100,17 +100,32 @@ def test_strategies_of_a_recurrent_network(strategy: str, awd_lstm: Path, tmp_pa
     assert firth.load(result.path).predict("red") is not None
 
 
-def test_a_preset_is_pretrained_on_general_text_first(tmp_path: Path) -> None:
-    text = tmp_path / "general.txt"
+def general_text(folder: Path) -> dict[str, Any]:
+    """Options for a small first stage of three steps."""
+    text = folder / "general.txt"
     text.write_text("A red apple is good .\nA blue plum is bad .\n" * 40)
     sizes = {"model.hidden_size": 16, "model.lstm_size": 24, "batch_tokens": 256}
     general = {"steps": "3", **sizes}  # as the command line gives it
     overrides = SETTINGS | {f"general.{name}": value for name, value in general.items()}
-    result = tune("awd-lstm", tmp_path, general_text=text, overrides=overrides)
+    return {"general_text": text, "overrides": overrides}
+
+
+def test_a_preset_is_pretrained_on_general_text_first(tmp_path: Path) -> None:
+    result = tune("awd-lstm", tmp_path, **general_text(tmp_path))
     stages = [read_run(result.path / name) for name in ("general-language-model", "language-model")]
     assert stages[0]["results"]["steps"] == 3
     assert stages[1]["parents"]["model"]["path"].endswith("general-language-model")
     assert result.model.require_tokenizer().kind == "word"
+
+
+@pytest.mark.nightly
+def test_pretraining_on_general_text_can_be_resumed(tmp_path: Path) -> None:
+    options = general_text(tmp_path)
+    whole = tune("awd-lstm", tmp_path, "whole", **options)
+    with pytest.raises(Killed):
+        tune("awd-lstm", tmp_path, "stopped", callbacks=kill_at(2), **options)
+    again = tune("awd-lstm", tmp_path, "stopped", resume=True, **options)
+    assert sums(again.path) == sums(whole.path) != {}
 
 
 def test_general_text_is_for_presets(awd_lstm: Path, tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 // Attention: the weights of every head over a text, as `firth inspect` shows them.
 
 import { element } from "../dom.js";
-import { bench } from "../bench.js";
+import { tabForm } from "../tab_form.js";
 import { command, curl, pythonCall, pythonScript } from "../code_samples.js";
 import { modelChoice, textArea, textLine } from "../fields.js";
 import { postJson } from "../api.js";
@@ -38,7 +38,7 @@ export const attention = {
       text: values.text,
       ...(target.element.hidden || !values.target ? {} : { target: values.target }),
     });
-    return bench({
+    return tabForm({
       id: "attention",
       fields: [model, text, target],
       layout: [model.element, text.element, target.element],

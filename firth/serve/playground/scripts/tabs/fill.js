@@ -1,7 +1,7 @@
 // Fill: candidates for each blank of a text.
 
 import { element, bars, visible } from "../dom.js";
-import { bench } from "../bench.js";
+import { tabForm } from "../tab_form.js";
 import { command, curl, pythonPrint, pythonScript } from "../code_samples.js";
 import { modelChoice, number, row, textArea, textLine } from "../fields.js";
 import { postJson } from "../api.js";
@@ -31,7 +31,7 @@ export const fill = {
       number("top", "Candidates", { min: 1, max: 50, value: 8 }),
       targets,
     ];
-    return bench({
+    return tabForm({
       id: "fill",
       fields,
       action: "Fill",

@@ -1,7 +1,7 @@
 // Generate: a live stream of tokens, with one method or several side by side.
 
 import { element } from "../dom.js";
-import { bench } from "../bench.js";
+import { tabForm } from "../tab_form.js";
 import { command, curl, pythonPrint, pythonScript } from "../code_samples.js";
 import { choice, modelChoice, number, row, slider, textArea } from "../fields.js";
 import { postJson, postStream } from "../api.js";
@@ -69,7 +69,7 @@ export const generate = {
     fields.mode.control.addEventListener("change", () => {
       sampling.hidden = fields.mode.value === "many";
     });
-    return bench({
+    return tabForm({
       id: "generate",
       fields: Object.values(fields),
       action: "Generate",

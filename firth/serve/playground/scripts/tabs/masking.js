@@ -1,7 +1,7 @@
 // Masking: what every pre-training objective makes of a sentence.
 
 import { element } from "../dom.js";
-import { bench } from "../bench.js";
+import { tabForm } from "../tab_form.js";
 import { command, curl, pythonPrint, pythonScript } from "../code_samples.js";
 import { choice, number, row, slider, textArea } from "../fields.js";
 import { postJson } from "../api.js";
@@ -46,7 +46,7 @@ export const masking = {
       }),
       seed: number("seed", "Seed", { min: 0, max: 2 ** 31 - 1, value: 0 }),
     };
-    const made = bench({
+    const made = tabForm({
       id: "masking",
       fields: Object.values(fields),
       action: "Show",

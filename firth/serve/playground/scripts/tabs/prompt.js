@@ -1,7 +1,7 @@
 // Prompt: demonstrations for a model that is not fine-tuned.
 
 import { element, bars } from "../dom.js";
-import { bench } from "../bench.js";
+import { tabForm } from "../tab_form.js";
 import { command, curl, pythonPrint, pythonScript, PythonTuple } from "../code_samples.js";
 import { choice, modelChoice, number, textLine } from "../fields.js";
 import { postJson } from "../api.js";
@@ -56,7 +56,7 @@ export const prompt = {
       adapt();
     });
     adapt();
-    return bench({
+    return tabForm({
       id: "prompt",
       fields: Object.values(fields),
       action: "Answer",

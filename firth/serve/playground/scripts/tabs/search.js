@@ -1,7 +1,7 @@
 // Embed & search: the lines nearest to a query, and all of them in two dimensions.
 
 import { element } from "../dom.js";
-import { bench } from "../bench.js";
+import { tabForm } from "../tab_form.js";
 import {
   command,
   curl,
@@ -45,7 +45,7 @@ export const search = {
       value: LINES.join("\n"),
       hint: "One on each line.",
     });
-    return bench({
+    return tabForm({
       id: "search",
       fields: [model, texts, query],
       layout: [model.element, texts.element, query.element],

@@ -1,7 +1,7 @@
 // Answer: the part of a text that answers a question.
 
 import { element } from "../dom.js";
-import { bench } from "../bench.js";
+import { tabForm } from "../tab_form.js";
 import { curl, predictCommand, pythonPrint, pythonScript } from "../code_samples.js";
 import { modelChoice, textArea, textLine } from "../fields.js";
 import { postJson } from "../api.js";
@@ -18,7 +18,7 @@ export const answer = {
       rows: 6,
       value: "Diego Turner, a greedy boy from Stonebridge, liked drawing. He was seven years old.",
     });
-    return bench({
+    return tabForm({
       id: "answer",
       fields: [model, question, context],
       action: "Answer",

@@ -1,7 +1,7 @@
 // Classify: the probability of each label.
 
 import { element, bars } from "../dom.js";
-import { bench } from "../bench.js";
+import { tabForm } from "../tab_form.js";
 import { command, curl, predictCommand, pythonPrint, pythonScript } from "../code_samples.js";
 import { modelChoice, textArea } from "../fields.js";
 import { postJson } from "../api.js";
@@ -20,7 +20,7 @@ export const classify = {
       value: "What a delightful visit.\nThe soup was cold and the waiter was rude.",
       hint: `One on each line; a pair as “first text ${PAIR} second text”.`,
     });
-    return bench({
+    return tabForm({
       id: "classify",
       fields: [model, texts],
       layout: [model.element, texts.element],

@@ -1,7 +1,7 @@
 // Tag: marked names, or the tag of each word.
 
 import { element, percent } from "../dom.js";
-import { bench } from "../bench.js";
+import { tabForm } from "../tab_form.js";
 import { command, curl, pythonPrint, pythonScript } from "../code_samples.js";
 import { modelChoice, textArea } from "../fields.js";
 import { postJson } from "../api.js";
@@ -18,7 +18,7 @@ export const tag = {
     const text = textArea("texts", "Text", {
       value: "Diego Turner from Stonebridge met Mei at the park.",
     });
-    return bench({
+    return tabForm({
       id: "tag",
       fields: [model, text],
       layout: [model.element, text.element],

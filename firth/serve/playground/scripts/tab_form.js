@@ -13,7 +13,7 @@ const MIN_VISIBLE = 160; // pixels of the result that must be seen when it comes
  * `layout` are the elements of the form; `examples` are {label: {field: value}} to start from.
  * Return the element of the tab, and the function that the button calls.
  */
-export function bench({
+export function tabForm({
   id,
   fields,
   layout,
@@ -110,7 +110,7 @@ export function bench({
     element: element(
       "div",
       { class: "tab-content" },
-      element("div", { class: wide ? "bench wide" : "bench" }, form, result),
+      element("div", { class: wide ? "tab-form wide" : "tab-form" }, form, result),
       box.element,
     ),
     submit,
