@@ -119,6 +119,9 @@ def test_chat_is_the_template_and_generate(
     assert sum(len(one["content"]) for one in streamed if one) == len(tokens)
     refused = client.post("/v1/chat/completions", json={**values, "model": "decoder"})
     assert refused.status_code == 400
+    named = [{**messages[1], "name": "Ada"}]
+    refused = client.post("/v1/chat/completions", json={**values, "messages": named})
+    assert refused.json()["error"]["param"] == "messages"
 
 
 @pytest.mark.parametrize(

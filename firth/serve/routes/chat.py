@@ -46,13 +46,15 @@ def messages() -> FieldKind:
         "properties": {"role": {"type": "string", "enum": list(ROLES)}, "content": content},
         "required": ["role", "content"],
     }
-    about = 'a list such as [{"role": "user", "content": "Hello!"}], of the roles '
-    about += f"{', '.join(ROLES)} and with text only"
+    about = 'a list such as [{"role": "user", "content": "Hello!"}], with the roles '
+    about += f"{', '.join(ROLES)}, text only, and no other field"
     return FieldKind(about, convert, {"type": "array", "items": item, "minItems": 1})
 
 
 def _message(value: Any) -> Message:
-    if not isinstance(value, dict) or value.keys() - {"role", "content", "name", "refusal"}:
+    """Check a message; other fields, such as a name, are accepted if they are null."""
+    given = {k for k, v in value.items() if v is not None} if isinstance(value, dict) else set()
+    if given != {"role", "content"}:
         raise ValueError
     role, content = value.get("role"), value.get("content")
     if not isinstance(role, str) or role not in ROLES:
@@ -62,7 +64,7 @@ def _message(value: Any) -> Message:
         if len(parts) < len(content) or not all(isinstance(p.get("text"), str) for p in parts):
             raise ValueError
         content = "".join(part["text"] for part in parts)
-    if not isinstance(content, str) or value.get("refusal") is not None:
+    if not isinstance(content, str):
         raise ValueError
     return {"role": ROLES[role], "content": repaired(content)}
 
