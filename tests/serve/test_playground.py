@@ -428,6 +428,8 @@ def test_samples_run(server: str, browse: Callable[..., Page], tab: str, tmp_pat
     ]
     if shutil.which("curl"):
         commands.append(["sh", "-ec", sample(page, tab, "curl").replace("curl ", "curl -f ", 1)])
-    for command in commands:
-        done = subprocess.run(command, cwd=tmp_path, env=path, capture_output=True, text=True)
+    for number, command in enumerate(commands):
+        folder = tmp_path / str(number)  # each may write the same file
+        folder.mkdir()
+        done = subprocess.run(command, cwd=folder, env=path, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
