@@ -163,7 +163,7 @@ def bind(config: ServeConfig) -> socket.socket:
         [(family, *_), *_] = socket.getaddrinfo(config.host, config.port, type=socket.SOCK_STREAM)
         return socket.create_server((config.host, config.port), family=family, backlog=2048)
     except (OSError, OverflowError, UnicodeError) as error:
-        why = getattr(error, "strerror", None) or error
+        why = str(getattr(error, "strerror", None) or error).partition(" (")[0]
         raise FirthError(
             f"The server cannot listen on {config.host}:{config.port} ({why}): choose another "
             "`port` or `host`."
