@@ -25,10 +25,9 @@ def evaluate(
     ),
     task: str | None = options.DataOption(
         None,
-        help="Task; lm, last-word and minimal-pairs work with any language model, similarity and "
-        "analogies with word vectors and any network, next-sentence, sentence-order and replaced "
-        "with such a head. Default: the task the model was trained "
-        "for.",
+        help="Task; lm, last-word, minimal-pairs and choice work with any language model, "
+        "similarity and analogies with word vectors and any network, next-sentence, sentence-order "
+        "and replaced with such a head. Default: the task the model was trained for.",
     ),
     ensemble: bool = options.DataOption(
         False,

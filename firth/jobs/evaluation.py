@@ -18,6 +18,7 @@ from firth.jobs.selection import selections, training_data_note
 from firth.metrics.bootstrap import to_json
 from firth.model import AnyModel, Model, load_if_needed, model_list
 from firth.objectives.registry import infill_format
+from firth.tasks.choice import ChoiceTask
 from firth.tasks.dataset import check_columns
 from firth.tasks.diagnostics import check_answers
 from firth.tasks.ensembles import (
@@ -118,9 +119,10 @@ def evaluate(
     labels it is uniform; of tasks without training, such as `lm`, it is the first examples.
     The default task is the one that the model was fine-tuned on. Any language model can be
     evaluated on `lm` (perplexity by a `convention`, in windows of `context` tokens that move by
-    `stride`), `last-word`, and `minimal-pairs` of a file or folder (`by_word`: a masked model masks
-    the rest of a word with each of its tokens). Any model with hidden states can be evaluated on
-    `similarity` and `analogies` of words. `weights="int8"` quantizes the model first. Bad
+    `stride`), `last-word`, `choice` (unless it has a head for it, by the log-probability of each
+    choice), and `minimal-pairs` of a file or folder (`by_word`: a masked model masks the rest of a
+    word with each of its tokens). Any model with hidden states can be evaluated on `similarity`
+    and `analogies` of words. `weights="int8"` quantizes the model first. Bad
     rows are skipped and noted; with `strict`, they are an error.
     """
     start = time.monotonic()
@@ -160,10 +162,17 @@ def _evaluate_one(model: AnyModel, how: _EvaluationSetup) -> EvaluationResult:
     given = how.scoring_options()
     _check_options(name, given)
     # A fine-tuned lm model without options is evaluated on its own task, like any other.
-    if how.task in SCORING_TASKS or any(given.values()):
+    if _is_zero_shot(loaded, how.task) or any(given.values()):
         scorer = _scorer(loaded, how.by_word, how.progress, copy=isinstance(model, Model))
         return how.result(name, _measured(name, scorer, how.options))
     return how.result(resolve_task(loaded, how.task)[0].name, _answered([loaded], how))
+
+
+def _is_zero_shot(model: Model, task: str | None) -> bool:
+    """Return whether the language head is evaluated, not a head that was trained for the task."""
+    if task == ChoiceTask.name:
+        return ChoiceTask.head not in model.network.heads
+    return task in SCORING_TASKS
 
 
 def _evaluate_each(models: Sequence[AnyModel], how: _EvaluationSetup) -> EvaluationResult:
@@ -188,9 +197,10 @@ def _evaluate_ensemble(models: Sequence[AnyModel], how: _EvaluationSetup) -> Eva
     """Evaluate the averaged predictions of several models."""
     if len(models) < 2:
         raise UsageError("`ensemble` averages the predictions of several models; give two or more.")
-    if how.task in SCORING_TASKS or any(how.scoring_options().values()):
-        raise UsageError("`ensemble` is for models fine-tuned on a task, such as classify or tag.")
     loaded = [how.load(model) for model in models]
+    zero_shot = any(_is_zero_shot(model, how.task) for model in loaded)
+    if zero_shot or any(how.scoring_options().values()):
+        raise UsageError("`ensemble` is for models fine-tuned on a task, such as classify or tag.")
     found = replace(_answered(loaded, how), details={"ensemble": _names(models)})
     return how.result(resolve_task(loaded[0], how.task)[0].name, found)
 
@@ -282,6 +292,8 @@ def _scorer(model: Model, by_word: bool, progress: Progress, copy: bool) -> Scor
         hybrid=infill_format(model.objective) == "masks",
         denoises=model.config.architecture == "decoder"
         and infill_format(model.objective) == "spans",
+        encoder_tokenizer=model.require_encoder_tokenizer(),
+        generates=model.generates,
         sentence=model.sentence_encoder,
         by_word=by_word,
         name=str(model.source or model.path or "The model"),

@@ -10,6 +10,7 @@ import numpy as np
 
 from firth.inference.prompting.prompt_scorer import PromptPrediction
 from firth.tasks.task import Answer, Example
+from firth.tasks.zero_shot_choice import chance_accuracy, choose
 
 AnswerScores = dict[str, float]  # metric -> score of an answer; {} without a gold answer
 
@@ -29,26 +30,17 @@ def _labelled(
 def _chosen(
     example: Example, prediction: PromptPrediction, words: Mapping[str, str]
 ) -> tuple[Answer, AnswerScores]:
-    """The most likely choice in total and per byte.
-
-    These are acc and acc_norm of the lm-evaluation-harness (Gao et al. 2021).
-    """
-    sizes = np.array([len(choice.encode()) for choice in example.choices])
-    by_byte = int((prediction.log_likelihoods / sizes).argmax())
+    chosen = choose(prediction, example.choices)
     answer = {
-        "choice": prediction.best,
-        "text": example.choices[prediction.best],
+        "choice": chosen.by_sum,
+        "text": example.choices[chosen.by_sum],
         "choices": list(example.choices),
         "scores": np.exp(prediction.log_probs).tolist(),
-        "choice_by_byte": by_byte,
+        "choice_by_character": chosen.by_character,
     }
     if example.label is None:
         return answer, {}
-    right = {
-        "accuracy": prediction.best == example.label,
-        "accuracy_norm": by_byte == example.label,
-    }
-    return answer | {"gold": example.label}, {name: float(value) for name, value in right.items()}
+    return answer | {"gold": example.label}, chosen.scores(example.label)
 
 
 def _generated(
@@ -88,5 +80,5 @@ def majority_accuracy(task: str, queries: Sequence[Example]) -> float | None:
     if not known:
         return None
     if task == "choice":
-        return float(np.mean([1 / len(example.choices) for example in known]))
+        return chance_accuracy(known)
     return Counter(example.label for example in known).most_common(1)[0][1] / len(known)

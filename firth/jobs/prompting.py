@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from firth.inference.generation.chat_template import render_chat
-from firth.inference.prompting.candidates import PromptedModel
+from firth.inference.prompting.candidates import PromptedModel, check_mask_token
 from firth.inference.prompting.prompt_scorer import (
     PromptPrediction,
     PromptQuestion,
@@ -278,12 +278,10 @@ def _prompted_model(
             "encoder-decoder, or --task classify, pair or choice."
         )
     tokenizer = model.require_tokenizer()
-    has_mask = "mask" in tokenizer.special_ids
-    if encoder and not has_mask:
-        raise MismatchError(
-            f"The tokenizer of {where} has no mask token, which prompting an encoder needs."
-        )
-    blanks = infill_format(model.objective) == "masks" and has_mask and prompt_format.template.blank
+    if encoder:
+        check_mask_token(tokenizer, str(where))
+    fills_masks = infill_format(model.objective) == "masks" and "mask" in tokenizer.special_ids
+    blanks = fills_masks and prompt_format.template.blank
     reader = model.require_encoder_tokenizer()
     if config.chat and (encoder or blanks):
         raise MismatchError(f"{where} is no chat model: remove `chat`.")

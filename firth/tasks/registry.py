@@ -22,6 +22,7 @@ from firth.tasks.similarity import SIMILARITY
 from firth.tasks.span import SpanTask
 from firth.tasks.tag import TagTask
 from firth.tasks.task import Task
+from firth.tasks.zero_shot_choice import CHOICE
 from firth.utils.errors import UsageError, suggest
 
 TASKS: dict[str, Task] = {
@@ -41,11 +42,12 @@ TASKS: dict[str, Task] = {
 HEAD_TASKS: dict[str, NextSentenceTask | ReplacedTask] = {
     task.name: task for task in (NextSentenceTask(), SentenceOrderTask(), ReplacedTask())
 }
-# Tasks for evaluation only, without training; `lm` is also in TASKS.
+# Tasks for evaluation without training; `lm` and `choice` are also in TASKS.
 SCORING_TASKS: dict[str, ScoringTask] = {
     "lm": LM,
     "last-word": LAST_WORD,
     "minimal-pairs": MINIMAL_PAIRS,
+    "choice": CHOICE,
     "similarity": SIMILARITY,
     "analogies": ANALOGIES,
 }

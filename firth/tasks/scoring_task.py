@@ -43,6 +43,8 @@ class Scorer:
     tokenizer: Tokenizer
     hybrid: bool = False  # a decoder also trained on masked tokens
     denoises: bool = False  # a decoder trained on removed spans only
+    encoder_tokenizer: Tokenizer | None = None  # if the encoder has its own
+    generates: bool = False  # fine-tuned to generate
     sentence: SentenceEncoderConfig | None = None  # how its embeddings are pooled
     by_word: bool = False  # mask the rest of a word together with each of its tokens
     name: str = "The model"

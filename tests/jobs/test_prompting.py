@@ -146,7 +146,7 @@ def test_labels_of_several_tokens_are_scored_by_their_mean_and_it_says_so(
     assert by_mean.answers[0]["scores"]["sea"] < sums["scores"]["sea"]
 
 
-def test_choices_by_sum_and_by_byte(gpt: Model, tmp_path: Path) -> None:
+def test_choices_by_sum_and_by_character(gpt: Model, tmp_path: Path) -> None:
     file = tmp_path / "choices.jsonl"
     rows = [
         {"text": "The boat was", "choices": ["far", "calm and far away from the sea"], "label": 0},

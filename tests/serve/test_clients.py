@@ -117,6 +117,9 @@ metric_list:
 PERPLEXITY = """  - metric: perplexity
     aggregation: perplexity
     higher_is_better: false"""
+NORMALISED = """  - metric: acc_norm
+    aggregation: mean
+    higher_is_better: true"""
 
 
 def write_task(folder: Path, name: str, rows: list[dict[str, Any]], **details: str) -> None:
@@ -164,7 +167,10 @@ def test_lm_eval_gives_the_scores_of_evaluate(
     pytest.importorskip("lm_eval", reason=WITHOUT)
     model = served_models["decoder"]
     passages = [text.rpartition(" ") for text in WORDS]
-    choices = [{"text": a, "choices": [b, "tree", "slowly"], "label": 0} for a, _, b in passages]
+    choices = [
+        {"text": text, "choices": [word, "tree", "slowly", "and then to the café"], "label": 0}
+        for text, _, word in passages
+    ]
     write_task(
         tmp_path,
         "firth_last_word",
@@ -191,6 +197,7 @@ def test_lm_eval_gives_the_scores_of_evaluate(
         text="<s>{{text}}",
         target="label",
         more='doc_to_choice: "{{choices}}"',
+        metrics=NORMALISED,
     )
     with running(make_app({"decoder": model})) as address:
         found = lm_eval(address, tmp_path, "firth_last_word,firth_pairs,firth_choice")
@@ -208,5 +215,7 @@ def test_lm_eval_gives_the_scores_of_evaluate(
     assert found["firth_pairs"]["acc,none"] == pytest.approx(blimp["accuracy"].value)
 
     file = write_lines(tmp_path / "choices.jsonl", choices)
-    prompted = firth.prompt(model, task="choice", data=file).metrics
-    assert found["firth_choice"]["acc,none"] == pytest.approx(prompted["accuracy"].value)
+    choice = firth.evaluate(model, task="choice", data=file).metrics
+    accuracies = {"acc": choice["accuracy"], "acc_norm": choice["accuracy_norm"]}
+    for name, metric in accuracies.items():
+        assert found["firth_choice"][f"{name},none"] == pytest.approx(metric.value)

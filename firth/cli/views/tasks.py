@@ -42,6 +42,7 @@ UNITS = {
     "last-word": "texts",
     "similarity": "pairs",
     "analogies": "questions",
+    "choice": "questions",
 }
 
 

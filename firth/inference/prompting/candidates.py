@@ -163,6 +163,14 @@ class PromptedModel:
         return score_requests(self.network, requests, bidirectional=self.cloze)
 
 
+def check_mask_token(tokenizer: Tokenizer, name: str) -> None:
+    """Raise MismatchError for an encoder's tokenizer without a mask token."""
+    if "mask" not in tokenizer.special_ids:
+        raise MismatchError(
+            f"The tokenizer of {name} has no mask token, which prompting an encoder needs."
+        )
+
+
 def no_tokens_error(answer: str) -> MismatchError:
     """Return the error for an answer that is empty or unknown to the tokenizer."""
     return MismatchError(f"This model's tokenizer has no token for the answer {answer!r}.")
