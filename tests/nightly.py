@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Collection, Iterable
 from typing import Any
 
@@ -13,6 +14,18 @@ def mostly_nightly(cases: Iterable[Any], *, always: Collection[Any]) -> list[Any
     given = list(cases)
     assert set(always) <= set(given), set(always) - set(given)
     return [case if case in always else _nightly(case) for case in given]
+
+
+def pairs_mostly_nightly(rows: Iterable[Any], columns: Iterable[Any]) -> list[Any]:
+    """Pair every row with every column; those that run every time have each of both once or more.
+
+    >>> [case for case in pairs_mostly_nightly("ab", "xyz") if isinstance(case, tuple)]
+    [('a', 'x'), ('a', 'z'), ('b', 'y')]
+    """
+    first, second = list(rows), list(columns)
+    count = max(len(first), len(second))
+    always = {(first[i % len(first)], second[i % len(second)]) for i in range(count)}
+    return mostly_nightly(itertools.product(first, second), always=always)
 
 
 def _nightly(case: Any) -> Any:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
 from firth.adapt.apply import AppliedStrategy, apply
 from firth.models.transformer import Transformer
 from tests.models.small import BOTH, DECODERS, ENCODERS, KINDS, build, run, samples
+from tests.nightly import mostly_nightly
 
 NETWORKS = [*ENCODERS, *DECODERS, "prefix-gpt2", "prefix-biased", *BOTH]
 ADAPTERS = [
@@ -27,15 +30,19 @@ HEADS = ["language", "pooler"]
 TRAINED = ["pooler"]
 
 
-def biased(kind: str) -> bool:
-    """Whether a kind of network has biases to train."""
-    return KINDS[kind].bias
+def cases(*specs: str) -> list[Any]:
+    """Every kind of network with every way of fine-tuning that it can have.
 
-
-def cases(*specs: str) -> list[tuple[str, str]]:
-    """Every kind of network with every way of fine-tuning that it can have."""
-    pairs = [(kind, spec) for kind in NETWORKS for spec in specs]
-    return [(kind, spec) for kind, spec in pairs if spec != "bitfit" or biased(kind)]
+    Each time run: all ways on an encoder and on an encoder-decoder, and one way on each network.
+    """
+    fitting = [
+        (kind, spec) for kind in NETWORKS for spec in specs if spec != "bitfit" or KINDS[kind].bias
+    ]
+    always = {(kind, spec) for kind, spec in fitting if kind in ("bert", "bart")}
+    for index, kind in enumerate(NETWORKS):
+        own = [case for case in fitting if case[0] == kind]
+        always.add(own[index % len(own)])
+    return mostly_nightly(fitting, always=always)
 
 
 def fresh(kind: str, dtype: torch.dtype = torch.float64) -> Transformer:

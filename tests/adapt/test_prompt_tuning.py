@@ -17,6 +17,7 @@ from firth.utils.errors import MismatchError
 from tests.adapt.harness import NETWORKS, difference, fresh, outputs_of, randomized
 from tests.models.small import BOTH, DECODERS, Sample, run, samples
 from tests.models.test_kv_cache import LENGTHS, PROMPTS, STEPS, CachedDecoder
+from tests.nightly import pairs_mostly_nightly
 
 FIRST = torch.tensor([5, 9, 30])
 GIVEN = "length=3,tokens=5+9+30"
@@ -105,8 +106,7 @@ LEARNED = ["prefix:3", "prompt:3", "lora:rank=2", "adapters:reduction=4", "ia3"]
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("spec", LEARNED)
-@pytest.mark.parametrize("kind", [*DECODERS, *BOTH])
+@pytest.mark.parametrize(("kind", "spec"), pairs_mostly_nightly([*DECODERS, *BOTH], LEARNED))
 def test_cached_steps_equal_one_forward_pass(kind: str, spec: str) -> None:
     decoder = decoder_with(kind, spec)
     ours = together([decoder.feed(counts) for counts in [PROMPTS, *STEPS]])
@@ -115,8 +115,7 @@ def test_cached_steps_equal_one_forward_pass(kind: str, spec: str) -> None:
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("spec", ["prefix:3", "prompt:3"])
-@pytest.mark.parametrize("kind", DECODERS)
+@pytest.mark.parametrize(("kind", "spec"), pairs_mostly_nightly(DECODERS, ["prefix:3", "prompt:3"]))
 def test_a_bidirectional_text_is_continued_causally(kind: str, spec: str) -> None:
     decoder = decoder_with(f"prefix-{kind}", spec)
     first = [sample.prefix for sample in decoder.samples]

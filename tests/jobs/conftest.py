@@ -24,12 +24,12 @@ def bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def long_text(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Some 3 MB in 6,000 different documents."""
+    """Some 1 MB in 2,000 different documents."""
     path = tmp_path_factory.mktemp("text") / "long.txt"
     draw = random.Random(0)
     words = SAMPLE.split()
     documents = (
-        f"Story {i}. " + " ".join(draw.choices(words, k=draw.randint(1, 200))) for i in range(6000)
+        f"Story {i}. " + " ".join(draw.choices(words, k=draw.randint(1, 200))) for i in range(2000)
     )
     path.write_text("\n\n".join(documents), encoding="utf-8")
     return path

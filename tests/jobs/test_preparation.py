@@ -76,15 +76,16 @@ def test_large_vocabularies_get_larger_numbers() -> None:
 def test_validation_is_by_document_and_follows_the_text(
     tmp_path: Path, long_text: Path, bert: Path
 ) -> None:
-    prepare([long_text], tokenizer=bert, out=tmp_path / "a", valid_fraction=0.2)
+    options = {"tokenizer": bert, "valid_fraction": 0.2, "workers": 1}
+    prepare([long_text], out=tmp_path / "a", **options)
     train, valid = texts_in(tmp_path / "a"), texts_in(tmp_path / "a", "valid")
-    assert len(train) + len(valid) == 6000
-    assert 0.17 < len(valid) / 6000 < 0.23  # five standard deviations are 0.026
+    assert len(train) + len(valid) == 2000
+    assert 0.155 < len(valid) / 2000 < 0.245  # five standard deviations
     # The same documents in another order fall on the same sides.
     shuffled = long_text.read_text().split("\n\n")
     random.Random(1).shuffle(shuffled)
     (tmp_path / "b.txt").write_text("\n\n".join(shuffled))
-    prepare([tmp_path / "b.txt"], tokenizer=bert, out=tmp_path / "b", valid_fraction=0.2)
+    prepare([tmp_path / "b.txt"], out=tmp_path / "b", **options)
     assert set(texts_in(tmp_path / "b", "valid")) == set(valid)
 
 
@@ -138,6 +139,7 @@ def test_the_source_of_every_document_is_kept(
         assert set(named) == {"en", "ha"}
         assert shards.source_tokens == {name: made["sources"][name][split] for name in languages}
     options = {"tokenizer": bert, "valid_fraction": 0.3, "dedup": True, "shard_tokens": 500}
+    options |= {"workers": 1}
     prepare(languages, out=tmp_path / "whole", **options)
 
     def interrupted(folder: Path, name: str, passages: Any) -> Any:
@@ -157,7 +159,7 @@ def test_other_sources_are_other_shards(
     tmp_path: Path, languages: dict[str, list[Path]], bert: Path
 ) -> None:
     out = tmp_path / "out"
-    prepare(languages, tokenizer=bert, out=out)
+    prepare(languages, tokenizer=bert, out=out, workers=1)
     with pytest.raises(MismatchError, match="other text or with other options"):
         prepare({"x": languages["en"], "ha": languages["ha"]}, tokenizer=bert, out=out)
     with pytest.raises(MismatchError, match="other text or with other options"):
@@ -228,11 +230,9 @@ def test_a_bad_row_leaves_nothing_under_the_final_name(tmp_path: Path, bert: Pat
 
 
 def test_standard_input_is_never_taken_for_what_it_was(tmp_path: Path, bert: Path) -> None:
-    command = [sys.executable, "-m", "firth", "prepare", "-", "--tokenizer", str(bert)]
-    command += ["--valid-fraction", "0", "--out", str(tmp_path / "out")]
-    assert subprocess.run(command, input=b"the sea", capture_output=True).returncode == 0
-    again = subprocess.run(command, input=b"the wind", capture_output=True, text=False)
-    assert again.returncode == 1
+    words = ["prepare", "-", "--tokenizer", bert, "--valid-fraction", 0, "--out", tmp_path / "out"]
+    assert in_process(*words, input="the sea").returncode == 0
+    assert in_process(*words, input="the wind").returncode == 1
     assert texts_in(tmp_path / "out") == ["the sea"]
 
 

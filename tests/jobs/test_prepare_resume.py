@@ -29,7 +29,7 @@ def test_any_number_of_workers_writes_the_same(tmp_path: Path, long_text: Path, 
 
 
 def command(long_text: Path, bert: Path, out: Path) -> list[str]:
-    options = ["--tokenizer", bert, "--out", out, "--shard-tokens", "60000", "--dedup"]
+    options = ["--tokenizer", bert, "--out", out, "--shard-tokens", "20000", "--dedup"]
     return [sys.executable, "-m", "firth", "prepare", *map(str, [long_text, *options])]
 
 
@@ -37,7 +37,7 @@ def command(long_text: Path, bert: Path, out: Path) -> list[str]:
 def whole(long_text: Path, bert: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The shards of a run that was never stopped."""
     out = tmp_path_factory.mktemp("whole") / "shards"
-    prepare([long_text], tokenizer=bert, out=out, shard_tokens=60_000, dedup=True)
+    prepare([long_text], tokenizer=bert, out=out, shard_tokens=20_000, dedup=True, workers=1)
     return out
 
 
@@ -52,7 +52,7 @@ def dying(*arguments):
         os.kill(os.getpid(), signal.SIGKILL)
     return function(*arguments)
 setattr(preparation, name, dying)
-preparation.prepare([text], tokenizer=tokenizer, out=out, shard_tokens=60_000, dedup=True)
+preparation.prepare([text], tokenizer=tokenizer, out=out, shard_tokens=20_000, dedup=True)
 """
 
 
@@ -83,7 +83,7 @@ def test_it_resumes_after_the_last_complete_shard(
             raise KeyboardInterrupt
         return write_shard(folder, name, passages)
 
-    words = command(long_text, bert, out)[3:]
+    words = [*command(long_text, bert, out)[3:], "--workers", "1"]
     with monkeypatch.context() as patch:
         patch.setattr("firth.jobs.preparation.write_shard", interrupted)
         stopped = in_process(*words)
@@ -105,14 +105,14 @@ def test_a_damaged_shard_of_an_interrupted_run_is_made_again(
     index = json.loads((out / "index.json").read_bytes())
     shards = {split: index["splits"][split]["shards"] for split in ("train", "valid")}
     os.rename(out, partial)
-    journal = {"plan": index["plan"], "part": 1, "position": [0, 0], "documents": 6000}
+    journal = {"plan": index["plan"], "part": 1, "position": [0, 0], "documents": 2000}
     journal |= {"shards": shards, "report": index["report"]}
     (partial / "journal.json").write_text(json.dumps(journal))
     victim = partial / "train-00000.tokens.npy"
     data = bytearray(victim.read_bytes())
     data[-1] ^= 1
     victim.write_bytes(data)
-    subprocess.run(command(long_text, bert, out), check=True, capture_output=True)
+    assert in_process(*command(long_text, bert, out)[3:]).returncode == 0
     assert sums(out) == expected
     Shards(out).verify()
 
@@ -122,36 +122,33 @@ def tiny_disk(tmp_path: Path) -> Any:
     """A disk that is full after a shard or two."""
     place = tmp_path / "disk"
     place.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(place)]
+    mount = ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(place)]
     if shutil.which("mount") is None or subprocess.run(mount, capture_output=True).returncode:
         pytest.skip("a tmpfs cannot be mounted here")
     yield place
     subprocess.run(["umount", str(place)], check=True)
 
 
-@pytest.mark.slow
 def test_a_full_disk(tmp_path: Path, long_text: Path, bert: Path, tiny_disk: Path) -> None:
     out = tiny_disk / "shards"
-    failed = subprocess.run(command(long_text, bert, out)[:-1], capture_output=True, text=True)
+    words = [*command(long_text, bert, out)[3:-1], "--workers", "1"]
+    failed = in_process(*words)
     assert failed.returncode == 1
-    assert failed.stderr.startswith("firth: The disk is full:")
-    assert "the same command resumes from there" in failed.stderr
+    assert failed.error.startswith("The disk is full:")
+    assert "the same command resumes from there" in failed.error
     assert not out.exists()
     # Space returns, and the same command goes on.
     enlarge = ["mount", "-o", "remount,size=20m", str(tiny_disk)]
     subprocess.run(enlarge, check=True)
-    done = subprocess.run([*command(long_text, bert, out)[:-1], "--json"], capture_output=True)
-    assert done.returncode == 0
-    assert json.loads(done.stdout)["resumed"] is True
-    subprocess.run(command(long_text, bert, tmp_path / "w")[:-1], check=True, capture_output=True)
+    assert in_process(*words, "--json").json["resumed"] is True
+    prepare([long_text], tokenizer=bert, out=tmp_path / "w", shard_tokens=20_000, workers=1)
     assert sums(out) == sums(tmp_path / "w")
 
 
 def test_a_full_disk_under_a_tokenizer(sample: Path, tiny_disk: Path) -> None:
-    (tiny_disk / "filler").write_bytes(bytes(1 << 20))
+    (tiny_disk / "filler").write_bytes(bytes(1 << 18))
     options = ["--kind", "bpe", "--vocab-size", "500", "--out", str(tiny_disk / "bpe")]
-    command = [sys.executable, "-m", "firth", "tokenizer", "train", str(sample), *options]
-    failed = subprocess.run(command, capture_output=True, text=True)
+    failed = in_process("tokenizer", "train", sample, *options)
     assert failed.returncode == 1
-    assert failed.stderr.startswith("firth: The disk is full:")
+    assert failed.error.startswith("The disk is full:")
     assert not (tiny_disk / "bpe/tokenizer.json").exists()
