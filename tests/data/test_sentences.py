@@ -97,11 +97,11 @@ def test_sentences_make_up_the_text(text: str) -> None:
         assert piece.strip()
 
 
-REPEATED = {".": 1, "a": 1, " ": 1, "\n": 1, ". ": 1, "A. ": 1, "1. ": 333_332, ".\n": 1, "a\n": 1}
+REPEATED = {".": 1, "a": 1, " ": 1, "\n": 1, ". ": 1, "A. ": 1, "1. ": 66_665, ".\n": 1, "a\n": 1}
 REPEATED |= {".)": 1, ". (": 1}
 
 
 @pytest.mark.parametrize("part", REPEATED)
 def test_splitting_takes_linear_time(part: str) -> None:
-    """A quadratic algorithm would take hours for a megabyte."""
-    assert len(sentence_starts(part * (1_000_000 // len(part)))) == REPEATED[part]
+    """A quadratic algorithm would take minutes for 200 kB."""
+    assert len(sentence_starts(part * (200_000 // len(part)))) == REPEATED[part]

@@ -219,10 +219,10 @@ def test_what_is_no_name_is_not_asked_for(hub: Hub) -> None:
 
 
 def test_export_takes_a_name_on_the_hub_and_is_quiet(
-    firth: Callable[..., Result], hub: Hub, files: dict[str, bytes], tmp_path: Path
+    firth_here: Callable[..., Result], hub: Hub, files: dict[str, bytes], tmp_path: Path
 ) -> None:
     hub.repository("tiny").push(files | UNNEEDED)  # without an organisation
-    done = firth("export", "tiny@main", "out", "--json")
+    done = firth_here("export", "tiny@main", "out", "--json")
     assert done.json["family"] == "bert"
     assert done.stderr == ""
     theirs = transformers.AutoModelForMaskedLM.from_pretrained(tmp_path / "out")

@@ -15,6 +15,7 @@ from firth.objectives.registry import OBJECTIVES
 from firth.tokenizers.trainer import train_tokenizer
 from firth.utils.errors import InputError, UsageError
 from tests.conftest import Result
+from tests.nightly import mostly_nightly
 
 
 def test_every_objective_has_a_preview(shards: Path) -> None:
@@ -97,7 +98,7 @@ def test_every_objective_on_a_text() -> None:
     assert kinds == {"masked", "causal"}
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", mostly_nightly(range(5), always=[0]))
 def test_something_is_always_hidden(seed: int) -> None:
     examples, _ = show_objectives(PAIR, tokenizer="words", seed=seed)
     assert examples == show_objectives(PAIR, tokenizer="words", seed=seed)[0]

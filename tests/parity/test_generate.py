@@ -50,8 +50,7 @@ WRITERS = {
     if row.name.endswith(("ForCausalLM", "GPTLMHeadModel", "GPT2LMHeadModel", "Generation"))
     and row.id != "Gemma3ForCausalLM-untied"
 }
-OFTEN = [f"{family}ForCausalLM" for family in ("Llama", "Gemma3", "ModernBertDecoder")]
-OFTEN += ["GPT2LMHeadModel", "T5ForConditionalGeneration", "BartForConditionalGeneration"]
+OFTEN = ["Gemma3ForCausalLM", "GPT2LMHeadModel", "BartForConditionalGeneration"]
 PROMPTS = [[5, 9, 14, 3, 27, 8], [31], [7, 7, 12, 40]]
 MOST = 8
 SETTINGS = [

@@ -141,6 +141,7 @@ def test_what_transformers_does_not_read(tmp_path: Path) -> None:
 
 
 WIDE = SMALL | dict(hidden_size=256, intermediate_size=256, num_attention_heads=4)
+WIDE |= dict(num_hidden_layers=1)
 
 
 @pytest.mark.parametrize("number", KINDS)
