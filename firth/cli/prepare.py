@@ -33,6 +33,15 @@ def prepare(
     shard_tokens: int = options.OutputOption(
         1 << 24, min=1, help="Approximate size of a shard in tokens."
     ),
+    part: str | None = options.OutputOption(
+        None,
+        metavar="I/N",
+        help="Prepare only part I of N, on any machine, in OUT.parts; then join them with --merge. "
+        "Default: all.",
+    ),
+    merge: bool = options.OutputOption(
+        False, "--merge", help="Join the parts in OUT.parts to the shards."
+    ),
     **text: Any,
 ) -> Output:
     """Clean, deduplicate and tokenize text into shards; an interrupted run continues."""
@@ -49,10 +58,13 @@ def prepare(
             valid_fraction=valid_fraction,
             dedup=dedup,
             shard_tokens=shard_tokens,
+            part=part,
+            merge=merge,
             progress=progress,
             **options.TextOptions(**text).arguments(),
         )
-    values = {"out": str(out), "resumed": prepared.resumed, "splits": prepared.splits}
+    values = {"out": str(prepared.path), "stage": prepared.stage, "resumed": prepared.resumed}
+    values["splits"] = prepared.splits
     if prepared.sources:
         values["sources"] = prepared.sources
     return Output(values | prepared.report.as_dict(), view.prepared(prepared))

@@ -57,7 +57,10 @@ class CorpusReport:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the report as JSON values."""
-        return {**vars(self), "removed": dict(self.removed), "repaired": dict(self.repaired)}
+        counters = {
+            key: dict(sorted(getattr(self, key).items())) for key in ("removed", "repaired")
+        }
+        return {**vars(self), **counters}
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> CorpusReport:
@@ -148,7 +151,7 @@ class Corpus:
             errors: list[str] = []
             size = 0
             tally: Counter[str] = Counter()
-            documents = partial(self._documents, files, tally)
+            documents = partial(self.documents, files, tally)
             for found in interleave_errors(documents, needs_valid=False):
                 if isinstance(found, InputError):
                     errors.append(str(found))
@@ -172,7 +175,7 @@ class Corpus:
     def _bytes_before(self, file: int) -> int:
         return sum(source.size for source in self.sources[:file])
 
-    def _documents(
+    def documents(
         self, files: Sequence[int], tally: Counter[str], report: Bad
     ) -> Iterator[tuple[CorpusPosition, str, int]]:
         """Yield the documents of files; bad rows are reported, or an error if strict."""

@@ -36,7 +36,7 @@ _Pairs = NDArray[np.int64]  # the later row in the upper 32 bits, the earlier ro
 _GRAM = 5  # characters
 _PIECE = 4096  # grams
 _BINS = 128
-_BANDS = 32
+BANDS = 32
 _EMPTY = 2**64 - 1  # a bin that no gram fell into; also a band of four 16-bit numbers, all ones
 
 # Limits on memory: numbers of items hashed, sorted and compared at once, and of pairs collected.
@@ -135,7 +135,7 @@ def open_fingerprints(directory: Path) -> Iterator[Callable[[Digests, Signatures
     """
     directory.mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:
-        files = [stack.enter_context(open(path, "wb")) for path in _paths(directory)]
+        files = [stack.enter_context(open(path, "wb")) for path in fingerprint_paths(directory)]
 
         def append(exact: Digests, near: Signatures) -> None:
             for file, column in zip(files, (exact, *near.view(np.uint64).T), strict=True):
@@ -144,9 +144,9 @@ def open_fingerprints(directory: Path) -> Iterator[Callable[[Digests, Signatures
         yield append
 
 
-def _paths(directory: Path) -> list[Path]:
+def fingerprint_paths(directory: Path) -> list[Path]:
     """Return the file of digests and those of the bands: one 64-bit number per document in each."""
-    return [directory / f"{name}.u64" for name in ("digests", *range(_BANDS))]
+    return [directory / f"{name}.u64" for name in ("digests", *range(BANDS))]
 
 
 def _read(path: Path) -> Digests:
@@ -165,15 +165,41 @@ def find_duplicates(directory: Path, threshold: float = 0.8) -> Verdicts:
     ...     find_duplicates(Path(name))
     array([0, 0, 1, 2], dtype=uint8)
     """
-    paths = _paths(directory)
+    verdicts = find_exact_duplicates(directory)
+    _mark_near_duplicates(fingerprint_paths(directory)[1:], threshold, verdicts)
+    return verdicts
+
+
+def find_exact_duplicates(directory: Path) -> Verdicts:
+    """Return a verdict for every document in ``directory``: keep or exact duplicate."""
+    paths = fingerprint_paths(directory)
     count, *others = {path.stat().st_size // 8 for path in paths}
     if others:
         raise ValueError(f"{directory} holds digests and signatures of different numbers of texts.")
     verdicts = np.full(count, KEEP, dtype=np.uint8)
     for rows, buckets in _buckets(_read(paths[0]), verdicts):
         verdicts[rows[1:][buckets[1:] == buckets[:-1]]] = EXACT
-    _mark_near_duplicates(paths[1:], threshold, verdicts)
     return verdicts
+
+
+def near_duplicates_in_band(
+    directory: Path, band: int, verdicts: Verdicts, threshold: float = 0.8
+) -> NDArray[np.int64]:
+    """Return the near duplicates among documents that agree in one band, as `find_duplicates` does.
+
+    ``verdicts`` are those of `find_exact_duplicates`. The near duplicates of all bands together are
+    those of the corpus, so that every band may be searched by another machine.
+    """
+    paths, marked = fingerprint_paths(directory)[1:], verdicts.copy()
+    following = np.zeros(len(verdicts), dtype=np.uint64)
+    for later in reversed(paths[band + 1 : band + 5]):
+        following >>= 16
+        following |= mix_bits(_read(later)) << 48
+    keys = _read(paths[band])
+    for rows, buckets in _buckets(keys, verdicts):
+        new = list(_candidates(rows, buckets, following[rows], marked))
+        _compare(paths, _merge(np.empty(0, dtype=np.int64), new), threshold, marked)
+    return np.flatnonzero(marked == NEAR)
 
 
 def _mark_near_duplicates(bands: Sequence[Path], threshold: float, verdicts: Verdicts) -> None:
@@ -243,10 +269,10 @@ def _compare(bands: Sequence[Path], pairs: _Pairs, threshold: float, verdicts: V
     """Mark the later row of each pair whose fraction of equal bins is at least ``threshold``."""
     equal = np.zeros(len(pairs), dtype=np.uint8)
     for band in bands if len(pairs) else ():
-        keys = _read(band)
+        keys = np.memmap(band, np.uint64, "r")  # few of the rows may be needed
         for start in range(0, len(pairs), _PAIRS_AT_ONCE):
             part = slice(start, start + _PAIRS_AT_ONCE)
             later, earlier = keys[pairs[part] >> 32], keys[pairs[part] & 0xFFFFFFFF]
             bins = later.view(np.uint16) == earlier.view(np.uint16)
-            equal[part] += bins.reshape(-1, _BINS // _BANDS).sum(axis=1, dtype=np.uint8)
+            equal[part] += bins.reshape(-1, _BINS // BANDS).sum(axis=1, dtype=np.uint8)
     verdicts[pairs[equal >= threshold * _BINS] >> 32] = NEAR

@@ -90,6 +90,22 @@ def read_index(folder: Path) -> dict[str, Any]:
     return index
 
 
+def open_shard(folder: Path, entry: dict[str, Any]) -> dict[str, NDArray[Any]]:
+    """Memory-map the arrays of a shard."""
+    return {key: _map(_path(folder, entry["name"], key), entry, key) for key in entry["sha256"]}
+
+
+def _map(path: Path, entry: dict[str, Any], key: str) -> NDArray[Any]:
+    try:
+        # A plain view of the memory map: slicing `np.memmap` is slow.
+        array = np.load(path, mmap_mode="r", allow_pickle=False).view(np.ndarray)
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path} is missing or damaged: {error}.") from error
+    if len(array) != entry[key] + (key in OFFSETS):
+        raise InputError(f"{path} is damaged: {len(array)} entries, not {entry[key]}.")
+    return array
+
+
 class HasFingerprint(Protocol):
     """An object with a fingerprint, such as a tokenizer."""
 
@@ -197,18 +213,7 @@ class Shards:
 
     @cached_property
     def _arrays(self) -> list[dict[str, NDArray[Any]]]:
-        return [{key: self._map(entry, key) for key in entry["sha256"]} for entry in self.entries]
-
-    def _map(self, entry: dict[str, Any], key: str) -> NDArray[Any]:
-        path = _path(self.path, entry["name"], key)
-        try:
-            # A plain view of the memory map: slicing `np.memmap` is slow.
-            array = np.load(path, mmap_mode="r", allow_pickle=False).view(np.ndarray)
-        except (OSError, ValueError) as error:
-            raise InputError(f"{path} is missing or damaged: {error}.") from error
-        if len(array) != entry[key] + (key in OFFSETS):
-            raise InputError(f"{path} is damaged: {len(array)} entries, not {entry[key]}.")
-        return array
+        return [open_shard(self.path, entry) for entry in self.entries]
 
 
 class MemoryShards(Shards):

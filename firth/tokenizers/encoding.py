@@ -28,6 +28,7 @@ MAX_CACHED_CHARACTERS = 64  # longer pieces are not cached
 PROBE = "Hello there.  Two spaces,\na line\n\nand (more) 3.14 words! Ends"
 
 Flags = NDArray[np.uint8]  # one per document: 0 to keep it, or a key of DUPLICATE
+REMOVED, TRAIN, VALID = 0, 1, 2  # the split of a document
 DUPLICATE = {1: "exact duplicate", 2: "near duplicate"}
 
 
@@ -45,9 +46,16 @@ class EncodedDocuments:
 
     passages: dict[str, TokenizedDocuments]  # by split
     report: CorpusReport
-    documents: int  # in the batch, kept or not
     end: CorpusPosition
     bytes_read: int
+    # Of each document in the batch: its split (0: removed), and its number of tokens.
+    splits: NDArray[np.uint8]
+    lengths: NDArray[np.int64]
+
+    @property
+    def documents(self) -> int:
+        """The number of documents in the batch, kept or not."""
+        return len(self.splits)
 
 
 def make_encoder(
@@ -66,9 +74,9 @@ def make_encoder(
         batch = job.batch
         report = batch.report()
         texts = list(clean_texts(batch.texts, clean, report))
-        kept: dict[str, list[str]] = {"train": [], "valid": []}
+        splits = np.full(len(texts), REMOVED, dtype=np.uint8)
         flags = [0] * len(texts) if job.flags is None else job.flags.tolist()
-        for text, flag in zip(texts, flags, strict=True):
+        for number, (text, flag) in enumerate(zip(texts, flags, strict=True)):
             if not text:
                 report.removed["empty"] += 1
             elif flag:
@@ -76,12 +84,16 @@ def make_encoder(
             else:
                 report.count(text, clean)
                 valid = job.split == "valid" or _hash_fraction(text) < valid_fraction
-                kept["valid" if valid else "train"].append(text)
-        passages = {split: encode_documents(cached, texts) for split, texts in kept.items()}
-        if batch.source is not None:
-            for passage in passages.values():
+                splits[number] = VALID if valid else TRAIN
+        lengths = np.zeros(len(texts), dtype=np.int64)
+        passages = {}
+        for split, code in (("train", TRAIN), ("valid", VALID)):
+            rows = np.flatnonzero(splits == code)
+            passage, lengths[rows] = _encode_documents(cached, [texts[row] for row in rows])
+            if batch.source is not None:
                 passage.sources = np.full(len(passage.documents), batch.source, dtype=np.uint16)
-        return EncodedDocuments(passages, report, len(texts), batch.end, batch.bytes_read)
+            passages[split] = passage
+        return EncodedDocuments(passages, report, batch.end, batch.bytes_read, splits, lengths)
 
     return encode
 
@@ -132,15 +144,21 @@ def encode_documents(encoder: CachedEncoder, texts: Sequence[str]) -> TokenizedD
     pre-tokenizers split, so together they give the tokens of the whole document. (One exception: a
     sentence after 。 without a space gets Unigram's ▁ in front.)
     """
+    return _encode_documents(encoder, texts)[0]
+
+
+def _encode_documents(
+    encoder: CachedEncoder, texts: Sequence[str]
+) -> tuple[TokenizedDocuments, NDArray[np.int64]]:
+    """Return tokenized documents, those without tokens left out, and the tokens of each text."""
     sentences = [list(_sentences(text)) for text in texts]
     tokens, lengths = encode_parts(encoder, sentences)
     bounds = np.cumsum([0, *map(len, sentences)])
     documents = np.diff(np.cumsum([0, *lengths])[bounds])
-    return TokenizedDocuments(
-        tokens.astype(encoder.type),
-        documents[documents > 0],
-        lengths[lengths > 0],
+    kept = TokenizedDocuments(
+        tokens.astype(encoder.type), documents[documents > 0], lengths[lengths > 0]
     )
+    return kept, documents
 
 
 def encode_parts(

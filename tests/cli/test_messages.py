@@ -27,6 +27,7 @@ VERBS = {  # which verbs can print the messages of a module; the longest prefix 
     "data/mixture": "pretrain",
     "data/sampler": "objectives,pretrain",
     "data/shards": "objectives,pretrain",
+    "data/corpus_parts": "prepare",
     "data/stories": "stories",
     "formats/": LOADING,
     "inference/": LOADING,

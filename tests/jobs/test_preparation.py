@@ -148,7 +148,7 @@ def test_the_source_of_every_document_is_kept(
         return write_shard(folder, name, passages)
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr("firth.jobs.preparation.write_shard", interrupted)
+        patch.setattr("firth.jobs.prepare_output.write_shard", interrupted)
         prepare(languages, out=tmp_path / "again", **options)
     assert prepare(languages, out=tmp_path / "again", **options).resumed
     assert sums(tmp_path / "again") == sums(tmp_path / "whole")

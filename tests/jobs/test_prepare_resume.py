@@ -44,14 +44,15 @@ def whole(long_text: Path, bert: Path, tmp_path_factory: pytest.TempPathFactory)
 # Kill the process when it calls a function of the module for the n-th time (from 0).
 KILLED = """
 import os, signal, sys
-from firth.jobs import preparation
+from firth.jobs import preparation, prepare_output
 name, number, text, tokenizer, out = sys.argv[1:]
-function, calls = getattr(preparation, name), iter(range(1000))
+module = preparation if name == "find_duplicates" else prepare_output
+function, calls = getattr(module, name), iter(range(1000))
 def dying(*arguments):
     if next(calls) == int(number):
         os.kill(os.getpid(), signal.SIGKILL)
     return function(*arguments)
-setattr(preparation, name, dying)
+setattr(module, name, dying)
 preparation.prepare([text], tokenizer=tokenizer, out=out, shard_tokens=20_000, dedup=True)
 """
 
@@ -85,7 +86,7 @@ def test_it_resumes_after_the_last_complete_shard(
 
     words = [*command(long_text, bert, out)[3:], "--workers", "1"]
     with monkeypatch.context() as patch:
-        patch.setattr("firth.jobs.preparation.write_shard", interrupted)
+        patch.setattr("firth.jobs.prepare_output.write_shard", interrupted)
         stopped = in_process(*words)
     assert (stopped.returncode, stopped.error.startswith("Interrupted")) == (130, True)
     assert not out.exists()

@@ -13,8 +13,14 @@ from firth.training.model_card import LOSS_CURVE
 if TYPE_CHECKING:
     from firth.data.corpus import CorpusReport
     from firth.data.stories import Summary
-    from firth.jobs.preparation import PrepareResult
+    from firth.jobs.prepare_output import PrepareResult
     from firth.jobs.pretrain_result import PretrainResult
+
+
+NEXT_STEP = {
+    "signatures": "The signatures of this part are in {}: run --merge when all parts have theirs.",
+    "duplicates": "The duplicates are found ({}): run every --part again, then --merge.",
+}
 
 
 def report(report: CorpusReport) -> Table:
@@ -26,7 +32,9 @@ def report(report: CorpusReport) -> Table:
 
 
 def prepared(prepared: PrepareResult) -> list[RenderableType]:
-    """Show the cleaning report and the size of each split."""
+    """Show the cleaning report and the size of each split, or what is complete of the parts."""
+    if prepared.stage in NEXT_STEP:
+        return [NEXT_STEP[prepared.stage].format(prepared.path)]
     columns = ("documents", "sentences", "tokens", "shards")
     rows = [
         (split, *(f"{totals[column]:,}" for column in columns))
@@ -44,7 +52,8 @@ def prepared(prepared: PrepareResult) -> list[RenderableType]:
         lines.append("Continued an interrupted run.")
     if "valid" not in prepared.splits:
         lines.append("There is no validation split.")
-    return [*lines, *prepared.notes, f"The shards are in {prepared.path}."]
+    what = "part is" if prepared.stage == "part" else "shards are"
+    return [*lines, *prepared.notes, f"The {what} in {prepared.path}."]
 
 
 def stories(summary: Summary) -> list[RenderableType]:
