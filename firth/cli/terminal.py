@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
@@ -60,6 +61,9 @@ def training() -> Iterator[Callable[[str, Mapping[str, Any]], None]]:
 
     If stderr is not a terminal, print one line for each note and validation.
     """
+    if os.environ.get("RANK", "0") != "0":  # under torchrun, only rank 0 prints
+        yield lambda kind, metrics: None
+        return
     if not sys.stderr.isatty():
         yield _plain_training()
         return

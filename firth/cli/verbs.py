@@ -2,6 +2,7 @@
 
 import inspect
 import json
+import os
 import re
 import sys
 import traceback
@@ -120,6 +121,8 @@ def verb(
         def run(*, json_: bool, debug: bool, **options: Any) -> None:
             try:
                 output = call(**options)
+                if os.environ.get("RANK", "0") != "0":  # under torchrun, only rank 0 prints
+                    return
                 if json_:
                     _print_json(output.values)
                 else:
@@ -132,7 +135,8 @@ def verb(
                 if debug:
                     traceback.print_exc()
                 message = as_options(_error_message(error, debug), options)
-                print(f"firth: {message}", file=sys.stderr)
+                rank = f" rank {os.environ['RANK']}" if "RANK" in os.environ else ""
+                print(f"firth{rank}: {message}", file=sys.stderr)
                 default = 130 if isinstance(error, KeyboardInterrupt) else 1
                 raise typer.Exit(getattr(error, "exit_code", default)) from None
 

@@ -51,6 +51,13 @@ class JobConfig:
     precision: Annotated[
         str | None, Doc("fp32, bf16, fp16 or auto. Default: auto, the fastest on the device.")
     ] = None
+    parallel: Annotated[
+        str | None,
+        Doc(
+            "Under torchrun: replicate the weights on all ranks, shard them (FSDP2), or auto: "
+            "shard if they do not fit. Default: auto."
+        ),
+    ] = None
     seed: Annotated[int, Doc("Random seed.")] = 0
     overrides: Annotated[
         Mapping[str, Any] | None,

@@ -9,6 +9,7 @@ from firth.formats.tokenizers.loading import AnyTokenizer
 from firth.jobs.parent_models import load_float32
 from firth.jobs.preparation import prepare
 from firth.model import AnyModel, Model
+from firth.training.distributed.ranks import current_ranks, wait_for_all
 from firth.training.run_directory import SHARDS
 from firth.utils.errors import UsageError
 
@@ -28,7 +29,11 @@ def as_shards(
         raise UsageError("`data` is a directory of shards, or text with a `tokenizer`, not None.")
     if tokenizer is None:
         raise UsageError("`data` is text: give a `tokenizer` as well, or prepare shards first.")
+    if not current_ranks().is_main:
+        wait_for_all()
+        return out / SHARDS, []
     prepared = prepare(data, tokenizer=tokenizer, out=out / SHARDS)
+    wait_for_all()
     return prepared.path, prepared.notes
 
 
@@ -42,5 +47,7 @@ def as_saved_model(model: AnyModel | None, name: str, out: Path) -> str | Path |
         return model
     own = load_float32(model)
     if own.path is None:
-        own.save(out / name)
+        if current_ranks().is_main:
+            own.save(out / name)
+        wait_for_all()
     return own.path or out / name

@@ -40,6 +40,8 @@ from firth.training.data_loader import (
     validation_batches,
 )
 from firth.training.distillation import copy_teacher_weights
+from firth.training.distributed.process_group import on_all_ranks
+from firth.training.distributed.ranks import current_ranks
 from firth.training.fitted_objectives import FITTED
 from firth.training.log import ACCURACY, Callback, Metrics, show_in_notebook
 from firth.training.loop import Callbacks, TrainingLoop
@@ -54,6 +56,7 @@ from firth.training.pretrain_config import (
 from firth.training.run import Run, describe_run, open_run
 from firth.training.run_directory import check_run_directory, find_run
 from firth.training.runtime import autocast
+from firth.training.state import TrainingState
 from firth.training.throughput import throughput_metrics
 from firth.utils.arguments import check_arguments
 from firth.utils.devices import Device, device_spec, restored_torch_state, select_device
@@ -67,6 +70,7 @@ MIN_RISE = 0.01  # relative rise of the validation loss that is called overfitti
 
 
 @check_arguments
+@on_all_ranks
 @restored_torch_state()
 def pretrain(
     *,
@@ -90,6 +94,7 @@ def pretrain(
     weight_decay: float | None = None,
     optimizer: str | None = None,
     precision: str | None = None,
+    parallel: str | None = None,
     mask_prob: float | str | None = None,
     overrides: Mapping[str, Any] | None = None,
     resume: bool = False,
@@ -115,6 +120,7 @@ def pretrain(
         "weight_decay": weight_decay,
         "optimizer": optimizer,
         "precision": precision,
+        "parallel": parallel,
         "objective.mask_prob": mask_prob,
     }
     budget = {"steps": steps, "tokens": tokens, "minutes": minutes}
@@ -128,6 +134,8 @@ def pretrain(
     folder, notes = as_shards(data, tokenizer, out)
     shards, tokenizer = Shards(folder), Tokenizer.load(folder)
     if fitted is not None:
+        if current_ranks().size > 1:
+            raise UsageError(f"{preset} is fitted without optimizer steps: omit torchrun.")
         return pretrain_fitted(
             FitRequest(
                 preset=fitted,
@@ -342,7 +350,8 @@ def _validation_callbacks(
     def save_best() -> None:
         assert model.path is not None
         try:
-            model.write(model.path / "best")
+            if current_ranks().is_main:
+                model.write(model.path / "best")
         except StorageError:  # a full disk: the next checkpoint reports it
             shutil.rmtree(model.path / "best", ignore_errors=True)  # not the best any more
         callbacks.on_improvement()
@@ -368,16 +377,10 @@ def _finish(
                 f"The head {head!r} is not saved: the architecture has none in transformers. "
                 "Presets of BERT, ALBERT (pair) and ELECTRA (replaced) keep it."
             )
-    family = model.write(out)
-    if -state.best_score >= last.get("loss", math.inf):
-        shutil.rmtree(out / "best", ignore_errors=True)  # the final model is the best
-    elif (out / "best").exists():
-        repeated = state.position.epoch > 0 or config.mixture is not None
-        run.log.note(
-            f"The final validation loss, {last['loss']:.3f}, is above the lowest, "
-            f"{-state.best_score:.3f}; the model with the lowest is in {out / 'best'}."
-            + risen_advice(-state.best_score, last["loss"], repeated)
-        )
+    is_main = current_ranks().is_main
+    family = model.write(out) if is_main else ""
+    if is_main:
+        _compare_with_best(config, state, last.get("loss", math.inf), run)
     result = PretrainResult(
         path=out,
         model=model,
@@ -396,9 +399,26 @@ def _finish(
     )
     unigram_loss = loop.baseline.loss if loop.baseline is not None else 0.0
     curve, metric = {config.preset: metrics}, _language_loss(metrics)
-    plot_loss(out / "loss.png", curve, unigram_loss=unigram_loss, metric=metric)
+    if is_main:
+        plot_loss(out / "loss.png", curve, unigram_loss=unigram_loss, metric=metric)
     run.finish(result.values() | {"validation": last})
     return result
+
+
+def _compare_with_best(
+    config: PretrainRunConfig, state: TrainingState, loss: float, run: Run
+) -> None:
+    """Remove the model with the lowest validation loss if it is the final one; else note it."""
+    best = run.path / "best"
+    if -state.best_score >= loss:
+        shutil.rmtree(best, ignore_errors=True)
+    elif best.exists():
+        repeated = state.position.epoch > 0 or config.mixture is not None
+        run.log.note(
+            f"The final validation loss, {loss:.3f}, is above the lowest, "
+            f"{-state.best_score:.3f}; the model with the lowest is in {best}."
+            + risen_advice(-state.best_score, loss, repeated)
+        )
 
 
 def risen_advice(lowest: float, last: float, repeated: bool) -> str:

@@ -95,16 +95,37 @@ class Batch:
         >>> [(part.inputs.tokens.tolist(), part.counts()) for part in batch.split(2)]
         [([1, 2], {'masked': 1}), ([3, 4], {'masked': 1})]
         """
-        lengths = self.inputs.lengths + (0 if self.target is None else self.target.lengths)
-        begins = np.arange(len(lengths) + 1)
-        if self.group_sizes is not None:
-            begins = np.concatenate([[0], np.cumsum(self.group_sizes)])
-        sizes = np.diff(np.concatenate([[0], np.cumsum(lengths)])[begins]).tolist()
+        begins, sizes = self._groups()
         batches = bounded_batches(
             range(len(sizes)), sizes.__getitem__, max_size=max_tokens, max_items=len(sizes)
         )
         parts = list(batches)
         return [self._part(p[0], p[-1] + 1, begins) for p in parts] if len(parts) > 1 else [self]
+
+    def divide(self, count: int) -> list[Batch | None]:
+        """Divide into this many parts of about as many tokens each; None: a part has no sequence.
+
+        >>> stream = PackedSequences(np.arange(4), np.array([0, 2, 3, 4]), np.zeros(3, np.uint64))
+        >>> batch = Batch(stream, stream.lengths)
+        >>> [part and part.inputs.tokens.tolist() for part in batch.divide(2)]
+        [[0, 1], [2, 3]]
+        """
+        if count == 1:
+            return [self]
+        begins, sizes = self._groups()
+        middles = np.cumsum(sizes) - np.array(sizes) / 2
+        bounds = np.searchsorted(middles * count / max(1, sum(sizes)), np.arange(count + 1))
+        pairs = zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True)
+        return [self._part(begin, end, begins) if begin < end else None for begin, end in pairs]
+
+    def _groups(self) -> tuple[Longs, list[int]]:
+        """Return the first sequence of each group, then their number; and the groups' tokens."""
+        lengths = self.inputs.lengths + (0 if self.target is None else self.target.lengths)
+        begins = np.arange(len(lengths) + 1)
+        if self.group_sizes is not None:
+            begins = np.concatenate([[0], np.cumsum(self.group_sizes)])
+        sizes = np.diff(np.concatenate([[0], np.cumsum(lengths)])[begins])
+        return begins, sizes.tolist()
 
     def _part(self, begin: int, end: int, begins: Longs) -> Batch:
         """Return groups `begin` to `end` as a batch."""

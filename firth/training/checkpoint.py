@@ -5,7 +5,7 @@ DIRECTORY/step-N/tensors.safetensors    every tensor, with checksums
 
 A checkpoint is written under a hidden name, `.step-N.PID.partial`, and renamed when all of it is on
 the disk. An existing one is first renamed to `.step-N.PID.replaced`, so that at any time either the
-old or the new one exists.
+old or the new one exists. `distributed/sharded_checkpoints.py` has those of several processes.
 """
 
 from __future__ import annotations
@@ -14,11 +14,12 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from firth.formats.safetensors import SUM, Weights, open_weights, write_weights
@@ -32,6 +33,9 @@ from firth.utils.files import (
 )
 
 TENSORS, STATE = "tensors.safetensors", "state.json"
+FILES = "files"  # field of the state: the checksums of all files of tensors
+PIECE = re.compile(r"(.+)@(\d+)")  # a name, and the first of some rows of its tensor
+FULL = "Earlier checkpoints are intact; free some space and resume from the newest."
 NAME = re.compile(r"step-(\d+)")
 HIDDEN = re.compile(r"\.(step-(\d+))\.(\d+)\.(partial|replaced)")
 
@@ -43,7 +47,29 @@ class Checkpoint:
     step: int
     path: Path
     state: dict[str, Any]
-    weights: Weights
+    weights: Mapping[str, Tensor]
+
+
+class JoinedWeights(Mapping[str, Tensor]):
+    """The tensors of several files; one whose rows are in several (`name@row`) is joined."""
+
+    def __init__(self, files: Iterable[Weights]) -> None:
+        self._pieces: dict[str, dict[int, tuple[Weights, str]]] = {}
+        for file in files:
+            for stored in file:
+                match = PIECE.fullmatch(stored)
+                name, row = (match[1], int(match[2])) if match else (stored, 0)
+                self._pieces.setdefault(name, {})[row] = file, stored
+
+    def __getitem__(self, name: str) -> Tensor:
+        pieces = [file[stored] for _, (file, stored) in sorted(self._pieces[name].items())]
+        return pieces[0] if len(pieces) == 1 else torch.cat(pieces)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._pieces)
+
+    def __len__(self) -> int:
+        return len(self._pieces)
 
 
 class Checkpoints:
@@ -70,18 +96,42 @@ class Checkpoints:
 
         `state` must be JSON values. Only one process at a time may save into a directory.
         """
-        kept = "Earlier checkpoints are intact; free some space and resume from the newest."
-        with storage_errors(self.directory, kept):
+        partial = self.begin(step)
+        try:
+            with storage_errors(self.directory, FULL):
+                sums = {TENSORS: write_weights(partial / TENSORS, tensors)}
+        except BaseException:
+            self.discard(partial)
+            raise
+        return self.complete(step, partial, sums, state)
+
+    def begin(self, step: int) -> Path:
+        """Make the hidden directory of a new checkpoint, for its files."""
+        with storage_errors(self.directory, FULL):
             self.directory.mkdir(parents=True, exist_ok=True)
             self._sweep()
             partial = self._hidden(step, "partial")
+            partial.mkdir()
+        return partial
+
+    def discard(self, partial: Path) -> None:
+        """Remove a checkpoint that could not be written."""
+        shutil.rmtree(partial, ignore_errors=True)
+
+    def complete(
+        self, step: int, partial: Path, sums: Mapping[str, str], state: Mapping[str, Any]
+    ) -> Path:
+        """Write the index of a checkpoint, give it its final name and remove older ones.
+
+        `sums` has the checksum of each of its files.
+        """
+        with storage_errors(self.directory, FULL):
             try:
-                partial.mkdir()
-                total = write_weights(partial / TENSORS, tensors)
-                _write_state(partial / STATE, {"step": step, TENSORS: total, "state": dict(state)})
+                content = {"step": step, FILES: dict(sums), "state": dict(state)}
+                _write_state(partial / STATE, content)
                 path = self._publish(step, partial)
             except BaseException:
-                shutil.rmtree(partial, ignore_errors=True)
+                self.discard(partial)
                 raise
             self._prune(step)
         return path
@@ -94,7 +144,7 @@ class Checkpoints:
         damaged: list[str] = []
         for step, path in self._candidates():
             try:
-                checkpoint = _load(step, path)
+                checkpoint = load_checkpoint(step, path)
             except InputError:
                 damaged.append(path.name)
                 continue
@@ -170,20 +220,24 @@ def _write_state(path: Path, content: dict[str, Any]) -> None:
         file.write(embed_checksum(f"{text}\n".encode()))
 
 
-def _load(step: int, path: Path) -> Checkpoint:
+def load_checkpoint(step: int, path: Path, *, verify: bool = True) -> Checkpoint:
+    """Open a checkpoint; with `verify`, compare all of it with its checksums."""
     state_file = path / STATE
     try:
         text = state_file.read_bytes()
         content = json.loads(text)
         if not checksum_matches(text, content[SUM]) or content["step"] != step:
             raise ValueError("checksum mismatch")
-        total, state = content[TENSORS], content["state"]
+        sums, state = dict(content.get(FILES) or {TENSORS: content[TENSORS]}), content["state"]
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise InputError(f"{state_file} is incomplete or damaged.") from error
-    weights = open_weights(path / TENSORS, verify=True)
-    if weights.metadata.get(SUM) != total:
-        raise InputError(f"{path / TENSORS} does not belong to {state_file}.")
-    return Checkpoint(step, path, state, weights)
+    files = []
+    for name, total in sums.items():
+        weights = open_weights(path / Path(name).name, verify=verify)
+        if weights.metadata.get(SUM) != total:
+            raise InputError(f"{path / name} does not belong to {state_file}.")
+        files.append(weights)
+    return Checkpoint(step, path, state, files[0] if len(files) == 1 else JoinedWeights(files))
 
 
 def _is_alive(pid: int) -> bool:

@@ -13,6 +13,8 @@ from firth.training.schedule import SCHEDULES, StagedValue
 from firth.utils.devices import PRECISIONS
 from firth.utils.errors import UsageError, suggest
 
+PARALLEL = ("auto", "replicate", "shard")
+
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingConfig:
@@ -32,6 +34,8 @@ class TrainingConfig:
     max_length: str = "128"  # longest sequence in tokens; in stages: 128:0.9,512
     batch_tokens: str = "8192"  # tokens per optimizer step; in stages: 8192:0.5,16384
     micro_batch_tokens: int = 0  # tokens per forward pass; 0: the whole batch
+    parallel: str = "auto"  # under torchrun: replicate or shard the weights
+    dropout_slices: int = 0  # parts of a batch with their own dropout masks; 0: 8 under torchrun
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     schedule: str = "linear"  # linear, cosine, wsd, slanted or constant
     warmup: float = 0.1  # below 1: fraction of the run; otherwise number of steps
@@ -66,6 +70,12 @@ class TrainingConfig:
                 raise UsageError(
                     f"{name} must be auto, true or false, not {getattr(self, name)!r}."
                 )
+        if self.parallel not in PARALLEL:
+            raise UsageError(
+                f"parallel must be one of {', '.join(PARALLEL)}, not {self.parallel!r}."
+            )
+        if self.dropout_slices < 0:
+            raise UsageError(f"dropout_slices must be 0 or more, not {self.dropout_slices}.")
         if self.track not in ("", "tensorboard"):
             raise UsageError(f"track must be tensorboard or empty, not {self.track!r}.")
         if not 0 < self.validate_every <= 1:

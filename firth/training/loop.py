@@ -19,28 +19,24 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from firth.models.language_model import LossTerm, TrainableModel
+from firth.models.language_model import TrainableModel
 from firth.objectives.batch import Batch
-from firth.training.checkpoint import Checkpoint, Checkpoints
+from firth.training.accumulation import GradientAccumulator
+from firth.training.checkpoint import Checkpoint
 from firth.training.config import TrainingConfig
+from firth.training.distributed.parallelism import make_parallel, num_dropout_slices
+from firth.training.distributed.ranks import maximum, of_main_rank
 from firth.training.log import ACCURACY, MetricsLog
 from firth.training.loss_scaling import update_loss_scale
-from firth.training.optim import Optimizer
 from firth.training.out_of_memory import is_out_of_memory
 from firth.training.pending_metrics import PendingMetrics, StepSums
 from firth.training.plateau import UnigramBaseline, is_stuck, plateau_note
-from firth.training.runtime import (
-    apply_runtime_options,
-    autocast,
-    remove_graphs,
-    stop_graph_capture,
-)
+from firth.training.runtime import apply_runtime_options, remove_graphs, stop_graph_capture
 from firth.training.schedule import lr_multiplier, warmup_fraction
 from firth.training.state import BatchPlanner, PlannedBatch, TrainingState
 from firth.utils.device_transfer import AsyncFetch
 from firth.utils.devices import cpu_arithmetic
 from firth.utils.errors import FirthError, Interrupted, StorageError
-from firth.utils.rng import derive_key
 
 MAX_SKIPPED_STEPS = 5  # consecutive steps without a finite gradient before a rollback
 MAX_ROLLBACKS = 3  # to an earlier checkpoint
@@ -83,15 +79,20 @@ class TrainingLoop:
         """`plan` yields batches from a state on; `baseline` is used to detect a loss plateau."""
         apply_runtime_options(module.network, config)
         self.module, self.config = module, config
-        self.optimizer = Optimizer(module, config.optimizer)
+        self.parallel = make_parallel(module, config)
+        self.optimizer, self.ranks = self.parallel.optimizer, self.parallel.ranks
+        self.gradients = GradientAccumulator(
+            module, config, self.parallel, callbacks.before_micro_batch
+        )
         self.plan, self.log, self.callbacks = plan, log, callbacks
         self.device, self.baseline = module.device, baseline
         folder = log.path.parent / "checkpoints"
-        self.checkpoints = Checkpoints(folder, keep=config.keep_checkpoints)
+        self.checkpoints = self.parallel.checkpoints(folder, config.keep_checkpoints)
         self.state = TrainingState(
             micro_batch_tokens=config.micro_batch_tokens,
             threads=torch.get_num_threads(),
             onednn=bool(torch.backends.mkldnn.enabled),
+            dropout_slices=num_dropout_slices(module.network, config),
         )
         self.trainable = [name for name, p in module.named_parameters() if p.requires_grad]
         self.signal: int | None = None
@@ -103,13 +104,14 @@ class TrainingLoop:
         self._compiled_for: set[bool] = set()  # bidirectional batches, causal batches, or both
         self._validation_seconds = 0.0  # in this process
         self._saved_step = -1  # of the newest checkpoint
+        self._agreed = 0.0  # seconds since the start, on all ranks
         self._started = self._checkpointed = time.monotonic()
 
     # ---- the run
 
     def fit(self) -> None:
         """Train until the budget is spent."""
-        self._started = time.monotonic() - self.state.seconds
+        self._started, self._agreed = time.monotonic() - self.state.seconds, self.state.seconds
         self.module.train()  # loaded models are in eval mode
         if self.state.step == 0:
             self.checkpoint()  # for a rollback before the first regular checkpoint
@@ -117,6 +119,7 @@ class TrainingLoop:
             with self._signals(), cpu_arithmetic(self.state.threads, self.state.onednn):
                 self._train_until_finished()
         finally:
+            self.parallel.end()
             if reason := remove_graphs(self.module.network):
                 self.log.note(f"CUDA graphs were not captured, which is slower: {reason}")
         if self._saved_step != self.state.step:
@@ -152,7 +155,19 @@ class TrainingLoop:
         return self.config.progress(state.step, state.planned_tokens, self._seconds())
 
     def _seconds(self) -> float:
-        return time.monotonic() - self._started
+        """Return the time since the start; with several ranks, as they last agreed on it."""
+        return self._agreed if self.ranks.size > 1 else time.monotonic() - self._started
+
+    def _agree(self) -> bool:
+        """Agree on time, signals and the micro-batch size; return if a checkpoint is overdue."""
+        now, state = time.monotonic(), self.state
+        late = float(now - self._checkpointed > CHECKPOINT_SECONDS)
+        if self.ranks.size > 1:
+            own = (now - self._started, late, self.signal or 0, -(state.micro_batch_tokens or 1e18))
+            self._agreed, late, number, size = maximum(own)
+            self.signal = int(number) or None
+            state.micro_batch_tokens = 0 if size == -1e18 else int(-size)
+        return bool(late)
 
     # ---- one step
 
@@ -221,42 +236,13 @@ class TrainingLoop:
         """Compute the gradient of a step, in smaller micro-batches if memory runs out."""
         while True:
             try:
-                return self._accumulate(batch)
+                return self.gradients.accumulate(batch, self.state)
             except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
                 if not is_out_of_memory(error):
                     raise
                 self.optimizer.zero_grad()
                 if not stop_graph_capture(self.module.network):  # what is noted holds memory
                     self._halve_micro_batch(batch, error)
-
-    def _accumulate(self, batch: Batch) -> StepSums:
-        """Accumulate gradients over micro-batches; return the sums of the losses."""
-        counts = self.module.counts(batch)
-        sums: dict[str, Tensor] = {}
-        correct: dict[str, Tensor] = {}
-        weights: dict[str, float] = {}
-        seed = derive_key(self.config.seed, self.state.step)
-        for i, part in enumerate(batch.split(self.state.micro_batch_tokens or batch.tokens)):
-            self.callbacks.before_micro_batch(self.state.step, part)
-            torch.manual_seed(derive_key(seed, i) & (2**63 - 1))  # dropout
-            with autocast(self.config, self.device):
-                terms: dict[str, LossTerm] = self.module(part)
-            if not terms:  # too short to have a target
-                continue
-            loss = sum(
-                (term.weight / counts[name] * term.sum for name, term in terms.items()),
-                start=torch.zeros((), device=self.device),
-            )
-            if loss.requires_grad:  # not for replayed text while only a task head is trained
-                (loss * self.state.loss_scale if self.scales_loss else loss).backward()
-            for name, term in terms.items():
-                sums[name] = sums.get(name, 0) + term.sum.detach()
-                if term.num_correct is not None:
-                    correct[name] = correct.get(name, 0) + term.num_correct
-                weights[name] = term.weight
-            del terms, term, loss  # CUDA graphs are not captured while an autograd graph is alive
-        accuracies = {f"{name}{ACCURACY}": count for name, count in correct.items()}
-        return StepSums(sums | accuracies, counts, weights)
 
     # ---- faults
 
@@ -321,13 +307,12 @@ class TrainingLoop:
     def _after_step(self) -> bool:
         """Validate and save a checkpoint when due; return False after a rollback."""
         state, config = self.state, self.config
-        progress = self.progress(state)
+        late, progress = self._agree(), self.progress(state)
         due = int(progress / config.validate_every + 1e-9) > state.validated or progress >= 1.0
         if config.minutes and progress < 1.0:  # keep most of the time for training
             due = due and self._validation_seconds <= MAX_VALIDATION_FRACTION * self._seconds()
         every = config.checkpoint_every
         by_steps = state.step % every == 0 if every else due
-        late = time.monotonic() - self._checkpointed > CHECKPOINT_SECONDS
         if not (due or by_steps or late or self.signal):
             return True
         if not self.wait_for_pending():
@@ -347,7 +332,7 @@ class TrainingLoop:
         self.module.eval()
         started = time.monotonic()
         self.log.callback("validating", {})  # for a progress display
-        metrics = self.callbacks.validate()
+        metrics = of_main_rank(self.callbacks.validate())
         self._validation_seconds += time.monotonic() - started
         self.module.train()
         if not metrics:
@@ -364,7 +349,7 @@ class TrainingLoop:
     def checkpoint(self, final: bool = False) -> None:
         """Save a checkpoint; if the disk is full, continue without one, except at the end."""
         self._checkpointed = time.monotonic()
-        tensors = dict(self._tensors()) | {
+        tensors = dict(self._tensors() if self.ranks.is_main else ()) | {
             f"{OPTIMIZER_PREFIX}{name}": tensor for name, tensor in self.optimizer.tensors().items()
         }
         try:

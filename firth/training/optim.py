@@ -12,7 +12,7 @@ The layer of a parameter follows from its name: `encoder.blocks.3.…` belongs t
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -24,6 +24,7 @@ from firth.training.muon import Muon, MuonParameter
 from firth.utils.errors import MismatchError, UsageError
 
 Kind = Literal["adamw", "muon"]
+STEPS = "adamw.step"  # name of the step counts in a checkpoint
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,12 +79,22 @@ class Optimizer:
     ['adamw.exp_avg.0.bias', 'adamw.exp_avg.0.weight']
     """
 
-    def __init__(self, network: TrainableModel | nn.Module, config: OptimizerConfig) -> None:
+    def __init__(
+        self,
+        network: TrainableModel | nn.Module,
+        config: OptimizerConfig,
+        own: Collection[str] | None = None,
+    ) -> None:
+        """`own`: names of the parameters to update; others are only clipped. None: all."""
         self.config = config
         named = {name: p for name, p in network.named_parameters() if p.requires_grad}
         scales = layer_lr_scales(named, config.layer_lr_decay) | _own_lr_scales(network)
         splits = muon_splits(network) if config.optimizer == "muon" else {}
         self._parameters = list(named.values())
+        self._plain_names = [name for name in named if name not in splits]
+        self._is_part = own is not None
+        if own is not None:
+            named = {name: p for name, p in named.items() if name in own}
         self._plain = {name: p for name, p in named.items() if name not in splits}
         self._adamw, self._steps = _adamw(self._plain, scales, config)
         self._muon = Muon(
@@ -142,9 +153,13 @@ class Optimizer:
     def tensors(self) -> dict[str, Tensor]:
         """Return the state by name, for a checkpoint; not copies, so the next step changes it.
 
-        `adamw.step` counts the steps of each AdamW parameter, in the network's order.
+        `adamw.step` counts the steps of each AdamW parameter, in the network's order; if this
+        optimizer updates only some of them, each count has a name of its own.
         """
-        tensors = {"adamw.step": self._steps}
+        tensors = {STEPS: self._steps}
+        if self._is_part:
+            counts = zip(self._plain, self._steps, strict=True)
+            tensors = {f"{STEPS}.{name}": count for name, count in counts}
         for name, parameter in self._plain.items():
             state = self._adamw.state[parameter]
             tensors[f"adamw.exp_avg.{name}"] = state["exp_avg"]
@@ -154,8 +169,16 @@ class Optimizer:
         return tensors
 
     def restore(self, tensors: Mapping[str, Tensor]) -> None:
-        """Load a state that `tensors` returned."""
-        own = self.tensors()
+        """Load a state that `tensors` returned, in parts or whole."""
+        own, tensors = self.tensors(), dict(tensors)
+        if self._is_part and STEPS in tensors:
+            counts = zip(self._plain_names, tensors.pop(STEPS), strict=True)
+            tensors |= {f"{STEPS}.{name}": count for name, count in counts}
+        elif not self._is_part and STEPS not in tensors:
+            names = [f"{STEPS}.{name}" for name in self._plain_names]
+            tensors[STEPS] = torch.stack([tensors.pop(name) for name in names if name in tensors])
+        if self._is_part:
+            tensors = {name: tensor for name, tensor in tensors.items() if name in own}
         _check_fit(own, tensors)
         for name, tensor in own.items():
             tensor.copy_(tensors[name])

@@ -12,6 +12,7 @@ from typing import Any
 
 from firth.data.memory import MemoryTable, Source
 from firth.training.config import TrainingConfig
+from firth.training.distributed.ranks import current_ranks, wait_for_all
 from firth.training.log import Callback, Metrics, MetricsLog, tensorboard_callback
 from firth.training.loop import Callbacks, TrainingLoop
 from firth.training.losses import TrainingModule
@@ -60,10 +61,12 @@ class Run:
 
     def metrics(self) -> list[dict[str, Any]]:
         """Read the log: one dict for each logged step, validation and note."""
-        return read_metrics(self.path) if self.log.path.is_file() else []
+        return read_metrics(self.log.path) if self.log.path.is_file() else []
 
     def finish(self, results: Mapping[str, Any], **updates: Any) -> None:
-        """Write the model card, and mark the run as finished in `run.json`."""
+        """Write the model card, and mark the run as finished in `run.json`, on the main rank."""
+        if not current_ranks().is_main:
+            return
         self.description |= {"finished": True, "results": dict(results), **updates}
         write_model_card(self.path, self.description)
         write_json(self.path / RUN, self.description)
@@ -80,16 +83,30 @@ def open_run(
     speed: Callable[[int, float], Metrics],
 ) -> Iterator[Run]:
     """Create or reopen a run directory, lock it and write its `run.json`."""
+    if not current_ranks().is_main:
+        wait_for_all()
+        log = MetricsLog(path / rank_metrics(), config.log_every, callback, speed)
+        yield Run(path, config, description, resume, log)
+        wait_for_all()  # until the main rank has written the model
+        return
     with storage_errors(path):
         path.mkdir(parents=True, exist_ok=True)
     with locked(path / LOCK, f"training in {path}"):
         description = check_run_directory(path, description, resume)
         with storage_errors(path):
             write_json(path / RUN, description)
+        wait_for_all()
         if config.track:
             callback = tensorboard_callback(path / "tensorboard", callback)
         log = MetricsLog(path / METRICS, config.log_every, callback, speed)
         yield Run(path, config, description, resume, log)
+        wait_for_all()
+
+
+def rank_metrics() -> str:
+    """Return the name of this rank's log in the run directory; the main rank's is METRICS."""
+    stem, _, suffix = METRICS.partition(".")
+    return f"{stem}.rank-{current_ranks().rank}.{suffix}"
 
 
 def describe_run(

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import firth
+from firth.training.distributed.ranks import current_ranks
 from firth.utils.errors import InputError, UsageError
 from firth.utils.files import sha256
 
@@ -72,8 +73,11 @@ def best_run(path: Path) -> Path | None:
 def check_run_directory(out: Path, description: Mapping[str, Any], resume: bool) -> dict[str, Any]:
     """Check that the directory is empty, or holds the same unfinished run if `resume`.
 
-    Return the contents of `run.json`; a resumed run keeps its original command and start.
+    Return the contents of `run.json`; a resumed run keeps its original command and start. Only the
+    main rank checks.
     """
+    if not current_ranks().is_main:
+        return dict(description)
     if out.is_file():
         raise UsageError(f"{out} is a file; a run needs a directory.")
     if not out.is_dir() or not {path.name for path in out.iterdir()} - {
@@ -171,9 +175,9 @@ def fingerprint(path: Path) -> str:
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """Read `metrics.jsonl`; skip an incomplete last line."""
-    lines = []
-    for line in (path / METRICS).read_text(encoding="utf-8").splitlines():
+    """Read `metrics.jsonl` of a run directory, or one such file; skip an incomplete last line."""
+    lines, file = [], path / METRICS if path.is_dir() else path
+    for line in file.read_text(encoding="utf-8").splitlines():
         try:
             lines.append(json.loads(line))
         except ValueError:

@@ -21,6 +21,7 @@ class TrainingState:
     tokens: int = 0  # tokens in the batches so far
     seconds: float = 0.0
     micro_batch_tokens: int = 0  # tokens of a micro-batch; 0: the whole batch
+    dropout_slices: int = 0  # parts of a batch with dropout masks of their own; 0: one per rank
     threads: int = 0  # CPU threads: floating-point sums depend on their number
     onednn: bool = True  # whether torch uses oneDNN on a CPU: sums depend on it, too
     lr_factor: float = 1.0  # multiplies the learning rate, after rollbacks

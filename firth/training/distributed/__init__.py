@@ -1,0 +1,1 @@
+"""Training on several processes with torch.distributed: replicated or sharded weights."""

@@ -1,0 +1,97 @@
+"""The ranks of a run: one process for each device, started by torchrun.
+
+Without torchrun there is one rank, no process group, and nothing here communicates. Metrics and
+decisions of the hosts are exchanged as CPU tensors (gloo), also where gradients use NCCL.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+import torch.distributed as dist
+
+LAUNCHED = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")  # set by torchrun
+
+
+class Ranks(NamedTuple):
+    """This process's rank, and the number of all ranks (the world size)."""
+
+    rank: int = 0
+    size: int = 1
+
+    @property
+    def is_main(self) -> bool:
+        """Whether this process prints and writes the run's files."""
+        return self.rank == 0
+
+
+def launched_by_torchrun() -> bool:
+    """Return whether torchrun (or a program that sets its variables) started this process."""
+    return all(name in os.environ for name in LAUNCHED)
+
+
+def restarted_by_torchrun() -> bool:
+    """Return whether torchrun started this process again after a failure (--max-restarts)."""
+    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
+
+
+def current_ranks() -> Ranks:
+    """Return the rank of this process and their number.
+
+    >>> current_ranks()
+    Ranks(rank=0, size=1)
+    """
+    if not (dist.is_available() and dist.is_initialized()):
+        return Ranks()
+    return Ranks(dist.get_rank(), dist.get_world_size())
+
+
+def wait_for_all() -> None:
+    """Wait until every rank has come here."""
+    gather_json(None)
+
+
+def maximum(values: Sequence[float]) -> list[float]:
+    """Return the largest of all ranks' values, for each of several.
+
+    >>> maximum([1.0, 2.0])
+    [1.0, 2.0]
+    """
+    if current_ranks().size == 1:
+        return list(values)
+    largest = torch.tensor(values, dtype=torch.float64)
+    dist.all_reduce(largest, op=dist.ReduceOp.MAX)
+    return list(largest.tolist())
+
+
+def gather_json(value: Any) -> list[Any]:
+    """Return the values of all ranks, in their order; each is JSON.
+
+    >>> gather_json({"loss": 1.5})
+    [{'loss': 1.5}]
+    """
+    ranks = current_ranks()
+    if ranks.size == 1:
+        return [value]
+    text = torch.frombuffer(bytearray(json.dumps(value).encode()), dtype=torch.uint8)
+    sizes = torch.zeros(ranks.size, dtype=torch.int64)
+    sizes[ranks.rank] = len(text)
+    dist.all_reduce(sizes)
+    longest = int(sizes.max())
+    rows = [torch.zeros(longest, dtype=torch.uint8) for _ in range(ranks.size)]
+    dist.all_gather(rows, torch.nn.functional.pad(text, (0, longest - len(text))))
+    pairs = zip(rows, sizes.tolist(), strict=True)
+    return [json.loads(bytes(row[:size].tolist())) for row, size in pairs]
+
+
+def of_main_rank(value: Any) -> Any:
+    """Return the main rank's value on every rank; it is JSON.
+
+    >>> of_main_rank([1, "a"])
+    [1, 'a']
+    """
+    return gather_json(value if current_ranks().is_main else None)[0]
