@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import shutil
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import settings
 from typer.testing import CliRunner
 
 # Several tests run at a time: more threads than cores would only wait for each other.
@@ -26,6 +28,41 @@ if TYPE_CHECKING:
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 SAMPLE = (Path(__file__).parent / "sample.txt").read_text(encoding="utf-8")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Try fewer examples of each property where the nightly tests are left out."""
+    if "not nightly" in config.option.markexpr:
+        settings.register_profile("often", max_examples=20)
+        settings.load_profile("often")
+
+
+def pytest_collection_finish() -> None:
+    """Spare the garbage collector the modules, which stay until the end."""
+    gc.collect()
+    gc.freeze()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def blank_loss_curves() -> Iterator[Callable[..., Any]]:
+    """Save blank figures instead of loss curves: drawing takes longer than a small run."""
+    from matplotlib.figure import Figure
+
+    from firth.utils import plotting
+
+    draw_loss = plotting._draw_loss
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(plotting, "_draw_loss", lambda *_: Figure(figsize=(0.1, 0.1)))
+        yield draw_loss
+
+
+@pytest.fixture
+def draw_loss(
+    blank_loss_curves: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., Any]:
+    """Draw loss curves in this test."""
+    monkeypatch.setattr("firth.utils.plotting._draw_loss", blank_loss_curves)
+    return blank_loss_curves
 
 
 @pytest.fixture

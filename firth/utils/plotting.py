@@ -80,6 +80,13 @@ def plot_loss(
     `unigram_loss` adds a line for the loss of predicting tokens by their frequency alone; `metric`
     selects one loss where a run logs several.
     """
+    with atomic_file(path) as file:
+        _draw_loss(runs, unigram_loss, metric).savefig(file, format="png")
+
+
+def _draw_loss(
+    runs: Mapping[str, Sequence[Mapping[str, Any]]], unigram_loss: float, metric: str
+) -> Any:
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(7, 4), layout="constrained")
@@ -95,8 +102,7 @@ def plot_loss(
     axes.set_ylabel("loss" if metric == "loss" else f"loss ({metric})")
     axes.legend(fontsize=8, frameon=False)
     axes.spines[["top", "right"]].set_visible(False)
-    with atomic_file(path) as file:
-        figure.savefig(file, format="png")
+    return figure
 
 
 def _points(

@@ -117,6 +117,7 @@ def test_transformers_computes_the_same_logits(
         torch.testing.assert_close(network.logits(hidden), reference, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.usefixtures("draw_loss")
 def test_the_files_of_a_run(shards: Path, tmp_path: Path) -> None:
     kinds: list[str] = []
     overrides = {"log_every": 2, "track": "tensorboard"}
