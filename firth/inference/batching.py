@@ -29,8 +29,8 @@ def batch_by_length(
 
 
 def nan_error() -> FirthError:
-    """Return the error for logits that are NaN."""
+    """Return the error for logits that are NaN or infinite."""
     return FirthError(
-        "The model's logits are NaN: its weights are damaged, or too large for their precision; "
-        "try float32."
+        "The model's logits are NaN or infinite: its weights are damaged, or too large for their "
+        "precision; try float32."
     )

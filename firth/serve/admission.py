@@ -12,6 +12,16 @@ from firth.serve.api_errors import ApiError
 
 RECENT = 64  # finished requests from which the rate is estimated
 MAX_RETRY = 60  # seconds
+CHARACTERS_PER_TOKEN = 4  # about, in English
+
+
+def estimate_tokens(text: str) -> int:
+    """Estimate the tokens of a text that is not tokenized yet.
+
+    >>> estimate_tokens("A dog barked.")
+    4
+    """
+    return 1 + len(text) // CHARACTERS_PER_TOKEN
 
 
 class Admission:

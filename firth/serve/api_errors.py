@@ -7,6 +7,7 @@ from typing import Any
 
 from starlette.responses import Response
 
+from firth.inference.batching import nan_error
 from firth.utils.errors import FirthError
 
 TYPES = {401: "authentication_error", 404: "not_found_error", 429: "rate_limit_error"}
@@ -44,6 +45,11 @@ class ApiError(FirthError):
         if self.status == 401:
             headers["WWW-Authenticate"] = "Bearer"
         return json_response(self.values(), status=self.status, headers=headers)
+
+
+def logits_error() -> ApiError:
+    """Return the error of a request for which the model's logits are NaN or infinite."""
+    return ApiError(500, str(nan_error()), code="invalid_logits")
 
 
 def json_response(

@@ -9,6 +9,7 @@ from contextvars import copy_context
 from dataclasses import dataclass
 from functools import partial
 
+from firth.inference.embedding.embedder import BATCH_TOKENS
 from firth.model import Model
 from firth.serve.admission import Admission
 from firth.serve.api_errors import ApiError
@@ -40,6 +41,7 @@ class ModelPool:
         self.loaders, self.config, self.metrics = loaders, config, metrics
         self.entries: dict[str, PoolEntry] = {}
         self.error: BaseException | None = None  # of loading
+        self.admission = self._admission(BATCH_TOKENS["cpu"])  # of requests without a model
 
     @property
     def ready(self) -> bool:
@@ -51,9 +53,12 @@ class ModelPool:
         for name, load in self.loaders.items():
             served = ServedModel(name, load(), created=int(time.time()))
             worker = ModelWorker(served, self.config, self.metrics)
-            admission = Admission(self.config.queue_tokens or QUEUE_BATCHES * worker.batch_tokens)
+            admission = self._admission(worker.batch_tokens)
             self.metrics.watch_queue(name, admission)
             self.entries[name] = PoolEntry(served, worker, admission)
+
+    def _admission(self, batch_tokens: int) -> Admission:
+        return Admission(self.config.queue_tokens or QUEUE_BATCHES * batch_tokens)
 
     def start_loading(self, finished: Callable[[], None]) -> None:
         """Load in a thread; an error is stored, and `finished` is called in any case."""

@@ -12,7 +12,7 @@ from itertools import count
 from firth.inference.generation.continuous_batching import ContinuousBatch
 from firth.inference.generation.sequence_request import SequenceRequest, StepToken
 from firth.inference.generation.text_generation import BATCH_TOKENS
-from firth.serve.api_errors import ApiError
+from firth.serve.api_errors import ApiError, logits_error
 from firth.serve.served_model import ServedModel
 from firth.serve.server_config import ServeConfig
 from firth.serve.server_metrics import ServerMetrics
@@ -165,7 +165,8 @@ class SequenceScheduler:
         for token in tokens:
             assert isinstance(token.key, int)
             job = self._running[token.key]
-            events[job.stream].append((job.number, token))
+            invalid = token.finish == "invalid"
+            events[job.stream].append(logits_error() if invalid else (job.number, token))
             if token.finish:
                 del self._running[token.key]
         for stream, own in events.items():

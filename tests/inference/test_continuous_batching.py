@@ -139,6 +139,45 @@ def check_transformer(network: Transformer, count: int) -> None:
         check(network, requests, run(batch, requests))
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)  # float64: in torch
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_invalid_logits_end_one_sequence(value: float, dtype: torch.dtype) -> None:
+    """Others go on with their tokens, and so does the next one in its row of the cache."""
+    network = build(replace(KINDS["llama"], tie_embeddings=False), dtype=dtype)
+    requests = make_requests(6)
+    expected = {key: alone(network, request) for key, request in requests.items()}
+    used = {id for key, request in requests.items() for id in (*request.prompt, *expected[key][0])}
+    damaged = min(set(range(3, VOCABULARY)) - used)
+    with torch.no_grad():
+        network.tokens.weight[damaged] = value
+    batch = ContinuousBatch(network, max_sequences=3, max_tokens=300)
+    at_once = replace(requests[0], prompt=(*requests[0].prompt, damaged))
+    later = replace(requests[0], limit=9, logit_bias={damaged: 1e4})
+    found = run(batch, {10: at_once, 11: later, **requests})
+    assert [step.finish for step in found[10]] == ["invalid"]
+    assert [step.finish for step in found[11]] == ["", "invalid"]
+    for key, (tokens, *_) in expected.items():
+        assert [step.token for step in found[key]] == tokens
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_invalid_states_are_not_passed_on(dtype: torch.dtype) -> None:
+    """A shorter sequence in the same row masks them, but 0 times NaN is NaN."""
+    network = build(replace(KINDS["llama"], tie_embeddings=False), dtype=dtype)
+    damaged, short = 7, SequenceRequest(prompt=(3, 4), limit=5)
+    expected = alone(network, short)[0]
+    assert damaged not in expected
+    with torch.no_grad():
+        network.tokens.weight[damaged] = float("nan")
+    batch = ContinuousBatch(network, max_sequences=2, max_tokens=300)
+    long = SequenceRequest(prompt=(3, 4, 5, 6) * 3, limit=9, logit_bias={damaged: -1e4})
+    batch.add({"long": long, "bad": replace(short, prompt=(3, 4, 5, 6, 8, 9, damaged))})
+    assert [step.finish for step in batch.step()] == ["", "invalid"]
+    batch.add({"short": short})
+    steps = [step for _ in range(5) for step in batch.step() if step.key == "short"]
+    assert [step.token for step in steps] == expected
+
+
 def ngram() -> NgramModel:
     draw = torch.Generator().manual_seed(0)
     words = torch.rand(VOCABULARY, generator=draw).double().log_softmax(-1).numpy()

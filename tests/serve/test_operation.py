@@ -13,16 +13,23 @@ import sys
 import threading
 import time
 from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
+import torch
 from starlette.requests import Request
 from starlette.testclient import TestClient
 
 import firth
 from firth.cli.serve import serve
 from firth.inference.generation.sequence_request import SequenceRequest
+from firth.models.initialization import initialise
+from firth.models.presets import preset
+from firth.models.transformer import Transformer
 from firth.serve.admission import Admission
 from firth.serve.app import make_app
 from firth.serve.event_stream import EventStream
@@ -33,7 +40,7 @@ from firth.serve.served_model import ServedModel
 from firth.serve.server_config import ServeConfig
 from firth.serve.server_metrics import ServerMetrics
 from firth.utils.errors import FirthError, UsageError
-from tests.serve.conftest import LOCAL, running
+from tests.serve.conftest import LOCAL, events, running
 
 KEY = "a-secret-key"
 
@@ -41,6 +48,33 @@ KEY = "a-secret-key"
 def test_other_hosts_are_refused(client: TestClient) -> None:
     assert client.get("/health", headers={"Host": "evil.example"}).status_code == 403
     assert client.get("/health", headers={"Host": "127.0.0.1:8000"}).status_code == 200
+
+
+def test_invalid_logits_end_one_request() -> None:
+    tokenizer = firth.load("stories-decoder").require_tokenizer()
+    small: Any = dict(hidden_size=16, num_layers=1, num_heads=2, num_kv_heads=2, head_dim=8)
+    size: Any = dict(vocab_size=len(tokenizer), max_positions=64, tie_embeddings=False)
+    config = replace(preset("gpt2").config, ffn_size=16, **small, **size)
+    network = initialise(Transformer(config, ["language"]), seed=0).eval()
+    damaged = tokenizer.encode(" cat")[0]
+    with torch.no_grad():
+        network.tokens.weight[damaged] = float("nan")
+    bias = {"logit_bias": {str(damaged): -100}}
+    with TestClient(make_app({"d": firth.Model(network, tokenizer)}), base_url=LOCAL) as client:
+        send = partial(client.post, "/v1/completions")
+        good = {"prompt": "The dog", "max_tokens": 40, **bias}
+        with ThreadPoolExecutor() as pool:
+            running = pool.submit(send, json=good)
+            found = [send(json={"prompt": "The cat", "max_tokens": 5}) for _ in range(4)]
+            alone = running.result()
+        assert alone.status_code == 200, alone.text
+        assert alone.json()["usage"]["completion_tokens"] == 40
+        for one in [*found, send(json={"prompt": "The cat", "echo": True, "logprobs": 1})]:
+            assert one.status_code == 500
+            assert one.json()["error"]["code"] == "invalid_logits"
+            assert "NaN" in one.json()["error"]["message"]
+        streamed = send(json={"prompt": "The cat", "stream": True})
+        assert events(streamed.text)[-1]["error"]["code"] == "invalid_logits"
 
 
 def test_the_key_is_required(served_models: dict[str, firth.Model]) -> None:
@@ -112,6 +146,34 @@ def test_a_full_queue_is_a_429(served_models: dict[str, firth.Model]) -> None:
         assert set(statuses) == {200, 429}
         post(max_tokens=400)  # larger than the limit, but nothing else waits
         assert statuses[-1] == 200
+
+
+def test_every_route_that_reads_a_text_counts_its_tokens(
+    served_models: dict[str, firth.Model], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reserve, counted = Admission.reserve, list[int]()
+
+    def recorded(self: Admission, tokens: int) -> Any:
+        counted.append(tokens)
+        self.tokens = 60 if tokens > 40 else 0  # others wait
+        return reserve(self, tokens)
+
+    monkeypatch.setattr(Admission, "reserve", recorded)
+    app = make_app({"d": served_models["decoder"]}, ServeConfig(queue_tokens=60))
+    long = "The dog barked at the old cat. " * 8
+    bodies: dict[str, Any] = {
+        "/tokenize": ({"text": "The dog"}, {"text": long}),
+        "/detokenize": ({"tokens": [5, 6]}, {"tokens": [5] * 50}),
+        "/playground/masking": ({"text": "A", "objectives": ["causal"]}, {"text": long}),
+    }
+    with TestClient(app, base_url=LOCAL) as client:
+        for path, pair in bodies.items():
+            for model in ({"model": "d"}, {}):
+                assert [client.post(path, json={**body, **model}).status_code for body in pair] == [
+                    200,
+                    429,
+                ], path
+    assert len(counted) == 12
 
 
 def worker_of(model: firth.Model, **options: Any) -> ModelWorker:

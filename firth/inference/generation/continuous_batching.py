@@ -3,18 +3,17 @@
     B  sequences in the batch     V  vocabulary
 
 A step returns one token of each sequence. A sequence leaves with its last token, or when it is
-removed; the others go on, and new ones take the room. Its tokens do not depend on the others.
+removed; the others go on, and new ones take the room. Its tokens do not depend on the others:
+invalid logits end the sequence that has them, and no other.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 
 import torch
 from torch import Tensor
 
-from firth.inference.batching import nan_error
 from firth.inference.generation.copied_words import CopiedWords
 from firth.inference.generation.decode_slots import make_slots
 from firth.inference.generation.logits_processors import ForcedTokens
@@ -95,12 +94,16 @@ class ContinuousBatch:
             return []
         self._read_last_tokens()
         logits = self._slots.logits
+        totals = logits.logsumexp(-1)  # (B,)
+        valid = totals.isfinite()
+        if not valid.all():
+            logits = logits.where(valid[:, None], 0.0)  # selecting a token must not fail
         tokens = select_tokens(logits, self._sequences, self._forced)
-        results = self._results(logits, tokens)
+        results = self._results(logits, totals, tokens, valid.tolist())
         self._unread = True
         for row in reversed(range(len(results))):
             if results[row].finish:
-                self._remove_row(row)
+                self._remove_row(row, clear=results[row].finish == "invalid")
         return results
 
     @torch.inference_mode()
@@ -110,8 +113,8 @@ class ContinuousBatch:
             if sequence.key == key:
                 return self._remove_row(row)
 
-    def _remove_row(self, row: int) -> None:
-        self._slots.remove(row)
+    def _remove_row(self, row: int, *, clear: bool = False) -> None:
+        self._slots.remove(row, clear=clear)
         last = self._sequences.pop()
         if row < len(self._sequences):
             self._sequences[row] = last
@@ -123,17 +126,19 @@ class ContinuousBatch:
             self._slots.advance(torch.tensor(tokens, device=self.network.device))
         self._unread = False
 
-    def _results(self, logits: Tensor, tokens: Tensor) -> list[StepToken]:
-        """Append the tokens to their sequences, with log-probabilities."""  # (B, V), (B,)
-        totals = logits.logsumexp(-1)  # (B,)
+    def _results(
+        self, logits: Tensor, totals: Tensor, tokens: Tensor, valid: Sequence[bool]
+    ) -> list[StepToken]:
+        """Append the tokens to their sequences, with log-probabilities."""  # (B, V), (B,), (B,)
         logprobs = (logits.gather(1, tokens[:, None]).squeeze(1) - totals).tolist()
         top = self._top_tokens(logits, totals)
         results = []
-        pairs = zip(self._sequences, tokens.tolist(), logprobs, top, strict=True)
-        for sequence, token, logprob, alternatives in pairs:
-            if math.isnan(logprob):
-                raise nan_error()
+        pairs = zip(self._sequences, tokens.tolist(), logprobs, top, valid, strict=True)
+        for sequence, token, logprob, alternatives, is_valid in pairs:
             sequence.append(token)
+            if not is_valid:
+                results.append(StepToken(sequence.key, token, logprob, finish="invalid"))
+                continue
             finish = "length" if sequence.count >= sequence.request.limit else ""
             finish = "end" if token in sequence.request.eos_token_ids else finish
             restored = self._restore(sequence, token)

@@ -43,8 +43,8 @@ class DecodeSlots(Protocol):
     def add(self, prompts: Prompts, limits: Sequence[int]) -> None:
         """Run prompts in one pass and append them as rows; `limits`: tokens that follow each."""
 
-    def remove(self, row: int) -> None:
-        """Drop a sequence; the last one takes its row."""
+    def remove(self, row: int, *, clear: bool = False) -> None:
+        """Drop a sequence; the last one takes its row. `clear`: its states are NaN or infinite."""
 
     def advance(self, tokens: Tensor) -> None:
         """Append one token to each sequence, and compute the next logits."""  # (B,)
@@ -84,7 +84,7 @@ class StateSlots:
         else:
             self.state.join(added)
 
-    def remove(self, row: int) -> None:
+    def remove(self, row: int, *, clear: bool = False) -> None:
         assert self.state is not None
         rows = [*range(len(self.state.logits))]
         rows[row] = rows[-1]
@@ -130,8 +130,10 @@ class CacheSlots:
         self.cache.append_memory(new)
         self.rows = self.cache.first(len(self.capacities))
 
-    def remove(self, row: int) -> None:
+    def remove(self, row: int, *, clear: bool = False) -> None:
         last = len(self.capacities) - 1
+        if clear:  # masked positions of the next sequence are multiplied by 0, which keeps NaN
+            self.cache.keys_values[:, row] = 0
         if row < last:
             length = int(self.cache.lengths[last])
             self.cache.keys_values[:, row, :length] = self.cache.keys_values[:, last, :length]

@@ -85,4 +85,5 @@ class StepToken:
     token: int
     logprob: float
     top: tuple[TokenLogprob, ...] = ()  # the most probable tokens, `logprobs` of them
-    finish: str = ""  # "end": this is an end token; "length": the limit is reached; "": neither
+    finish: str = ""  # "end": an end token; "length": the limit is reached; "invalid": no token,
+    # as the logits are NaN or infinite; "": the sequence goes on

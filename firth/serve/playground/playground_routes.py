@@ -8,6 +8,8 @@ from typing import Any
 
 import anyio
 
+from firth.objectives.registry import OBJECTIVES
+from firth.serve.admission import estimate_tokens
 from firth.serve.api_errors import ApiError
 from firth.serve.api_route import ApiRoute, ServerState, off_loop
 from firth.serve.field_kinds import TEXT, integer, list_of, number, one_of
@@ -93,20 +95,19 @@ def _attention(
 
 async def masking(state: ServerState, fields: MaskingFields) -> dict[str, Any]:
     """Show what each objective makes of a text; this needs a tokenizer, but no network."""
-    tokenizer = None
+    tokenizer, admission = None, state.pool.admission
     if fields.model is not None:
-        tokenizer = state.pool.find(fields.model, "tokenize").served.tokenizer
+        entry = state.pool.find(fields.model, "tokenize")
+        tokenizer, admission = entry.served.tokenizer, entry.admission
+    text, objectives = fields.text[:MAX_CHARACTERS], tuple(fields.objectives)
 
     def show() -> dict[str, Any]:
         return masking_values(
-            fields.text[:MAX_CHARACTERS],
-            tokenizer,
-            objectives=tuple(fields.objectives),
-            mask_prob=fields.mask_prob,
-            seed=fields.seed,
+            text, tokenizer, objectives=objectives, mask_prob=fields.mask_prob, seed=fields.seed
         )
 
-    return await anyio.to_thread.run_sync(show)
+    with admission.reserve(estimate_tokens(text) * len(objectives or OBJECTIVES)):
+        return await anyio.to_thread.run_sync(show)
 
 
 async def prompt(state: ServerState, fields: PromptFields) -> dict[str, Any]:

@@ -10,9 +10,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from firth.inference.generation.chat_template import chat_template
+from firth.serve.admission import estimate_tokens
 from firth.serve.api_errors import ApiError
 from firth.serve.api_route import ApiRoute, ServerState, off_loop
 from firth.serve.field_kinds import MAX_TOKEN_ID, TEXT, boolean, integer, list_of
+from firth.serve.model_pool import PoolEntry
 from firth.serve.request_fields import RequestFields, parameter
 from firth.serve.served_model import ServedModel
 from firth.utils.errors import FirthError
@@ -38,13 +40,13 @@ class DetokenizeFields(RequestFields):
     skip_special_tokens: bool = parameter("Leave special tokens out.", boolean(), False)
 
 
-def _model(state: ServerState, name: str | None) -> ServedModel:
+def _model(state: ServerState, name: str | None) -> PoolEntry:
     """Return the named model; without a name, the only one, or the only one that generates."""
     pool = state.pool
     generating = [e for e in pool.entries.values() if "generate" in e.served.capabilities]
     if name is None and pool.ready and len(pool.entries) > 1 and len(generating) == 1:
-        return generating[0].served
-    return pool.find(name, "tokenize").served
+        return generating[0]
+    return pool.find(name, "tokenize")
 
 
 def _encode(served: ServedModel, text: str, special: bool) -> list[dict[str, Any]]:
@@ -57,35 +59,37 @@ def _encode(served: ServedModel, text: str, special: bool) -> list[dict[str, Any
 
 async def tokenize(state: ServerState, fields: TokenizeFields) -> dict[str, Any]:
     """Tokenize a text."""
-    served = _model(state, fields.model)
+    entry = _model(state, fields.model)
     if (fields.text is None) == (fields.prompt is None):
         raise ApiError(400, "Give either `text` or `prompt`.", param="text")
+    text, special = fields.text or "", fields.special_tokens
     if fields.prompt is not None:
         text, special = fields.prompt, fields.add_special_tokens
-        found = await off_loop(len(text), _encode, served, text, special)
-        ids = [token["id"] for token in found]
-        return {"count": len(ids), "max_model_len": served.max_input_tokens, "tokens": ids}
-    text = fields.text or ""
-    found = await off_loop(len(text), _encode, served, text, fields.special_tokens)
-    return {"model": served.name, "tokens": found}
+    with entry.admission.reserve(estimate_tokens(text)):
+        found = await off_loop(len(text), _encode, entry.served, text, special)
+    if fields.prompt is None:
+        return {"model": entry.served.name, "tokens": found}
+    ids = [token["id"] for token in found]
+    return {"count": len(ids), "max_model_len": entry.served.max_input_tokens, "tokens": ids}
 
 
 async def detokenize(state: ServerState, fields: DetokenizeFields) -> dict[str, Any]:
     """Decode token ids to a text."""
-    served = _model(state, fields.model)
-    size = len(served.tokenizer)
+    entry = _model(state, fields.model)
+    tokenizer, size = entry.served.tokenizer, len(entry.served.tokenizer)
     if fields.tokens and (largest := max(fields.tokens)) >= size:
         raise ApiError(
             400, f"There is no token {largest}: the vocabulary has {size:,} tokens.", param="tokens"
         )
-    decode = served.tokenizer.decode
-    text = await off_loop(len(fields.tokens), decode, fields.tokens, fields.skip_special_tokens)
-    return {"model": served.name, "text": text, "prompt": text}
+    count, skip = len(fields.tokens), fields.skip_special_tokens
+    with entry.admission.reserve(1 + count):
+        text = await off_loop(count, tokenizer.decode, fields.tokens, skip)
+    return {"model": entry.served.name, "text": text, "prompt": text}
 
 
 async def tokenizer_info(state: ServerState, fields: RequestFields) -> dict[str, Any]:
     """Return the special tokens, the vocabulary's size and the chat template."""
-    served = _model(state, fields.model)
+    served = _model(state, fields.model).served
     tokenizer = served.tokenizer
     special = {f"{role}_token": token for role, token in tokenizer.special_tokens.items()}
     try:
