@@ -111,6 +111,9 @@ WEIGHTS = ModelOption(
 
 STRICT = _option("strict", job_configs.STRICT, False)
 OVERWRITE = _option("overwrite", job_configs.OVERWRITE, False)
+ENGINE = OutputOption(
+    "local", help="local: processes of this machine; ray: tasks on a Ray cluster (firth[ray])."
+)
 PATHS = Argument(
     ...,
     metavar="PATHS...",

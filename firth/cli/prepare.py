@@ -33,6 +33,13 @@ def prepare(
     shard_tokens: int = options.OutputOption(
         1 << 24, min=1, help="Approximate size of a shard in tokens."
     ),
+    engine: str = options.ENGINE,
+    parts: int | None = options.OutputOption(
+        None,
+        min=1,
+        max=99_999,
+        help="Number of parts of --engine ray. Default: one for each 32 MiB, at most 8 per file.",
+    ),
     part: str | None = options.OutputOption(
         None,
         metavar="I/N",
@@ -58,6 +65,8 @@ def prepare(
             valid_fraction=valid_fraction,
             dedup=dedup,
             shard_tokens=shard_tokens,
+            engine=engine,
+            parts=parts,
             part=part,
             merge=merge,
             progress=progress,

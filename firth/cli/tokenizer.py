@@ -68,6 +68,7 @@ def train(
     ),
     out: Path = options.OutputOption(..., help="Directory to write."),
     overwrite: bool = options.OVERWRITE,
+    engine: str = options.ENGINE,
     trace: bool = options.OutputOption(
         False,
         "--trace",
@@ -99,6 +100,7 @@ def train(
             specials=specials,
             sentinels=sentinels,
             mixture_alpha=mixture_alpha,
+            engine=engine,
             trace=steps.append if trace else None,
             progress=progress,
             **options.TextOptions(**text).arguments(),

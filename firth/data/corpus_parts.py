@@ -20,6 +20,8 @@ from firth.utils.errors import InputError, UsageError
 from firth.utils.streams import interleave_errors
 
 BLOCK_CHARACTERS = 1 << 20
+PART_BYTES, MAX_PARTS = 32 << 20, 4096  # of `default_parts`
+PARTS_PER_FILE = 8  # each part reads the whole of a file that it shares with others
 # 2^64 divided by the golden ratio: multiples of it modulo 2^64 are spread evenly.
 _GOLDEN, _SCALE = 0x9E3779B97F4A7C15, 1 << 64
 
@@ -51,6 +53,13 @@ class Part:
         if not 1 <= part.number <= part.count:
             raise UsageError(f"--part takes a number from 1/N to N/N, such as 1/8, not {text!r}.")
         return part
+
+
+def default_parts(corpora: Sequence[Corpus]) -> int:
+    """Return a number of parts for a text of this size."""
+    files = sum(len(corpus.sources) for corpus in corpora)
+    size = sum(corpus.size for corpus in corpora)
+    return max(1, min(-(-size // PART_BYTES), PARTS_PER_FILE * files, MAX_PARTS))
 
 
 class FilePlace(NamedTuple):

@@ -41,6 +41,7 @@ from firth.jobs.prepare_output import (
 )
 from firth.jobs.prepare_parts import prepare_part
 from firth.jobs.prepare_plan import PrepareJob, prepare_job
+from firth.jobs.ray_preparation import prepare_with_ray
 from firth.tokenizers.counting import Progress
 from firth.tokenizers.encoding import EncodingJob, Flags
 from firth.tokenizers.tokenizer import Tokenizer
@@ -48,6 +49,7 @@ from firth.utils.arguments import check_arguments
 from firth.utils.errors import UsageError
 from firth.utils.files import write_array
 from firth.utils.notebook import show_progress
+from firth.utils.ray_tasks import check_engine
 from firth.utils.workers import ordered_map
 
 
@@ -66,6 +68,8 @@ def prepare(
     strict: bool = False,
     clean: bool = True,
     shard_tokens: int = 1 << 24,
+    engine: str = "local",
+    parts: int | None = None,
     part: str | None = None,
     merge: bool = False,
     workers: int | None = None,
@@ -82,8 +86,10 @@ def prepare(
     `{"en": "en.txt", "ha": "ha.txt"}`, the shards keep the source of every document.
     Bad rows are skipped and noted; with `strict`, they are an error.
     `part="1/8"` prepares the first of eight parts, on any machine, and `merge` joins all of them to
-    the shards that a call without parts writes (docs/scaling.md).
+    the shards that a call without parts writes (docs/scaling.md). `engine="ray"` does both on a Ray
+    cluster, in `parts` tasks.
     """
+    _check_engine(engine, parts, part, merge)
     reader = load_tokenizer(tokenizer)
     job = prepare_job(
         paths,
@@ -99,13 +105,23 @@ def prepare(
     if done := finished(out, job.plan, comparable=not job.streams):
         return done
     folder = parts_folder(out)
-    if part is not None and merge:
-        raise UsageError("Give --part or --merge, not both.")
+    if engine == "ray":
+        return prepare_with_ray(job, folder, out, reader, parts, progress)
     if part is not None:
         return prepare_part(job, folder, Part.parse(part), workers, progress)
     if merge:
         return merge_parts(job, folder, out, reader, local_tasks(workers), progress)
     return _prepare_locally(job, reader, out, workers, progress)
+
+
+def _check_engine(engine: str, parts: int | None, part: str | None, merge: bool) -> None:
+    check_engine(engine)
+    if part is not None and merge:
+        raise UsageError("Give --part or --merge, not both.")
+    if engine == "ray" and (part is not None or merge):
+        raise UsageError("--engine ray makes and joins all parts: leave out --part and --merge.")
+    if parts is not None and engine != "ray":
+        raise UsageError("--parts is for --engine ray; make a single part with --part 1/N.")
 
 
 def _prepare_locally(

@@ -34,6 +34,7 @@ _SPACE = "\t-\r \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
 PIECE = re.compile(f"[{_SPACE}]?[^{_SPACE}]+|[{_SPACE}]+(?=[{_SPACE}][^{_SPACE}])|[{_SPACE}]+")
 
 Progress = Callable[[str, int, int], None]  # (what, done, total)
+CountedPieces = tuple[int | None, Counter[str], CorpusReport]  # number of the source, counts
 
 
 class WordCounts:
@@ -104,26 +105,24 @@ def count_words(
     workers: int | None = None,
     progress: Progress = lambda what, done, total: None,
     alpha: float | None = None,
+    counted: Iterable[CountedPieces] | None = None,
 ) -> tuple[WordCounts, CorpusReport]:
     """Count the words of a corpus as split by this tokenizer's normalizer and pre-tokenizer.
 
     Counts that do not fit in memory are written to the folder `scratch`. With `alpha`, the counts
-    of the named sources are scaled to the proportions of `smoothed_mixture`.
+    of the named sources are scaled to the proportions of `smoothed_mixture`. `counted` are counts
+    that were made elsewhere.
     """
     names = ["all"] if alpha is None else corpus.source_names
     pieces = {name: WordCounts(scratch / f"pieces-{name}", MEMORY // len(names)) for name in names}
     sizes = dict.fromkeys(names, 0)  # words of each source
     report = CorpusReport()
     report.repaired["files of unknown kind skipped"] += corpus.skipped_files
-    done: list[int] = []
-    batches = _with_progress(corpus.batches(characters=BATCH_CHARACTERS), done)
-    counter = partial(_piece_counter, corpus.clean)
-    for source, counts, part in ordered_map(counter, batches, workers):
+    for source, counts, part in counted or _count_batches(corpus, workers, progress):
         name = names[0 if alpha is None else source or 0]
         pieces[name].add(counts)
         sizes[name] += part.words
         report.add(part)
-        progress("counting words", done[0], corpus.size)
     if not report.documents:
         raise no_documents(corpus, report)
     words = WordCounts(scratch / "words")
@@ -148,18 +147,27 @@ def _source_weights(sizes: dict[str, int], alpha: float) -> dict[str, float]:
     return {name: factor / min(factors.values()) for name, factor in factors.items()}
 
 
+def _count_batches(
+    corpus: Corpus, workers: int | None, progress: Progress
+) -> Iterator[CountedPieces]:
+    done: list[int] = []
+    batches = _with_progress(corpus.batches(characters=BATCH_CHARACTERS), done)
+    for counted in ordered_map(partial(piece_counter, corpus.clean), batches, workers):
+        yield counted
+        progress("counting words", done[0], corpus.size)
+
+
 def _with_progress(batches: Iterable[DocumentBatch], done: list[int]) -> Iterator[DocumentBatch]:
     for batch in batches:
         done[:] = [batch.bytes_read]
         yield batch
 
 
-def _piece_counter(
-    clean: bool,
-) -> Callable[[DocumentBatch], tuple[int | None, Counter[str], CorpusReport]]:
+def piece_counter(clean: bool) -> Callable[[DocumentBatch], CountedPieces]:
+    """Return a function that counts the pieces of a batch of documents."""
     cut = _cut_clean if clean else _cut
 
-    def count(batch: DocumentBatch) -> tuple[int | None, Counter[str], CorpusReport]:
+    def count(batch: DocumentBatch) -> CountedPieces:
         report = batch.report()
         texts = list(clean_texts(batch.texts, clean, report))
         for text in texts:

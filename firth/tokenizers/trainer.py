@@ -23,11 +23,13 @@ from firth.data.mixture import check_alpha
 from firth.data.readers import ReadOptions
 from firth.tokenizers.bpe import BpeConfig, BpeModel, MergeStep, learn_merges
 from firth.tokenizers.counting import Progress, count_words, most_frequent_words
+from firth.tokenizers.ray_counting import count_parts
 from firth.tokenizers.tokenizer import SENTINEL, Tokenizer
 from firth.tokenizers.unigram import PruningRound, train_unigram
 from firth.utils.arguments import check_arguments
 from firth.utils.errors import InputError, UsageError, storage_errors
 from firth.utils.notebook import show_progress
+from firth.utils.ray_tasks import check_engine
 
 Trace = Callable[[MergeStep | PruningRound], None]  # called with each step of a training
 
@@ -277,6 +279,7 @@ def train_tokenizer(
     format: str | None = None,
     strict: bool = False,
     clean: bool = True,
+    engine: str = "local",
     workers: int | None = None,
     trace: Trace | None = None,
     progress: Progress = show_progress,
@@ -291,8 +294,9 @@ def train_tokenizer(
     uncased tokenizers have `lowercase` and `strip_accents`; without the second, accents and tone
     marks are kept. `paths` that map names of sources to their files may be balanced with
     `mixture_alpha`, as in `pretrain`.
-    Bad rows are skipped and noted in the report; with `strict`, they are an error. `trace` is
-    called with each step of the training: a merge (`MergeStep`), or a round of pruning (Unigram).
+    Bad rows are skipped and noted in the report; with `strict`, they are an error. `engine="ray"`
+    counts words on a Ray cluster. `trace` is called with each step of the training: a merge
+    (`MergeStep`), or a round of pruning (Unigram).
 
     >>> texts = ["low low low low low lower lower " + "newest " * 6 + "widest " * 3]
     >>> tokenizer, report = train_tokenizer(texts, kind="bpe-word", vocab_size=30)
@@ -306,6 +310,7 @@ def train_tokenizer(
     'a bat .'
     """
     recipe: TokenizerKind = _lookup(KINDS, "--kind", kind)
+    check_engine(engine)
     family: SpecialTokens = _lookup(SPECIALS, "--specials", specials or recipe.specials)
     vocab_size = _vocab_size(vocab_size, kind, recipe)
     size = vocab_size - sentinels
@@ -326,7 +331,10 @@ def train_tokenizer(
     with tempfile.TemporaryDirectory(prefix="firth-") as folder:
         scratch = Path(folder)
         with storage_errors(scratch, "Set TMPDIR to a directory with more free space."):
-            counts, report = count_words(corpus, backend, scratch, workers, progress, mixture_alpha)
+            counted = count_parts(corpus, progress) if engine == "ray" else None
+            counts, report = count_words(
+                corpus, backend, scratch, workers, progress, mixture_alpha, counted
+            )
             words, times, min_count = most_frequent_words(counts)
     if min_count > 1:
         report.repaired[f"words with fewer than {min_count} occurrences ignored"] += 1
