@@ -41,7 +41,10 @@ from firth.utils.devices import device_spec, select_device
 from firth.utils.errors import MismatchError, UsageError
 
 # Arguments of `finetune` that are fields of the training config.
-OPTIONS = "learning_rate epochs batch_size max_length warmup weight_decay precision".split()
+OPTIONS = (
+    *("learning_rate", "epochs", "batch_size", "max_length", "warmup", "weight_decay"),
+    *("precision", "parallel"),
+)
 
 
 @dataclass(frozen=True)

@@ -38,6 +38,8 @@ from firth.tasks.finetune_recipes import recipe_for
 from firth.tasks.task_heads import drop_language_head
 from firth.tasks.task_trainer import BEST, TaskTrainer
 from firth.tokenizers.tokenizer import Tokenizer
+from firth.training.distributed.process_group import on_all_ranks
+from firth.training.distributed.ranks import current_ranks
 from firth.training.log import Callback, show_in_notebook
 from firth.training.loop import Callbacks, TrainingLoop
 from firth.training.run import Run, describe_run, open_run
@@ -137,6 +139,7 @@ def _with_types(function: Callable[P, FinetuneResult | DryRunResult]) -> _Finetu
 
 @_with_types
 @check_arguments
+@on_all_ranks
 @restored_torch_state()
 def finetune(
     model: AnyModel,
@@ -159,6 +162,7 @@ def finetune(
     warmup: float | None = None,
     weight_decay: float | None = None,
     precision: str | None = None,
+    parallel: str | None = None,
     overrides: Mapping[str, Any] | None = None,
     columns: Mapping[str, str] | None = None,
     format: str | None = None,
@@ -232,13 +236,13 @@ def _train(
         folder, fresh = out / FOLDS, setup.load_base(part)
         own = replace(config, training=setup.training_config(part))
         fold = setup.trainer(fresh, own, part)
-        shutil.rmtree(folder, ignore_errors=True)  # of a run that was killed
+        _remove(folder)  # of a run that was killed
         show = lambda kind, metrics: callback(kind, {**metrics, "run": name})  # noqa: E731
         with open_run(
             folder, own.training, described, resume=False, callback=show, speed=speed
         ) as run:
             _fit(fold, run, Callbacks())
-        shutil.rmtree(folder, ignore_errors=True)
+        _remove(folder)
         return fold
 
     with open_run(
@@ -250,6 +254,11 @@ def _train(
         return _finish(
             config, setup.base, trainer, loop, run, dataset.evaluated_on, language_model or {}
         )
+
+
+def _remove(folder: Path) -> None:
+    if current_ranks().is_main:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _fit(trainer: TaskTrainer, run: Run, callbacks: Callbacks) -> TrainingLoop:
@@ -337,7 +346,9 @@ def _finish(
         encoder_tokenizer=base.encoder_tokenizer,
         generation_config=base.generation_config,
     )
-    family = _save(model, trainer.adapted, out, base, new=config.decoder is not None)
+    family, is_main = "", current_ranks().is_main
+    if is_main:
+        family = _save(model, trainer.adapted, out, base, new=config.decoder is not None)
     result = FinetuneResult(
         path=out,
         model=model,
@@ -359,6 +370,8 @@ def _finish(
         fitted_language_model=language_model,
         language_head=heads.get("language"),
     )
+    if not is_main:
+        return result
     if validations and not trainer.solved:  # a fitted head has no loss curve
         plot_loss(out / "loss.png", {config.task: metrics}, unigram_loss=baseline or 0.0)
     hashes = dev_hashes(trainer.dev)

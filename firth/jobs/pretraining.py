@@ -18,10 +18,16 @@ from firth.data.sampler import Sampler
 from firth.data.shards import Shards
 from firth.formats.hub import resolve
 from firth.formats.huggingface.directory import nameable_heads
-from firth.inference.samples import samples
 from firth.jobs.fitted_pretraining import FitRequest, fitted_preset, pretrain_fitted
 from firth.jobs.pretrain_inputs import as_saved_model, as_shards
 from firth.jobs.pretrain_result import PretrainResult
+from firth.jobs.pretrain_validation import (
+    SOURCE_LOSS,
+    source_batches,
+    source_notes,
+    validation_callbacks,
+    write_model,
+)
 from firth.jobs.run_options import check_masking, merge_options
 from firth.model import AnyModel, Model, load
 from firth.models.generator import generator_config
@@ -36,16 +42,15 @@ from firth.training.data_loader import (
     batch_planner,
     count_tokens,
     first_batch,
-    source_validation_batches,
-    validation_batches,
 )
 from firth.training.distillation import copy_teacher_weights
+from firth.training.distributed.choice import shards_weights
 from firth.training.distributed.process_group import on_all_ranks
 from firth.training.distributed.ranks import current_ranks
 from firth.training.fitted_objectives import FITTED
-from firth.training.log import ACCURACY, Callback, Metrics, show_in_notebook
+from firth.training.log import ACCURACY, Callback, show_in_notebook
 from firth.training.loop import Callbacks, TrainingLoop
-from firth.training.losses import TrainingModule, heads_for, mean_losses
+from firth.training.losses import TrainingModule, heads_for
 from firth.training.plateau import unigram_baseline
 from firth.training.pretrain_config import (
     ParentModel,
@@ -55,17 +60,13 @@ from firth.training.pretrain_config import (
 )
 from firth.training.run import Run, describe_run, open_run
 from firth.training.run_directory import check_run_directory, find_run
-from firth.training.runtime import autocast
 from firth.training.state import TrainingState
 from firth.training.throughput import throughput_metrics
 from firth.utils.arguments import check_arguments
 from firth.utils.devices import Device, device_spec, restored_torch_state, select_device
-from firth.utils.errors import MismatchError, StorageError, UsageError
+from firth.utils.errors import MismatchError, UsageError
 from firth.utils.plotting import plot_loss
 
-SOURCE_LOSS = "loss "  # before the name of a source: its validation loss
-NUM_SAMPLES = 3  # texts shown at each validation
-SAMPLE_TOKENS = 32  # of each text
 MIN_RISE = 0.01  # relative rise of the validation loss that is called overfitting
 
 
@@ -179,10 +180,12 @@ def pretrain(
     with open_run(
         out, config.training, description, resume=resume, callback=callback, speed=speed
     ) as run:
-        by_source = _source_batches(config, shards, tokenizer)
-        notes += _source_notes(config, shards, by_source)
-        own = _validation_callbacks(
-            config, module.to(on), model, shards, by_source, callbacks or Callbacks()
+        by_source = source_batches(config, shards, tokenizer)
+        notes += source_notes(config, shards, by_source)
+        if not shards_weights(module.network, config.training, on):  # else block by block
+            module.to(on)
+        own = validation_callbacks(
+            config, module, model, shards, by_source, callbacks or Callbacks()
         )
         plan = batch_planner(config, sampler, tokenizer)
         documents = map(int, sampler.order(0)) if shards.source_names else range(len(shards))
@@ -298,67 +301,6 @@ def _check_tokenizer(model: Model, tokenizer: Tokenizer, path: str) -> None:
         )
 
 
-def _source_batches(
-    config: PretrainRunConfig, shards: Shards, tokenizer: Tokenizer
-) -> dict[str, list[Batch]]:
-    """Build the validation batches of each named source."""
-    if not shards.source_names or "valid" not in shards.index["splits"]:
-        return {}
-    return source_validation_batches(config, Shards(shards.path, "valid"), tokenizer)
-
-
-def _source_notes(
-    config: PretrainRunConfig, shards: Shards, by_source: Mapping[str, Sequence[Batch]]
-) -> list[str]:
-    """Return notes about sources that are not trained on or not validated on."""
-    omitted = [name for name in shards.source_names if name not in (config.mixture or {name})]
-    unvalidated = [name for name in shards.source_names if by_source and name not in by_source]
-    notes = [f"Not in the mixture, and so not trained on: {', '.join(omitted)}."] * bool(omitted)
-    return notes + [
-        f"Too little validation text for a loss of their own: {', '.join(unvalidated)}."
-    ] * bool(unvalidated)
-
-
-def _validation_callbacks(
-    config: PretrainRunConfig,
-    module: TrainingModule,
-    model: Model,
-    shards: Shards,
-    by_source: Mapping[str, Sequence[Batch]],
-    callbacks: Callbacks,
-) -> Callbacks:
-    """Add validation with a few samples, and saving of the best model."""
-    if "valid" not in shards.index["splits"]:
-        return callbacks
-    valid, tokenizer = Shards(shards.path, "valid"), model.require_tokenizer()
-    batches = validation_batches(config, valid, tokenizer)
-    length = min(SAMPLE_TOKENS, config.model.max_positions // 2)
-    texts = [
-        tokenizer.decode(valid[i][:length].tolist()) for i in range(min(NUM_SAMPLES, len(valid)))
-    ]
-
-    @torch.no_grad()
-    def validate() -> Metrics:
-        with autocast(config.training, module.device):
-            metrics: Metrics = dict(mean_losses(module, batches))
-            for name, some in by_source.items():
-                metrics[SOURCE_LOSS + name] = mean_losses(module, some)["loss"]
-        if not math.isfinite(metrics["loss"]):  # it cannot generate
-            return metrics | {"samples": []}
-        return metrics | {"samples": samples(module.network, tokenizer, texts)}
-
-    def save_best() -> None:
-        assert model.path is not None
-        try:
-            if current_ranks().is_main:
-                model.write(model.path / "best")
-        except StorageError:  # a full disk: the next checkpoint reports it
-            shutil.rmtree(model.path / "best", ignore_errors=True)  # not the best any more
-        callbacks.on_improvement()
-
-    return replace(callbacks, validate=validate, on_improvement=save_best)
-
-
 def _finish(
     config: PretrainRunConfig, model: Model, loop: TrainingLoop, run: Run
 ) -> PretrainResult:
@@ -378,7 +320,7 @@ def _finish(
                 "Presets of BERT, ALBERT (pair) and ELECTRA (replaced) keep it."
             )
     is_main = current_ranks().is_main
-    family = model.write(out) if is_main else ""
+    family = write_model(model, out)
     if is_main:
         _compare_with_best(config, state, last.get("loss", math.inf), run)
     result = PretrainResult(

@@ -21,6 +21,7 @@ from firth.models.presets.task_models import TaskSpecificModel
 from firth.tasks.finetune_recipes import depth, expand_strategies, network_lr_factor
 from firth.tasks.registry import task_named
 from firth.tasks.task import selection_metric
+from firth.training.distributed.ranks import launched_by_torchrun
 from firth.training.log import Callback, Metrics
 from firth.training.loop import Diverged
 from firth.training.model_card import write_model_card
@@ -159,6 +160,8 @@ def _run(
     options: Mapping[str, Any],
     minutes: float = 0.0,
 ) -> SweepResult:
+    if launched_by_torchrun():
+        raise UsageError("Several runs need one process: omit torchrun, or start them one by one.")
     _check_empty(out)
     seen_notes: set[str] = set()
     failures = FirthError if kind == "strategies" else Diverged

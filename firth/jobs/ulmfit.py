@@ -26,6 +26,7 @@ from firth.models.presets import PRESETS
 from firth.tasks.readers.columns import TaskFile, good_examples
 from firth.tasks.registry import task_named
 from firth.tokenizers.trainer import train_tokenizer
+from firth.training.distributed.ranks import current_ranks
 from firth.training.log import Callback
 from firth.training.loop import Callbacks
 from firth.training.run_directory import SHARDS, find_run, read_metrics, read_run
@@ -58,6 +59,8 @@ def pretrain_general(
 ) -> None:
     """Stage 1: pre-train a preset on general text, with a tokenizer of the words of that text."""
     assert job.general_text is not None
+    if current_ranks().size > 1:
+        raise UsageError("--general-text needs one process: pre-train with `firth pretrain` first.")
     settings = _settings(job.overrides, GENERAL_PREFIX)
     budget = {name: _number(name, settings.pop(name)) for name in BUDGETS if name in settings}
     tokenizer = job.tokenizer or train_tokenizer(job.general_text, kind="word")[0]

@@ -38,6 +38,7 @@ from firth.tasks.task import Answer, EncodedExample, Task, TaskMetadata, selecti
 from firth.tasks.task_heads import PROBE, attach_head
 from firth.tokenizers.tokenizer import Tokenizer
 from firth.training.config import FinetuneTrainingConfig
+from firth.training.distributed.ranks import current_ranks, wait_for_all
 from firth.training.loop import Callbacks
 from firth.training.losses import INFERENCE_BATCH_TOKENS, TrainingModule, mean_losses
 from firth.training.runtime import autocast
@@ -192,6 +193,8 @@ class TaskTrainer:
 
     def save_best(self, out: Path) -> None:
         """Save the current weights as the best."""
+        if not current_ranks().is_main:
+            return
         try:
             write_weights(out / BEST, {n: p.detach() for n, p in self.trainable().items()})
         except OSError:  # disk full: the next checkpoint reports it as well
@@ -201,6 +204,7 @@ class TaskTrainer:
     def load_best(self, out: Path) -> None:
         """Load the best weights, if there are any; afterwards the network is in eval mode."""
         self.network.eval()
+        wait_for_all()  # for the main rank's file
         if not (out / BEST).is_file():
             return
         kept = open_weights(out / BEST, verify=True)

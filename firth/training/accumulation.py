@@ -10,7 +10,7 @@ from torch import Tensor
 from firth.models.language_model import LossTerm, TrainableModel
 from firth.objectives.batch import Batch
 from firth.training.config import TrainingConfig
-from firth.training.distributed.parallelism import Parallelism, rank_slices
+from firth.training.distributed.parallelism import MicroBatch, Parallelism, rank_slices
 from firth.training.log import ACCURACY
 from firth.training.pending_metrics import StepSums
 from firth.training.runtime import autocast
@@ -38,8 +38,8 @@ class GradientAccumulator:
         sums: dict[str, Tensor] = {}
         correct: dict[str, Tensor] = {}
         weights: dict[str, float] = {}
-        parts = list(self._micro_batches(batch, state))
-        for i, (key, part) in enumerate(parts):
+        parts = self.parallel.same_number(list(self._micro_batches(batch, state)), batch)
+        for i, (key, part, is_counted) in enumerate(parts):
             self.before_micro_batch(state.step, part)
             torch.manual_seed(key & (2**63 - 1))  # dropout
             with autocast(self.config, self.module.device):
@@ -52,6 +52,10 @@ class GradientAccumulator:
                 (term.weight / counts[name] * term.sum for name, term in terms.items()),
                 start=torch.zeros((), device=self.module.device),
             )
+            loss = loss * self.parallel.loss_factor if self.parallel.loss_factor > 1 else loss
+            if not is_counted:
+                (0.0 * loss).backward()
+                continue
             if loss.requires_grad:  # not for replayed text while only a task head is trained
                 scaled = self.config.precision == "fp16"
                 (loss * state.loss_scale if scaled else loss).backward()
@@ -64,7 +68,7 @@ class GradientAccumulator:
         accuracies = {f"{name}{ACCURACY}": count for name, count in correct.items()}
         return self.parallel.finish(StepSums(sums | accuracies, counts, weights))
 
-    def _micro_batches(self, batch: Batch, state: TrainingState) -> Iterator[tuple[int, Batch]]:
+    def _micro_batches(self, batch: Batch, state: TrainingState) -> Iterator[MicroBatch]:
         """Yield this rank's micro-batches, each with the key of its dropout masks."""
         seed = derive_key(self.config.seed, state.step)
         ranks = self.parallel.ranks
@@ -72,4 +76,4 @@ class GradientAccumulator:
         for number, part in rank_slices(batch, slices, ranks):
             own = derive_key(seed, number) if slices > 1 else seed
             for i, micro in enumerate(part.split(state.micro_batch_tokens or part.tokens)):
-                yield derive_key(own, i), micro
+                yield MicroBatch(derive_key(own, i), micro)

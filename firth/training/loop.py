@@ -24,7 +24,13 @@ from firth.objectives.batch import Batch
 from firth.training.accumulation import GradientAccumulator
 from firth.training.checkpoint import Checkpoint
 from firth.training.config import TrainingConfig
-from firth.training.distributed.parallelism import make_parallel, num_dropout_slices
+from firth.training.distributed.choice import (
+    make_parallel,
+    shards_weights,
+    with_parallel_limits,
+)
+from firth.training.distributed.divided_tensors import copy_tensor
+from firth.training.distributed.parallelism import num_dropout_slices
 from firth.training.distributed.ranks import maximum, of_main_rank
 from firth.training.log import ACCURACY, MetricsLog
 from firth.training.loss_scaling import update_loss_scale
@@ -77,9 +83,11 @@ class TrainingLoop:
         baseline: UnigramBaseline | None = None,
     ) -> None:
         """`plan` yields batches from a state on; `baseline` is used to detect a loss plateau."""
+        shards = shards_weights(module.network, config, module.device)
+        config = with_parallel_limits(config, shards)
         apply_runtime_options(module.network, config)
         self.module, self.config = module, config
-        self.parallel = make_parallel(module, config)
+        self.parallel = make_parallel(module, config, shards)
         self.optimizer, self.ranks = self.parallel.optimizer, self.parallel.ranks
         self.gradients = GradientAccumulator(
             module, config, self.parallel, callbacks.before_micro_batch
@@ -332,7 +340,8 @@ class TrainingLoop:
         self.module.eval()
         started = time.monotonic()
         self.log.callback("validating", {})  # for a progress display
-        metrics = of_main_rank(self.callbacks.validate())
+        with self.parallel.validating():
+            metrics = of_main_rank(self.callbacks.validate())
         self._validation_seconds += time.monotonic() - started
         self.module.train()
         if not metrics:
@@ -349,9 +358,8 @@ class TrainingLoop:
     def checkpoint(self, final: bool = False) -> None:
         """Save a checkpoint; if the disk is full, continue without one, except at the end."""
         self._checkpointed = time.monotonic()
-        tensors = dict(self._tensors() if self.ranks.is_main else ()) | {
-            f"{OPTIMIZER_PREFIX}{name}": tensor for name, tensor in self.optimizer.tensors().items()
-        }
+        optimizer = {f"{OPTIMIZER_PREFIX}{n}": t for n, t in self.optimizer.tensors().items()}
+        tensors = self.parallel.own_tensors(dict(self._tensors()), optimizer)
         try:
             self.checkpoints.save(self.state.step, tensors, self.state.to_dict())
             self._saved_step = self.state.step
@@ -374,9 +382,8 @@ class TrainingLoop:
             self.log.note(note)
         if found is None:
             return None
-        with torch.no_grad():
-            for name, tensor in self._tensors():
-                tensor.copy_(found.weights[name])
+        for name, tensor in self._tensors():
+            copy_tensor(tensor, found.weights[name])
         stored = [name for name in found.weights if name.startswith(OPTIMIZER_PREFIX)]
         self.optimizer.restore(
             {name.removeprefix(OPTIMIZER_PREFIX): found.weights[name] for name in stored}

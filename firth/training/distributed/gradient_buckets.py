@@ -19,7 +19,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from firth.training.distributed.ranks import gather_json
+from firth.training.distributed.ranks import current_ranks, gather_json
 from firth.training.pending_metrics import StepSums
 from firth.utils.errors import FirthError
 
@@ -39,8 +39,8 @@ class ReductionPlan:
 class GradientBuckets:
     """Sum gradients over all ranks; `parameters` are the trainable ones, in the same order."""
 
-    def __init__(self, parameters: Sequence[nn.Parameter]) -> None:
-        self.parameters = list(parameters)
+    def __init__(self, parameters: Sequence[nn.Parameter], device: torch.device) -> None:
+        self.parameters, self.device = list(parameters), device
         self.overlaps = False  # the backward pass of the last micro-batch of a step is running
         self.bytes_reduced = 0  # in the last step
         self._plans: dict[Hashable, ReductionPlan] = {}
@@ -124,12 +124,12 @@ class GradientBuckets:
         )
 
     def _sum_losses(self, sums: StepSums, plan: ReductionPlan) -> StepSums:
-        device = self.parameters[0].device
         if not plan.sums:
             return sums
-        zero = torch.zeros((), dtype=torch.float64, device=device)
+        zero = torch.zeros((), dtype=torch.float64, device=self.device)
         own = torch.stack([sums.values.get(name, zero).detach().double() for name in plan.sums])
-        dist.all_reduce(own)
+        if current_ranks().size > 1:
+            dist.all_reduce(own)
         return StepSums(dict(zip(plan.sums, own, strict=True)), sums.counts, plan.weights)
 
     def _check_left(self, plan: ReductionPlan) -> None:

@@ -6,10 +6,12 @@ The batch of a step does not depend on the number of ranks; each computes a part
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
+from typing import NamedTuple
 
 import torch.distributed as dist
-from torch import nn
+from torch import Tensor, nn
 
 from firth.models.language_model import TrainableModel
 from firth.objectives.batch import Batch
@@ -25,10 +27,19 @@ from firth.training.pending_metrics import StepSums
 DROPOUT_SLICES = 8  # parts of a batch with dropout masks of their own, under torchrun
 
 
+class MicroBatch(NamedTuple):
+    """A part of a batch that is computed at once."""
+
+    key: int  # of its dropout masks
+    batch: Batch
+    counts: bool = True  # False: its losses are not part of the step
+
+
 class Parallelism:
     """Training on one device: the whole batch, and no exchange. Others are subclasses."""
 
     ranks = Ranks()
+    loss_factor = 1  # of the loss before the backward pass
 
     def __init__(self, module: TrainableModel, config: TrainingConfig) -> None:
         self.optimizer = Optimizer(module, config.optimizer)
@@ -36,6 +47,20 @@ class Parallelism:
     def checkpoints(self, folder: Path, keep: int) -> Checkpoints:
         """Return the checkpoints of the run."""
         return Checkpoints(folder, keep)
+
+    def own_tensors(
+        self, weights: Mapping[str, Tensor], optimizer: Mapping[str, Tensor]
+    ) -> dict[str, Tensor]:
+        """Return what this rank writes of a checkpoint."""
+        return {**weights, **optimizer}
+
+    def same_number(self, parts: list[MicroBatch], batch: Batch) -> list[MicroBatch]:
+        """Return the micro-batches of this rank; if needed, as many as all others have."""
+        return parts
+
+    def validating(self) -> AbstractContextManager[None]:
+        """Return a context in which the network can be used outside of training."""
+        return nullcontext()
 
     def begin(self, step: int, counts: Mapping[str, int]) -> None:
         """Begin the gradients of a step whose batch has these numbers of targets."""
@@ -58,10 +83,15 @@ class Replicated(Parallelism):
         self.ranks = current_ranks()
         self.optimizer = ShardedOptimizer(module, config.optimizer, self.ranks)
         trainable = [p for _, p in module.named_parameters() if p.requires_grad]
-        self.buckets = GradientBuckets(trainable)
+        self.buckets = GradientBuckets(trainable, module.device)
 
     def checkpoints(self, folder: Path, keep: int) -> Checkpoints:
         return ShardedCheckpoints(folder, keep)
+
+    def own_tensors(
+        self, weights: Mapping[str, Tensor], optimizer: Mapping[str, Tensor]
+    ) -> dict[str, Tensor]:
+        return {**(weights if self.ranks.is_main else {}), **optimizer}
 
     def begin(self, step: int, counts: Mapping[str, int]) -> None:
         self.buckets.begin(step, tuple(name for name, count in counts.items() if count))
@@ -74,12 +104,6 @@ class Replicated(Parallelism):
 
     def end(self) -> None:
         self.buckets.remove()
-
-
-def make_parallel(module: TrainableModel, config: TrainingConfig) -> Parallelism:
-    """Prepare a network for training on all ranks."""
-    kind = Replicated if current_ranks().size > 1 else Parallelism
-    return kind(module, config)
 
 
 def rank_slices(batch: Batch, slices: int, ranks: Ranks) -> list[tuple[int, Batch]]:

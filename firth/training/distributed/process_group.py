@@ -14,7 +14,8 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
-from functools import wraps
+from functools import cache, wraps
+from itertools import count
 from typing import Any, TypeVar
 
 import torch
@@ -34,6 +35,7 @@ Job = TypeVar("Job", bound=Callable[..., Any])
 
 START_TIMEOUT = timedelta(minutes=5)  # for all ranks to connect
 EXCHANGE_TIMEOUT = timedelta(minutes=30)  # for a slow rank, such as one that writes a checkpoint
+_JOBS = count()  # jobs of this process so far
 REPORT_SECONDS = 10.0  # in which the ranks that are left report themselves
 BROKEN = (  # in messages of gloo, NCCL and the key-value store about another process
     *("onnection closed", "onnection reset", "roken pipe", "imed out", "ncclRemoteError"),
@@ -71,7 +73,7 @@ def process_group(requested: Device = None) -> Iterator[torch.device]:
     """Connect all ranks; yield the device of this one. An error names the rank that failed."""
     ranks = Ranks(int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]))
     device = rank_device(requested)
-    store = _store(ranks)
+    store = _new_store(ranks)
     try:
         dist.init_process_group(
             "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo",
@@ -115,10 +117,17 @@ def rank_device(requested: Device) -> torch.device:
     return select_device(torch.device("cuda", local))
 
 
+def _new_store(ranks: Ranks) -> Store:
+    """Return a key-value store for one job: each has names of its own."""
+    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    return PrefixStore(f"firth/{attempt}/{next(_JOBS)}", _store(ranks))
+
+
+@cache
 def _store(ranks: Ranks) -> Store:
     """Connect to torchrun's key-value store; without its agent, the main rank has one."""
     has_agent = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
-    store = TCPStore(
+    return TCPStore(
         os.environ["MASTER_ADDR"],
         int(os.environ["MASTER_PORT"]),
         world_size=None,
@@ -126,8 +135,6 @@ def _store(ranks: Ranks) -> Store:
         timeout=START_TIMEOUT,
         wait_for_workers=False,
     )
-    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
-    return PrefixStore(f"firth/{attempt}", store)
 
 
 def _failed_ranks(store: Store, ranks: Ranks, error: Exception) -> str:
