@@ -27,8 +27,8 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -47,7 +47,16 @@ from firth.inference.generation.sequence_request import SequenceRequest
 
 GENERATING, EMBEDDING = 8, 32  # clients
 PORTS = itertools.count(18_500)
-SMOLLM2 = dict(hidden_size=576, num_hidden_layers=30, num_attention_heads=9, num_key_value_heads=3)
+SMOLLM2: dict[str, Any] = {
+    "hidden_size": 576,
+    "num_hidden_layers": 30,
+    "num_attention_heads": 9,
+    "num_key_value_heads": 3,
+    "intermediate_size": 1536,
+    "vocab_size": 49_152,
+    "tie_word_embeddings": True,
+    "eos_token_id": None,
+}
 WARM = 4  # requests that do not count
 ROUND = 60.0  # seconds in which the requests of a round begin
 OVERLOAD = 5.0  # seconds of four times the load
@@ -73,11 +82,7 @@ def completions(folder: Path, options: argparse.Namespace) -> float:
         Request("/v1/completions", {"prompt": text, "max_tokens": options.tokens, "temperature": 0})
         for text in openings(GENERATING)
     ]
-    with ExitStack() as stack:
-        sides = [
-            stack.enter_context(firth_server(["model=" + str(path)], requests[0])),
-            stack.enter_context(peer_server("completions", path, requests[0])),
-        ]
+    with both_servers("completions", path, requests[0]) as sides:
         check_equal(sides, requests[:2], lambda values: values["choices"][0]["text"])
         rounds = in_rounds(sides, requests, GENERATING, options.repeats)
     rates = {name: [tokens_per_second(load) for load in loads] for name, loads in rounds.items()}
@@ -86,11 +91,7 @@ def completions(folder: Path, options: argparse.Namespace) -> float:
 
 def embeddings(folder: Path, options: argparse.Namespace) -> float:
     path, requests = embedding_requests(folder, 12 * EMBEDDING)
-    with ExitStack() as stack:
-        sides = [
-            stack.enter_context(firth_server(["model=" + str(path)], requests[0])),
-            stack.enter_context(peer_server("embeddings", path, requests[0])),
-        ]
+    with both_servers("embeddings", path, requests[0]) as sides:
         check_equal(sides, requests[:4], lambda values: values["data"][0]["embedding"])
         rounds = in_rounds(sides, requests, EMBEDDING, options.repeats)
     rates = {name: [load.rate for load in loads] for name, loads in rounds.items()}
@@ -202,9 +203,8 @@ def smollm2(folder: Path) -> Path:
     (folder / "text.txt").write_text("\n".join(stories(1000)), encoding="utf-8")
     tokenizer, _ = train_tokenizer([folder / "text.txt"], kind="bpe", vocab_size=2000)
     torch.manual_seed(0)
-    shape = dict(intermediate_size=1536, vocab_size=49_152, tie_word_embeddings=True, **SMOLLM2)
-    config = transformers.LlamaConfig(**shape, eos_token_id=None)
-    transformers.LlamaForCausalLM(config).save_pretrained(path)
+    network = transformers.LlamaForCausalLM(transformers.LlamaConfig(**SMOLLM2))  # type: ignore[no-untyped-call]
+    network.save_pretrained(path)
     tokenizer.save(path)
     print("the shape of SmolLM2-135M at random (`make weights` installs the real one)")
     return path
@@ -227,13 +227,21 @@ def openings(count: int) -> list[str]:
 # --- servers --------------------------------------------------------------------------------------
 
 
-def firth_server(arguments: Sequence[str], probe: Request) -> Any:
+@contextmanager
+def both_servers(kind: str, path: Path, probe: Request) -> Iterator[tuple[Server, Server]]:
+    """Start Firth and its peer with the same model."""
+    ours, theirs = firth_server([f"model={path}"], probe), peer_server(kind, path, probe)
+    with ours as one, theirs as other:
+        yield one, other
+
+
+def firth_server(arguments: Sequence[str], probe: Request) -> AbstractContextManager[Server]:
     port = next(PORTS)
     command = [sys.executable, "-m", "firth", "serve", *arguments, "--port", str(port)]
     return serving("Firth", command, port, probe)
 
 
-def peer_server(kind: str, path: Path, probe: Request) -> Any:
+def peer_server(kind: str, path: Path, probe: Request) -> AbstractContextManager[Server]:
     port = next(PORTS)
     command = [sys.executable, str(HERE / "serve_peers.py"), kind, str(path), str(port)]
     return serving("peer", command, port, probe)

@@ -1,6 +1,7 @@
 """The options of the server."""
 
 from dataclasses import dataclass
+from functools import partial
 from ipaddress import ip_address
 from typing import Annotated
 
@@ -9,6 +10,19 @@ from firth.utils.errors import UsageError
 
 API_KEY = "FIRTH_API_KEY"  # environment variable
 MIN_KEY_LENGTH = 8
+_repeatable = partial(Doc, kind=list[str])
+ALLOW_ORIGIN = _repeatable(
+    "Web page that may call the server from a browser (CORS), such as https://example.org; "
+    "repeatable. Default: none.",
+    flags="--allow-origin",
+    metavar="ORIGIN",
+)
+ALLOW_HOST = _repeatable(
+    "Further name of this server that a request's Host header may have; repeatable. Default: the "
+    "address it listens on.",
+    flags="--allow-host",
+    metavar="NAME",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,26 +37,8 @@ class ServeConfig:
         "127.0.0.1"
     )
     port: Annotated[int, Doc("Port; 0: any free one.", min=0)] = 8000
-    allow_origins: Annotated[
-        tuple[str, ...],
-        Doc(
-            "Web page that may call the server from a browser (CORS), such as "
-            "https://example.org; repeatable. Default: none.",
-            kind=list[str],
-            flags="--allow-origin",
-            metavar="ORIGIN",
-        ),
-    ] = ()
-    allow_hosts: Annotated[
-        tuple[str, ...],
-        Doc(
-            "Further name of this server that a request's Host header may have; repeatable. "
-            "Default: the address it listens on.",
-            kind=list[str],
-            flags="--allow-host",
-            metavar="NAME",
-        ),
-    ] = ()
+    allow_origins: Annotated[tuple[str, ...], ALLOW_ORIGIN] = ()
+    allow_hosts: Annotated[tuple[str, ...], ALLOW_HOST] = ()
     max_request_bytes: Annotated[int, Doc("Maximum size of a request in bytes.", min=1)] = 2 << 20
     queue_tokens: Annotated[
         int,

@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 import numpy as np
@@ -198,6 +199,29 @@ def test_fine_tuned_models(
     assert expected
     assert found.locator("mark").inner_text() == expected["answer"]
     assert found.locator(".marked").inner_text() == context
+
+
+def test_samples_of_texts_and_pairs(server: str, browse: Callable[..., Page]) -> None:
+    """Texts and pairs of texts have other columns, so each kind is predicted by itself."""
+    page = browse(server, "predict")
+    box = panel(page, "predict").locator("textarea:visible")
+    box.fill("One text.\nIt rained. || It was wet.\nA second text.")
+    texts = ["One text.", "A second text."]
+    pairs = [{"text_a": "It rained.", "text_b": "It was wet."}]
+    calls: list[Any] = []
+
+    def predict(model: str, data: Any) -> Any:
+        calls.append(data)
+        return SimpleNamespace(answers=None)
+
+    code = sample(page, "predict", "python").removeprefix("import firth")
+    exec(code, {"firth": SimpleNamespace(predict=predict)})
+    assert calls == [texts, pairs]
+    first, *second = sample(page, "predict", "shell").split("\n")
+    assert shlex.split(first)[-2:] == texts
+    assert json.loads(shlex.split(" ".join(second))[3]) == pairs[0]
+    body = shlex.split(sample(page, "predict", "curl"))[-1]
+    assert json.loads(body)["texts"] == [texts[0], ["It rained.", "It was wet."], texts[1]]
 
 
 def test_search(server: str, models: dict[str, firth.Model], browse: Callable[..., Page]) -> None:

@@ -1,47 +1,39 @@
 // Classify: the probability of each label.
 
 import { element, bars } from "../dom.js";
-import { tabForm } from "../tab_form.js";
-import { command, curl, predictCommand, pythonPrint, pythonScript } from "../code_samples.js";
-import { modelChoice, textArea } from "../fields.js";
-import { postJson } from "../api.js";
-import { sourceOf } from "../models.js";
+import { command, predictCommand, pythonPrint, pythonScript } from "../code_samples.js";
+import { textArea } from "../fields.js";
+import { predictionTask } from "./prediction_task.js";
 
 const PAIR = "||"; // between the two texts of a line
 
-export const classify = {
+export const classify = predictionTask({
   id: "classify",
   title: "Classify",
   missing: "No served model classifies; one from `firth finetune MODEL --task classify` does.",
-  build(models) {
-    const model = modelChoice(models);
-    const texts = textArea("texts", "Texts", {
+  empty: "The probability of each label appears here.",
+  makeFields: () => [
+    textArea("texts", "Texts", {
       rows: 5,
       value: "What a delightful visit.\nThe soup was cold and the waiter was rude.",
       hint: `One on each line; a pair as “first text ${PAIR} second text”.`,
-    });
-    return tabForm({
-      id: "classify",
-      fields: [model, texts],
-      layout: [model.element, texts.element],
-      action: "Classify",
-      empty: "The probability of each label appears here.",
-      run: async (values, result, signal) =>
-        show(result, lines(values), await postJson("/classify", body(values), signal)),
-      samples: (values) => samples(sourceOf(models, values.model), values),
-    }).element;
-  },
-};
+    }),
+  ],
+  body: (values) => ({ model: values.model, texts: inputs(values) }),
+  show,
+  samples,
+});
 
 const lines = (values) => values.texts.split("\n").filter((line) => line.trim());
-const body = (values) => ({ model: values.model, texts: lines(values).map(textOrPair) });
+const inputs = (values) => lines(values).map(textOrPair);
 
 function textOrPair(line) {
   const [first, second] = line.split(PAIR);
   return second === undefined ? line : [first.trim(), second.trim()];
 }
 
-function show(result, texts, { predictions }) {
+function show(result, values, { predictions }) {
+  const texts = lines(values);
   result.replaceChildren(
     ...predictions.map((one, place) =>
       element("article", { class: "card" }, element("p", {}, texts[place]), labels(one)),
@@ -58,17 +50,18 @@ function labels(prediction) {
   );
 }
 
+/** Texts and pairs have other columns, so they are predicted one after the other. */
 function samples(source, values) {
-  const { texts } = body(values);
-  const request = curl("/classify", body(values));
-  if (texts.some(Array.isArray)) {
-    const rows = texts.map((pair) => ({ text_a: pair[0], text_b: pair[1] }));
-    const python = pythonScript(pythonPrint("firth.predict", [source, rows], {}, ".answers"));
-    return { shell: predictCommand(source, rows), python, curl: request };
-  }
-  return {
-    shell: command("predict", [source, ...texts]),
-    python: pythonScript(pythonPrint("firth.predict", [source, texts], {}, ".answers")),
-    curl: request,
-  };
+  const texts = inputs(values).filter((one) => !Array.isArray(one));
+  const pairs = inputs(values).filter(Array.isArray);
+  const rows = pairs.map(([text_a, text_b]) => ({ text_a, text_b }));
+  const given = [texts, rows].filter((group) => group.length);
+  const shell = [
+    ...(texts.length ? [command("predict", [source, ...texts])] : []),
+    ...(rows.length ? [predictCommand(source, rows)] : []),
+  ];
+  const python = given.map((group) =>
+    pythonPrint("firth.predict", [source, group], {}, ".answers"),
+  );
+  return { shell: shell.join("\n"), python: pythonScript(...python) };
 }

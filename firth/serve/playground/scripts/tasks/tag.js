@@ -1,39 +1,26 @@
 // Tag: marked names, or the tag of each word.
 
 import { element, percent } from "../dom.js";
-import { tabForm } from "../tab_form.js";
-import { command, curl, pythonPrint, pythonScript } from "../code_samples.js";
-import { modelChoice, textArea } from "../fields.js";
-import { postJson } from "../api.js";
-import { sourceOf } from "../models.js";
+import { command, pythonPrint, pythonScript } from "../code_samples.js";
+import { textArea } from "../fields.js";
+import { predictionTask } from "./prediction_task.js";
 
 const COLOURS = ["m-a", "m-b", "m-c", "m-d"];
 
-export const tag = {
+export const tag = predictionTask({
   id: "tag",
   title: "Tag",
   missing: "No served model tags words; one from `firth finetune MODEL --task tag` does.",
-  build(models) {
-    const model = modelChoice(models);
-    const text = textArea("texts", "Text", {
-      value: "Diego Turner from Stonebridge met Mei at the park.",
-    });
-    return tabForm({
-      id: "tag",
-      fields: [model, text],
-      layout: [model.element, text.element],
-      action: "Tag",
-      empty: "The text appears here, with the tags of its words.",
-      run: async (values, result, signal) =>
-        show(result, values.texts, await postJson("/tag", body(values), signal)),
-      samples: (values) => samples(sourceOf(models, values.model), values),
-    }).element;
-  },
-};
+  empty: "The text appears here, with the tags of its words.",
+  makeFields: () => [
+    textArea("texts", "Text", { value: "Diego Turner from Stonebridge met Mei at the park." }),
+  ],
+  body: (values) => ({ model: values.model, texts: [values.texts] }),
+  show,
+  samples,
+});
 
-const body = (values) => ({ model: values.model, texts: [values.texts] });
-
-function show(result, text, { predictions: [found] }) {
+function show(result, { texts: text }, { predictions: [found] }) {
   const spans = found.entities ?? found.tags.map((type, i) => ({ type, begin: i, end: i + 1 }));
   const kinds = [...new Set(spans.map((span) => span.type))];
   const rows = (found.entities ?? []).map((one) =>
@@ -92,10 +79,9 @@ function wordPlaces(text, words) {
   });
 }
 
-function samples(source, values) {
+function samples(source, { texts }) {
   return {
-    shell: command("predict", [source, values.texts]),
-    python: pythonScript(pythonPrint("firth.predict", [source, values.texts], {}, ".answers")),
-    curl: curl("/tag", body(values)),
+    shell: command("predict", [source, texts]),
+    python: pythonScript(pythonPrint("firth.predict", [source, texts], {}, ".answers")),
   };
 }
