@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Sequence
 
-from firth.utils.errors import FirthError
+from firth.utils.errors import NonFiniteError
 from firth.utils.streams import bounded_batches
 
 BATCH_TOKENS = 8192
@@ -28,9 +28,9 @@ def batch_by_length(
     )
 
 
-def nan_error() -> FirthError:
+def nan_error() -> NonFiniteError:
     """Return the error for logits that are NaN or infinite."""
-    return FirthError(
+    return NonFiniteError(
         "The model's logits are NaN or infinite: its weights are damaged, or too large for their "
         "precision; try float32."
     )

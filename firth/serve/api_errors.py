@@ -7,8 +7,7 @@ from typing import Any
 
 from starlette.responses import Response
 
-from firth.inference.batching import nan_error
-from firth.utils.errors import FirthError
+from firth.utils.errors import FirthError, NonFiniteError
 
 TYPES = {401: "authentication_error", 404: "not_found_error", 429: "rate_limit_error"}
 
@@ -47,9 +46,17 @@ class ApiError(FirthError):
         return json_response(self.values(), status=self.status, headers=headers)
 
 
-def logits_error() -> ApiError:
-    """Return the error of a request for which the model's logits are NaN or infinite."""
-    return ApiError(500, str(nan_error()), code="invalid_logits")
+def as_api_error(error: FirthError) -> ApiError:
+    """Return the answer to an error: the request's fault (400), unless it says otherwise.
+
+    >>> as_api_error(FirthError("The text is empty.")).status
+    400
+    """
+    if isinstance(error, ApiError):
+        return error
+    if isinstance(error, NonFiniteError):
+        return ApiError(500, str(error), code="not_finite")
+    return ApiError(400, str(error))
 
 
 def json_response(

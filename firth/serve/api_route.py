@@ -14,7 +14,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from firth.serve.api_errors import ApiError, json_response
+from firth.serve.api_errors import ApiError, as_api_error, json_response
 from firth.serve.model_pool import ModelPool
 from firth.serve.request_body import parse_json, read_body
 from firth.serve.request_fields import RequestFields
@@ -60,10 +60,8 @@ class ApiRoute:
         async def endpoint(request: Request) -> Response:
             try:
                 return await self._respond(state, request)
-            except ApiError as error:
-                return error.response()
             except FirthError as error:
-                return ApiError(400, str(error)).response()
+                return as_api_error(error).response()
             except asyncio.CancelledError:
                 raise
             except Exception as error:

@@ -11,7 +11,7 @@ from typing import Any
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from firth.serve.api_errors import ApiError
+from firth.serve.api_errors import as_api_error
 from firth.serve.api_route import log_unexpected, unexpected_error
 from firth.utils.errors import FirthError
 
@@ -45,8 +45,7 @@ async def _encoded(events: AsyncIterator[dict[str, Any]]) -> AsyncIterator[str]:
         async for event in events:
             yield f"data: {json.dumps(event, allow_nan=False)}\n\n"
     except FirthError as error:
-        known = error if isinstance(error, ApiError) else ApiError(400, str(error))
-        yield f"data: {json.dumps(known.values())}\n\n"
+        yield f"data: {json.dumps(as_api_error(error).values())}\n\n"
     except Exception as error:
         log_unexpected(error, "a stream")
         yield f"data: {json.dumps(unexpected_error(error).values())}\n\n"

@@ -83,26 +83,25 @@ class ModelPool:
             for own, entry in self.entries.items()
             if capability in entry.served.capabilities
         }
+        if name is None and len(able) == 1:
+            return next(iter(able.values()))
         if name is None:
-            if len(able) == 1:
-                return next(iter(able.values()))
-            message = (
-                f"Name the `model`: {', '.join(able)}."
-                if able
-                else f"No model of this server can {capability}."
-            )
+            names = f"Name the `model`: {', '.join(able)}."
+            message = names if able else f"No model of this server can {capability}."
             raise ApiError(400, message, param="model")
-        if name not in self.entries:
-            raise ApiError(
-                404,
-                f"There is no model {name[:80]!r}: {suggest(name[:80], self.entries)}",
-                param="model",
-                code="model_not_found",
-            )
+        entry = self.named(name)
         if name not in able:
             others = f": use {' or '.join(able)}." if able else ", and no other model here."
             raise ApiError(400, f"The model {name} cannot {capability}{others}", param="model")
-        return able[name]
+        return entry
+
+    def named(self, name: str) -> PoolEntry:
+        """Return the loaded model of a name; raise a 404 if there is none."""
+        if name not in self.entries:
+            short = name[:80]
+            message = f"There is no model {short!r}: {suggest(short, self.entries)}"
+            raise ApiError(404, message, param="model", code="model_not_found")
+        return self.entries[name]
 
     def close(self) -> None:
         """Stop the workers after their running work."""

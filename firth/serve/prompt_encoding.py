@@ -73,34 +73,40 @@ def _framed(
 ) -> PromptTokens:
     """Add special tokens, and check the length; a truncated prompt loses its beginning."""
     prefix, suffix = frame
-    config, context = served.model.config, served.max_output_tokens
-    added = len(prefix) + len(suffix)
-    if config.has_encoder:
-        most, room = served.max_input_tokens, context - 1
-    else:
-        most = context - min(max_new, 1)
-        if truncate and len(body) + added > most:
-            most = max(1, context - max_new, context // 2)
-        room = context - min(len(body) + added, most)
-    if len(body) + added > most and not truncate:
+    config = served.model.config
+    size = len(prefix) + len(body) + len(suffix)
+    if not size:
+        raise ApiError(400, "The prompt is empty: add a word.", param="prompt")
+    longest = _max_prompt_tokens(served, size, max_new, truncate=truncate)
+    if size > longest and not truncate:
         raise ApiError(
             400,
-            f"The prompt has {len(body) + added:,} tokens, but the model's context is {context:,} "
-            "tokens: shorten it, or set `truncate` to true.",
+            f"The prompt has {size:,} tokens, but the model's context is "
+            f"{served.max_input_tokens:,} tokens: shorten it, or set `truncate` to true.",
             param="prompt",
             code="context_length_exceeded",
         )
-    body = body[max(0, len(body) + added - most) :]
-    if not body and not added:
-        raise ApiError(400, "The prompt is empty: add a word.", param="prompt")
+    body = body[max(0, size - longest) :]
+    taken = 1 if config.has_encoder else min(size, longest)  # 1: the decoder's start token
     hidden = frozenset([*config.special_token_ids.values(), *config.eos_token_ids])
     before = () if config.has_encoder else tuple(body)
     return PromptTokens(
         text=text,
         ids=(*prefix, *body, *suffix),
         first=len(prefix),
-        limit=min(max_new, room),
+        limit=min(max_new, served.max_output_tokens - taken),
         detokenizer=Detokenizer(
             tokenizer=served.model.require_tokenizer(), prompt=before, hidden=hidden
         ),
     )
+
+
+def _max_prompt_tokens(served: ServedModel, size: int, max_new: int, *, truncate: bool) -> int:
+    """Return the maximum length of a prompt; a truncated one leaves room for the completion."""
+    if served.has_encoder:
+        return served.max_input_tokens
+    context = served.max_output_tokens
+    longest = context - min(max_new, 1)
+    if truncate and size > longest:
+        return max(1, context - max_new, context // 2)
+    return longest

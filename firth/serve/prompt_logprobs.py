@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import torch
 
-from firth.inference.batching import batch_by_length
+from firth.inference.batching import batch_by_length, nan_error
 from firth.inference.generation.sequence_request import TokenLogprob
 from firth.inference.scoring.token_scoring import (
     MAX_LOGITS,
@@ -19,7 +19,6 @@ from firth.inference.scoring.token_scoring import (
     default_batch_tokens,
     hidden_states,
 )
-from firth.serve.api_errors import logits_error
 from firth.serve.served_model import ServedModel
 
 Ids = tuple[int, ...]
@@ -58,7 +57,7 @@ def _row_logprobs(served: ServedModel, states: torch.Tensor, row: Ids, top: int)
         end = min(begin + chunk, len(row) - 1)
         logprobs = network.logits(states[begin:end]).float().log_softmax(-1)  # (P, V)
         if logprobs.isnan().any():
-            raise logits_error()
+            raise nan_error()
         targets = torch.tensor(row[begin + 1 : end + 1], device=logprobs.device)
         own += logprobs.gather(1, targets[:, None]).squeeze(1).tolist()
         values, ids = logprobs.topk(min(top, vocab_size))  # (P, K)

@@ -29,6 +29,13 @@ from firth.utils.errors import FirthError, UsageError
 
 GRACE = 60  # seconds that running requests have after a signal
 KEEP_ALIVE = 30  # seconds that an idle connection stays open
+UVICORN: dict[str, Any] = {
+    "log_level": logging.WARNING,
+    "access_log": False,
+    "server_header": False,
+    "timeout_keep_alive": KEEP_ALIVE,
+    "timeout_graceful_shutdown": GRACE,
+}
 
 
 @check_arguments
@@ -60,16 +67,15 @@ def run_server(
     config = config_of(ServeConfig, locals())
     key = os.environ.get(API_KEY) or None
     config.check_api_key(key)
-    how: Any = {"device": default_device(device, weights), "dtype": dtype, "weights": weights}
-    loaders: dict[str, Model | Loader]
+    loaders: Mapping[str, Model | Loader]
     if isinstance(models, Mapping):
-        loaders = dict(models)
+        loaders = models
     else:
+        how: Any = {"device": default_device(device, weights), "dtype": dtype, "weights": weights}
         loaders = {name: partial(load, one, **how) for name, one in name_models(models).items()}
     names = ", ".join(loaders)
     bound = bind(config)
-    host = f"[{config.host}]" if ":" in config.host else config.host
-    url = f"http://{host}:{bound.getsockname()[1]}"
+    url = address(config.host, bound)
     failed: list[BaseException] = []
 
     def on_load(error: BaseException | None) -> None:
@@ -82,16 +88,7 @@ def run_server(
             webbrowser.open(url)
 
     app = make_app(loaders, config, api_key=key, on_load=on_load)
-    server = QuietServer(
-        uvicorn.Config(
-            app,
-            log_level=logging.WARNING,
-            access_log=False,
-            server_header=False,
-            timeout_keep_alive=KEEP_ALIVE,
-            timeout_graceful_shutdown=GRACE,
-        )
-    )
+    server = QuietServer(uvicorn.Config(app, **UVICORN))
     show(f"Loading {names} …")
     server.run(sockets=[bound])
     if failed:
@@ -155,6 +152,12 @@ def default_name(source: str) -> str:
     if local_path(source) is None and is_hub_name:
         return source
     return Path(source).resolve().name
+
+
+def address(host: str, bound: socket.socket) -> str:
+    """Return the URL of a server on a bound socket."""
+    name = f"[{host}]" if ":" in host else host
+    return f"http://{name}:{bound.getsockname()[1]}"
 
 
 def bind(config: ServeConfig) -> socket.socket:

@@ -9,10 +9,11 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from itertools import count
 
+from firth.inference.batching import nan_error
 from firth.inference.generation.continuous_batching import ContinuousBatch
 from firth.inference.generation.sequence_request import SequenceRequest, StepToken
 from firth.inference.generation.text_generation import BATCH_TOKENS
-from firth.serve.api_errors import ApiError, logits_error
+from firth.serve.api_errors import ApiError
 from firth.serve.served_model import ServedModel
 from firth.serve.server_config import ServeConfig
 from firth.serve.server_metrics import ServerMetrics
@@ -166,7 +167,7 @@ class SequenceScheduler:
             assert isinstance(token.key, int)
             job = self._running[token.key]
             invalid = token.finish == "invalid"
-            events[job.stream].append(logits_error() if invalid else (job.number, token))
+            events[job.stream].append(nan_error() if invalid else (job.number, token))
             if token.finish:
                 del self._running[token.key]
         for stream, own in events.items():

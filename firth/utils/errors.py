@@ -4,6 +4,7 @@ FirthError                  exit code 1
 ├── UsageError              exit code 2: invalid arguments
 ├── InputError              a file is missing, damaged or has the wrong content
 ├── MismatchError           two inputs that do not fit together, such as a model and an adapter
+├── NonFiniteError          a model's outputs are NaN or infinite
 ├── StorageError            the disk is full, or the path is not writable
 ├── Interrupted             exit code 130: stopped by a signal, with partial results saved
 └── Diverged                no finite gradients any more (firth/training/loop.py)
@@ -36,6 +37,10 @@ class InputError(FirthError):
 
 class MismatchError(FirthError):
     """Two inputs that do not fit together."""
+
+
+class NonFiniteError(FirthError):
+    """Outputs of a model that are NaN or infinite."""
 
 
 class StorageError(FirthError):

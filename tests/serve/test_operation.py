@@ -71,10 +71,10 @@ def test_invalid_logits_end_one_request() -> None:
         assert alone.json()["usage"]["completion_tokens"] == 40
         for one in [*found, send(json={"prompt": "The cat", "echo": True, "logprobs": 1})]:
             assert one.status_code == 500
-            assert one.json()["error"]["code"] == "invalid_logits"
+            assert one.json()["error"]["code"] == "not_finite"
             assert "NaN" in one.json()["error"]["message"]
         streamed = send(json={"prompt": "The cat", "stream": True})
-        assert events(streamed.text)[-1]["error"]["code"] == "invalid_logits"
+        assert events(streamed.text)[-1]["error"]["code"] == "not_finite"
 
 
 def test_the_key_is_required(served_models: dict[str, firth.Model]) -> None:

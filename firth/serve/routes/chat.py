@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar
 
 from firth.inference.text_network import repaired
@@ -22,6 +23,7 @@ from firth.serve.routes.completions import (
     answer_head,
     collect,
     reserved_tokens,
+    text_pieces,
     usage,
 )
 from firth.serve.sequence_scheduler import StepTokenStream
@@ -109,10 +111,8 @@ async def chat(state: ServerState, fields: ChatFields) -> dict[str, Any] | Event
         raise ApiError(400, "`top_logprobs` needs `logprobs`: true.", param="top_logprobs")
     limit = fields.max_completion_tokens or fields.max_tokens or DEFAULT_TOKENS
     size = sum(len(message["content"]) for message in fields.messages)
-    make = lambda: encode_messages(  # noqa: E731
-        entry.served, fields.messages, limit, truncate=fields.truncate
-    )
-    prompt = await off_loop(size, make)
+    encode = partial(encode_messages, truncate=fields.truncate)
+    prompt = await off_loop(size, encode, entry.served, fields.messages, limit)
     texts = [
         CompletionText(prompt, fields.stops, live=fields.stream, scored=fields.logprobs)
         for _ in range(fields.n)
@@ -129,16 +129,18 @@ async def chat(state: ServerState, fields: ChatFields) -> dict[str, Any] | Event
             events = chat_events(head, choices, stream, fields, len(prompt.ids))
             return EventStream(events, resources.pop_all(), state.config.timeout)
         pieces = await collect(texts, stream)
-    found = [
-        {
-            "index": choice.index,
-            "message": {"role": "assistant", "content": piece, "refusal": None},
-            "logprobs": chat_logprobs(choice.text),
-            "finish_reason": choice.text.finish,
-        }
-        for choice, piece in zip(choices, pieces, strict=True)
-    ]
+    found = [_reply(choice, piece) for choice, piece in zip(choices, pieces, strict=True)]
     return {**head, "choices": found, "usage": usage(len(prompt.ids), choices)}
+
+
+def _reply(choice: CompletionChoice, text: str) -> dict[str, Any]:
+    """Return a whole reply as JSON values."""
+    return {
+        "index": choice.index,
+        "message": {"role": "assistant", "content": text, "refusal": None},
+        "logprobs": chat_logprobs(choice.text),
+        "finish_reason": choice.text.finish,
+    }
 
 
 def chat_logprobs(text: CompletionText) -> dict[str, Any] | None:
@@ -177,11 +179,8 @@ async def chat_events(
 
     for choice in choices:
         yield event(choice, {"role": "assistant", "content": ""})
-    async for number, token in stream:
+    async for number, piece in text_pieces([choice.text for choice in choices], stream):
         choice = choices[number]
-        piece = choice.text.add(token)
-        if choice.text.finish and not token.finish:
-            stream.stop(number)
         if piece:
             yield event(choice, {"content": piece})
         if choice.text.finish:

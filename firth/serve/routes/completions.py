@@ -135,10 +135,12 @@ async def completions(state: ServerState, fields: CompletionFields) -> dict[str,
 async def encode(entry: PoolEntry, fields: CompletionFields) -> list[PromptTokens]:
     """Encode the prompts of a request."""
     prompts, limit = fields.prompts, fields.max_tokens
-    make = lambda: [  # noqa: E731
-        encode_prompt(entry.served, one, limit, truncate=fields.truncate) for one in prompts
-    ]
-    return await off_loop(sum(map(len, prompts)), make)
+
+    def encode_all() -> list[PromptTokens]:
+        served, cut = entry.served, fields.truncate
+        return [encode_prompt(served, one, limit, truncate=cut) for one in prompts]
+
+    return await off_loop(sum(map(len, prompts)), encode_all)
 
 
 def reserved_tokens(prompts: Sequence[PromptTokens], n: int) -> int:
@@ -160,9 +162,7 @@ async def make_choices(
                 413, "These are too many log-probabilities: send fewer prompts or a smaller `n`."
             )
         scores = await entry.worker.run(prompt_logprobs, fields.logprobs, rows, sizes)
-        pairs = list(zip(prompts, scores, strict=True))
-        make = lambda: [scored_prompt(*pair) for pair in pairs]  # noqa: E731
-        echoed = await off_loop(8 * sum(sizes), make)
+        echoed = await off_loop(8 * sum(sizes), lambda: [*map(scored_prompt, prompts, scores)])
     choices: list[CompletionChoice] = []
     for prompt, own in zip(prompts, echoed, strict=True):
         for _ in range(fields.n):
@@ -178,12 +178,25 @@ async def make_choices(
 async def collect(texts: Sequence[CompletionText], stream: StepTokenStream | None) -> list[str]:
     """Wait for whole completions."""
     pieces = [""] * len(texts)
-    if stream is not None:
-        async for number, token in stream:
-            pieces[number] += texts[number].add(token)
-            if texts[number].finish and not token.finish:
-                stream.stop(number)
+    async for number, piece in text_pieces(texts, stream):
+        pieces[number] += piece
     return pieces
+
+
+async def text_pieces(
+    texts: Sequence[CompletionText], stream: StepTokenStream | None
+) -> AsyncIterator[tuple[int, str]]:
+    """Yield the number of a completion and the text that its next token made final.
+
+    Generation of a completion is stopped when its text has a stop string.
+    """
+    if stream is None:
+        return
+    async for number, token in stream:
+        piece = texts[number].add(token)
+        if texts[number].finish and not token.finish:
+            stream.stop(number)
+        yield number, piece
 
 
 async def stream_events(
@@ -200,16 +213,12 @@ async def stream_events(
         if choice.echoed or stream is None:
             unsent.discard(choice.index)
             yield {**head, "choices": [choice.values("", first=True)], **more}
-    if stream is not None:
-        async for number, token in stream:
-            choice = choices[number]
-            piece = choice.text.add(token)
-            if choice.text.finish and not token.finish:
-                stream.stop(number)
-            if piece or choice.text.finish or choice.text.scored:
-                first = number in unsent
-                unsent.discard(number)
-                yield {**head, "choices": [choice.values(piece, first=first)], **more}
+    async for number, piece in text_pieces([choice.text for choice in choices], stream):
+        choice = choices[number]
+        if piece or choice.text.finish or choice.text.scored:
+            first = number in unsent
+            unsent.discard(number)
+            yield {**head, "choices": [choice.values(piece, first=first)], **more}
     if fields.stream_options:
         yield {**head, "choices": [], "usage": usage(prompt_tokens, choices)}
 

@@ -34,7 +34,7 @@ from firth.serve.field_kinds import (
 from firth.serve.model_pool import PoolEntry
 from firth.serve.request_fields import RequestFields, parameter
 from firth.serve.served_model import ServedModel
-from firth.utils.errors import FirthError
+from firth.utils.errors import NonFiniteError
 
 ROWS = list_of(TOKEN_IDS, "a list of lists of token ids", minimum=1, maximum=MAX_INPUTS)
 
@@ -91,7 +91,9 @@ def embed_rows(
     tokens = TokenizedTexts(rows, np.zeros(len(rows), dtype=np.bool_))
     found = start_embedding(settings.embedder(served), tokens)()
     if not found.finite.all():
-        raise FirthError("A vector is not finite: the network overflows, or its weights are NaN.")
+        raise NonFiniteError(
+            "A vector is not finite: the network overflows, or its weights are NaN."
+        )
     return list(found.values)
 
 

@@ -7,11 +7,10 @@ from typing import Any
 
 from starlette.responses import Response
 
-from firth.serve.api_errors import ApiError, json_response
+from firth.serve.api_errors import json_response
 from firth.serve.api_route import ApiRoute, ServerState
 from firth.serve.field_kinds import TEXT
 from firth.serve.request_fields import RequestFields, parameter
-from firth.utils.errors import suggest
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,12 +40,7 @@ async def models(state: ServerState, fields: RequestFields) -> dict[str, Any]:
 
 async def model(state: ServerState, fields: ModelName) -> dict[str, Any]:
     """Return one of the models."""
-    entry = state.pool.entries.get(fields.name)
-    if entry is None:
-        message = f"There is no model {fields.name[:80]!r}: "
-        message += suggest(fields.name[:80], state.pool.entries)
-        raise ApiError(404, message, param="model", code="model_not_found")
-    return entry.served.values()
+    return state.pool.named(fields.name).served.values()
 
 
 ROUTES = (
