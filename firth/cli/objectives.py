@@ -1,7 +1,6 @@
 """`firth objectives`: list the pre-training objectives, or show their inputs and targets."""
 
 from dataclasses import asdict
-from pathlib import Path
 
 from firth.cli import options
 from firth.cli.verbs import Output
@@ -32,8 +31,10 @@ def objectives(
         help="Fraction of tokens to mask, or to remove in denoising objectives. Default: "
         "that of the objective, usually 0.15.",
     ),
-    data: Path | None = options.DataOption(
-        None, help="Shards of `firth prepare`, to show examples of their text. Default: none."
+    data: str | None = options.DataOption(
+        None,
+        metavar="PATH",
+        help="Shards of `firth prepare`, to show examples of their text. Default: none.",
     ),
     objective: list[str] | None = options.DataOption(
         None, metavar="NAME", help="Show only this objective; repeatable. Default: all."

@@ -15,6 +15,7 @@ import typer
 from firth.jobs import job_configs
 from firth.utils.config_fields import Doc, flag
 from firth.utils.errors import UsageError
+from firth.utils.object_stores import is_url
 from firth.utils.outputs import check_output
 
 if TYPE_CHECKING:
@@ -221,7 +222,10 @@ def overrides(pairs: list[str] | None) -> dict[str, str]:
 
 def only_paths(arguments: Iterable[str]) -> tuple[str | Path, ...]:
     """Return arguments that are never texts, as strings with white space may be in Python."""
-    return tuple(Path(path) if any(map(str.isspace, path)) else path for path in arguments)
+    return tuple(
+        Path(path) if any(map(str.isspace, path)) and not is_url(path) else path
+        for path in arguments
+    )
 
 
 def terminal_text(text: str) -> str:

@@ -1,6 +1,5 @@
 """`firth prepare`: clean and tokenize text into shards for pre-training."""
 
-from pathlib import Path
 from typing import Any
 
 from firth.cli import options
@@ -29,7 +28,9 @@ def prepare(
     tokenizer: str = options.ModelOption(
         ..., metavar="MODEL", help="Tokenizer directory, or a model with a tokenizer."
     ),
-    out: Path = options.OutputOption(..., help="Directory to write."),
+    out: str = options.OutputOption(
+        ..., metavar="PATH", help="Directory to write, or a URL such as s3://bucket/shards."
+    ),
     shard_tokens: int = options.OutputOption(
         1 << 24, min=1, help="Approximate size of a shard in tokens."
     ),
@@ -72,7 +73,11 @@ def prepare(
             progress=progress,
             **options.TextOptions(**text).arguments(),
         )
-    values = {"out": str(prepared.path), "stage": prepared.stage, "resumed": prepared.resumed}
+    values = {
+        "out": prepared.url or str(prepared.path),
+        "stage": prepared.stage,
+        "resumed": prepared.resumed,
+    }
     values["splits"] = prepared.splits
     if prepared.sources:
         values["sources"] = prepared.sources

@@ -27,6 +27,7 @@ def pretrain(**settings: Any) -> Output:
     from firth.cli.views import data as view
     from firth.jobs.pretraining import pretrain
 
+    [settings["data"]] = options.only_paths([settings["data"]])
     settings["tokens"] = _parse_count(settings["tokens"])
     settings["overrides"] = options.overrides(settings["overrides"])
     with terminal.training() as callback:

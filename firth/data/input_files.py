@@ -1,4 +1,4 @@
-"""Input files: files, folders, globs, standard input and Hugging Face datasets."""
+"""Input files: files, folders, globs, object stores, standard input, Hugging Face datasets."""
 
 from __future__ import annotations
 
@@ -35,6 +35,7 @@ from firth.data.readers import (
 )
 from firth.data.tables import begins_json, dataset_rows
 from firth.utils.errors import InputError, UsageError
+from firth.utils.object_stores import file_state, find_files, is_url, open_file
 
 
 def _zstandard(stream: BinaryIO) -> BinaryIO:
@@ -67,11 +68,17 @@ class InputFile:
     compression: str = ""
     guess_format: bool = False  # standard input: plain text or JSONL
     memory: MemoryTable | None = field(default=None, compare=False)  # rows that are in no file
+    remote_size: int = 0  # of a file in an object store: bytes when it was found
 
     @property
     def is_stream(self) -> bool:
         """Whether it can be read only once, like standard input or a pipe."""
-        return not self.is_table and not os.path.isfile(self.name)
+        return not self.is_table and not self.is_remote and not os.path.isfile(self.name)
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether it is in an object store."""
+        return not self.is_table and is_url(self.name)
 
     @property
     def is_table(self) -> bool:
@@ -85,11 +92,13 @@ class InputFile:
     @property
     def size(self) -> int:
         """Size in bytes; 0 if unknown."""
-        return os.path.getsize(self.name) if os.path.isfile(self.name) else 0
+        return os.path.getsize(self.name) if os.path.isfile(self.name) else self.remote_size
 
     @property
     def state(self) -> list[Any]:
         """The file's path, size and modification time, to detect changes; a table's checksum."""
+        if self.is_remote:
+            return [self.name, *file_state(self.name)]
         if not os.path.isfile(self.name):
             return [self.format, self.memory.sha256 if self.memory else self.name]
         status = os.stat(self.name)
@@ -99,6 +108,8 @@ class InputFile:
         """Open the file for reading bytes."""
         if self.is_table:
             return io.BytesIO()
+        if self.is_remote:
+            return open_file(self.name)
         try:
             return open(0, "rb", closefd=False) if self.name == "-" else open(self.name, "rb")
         except OSError as error:
@@ -295,6 +306,11 @@ def find_sources(
         if path.startswith("datasets:"):
             sources.append(InputFile(path.removeprefix("datasets:"), "datasets"))
             continue
+        if is_url(path):
+            found = [_remote_source(file, reading, path) for file in find_files(path)]
+            sources += [source for source in found if source]
+            skipped += found.count(None)
+            continue
         matches = [path] if os.path.exists(path) else sorted(glob.glob(path, recursive=True))
         if not matches:
             what = "No file matches" if glob.has_magic(path) else "There is no file or folder"
@@ -312,6 +328,13 @@ def find_sources(
         raise InputError(f"There is no file to read in {', '.join(map(str, paths))}.")
     unique = {(os.path.abspath(source.name), source.format): source for source in reversed(sources)}
     return list(unique.values())[::-1], skipped
+
+
+def _remote_source(file: str, reading: ReadOptions, given: str) -> InputFile | None:
+    """Return a file of an object store; None if it is in a folder and has an unknown extension."""
+    in_folder = file != given and not glob.has_magic(given)
+    source = _source(file, None) if in_folder else _named_source(file, reading.format)
+    return source and replace(source, remote_size=file_state(file)[0])
 
 
 def _walk(folder: str) -> Iterator[str]:

@@ -14,6 +14,7 @@ The tokens are those of the text alone, without special tokens: an objective add
 
 from __future__ import annotations
 
+import hashlib
 import json
 from dataclasses import dataclass
 from functools import cached_property
@@ -23,8 +24,10 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from firth.data.remote_shards import RemoteTokens, copy_index, shards_url
 from firth.utils.errors import InputError, MismatchError
 from firth.utils.files import sha256, write_array
+from firth.utils.object_stores import is_url, read_bytes
 from firth.utils.rng import Longs
 
 FORMAT = 1
@@ -67,7 +70,15 @@ def write_shard(folder: Path, name: str, passages: list[TokenizedDocuments]) -> 
 def damaged(folder: Path, entry: dict[str, Any]) -> list[Path]:
     """Return the files of a shard that are missing or have a wrong checksum."""
     paths = {_path(folder, entry["name"], key): sum for key, sum in entry["sha256"].items()}
-    return [path for path, sum in paths.items() if not path.is_file() or sha256(path) != sum]
+    url = shards_url(folder)
+    return [path for path, sum in paths.items() if _checksum(path, url) != sum]
+
+
+def _checksum(path: Path, url: str | None) -> str:
+    """Return the checksum of a file, or of that in an object store; "" if it is missing."""
+    if url is not None and not path.is_file():
+        return hashlib.sha256(read_bytes(f"{url}/{path.name}")).hexdigest()
+    return sha256(path) if path.is_file() else ""
 
 
 def read_index(folder: Path) -> dict[str, Any]:
@@ -90,9 +101,12 @@ def read_index(folder: Path) -> dict[str, Any]:
     return index
 
 
-def open_shard(folder: Path, entry: dict[str, Any]) -> dict[str, NDArray[Any]]:
-    """Memory-map the arrays of a shard."""
-    return {key: _map(_path(folder, entry["name"], key), entry, key) for key in entry["sha256"]}
+def open_shard(folder: Path, entry: dict[str, Any]) -> dict[str, Any]:
+    """Memory-map the arrays of a shard; tokens in an object store are read when needed."""
+    paths = {key: _path(folder, entry["name"], key) for key in entry["sha256"]}
+    url = shards_url(folder)
+    remote = {} if url is None else {"tokens": RemoteTokens(f"{url}/{paths.pop('tokens').name}")}
+    return {key: _map(path, entry, key) for key, path in paths.items()} | remote
 
 
 def _map(path: Path, entry: dict[str, Any], key: str) -> NDArray[Any]:
@@ -118,13 +132,14 @@ class HasFingerprint(Protocol):
 class Shards:
     """The documents of one split, numbered across all its shards.
 
-    With a tokenizer, raise an error if the shards were made with another one.
+    `path` is a directory, or a URL such as s3://bucket/shards. With a tokenizer, raise an error if
+    the shards were made with another one.
     """
 
     def __init__(
         self, path: str | Path, split: str = "train", tokenizer: HasFingerprint | None = None
     ) -> None:
-        self.path = Path(path)
+        self.path = copy_index(str(path)) if is_url(path) else Path(path)
         self.index = read_index(self.path)
         if split not in self.index["splits"]:
             raise InputError(
@@ -212,7 +227,7 @@ class Shards:
         return shard, start, start + int(self.lengths[document])
 
     @cached_property
-    def _arrays(self) -> list[dict[str, NDArray[Any]]]:
+    def _arrays(self) -> list[dict[str, Any]]:
         return [open_shard(self.path, entry) for entry in self.entries]
 
 

@@ -81,9 +81,11 @@ class PretrainConfig(JobConfig):
     data: Annotated[
         Data,
         Doc(
-            "Directory of shards written by `firth prepare`; or text, with --tokenizer.",
+            "Directory of shards written by `firth prepare`, or its URL (s3://bucket/shards); or "
+            "text, with --tokenizer.",
             "Data",
-            Path,
+            str,
+            "PATH",
         ),
     ]
     tokenizer: Annotated[

@@ -6,9 +6,9 @@ directory gets its final name when it is complete.
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -22,8 +22,8 @@ from firth.data.readers import ReadOptions
 from firth.data.shards import TokenizedDocuments
 from firth.formats.tokenizers.loading import AnyTokenizer, load_tokenizer
 from firth.jobs.merge_parts import merge_parts
+from firth.jobs.output_place import OutputPlace
 from firth.jobs.part_duplicates import local_tasks, make_fingerprinter
-from firth.jobs.part_files import parts_folder
 from firth.jobs.prepare_output import (
     DUPLICATES,
     FINGERPRINTS,
@@ -101,17 +101,22 @@ def prepare(
         dedup=dedup,
         shard_tokens=shard_tokens,
     )
-    out = Path(os.path.realpath(out))
-    if done := finished(out, job.plan, comparable=not job.streams):
-        return done
-    folder = parts_folder(out)
+    place = OutputPlace.of(out)
+    if done := finished(place.finished_copy, job.plan, comparable=not job.streams):
+        return replace(done, url=place.url)
     if engine == "ray":
-        return prepare_with_ray(job, folder, out, reader, parts, progress)
+        return prepare_with_ray(job, place, reader, parts, progress)
     if part is not None:
-        return prepare_part(job, folder, Part.parse(part), workers, progress)
-    if merge:
-        return merge_parts(job, folder, out, reader, local_tasks(workers), progress)
-    return _prepare_locally(job, reader, out, workers, progress)
+        own = Part.parse(part)
+        place.pull_part(own)
+        result = prepare_part(job, place.folder, own, workers, progress)
+    elif merge:
+        place.pull()
+        tasks = local_tasks(workers)
+        result = merge_parts(job, place.folder, place.out, reader, tasks, progress)
+    else:
+        result = _prepare_locally(job, reader, place.out, workers, progress)
+    return place.push(result)
 
 
 def _check_engine(engine: str, parts: int | None, part: str | None, merge: bool) -> None:

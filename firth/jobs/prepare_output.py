@@ -41,6 +41,7 @@ class PrepareResult:
     resumed: bool  # continued an interrupted run
     sources: dict[str, dict[str, int]]  # name of each source -> tokens in each split
     stage: Literal["shards", "part", "signatures", "duplicates"] = "shards"  # what is complete
+    url: str | None = None  # of a result in an object store
 
     @property
     def notes(self) -> list[str]:

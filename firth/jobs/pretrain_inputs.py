@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from firth.data.memory import Data
+from firth.data.remote_shards import copy_index
 from firth.formats.tokenizers.loading import AnyTokenizer
 from firth.jobs.parent_models import load_float32
 from firth.jobs.preparation import prepare
@@ -12,6 +13,7 @@ from firth.model import AnyModel, Model
 from firth.training.distributed.ranks import current_ranks, wait_for_all
 from firth.training.run_directory import SHARDS
 from firth.utils.errors import UsageError
+from firth.utils.object_stores import exists, is_url
 
 
 def as_shards(
@@ -24,7 +26,7 @@ def as_shards(
     if isinstance(data, str | Path) and (tokenizer is None or _are_shards(data)):
         if tokenizer is not None:
             raise UsageError(f"{data} has shards, and they have a tokenizer: omit `tokenizer`.")
-        return data, []
+        return copy_index(data) if isinstance(data, str) and is_url(data) else data, []
     if data is None:
         raise UsageError("`data` is a directory of shards, or text with a `tokenizer`, not None.")
     if tokenizer is None:
@@ -38,6 +40,8 @@ def as_shards(
 
 
 def _are_shards(path: str | Path) -> bool:
+    if isinstance(path, str) and is_url(path):
+        return exists(f"{path}/index.json")
     return (Path(path) / "index.json").is_file()
 
 

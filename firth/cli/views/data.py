@@ -34,7 +34,7 @@ def report(report: CorpusReport) -> Table:
 def prepared(prepared: PrepareResult) -> list[RenderableType]:
     """Show the cleaning report and the size of each split, or what is complete of the parts."""
     if prepared.stage in NEXT_STEP:
-        return [NEXT_STEP[prepared.stage].format(prepared.path)]
+        return [NEXT_STEP[prepared.stage].format(prepared.url or prepared.path)]
     columns = ("documents", "sentences", "tokens", "shards")
     rows = [
         (split, *(f"{totals[column]:,}" for column in columns))
@@ -53,7 +53,7 @@ def prepared(prepared: PrepareResult) -> list[RenderableType]:
     if "valid" not in prepared.splits:
         lines.append("There is no validation split.")
     what = "part is" if prepared.stage == "part" else "shards are"
-    return [*lines, *prepared.notes, f"The {what} in {prepared.path}."]
+    return [*lines, *prepared.notes, f"The {what} in {prepared.url or prepared.path}."]
 
 
 def stories(summary: Summary) -> list[RenderableType]:

@@ -1,0 +1,170 @@
+"""Shards in an object store: tokens are read in blocks when they are needed, and kept on disk.
+
+The index, the tokenizer and the offsets of documents are copied once. Of the tokens, blocks of
+1 MiB are copied when a document in them is read; the least recently used ones are removed when all
+blocks together exceed FIRTH_CACHE_GB gigabytes (default 20).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import shutil
+import tempfile
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from firth.utils.errors import InputError, UsageError, storage_errors
+from firth.utils.files import atomic_file
+from firth.utils.object_stores import cache_folder, download, read_bytes
+
+BLOCK_BYTES = 1 << 20
+CACHE_GIGABYTES = "FIRTH_CACHE_GB"  # environment variable
+URL_FILE = "url.txt"  # in a local copy: where the tokens are
+TOKENS = ".tokens.npy"
+
+
+def copy_index(url: str) -> Path:
+    """Copy all of the shards but the tokens, unless there is a copy; return its directory."""
+    url = url.rstrip("/")
+    index = read_bytes(f"{url}/index.json")
+    key = hashlib.sha256(url.encode() + b"\0" + index).hexdigest()[:32]
+    folder = cache_folder() / "shards" / key
+    if not folder.is_dir():
+        with storage_errors(folder):
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            temporary = Path(tempfile.mkdtemp(dir=folder.parent, prefix="."))
+            try:
+                download(url, temporary, without=TOKENS)
+                (temporary / URL_FILE).write_text(url)
+                os.rename(temporary, folder)
+            except OSError:
+                if not folder.is_dir():  # else another process was faster
+                    raise
+            finally:
+                shutil.rmtree(temporary, ignore_errors=True)
+    return folder
+
+
+def shards_url(folder: Path) -> str | None:
+    """Return where the tokens of a copied index are; None if they are in the folder."""
+    path = folder / URL_FILE
+    return path.read_text() if path.is_file() else None
+
+
+class BlockCache:
+    """Blocks of files of an object store, on disk up to a number of bytes."""
+
+    def __init__(self, folder: Path, max_bytes: int) -> None:
+        self.folder = folder
+        self.max_bytes = max_bytes
+        self._used: dict[Path, int] = {}  # when each block was used last
+        self._time = 0
+        self._written = max_bytes  # bytes since the size was checked: at once for the first block
+
+    def read(self, url: str, start: int, end: int) -> bytes:
+        """Return a range of bytes of a file."""
+        first, last = start // BLOCK_BYTES, -(-end // BLOCK_BYTES)
+        blocks = [self._block(url, n, start, end) for n in range(first, last)]
+        found = b"".join(blocks)
+        if len(found) != end - start:
+            raise InputError(f"{url} is incomplete: it ends before byte {end}.")
+        return found
+
+    def _block(self, url: str, number: int, start: int, end: int) -> bytes:
+        """Return the part of a block that lies in a range."""
+        origin = number * BLOCK_BYTES
+        first, last = max(start - origin, 0), min(end - origin, BLOCK_BYTES)
+        path = self.folder / hashlib.sha256(url.encode()).hexdigest()[:32] / str(number)
+        self._time += 1
+        self._used[path] = self._time
+        try:
+            with open(path, "rb") as file:
+                file.seek(first)
+                return file.read(last - first)
+        except FileNotFoundError:
+            content = read_bytes(url, origin, origin + BLOCK_BYTES)
+        with storage_errors(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with atomic_file(path) as file:
+                file.write(content)
+        self._written += len(content)
+        if self._written > self.max_bytes // 16:
+            self._shrink(keep=path)
+        return content[first:last]
+
+    def _shrink(self, keep: Path) -> None:
+        """Remove the least recently used blocks, down to 15/16 of the maximum."""
+        self._written = 0
+        rows = []
+        for path in self.folder.glob("*/*"):
+            try:
+                status = path.stat()
+            except FileNotFoundError:  # removed by another process
+                continue
+            rows.append((self._used.get(path, 0), status.st_mtime_ns, status.st_size, path))
+        total = sum(size for _, _, size, _ in rows)
+        for _, _, size, path in sorted(rows):
+            if total <= self.max_bytes * 15 // 16:
+                return
+            if path != keep:
+                path.unlink(missing_ok=True)
+                self._used.pop(path, None)
+                total -= size
+
+
+def block_cache() -> BlockCache:
+    """Return the cache of this process in FIRTH_CACHE, of at most FIRTH_CACHE_GB gigabytes."""
+    given = os.environ.get(CACHE_GIGABYTES) or "20"
+    try:
+        size = int(float(given) * 1e9)
+    except ValueError as error:
+        raise UsageError(f"{CACHE_GIGABYTES} must be a number, not {given!r}.") from error
+    return _block_cache(cache_folder() / "blocks", max(size, 16 * BLOCK_BYTES))
+
+
+_block_cache = cache(BlockCache)
+
+
+class RemoteTokens:
+    """An array of tokens in an object store, read like a memory-mapped one."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self._cache = block_cache()
+        head = self._cache.read(url, 0, 10)
+        length = int.from_bytes(head[8:10], "little")
+        try:
+            if head[:6] != np.lib.format.MAGIC_PREFIX:
+                raise ValueError("no NumPy array")
+            described = io.BytesIO(self._cache.read(url, 8, 10 + length))
+            shape, _, self.dtype = np.lib.format.read_array_header_1_0(described)
+        except ValueError as error:
+            raise InputError(f"{url} is damaged: {error}.") from error
+        self._start, self._size = 10 + length, shape[0]
+
+    def __len__(self) -> int:
+        return int(self._size)
+
+    def __getitem__(self, index: slice | NDArray[np.int64]) -> NDArray[Any]:
+        """Return a slice, or the tokens at positions: runs of neighbours are read at once."""
+        if isinstance(index, slice):
+            start, end, _ = index.indices(len(self))
+            return self._read(start, max(start, end))
+        if not len(index):
+            return np.empty(0, self.dtype)
+        breaks = np.flatnonzero(np.diff(index) != 1) + 1
+        starts = index[np.concatenate(([0], breaks))]
+        lengths = np.diff(np.concatenate(([0], breaks, [len(index)])))
+        pairs = zip(starts.tolist(), lengths.tolist(), strict=True)
+        return np.concatenate([self._read(start, start + length) for start, length in pairs])
+
+    def _read(self, start: int, end: int) -> NDArray[Any]:
+        size = self.dtype.itemsize
+        data = self._cache.read(self.url, self._start + start * size, self._start + end * size)
+        return np.frombuffer(data, self.dtype)
