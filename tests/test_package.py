@@ -9,6 +9,7 @@ import pkgutil
 import subprocess
 import sys
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import get_type_hints
 
@@ -16,6 +17,12 @@ import firth
 from firth.inference.generation.generation_config import GenerationConfig, GenerationOptions
 
 ROOT = Path(__file__).parent.parent
+
+
+@cache
+def parsed(path: Path) -> ast.Module:
+    """Parse a file once for all tests."""
+    return ast.parse(path.read_text())
 
 
 def modules() -> list[str]:
@@ -66,6 +73,7 @@ LAYERS = [
 ]
 
 
+@cache
 def imports() -> dict[str, set[str]]:
     """The modules that each module of the package imports, also inside functions."""
     paths = {
@@ -75,7 +83,7 @@ def imports() -> dict[str, set[str]]:
     found: dict[str, set[str]] = {}
     for name, path in paths.items():
         targets = set()
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in ast.walk(parsed(path)):
             if isinstance(node, ast.ImportFrom) and node.module:
                 whole = [f"{node.module}.{alias.name}" for alias in node.names]
                 targets |= {one if one in paths else node.module for one in whole}
@@ -133,7 +141,7 @@ def test_few_modules_beside_the_packages() -> None:
 def test_public_classes_have_names_of_their_own() -> None:
     homes: dict[str, list[str]] = {}
     for path in (ROOT / "firth").rglob("*.py"):
-        for node in ast.parse(path.read_text()).body:
+        for node in parsed(path).body:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 homes.setdefault(node.name, []).append(str(path.relative_to(ROOT)))
     assert not {name: places for name, places in homes.items() if len(places) > 1}

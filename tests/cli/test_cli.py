@@ -85,26 +85,26 @@ def test_version(firth: Firth) -> None:
     assert firth("--version").stdout == "firth 0.1.0\n"
 
 
-def test_a_flag_takes_no_value(firth: Firth) -> None:
+def test_a_flag_takes_no_value(firth_here: Firth) -> None:
     for words in ([], ["tokenizer"], ["tokenizer", "train"]):
-        assert "<bool>" not in firth(*words, "--help").stdout.lower()
-    refused = firth("presets", "--json", "no", "yes")
+        assert "<bool>" not in firth_here(*words, "--help").stdout.lower()
+    refused = firth_here("presets", "--json", "no", "yes")
     assert refused.returncode == 2
 
 
-def test_train_and_show(firth: Firth, sample: Path) -> None:
+def test_train_and_show(firth_here: Firth, sample: Path) -> None:
     for kind, size in (("wordpiece", 400), ("bpe", 500)):
         options = ("--kind", kind, "--vocab-size", size, "--out", kind, "--json")
-        values = firth("tokenizer", "train", sample, *options).json
+        values = firth_here("tokenizer", "train", sample, *options).json
         assert values["vocab_size"] == size
         assert (values["documents"], values["words"]) == (15, len(SAMPLE.split()))
     words = ("--text", "playing", "--text", "taaaaasty ☃")
-    shown = firth("tokenizer", "show", "wordpiece", "bpe", *words)
+    shown = firth_here("tokenizer", "show", "wordpiece", "bpe", *words)
     assert shown.returncode == 0
     assert shown.stderr == ""
     for expected in ("playing", "[UNK]", "wordpiece", "bpe", "tokens per word"):
         assert expected in shown.stdout
-    values = firth("tokenizer", "show", "wordpiece", "bpe", *words, "--json").json
+    values = firth_here("tokenizer", "show", "wordpiece", "bpe", *words, "--json").json
     first, second = values["tokenizers"]
     assert (first["unknown"], second["unknown"]) == (1, 0)
     assert first["texts"][0]["text"] == "playing"
@@ -128,10 +128,10 @@ def test_a_tokenizer_is_described(firth_here: Firth, bert: Path) -> None:
     assert "30,522" in preset.error
 
 
-def test_prepare_reports_and_reads_standard_input(firth: Firth, bert: Path) -> None:
+def test_prepare_reports_and_reads_standard_input(firth_here: Firth, bert: Path) -> None:
     rows = "\n".join(json.dumps({"text": text}) for text in ("The sea.", "<b></b>", "A boat."))
     options = ("--tokenizer", bert, "--out", "shards", "--valid-fraction", 0)
-    done = firth("prepare", "-", *options, input=rows)
+    done = firth_here("prepare", "-", *options, input=rows)
     assert done.returncode == 0, done.stderr
     assert "removed: empty" in done.stdout
     assert "pieces of markup removed" in done.stdout
@@ -190,16 +190,28 @@ def test_a_traceback_only_with_debug(firth_here: Firth) -> None:
     assert debug.returncode == plain.returncode == 1
 
 
-def test_brackets_and_odd_terminals_do_no_harm(bert: Path, tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "firth", "tokenizer", "show", str(bert), "--text"]
-    shown = subprocess.run([*command, "a [/red] [mask]"], capture_output=True, text=True)
+def test_brackets_and_odd_terminals_do_no_harm(firth_here: Firth, bert: Path) -> None:
+    shown = firth_here("tokenizer", "show", bert, "--text", "a [/red] [mask]")
     assert "a [/red] [mask]" in shown.stdout
+    command = [sys.executable, "-m", "firth", "tokenizer", "show", str(bert), "--text"]
     ascii_only = {**os.environ, "PYTHONIOENCODING": "ascii"}
     for extra in ([], ["--json"]):
         done = subprocess.run([*command, "é", *extra], capture_output=True, env=ascii_only)
         assert done.returncode == 0
     invalid = subprocess.run([*map(str.encode, command), b"a\xffb"], capture_output=True)
     assert invalid.returncode == 0
+
+
+def test_a_closed_pipe_ends_quietly(bert: Path) -> None:
+    """`firth tokenizer show … | head -1`"""
+    reader, writer = os.pipe()
+    command = [sys.executable, "-m", "firth", "tokenizer", "show", str(bert)]
+    process = subprocess.Popen(command, stdout=writer, stderr=subprocess.PIPE)
+    os.close(writer)
+    os.close(reader)  # before the first line is written
+    _, error = process.communicate(timeout=300)
+    assert b"Traceback" not in error
+    assert process.returncode != 0
 
 
 def test_nothing_is_cut_in_a_pipe(
@@ -237,7 +249,7 @@ def test_an_unexpected_error_is_one_sentence(
     assert app.registered_commands, "the real application is untouched"
 
 
-def test_a_progress_bar_on_a_terminal_only(sample: Path, tmp_path: Path) -> None:
+def test_a_progress_bar_on_a_terminal_only(firth_here: Firth, sample: Path, tmp_path: Path) -> None:
     options = [
         "--kind",
         "bpe",
@@ -255,8 +267,7 @@ def test_a_progress_bar_on_a_terminal_only(sample: Path, tmp_path: Path) -> None
     os.close(master)
     assert "counting words" in shown
     assert "100%" in shown
-    quiet = subprocess.run(command, check=True, capture_output=True)
-    assert quiet.stderr == b""
+    assert firth_here(*command[3:]).stderr == ""
 
 
 STEP = {"step": 5, "loss": 2.0, "progress": 0.5}

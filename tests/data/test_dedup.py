@@ -22,6 +22,7 @@ from firth.data.dedup import (
     open_fingerprints,
     signatures,
 )
+from tests.nightly import pairs_mostly_nightly
 
 
 def duplicates(texts: Sequence[str], threshold: float = 0.8) -> Verdicts:
@@ -51,8 +52,8 @@ def with_changed_words(rng: random.Random, text: str, fraction: float) -> str:
     return " ".join(words)
 
 
-@pytest.mark.parametrize("words", [8, 40, 300])  # 8 words leave most of the 128 bins empty
-@pytest.mark.parametrize("fraction", [0.1, 0.3, 0.6])
+# 8 words leave most of the 128 bins empty
+@pytest.mark.parametrize(("words", "fraction"), pairs_mostly_nightly([8, 40, 300], [0.1, 0.3, 0.6]))
 def test_estimate_is_unbiased(words: int, fraction: float) -> None:
     rng = random.Random(words)
     ones = [random_text(rng, words) for _ in range(200)]
@@ -65,7 +66,7 @@ def test_estimate_is_unbiased(words: int, fraction: float) -> None:
 
 def test_variance_is_that_of_minhash() -> None:
     rng = random.Random(0)
-    ones = [random_text(rng, 300) for _ in range(400)]
+    ones = [random_text(rng, 300) for _ in range(200)]
     others = [with_changed_words(rng, one, 0.15) for one in ones]
     truth = np.array([jaccard(*pair) for pair in zip(ones, others, strict=True)])
     error = (signatures(ones) == signatures(others)).mean(axis=1) - truth
@@ -74,13 +75,13 @@ def test_variance_is_that_of_minhash() -> None:
 
 def test_near_duplicates_are_found() -> None:
     rng = random.Random(1)
-    originals = [random_text(rng, 200) for _ in range(300)]
+    originals = [random_text(rng, 200) for _ in range(100)]
     close = [with_changed_words(rng, text, 0.02) for text in originals]
     far = [with_changed_words(rng, text, 0.35) for text in originals]
     assert min(map(jaccard, originals, close)) >= 0.9
     assert max(map(jaccard, originals, far)) <= 0.5
     verdicts = duplicates([*originals, *close, *far])
-    assert verdicts.tolist() == [KEEP] * 300 + [NEAR] * 300 + [KEEP] * 300
+    assert verdicts.tolist() == [KEEP] * 100 + [NEAR] * 100 + [KEEP] * 100
 
 
 def test_the_first_copy_is_kept() -> None:

@@ -22,6 +22,7 @@ from firth.models.masks import Mask
 from firth.models.transformer import Transformer
 from firth.utils.errors import FirthError
 from tests.models.small import BOTH, DECODERS, KINDS, VOCABULARY, build
+from tests.nightly import pairs_mostly_nightly
 
 PROMPTS = [[5, 9, 14, 3, 27, 8], [31], [7, 7, 12, 30], [3, 4]]
 GENERATORS = [*DECODERS, *BOTH]
@@ -88,18 +89,19 @@ def test_a_model_without_a_cache_generates_the_same(
         assert [one.logprob for one in ours] == pytest.approx(logprobs, abs=1e-4)
 
 
-@pytest.mark.parametrize("kind", GENERATORS)
-@pytest.mark.parametrize(
-    "settings",
-    [
-        GenerationConfig(max_new_tokens=12),
-        GenerationConfig(max_new_tokens=12, method="sample", n=2, seed=3, repetition_penalty=1.2),
-        GenerationConfig(max_new_tokens=12, method="beam", beams=3, n=2, no_repeat_ngram=3),
-    ],
-    ids=lambda settings: settings.method,
-)
-def test_results_do_not_depend_on_the_batch(kind: str, settings: GenerationConfig) -> None:
+METHODS = {
+    "greedy": GenerationConfig(max_new_tokens=12),
+    "sample": GenerationConfig(
+        max_new_tokens=12, method="sample", n=2, seed=3, repetition_penalty=1.2
+    ),
+    "beam": GenerationConfig(max_new_tokens=12, method="beam", beams=3, n=2, no_repeat_ngram=3),
+}
+
+
+@pytest.mark.parametrize(("kind", "method"), pairs_mostly_nightly(GENERATORS, METHODS))
+def test_results_do_not_depend_on_the_batch(kind: str, method: str) -> None:
     """Also when finished prompts are dropped from the batch."""
+    settings = METHODS[method]
     network = build(KINDS[kind], dtype=torch.float64)
     prompts, limits = PROMPTS * 3, [12, 1, 2, 3, 1, 12, 2, 12, 2, 1, 12, 9]
     together = generate(network, prompts, settings, eos_token_id=2, limits=limits)
@@ -237,8 +239,9 @@ def test_an_exhaustive_beam_search_finds_the_most_probable_sequences() -> None:
         assert [one.logprob for one in rows] == pytest.approx(logs, abs=1e-4)
 
 
-@pytest.mark.parametrize("length_penalty", [-0.5, 0.0, 1.0, 2.0])
-@pytest.mark.parametrize("kind", ["gpt2", "t5"])
+@pytest.mark.parametrize(
+    ("kind", "length_penalty"), pairs_mostly_nightly(["gpt2", "t5"], [-0.5, 0.0, 1.0, 2.0])
+)
 def test_beam_search_equals_the_reference(kind: str, length_penalty: float) -> None:
     network = build(KINDS[kind], dtype=torch.float64)
     [[greedy]] = generate(

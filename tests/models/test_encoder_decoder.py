@@ -23,6 +23,7 @@ from firth.models.transformer import Transformer, count_parameters
 from firth.models.transformer_config import TransformerConfig
 from firth.utils.errors import InputError, MismatchError
 from tests.models.small import DECODERS, ENCODERS, PRE, VOCABULARY, build, small
+from tests.nightly import mostly_nightly
 
 ROLES = dict(bos_token_id=1, eos_token_id=2)
 # Other hidden sizes, depths and vocabularies than the decoders.
@@ -46,6 +47,7 @@ DECODER_KINDS = {
     "three-layers": small("decoder", **PRE, num_layers=3, window=2, windowed_layers=(2,), **ROLES),
 }
 PAIRS = [("bert", name) for name in DECODER_KINDS] + [(name, "gpt2") for name in ENCODER_KINDS]
+OFTEN = PAIRS[::3]
 SOURCES, TARGETS = [5, 1, 9], [4, 6, 1]
 
 
@@ -151,7 +153,7 @@ def test_parameter_count() -> None:
     assert count_parameters(network) == both + new
 
 
-@pytest.mark.parametrize(("encoder_kind", "decoder_kind"), PAIRS)
+@pytest.mark.parametrize(("encoder_kind", "decoder_kind"), mostly_nightly(PAIRS, always=OFTEN))
 def test_cached_generation_equals_uncached(encoder_kind: str, decoder_kind: str) -> None:
     network = with_random_cross_attention(join(*parts(encoder_kind, decoder_kind))).eval()
     sources = draw(SOURCES, 55).split(SOURCES)
@@ -169,7 +171,7 @@ def test_cached_generation_equals_uncached(encoder_kind: str, decoder_kind: str)
         assert written == tokens[1:].tolist()
 
 
-@pytest.mark.parametrize(("encoder_kind", "decoder_kind"), PAIRS)
+@pytest.mark.parametrize(("encoder_kind", "decoder_kind"), mostly_nightly(PAIRS, always=OFTEN))
 def test_saving(encoder_kind: str, decoder_kind: str, tmp_path: Path) -> None:
     network = with_random_cross_attention(join(*parts(encoder_kind, decoder_kind))).eval()
     config = network.config

@@ -38,7 +38,7 @@ sklearn = pytest.importorskip("sklearn.metrics")
 stats = pytest.importorskip("scipy.stats")
 
 FEW = Bootstrap(resamples=5)
-few_examples = settings(max_examples=15, deadline=None)
+few_examples = settings(max_examples=5, deadline=None)
 one_label = pytest.mark.filterwarnings("ignore:A single label was found:UserWarning")
 
 
@@ -290,7 +290,7 @@ def test_translations(rows: list[tuple[list[str], str]]) -> None:
     expect(translation_metrics(*columns, FEW), their_translation, *columns)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(texts | st.text())
 def test_words(text: str) -> None:
     assert tokenize_13a(text) == BLEU._preprocess_segment(text).split()
@@ -330,7 +330,7 @@ def test_summaries(rows: list[tuple[list[str], str]]) -> None:
 lines = st.lists(st.lists(st.sampled_from("abcd"), max_size=12).map(" ".join), max_size=5)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(lines.map("\n".join), lines.map("\n".join))
 def test_summaries_of_several_lines(reference: str, said: str) -> None:
     """Which of several longest common subsequences is taken decides what the union is."""

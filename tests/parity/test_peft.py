@@ -24,6 +24,7 @@ from firth.formats.huggingface.directory import read_network
 from firth.models.masks import Mask
 from firth.models.transformer import Transformer
 from firth.utils.errors import MismatchError
+from tests.nightly import repeats_nightly
 from tests.parity.reference_models import DEBERTA, MODERN, bart, bert, llama, t5
 from tests.parity.reference_models import VOCABULARY as V
 
@@ -132,7 +133,7 @@ def cases() -> Iterator[tuple[str, str]]:
     yield from ((name, "prefix:length=3,where=decoder") for name in DECODED)
 
 
-@pytest.mark.parametrize(("name", "spec"), list(cases()))
+@pytest.mark.parametrize(("name", "spec"), repeats_nightly(cases()))
 def test_ours_opens_in_peft(name: str, spec: str, tmp_path: Path) -> None:
     plain, folder = base(name)
     network = read_network(folder).eval()
@@ -185,7 +186,7 @@ MADE_THERE = [(name, kind) for name in ALL for kind in KINDS]
 MADE_THERE += [(name, kind) for name in ALL[:5] for kind in ("prefix", "projected")]
 
 
-@pytest.mark.parametrize(("name", "kind"), MADE_THERE)
+@pytest.mark.parametrize(("name", "kind"), repeats_nightly(MADE_THERE))
 def test_pefts_opens_here(name: str, kind: str, tmp_path: Path) -> None:
     plain, folder = base(name)
     reference = peft.get_peft_model(copy.deepcopy(plain), configuration(name, kind)).eval()
@@ -248,7 +249,7 @@ HEADED += [(name, "prompt:3") for name in LABELLED if name.startswith(("GPT2", "
 HEADED += [(f"BertFor{task}", "prompt:3") for task in ("TokenClassification", "QuestionAnswering")]
 
 
-@pytest.mark.parametrize(("name", "spec"), HEADED)
+@pytest.mark.parametrize(("name", "spec"), repeats_nightly(HEADED))
 def test_heads_travel_with_the_adapter(name: str, spec: str, tmp_path: Path) -> None:
     """Written here, opened by PEFT on a base with another head; saved by PEFT, opened here."""
     values, heads = LABELLED[name]

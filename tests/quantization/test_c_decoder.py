@@ -21,7 +21,7 @@ from firth.quantization import c_library as library
 from firth.quantization.c_decoder import MAX_SEQUENCES, is_supported
 from firth.quantization.int8 import to_int8
 from tests.models.small import KINDS, LLAMA, PRE, ROTARY, build, small
-from tests.nightly import mostly_nightly
+from tests.nightly import mostly_nightly, pairs_mostly_nightly
 from tests.quantization import needs_native
 
 PROMPTS = [[5, 9, 14, 3, 27, 8], [31], [7, 7, 12, 30]]
@@ -74,8 +74,7 @@ def generated(network: Transformer, monkeypatch: pytest.MonkeyPatch, native: boo
 
 
 @needs_native
-@pytest.mark.parametrize("int8", [False, True])
-@pytest.mark.parametrize("kind", KNOWN)
+@pytest.mark.parametrize(("kind", "int8"), pairs_mostly_nightly(KNOWN, [False, True]))
 def test_it_generates_what_torch_generates(
     kind: str, int8: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -99,7 +98,7 @@ def test_it_generates_what_torch_generates(
 
 
 @needs_native
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", mostly_nightly(range(6), always=[0]))
 def test_sequences_end_where_torch_ends_them(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """With a frequent end token, low limits for some, and ten sequences."""
     torch.manual_seed(seed)
@@ -127,7 +126,7 @@ def test_sequences_end_where_torch_ends_them(seed: int, monkeypatch: pytest.Monk
 
 @needs_native
 @pytest.mark.slow
-@pytest.mark.parametrize("threads", [1, 2, 5])
+@pytest.mark.parametrize("threads", mostly_nightly([1, 2, 5], always=[2]))
 @pytest.mark.parametrize("kind", mostly_nightly(["llama", "post", "shared"], always=["llama"]))
 def test_threads_make_no_difference(
     kind: str, threads: int, monkeypatch: pytest.MonkeyPatch
@@ -138,7 +137,7 @@ def test_threads_make_no_difference(
     right = generated(network, monkeypatch, native=False)
     try:
         torch.set_num_threads(threads)
-        for _ in range(5):
+        for _ in range(3):
             ours = generated(network, monkeypatch, native=True)
             assert [[t for t, _ in one] for one in ours] == [[t for t, _ in one] for one in right]
     finally:

@@ -83,10 +83,10 @@ def test_it_is_compiled_once(fresh: Path) -> None:
 
 
 @needs_native
-def test_other_links_are_other_files(fresh: Path) -> None:
+def test_other_links_are_other_files(fresh: Path, tmp_path: Path) -> None:
     """A library linked to a runtime of its own is not used where torch's is loaded."""
-    compiler = str(library.compiler())
-    paths = {library._compiled(library.SOURCE, compiler, link) for link in ((), ("-fopenmp",))}
+    compiler, source = str(library.compiler()), written(tmp_path / "threads.c", THREADS)
+    paths = {library._compiled(source, compiler, link) for link in ((), ("-fopenmp",))}
     assert len(paths) == 2
     assert paths == {*fresh.iterdir()}
 

@@ -20,6 +20,7 @@ from sklearn.decomposition import PCA
 
 import firth
 from firth.serve.app import make_app
+from tests.nightly import mostly_nightly
 from tests.serve.conftest import running, task_model
 
 if TYPE_CHECKING:
@@ -418,15 +419,18 @@ def test_a_tab_without_a_model_says_which_one_it_needs(
     run(page, "masking")
 
 
+OFTEN = (390, False, ("fill", "predict", "search"))
+
+
 @pytest.mark.parametrize(
-    ("width", "dark"),
-    [(390, False), *(pytest.param(*how, marks=pytest.mark.nightly) for how in [(320, True)])],
+    ("width", "dark", "tabs"),
+    mostly_nightly([OFTEN, (390, False, TABS), (320, True, TABS)], always=[OFTEN]),
 )
 def test_nothing_sticks_out_of_a_phone(
-    server: str, browse: Callable[..., Page], width: int, dark: bool
+    server: str, browse: Callable[..., Page], width: int, dark: bool, tabs: tuple[str, ...]
 ) -> None:
     page = browse(server, width=width, dark=dark)
-    for tab in TABS:
+    for tab in tabs:
         page.click(f"#tab-{tab}")
         if tab == "generate":
             page.get_by_label("Maximum tokens").first.fill("10")

@@ -6,6 +6,7 @@ many programs. All runs are such children: results of different programs need no
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import signal
@@ -13,6 +14,10 @@ import subprocess
 import sys
 import traceback
 from typing import Any
+
+# Imported before the first fork: jobs, and what optimizers and loss curves import when made.
+NEEDED = ("firth.jobs.finetuning", "firth.jobs.pretraining", "torch._dynamo")
+NEEDED += ("matplotlib.figure", "matplotlib.backends.backend_agg")
 
 
 def run_in_children(job: str, runs: list[dict[str, Any]]) -> None:
@@ -43,9 +48,8 @@ def _run(job: str, options: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    import firth.jobs.finetuning
-    import firth.jobs.pretraining  # noqa: F401  before the first fork
-
+    for name in NEEDED:
+        importlib.import_module(name)
     for options in json.loads(sys.argv[2]):
         child = os.fork()
         if child == 0:

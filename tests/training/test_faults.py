@@ -23,7 +23,7 @@ from firth.training.checkpoint import Checkpoints
 from firth.training.loop import Callbacks, Diverged, TrainingLoop
 from firth.training.plateau import UnigramBaseline, plateau_note
 from firth.training.run_directory import read_metrics
-from firth.utils.errors import FirthError
+from firth.utils.errors import FirthError, Interrupted
 from tests.training.conftest import SMALL, Killed, kill_at, losses, notes
 from tests.training.killed_runs import run_in_children
 
@@ -72,13 +72,28 @@ def test_a_run_killed_twice_ends_with_the_same_bits(
     assert steps == list(range(1, 17))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.nightly)]
-)
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_stops_a_run_which_can_be_resumed(
     number: signal.Signals, shards: Path, tmp_path: Path
 ) -> None:
+    def send(step: int, part: Batch) -> None:
+        if step == 3:
+            signal.raise_signal(number)
+
+    before = signal.getsignal(number)
+    with pytest.raises(Interrupted, match="--resume"):
+        small(shards, tmp_path, Callbacks(before_micro_batch=send), steps=6)
+    assert signal.getsignal(number) is before
+    found = Checkpoints(tmp_path / "checkpoints").newest()
+    assert found is not None
+    assert small(shards, tmp_path, resume=True, steps=6).steps == 6
+    assert f"Resuming from step {found.step}." in notes(tmp_path)
+    assert len(losses(tmp_path)) == 6
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_stops_a_process(number: signal.Signals, shards: Path, tmp_path: Path) -> None:
     """While the run is alive, no other process may train in its directory."""
     out, common = tmp_path / "run", {"steps": 100_000, "overrides": {"compile": "false"}}
     words = ["--preset", "encoder-tiny", "--data", shards, "--out", out, "--steps", "100000"]

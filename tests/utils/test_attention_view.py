@@ -248,14 +248,14 @@ def test_all_heads_of_a_layer_are_drawn_together(page: BrowserPage) -> None:
 def test_long_texts_are_scrolled_on_a_telephone(
     tmp_path: Path, open_page: Callable[..., BrowserPage]
 ) -> None:
-    tokens = tuple(f"token{i}" for i in range(400))
-    weights = quantize(attention(2, 400, 400), 5)
+    tokens = tuple(f"token{i}" for i in range(200))
+    weights = quantize(attention(2, 200, 200), 5)
     part = AttentionPart("decoder", tokens, tokens, (LayerAttention(1, (1, 2), weights),))
     (tmp_path / "page.html").write_text(render(AttentionView("", (part,))), encoding="utf-8")
     page = open_page(tmp_path / "page.html", width=390, dark=True)
     assert page.evaluate("document.documentElement.scrollWidth") == 390
-    page.locator("[role=option] >> nth=300").click()
-    row = weights.dense()[0, 300]
+    page.locator("[role=option] >> nth=150").click()
+    row = weights.dense()[0, 150]
     best = int(row.argmax())
     page.click(f".av-legend >> text=token{best} ")
     assert page.locator(".av-keys div").nth(best).is_visible()

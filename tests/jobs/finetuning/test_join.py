@@ -168,7 +168,7 @@ STRATEGIES = "lora adapters bitfit ia3 prefix prompt freeze:3 gradual probe".spl
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("strategy", mostly_nightly(STRATEGIES, always=["lora", "prefix", "probe"]))
 def test_every_strategy_trains_and_saves_cross_attention(
     strategy: str, tune: Tune, files: dict[str, Path], tmp_path: Path
 ) -> None:

@@ -69,9 +69,7 @@ def learn(models: dict[str, Path], tmp_path: Path) -> Learn:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "strategy", mostly_nightly(STRATEGIES, always=["full", "gradual", "lora", "prefix", "probe"])
-)
+@pytest.mark.parametrize("strategy", mostly_nightly(STRATEGIES, always=["full", "lora", "probe"]))
 def test_every_strategy_learns(strategy: str, learn: Learn, tmp_path: Path) -> None:
     _, dev = files = coloured(tmp_path)
     options = {"strategy": strategy, "overrides": STRATEGIES[strategy]}
@@ -154,7 +152,7 @@ def test_many_labels_are_learned(learn: Learn, tmp_path: Path) -> None:
     assert [a["labels"] for a in said] == [["animal", "colour"], ["colour"], ["animal"], []]
 
 
-@pytest.mark.parametrize("architecture", ALL)
+@pytest.mark.parametrize("architecture", mostly_nightly(ALL, always=["encoder"]))
 def test_tags_are_learned(architecture: str, learn: Learn, tmp_path: Path) -> None:
     _, dev = files = named(tmp_path)
     tuned = learn(architecture, "tag", files, overrides={"steps": 40})
@@ -165,7 +163,7 @@ def test_tags_are_learned(architecture: str, learn: Learn, tmp_path: Path) -> No
     assert spans == [(tag.removeprefix("B-"), word) for word, tag in tagged if tag != "O"]
 
 
-@pytest.mark.parametrize("architecture", ALL)
+@pytest.mark.parametrize("architecture", mostly_nightly(ALL, always=["decoder"]))
 def test_spans_are_learned(architecture: str, learn: Learn, tmp_path: Path) -> None:
     _, dev = files = asked(tmp_path)
     tuned = learn(architecture, "span", files)
@@ -175,7 +173,7 @@ def test_spans_are_learned(architecture: str, learn: Learn, tmp_path: Path) -> N
         assert example.context[answer["begin"] : answer["end"]] == answer["answer"]
 
 
-@pytest.mark.parametrize("architecture", ["decoder", "encoder-decoder"])
+@pytest.mark.parametrize("architecture", mostly_nightly(ALL[1:], always=["encoder-decoder"]))
 def test_copying_is_learned(architecture: str, learn: Learn, tmp_path: Path) -> None:
     _, dev = files = copied(tmp_path)
     overrides = {"steps": 150, "max_grad_norm": 0}

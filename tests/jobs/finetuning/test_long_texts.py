@@ -249,7 +249,7 @@ def test_truncated_examples_are_counted(
 
 
 @pytest.mark.parametrize(
-    "task", ["classify", "tag", pytest.param("span", marks=pytest.mark.slow), "lm"]
+    "task", ["classify", "tag", pytest.param("span", marks=pytest.mark.nightly), "lm"]
 )
 def test_metrics_do_not_depend_on_the_batch_size(
     task: str, tune: Callable[..., FinetuneResult], stories: Path, monkeypatch: pytest.MonkeyPatch

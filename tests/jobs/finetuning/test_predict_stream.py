@@ -100,7 +100,7 @@ def test_an_interrupt_keeps_whole_lines(run_of: RunOf, tmp_path: Path) -> None:
     assert [json.loads(line)["label"] for line in part.read_text().splitlines()] == ["x"] * 300
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_closed_pipe_ends_quietly(run_of: RunOf, tmp_path: Path) -> None:
     """`firth predict … | head -1`"""
     file = tmp_path / "rows.jsonl"

@@ -21,6 +21,7 @@ from firth.tokenizers.tokenizer import Tokenizer
 from firth.utils.errors import MismatchError, UsageError
 from tests.jobs.finetuning.conftest import save
 from tests.jobs.finetuning.toys import TINY, Files, coloured, sums
+from tests.nightly import mostly_nightly, pairs_mostly_nightly
 
 ALL = ("encoder", "decoder", "encoder-decoder")
 FEW = TINY | {"steps": 3, "learning_rate": 1e-2}
@@ -42,8 +43,7 @@ def probe(models: dict[str, Path], task_files: dict[str, Files], tmp_path: Path)
     return run
 
 
-@pytest.mark.parametrize("layer", [0, 1, 2])
-@pytest.mark.parametrize("architecture", ALL)
+@pytest.mark.parametrize(("architecture", "layer"), pairs_mostly_nightly(ALL, [0, 1, 2]))
 def test_the_features_are_the_hidden_states_of_the_layer(
     architecture: str, layer: int, probe: Probe
 ) -> None:
@@ -121,7 +121,7 @@ TASKS = ["classify", "pair", "regress", "choice", "tag", "span"]
     ("architecture", "task"),
     [*(("encoder", task) for task in TASKS), ("decoder", "tag"), ("encoder-decoder", "classify")],
 )
-@pytest.mark.parametrize("layer", ["1", "mix"])
+@pytest.mark.parametrize("layer", mostly_nightly(["1", "mix"], always=["mix"]))
 def test_every_task_is_saved_and_loaded(
     layer: str, architecture: str, task: str, probe: Probe, task_files: dict[str, Files]
 ) -> None:
