@@ -4,6 +4,8 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+# Tests start many processes, so compiled modules are kept even where the environment says otherwise.
+PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo test quick nightly slowest check wheel embedded references weights clean
@@ -25,22 +27,22 @@ demo: $(READY)  ## ten chapters on small models, and the page firth-demo/index.h
 	$(BIN)/firth demo $(DEMO)
 
 test: $(READY)  ## the tests, without the long learning runs
-	$(BIN)/python -m pytest tests -n 2 --dist worksteal -m "not nightly"
+	$(PYTEST) tests -n 2 --dist worksteal -m "not nightly"
 
 quick: $(READY)  ## the tests that take less than a few seconds each
-	$(BIN)/python -m pytest tests -n 2 --dist worksteal -m "not nightly and not slow"
+	$(PYTEST) tests -n 2 --dist worksteal -m "not nightly and not slow"
 
 nightly: references weights  ## all tests, also the long learning runs and comparisons with peers
-	$(BIN)/python -m pytest tests -n 2 --dist worksteal
+	$(PYTEST) tests -n 2 --dist worksteal
 
 slowest: $(READY)  ## the tests with the 25 that take longest
-	$(BIN)/python -m pytest tests -n 2 --dist worksteal -m "not nightly" --durations=25
+	$(PYTEST) tests -n 2 --dist worksteal -m "not nightly" --durations=25
 
 check: $(READY)  ## style, types, examples in docstrings
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest firth
+	$(PYTEST) firth
 
 wheel: $(READY)  ## build dist/firth-*.whl
 	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation \
@@ -48,7 +50,7 @@ wheel: $(READY)  ## build dist/firth-*.whl
 
 embedded: $(READY)  ## make the embedded models again (a GPU helps) and check what they know
 	$(BIN)/python -m scripts.make_embedded
-	$(BIN)/python -m pytest tests/embedded
+	$(PYTEST) tests/embedded
 
 references: $(READY)  ## peers for comparison tests (gensim, kenlm, langchain, lm-eval, moto, openai, pytorch-crf, ray)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -r requirements-references.lock

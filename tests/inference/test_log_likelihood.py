@@ -24,6 +24,7 @@ from firth.inference.scoring.token_scoring import MIN_SHARED_PREFIX, ScoringRequ
 from firth.jobs.prompting import prompt
 from firth.models.masks import Mask
 from firth.utils.errors import FirthError, MismatchError
+from tests.nightly import pairs_mostly_nightly
 
 TEXTS = ["The river rose.", "A dog", "the river rose and the old dog ran", "The river rose."]
 PAIRS = [
@@ -45,8 +46,13 @@ def assert_same(first: Any, second: Any) -> None:
         np.testing.assert_allclose(one, other, atol=2e-6)
 
 
-@pytest.mark.parametrize("strategy", [None, "prompt:length=3", "prefix:length=3"])
-@pytest.mark.parametrize("name", ["gpt2", "decoder-tiny", "t5-small", "bart-base"])
+@pytest.mark.parametrize(
+    ("name", "strategy"),
+    pairs_mostly_nightly(
+        ["gpt2", "decoder-tiny", "t5-small", "bart-base"],
+        [None, "prompt:length=3", "prefix:length=3"],
+    ),
+)
 def test_batching_makes_no_difference(
     name: str, strategy: str | None, make_model: Callable[..., Model]
 ) -> None:

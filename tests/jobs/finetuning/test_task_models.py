@@ -16,6 +16,7 @@ from firth.jobs.finetuning import finetune
 from firth.models.word_embedding import WordNetwork
 from firth.utils.errors import InputError, UsageError
 from tests.jobs.finetuning.toys import sums
+from tests.nightly import mostly_nightly
 from tests.training.conftest import Killed, kill_at
 
 GOOD, BAD = "good great fine lovely superb".split(), "bad awful poor dull weak".split()
@@ -50,9 +51,12 @@ def vectors(tmp_path: Path) -> Path:
     return path
 
 
+CNN = ("cnn", {"hidden_size": 60})
+
+
 @pytest.mark.parametrize(
     ("name", "fields"),
-    [("cnn", {"hidden_size": 60}), ("lstm", {}), ("bilstm-attention", {"hidden_size": 64})],
+    mostly_nightly([CNN, ("lstm", {}), ("bilstm-attention", {"hidden_size": 64})], always=[CNN]),
 )
 def test_words_without_labels_are_known_by_their_vectors(
     name: str, fields: dict[str, int], vectors: Path, tmp_path: Path
