@@ -86,23 +86,19 @@ def timeline_figures(found: Timeline, findings: Sequence[Finding]) -> list[Figur
 CAPTION = "Means over seeds, with 95 % intervals that resample seeds and examples."
 
 
-def _by_year(found: Timeline) -> Figure:
-    """Show a fraction as bars; bits per byte as points over the years."""
-    if not found.reference:
-        points: dict[str, tuple[Point, ...]] = {}
-        for method in found.methods:
-            metric = found.curves[method.name, 0].metric()
-            points[method.name] = (Point(method.year, metric.value, metric.low, metric.high),)
-        title = f"{found.metric.capitalize()}, by year"
-        return LineChart(title, "year", found.metric, points, caption=CAPTION)
+def _by_year(found: Timeline) -> BarChart:
     bars = []
     for method in found.methods:
         scores = found.scores(method.name)
         assert scores is not None
         metric = scores.metric()
         bars.append(Bar(f"{method.year} {method.name}", metric.value, metric.low, metric.high))
-    title = f"{found.metric.capitalize()} with {found.reference:,} labels, by year"
-    return BarChart(title, tuple(bars), caption=CAPTION)
+    title = f"{found.metric.capitalize()}, by year"
+    if found.reference:  # a fraction
+        title = f"{found.metric.capitalize()} with {found.reference:,} labels, by year"
+        return BarChart(title, tuple(bars), caption=CAPTION)
+    largest = max(bar.value if bar.high is None else bar.high for bar in bars)
+    return BarChart(title, tuple(bars), scale=largest, caption=CAPTION, percent=False)
 
 
 def _label_curves(found: Timeline) -> LineChart:

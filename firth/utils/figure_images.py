@@ -111,7 +111,7 @@ def _bars(chart: BarChart) -> Image:
             axes.plot(ends, (place, place), color="black", linewidth=1.2)
     axes.set_yticks(places, [bar.name for bar in chart.bars])
     axes.invert_yaxis()
-    axes.xaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
+    axes.xaxis.set_major_formatter(lambda length, _: chart.shown(length * chart.scale))
     axes.spines[["top", "right"]].set_visible(False)
     return image
 

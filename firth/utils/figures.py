@@ -95,12 +95,21 @@ class MarkedText:
 
 @dataclass(frozen=True)
 class BarChart:
-    """Horizontal bars, as fractions of `scale`."""
+    """Horizontal bars, whose full length is `scale`; fractions of it are shown in percent."""
 
     title: str
     bars: tuple[Bar, ...]
     scale: float = 1.0
     caption: str = ""
+    percent: bool = True
+
+    def shown(self, value: float) -> str:
+        """Format a value.
+
+        >>> BarChart("Accuracy", ()).shown(0.25), BarChart("Bits", (), percent=False).shown(0.6391)
+        ('25%', '0.639')
+        """
+        return f"{value / self.scale:.0%}" if self.percent else f"{value:.3g}"
 
 
 @dataclass(frozen=True)

@@ -184,22 +184,22 @@ def _piece(piece: Piece) -> str:
 
 
 def _bars(chart: BarChart) -> str:
-    rows = "".join(_bar(bar, chart.scale) for bar in chart.bars)
+    rows = "".join(_bar(bar, chart) for bar in chart.bars)
     return _figure("bars", chart.title, f"<table><tbody>{rows}</tbody></table>", chart.caption)
 
 
-def _bar(bar: Bar, scale: float) -> str:
+def _bar(bar: Bar, chart: BarChart) -> str:
     """Render a bar; its interval is a thin line over it."""
     interval, ends = "", ""
     if bar.low is not None and bar.high is not None:
-        left, width = 100 * bar.low / scale, 100 * (bar.high - bar.low) / scale
+        left, width = 100 * bar.low / chart.scale, 100 * (bar.high - bar.low) / chart.scale
         interval = f'<i style="left:{left:.1f}%;width:{width:.1f}%"></i>'
-        ends = f" <small>({bar.low / scale:.0%} to {bar.high / scale:.0%})</small>"
-    length = 100 * max(0.0, bar.value) / scale
+        ends = f" <small>({chart.shown(bar.low)} to {chart.shown(bar.high)})</small>"
+    length = 100 * max(0.0, bar.value) / chart.scale
     return (
         f'<tr><th scope="row">{escape(bar.name)}</th><td class="track">'
         f'<b style="width:{length:.1f}%"></b>{interval}</td>'
-        f"<td>{bar.value / scale:.0%}{ends}</td></tr>"
+        f"<td>{chart.shown(bar.value)}{ends}</td></tr>"
     )
 
 

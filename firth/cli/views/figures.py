@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from rich.cells import cell_len
@@ -89,7 +89,7 @@ def _marked(marked: MarkedText) -> RenderableType:
 
 def _bars(chart: BarChart) -> RenderableType:
     rows = [
-        (bar.name, _bar(bar.value / chart.scale), _ends(bar, chart.scale)) for bar in chart.bars
+        (bar.name, _bar(bar.value / chart.scale), _ends(bar, chart.shown)) for bar in chart.bars
     ]
     width = max(len(name) for name, _, _ in rows)
     lines = Text("\n").join(
@@ -108,10 +108,10 @@ def _bar(fraction: float) -> str:
     return ("█" * max(round(BAR_WIDTH * fraction), 0) or "▏").ljust(BAR_WIDTH)
 
 
-def _ends(bar: Bar, scale: float) -> str:
+def _ends(bar: Bar, shown: Callable[[float], str]) -> str:
     if bar.low is None or bar.high is None:
-        return f"{bar.value / scale:.0%}"
-    return f"{bar.value / scale:.0%} ({bar.low / scale:.0%} to {bar.high / scale:.0%})"
+        return shown(bar.value)
+    return f"{shown(bar.value)} ({shown(bar.low)} to {shown(bar.high)})"
 
 
 def _lines(chart: LineChart) -> RenderableType:
