@@ -81,7 +81,7 @@ def test_a_signal_stops_a_run_which_can_be_resumed(
             signal.raise_signal(number)
 
     before = signal.getsignal(number)
-    with pytest.raises(Interrupted, match="--resume"):
+    with pytest.raises(Interrupted, match="resume"):
         small(shards, tmp_path, Callbacks(before_micro_batch=send), steps=6)
     assert signal.getsignal(number) is before
     found = Checkpoints(tmp_path / "checkpoints").newest()
