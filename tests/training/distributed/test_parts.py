@@ -1,0 +1,109 @@
+"""The parts of a run on several ranks, each in one process."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from firth.data.packing import PackedSequences
+from firth.objectives.batch import Batch, PredictionTargets
+from firth.training.config import TrainingConfig
+from firth.training.distributed.choice import shards_weights
+from firth.training.distributed.parallelism import num_dropout_slices, rank_slices
+from firth.training.distributed.ranks import Ranks
+from firth.training.distributed.sharded_optimizer import assign_owners
+from firth.training.optim import Optimizer, OptimizerConfig, muon_splits
+from firth.utils.errors import UsageError
+
+
+def batch_of(lengths: list[int]) -> Batch:
+    rows = [np.arange(length) + 100 * i for i, length in enumerate(lengths)]
+    stream = PackedSequences.join(rows, np.arange(len(rows), dtype=np.uint64))
+    targets = PredictionTargets(np.arange(0, len(stream.tokens), 2), stream.tokens[::2])
+    return Batch(stream, stream.lengths, {"masked": targets})
+
+
+@pytest.mark.parametrize(
+    ("slices", "size"), [(1, 1), (8, 1), (8, 2), (8, 3), (9, 3), (4, 4), (64, 64)]
+)
+def test_the_ranks_have_every_sequence_and_target_once_in_order(slices: int, size: int) -> None:
+    batch = batch_of([5, 1, 1, 9, 2, 7, 3, 3, 12, 1, 4])
+    parts = [part for rank in range(size) for part in rank_slices(batch, slices, Ranks(rank, size))]
+    numbers = [number for number, _ in parts]
+    assert numbers == sorted(numbers)
+    assert set(numbers) <= set(range(slices))
+    found = np.concatenate([part.inputs.tokens for _, part in parts])
+    assert found.tolist() == batch.inputs.tokens.tolist()
+    targets = np.concatenate([part.predictions["masked"].targets for _, part in parts])
+    assert targets.tolist() == batch.predictions["masked"].targets.tolist()
+
+
+def test_slices_have_about_as_many_tokens_each() -> None:
+    batch = batch_of([8] * 64)
+    assert [part and part.tokens for part in batch.divide(8)] == [64] * 8
+
+
+def network() -> nn.Module:
+    torch.manual_seed(0)
+    block = lambda: nn.ModuleDict({"qkv": nn.Linear(6, 12), "up": nn.Linear(6, 8)})  # noqa: E731
+    stack = nn.ModuleDict({"blocks": nn.ModuleList([block(), block(), block()])})
+    return nn.ModuleDict({"encoder": stack, "tokens": nn.Embedding(9, 6)})
+
+
+@pytest.mark.parametrize("kind", ["muon", "adamw"])
+def test_parameters_updated_on_their_own_ranks_have_the_bits_of_one_device(kind: str) -> None:
+    config = OptimizerConfig(optimizer=kind, learning_rate=0.01)  # type: ignore[arg-type]
+    whole, parts = network(), [network() for _ in range(2)]
+    names = [name for name, _ in whole.named_parameters()]
+    owners = assign_owners(dict.fromkeys(names, 1), ranks=2)
+    assert set(owners.values()) == {0, 1}
+    assert len(muon_splits(whole)) == 6
+    optimizers = [Optimizer(whole, config)] + [
+        Optimizer(part, config, {name for name in names if owners[name] == rank})
+        for rank, part in enumerate(parts)
+    ]
+    for step in range(3):
+        for module in (whole, *parts):
+            torch.manual_seed(step)
+            for parameter in module.parameters():
+                parameter.grad = torch.randn_like(parameter)
+        for optimizer in optimizers:
+            optimizer.step(1.0)
+        for name in names:  # as the ranks exchange them
+            owned = parts[owners[name]].get_parameter(name)
+            torch.testing.assert_close(owned, whole.get_parameter(name), rtol=0, atol=0)
+            parts[1 - owners[name]].get_parameter(name).data.copy_(owned.data)
+
+
+def test_a_divided_optimizer_state_is_restored_whole_and_in_other_parts() -> None:
+    config = OptimizerConfig()
+    source, target = network(), network()
+    names = [name for name, _ in source.named_parameters()]
+    halves = [Optimizer(source, config, set(names[i::2])) for i in range(2)]
+    for parameter in source.parameters():
+        parameter.grad = torch.ones_like(parameter)
+    halves[0].step(1.0)
+    saved = halves[0].tensors() | halves[1].tensors()
+    whole = Optimizer(target, config)
+    whole.restore(saved)
+    assert whole.tensors()["adamw.step"].tolist() == [1.0 - i % 2 for i in range(len(names))]
+    part = Optimizer(target, config, set(names[:3]))
+    for state in (saved, whole.tensors()):
+        part.restore(state)
+        assert [int(part.tensors()[f"adamw.step.{name}"]) for name in names[:3]] == [1, 0, 1]
+
+
+def test_dropout_slices_are_used_under_torchrun_or_if_set() -> None:
+    dropping = nn.Sequential(nn.Dropout(0.1))
+    assert num_dropout_slices(dropping, TrainingConfig(steps=1)) == 0  # without torchrun
+    assert num_dropout_slices(dropping, TrainingConfig(steps=1, dropout_slices=4)) == 4
+
+
+def test_sharding_needs_torchrun() -> None:
+    config = TrainingConfig(steps=1, parallel="shard")
+    with pytest.raises(UsageError, match="torchrun"):
+        shards_weights(nn.Linear(2, 2), config, torch.device("cpu"))
+    with pytest.raises(UsageError, match="replicate"):
+        TrainingConfig(steps=1, parallel="both")

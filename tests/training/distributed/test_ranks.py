@@ -1,0 +1,99 @@
+"""Runs on one and two ranks: the same gradients, losses and documents, and the same bits again."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from firth.training.checkpoint import load_checkpoint
+from firth.utils.files import sha256
+from tests.training.conftest import SMALL, losses
+from tests.training.distributed.ranked_runs import run_ranks
+
+# Every step has a checkpoint; AdamW's first moment after step 1 is a tenth of the gradient.
+SETTINGS = {**SMALL, "checkpoint_every": 1, "keep_checkpoints": 9, "max_grad_norm": 0}
+STEPS = 3
+
+
+@pytest.fixture(scope="module")
+def runs(shards: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Any]]:
+    """BERT with NSP and dropout: on one rank, on two, killed and resumed, and sharded."""
+    folder = tmp_path_factory.mktemp("ranks")
+    shared = {"preset": "bert-tiny", "data": shards, "steps": STEPS, "device": "cpu"}
+
+    def run(name: str, ranks: int, **options: Any) -> dict[str, Any]:
+        out = folder / name
+        return {**shared, "ranks": ranks, "out": out, "overrides": SETTINGS, **options}
+
+    done = run_ranks(
+        [
+            run("one", 1),
+            run("two", 2),
+            run("killed", 2, kill=[1, 2]),
+            run("killed", 2, resume=True),
+            run("shard", 2, parallel="shard"),
+        ]
+    )
+    return folder, done
+
+
+def gradients(run: Path) -> dict[str, Tensor]:
+    """The gradients of the first step."""
+    weights = load_checkpoint(1, run / "checkpoints/step-1").weights
+    prefix = "optimizer.adamw.exp_avg."
+    return {n.removeprefix(prefix): weights[n] * 10 for n in weights if n.startswith(prefix)}
+
+
+def state(run: Path, step: int) -> dict[str, Any]:
+    content = json.loads((run / f"checkpoints/step-{step}/state.json").read_text())
+    return dict(content["state"])
+
+
+def test_all_runs_end_as_they_should(runs: tuple[Path, list[Any]]) -> None:
+    codes = [run["codes"] for run in runs[1]]
+    assert codes == [[0], [0, 0], [1, -9], [0, 0], [0, 0]], [run["errors"] for run in runs[1]]
+
+
+@pytest.mark.parametrize("name", ["two", "shard"])
+def test_gradients_and_losses_do_not_depend_on_the_number_of_ranks(
+    runs: tuple[Path, list[Any]], name: str
+) -> None:
+    one, other = (gradients(runs[0] / run) for run in ("one", name))
+    assert one.keys() == other.keys()
+    assert len(one) > 30
+    for parameter, gradient in one.items():
+        torch.testing.assert_close(other[parameter], gradient, rtol=0, atol=1e-6)
+    assert losses(runs[0] / name) == pytest.approx(losses(runs[0] / "one"), rel=1e-5)
+    for step in range(1, STEPS + 1):
+        first, second = state(runs[0] / "one", step), state(runs[0] / name, step)
+        assert first["position"] == second["position"]
+        assert first["tokens"] == second["tokens"]
+
+
+def test_a_killed_rank_is_named_and_the_resumed_run_has_the_same_bits(
+    runs: tuple[Path, list[Any]],
+) -> None:
+    folder, done = runs
+    assert "RankFailed" in done[2]["errors"][0]
+    assert "Rank 1 ended" in done[2]["errors"][0]
+    assert sha256(folder / "killed/model.safetensors") == sha256(folder / "two/model.safetensors")
+
+
+def test_rank_zero_writes_the_model_and_each_rank_a_log_and_its_part_of_a_checkpoint(
+    runs: tuple[Path, list[Any]],
+) -> None:
+    two = runs[0] / "two"
+    assert losses(two / "metrics.rank-1.jsonl") == losses(two)
+    files = sorted(path.name for path in (two / "checkpoints/step-1").iterdir())
+    assert files == [
+        "state.json",
+        "tensors-0-of-2.safetensors",
+        "tensors-1-of-2.safetensors",
+    ]
+    names = {path.name for path in (runs[0] / "shard").glob("*.safetensors")}
+    assert names == {"model.safetensors"}
