@@ -17,6 +17,7 @@ VERBS = (
     "demo stories tokenizer prepare objectives presets pretrain tasks finetune evaluate predict "
 )
 VERBS += "prompt generate fill embed search inspect report study serve export"
+DIVIDING = ("evaluate", "predict", "embed")  # their inputs among the processes of torchrun
 WITHOUT_MODELS = ("demo", "stories", "presets", "tasks", "report")
 
 app = typer.Typer(
@@ -49,7 +50,13 @@ for name in VERBS.split():
         app.add_typer(tokenizer_app, name=name)
         continue
     module = import_module(f"firth.cli.{name}")
-    add = verb(app, name, loads_models=name not in WITHOUT_MODELS, examples=module.EXAMPLES)
+    add = verb(
+        app,
+        name,
+        loads_models=name not in WITHOUT_MODELS,
+        divides_inputs=name in DIVIDING,
+        examples=module.EXAMPLES,
+    )
     add(getattr(module, name))
 
 

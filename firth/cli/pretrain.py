@@ -30,6 +30,11 @@ def pretrain(**settings: Any) -> Output:
     [settings["data"]] = options.only_paths([settings["data"]])
     settings["tokens"] = _parse_count(settings["tokens"])
     settings["overrides"] = options.overrides(settings["overrides"])
+    if settings.pop("dry_run"):
+        cost = pretrain(**settings, dry_run=True)
+        return Output(cost.values(), view.pretraining_cost(cost))
+    if settings["out"] is None:
+        raise UsageError("--out is missing: the run directory to write.")
     with terminal.training() as callback:
         result = pretrain(**settings, callback=callback)
     return Output(result.values(), view.pretrained(result))

@@ -6,7 +6,9 @@ import os
 import re
 import sys
 import traceback
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
@@ -93,7 +95,7 @@ def row_output(
 ) -> Output:
     """Return the rows of a stream: written to a file, printed as JSON lines (`-`), or shown."""
     bad = {"bad": lambda: bad_rows.count, "notes": lambda: bad_rows.notes}
-    if out is not None and str(out) != "-":
+    if out is not None and str(out) != "-" and _is_main_rank():
         from firth.cli import terminal
         from firth.utils.streams import write_lines
 
@@ -107,12 +109,18 @@ def row_output(
 
 
 def verb(
-    group: typer.Typer, name: str, *, loads_models: bool = False, examples: Sequence[str] = ()
+    group: typer.Typer,
+    name: str,
+    *,
+    loads_models: bool = False,
+    divides_inputs: bool = False,
+    examples: Sequence[str] = (),
 ) -> Callable[[Callable[..., Output]], Callable[..., None]]:
     """Register a function as a verb, with `--json`, `--debug`, error messages and exit codes.
 
-    A verb that loads models also gets `--offline` and `--allow-legacy`. `examples` are commands
-    shown at the end of its help.
+    A verb that loads models also gets `--offline` and `--allow-legacy`. One that divides its inputs
+    computes a part of them on each process that torchrun started. `examples` are commands shown at
+    the end of its help.
     """
 
     def register(function: Callable[..., Output]) -> Callable[..., None]:
@@ -120,13 +128,15 @@ def verb(
 
         def run(*, json_: bool, debug: bool, **options: Any) -> None:
             try:
-                output = call(**options)
-                if os.environ.get("RANK", "0") != "0":  # under torchrun, only rank 0 prints
-                    return
-                if json_:
-                    _print_json(output.values)
-                else:
-                    _print(output.view)
+                with _all_ranks(options) if divides_inputs else nullcontext():
+                    output = call(**options)
+                    if not _is_main_rank():
+                        _compute(output.values)
+                        return
+                    if json_:
+                        _print_json(output.values)
+                    else:
+                        _print(output.view)
                 if output.bad_rows is not None and output.bad_rows.count:
                     print(output.bad_rows.notes[-1], file=sys.stderr)
             except BrokenPipeError:
@@ -160,6 +170,31 @@ def verb(
         return run
 
     return register
+
+
+def _is_main_rank() -> bool:
+    """Return whether this process prints: under torchrun, only rank 0 does."""
+    return os.environ.get("RANK", "0") == "0"
+
+
+@contextmanager
+def _all_ranks(options: dict[str, Any]) -> Iterator[None]:
+    """Connect the processes that torchrun started, if it did, each with its own device."""
+    if "RANK" not in os.environ or "MASTER_ADDR" not in os.environ:
+        yield
+        return
+    from firth.training.distributed.process_group import process_group
+
+    with process_group(options.get("device")) as device:
+        options["device"] = str(device)
+        yield
+
+
+def _compute(values: Mapping[str, Any]) -> None:
+    """Take part in the computation of what rank 0 prints."""
+    for value in values.values():
+        if isinstance(value, Iterator):
+            deque(value, maxlen=0)
 
 
 def _with_hub_options(

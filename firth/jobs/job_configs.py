@@ -77,7 +77,6 @@ class JobConfig:
 class PretrainConfig(JobConfig):
     """The arguments of `pretrain`; None: as in the recipe of the preset."""
 
-    out: Annotated[str | Path, Doc("Run directory to write.", "Output", Path)]
     data: Annotated[
         Data,
         Doc(
@@ -88,6 +87,20 @@ class PretrainConfig(JobConfig):
             "PATH",
         ),
     ]
+    out: Annotated[
+        str | Path | None,
+        Doc("Run directory to write; --dry-run needs none. Default: none.", "Output", Path),
+    ] = None
+    dry_run: Annotated[
+        bool,
+        Doc(
+            "Train and write nothing: show the memory of a rank and what it exchanges in a step.",
+            "Output",
+        ),
+    ] = False
+    world_size: Annotated[
+        int, Doc("With --dry-run: number of ranks (processes of torchrun).", "Output", min=1)
+    ] = 1
     tokenizer: Annotated[
         "str | Path | Tokenizer | Model | None",
         Doc(

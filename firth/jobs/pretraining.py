@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, ParamSpec, Protocol, cast, overload
 
 import torch
 
@@ -19,6 +19,7 @@ from firth.data.shards import Shards
 from firth.formats.hub import resolve
 from firth.formats.huggingface.directory import nameable_heads
 from firth.jobs.fitted_pretraining import FitRequest, fitted_preset, pretrain_fitted
+from firth.jobs.pretrain_dry_run import PretrainDryRun, estimate_pretraining
 from firth.jobs.pretrain_inputs import as_saved_model, as_shards
 from firth.jobs.pretrain_result import PretrainResult
 from firth.jobs.pretrain_validation import (
@@ -70,6 +71,26 @@ from firth.utils.plotting import plot_loss
 MIN_RISE = 0.01  # relative rise of the validation loss that is called overfitting
 
 
+P = ParamSpec("P")
+
+
+class _Pretrain(Protocol[P]):
+    """The type of `pretrain`: with `dry_run=True`, the result is another one."""
+
+    @overload
+    def __call__(  # type: ignore[overload-overlap]
+        self, *, dry_run: Literal[True], **options: Any
+    ) -> PretrainDryRun: ...
+
+    @overload
+    def __call__(self, *arguments: P.args, **options: P.kwargs) -> PretrainResult: ...
+
+
+def _with_types(function: Callable[P, PretrainResult | PretrainDryRun]) -> _Pretrain[P]:
+    return cast(_Pretrain[P], function)
+
+
+@_with_types
 @check_arguments
 @on_all_ranks
 @restored_torch_state()
@@ -80,7 +101,7 @@ def pretrain(
     tokenizer: str | Path | Tokenizer | Model | None = None,
     mixture: Mapping[str, float] | str | None = None,
     mixture_alpha: float | None = None,
-    out: str | Path,
+    out: str | Path | None = None,
     objective: str | None = None,
     steps: int = 0,
     tokens: int = 0,
@@ -99,10 +120,12 @@ def pretrain(
     mask_prob: float | str | None = None,
     overrides: Mapping[str, Any] | None = None,
     resume: bool = False,
+    dry_run: bool = False,
+    world_size: int = 1,
     device: Device = None,
     callback: Callback = show_in_notebook,
     callbacks: Callbacks | None = None,
-) -> PretrainResult:
+) -> PretrainResult | PretrainDryRun:
     """Pre-train a language model on the shards of `prepare`, and save the run in `out`.
 
     With a `tokenizer`, `data` may also be text for `prepare`: files, a list of texts, a table.
@@ -111,7 +134,8 @@ def pretrain(
     schedules ("64:0.8,256", "0.3-0.15"). `overrides` sets any other field of the training config
     ("schedule"), the model ("model.num_layers") or the objective ("objective.noise_density").
     `mixture` ({"en": 0.3, "ha": 0.7}) or `mixture_alpha` decides how often the named sources of the
-    shards are sampled.
+    shards are sampled. With `dry_run`, nothing is trained: the result has the memory of a rank and
+    what it exchanges in a step, for `world_size` ranks.
     """
     options = {
         "learning_rate": learning_rate,
@@ -129,9 +153,15 @@ def pretrain(
     others |= {"mixture": mixture, "mixture_alpha": mixture_alpha}
     fitted = fitted_preset(preset, objective, options | budget | others)
     overrides = {"seed": seed, **merge_options(overrides, options)}
-    out, on = Path(out), select_device(device)
-    if not resume:
+    if out is None and not dry_run:
+        raise UsageError("`out` is missing: the run directory to write, a string or Path.")
+    out, on = Path(out or "."), select_device(device)
+    if not resume and not dry_run:
         check_run_directory(out, {}, resume)  # before anything is written
+    if world_size != 1 and not dry_run:
+        raise UsageError("--world-size is for --dry-run; torchrun starts the ranks of a run.")
+    if dry_run and (tokenizer is not None or fitted is not None):
+        raise UsageError("--dry-run is for shards and models that are trained in steps.")
     folder, notes = as_shards(data, tokenizer, out)
     shards, tokenizer = Shards(folder), Tokenizer.load(folder)
     if fitted is not None:
@@ -162,6 +192,8 @@ def pretrain(
     config = replace(config, mixture=resolve_mixture(shards, mixture, mixture_alpha))
     if mask_prob is not None:
         check_masking(config.objective)
+    if dry_run:
+        return estimate_pretraining(config, world_size)
     parents = {
         name: Path(path) for name in ("source", "teacher") if (path := getattr(config, name))
     }

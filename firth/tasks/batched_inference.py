@@ -11,6 +11,7 @@ import torch
 from firth.inference.batching import batch_by_length
 from firth.models.language_model import LanguageNetwork
 from firth.tasks.task import EncodedExample, Task, TaskMetadata
+from firth.training.distributed.ranks import join_shares, own_share
 from firth.utils.errors import MismatchError
 
 
@@ -22,16 +23,14 @@ def batched_outputs(
     metadata: TaskMetadata,
     progress: Callable[[int], None] = lambda done: None,
 ) -> list[Any]:
-    """Run a network on all items and return outputs in their order."""
-    found: list[Any] = [None] * len(items)
-    done = 0
-    for batch in batch_by_length([(item.size,) for item in items]):
+    """Run a network on all items and return outputs in their order; each rank runs some batches."""
+    found: dict[int, Any] = {}
+    for batch in own_share(batch_by_length([(item.size,) for item in items])):
         predicted = task.outputs(network, [items[i] for i in batch], metadata)
-        for i, output in zip(batch, predicted, strict=True):
-            found[i] = output
-        done += len(batch)
-        progress(done)
-    return found
+        found |= zip(batch, predicted, strict=True)
+        progress(len(found))
+    found = join_shares(found)
+    return [found[i] for i in range(len(items))]
 
 
 def average_outputs(all_outputs: Sequence[Sequence[Any]]) -> list[Any]:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from firth.data.corpus import CorpusReport
     from firth.data.stories import Summary
     from firth.jobs.prepare_output import PrepareResult
+    from firth.jobs.pretrain_dry_run import PretrainDryRun
     from firth.jobs.pretrain_result import PretrainResult
 
 
@@ -86,6 +87,23 @@ def pretrained(result: PretrainResult) -> list[RenderableType]:
     path, table = result.path, new_table("", "", rows=list(rows.items()))
     curve = f", its loss curve in {path / LOSS_CURVE}" if (path / LOSS_CURVE).is_file() else ""
     return [table, f"The model is in {path}{curve}."]
+
+
+def pretraining_cost(result: PretrainDryRun) -> list[RenderableType]:
+    """Show the memory of a rank and what it exchanges, for replicated and for sharded weights."""
+    names = ("weights", "gradients", "optimizer", "gathered", "memory", "sent")
+    table = new_table("parallel", *names[:4], "total", "sent per step", plain=True)
+    for row in result.rows:
+        table.add_row(row.parallel, *(f"{getattr(row, name) / 2**30:,.3f}" for name in names))
+    return [
+        table,
+        f"{result.preset}: {result.parameters:,} parameters, {result.optimizer}, "
+        f"{result.precision}; {result.batch_tokens:,} tokens per step on {result.world_size:,} "
+        "ranks.",
+        "GiB of the rank that needs most, computed from the sizes of the parameters; activations "
+        "are not part of it. Sent: by each rank, in rings.",
+        "Nothing was trained or written.",
+    ]
 
 
 def _validation_loss(result: PretrainResult) -> dict[str, str]:

@@ -33,6 +33,7 @@ from firth.inference.embedding.vectors import (
     encode_texts,
 )
 from firth.tokenizers.counting import Progress
+from firth.training.distributed.ranks import current_ranks, of_main_rank
 from firth.utils.bad_rows import AS_NULL, MAX_REPORTED, bad_row_notes, raise_error
 from firth.utils.errors import InputError, MismatchError, UsageError, storage_errors
 from firth.utils.files import locked, sync_directory, write_json
@@ -136,6 +137,10 @@ def embed_file(
         "out": out.suffix,
         "source": rows.state,
     }
+    if not current_ranks().is_main:  # the main rank writes what all compute
+        for _ in _embed_rows(embedder, rows, reading, of_main_rank(None)):
+            pass
+        return EmbeddedFile(out, 0, embedder.dimension, embedder.precision, 0, {}, 0, 0.0)
     with partial_folder(out, resumes=not rows.is_stream) as folder:
         journal = load_journal(folder, plan)
         if journal.plan != plan:
@@ -215,9 +220,6 @@ def write_rows(
         journal.reset()
         writer = make_writer(path, embedder.dimension, 0, 0)
 
-    def encode(rows: list[TextRow]) -> TokenizedTexts:
-        return encode_texts(embedder, [row.text or "" for row in rows])
-
     def commit() -> None:
         journal.mark = writer.mark()
         write_json(path.with_name(JOURNAL), asdict(journal))
@@ -225,9 +227,8 @@ def write_rows(
     consistent, saved = True, time.monotonic()
     try:
         progress("embedding", 0, source.size)
-        chunks = chunked(read_rows(source, reading, journal.rows), lambda row: len(row.text or ""))
-        prefetch = False if source.is_stream else None  # a pipe may wait for each result
-        for rows, vectors in embed_chunks(embedder, chunks, encode, prefetch=prefetch):
+        skip = of_main_rank(journal.rows)
+        for rows, vectors in _embed_rows(embedder, source, reading, skip):
             consistent = False
             vectors.values[[row.text is None for row in rows]] = np.nan
             writer.append([row.text for row in rows], vectors.values)
@@ -252,6 +253,19 @@ def write_rows(
         raise
     finally:
         writer.close()
+
+
+def _embed_rows(
+    embedder: Embedder, source: InputFile, reading: ReadOptions, skip: int
+) -> Iterator[tuple[list[TextRow], TextVectors]]:
+    """Yield chunks of rows, without the first `skip`, and their vectors."""
+
+    def encode(rows: list[TextRow]) -> TokenizedTexts:
+        return encode_texts(embedder, [row.text or "" for row in rows])
+
+    chunks = chunked(read_rows(source, reading, skip), lambda row: len(row.text or ""))
+    prefetch = False if source.is_stream else None  # a pipe may wait for each result
+    return embed_chunks(embedder, chunks, encode, prefetch=prefetch)
 
 
 def load_journal(folder: Path, plan: dict[str, Any]) -> EmbeddingJournal:

@@ -28,6 +28,7 @@ from firth.models.pooling import pool_packed
 from firth.models.static_vectors import StaticVectors
 from firth.models.transformer import max_input_length
 from firth.tokenizers.tokenizer import encode_batch
+from firth.training.distributed.ranks import own_share, sum_arrays
 from firth.utils.device_transfer import AsyncFetch, to_device
 from firth.utils.errors import FirthError, UsageError
 from firth.utils.streams import bounded_batches
@@ -140,7 +141,7 @@ def start_embedding(embedder: Embedder, tokens: TokenizedTexts) -> Callable[[], 
     nonempty = [i for i, row in enumerate(tokens.rows) if row]
     shapes = [(len(tokens.rows[i]),) for i in nonempty]
     with embedder.inference_mode():
-        for batch in batch_by_length(shapes, embedder.tokens_per_batch, padded=True):
+        for batch in own_share(batch_by_length(shapes, embedder.tokens_per_batch, padded=True)):
             rows = [nonempty[i] for i in batch]
             hidden, mask = _hidden_states(embedder, [tokens.rows[row] for row in rows])
             with torch.autocast(device.type, enabled=False):
@@ -153,7 +154,7 @@ def start_embedding(embedder: Embedder, tokens: TokenizedTexts) -> Callable[[], 
     def wait() -> TextVectors:
         values = np.zeros((len(tokens.rows), vectors.shape[1]), dtype=np.float32)
         values[order] = pending.wait().numpy()
-        return TextVectors(values, tokens.cut, sum(map(len, tokens.rows)))
+        return TextVectors(sum_arrays(values), tokens.cut, sum(map(len, tokens.rows)))
 
     return wait
 

@@ -28,6 +28,7 @@ from firth.models.language_model import (
 )
 from firth.models.masks import Mask
 from firth.models.transformer import Transformer
+from firth.training.distributed.ranks import join_shares, own_share
 from firth.utils.errors import MismatchError
 from firth.utils.rng import Bools, Floats, Longs
 from firth.utils.streams import bounded_batches
@@ -122,11 +123,11 @@ def check_language_head(network: ScoringModel, name: str = "This model") -> None
 def _score_window(
     network: ScoringModel, window: Sequence[ScoringRequest], bidirectional: bool, size: int
 ) -> list[TokenScores]:
-    scores: list[TokenScores | None] = [None] * len(window)
+    scores: dict[int, TokenScores] = {}
     groups = _shared_inputs(window, bidirectional)
     inputs = [window[group[0]] for group in groups]
     shapes = [(len(one.source), len(one.tokens)) for one in inputs]
-    for batch in batch_by_length(shapes, size):
+    for batch in own_share(batch_by_length(shapes, size)):
         batch_groups = [groups[i] for i in batch]
         batch_inputs = [inputs[i] for i in batch]
         flat = [i for group in batch_groups for i in group]
@@ -146,7 +147,8 @@ def _score_window(
         parts = zip(flat, pairwise(ends.tolist()), greedy, strict=True)
         for i, (begin, end), is_greedy in parts:
             scores[i] = TokenScores(log_probs[begin:end], is_greedy)
-    return [score for score in scores if score is not None]
+    scores = join_shares(scores)
+    return [scores[i] for i in range(len(window)) if i in scores]
 
 
 def _shared_inputs(window: Sequence[ScoringRequest], bidirectional: bool) -> list[list[int]]:

@@ -8,11 +8,15 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple, TypeVar
 
+import numpy as np
 import torch
 import torch.distributed as dist
+from numpy.typing import NDArray
+
+Item = TypeVar("Item")
 
 LAUNCHED = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")  # set by torchrun
 
@@ -95,3 +99,34 @@ def of_main_rank(value: Any) -> Any:
     [1, 'a']
     """
     return gather_json(value if current_ranks().is_main else None)[0]
+
+
+def own_share(items: Iterable[Item]) -> list[Item]:
+    """Return the items that this rank computes: every n-th of them, for n ranks.
+
+    >>> own_share(["a", "b"])
+    ['a', 'b']
+    """
+    ranks = current_ranks()
+    return list(items)[ranks.rank :: ranks.size]
+
+
+def join_shares(found: dict[int, Item]) -> dict[int, Item]:
+    """Return the results of all ranks, each by its number, on every rank."""
+    size = current_ranks().size
+    if size == 1:
+        return found
+    everyone: list[Any] = [None] * size
+    dist.all_gather_object(everyone, found)
+    return {number: result for share in everyone for number, result in share.items()}
+
+
+def sum_arrays(values: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return the sum of all ranks' arrays.
+
+    >>> sum_arrays(np.ones(2, np.float32))
+    array([1., 1.], dtype=float32)
+    """
+    if current_ranks().size > 1:
+        dist.all_reduce(torch.from_numpy(values))  # in place
+    return values

@@ -88,8 +88,9 @@ def _free_port() -> int:
 def main() -> None:
     import tempfile
 
+    # All of these before the first fork: each child would import them again.
     import firth.jobs.finetuning
-    import firth.jobs.pretraining  # noqa: F401  before the first fork
+    import firth.jobs.pretraining  # noqa: F401
 
     results = []
     for run in json.loads(sys.argv[1]):

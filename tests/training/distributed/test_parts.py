@@ -11,6 +11,7 @@ from firth.data.packing import PackedSequences
 from firth.objectives.batch import Batch, PredictionTargets
 from firth.training.config import TrainingConfig
 from firth.training.distributed.choice import shards_weights
+from firth.training.distributed.cost import replicated_cost, sharded_cost
 from firth.training.distributed.parallelism import num_dropout_slices, rank_slices
 from firth.training.distributed.ranks import Ranks
 from firth.training.distributed.sharded_optimizer import assign_owners
@@ -107,3 +108,23 @@ def test_sharding_needs_torchrun() -> None:
         shards_weights(nn.Linear(2, 2), config, torch.device("cpu"))
     with pytest.raises(UsageError, match="replicate"):
         TrainingConfig(steps=1, parallel="both")
+
+
+def test_the_predicted_optimizer_state_is_that_of_the_rank_with_most() -> None:
+    module = network()
+    cost = replicated_cost(module, "adamw", ranks=3)
+    sizes = {name: parameter.numel() for name, parameter in module.named_parameters()}
+    owners = assign_owners(sizes, ranks=3)
+    states = [
+        sum(
+            tensor.nbytes for tensor in Optimizer(module, OptimizerConfig(), own).tensors().values()
+        )
+        for own in ({n for n, owner in owners.items() if owner == rank} for rank in range(3))
+    ]
+    assert cost.optimizer == max(states)
+    assert cost.weights == cost.gradients == 4 * sum(sizes.values())
+
+
+def test_one_rank_sends_nothing() -> None:
+    assert replicated_cost(network(), "muon", ranks=1).sent == 0
+    assert sharded_cost(network(), "fp32", ranks=1, micro_batches=2).sent == 0

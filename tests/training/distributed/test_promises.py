@@ -1,0 +1,147 @@
+"""What several ranks promise: 1, 2 and 4 ranks agree, checkpoints survive kills, FSDP2 is the same.
+
+All at once in one program, as each needs many processes.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from firth.training.run_directory import read_metrics
+from firth.utils.files import sha256
+from tests.training.conftest import SMALL, losses
+from tests.training.distributed.ranked_runs import run_ranks
+from tests.training.distributed.test_ranks import gradients, state
+
+pytestmark = pytest.mark.nightly
+
+OBJECTIVES: dict[str, dict[str, Any]] = {  # bert: masked and NSP; gpt2 and bert have dropout
+    "bert": {"preset": "bert-tiny"},
+    "gpt2": {"preset": "gpt2", "overrides": {"model.num_layers": 2, "model.max_positions": 64}},
+    "seq2seq": {"preset": "seq2seq-tiny"},
+    "electra": {
+        "preset": "electra-small",
+        "overrides": {"model.num_layers": 2, "model.embedding_size": 16},
+    },
+}
+LOGGED = {"log_every": 1, "max_grad_norm": 0, "keep_checkpoints": 99}
+
+
+def run(shards: Path, out: Path, ranks: int, steps: int, **options: Any) -> dict[str, Any]:
+    overrides = {**SMALL, **LOGGED, **options.pop("overrides", {})}
+    shared = {"data": shards, "steps": steps, "device": "cpu", "preset": "bert-tiny"}
+    return {**shared, "ranks": ranks, "out": out, "overrides": overrides, **options}
+
+
+@pytest.mark.parametrize("name", OBJECTIVES)
+def test_one_two_and_four_ranks_have_the_same_gradients_and_losses(
+    shards: Path, tmp_path: Path, name: str
+) -> None:
+    settings = OBJECTIVES[name]
+    first = {"checkpoint_every": 1, **settings.get("overrides", {})}
+    jobs = [run(shards, tmp_path / f"{n}", n, 50, **settings) for n in (1, 2, 4)]
+    jobs += [
+        run(shards, tmp_path / f"first-{n}", n, 1, **{**settings, "overrides": first})
+        for n in (1, 2, 4)
+    ]
+    assert not any(sum(done["codes"]) for done in run_ranks(jobs, timeout=900))
+    for ranks in (2, 4):
+        assert losses(tmp_path / f"{ranks}") == pytest.approx(losses(tmp_path / "1"), rel=1e-4)
+        other = gradients(tmp_path / f"first-{ranks}")
+        for parameter, gradient in gradients(tmp_path / "first-1").items():
+            torch.testing.assert_close(other[parameter], gradient, rtol=0, atol=1e-6)
+
+
+def test_kills_between_the_files_of_a_checkpoint_do_not_change_the_bits(
+    shards: Path, tmp_path: Path
+) -> None:
+    every = {"overrides": {"checkpoint_every": 2}}
+    kills: dict[str, dict[str, Any]] = {
+        "before its file": {"kill_file": [1, "step-4"]},
+        "before the index": {"kill_file": [0, "state.json"]},
+        "before the main file": {"kill_file": [0, "step-4"]},
+    }
+    jobs = [run(shards, tmp_path / "whole", 2, 6, **every)]
+    for name, kill in kills.items():
+        jobs += [
+            run(shards, tmp_path / name, 2, 6, **every, **kill),
+            run(shards, tmp_path / name, 2, 6, **every, resume=True),
+        ]
+    done = run_ranks(jobs, timeout=900)
+    for killed, resumed in zip(done[1::2], done[2::2], strict=True):
+        assert -9 in killed["codes"]
+        assert resumed["codes"] == [0, 0], resumed["errors"]
+    whole = sha256(tmp_path / "whole/model.safetensors")
+    assert {sha256(tmp_path / name / "model.safetensors") for name in kills} == {whole}
+
+
+@pytest.mark.parametrize("parallel", ["replicate", "shard"])
+def test_a_checkpoint_of_four_ranks_is_continued_by_two_and_three(
+    shards: Path, tmp_path: Path, parallel: str
+) -> None:
+    how = {"parallel": parallel, "overrides": {"checkpoint_every": 3}}
+    jobs = [run(shards, tmp_path / "whole", 4, 6, **how)]
+    for ranks in (2, 3):
+        out = tmp_path / f"{ranks}"
+        jobs += [
+            run(shards, out, 4, 6, **how, kill=[3, 4]),
+            run(shards, out, ranks, 6, **how, resume=True),
+        ]
+    done = run_ranks(jobs, timeout=900)
+    assert [sum(result["codes"]) for result in done[2::2]] == [0, 0], done
+    for ranks in (2, 3):
+        assert losses(tmp_path / f"{ranks}") == pytest.approx(losses(tmp_path / "whole"), rel=1e-4)
+        before, after = state(tmp_path / "whole", 6), state(tmp_path / f"{ranks}", 6)
+        assert before["position"] == after["position"]
+        assert before["tokens"] == after["tokens"]
+
+
+def test_sharded_weights_have_the_losses_of_replicated_ones(shards: Path, tmp_path: Path) -> None:
+    kinds = ("replicate", "shard")
+    jobs = [run(shards, tmp_path / kind, 2, 5, parallel=kind) for kind in kinds]
+    assert not any(sum(done["codes"]) for done in run_ranks(jobs))
+    assert losses(tmp_path / "shard") == pytest.approx(losses(tmp_path / "replicate"), rel=1e-5)
+    names = {path.name for path in (tmp_path / "shard").glob("*.safetensors")}
+    assert names == {"model.safetensors"}
+
+
+@pytest.mark.parametrize("strategy", ["full", "freeze:1", "probe", "gradual", "lora", "prefix"])
+def test_fine_tuning_on_two_ranks_is_that_of_one(tmp_path: Path, strategy: str) -> None:
+    rows = [(f"a {'good' if i % 2 else 'bad'} story {i}", i % 2) for i in range(40)]
+    for name, part in (("train", rows[:30]), ("dev", rows[30:])):
+        lines = ["text\tlabel", *(f"{text}\t{label}" for text, label in part)]
+        (tmp_path / f"{name}.tsv").write_text("\n".join(lines) + "\n")
+    files = {name: tmp_path / f"{name}.tsv" for name in ("train", "dev")}
+    options = {"job": "finetune", "model": "stories-encoder", "task": "classify", **files}
+    options |= {"strategy": strategy, "epochs": 1.0, "batch_size": 8, "max_length": 24}
+    options |= {"precision": "fp32", "device": "cpu", "overrides": {"log_every": 1}}
+    done = run_ranks([{**options, "ranks": n, "out": tmp_path / f"{n}"} for n in (1, 2)])
+    assert [result["codes"] for result in done] == [[0], [0, 0]], done
+    assert losses(tmp_path / "2") == pytest.approx(losses(tmp_path / "1"), rel=1e-4)
+
+
+def test_torchrun_names_a_killed_worker_and_restarts_the_run(shards: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    settings = [f"--set={name}={value}" for name, value in {**SMALL, "checkpoint_every": 5}.items()]
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
+    command += ["--max-restarts", "1", "-m", "firth", "pretrain", "--preset", "bert-tiny"]
+    command += ["--data", str(shards), "--out", str(out), "--steps", "30", *settings]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        while not (out / "checkpoints/step-10").exists() and process.poll() is None:
+            time.sleep(0.05)
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        os.kill(int(children[-1]), signal.SIGKILL)
+        _, errors = process.communicate(timeout=300)
+    assert process.returncode == 0, errors
+    assert "exitcode: -9" in errors
+    notes = [line["note"] for line in read_metrics(out) if line["kind"] == "note"]
+    assert any("Resuming from step" in note for note in notes)
