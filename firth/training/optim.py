@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from firth.models.language_model import TrainableModel
-from firth.training.distributed.divided_tensors import copy_tensor, is_divided
+from firth.training.distributed.divided_tensors import copy_tensor
 from firth.training.muon import Muon, MuonParameter
 from firth.utils.errors import MismatchError, UsageError
 
@@ -127,7 +127,7 @@ class Optimizer:
         norm = norm.to(self._parameters[0].device)
         if self.config.max_grad_norm:
             nn.utils.clip_grads_with_norm_(self._parameters, self.config.max_grad_norm, norm)
-        return norm.full_tensor() if is_divided(norm) else norm
+        return norm
 
     def step(self, multiplier: float, finite: Tensor | None = None) -> None:
         """Update every parameter that has a gradient, with its learning rate times `multiplier`.

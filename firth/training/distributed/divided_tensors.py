@@ -47,6 +47,18 @@ def own_pieces(tensors: Mapping[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
             yield name, tensor
 
 
+def like_divided(local: Tensor, other: Tensor) -> Tensor:
+    """Return this rank's rows as part of a tensor that is divided as another one is."""
+    if not is_divided(other):
+        return local
+    from torch.distributed.tensor import DTensor
+
+    layout = other.device_mesh, other.placements
+    return DTensor.from_local(
+        local, *layout, run_check=False, shape=other.shape, stride=other.stride()
+    )
+
+
 @torch.no_grad()
 def copy_tensor(destination: Tensor, source: Tensor) -> None:
     """Copy a whole tensor; into a divided one, this rank's rows of it."""

@@ -1,13 +1,14 @@
 """Weights, gradients and optimizer state divided among the ranks: FSDP2 (Zhao et al. 2023).
 
-Every block is a unit: its weights are gathered from all ranks when it runs, in bf16 if the run
-computes in it, and freed again; its gradients are summed in float32, and each rank keeps its rows.
+A block is a unit, or several if they are small: its weights are gathered from all ranks when it
+runs, in bf16 if the run computes in it, and freed again; its gradients are summed in float32, and
+each rank keeps its rows. Units that are small all together stay gathered until the backward pass.
 All ranks must run the same number of micro-batches, as each gathers weights.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import cast
@@ -25,12 +26,15 @@ from firth.training.checkpoint import Checkpoints
 from firth.training.config import TrainingConfig
 from firth.training.distributed.divided_tensors import own_pieces
 from firth.training.distributed.gradient_buckets import GradientBuckets
+from firth.training.distributed.local_optimizer import LocalOptimizer
 from firth.training.distributed.parallelism import MicroBatch, Parallelism
 from firth.training.distributed.ranks import current_ranks, maximum
 from firth.training.distributed.sharded_checkpoints import ShardedCheckpoints
-from firth.training.optim import Optimizer
 from firth.training.pending_metrics import StepSums
 from firth.utils.errors import UsageError
+
+MIN_UNIT = 1 << 24  # parameters of blocks that are gathered together: each unit takes time to start
+MAX_GATHERED = 1 << 28  # parameters of all blocks that stay gathered until the backward pass
 
 
 class FullySharded(Parallelism):
@@ -45,7 +49,7 @@ class FullySharded(Parallelism):
         self.ranks = current_ranks()
         self.loss_factor = self.ranks.size  # FSDP averages the gradients
         self.root = shard_weights(cast(nn.Module, module), config.precision)
-        self.optimizer = _HostCheckedOptimizer(module, config.optimizer)
+        self.optimizer = LocalOptimizer(module, config.optimizer)
         self.losses = GradientBuckets([], module.device)  # FSDP sums the gradients itself
 
     def checkpoints(self, folder: Path, keep: int) -> Checkpoints:
@@ -84,13 +88,6 @@ class FullySharded(Parallelism):
             self.root.reshard()
 
 
-class _HostCheckedOptimizer(Optimizer):
-    """An optimizer whose host waits to know if gradients are finite; divided tensors need it."""
-
-    def step(self, multiplier: float, finite: Tensor | None = None) -> None:
-        super().step(multiplier, None if finite is None else finite.cpu())
-
-
 def shard_weights(module: nn.Module, precision: str) -> FSDPModule:
     """Divide the weights of a network among all ranks, each block on its own, and move them."""
     from firth.training.distributed.process_group import rank_device
@@ -102,9 +99,30 @@ def shard_weights(module: nn.Module, precision: str) -> FSDPModule:
         policy = MixedPrecisionPolicy(
             param_dtype=torch.bfloat16, reduce_dtype=torch.float32, cast_forward_inputs=False
         )
-    for block in _blocks(module):
-        fully_shard(block, mesh=mesh, mp_policy=policy)
+    units = group_units(_blocks(module))
+    total = sum(_size(block) for unit in units for block in unit)
+    frees = total > MAX_GATHERED
+    for unit in units:
+        fully_shard(unit, mesh=mesh, mp_policy=policy, reshard_after_forward=frees)
     return fully_shard(module, mesh=mesh, mp_policy=policy)
+
+
+def group_units(blocks: Sequence[nn.Module]) -> list[list[nn.Module]]:
+    """Group consecutive blocks into units of at least `MIN_UNIT` parameters.
+
+    >>> [len(unit) for unit in group_units([nn.Linear(4000, 4000) for _ in range(5)])]
+    [2, 2, 1]
+    """
+    units: list[list[nn.Module]] = [[]]
+    for block in blocks:
+        if sum(map(_size, units[-1])) >= MIN_UNIT:
+            units.append([])
+        units[-1].append(block)
+    return [unit for unit in units if unit]
+
+
+def _size(module: nn.Module) -> int:
+    return sum(parameter.numel() for parameter in module.parameters())
 
 
 def _blocks(module: nn.Module) -> list[nn.Module]:
