@@ -181,7 +181,7 @@ for place, commit, code in ((whole, 99, 0), (out, 2, 9), (out, 99, 0)):
 """
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_killed_between_rows_and_journal(bert: Path, lines: Path) -> None:
     """All runs are children of one process, so that they use the same kernels."""
     whole, out = lines.with_name("whole.npy"), lines.with_name("out.npy")

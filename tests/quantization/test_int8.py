@@ -164,6 +164,7 @@ def test_sums_that_could_overflow_are_refused() -> None:
         quantise(torch.ones(1, int8.MAX_INPUTS + 1))
 
 
+@pytest.mark.nightly
 def test_an_old_processor_is_found_out() -> None:
     """oneDNN adds up in 16 bits where there is nothing better, and overflows."""
     code = """if True:

@@ -122,6 +122,7 @@ print(len({path for path in mapped if openmp.RUNTIME.fullmatch(path.rsplit("/", 
 
 
 @needs_native
+@pytest.mark.nightly
 @pytest.mark.skipif(sys.platform != "linux", reason="Only Linux has /proc/self/maps.")
 def test_it_loads_where_torch_keeps_its_runtime_local() -> None:
     done = subprocess.run(

@@ -23,6 +23,7 @@ from firth.utils.devices import DeviceSpec
 from firth.utils.errors import MismatchError, UsageError
 from tests.jobs.finetuning.conftest import QUICK, save
 from tests.jobs.finetuning.toys import TINY, coloured, table
+from tests.nightly import mostly_nightly
 
 STILL = {"learning_rate": 0.0, "steps": 1}  # changes no weight
 Tune = Callable[..., FinetuneResult]
@@ -83,12 +84,10 @@ def test_other_labels_get_another_head(tune: Tune, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("first", "then"),
-    [
-        ("lora", "full"),
-        ("bitfit", "lora"),
-        ("ia3", "probe"),
-        ("probe", "lora"),
-    ],
+    mostly_nightly(
+        [("lora", "full"), ("bitfit", "lora"), ("ia3", "probe"), ("probe", "lora")],
+        always=[("lora", "full"), ("ia3", "probe")],
+    ),
 )
 def test_an_adapter_is_fine_tuned_again(
     first: str, then: str, tokenizer: Tokenizer, tmp_path: Path

@@ -17,6 +17,7 @@ from firth.training.loop import TrainingLoop
 from firth.utils.errors import FirthError, UsageError
 from tests.conftest import Result
 from tests.jobs.finetuning.toys import TINY, coloured
+from tests.nightly import mostly_nightly
 
 
 @pytest.fixture
@@ -88,7 +89,7 @@ def test_the_steps_of_other_budgets_are_estimated(
         assert row.steps in (15, 16)  # 16 texts of 6 words, CLS and SEP in a step
 
 
-@pytest.mark.parametrize("when", ["before", "during"])
+@pytest.mark.parametrize("when", mostly_nightly(["before", "during"], always=["during"]))
 def test_a_run_that_does_not_fit_into_memory(
     estimate: Callable[..., DryRunResult], monkeypatch: pytest.MonkeyPatch, when: str
 ) -> None:
