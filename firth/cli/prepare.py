@@ -73,12 +73,9 @@ def prepare(
             progress=progress,
             **options.TextOptions(**text).arguments(),
         )
-    values = {
-        "out": prepared.url or str(prepared.path),
-        "stage": prepared.stage,
-        "resumed": prepared.resumed,
-    }
-    values["splits"] = prepared.splits
+    place = out if prepared.stage == "shards" else prepared.url or str(prepared.path)
+    values = {"out": place, "stage": prepared.stage, "resumed": prepared.resumed}
+    values |= {"splits": prepared.splits}
     if prepared.sources:
         values["sources"] = prepared.sources
     return Output(values | prepared.report.as_dict(), view.prepared(prepared))

@@ -8,7 +8,6 @@ from rich.console import RenderableType
 from rich.table import Table
 
 from firth.cli.terminal import new_table
-from firth.training.model_card import LOSS_CURVE
 
 if TYPE_CHECKING:
     from firth.data.corpus import CorpusReport
@@ -75,6 +74,8 @@ def stories(summary: Summary) -> list[RenderableType]:
 
 def pretrained(result: PretrainResult) -> list[RenderableType]:
     """Summarize a pre-training run."""
+    from firth.training.model_card import LOSS_CURVE  # imports torch, which `prepare` does not need
+
     rows = {
         "parameters": f"{result.model.num_parameters:,}",
         **({"steps": f"{result.steps:,}"} if result.steps else {}),
