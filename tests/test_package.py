@@ -154,6 +154,7 @@ def test_files_stay_small() -> None:
 
 def test_text_needs_no_torch() -> None:
     """Verbs that only read text do not import torch."""
-    code = "import sys, firth.cli.app, firth.jobs.preparation; print('torch' in sys.modules)"
+    modules = "firth.cli.app, firth.cli.views.data, firth.jobs.preparation"
+    code = f"import sys, {modules}; print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
