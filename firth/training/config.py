@@ -130,9 +130,13 @@ class FinetuneTrainingConfig(TrainingConfig):
     validate_every: float = 0.25
     patience: int = 2
     replay_every: int = 4  # task steps for each step on replayed text
+    parallel: str = "replicate"
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.parallel == "shard":
+            raise UsageError("--parallel shard is for pre-training; fine-tuning replicates.")
+        object.__setattr__(self, "parallel", "replicate")  # auto
         if not 0 < self.epochs < math.inf:
             raise UsageError(f"epochs must be above 0, not {self.epochs}.")
         if self.replay_every < 1:

@@ -17,6 +17,9 @@ from firth.training.distributed.sharded_optimizer import MUON_COST, assign_owner
 from firth.training.optim import muon_splits
 
 FLOAT32, BFLOAT16 = 4, 2  # bytes
+# Of sharded weights:
+MIN_UNIT = 1 << 24  # parameters of blocks that are gathered together: each unit takes time to start
+MAX_GATHERED = 1 << 28  # parameters of all blocks that stay gathered until the backward pass
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,7 +30,7 @@ class RankCost:
     weights: int
     gradients: int
     optimizer: int  # its state
-    gathered: int  # temporary: buckets of gradients, or the whole weights of two blocks
+    gathered: int  # temporary: buckets of gradients, or gathered weights and their gradients
     sent: int
 
     @property
@@ -66,7 +69,7 @@ def replicated_cost(network: nn.Module, optimizer: str, ranks: int) -> RankCost:
 
 
 def sharded_cost(network: nn.Module, precision: str, ranks: int, micro_batches: int) -> RankCost:
-    """Return the cost of sharded weights, gathered twice for each micro-batch.
+    """Return the cost of sharded weights; for each micro-batch, blocks are gathered once or twice.
 
     >>> cost = sharded_cost(nn.Linear(9, 9), "bf16", ranks=2, micro_batches=1)
     >>> cost.weights, cost.optimizer, cost.sent
@@ -76,15 +79,18 @@ def sharded_cost(network: nn.Module, precision: str, ranks: int, micro_batches: 
     total, width = sum(sizes.values()), BFLOAT16 if precision == "bf16" else FLOAT32
     blocks = _block_sizes(sizes)
     outside = total - sum(blocks.values())  # embeddings and heads stay gathered
-    gathers = micro_batches * (2 * sum(blocks.values()) + outside)
-    other = ranks - 1
+    unit = max(MIN_UNIT, max(blocks.values(), default=0))
+    frees = sum(blocks.values()) > MAX_GATHERED
+    kept = 2 * unit if frees else sum(blocks.values())  # the next unit is gathered ahead
+    gathers = micro_batches * ((1 + frees) * sum(blocks.values()) + outside)
+    gradients = outside + min(2 * unit, sum(blocks.values()))  # before they are summed
     return RankCost(
         parallel="shard",
         weights=FLOAT32 * -(-total // ranks),
         gradients=FLOAT32 * -(-total // ranks),
         optimizer=2 * FLOAT32 * -(-total // ranks) + FLOAT32 * len(sizes),
-        gathered=2 * width * (outside + 2 * max(blocks.values(), default=0)),  # and gradients
-        sent=(gathers * width + total * FLOAT32) * other // ranks,
+        gathered=width * (outside + kept + gradients),
+        sent=(gathers * width + total * FLOAT32) * (ranks - 1) // ranks,
     )
 
 

@@ -24,6 +24,7 @@ from firth.models.stack import Stack
 from firth.objectives.batch import Batch
 from firth.training.checkpoint import Checkpoints
 from firth.training.config import TrainingConfig
+from firth.training.distributed.cost import MAX_GATHERED, MIN_UNIT
 from firth.training.distributed.divided_tensors import own_pieces
 from firth.training.distributed.gradient_buckets import GradientBuckets
 from firth.training.distributed.local_optimizer import LocalOptimizer
@@ -32,9 +33,6 @@ from firth.training.distributed.ranks import current_ranks, maximum
 from firth.training.distributed.sharded_checkpoints import ShardedCheckpoints
 from firth.training.pending_metrics import StepSums
 from firth.utils.errors import UsageError
-
-MIN_UNIT = 1 << 24  # parameters of blocks that are gathered together: each unit takes time to start
-MAX_GATHERED = 1 << 28  # parameters of all blocks that stay gathered until the backward pass
 
 
 class FullySharded(Parallelism):

@@ -6,6 +6,7 @@ of as many programs.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -13,6 +14,7 @@ import socket
 import subprocess
 import sys
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +23,8 @@ def run_ranks(runs: list[dict[str, Any]], timeout: float = 300) -> list[dict[str
     """Call the job of each run with its options, on its number of `ranks`; return what happened.
 
     0 ranks: without torchrun. `kill` = [rank, step] kills a rank with SIGKILL before a step, or
-    `kill_file` = [rank, name] when it writes this file of a checkpoint. A result has the exit codes
+    `kill_file` = [rank, name] when it writes this file of a checkpoint. `full_disk` = [rank, name]
+    fails there once, and `no_memory` = [rank, step] once before a step. A result has the exit codes
     and the standard error of all ranks.
     """
     command = [sys.executable, "-W", "ignore", __file__, json.dumps(runs, default=str)]
@@ -38,23 +41,38 @@ def _run(job: str, rank: int, options: dict[str, Any]) -> None:
 
     torch.set_num_threads(1)
     kill, kill_file = options.pop("kill", None), options.pop("kill_file", None)
+    full_disk, no_memory = options.pop("full_disk", None), options.pop("no_memory", None)
     if kill_file and kill_file[0] == rank:
-        _kill_at_file(kill_file[1])
+        _call_at_file(kill_file[1], _kill)
+    if full_disk and full_disk[0] == rank:
+        _call_at_file(full_disk[1], _fill_disk)
+    failures = [no_memory]
 
     def before(step: int, batch: object) -> None:
-        if kill and kill == [rank, step]:
-            os.kill(os.getpid(), signal.SIGKILL)
+        if kill == [rank, step]:
+            _kill()
+        if failures == [[rank, step]]:
+            failures.clear()
+            raise torch.OutOfMemoryError("out of memory")
 
     getattr(firth, job)(**options, callbacks=Callbacks(before_micro_batch=before))
 
 
-def _kill_at_file(name: str) -> None:
-    """Kill this process when it renames a file to a path with this text in it."""
-    rename = os.replace
+def _kill() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _fill_disk() -> None:
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def _call_at_file(name: str, fail: Callable[[], None]) -> None:
+    """Fail once, when this process renames a file to a path with this text in it."""
+    rename, failures = os.replace, [fail]
 
     def replace(source: Any, target: Any) -> None:
-        if name in str(target):
-            os.kill(os.getpid(), signal.SIGKILL)
+        if name in str(target) and failures:
+            failures.pop()()
         rename(source, target)
 
     os.replace = replace

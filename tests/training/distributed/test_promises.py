@@ -16,9 +16,8 @@ from typing import Any
 import pytest
 import torch
 
-from firth.training.run_directory import read_metrics
 from firth.utils.files import sha256
-from tests.training.conftest import SMALL, losses
+from tests.training.conftest import SMALL, losses, notes
 from tests.training.distributed.ranked_runs import run_ranks
 from tests.training.distributed.test_ranks import gradients, state
 
@@ -84,6 +83,24 @@ def test_kills_between_the_files_of_a_checkpoint_do_not_change_the_bits(
     assert {sha256(tmp_path / name / "model.safetensors") for name in kills} == {whole}
 
 
+def test_faults_of_one_rank_do_not_end_the_run(shards: Path, tmp_path: Path) -> None:
+    every = {"overrides": {"checkpoint_every": 2, "model.dropout": 0, "model.attention_dropout": 0}}
+    faults: dict[str, dict[str, Any]] = {
+        "plain": {},
+        "memory": {"no_memory": [1, 2]},
+        "disk": {"full_disk": [1, "step-4"]},
+    }
+    jobs = [run(shards, tmp_path / name, 2, 6, **every, **fault) for name, fault in faults.items()]
+    done = run_ranks(jobs, timeout=600)
+    assert [result["codes"] for result in done] == [[0, 0]] * 3, done
+    plain, memory, disk = (tmp_path / name for name in faults)
+    assert losses(memory) == pytest.approx(losses(plain), rel=1e-5)
+    assert state(memory, 6)["micro_batch_tokens"] > 0  # agreed by both ranks
+    assert sha256(disk / "model.safetensors") == sha256(plain / "model.safetensors")
+    assert not (disk / "checkpoints/step-4").exists()
+    assert any("disk is full" in note for note in notes(disk))
+
+
 @pytest.mark.parametrize("parallel", ["replicate", "shard"])
 def test_a_checkpoint_of_four_ranks_is_continued_by_two_and_three(
     shards: Path, tmp_path: Path, parallel: str
@@ -143,5 +160,4 @@ def test_torchrun_names_a_killed_worker_and_restarts_the_run(shards: Path, tmp_p
         _, errors = process.communicate(timeout=300)
     assert process.returncode == 0, errors
     assert "exitcode: -9" in errors
-    notes = [line["note"] for line in read_metrics(out) if line["kind"] == "note"]
-    assert any("Resuming from step" in note for note in notes)
+    assert any("Resuming from step" in note for note in notes(out))
