@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
@@ -89,5 +90,6 @@ def _own_rows(parameter: Tensor) -> nn.Parameter:
     return nn.Parameter(_local(parameter))
 
 
+@torch.no_grad()  # with gradients, `to_local` is a node of the autograd graph
 def _local(tensor: Tensor) -> Tensor:
     return (tensor.to_local() if is_divided(tensor) else tensor).detach()

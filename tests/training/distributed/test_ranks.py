@@ -15,7 +15,6 @@ from firth.utils.files import sha256
 from tests.training.conftest import SMALL, losses
 from tests.training.distributed.ranked_runs import run_ranks
 
-# Every step has a checkpoint; AdamW's first moment after step 1 is a tenth of the gradient.
 SETTINGS = {**SMALL, "checkpoint_every": 1, "keep_checkpoints": 9, "max_grad_norm": 0}
 STEPS = 3
 
@@ -42,10 +41,15 @@ def runs(shards: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, 
 
 
 def gradients(run: Path) -> dict[str, Tensor]:
-    """The gradients of the first step."""
+    """The gradients of the first step: ten times AdamW's mean, twenty times Muon's."""
     weights = load_checkpoint(1, run / "checkpoints/step-1").weights
-    prefix = "optimizer.adamw.exp_avg."
-    return {n.removeprefix(prefix): weights[n] * 10 for n in weights if n.startswith(prefix)}
+    factors = {"optimizer.adamw.exp_avg.": 10, "optimizer.muon.momentum.": 20}
+    return {
+        name.removeprefix(prefix): weights[name] * factor
+        for prefix, factor in factors.items()
+        for name in weights
+        if name.startswith(prefix)
+    }
 
 
 def state(run: Path, step: int) -> dict[str, Any]:
