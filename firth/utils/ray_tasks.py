@@ -111,9 +111,10 @@ def ray_tasks() -> Iterator[RayTasks]:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # Ray reports its use unless told not to
     was_connected = ray.is_initialized()
     if not was_connected:
-        local = {} if os.environ.get("RAY_ADDRESS") else {"include_dashboard": False}
+        address = os.environ.get("RAY_ADDRESS") or "local"
+        options = {"include_dashboard": False} if address == "local" else {}
         try:
-            ray.init(log_to_driver=False, logging_level=logging.ERROR, **local)
+            ray.init(address, log_to_driver=False, logging_level=logging.ERROR, **options)
         except (ConnectionError, OSError, RuntimeError) as error:
             raise FirthError(f"Ray could not be started or reached: {error}.") from error
     try:
