@@ -40,7 +40,7 @@ def progress(*, stages: bool = False, transient: bool = False) -> Iterator[count
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn())
     times = (TimeElapsedColumn(), TimeRemainingColumn())
     console = Console(stderr=True)
-    live = sys.stderr.isatty()
+    live = sys.stderr.isatty() and os.environ.get("RANK", "0") == "0"  # of torchrun
     columns_shown = (*columns, *times)
     with Progress(*columns_shown, console=console, disable=not live, transient=transient) as bars:
         tasks = {}
