@@ -97,7 +97,7 @@ def cluster() -> Any:
     """A Ray cluster on this machine with two cores."""
     ray = pytest.importorskip("ray", reason="Ray is not installed: make references")
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
+    ray.init("local", num_cpus=2, include_dashboard=False, log_to_driver=False)
     yield ray
     ray.shutdown()
 
