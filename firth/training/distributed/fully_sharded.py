@@ -42,7 +42,7 @@ class FullySharded(Parallelism):
         if config.optimizer.optimizer == "muon":
             raise UsageError(
                 "Muon needs whole matrices, which --parallel shard divides: choose --parallel "
-                "replicate, or --optimizer adamw."
+                "replicate, or --set optimizer=adamw."
             )
         self.ranks = current_ranks()
         self.loss_factor = self.ranks.size  # FSDP averages the gradients

@@ -153,7 +153,7 @@ def test_the_command_line_resumes_and_keeps_the_first_command(
 
     def killed_loop(self: TrainingLoop, *arguments: Any, **options: Any) -> None:
         init(self, *arguments, **options)
-        self.callbacks.before_micro_batch = kill_at(3).before_micro_batch
+        self.gradients.before_micro_batch = kill_at(3).before_micro_batch
 
     with monkeypatch.context() as patch:
         patch.setattr(TrainingLoop, "__init__", killed_loop)

@@ -196,7 +196,7 @@ def test_validation_takes_a_bounded_part_of_the_minutes(
         return {"loss": 1.0}
 
     monkeypatch.setattr(
-        "firth.jobs.pretraining._validation_callbacks",
+        "firth.jobs.pretraining.validation_callbacks",
         lambda *given: replace(given[-1], validate=slow),
     )
     overrides = SMALL | {"validate_every": 0.01, "model.num_layers": 2}
