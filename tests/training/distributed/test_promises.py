@@ -60,11 +60,12 @@ def test_one_two_and_four_ranks_have_the_same_gradients_and_losses(
             torch.testing.assert_close(other[parameter], gradient, rtol=0, atol=1e-6)
 
 
-def test_kills_between_the_files_of_a_checkpoint_do_not_change_the_bits(
+def test_kills_also_between_the_files_of_a_checkpoint_do_not_change_the_bits(
     shards: Path, tmp_path: Path
 ) -> None:
     every = {"overrides": {"checkpoint_every": 2}}
     kills: dict[str, dict[str, Any]] = {
+        "before a step": {"kill": [1, 3]},
         "before its file": {"kill_file": [1, "step-4"]},
         "before the index": {"kill_file": [0, "state.json"]},
         "before the main file": {"kill_file": [0, "step-4"]},
@@ -79,6 +80,8 @@ def test_kills_between_the_files_of_a_checkpoint_do_not_change_the_bits(
     for killed, resumed in zip(done[1::2], done[2::2], strict=True):
         assert -9 in killed["codes"]
         assert resumed["codes"] == [0, 0], resumed["errors"]
+    assert "RankFailed" in done[1]["errors"][0]
+    assert "Rank 1 ended" in done[1]["errors"][0]
     whole = sha256(tmp_path / "whole/model.safetensors")
     assert {sha256(tmp_path / name / "model.safetensors") for name in kills} == {whole}
 

@@ -1,4 +1,4 @@
-"""Runs on one and two ranks: the same gradients, losses and documents, and the same bits again."""
+"""Runs on one and two ranks: the same gradients, losses and documents."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from firth.training.checkpoint import load_checkpoint
-from firth.utils.files import sha256
 from tests.training.conftest import SMALL, losses
 from tests.training.distributed.ranked_runs import run_ranks
 
@@ -21,7 +20,7 @@ STEPS = 3
 
 @pytest.fixture(scope="module")
 def runs(shards: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Any]]:
-    """BERT with NSP and dropout: on one rank, on two, killed and resumed."""
+    """BERT with NSP and dropout: on one rank and on two."""
     folder = tmp_path_factory.mktemp("ranks")
     shared = {"preset": "bert-tiny", "data": shards, "steps": STEPS, "device": "cpu"}
 
@@ -33,8 +32,6 @@ def runs(shards: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, 
         [
             run("one", 1),
             run("two", 2),
-            run("killed", 2, kill=[1, 2]),
-            run("killed", 2, resume=True),
         ]
     )
     return folder, done
@@ -59,7 +56,7 @@ def state(run: Path, step: int) -> dict[str, Any]:
 
 def test_all_runs_end_as_they_should(runs: tuple[Path, list[Any]]) -> None:
     codes = [run["codes"] for run in runs[1]]
-    assert codes == [[0], [0, 0], [1, -9], [0, 0]], [run["errors"] for run in runs[1]]
+    assert codes == [[0], [0, 0]], [run["errors"] for run in runs[1]]
 
 
 def test_gradients_and_losses_do_not_depend_on_the_number_of_ranks(
@@ -75,15 +72,6 @@ def test_gradients_and_losses_do_not_depend_on_the_number_of_ranks(
         first, second = state(runs[0] / "one", step), state(runs[0] / "two", step)
         assert first["position"] == second["position"]
         assert first["tokens"] == second["tokens"]
-
-
-def test_a_killed_rank_is_named_and_the_resumed_run_has_the_same_bits(
-    runs: tuple[Path, list[Any]],
-) -> None:
-    folder, done = runs
-    assert "RankFailed" in done[2]["errors"][0]
-    assert "Rank 1 ended" in done[2]["errors"][0]
-    assert sha256(folder / "killed/model.safetensors") == sha256(folder / "two/model.safetensors")
 
 
 def test_rank_zero_writes_the_model_and_each_rank_a_log_and_its_part_of_a_checkpoint(
