@@ -137,6 +137,7 @@ def test_a_plan_continues_from_any_step(shards: Path) -> None:
         ({"overrides": {"max_length": "1024"}}, "1024 .* 512"),
         ({"overrides": {"batch_tokens": "x"}}, "128:0.9,512"),
         ({"overrides": {"steps": "many"}}, "steps .*'many'"),
+        ({"overrides": {"model.vocab_size": 5}}, r"omit model\.vocab_size"),
         ({"steps": 0}, "steps, tokens or minutes"),
         ({"steps": 5, "minutes": 1.0}, "steps, tokens or minutes"),
     ],
