@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
@@ -23,6 +22,7 @@ from rich.table import Table
 from rich.text import Text
 
 from firth.training.log import describe_step, describe_validation, run_name
+from firth.utils.torchrun import launched_rank
 
 if TYPE_CHECKING:
     from firth.tokenizers import counting
@@ -40,7 +40,7 @@ def progress(*, stages: bool = False, transient: bool = False) -> Iterator[count
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn())
     times = (TimeElapsedColumn(), TimeRemainingColumn())
     console = Console(stderr=True)
-    live = sys.stderr.isatty() and os.environ.get("RANK", "0") == "0"  # of torchrun
+    live = sys.stderr.isatty() and launched_rank() == 0
     columns_shown = (*columns, *times)
     with Progress(*columns_shown, console=console, disable=not live, transient=transient) as bars:
         tasks = {}
@@ -61,7 +61,7 @@ def training() -> Iterator[Callable[[str, Mapping[str, Any]], None]]:
 
     If stderr is not a terminal, print one line for each note and validation.
     """
-    if os.environ.get("RANK", "0") != "0":  # under torchrun, only rank 0 prints
+    if launched_rank() != 0:  # under torchrun, only rank 0 prints
         yield lambda kind, metrics: None
         return
     if not sys.stderr.isatty():

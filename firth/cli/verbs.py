@@ -2,7 +2,6 @@
 
 import inspect
 import json
-import os
 import re
 import sys
 import traceback
@@ -21,6 +20,7 @@ from firth.cli.options import PANELS, HubOption, OutputOption
 from firth.utils.bad_rows import AS_NULL, BadRows
 from firth.utils.config_fields import flag
 from firth.utils.errors import FirthError
+from firth.utils.torchrun import launched_by_torchrun, launched_rank
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -145,7 +145,7 @@ def verb(
                 if debug:
                     traceback.print_exc()
                 message = as_options(_error_message(error, debug), options)
-                rank = f" rank {os.environ['RANK']}" if "RANK" in os.environ else ""
+                rank = f" rank {launched_rank()}" if launched_by_torchrun() else ""
                 print(f"firth{rank}: {message}", file=sys.stderr)
                 default = 130 if isinstance(error, KeyboardInterrupt) else 1
                 raise typer.Exit(getattr(error, "exit_code", default)) from None
@@ -174,13 +174,13 @@ def verb(
 
 def _is_main_rank() -> bool:
     """Return whether this process prints: under torchrun, only rank 0 does."""
-    return os.environ.get("RANK", "0") == "0"
+    return launched_rank() == 0
 
 
 @contextmanager
 def _all_ranks(options: dict[str, Any]) -> Iterator[None]:
     """Connect the processes that torchrun started, if it did, each with its own device."""
-    if "RANK" not in os.environ or "MASTER_ADDR" not in os.environ:
+    if not launched_by_torchrun():
         yield
         return
     from firth.training.distributed.process_group import process_group

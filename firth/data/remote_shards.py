@@ -12,7 +12,7 @@ import io
 import os
 import shutil
 import tempfile
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from firth.utils.errors import InputError, UsageError, storage_errors
 from firth.utils.files import atomic_file
-from firth.utils.object_stores import cache_folder, download, read_bytes
+from firth.utils.object_stores import cache_folder, download, is_url, read_bytes
 
 BLOCK_BYTES = 1 << 20
 CACHE_GIGABYTES = "FIRTH_CACHE_GB"  # environment variable
@@ -54,7 +54,11 @@ def copy_index(url: str) -> Path:
 def shards_url(folder: Path) -> str | None:
     """Return where the tokens of a copied index are; None if they are in the folder."""
     path = folder / URL_FILE
-    return path.read_text() if path.is_file() else None
+    if not path.is_file():
+        return None
+    if not is_url(url := path.read_text(errors="replace")):
+        raise InputError(f"{path} is not the URL of shards in an object store.")
+    return url
 
 
 class BlockCache:
@@ -67,20 +71,22 @@ class BlockCache:
         self._time = 0
         self._written = max_bytes  # bytes since the size was checked: at once for the first block
 
-    def read(self, url: str, start: int, end: int) -> bytes:
-        """Return a range of bytes of a file."""
+    def read(self, url: str, start: int, end: int, version: str = "") -> bytes:
+        """Return a range of bytes of a file; `version` is another one after the file changed."""
         first, last = start // BLOCK_BYTES, -(-end // BLOCK_BYTES)
-        blocks = [self._block(url, n, start, end) for n in range(first, last)]
+        key = hashlib.sha256(f"{url}\0{version}".encode()).hexdigest()[:32]
+        blocks = [
+            self._block(url, self.folder / key / str(n), start, end) for n in range(first, last)
+        ]
         found = b"".join(blocks)
         if len(found) != end - start:
             raise InputError(f"{url} is incomplete: it ends before byte {end}.")
         return found
 
-    def _block(self, url: str, number: int, start: int, end: int) -> bytes:
-        """Return the part of a block that lies in a range."""
-        origin = number * BLOCK_BYTES
+    def _block(self, url: str, path: Path, start: int, end: int) -> bytes:
+        """Return the part of a block that lies in a range; `path` ends with its number."""
+        origin = int(path.name) * BLOCK_BYTES
         first, last = max(start - origin, 0), min(end - origin, BLOCK_BYTES)
-        path = self.folder / hashlib.sha256(url.encode()).hexdigest()[:32] / str(number)
         self._time += 1
         self._used[path] = self._time
         try:
@@ -102,7 +108,7 @@ class BlockCache:
         """Remove the least recently used blocks, down to 15/16 of the maximum."""
         self._written = 0
         rows = []
-        for path in self.folder.glob("*/*"):
+        for path in self.folder.glob("*/[!.]*"):  # not what another process is writing
             try:
                 status = path.stat()
             except FileNotFoundError:  # removed by another process
@@ -134,15 +140,16 @@ _block_cache = cache(BlockCache)
 class RemoteTokens:
     """An array of tokens in an object store, read like a memory-mapped one."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, checksum: str) -> None:
+        """`checksum` is the file's: blocks of an earlier file of this name are not its own."""
         self.url = url
-        self._cache = block_cache()
-        head = self._cache.read(url, 0, 10)
+        self._read_bytes = partial(block_cache().read, url, version=checksum)
+        head = self._read_bytes(0, 10)
         length = int.from_bytes(head[8:10], "little")
         try:
             if head[:6] != np.lib.format.MAGIC_PREFIX:
                 raise ValueError("no NumPy array")
-            described = io.BytesIO(self._cache.read(url, 8, 10 + length))
+            described = io.BytesIO(self._read_bytes(8, 10 + length))
             shape, _, self.dtype = np.lib.format.read_array_header_1_0(described)
         except ValueError as error:
             raise InputError(f"{url} is damaged: {error}.") from error
@@ -166,5 +173,5 @@ class RemoteTokens:
 
     def _read(self, start: int, end: int) -> NDArray[Any]:
         size = self.dtype.itemsize
-        data = self._cache.read(self.url, self._start + start * size, self._start + end * size)
+        data = self._read_bytes(self._start + start * size, self._start + end * size)
         return np.frombuffer(data, self.dtype)

@@ -104,8 +104,10 @@ def read_index(folder: Path) -> dict[str, Any]:
 def open_shard(folder: Path, entry: dict[str, Any]) -> dict[str, Any]:
     """Memory-map the arrays of a shard; tokens in an object store are read when needed."""
     paths = {key: _path(folder, entry["name"], key) for key in entry["sha256"]}
-    url = shards_url(folder)
-    remote = {} if url is None else {"tokens": RemoteTokens(f"{url}/{paths.pop('tokens').name}")}
+    remote = {}
+    if (url := shards_url(folder)) is not None:
+        tokens = f"{url}/{paths.pop('tokens').name}"
+        remote = {"tokens": RemoteTokens(tokens, entry["sha256"]["tokens"])}
     return {key: _map(path, entry, key) for key, path in paths.items()} | remote
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,7 +15,7 @@ from firth.data.remote_shards import copy_index
 from firth.jobs.part_files import DUPLICATES, MANIFEST, SHARDS, SIGNATURES, part_path, parts_folder
 from firth.jobs.prepare_output import PrepareResult
 from firth.utils import object_stores
-from firth.utils.errors import UsageError
+from firth.utils.errors import UsageError, storage_errors
 
 
 @dataclass(frozen=True)
@@ -59,9 +60,7 @@ class OutputPlace:
             target, url = self.folder / name, f"{self.url}.parts/{name}"
             is_complete = object_stores.exists(f"{url}/{MANIFEST}")
             if wanted(name) and is_complete and not (target / MANIFEST).is_file():
-                shutil.rmtree(target, ignore_errors=True)
-                target.mkdir(parents=True)
-                object_stores.download(url, target)
+                _copy(url, target)
 
     def pull_part(self, part: Part) -> None:
         """Copy what one part needs: the duplicates, and what is complete of it."""
@@ -83,3 +82,20 @@ class OutputPlace:
             if result.stage != "duplicates":
                 shutil.rmtree(result.path)
         return replace(result, url=url)
+
+
+def _copy(url: str, target: Path) -> None:
+    """Copy a folder of an object store; it gets its name when it is complete."""
+    with storage_errors(target):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=target.parent, prefix=".") as temporary:
+            copied = Path(temporary) / target.name
+            copied.mkdir()
+            object_stores.download(url, copied)
+            if not (target / MANIFEST).is_file():
+                shutil.rmtree(target, ignore_errors=True)
+            try:
+                os.rename(copied, target)
+            except OSError:
+                if not (target / MANIFEST).is_file():  # else another process was faster
+                    raise

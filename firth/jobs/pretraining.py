@@ -209,12 +209,12 @@ def pretrain(
         notes += _new_heads(config, module.network, source_model.network)
         del source_model  # free its weights
     speed = throughput_metrics(config, on)
-    with open_run(
-        out, config.training, description, resume=resume, callback=callback, speed=speed
-    ) as run:
+    shards_them = shards_weights(module.network, config.training, on)
+    training = replace(config.training, parallel="shard" if shards_them else "replicate")
+    with open_run(out, training, description, resume=resume, callback=callback, speed=speed) as run:
         by_source = source_batches(config, shards, tokenizer)
         notes += source_notes(config, shards, by_source)
-        if not shards_weights(module.network, config.training, on):  # else block by block
+        if not shards_them:  # else block by block
             module.to(on)
         own = validation_callbacks(
             config, module, model, shards, by_source, callbacks or Callbacks()

@@ -21,13 +21,13 @@ from firth.models.presets.task_models import TaskSpecificModel
 from firth.tasks.finetune_recipes import depth, expand_strategies, network_lr_factor
 from firth.tasks.registry import task_named
 from firth.tasks.task import selection_metric
-from firth.training.distributed.ranks import launched_by_torchrun
 from firth.training.log import Callback, Metrics
 from firth.training.loop import Diverged
 from firth.training.model_card import write_model_card
 from firth.training.run_directory import LOCK, RUN, read_run
 from firth.utils.errors import FirthError, InputError, Interrupted, UsageError
 from firth.utils.files import write_json
+from firth.utils.torchrun import launched_by_torchrun
 
 # The course's grid: learning rates, batch sizes, frozen blocks.
 LEARNING_RATES, BATCH_SIZES, FROZEN_BLOCKS = (2e-5, 3e-5, 5e-5), (16, 32), (0, 6, 8)

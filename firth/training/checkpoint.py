@@ -237,7 +237,8 @@ def load_checkpoint(step: int, path: Path, *, verify: bool = True) -> Checkpoint
         if weights.metadata.get(SUM) != total:
             raise InputError(f"{path / name} does not belong to {state_file}.")
         files.append(weights)
-    return Checkpoint(step, path, state, files[0] if len(files) == 1 else JoinedWeights(files))
+    is_joined = list(sums) != [TENSORS]  # one rank with divided weights has one file, with rows
+    return Checkpoint(step, path, state, JoinedWeights(files) if is_joined else files[0])
 
 
 def _is_alive(pid: int) -> bool:

@@ -37,7 +37,7 @@ def array(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> np.ndarray[Any, An
 
 @pytest.mark.usefixtures("array")
 def test_tokens_are_read_like_an_array(array: np.ndarray[Any, Any]) -> None:
-    remote = RemoteTokens("s3://bucket/a.tokens.npy")
+    remote = RemoteTokens("s3://bucket/a.tokens.npy", "sha256")
     assert (len(remote), remote.dtype) == (40_000, np.uint16)
     draw = np.random.default_rng(1)
     for start in draw.integers(0, 39_000, 20):
@@ -60,6 +60,23 @@ def test_the_cache_is_bounded_and_keeps_what_was_used_last(
     assert {0, 59, 58} <= names
     with pytest.raises(InputError, match="incomplete"):
         cache.read("s3://bucket/a", 80_000, 90_000)
+
+
+def test_blocks_of_a_replaced_file_are_not_used(
+    array: np.ndarray[Any, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = "s3://bucket/a.tokens.npy"
+    assert np.array_equal(RemoteTokens(url, "before")[0:900], array[:900])
+    np.save(tmp_path / "new.npy", array[::-1])
+    content = (tmp_path / "new.npy").read_bytes()
+    monkeypatch.setattr(remote_shards, "read_bytes", lambda url, start, end: content[start:end])
+    assert np.array_equal(RemoteTokens(url, "after")[0:900], array[::-1][:900])
+
+
+def test_shards_name_no_other_place_than_an_object_store(tmp_path: Path) -> None:
+    (tmp_path / "url.txt").write_text("http://127.0.0.1/shards")
+    with pytest.raises(InputError, match="object store"):
+        remote_shards.shards_url(tmp_path)
 
 
 def test_errors_of_stores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,6 +15,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from firth.formats.safetensors import write_weights
 from firth.training.checkpoint import Checkpoint, Checkpoints
 from firth.utils.errors import InputError, StorageError, UsageError
 
@@ -165,6 +166,20 @@ def test_a_truncated_checkpoint_is_skipped(tmp_path: Path, file: str) -> None:
     assert len(notes) == 1
     assert "step-3 and step-2" in notes[0]
     assert str(tmp_path) in notes[0]
+
+
+@pytest.mark.parametrize("rows", [(0,), (0, 5)])
+def test_rows_of_divided_weights_are_joined(tmp_path: Path, rows: tuple[int, ...]) -> None:
+    checkpoints, whole = Checkpoints(tmp_path, keep=2), torch.arange(16.0).view(8, 2)
+    partial, sums, ends = checkpoints.begin(1), {}, (*rows[1:], 8)
+    for rank, (begin, end) in enumerate(zip(rows, ends, strict=True)):
+        name = f"tensors-{rank}-of-{len(rows)}.safetensors"
+        sums[name] = write_weights(partial / name, {f"weight@{begin}": whole[begin:end]})
+    checkpoints.complete(1, partial, sums, {})
+    found = checkpoints.newest()
+    assert found is not None
+    assert list(found.weights) == ["weight"]
+    assert torch.equal(found.weights["weight"], whole)
 
 
 def test_files_of_two_checkpoints_do_not_mix(tmp_path: Path) -> None:

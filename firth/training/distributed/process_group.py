@@ -25,11 +25,11 @@ from torch.distributed import PrefixStore, Store, TCPStore  # type: ignore[attr-
 from firth.training.distributed.ranks import (
     Ranks,
     current_ranks,
-    launched_by_torchrun,
     restarted_by_torchrun,
 )
 from firth.utils.devices import Device, select_device
 from firth.utils.errors import FirthError, UsageError
+from firth.utils.torchrun import launched_by_torchrun
 
 Job = TypeVar("Job", bound=Callable[..., Any])
 

@@ -18,8 +18,6 @@ from numpy.typing import NDArray
 
 Item = TypeVar("Item")
 
-LAUNCHED = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")  # set by torchrun
-
 
 class Ranks(NamedTuple):
     """This process's rank, and the number of all ranks (the world size)."""
@@ -31,11 +29,6 @@ class Ranks(NamedTuple):
     def is_main(self) -> bool:
         """Whether this process prints and writes the run's files."""
         return self.rank == 0
-
-
-def launched_by_torchrun() -> bool:
-    """Return whether torchrun (or a program that sets its variables) started this process."""
-    return all(name in os.environ for name in LAUNCHED)
 
 
 def restarted_by_torchrun() -> bool:

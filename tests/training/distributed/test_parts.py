@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
 from firth.data.packing import PackedSequences
+from firth.jobs import pretraining
 from firth.objectives.batch import Batch, PredictionTargets
 from firth.training.config import TrainingConfig
 from firth.training.distributed.choice import shards_weights
@@ -17,6 +20,8 @@ from firth.training.distributed.ranks import Ranks
 from firth.training.distributed.sharded_optimizer import assign_owners
 from firth.training.optim import Optimizer, OptimizerConfig, muon_splits
 from firth.utils.errors import UsageError
+from firth.utils.torchrun import launched_rank
+from tests.training.conftest import SMALL
 
 
 def batch_of(lengths: list[int]) -> Batch:
@@ -127,3 +132,24 @@ def test_the_predicted_optimizer_state_is_that_of_the_rank_with_most() -> None:
 def test_one_rank_sends_nothing() -> None:
     assert replicated_cost(network(), "muon", ranks=1).sent == 0
     assert sharded_cost(network(), "fp32", ranks=1, micro_batches=2).sent == 0
+
+
+def test_the_loop_follows_the_choice_that_was_made_for_the_device(
+    shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Weights that will be divided are not on a GPU yet, so the loop cannot choose again."""
+    monkeypatch.setattr(pretraining, "shards_weights", lambda network, config, device: True)
+    with pytest.raises(UsageError, match="shard needs torchrun"):
+        pretraining.pretrain(
+            preset="bert-tiny", data=shards, steps=1, out=tmp_path / "run", overrides=SMALL
+        )
+
+
+def test_a_variable_rank_of_another_program_is_not_torchrun(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("RANK", "1")
+    assert launched_rank() == 0
+    for name, value in {"WORLD_SIZE": "2", "MASTER_ADDR": "node0", "MASTER_PORT": "1"}.items():
+        monkeypatch.setenv(name, value)
+    assert launched_rank() == 1
