@@ -54,8 +54,8 @@ class JobConfig:
     parallel: Annotated[
         str | None,
         Doc(
-            "Under torchrun: replicate the weights on all ranks, shard them (FSDP2), or auto: "
-            "shard if they do not fit. Default: auto."
+            "Under torchrun: replicate the weights on all ranks, shard them (FSDP2, pre-training "
+            "only), or auto: shard if they do not fit. Default: auto."
         ),
     ] = None
     seed: Annotated[int, Doc("Random seed.")] = 0

@@ -384,10 +384,7 @@ class TrainingLoop:
             return None
         for name, tensor in self._tensors():
             copy_tensor(tensor, found.weights[name])
-        stored = [name for name in found.weights if name.startswith(OPTIMIZER_PREFIX)]
-        self.optimizer.restore(
-            {name.removeprefix(OPTIMIZER_PREFIX): found.weights[name] for name in stored}
-        )
+        self.optimizer.restore(found.weights, OPTIMIZER_PREFIX)
         self.state, self._saved_step = TrainingState.from_dict(found.state), found.step
         self._pending = None
         self.state.threads = self.state.threads or torch.get_num_threads()

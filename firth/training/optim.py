@@ -12,7 +12,7 @@ The layer of a parameter follows from its name: `encoder.blocks.3.…` belongs t
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Set
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -26,6 +26,7 @@ from firth.utils.errors import MismatchError, UsageError
 
 Kind = Literal["adamw", "muon"]
 STEPS = "adamw.step"  # name of the step counts in a checkpoint
+UNFIT = "The optimizer's saved state does not belong to this network and configuration:"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -169,20 +170,30 @@ class Optimizer:
             tensors[f"muon.momentum.{name}"] = matrix.momentum
         return tensors
 
-    def restore(self, tensors: Mapping[str, Tensor]) -> None:
-        """Load a state that `tensors` returned, in parts or whole."""
-        own, tensors = self.tensors(), dict(tensors)
-        if self._is_part and STEPS in tensors:
-            counts = zip(self._plain_names, tensors.pop(STEPS), strict=True)
-            tensors |= {f"{STEPS}.{name}": count for name, count in counts}
-        elif not self._is_part and STEPS not in tensors:
-            names = [f"{STEPS}.{name}" for name in self._plain_names]
-            tensors[STEPS] = torch.stack([tensors.pop(name) for name in names if name in tensors])
-        if self._is_part:
-            tensors = {name: tensor for name, tensor in tensors.items() if name in own}
-        _check_fit(own, tensors)
+    def restore(self, tensors: Mapping[str, Tensor], prefix: str = "") -> None:
+        """Load a state that `tensors` returned, in parts or whole; names begin with `prefix`.
+
+        One tensor is read at a time: those of sharded weights are joined in main memory.
+        """
+        own = self.tensors()
+        names = {n.removeprefix(prefix) for n in tensors if n.startswith(prefix)}
+        is_count = {name: name.startswith(STEPS) for name in names}
+        counts = self._own_counts({n: tensors[prefix + n] for n in names if is_count[n]})
+        known = counts.keys() | {name for name in names if not is_count[name]}
+        _check_names(own.keys(), known & own.keys() if self._is_part else known)
         for name, tensor in own.items():
-            copy_tensor(tensor, tensors[name])
+            given = counts[name] if name in counts else tensors[prefix + name]
+            _check_shape(name, tensor, given)
+            copy_tensor(tensor, given)
+
+    def _own_counts(self, counts: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Convert step counts to one tensor, or to one for each parameter, as in `tensors`."""
+        single = [f"{STEPS}.{name}" for name in self._plain_names]
+        if self._is_part and STEPS in counts:
+            return dict(zip(single, counts[STEPS], strict=True))
+        if not self._is_part and single and counts.keys() == set(single):
+            return {STEPS: torch.stack([counts[name] for name in single])}
+        return counts
 
 
 _BLOCK = re.compile(r"(?P<stack>.*?\.)blocks\.(?P<index>\d+)\.")
@@ -282,17 +293,18 @@ def _adamw(
     return adamw, steps
 
 
-def _check_fit(own: Mapping[str, Tensor], given: Mapping[str, Tensor]) -> None:
-    """Raise an error about the first tensor that does not match."""
-    what = "The optimizer's saved state does not belong to this network and configuration:"
-    if missing := sorted(own.keys() - given.keys()):
-        raise MismatchError(f"{what} it has no {missing[0]}{_and_more(missing)}.")
-    if unknown := sorted(given.keys() - own.keys()):
-        raise MismatchError(f"{what} unexpected {unknown[0]}{_and_more(unknown)}.")
-    for name, tensor in own.items():
-        if tensor.shape != given[name].shape:
-            shapes = f"{tuple(given[name].shape)}, not {tuple(tensor.shape)}"
-            raise MismatchError(f"{what} {name} has shape {shapes}.")
+def _check_names(own: Set[str], given: Set[str]) -> None:
+    """Raise an error about the first tensor that is missing or unknown."""
+    if missing := sorted(own - given):
+        raise MismatchError(f"{UNFIT} it has no {missing[0]}{_and_more(missing)}.")
+    if unknown := sorted(given - own):
+        raise MismatchError(f"{UNFIT} unexpected {unknown[0]}{_and_more(unknown)}.")
+
+
+def _check_shape(name: str, own: Tensor, given: Tensor) -> None:
+    if own.shape != given.shape:
+        shapes = f"{tuple(given.shape)}, not {tuple(own.shape)}"
+        raise MismatchError(f"{UNFIT} {name} has shape {shapes}.")
 
 
 def _and_more(names: list[str]) -> str:
