@@ -203,8 +203,6 @@ def model_overrides(config: ModelConfig, overrides: Mapping[str, Any]) -> dict[s
     kinds = {field.name: str(field.type) for field in fields(config)}
     for other in ("encoder", "features"):  # fine-tuning adds a second network
         kinds.pop(other, None)
-    if "vocab_size" in overrides:
-        raise UsageError("The vocabulary is the tokenizer's: omit model.vocab_size.")
     for name in overrides:
         if name not in kinds:
             raise unknown_setting(f"model.{name}", [f"model.{kind}" for kind in kinds])
@@ -244,6 +242,8 @@ def _config(
     chosen: Preset, row: Objective, tokenizer: Tokenizer, overrides: Mapping[str, Any]
 ) -> ModelConfig:
     """Return the preset's model config with this tokenizer's vocabulary and overrides."""
+    if "vocab_size" in overrides:
+        raise UsageError("The vocabulary is the tokenizer's: omit model.vocab_size.")
     config = chosen.config
     vocabulary, ids = tokenizer.vocabulary, tokenizer.special_ids
     roles: dict[str, Any] = {

@@ -385,10 +385,11 @@ def test_the_page_asks_for_the_api_key(
 
 def test_the_keyboard_is_enough(server: str, browse: Callable[..., Page]) -> None:
     page = browse(server)
+    page.locator("#panel-fill select").first.wait_for()  # the scripts have run
     page.locator("#tab-fill").focus()
     for key, tab in [("ArrowRight", "generate"), ("End", "masking"), ("ArrowRight", "fill")]:
         page.keyboard.press(key)
-        assert page.evaluate("document.activeElement.id") == f"tab-{tab}"
+        page.wait_for_function(f"document.activeElement.id === 'tab-{tab}'")
         assert page.get_attribute(f"#tab-{tab}", "aria-selected") == "true"
         assert page.locator("[role=tabpanel][id^=panel]:visible").get_attribute("id") == (
             f"panel-{tab}"
