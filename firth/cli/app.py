@@ -17,6 +17,7 @@ VERBS = (
     "demo stories tokenizer prepare objectives presets pretrain tasks finetune evaluate predict "
 )
 VERBS += "prompt generate fill embed search inspect report study serve export"
+TRAINING = ("pretrain", "finetune")
 DIVIDING = ("evaluate", "predict", "embed")  # their inputs among the processes of torchrun
 WITHOUT_MODELS = ("demo", "stories", "presets", "tasks", "report")
 
@@ -55,6 +56,7 @@ for name in VERBS.split():
         name,
         loads_models=name not in WITHOUT_MODELS,
         divides_inputs=name in DIVIDING,
+        trains=name in TRAINING,
         examples=module.EXAMPLES,
     )
     add(getattr(module, name))

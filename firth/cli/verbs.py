@@ -19,8 +19,8 @@ from typer.core import TyperCommand, TyperGroup
 from firth.cli.options import PANELS, HubOption, OutputOption
 from firth.utils.bad_rows import AS_NULL, BadRows
 from firth.utils.config_fields import flag
-from firth.utils.errors import FirthError
-from firth.utils.torchrun import launched_by_torchrun, launched_rank
+from firth.utils.errors import FirthError, UsageError
+from firth.utils.torchrun import launched_by_torchrun, launched_rank, launched_world_size
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -114,13 +114,14 @@ def verb(
     *,
     loads_models: bool = False,
     divides_inputs: bool = False,
+    trains: bool = False,
     examples: Sequence[str] = (),
 ) -> Callable[[Callable[..., Output]], Callable[..., None]]:
     """Register a function as a verb, with `--json`, `--debug`, error messages and exit codes.
 
-    A verb that loads models also gets `--offline` and `--allow-legacy`. One that divides its inputs
-    computes a part of them on each process that torchrun started. `examples` are commands shown at
-    the end of its help.
+    A verb that loads models also gets `--offline` and `--allow-legacy`. `examples` are commands
+    shown at the end of its help. Under torchrun, a verb that divides its inputs computes a part of
+    them in each process, a verb that trains uses all processes, and all others are refused.
     """
 
     def register(function: Callable[..., Output]) -> Callable[..., None]:
@@ -128,6 +129,8 @@ def verb(
 
         def run(*, json_: bool, debug: bool, **options: Any) -> None:
             try:
+                if launched_world_size() > 1 and not (divides_inputs or trains):
+                    raise UsageError("This verb runs in one process: omit torchrun.")
                 with _all_ranks(options) if divides_inputs else nullcontext():
                     output = call(**options)
                     if not _is_main_rank():

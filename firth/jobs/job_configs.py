@@ -34,6 +34,7 @@ FORMAT = Doc(
     "conll, … Default: from the extension.",
     "Data",
 )
+RUN_DIRECTORY = Doc("Run directory to write; --dry-run needs none. Default: none.", "Output", Path)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,10 +88,7 @@ class PretrainConfig(JobConfig):
             "PATH",
         ),
     ]
-    out: Annotated[
-        str | Path | None,
-        Doc("Run directory to write; --dry-run needs none. Default: none.", "Output", Path),
-    ] = None
+    out: Annotated[str | Path | None, RUN_DIRECTORY] = None
     dry_run: Annotated[
         bool,
         Doc(
@@ -254,10 +252,7 @@ class FinetuneConfig(JobConfig):
         ),
     ] = None
     scratch: Annotated[bool, Doc("Start from random weights, as a baseline.", "Model")] = False
-    out: Annotated[
-        str | Path | None,
-        Doc("Run directory to write; --dry-run needs none. Default: none.", "Output", Path),
-    ] = None
+    out: Annotated[str | Path | None, RUN_DIRECTORY] = None
     dry_run: Annotated[
         bool,
         Doc(

@@ -108,7 +108,7 @@ def ray_tasks() -> Iterator[RayTasks]:
         import ray
     except ImportError as error:
         raise UsageError("--engine ray needs Ray: pip install 'firth[ray]'.") from error
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # Ray reports its use unless told not to
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # Ray sends them by default
     was_connected = ray.is_initialized()
     if not was_connected:
         address = os.environ.get("RAY_ADDRESS") or "local"

@@ -19,3 +19,12 @@ def launched_rank() -> int:
     0
     """
     return int(os.environ["RANK"]) if launched_by_torchrun() else 0
+
+
+def launched_world_size() -> int:
+    """Return the number of processes that torchrun started; 1 without torchrun.
+
+    >>> launched_world_size()
+    1
+    """
+    return int(os.environ["WORLD_SIZE"]) if launched_by_torchrun() else 1

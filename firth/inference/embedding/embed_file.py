@@ -137,7 +137,7 @@ def embed_file(
         "out": out.suffix,
         "source": rows.state,
     }
-    if not current_ranks().is_main:  # the main rank writes what all compute
+    if not current_ranks().is_main:  # rank 0 writes the file; the others compute their part
         for _ in _embed_rows(embedder, rows, reading, of_main_rank(None)):
             pass
         return EmbeddedFile(out, 0, embedder.dimension, embedder.precision, 0, {}, 0, 0.0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +22,7 @@ from firth.training.distributed.sharded_optimizer import assign_owners
 from firth.training.optim import Optimizer, OptimizerConfig, muon_splits
 from firth.utils.errors import UsageError
 from firth.utils.torchrun import launched_rank
+from tests.conftest import Result
 from tests.training.conftest import SMALL
 
 
@@ -153,3 +155,16 @@ def test_a_variable_rank_of_another_program_is_not_torchrun(
     for name, value in {"WORLD_SIZE": "2", "MASTER_ADDR": "node0", "MASTER_PORT": "1"}.items():
         monkeypatch.setenv(name, value)
     assert launched_rank() == 1
+
+
+def test_verbs_of_one_process_refuse_several(
+    monkeypatch: pytest.MonkeyPatch, firth_here: Callable[..., Result]
+) -> None:
+    several = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "node0", "MASTER_PORT": "1"}
+    for name, value in several.items():
+        monkeypatch.setenv(name, value)
+    refused = firth_here("presets")
+    assert refused.returncode == 2
+    assert "one process" in refused.stderr
+    monkeypatch.setenv("WORLD_SIZE", "1")
+    assert firth_here("presets").returncode == 0
