@@ -64,7 +64,12 @@ class CommandGroup(BareFlags, TyperGroup):
 
 def null_rows(strict: bool) -> BadRows:
     """Return what prints the errors of bad rows, which are null in the output, to stderr."""
-    return BadRows(AS_NULL, strict=strict, show=lambda error: print(error, file=sys.stderr))
+
+    def show(error: object) -> None:
+        if _is_main_rank():
+            print(error, file=sys.stderr)
+
+    return BadRows(AS_NULL, strict=strict, show=show)
 
 
 class OutputLine(str):

@@ -36,6 +36,7 @@ from firth.data.readers import (
 from firth.data.tables import begins_json, dataset_rows
 from firth.utils.errors import InputError, UsageError
 from firth.utils.object_stores import file_state, find_files, is_url, open_file
+from firth.utils.torchrun import launched_world_size
 
 
 def _zstandard(stream: BinaryIO) -> BinaryIO:
@@ -110,6 +111,11 @@ class InputFile:
             return io.BytesIO()
         if self.is_remote:
             return open_file(self.name)
+        if self.is_stream and launched_world_size() > 1:
+            raise UsageError(
+                f"{self.name} can be read by one process only, not by all that torchrun started; "
+                "write it to a file first."
+            )
         try:
             return open(0, "rb", closefd=False) if self.name == "-" else open(self.name, "rb")
         except OSError as error:

@@ -13,9 +13,15 @@ from firth.data.input_files import InputFile
 from firth.data.memory import Data, as_source
 from firth.data.readers import Bad, reporting_errors
 from firth.tasks.readers.columns import ONLY_TEXT, ColumnRole, find_source, texts_in
+from firth.training.distributed.ranks import current_ranks
 from firth.utils.bad_rows import BadRows
 from firth.utils.errors import InputError, UsageError
-from firth.utils.streams import MAX_ITEMS, bounded_batches, interleave_errors
+from firth.utils.streams import (
+    MAX_CHARACTERS,
+    MAX_ITEMS,
+    bounded_batches,
+    interleave_errors,
+)
 
 
 class EncodedText(NamedTuple):
@@ -96,7 +102,11 @@ def answer_rows(
     def size_of(row: Any) -> int:
         return 0 if isinstance(row, InputError) else size(row)
 
-    for window in bounded_batches(read(), size_of, max_items=max_items, live=live):
+    ranks = current_ranks().size  # which divide a window
+    windows = bounded_batches(
+        read(), size_of, max_size=ranks * MAX_CHARACTERS, max_items=ranks * max_items, live=live
+    )
+    for window in windows:
         good = [row for row in window if not isinstance(row, InputError)]
         answers = iter(answer(good) if good else ())
         for row in window:

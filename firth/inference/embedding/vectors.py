@@ -28,7 +28,7 @@ from firth.models.pooling import pool_packed
 from firth.models.static_vectors import StaticVectors
 from firth.models.transformer import max_input_length
 from firth.tokenizers.tokenizer import encode_batch
-from firth.training.distributed.ranks import own_share, sum_arrays
+from firth.training.distributed.ranks import current_ranks, own_share, sum_arrays
 from firth.utils.device_transfer import AsyncFetch, to_device
 from firth.utils.errors import FirthError, UsageError
 from firth.utils.streams import bounded_batches
@@ -83,12 +83,15 @@ def embed(embedder: Embedder, texts: Data) -> Floats:
 
 
 def chunked(items: Iterable[Item], size: Callable[[Item], int]) -> Iterator[list[Item]]:
-    """Group consecutive texts by their characters, to bound memory.
+    """Group consecutive texts by their characters, to bound memory; ranks divide a group.
 
     >>> list(chunked(["ab", "c", "d" * CHUNK_CHARACTERS, "e"], len))[0]
     ['ab', 'c']
     """
-    return bounded_batches(items, size, max_size=CHUNK_CHARACTERS, max_items=CHUNK_ROWS)
+    ranks = current_ranks().size
+    return bounded_batches(
+        items, size, max_size=ranks * CHUNK_CHARACTERS, max_items=ranks * CHUNK_ROWS
+    )
 
 
 def embed_chunks(

@@ -22,10 +22,11 @@ from typing import Any
 def run_ranks(runs: list[dict[str, Any]], timeout: float = 300) -> list[dict[str, Any]]:
     """Call the job of each run with its options, on its number of `ranks`; return what happened.
 
-    0 ranks: without torchrun. `kill` = [rank, step] kills a rank with SIGKILL before a step, or
-    `kill_file` = [rank, name] when it writes this file of a checkpoint. `full_disk` = [rank, name]
-    fails there once, and `no_memory` = [rank, step] once before a step. A result has the exit codes
-    and the standard error of all ranks.
+    0 ranks: without torchrun. `command` = the arguments of `firth`, instead of a job. `kill` =
+    [rank, step] kills a rank with SIGKILL before a step, or `kill_file` = [rank, name] when it
+    writes this file of a checkpoint. `full_disk` = [rank, name] fails there once, and `no_memory` =
+    [rank, step] once before a step. A result has the exit codes, the standard output and the
+    standard error of all ranks.
     """
     command = [sys.executable, "-W", "ignore", __file__, json.dumps(runs, default=str)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=timeout)
@@ -33,7 +34,17 @@ def run_ranks(runs: list[dict[str, Any]], timeout: float = 300) -> list[dict[str
     return list(json.loads(done.stdout.splitlines()[-1]))
 
 
-def _run(job: str, rank: int, options: dict[str, Any]) -> None:
+def _run_command(arguments: list[str]) -> None:
+    import torch
+
+    from firth.cli.app import main
+
+    torch.set_num_threads(1)
+    sys.argv = ["firth", *arguments]
+    main()
+
+
+def _run_job(job: str, rank: int, options: dict[str, Any]) -> None:
     import torch
 
     import firth
@@ -78,18 +89,25 @@ def _call_at_file(name: str, fail: Callable[[], None]) -> None:
     os.replace = replace
 
 
-def _fork(run: dict[str, Any], rank: int, port: int, errors: Path) -> int:
+def _fork(run: dict[str, Any], rank: int, port: int, folder: Path) -> int:
     options = dict(run)
     job, ranks = options.pop("job", "pretrain"), options.pop("ranks")
     child = os.fork()
     if child:
         return child
     try:
-        os.dup2(os.open(errors, os.O_CREAT | os.O_WRONLY | os.O_TRUNC), 2)
+        for number, name in ((1, "output"), (2, "errors")):
+            os.dup2(os.open(folder / f"{name}-{rank}", os.O_CREAT | os.O_WRONLY), number)
         if ranks:
             os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(ranks)}
             os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-        _run(job, rank, options)
+        if "command" in options:
+            _run_command(options["command"])
+        else:
+            _run_job(job, rank, options)
+    except SystemExit as end:
+        sys.stdout.flush()
+        os._exit(int(end.code or 0))
     except BaseException as error:
         traceback.print_exc()
         print(f"firth: {error}", file=sys.stderr, flush=True)
@@ -107,16 +125,22 @@ def main() -> None:
     import tempfile
 
     # All of these before the first fork: each child would import them again.
+    import firth.cli.app
+    import firth.jobs.evaluation
     import firth.jobs.finetuning
+    import firth.jobs.prediction
     import firth.jobs.pretraining  # noqa: F401
 
     results = []
     for run in json.loads(sys.argv[1]):
         ranks, port, folder = max(1, run["ranks"]), _free_port(), Path(tempfile.mkdtemp())
-        children = [_fork(run, rank, port, folder / str(rank)) for rank in range(ranks)]
+        children = [_fork(run, rank, port, folder) for rank in range(ranks)]
         codes = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
-        errors = [(folder / str(rank)).read_text() for rank in range(ranks)]
-        results.append({"codes": codes, "errors": errors})
+        texts = {
+            name: [(folder / f"{name}-{rank}").read_text() for rank in range(ranks)]
+            for name in ("output", "errors")
+        }
+        results.append({"codes": codes, **texts})
     print(json.dumps(results))
 
 

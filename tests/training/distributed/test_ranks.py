@@ -1,4 +1,4 @@
-"""Runs on one and two ranks: the same gradients, losses and documents."""
+"""One and two ranks: the same gradients, losses, documents, predictions and vectors."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -28,13 +29,16 @@ def runs(shards: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, 
         out = folder / name
         return {**shared, "ranks": ranks, "out": out, "overrides": SETTINGS, **options}
 
-    done = run_ranks(
-        [
-            run("one", 1),
-            run("two", 2),
-        ]
-    )
-    return folder, done
+    pairs = [f"The dog ran home {'again ' * i}\tIt sat down.\n" for i in range(3)]
+    (folder / "pairs.tsv").write_text("text_a\ttext_b\n" + "".join(pairs))
+    inputs: list[dict[str, Any]] = []
+    for ranks in (0, 2):
+        predict = ["predict", "one", "--task", "next-sentence", "--data", "pairs.tsv", "--out"]
+        embed = ["embed", "one", "pairs.tsv", "--column", "text_a", "--batch-tokens", "16"]
+        for command in ([*predict, f"{ranks}.jsonl"], [*embed, "--out", f"{ranks}.npy"]):
+            words = [str(folder / w) if "." in w or w == "one" else w for w in command]
+            inputs.append({"ranks": ranks, "command": [*words, "--device", "cpu"]})
+    return folder, run_ranks([run("one", 1), run("two", 2), *inputs])
 
 
 def gradients(run: Path) -> dict[str, Tensor]:
@@ -56,7 +60,7 @@ def state(run: Path, step: int) -> dict[str, Any]:
 
 def test_all_runs_end_as_they_should(runs: tuple[Path, list[Any]]) -> None:
     codes = [run["codes"] for run in runs[1]]
-    assert codes == [[0], [0, 0]], [run["errors"] for run in runs[1]]
+    assert codes == [[0], [0, 0], [0], [0], [0, 0], [0, 0]], [run["errors"] for run in runs[1]]
 
 
 def test_gradients_and_losses_do_not_depend_on_the_number_of_ranks(
@@ -85,3 +89,18 @@ def test_rank_zero_writes_the_model_and_each_rank_a_log_and_its_part_of_a_checkp
         "tensors-0-of-2.safetensors",
         "tensors-1-of-2.safetensors",
     ]
+
+
+def test_predict_and_embed_divide_their_inputs_and_keep_the_order(
+    runs: tuple[Path, list[Any]],
+) -> None:
+    folder, done = runs
+    one, two = ((folder / f"{ranks}.jsonl").read_text().splitlines() for ranks in (0, 2))
+    assert two == one
+    assert len(set(one)) == 3
+    expected, found = (np.load(folder / f"{ranks}.npy") for ranks in (0, 2))
+    assert len(expected) == 3
+    np.testing.assert_array_equal(found, expected)
+    for run in done[-2:]:
+        assert run["output"][0]
+        assert not run["output"][1] + run["errors"][1]  # only rank 0 prints
