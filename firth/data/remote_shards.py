@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import logging
 import os
 import shutil
 import tempfile
@@ -19,9 +20,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from firth.utils.errors import InputError, UsageError, storage_errors
+from firth.utils.errors import InputError, StorageError, UsageError, storage_errors
 from firth.utils.files import atomic_file
-from firth.utils.object_stores import cache_folder, download, is_url, read_bytes
+from firth.utils.object_stores import cache_folder, download, file_state, is_url, read_bytes
+
+logger = logging.getLogger("firth")
 
 BLOCK_BYTES = 1 << 20
 CACHE_GIGABYTES = "FIRTH_CACHE_GB"  # environment variable
@@ -69,6 +72,7 @@ class BlockCache:
         self.max_bytes = max_bytes
         self._used: dict[Path, int] = {}  # when each block was used last
         self._time = 0
+        self._is_full = False  # the disk, at some time
         self._written = max_bytes  # bytes since the size was checked: at once for the first block
 
     def read(self, url: str, start: int, end: int, version: str = "") -> bytes:
@@ -95,14 +99,24 @@ class BlockCache:
                 return file.read(last - first)
         except FileNotFoundError:
             content = read_bytes(url, origin, origin + BLOCK_BYTES)
-        with storage_errors(path):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with atomic_file(path) as file:
-                file.write(content)
+        self._write(path, content)
+        return content[first:last]
+
+    def _write(self, path: Path, content: bytes) -> None:
+        """Keep a block, unless the disk is full."""
+        try:
+            with storage_errors(self.folder, full="Free some space, or set FIRTH_CACHE."):
+                path.parent.mkdir(parents=True, exist_ok=True)
+                with atomic_file(path) as file:
+                    file.write(content)
+        except StorageError as error:
+            if not self._is_full:
+                logger.warning(f"{error} Tokens are read again from the object store each time.")
+            self._is_full = True
+            return
         self._written += len(content)
         if self._written > self.max_bytes // 16:
             self._shrink(keep=path)
-        return content[first:last]
 
     def _shrink(self, keep: Path) -> None:
         """Remove the least recently used blocks, down to 15/16 of the maximum."""
@@ -140,8 +154,11 @@ _block_cache = cache(BlockCache)
 class RemoteTokens:
     """An array of tokens in an object store, read like a memory-mapped one."""
 
-    def __init__(self, url: str, checksum: str) -> None:
-        """`checksum` is the file's: blocks of an earlier file of this name are not its own."""
+    def __init__(self, url: str, size: int, checksum: str) -> None:
+        """`size` is the number of tokens in the index, `checksum` that of the file.
+
+        Blocks of an earlier file of this name, with another checksum, are not its own.
+        """
         self.url = url
         self._read_bytes = partial(block_cache().read, url, version=checksum)
         head = self._read_bytes(0, 10)
@@ -153,7 +170,13 @@ class RemoteTokens:
             shape, _, self.dtype = np.lib.format.read_array_header_1_0(described)
         except ValueError as error:
             raise InputError(f"{url} is damaged: {error}.") from error
-        self._start, self._size = 10 + length, shape[0]
+        self._start, self._size = 10 + length, size
+        expected, found = self._start + size * self.dtype.itemsize, file_state(url)[0]
+        if shape != (size,) or found != expected:
+            raise InputError(
+                f"{url} is not the file of its index: it has {found:,} bytes and "
+                f"{shape[0]:,} tokens, not {expected:,} and {size:,}; prepare the shards again."
+            )
 
     def __len__(self) -> int:
         return int(self._size)

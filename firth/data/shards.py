@@ -107,7 +107,7 @@ def open_shard(folder: Path, entry: dict[str, Any]) -> dict[str, Any]:
     remote = {}
     if (url := shards_url(folder)) is not None:
         tokens = f"{url}/{paths.pop('tokens').name}"
-        remote = {"tokens": RemoteTokens(tokens, entry["sha256"]["tokens"])}
+        remote = {"tokens": RemoteTokens(tokens, entry["tokens"], entry["sha256"]["tokens"])}
     return {key: _map(path, entry, key) for key, path in paths.items()} | remote
 
 

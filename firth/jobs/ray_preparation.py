@@ -6,7 +6,7 @@ as URLs of an object store.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from firth.data.corpus_parts import Part, default_parts
 from firth.jobs.merge_parts import merge_parts
@@ -17,6 +17,7 @@ from firth.jobs.prepare_parts import prepare_part
 from firth.jobs.prepare_plan import PrepareJob
 from firth.tokenizers.counting import Progress
 from firth.tokenizers.tokenizer import Tokenizer
+from firth.utils.errors import UsageError
 from firth.utils.ray_tasks import RayTasks, ray_tasks
 
 
@@ -24,7 +25,14 @@ def prepare_with_ray(
     job: PrepareJob, place: OutputPlace, reader: Tokenizer, parts: int | None, progress: Progress
 ) -> PrepareResult:
     """Make all parts that are missing as tasks on a Ray cluster, and join them."""
-    count = _existing_parts(place) or parts or default_parts(list(job.corpora.values()))
+    existing = _existing_parts(place)
+    if parts and existing and parts != existing:
+        where = place.folder if place.url is None else f"{place.url}.parts"
+        raise UsageError(
+            f"{where} has parts of an interrupted run with {existing} parts, not {parts}: omit "
+            "--parts to continue it, or remove them."
+        )
+    count = existing or parts or default_parts(list(job.corpora.values()))
     with ray_tasks() as run:
         for _ in range(2 if job.dedup else 1):
             _make_parts(job, place, count, run, progress)
@@ -33,7 +41,7 @@ def prepare_with_ray(
             result = place.push(result)
             if result.stage == "shards":
                 break
-    return result
+    return replace(result, resumed=existing > 0)
 
 
 def _existing_parts(place: OutputPlace) -> int:

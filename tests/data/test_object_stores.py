@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import random
@@ -32,12 +33,13 @@ def array(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> np.ndarray[Any, An
     monkeypatch.setenv("FIRTH_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(remote_shards, "BLOCK_BYTES", 1000)
     monkeypatch.setattr(remote_shards, "read_bytes", lambda url, start, end: content[start:end])
+    monkeypatch.setattr(remote_shards, "file_state", lambda url: (len(content), ""))
     return tokens
 
 
 @pytest.mark.usefixtures("array")
 def test_tokens_are_read_like_an_array(array: np.ndarray[Any, Any]) -> None:
-    remote = RemoteTokens("s3://bucket/a.tokens.npy", "sha256")
+    remote = RemoteTokens("s3://bucket/a.tokens.npy", 40_000, "sha256")
     assert (len(remote), remote.dtype) == (40_000, np.uint16)
     draw = np.random.default_rng(1)
     for start in draw.integers(0, 39_000, 20):
@@ -66,11 +68,43 @@ def test_blocks_of_a_replaced_file_are_not_used(
     array: np.ndarray[Any, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url = "s3://bucket/a.tokens.npy"
-    assert np.array_equal(RemoteTokens(url, "before")[0:900], array[:900])
+    assert np.array_equal(RemoteTokens(url, 40_000, "before")[0:900], array[:900])
     np.save(tmp_path / "new.npy", array[::-1])
     content = (tmp_path / "new.npy").read_bytes()
     monkeypatch.setattr(remote_shards, "read_bytes", lambda url, start, end: content[start:end])
-    assert np.array_equal(RemoteTokens(url, "after")[0:900], array[::-1][:900])
+    assert np.array_equal(RemoteTokens(url, 40_000, "after")[0:900], array[::-1][:900])
+
+
+@pytest.mark.usefixtures("array")
+def test_a_file_that_is_not_that_of_the_index_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    url = "s3://bucket/a.tokens.npy"
+    with pytest.raises(InputError, match=r"a\.tokens\.npy.*40,000 tokens.*39,999"):
+        RemoteTokens(url, 39_999, "sha256")
+    monkeypatch.setattr(remote_shards, "file_state", lambda url: (5_000, ""))  # cut while copied
+    with pytest.raises(InputError, match="5,000 bytes"):
+        RemoteTokens(url, 40_000, "sha256")
+
+
+def test_a_full_disk_of_the_cache_does_not_stop_reading(
+    array: np.ndarray[Any, Any],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def fill_disk(source: Any, target: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    remote = RemoteTokens("s3://bucket/a.tokens.npy", 40_000, "sha256")
+    before = set(tmp_path.glob("cache/blocks/*/*"))
+    with monkeypatch.context() as full:
+        full.setattr(os, "replace", fill_disk)
+        for start in (5_000, 9_000, 5_000):
+            assert np.array_equal(remote[start : start + 700], array[start : start + 700])
+    assert len(caplog.records) == 1
+    assert "FIRTH_CACHE" in caplog.text
+    assert set(tmp_path.glob("cache/blocks/*/*")) == before
+    assert np.array_equal(remote[5_000:5_700], array[5_000:5_700])
+    assert set(tmp_path.glob("cache/blocks/*/*")) > before
 
 
 def test_shards_name_no_other_place_than_an_object_store(tmp_path: Path) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,6 +17,7 @@ from typing import Any
 import pytest
 
 from firth.data import corpus_parts
+from firth.jobs import ray_preparation
 from firth.jobs.preparation import prepare
 from firth.tokenizers.trainer import train_tokenizer
 from firth.utils.errors import FirthError, InputError
@@ -87,6 +90,27 @@ def test_ray_is_optional(
     assert in_process(*words, "--engine", "spark").returncode == 2
     assert in_process(*words, "--parts", "3").returncode == 2
     assert in_process(*words, "--engine", "ray", "--merge").returncode == 2
+
+
+def test_parts_of_an_interrupted_run_are_continued_with_their_number(
+    tmp_path: Path, sample: Path, bert: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @contextmanager
+    def in_this_process() -> Iterator[RayTasks]:
+        yield RayTasks(FakeRay())
+
+    monkeypatch.setattr(ray_preparation, "ray_tasks", in_this_process)
+    monkeypatch.setitem(sys.modules, "ray", FakeRay())
+    words = ["prepare", sample, "--tokenizer", bert, "--out", tmp_path / "out"]
+    assert in_process(*words, "--part", "1/3").returncode == 0
+    refused = in_process(*words, "--engine", "ray", "--parts", "2")
+    assert refused.returncode == 2
+    assert "3 parts" in refused.error
+    assert "not 2" in refused.error
+    done = in_process(*words, "--engine", "ray")
+    assert done.returncode == 0
+    assert "interrupted run" in done.stdout
+    assert json.loads((tmp_path / "out/index.json").read_text())["splits"]
 
 
 # ---- a real cluster ---------------------------------------------------------------------------
