@@ -38,7 +38,7 @@ class GradientAccumulator:
         sums: dict[str, Tensor] = {}
         correct: dict[str, Tensor] = {}
         weights: dict[str, float] = {}
-        parts = self.parallel.same_number(list(self._micro_batches(batch, state)), batch)
+        parts = self.parallel.same_number(list(self.micro_batches(batch, state)), batch)
         for i, (key, part, is_counted) in enumerate(parts):
             self.before_micro_batch(state.step, part)
             torch.manual_seed(key & (2**63 - 1))  # dropout
@@ -68,7 +68,7 @@ class GradientAccumulator:
         accuracies = {f"{name}{ACCURACY}": count for name, count in correct.items()}
         return self.parallel.finish(StepSums(sums | accuracies, counts, weights))
 
-    def _micro_batches(self, batch: Batch, state: TrainingState) -> Iterator[MicroBatch]:
+    def micro_batches(self, batch: Batch, state: TrainingState) -> Iterator[MicroBatch]:
         """Yield this rank's micro-batches, each with the key of its dropout masks."""
         seed = derive_key(self.config.seed, state.step)
         ranks = self.parallel.ranks

@@ -256,16 +256,22 @@ class TrainingLoop:
 
     def _halve_micro_batch(self, batch: Batch, error: BaseException) -> None:
         """Halve the micro-batch size for the rest of the run."""
-        size, longest = batch.tokens, int(batch.inputs.lengths.max())
+        longest = int(batch.inputs.lengths.max())
         if self.device.type == "cuda":
             torch.cuda.empty_cache()
-        whole = min(self.state.micro_batch_tokens or size, size)
+        whole = max(part.batch.tokens for part in self.gradients.micro_batches(batch, self.state))
         if whole <= longest:
             raise FirthError(
                 f"One sequence of {longest} tokens does not fit into memory; choose a smaller "
                 "max_length or preset, or --set activation_checkpointing=true."
             ) from error
         self.state.micro_batch_tokens = max(longest, whole // 2)
+        if not self.parallel.repeats_alone:
+            raise FirthError(
+                f"Out of memory at step {self.state.step + 1} with micro-batches of {whole:,} "
+                "tokens, which --parallel shard cannot change during a run: continue with --resume "
+                f"--set micro_batch_tokens={self.state.micro_batch_tokens}."
+            ) from error
         self.log.note(
             f"Out of memory at step {self.state.step + 1}: continuing with micro-batches of "
             f"{self.state.micro_batch_tokens:,} tokens and gradient accumulation."
@@ -386,6 +392,8 @@ class TrainingLoop:
             copy_tensor(tensor, found.weights[name])
         self.optimizer.restore(found.weights, OPTIMIZER_PREFIX)
         self.state, self._saved_step = TrainingState.from_dict(found.state), found.step
+        sizes = (self.state.micro_batch_tokens, self.config.micro_batch_tokens)
+        self.state.micro_batch_tokens = min(filter(None, sizes), default=0)
         self._pending = None
         self.state.threads = self.state.threads or torch.get_num_threads()
         self._started = time.monotonic() - self.state.seconds

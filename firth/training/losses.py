@@ -26,6 +26,7 @@ from firth.objectives.replaced import replaced
 from firth.tokenizers.tokenizer import Vocabulary
 from firth.training.cross_entropy import cross_entropy
 from firth.training.distillation import distillation_loss
+from firth.training.distributed.ranks import gather_json, rank_turns, sum_by_name
 from firth.training.label_losses import LABEL_LOSSES, Loss
 from firth.training.log import ACCURACY
 from firth.utils.device_transfer import to_device
@@ -224,18 +225,24 @@ class TrainingModule(nn.Module):
 
 
 def mean_losses(module: TrainingModule, batches: Iterable[Batch]) -> dict[str, float]:
-    """Return the mean losses over all batches, their weighted sum, and the accuracies."""
+    """Return the mean losses over all batches, their weighted sum, and the accuracies.
+
+    Each rank runs some of the batches.
+    """
     sums: dict[str, float] = {}
     correct: dict[str, float] = {}
-    counts: dict[str, int] = {}
+    counts: dict[str, float] = {}
     weights: dict[str, float] = {}
-    for batch in batches:
-        for name, term in module(batch).items():
+    for batch, is_counted in rank_turns(batches):
+        terms = module(batch)
+        for name, term in terms.items() if is_counted else ():
             sums[name] = sums.get(name, 0.0) + float(term.sum)
             if term.num_correct is not None:
                 correct[name] = correct.get(name, 0.0) + float(term.num_correct)
             counts[name] = counts.get(name, 0) + term.count
             weights[name] = term.weight
+    sums, correct, counts = (sum_by_name(values) for values in (sums, correct, counts))
+    weights = {name: weight for own in gather_json(weights) for name, weight in own.items()}
     losses = {name: total / counts[name] for name, total in sums.items()}
     accuracies = {f"{name}{ACCURACY}": value / counts[name] for name, value in correct.items()}
     total = sum(weights[name] * value for name, value in losses.items())

@@ -38,6 +38,8 @@ from firth.utils.errors import UsageError
 class FullySharded(Parallelism):
     """A part of every weight on each rank."""
 
+    repeats_alone = False  # all ranks gather weights together
+
     def __init__(self, module: TrainableModel, config: TrainingConfig) -> None:
         if config.optimizer.optimizer == "muon":
             raise UsageError(
@@ -83,7 +85,9 @@ class FullySharded(Parallelism):
         try:
             yield
         finally:
-            self.root.reshard()
+            for unit in cast(nn.Module, self.root).modules():  # no backward pass does it
+                if isinstance(unit, FSDPModule):
+                    unit.reshard()
 
 
 def shard_weights(module: nn.Module, precision: str) -> FSDPModule:

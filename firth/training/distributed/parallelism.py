@@ -40,6 +40,7 @@ class Parallelism:
 
     ranks = Ranks()
     loss_factor = 1  # of the loss before the backward pass
+    repeats_alone = True  # a rank can repeat its part of a step
 
     def __init__(self, module: TrainableModel, config: TrainingConfig) -> None:
         self.optimizer = Optimizer(module, config.optimizer)

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -102,6 +103,34 @@ def own_share(items: Iterable[Item]) -> list[Item]:
     """
     ranks = current_ranks()
     return list(items)[ranks.rank :: ranks.size]
+
+
+def rank_turns(items: Iterable[Item]) -> Iterator[tuple[Item, bool]]:
+    """Yield this rank's items, every n-th of n ranks, each with True, equally many on all ranks.
+
+    A rank without an item in the last turn repeats another rank's, with False: a network whose
+    weights are divided must run equally often on all ranks.
+
+    >>> list(rank_turns("ab"))
+    [('a', True), ('b', True)]
+    """
+    ranks, following = current_ranks(), iter(items)
+    while turn := list(islice(following, ranks.size)):
+        has_own = ranks.rank < len(turn)
+        yield turn[ranks.rank if has_own else 0], has_own
+
+
+def sum_by_name(values: Mapping[str, float]) -> dict[str, float]:
+    """Return the sum of all ranks' values of each name.
+
+    >>> sum_by_name({"masked": 2.5})
+    {'masked': 2.5}
+    """
+    totals: dict[str, float] = {}
+    for own in gather_json(dict(values)):
+        for name, value in own.items():
+            totals[name] = totals.get(name, 0) + value
+    return totals
 
 
 def join_shares(found: dict[int, Item]) -> dict[int, Item]:

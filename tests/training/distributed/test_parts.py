@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import count as count_up
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,8 +14,11 @@ from torch import nn
 
 from firth.data.packing import PackedSequences
 from firth.jobs import pretraining
+from firth.models.language_model import LossTerm
 from firth.objectives.batch import Batch, PredictionTargets
+from firth.training import losses
 from firth.training.config import TrainingConfig
+from firth.training.distributed import ranks as ranks_module
 from firth.training.distributed.choice import shards_weights
 from firth.training.distributed.cost import replicated_cost, sharded_cost
 from firth.training.distributed.parallelism import num_dropout_slices, rank_slices
@@ -107,6 +112,42 @@ def test_dropout_slices_are_used_under_torchrun_or_if_set() -> None:
     dropping = nn.Sequential(nn.Dropout(0.1))
     assert num_dropout_slices(dropping, TrainingConfig(steps=1)) == 0  # without torchrun
     assert num_dropout_slices(dropping, TrainingConfig(steps=1, dropout_slices=4)) == 4
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7])
+def test_validation_losses_of_all_ranks_are_those_of_all_batches(
+    size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every rank runs equally many batches, and each batch counts once."""
+    batches = [3, 5, 1, 4, 2]  # numbers of targets, each with a loss of the number itself
+    ran: list[int] = []
+
+    def module(count: int) -> dict[str, LossTerm]:
+        ran.append(count)
+        right = torch.tensor(count - 1)
+        return {"masked": LossTerm(torch.tensor(float(count * count)), count, right, 0.5)}
+
+    exchanged: list[list[Any]] = [[] for _ in range(size)]
+    for everyone in (False, True):  # record what each rank sends; then give all of it to each
+        for rank in range(size):
+            number = count_up()
+
+            def gather(
+                value: Any, rank: int = rank, number: Any = number, everyone: bool = everyone
+            ) -> list[Any]:
+                if not everyone:
+                    exchanged[rank].append(value)
+                    return [value]
+                i = next(number)
+                return [sent[i] for sent in exchanged]
+
+            monkeypatch.setattr(ranks_module, "current_ranks", lambda rank=rank: Ranks(rank, size))
+            monkeypatch.setattr(ranks_module, "gather_json", gather)
+            monkeypatch.setattr(losses, "gather_json", gather)
+            ran.clear()
+            found = losses.mean_losses(module, batches)  # type: ignore[arg-type]
+            assert len(ran) == -(-len(batches) // size)
+    assert found == pytest.approx({"loss": 55 / 30, "masked": 55 / 15, "masked accuracy": 10 / 15})
 
 
 def test_sharding_needs_torchrun() -> None:

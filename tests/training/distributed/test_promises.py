@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 import torch
 
+from firth.adapt.registry import STRATEGIES
 from firth.utils.files import sha256
 from tests.training.conftest import SMALL, losses, notes
 from tests.training.distributed.ranked_runs import run_ranks
@@ -104,6 +105,28 @@ def test_faults_of_one_rank_do_not_end_the_run(shards: Path, tmp_path: Path) -> 
     assert any("disk is full" in note for note in notes(disk))
 
 
+def test_out_of_memory_on_one_rank_with_sharded_weights_ends_all_ranks(
+    shards: Path, tmp_path: Path
+) -> None:
+    """The run is then continued with smaller micro-batches."""
+    out = tmp_path / "run"
+    plain = {"checkpoint_every": 2, "model.dropout": 0, "model.attention_dropout": 0}
+    how: dict[str, Any] = {"parallel": "shard", "overrides": plain}
+    begun = time.monotonic()
+    [failed] = run_ranks([run(shards, out, 2, 6, **how, no_memory=[1, 3])], timeout=100)
+    assert time.monotonic() - begun < 60
+    assert failed["codes"] == [1, 1]
+    assert "Out of memory at step 4" in failed["errors"][1]
+    assert "micro_batch_tokens" in failed["errors"][1]
+    assert "Rank 1 (Out of memory" in failed["errors"][0]
+    jobs = [run(shards, tmp_path / "whole", 2, 6, **how)]
+    how["overrides"] = {**plain, "micro_batch_tokens": 64}
+    jobs.append(run(shards, out, 2, 6, **how, resume=True))
+    assert [done["codes"] for done in run_ranks(jobs)] == [[0, 0]] * 2
+    assert losses(out)[:2] == losses(tmp_path / "whole")[:2]
+    assert state(out, 6)["micro_batch_tokens"] == 64
+
+
 @pytest.mark.parametrize("parallel", ["replicate", "shard"])
 def test_a_checkpoint_of_four_ranks_is_continued_by_two_and_three(
     shards: Path, tmp_path: Path, parallel: str
@@ -126,27 +149,58 @@ def test_a_checkpoint_of_four_ranks_is_continued_by_two_and_three(
 
 
 def test_sharded_weights_have_the_losses_of_replicated_ones(shards: Path, tmp_path: Path) -> None:
+    """Also with validations that are no improvement, after which no weights are written."""
     kinds = ("replicate", "shard")
-    jobs = [run(shards, tmp_path / kind, 2, 5, parallel=kind) for kind in kinds]
+    often = {"validate_every": 0.2, "min_lr_ratio": 0.0, "learning_rate": 0.1}
+    jobs = [run(shards, tmp_path / kind, 2, 5, parallel=kind, overrides=often) for kind in kinds]
     assert not any(sum(done["codes"]) for done in run_ranks(jobs))
+    found = losses(tmp_path / "replicate", "validation")
+    assert len(found) == 5
+    assert min(found) < found[-1]
+    assert losses(tmp_path / "shard", "validation") == pytest.approx(found, rel=1e-5)
     assert losses(tmp_path / "shard") == pytest.approx(losses(tmp_path / "replicate"), rel=1e-5)
     names = {path.name for path in (tmp_path / "shard").glob("*.safetensors")}
     assert names == {"model.safetensors"}
 
 
-@pytest.mark.parametrize("strategy", ["full", "freeze:1", "probe", "gradual", "lora", "prefix"])
-def test_fine_tuning_on_two_ranks_is_that_of_one(tmp_path: Path, strategy: str) -> None:
+SPECS = (
+    *sorted(STRATEGIES.keys() - {"freeze"}),
+    "freeze:1",
+    "probe-then-full",
+    "probe:layer=mix",
+    "lora:dora",
+)
+
+
+def test_fine_tuning_with_every_strategy_on_two_ranks_is_that_of_one(
+    shards: Path, tmp_path: Path
+) -> None:
+    """BERT with biases, which bitfit trains, and dropout."""
     rows = [(f"a {'good' if i % 2 else 'bad'} story {i}", i % 2) for i in range(40)]
-    for name, part in (("train", rows[:30]), ("dev", rows[30:])):
+    for name, part in (("train", rows[:27]), ("dev", rows[27:])):
         lines = ["text\tlabel", *(f"{text}\t{label}" for text, label in part)]
         (tmp_path / f"{name}.tsv").write_text("\n".join(lines) + "\n")
     files = {name: tmp_path / f"{name}.tsv" for name in ("train", "dev")}
-    options = {"job": "finetune", "model": "stories-encoder", "task": "classify", **files}
-    options |= {"strategy": strategy, "epochs": 1.0, "batch_size": 8, "max_length": 24}
-    options |= {"precision": "fp32", "device": "cpu", "overrides": {"log_every": 1}}
-    done = run_ranks([{**options, "ranks": n, "out": tmp_path / f"{n}"} for n in (1, 2)])
-    assert [result["codes"] for result in done] == [[0], [0, 0]], done
-    assert losses(tmp_path / "2") == pytest.approx(losses(tmp_path / "1"), rel=1e-4)
+    options = {"job": "finetune", "model": tmp_path / "bert", "task": "classify", **files}
+    options |= {"epochs": 2.0, "batch_size": 8, "max_length": 24, "precision": "fp32"}
+    options |= {
+        "device": "cpu",
+        "learning_rate": 1e-3,
+        "overrides": {"log_every": 1, "patience": 0},
+    }
+    runs = [run(shards, tmp_path / "bert", 0, 20)] + [
+        {**options, "strategy": strategy, "ranks": ranks, "out": tmp_path / f"{strategy}-{ranks}"}
+        for strategy in SPECS
+        for ranks in (1, 2)
+    ]
+    done = run_ranks(runs, timeout=900)[1:]
+    for i, strategy in enumerate(SPECS):
+        assert [run["codes"] for run in done[2 * i : 2 * i + 2]] == [[0], [0, 0]], done[2 * i + 1]
+        one, two = tmp_path / f"{strategy}-1", tmp_path / f"{strategy}-2"
+        assert len(losses(one)) > 4 or strategy == "probe"  # which is fitted in closed form
+        for kind in ("step", "validation"):
+            expected = pytest.approx(losses(one, kind), rel=1e-4)
+            assert losses(two, kind) == expected, (strategy, kind)
 
 
 def test_torchrun_names_a_killed_worker_and_restarts_the_run(shards: Path, tmp_path: Path) -> None:

@@ -72,6 +72,8 @@ def test_gradients_and_losses_do_not_depend_on_the_number_of_ranks(
     for parameter, gradient in one.items():
         torch.testing.assert_close(other[parameter], gradient, rtol=0, atol=1e-6)
     assert losses(runs[0] / "two") == pytest.approx(losses(runs[0] / "one"), rel=1e-5)
+    one_valid, two_valid = (losses(runs[0] / run, "validation") for run in ("one", "two"))
+    assert two_valid == pytest.approx(one_valid, rel=1e-6)
     for step in range(1, STEPS + 1):
         first, second = state(runs[0] / "one", step), state(runs[0] / "two", step)
         assert first["position"] == second["position"]
