@@ -112,9 +112,10 @@ class InputFile:
         if self.is_remote:
             return open_file(self.name)
         if self.is_stream and launched_world_size() > 1:
+            name = "Standard input" if self.name == "-" else self.name
             raise UsageError(
-                f"{self.name} can be read by one process only, not by all that torchrun started; "
-                "write it to a file first."
+                f"{name} can be read by one process only, not by all that torchrun started; write "
+                "it to a file first."
             )
         try:
             return open(0, "rb", closefd=False) if self.name == "-" else open(self.name, "rb")

@@ -36,6 +36,10 @@ Job = TypeVar("Job", bound=Callable[..., Any])
 START_TIMEOUT = timedelta(minutes=5)  # for all ranks to connect
 EXCHANGE_TIMEOUT = timedelta(minutes=30)  # for a slow rank, such as one that writes a checkpoint
 _JOBS = count()  # jobs of this process so far
+RESUME = (  # after a failure
+    "the same command with --resume continues from the last checkpoint, as `torchrun "
+    "--max-restarts` does by itself."
+)
 REPORT_SECONDS = 10.0  # in which the ranks that are left report themselves
 BROKEN = (  # in messages of gloo, NCCL and the key-value store about another process
     *("onnection closed", "onnection reset", "roken pipe", "imed out", "ncclRemoteError"),
@@ -58,7 +62,7 @@ def on_all_ranks(job: Job) -> Job:
     def run(*args: Any, **options: Any) -> Any:
         if not launched_by_torchrun() or dist.is_initialized() or options.get("dry_run"):
             return job(*args, **options)
-        with process_group(options.get("device")) as device:
+        with process_group(options.get("device"), RESUME) as device:
             options["device"] = device
             options["resume"] = options.get("resume", False) or restarted_by_torchrun()
             if not current_ranks().is_main:
@@ -69,7 +73,9 @@ def on_all_ranks(job: Job) -> Job:
 
 
 @contextmanager
-def process_group(requested: Device = None) -> Iterator[torch.device]:
+def process_group(
+    requested: Device = None, advice: str = "run the command again."
+) -> Iterator[torch.device]:
     """Connect all ranks; yield the device of this one. An error names the rank that failed."""
     ranks = Ranks(int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]))
     device = rank_device(requested)
@@ -87,10 +93,7 @@ def process_group(requested: Device = None) -> Iterator[torch.device]:
         failed = _failed_ranks(store, ranks, error)
         if not failed:
             raise
-        raise RankFailed(
-            f"{failed} ended, so all ranks end; the same command with --resume continues from the "
-            "last checkpoint, as `torchrun --max-restarts` does by itself."
-        ) from error
+        raise RankFailed(f"{failed} ended, so all ranks end; {advice}") from error
     finally:
         if dist.is_initialized():
             with suppress(RuntimeError):  # another rank has ended
