@@ -92,7 +92,8 @@ class PretrainConfig(JobConfig):
     dry_run: Annotated[
         bool,
         Doc(
-            "Train and write nothing: show the memory of a rank and what it exchanges in a step.",
+            "Train and write nothing: show the memory of a rank and what it exchanges in a step; "
+            "with --device cuda for GPUs, also on a machine without one.",
             "Output",
         ),
     ] = False

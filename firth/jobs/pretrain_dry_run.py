@@ -1,22 +1,19 @@
-"""`pretrain(dry_run=True)`: memory of a rank and exchanged bytes, without training or weights."""
+"""`pretrain(dry_run=True)`: memory of a rank and exchanged bytes, from a step on fake tensors."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any
 
-import torch
-from torch import nn
-
-from firth.models.generator import generator_config
-from firth.models.networks import build_network
-from firth.models.transformer import Transformer, count_parameters
-from firth.models.transformer_config import require_transformer_config
-from firth.objectives.registry import OBJECTIVES
-from firth.training.distributed.cost import RankCost, replicated_cost, sharded_cost
-from firth.training.losses import heads_for
+from firth.data.sampler import Sampler
+from firth.jobs.pretrain_networks import untrained_module
+from firth.model import load
+from firth.tokenizers.tokenizer import Tokenizer
+from firth.training.data_loader import largest_batch
+from firth.training.distributed.traced_step import RankCost, TracedRun, trace_step
 from firth.training.pretrain_config import PretrainRunConfig
-from firth.training.schedule import StagedValue
+from firth.utils.devices import DeviceSpec
+from firth.utils.errors import UsageError
 from firth.utils.notebook import HtmlRepr
 
 
@@ -28,8 +25,10 @@ class PretrainDryRun(HtmlRepr):
     parameters: int
     precision: str
     optimizer: str
+    device: str  # cpu, cuda or mps
     world_size: int
-    batch_tokens: int  # of a step, on all ranks
+    batch_tokens: int  # of the largest batch, on all ranks
+    sequences: int  # in that batch
     rows: list[RankCost]  # replicated and sharded weights
 
     def values(self) -> dict[str, Any]:
@@ -38,35 +37,41 @@ class PretrainDryRun(HtmlRepr):
         return {"dry_run": True, **shared, "ranks": [row.values() for row in self.rows]}
 
 
-def estimate_pretraining(config: PretrainRunConfig, world_size: int) -> PretrainDryRun:
-    """Compute what each rank needs, for replicated and for sharded weights."""
-    training, network = config.training, _empty_network(config)
-    largest = StagedValue.parse(training.batch_tokens).largest
-    part = -(-largest // world_size)
-    micro_batches = -(-part // (training.micro_batch_tokens or part))
-    kind = training.optimizer.optimizer
-    rows = [replicated_cost(network, kind, world_size)]
-    if kind != "muon":
-        rows.append(sharded_cost(network, training.precision, world_size, micro_batches))
+def estimate_pretraining(
+    config: PretrainRunConfig,
+    sampler: Sampler,
+    tokenizer: Tokenizer,
+    device: DeviceSpec,
+    world_size: int,
+) -> PretrainDryRun:
+    """Trace a step with replicated and one with sharded weights, or what `--parallel` names."""
+    training, batch = config.training, largest_batch(config, sampler, tokenizer)
+    teacher = None if config.teacher is None else load(config.teacher)
+    run = TracedRun(
+        build=lambda: untrained_module(config, tokenizer, teacher),
+        config=training,
+        batch=batch,
+        device=device,
+    )
+    kinds = {"replicate": False, "shard": True}
+    if training.optimizer.optimizer == "muon" and training.parallel != "shard":
+        del kinds["shard"]  # Muon needs whole matrices
+    wanted = [shards for name, shards in kinds.items() if training.parallel in (name, "auto")]
+    try:
+        rows = [trace_step(run, world_size, shards=shards) for shards in wanted]
+    except RuntimeError as error:
+        raise UsageError(
+            f"--dry-run cannot follow a step of {config.preset}, in which an operation depends on "
+            f"values: its tensors have only shapes. ({str(error).splitlines()[0]})"
+        ) from error
     return PretrainDryRun(
         preset=config.preset,
-        parameters=count_parameters(network),
+        parameters=rows[0].parameters,
         precision=training.precision,
-        optimizer=kind,
+        optimizer=training.optimizer.optimizer,
+        device=device.type,
         world_size=world_size,
-        batch_tokens=largest,
+        batch_tokens=batch.tokens,
+        sequences=len(batch.inputs.lengths),
         rows=rows,
     )
-
-
-def _empty_network(config: PretrainRunConfig) -> nn.Module:
-    """Build the networks that are trained without memory for their weights."""
-    row = OBJECTIVES[config.objective]
-    with torch.device("meta"):
-        network: nn.Module = build_network(config.model, heads_for(row.predicts))
-        if "replaced" not in row.predicts:
-            return network
-        own = generator_config(require_transformer_config(config.model))
-        generator = Transformer(own, ["language"])
-        generator.tokens = network.tokens  # type: ignore[assignment]
-        return nn.ModuleDict({"network": network, "generator": generator})

@@ -21,6 +21,7 @@ from firth.formats.huggingface.directory import nameable_heads
 from firth.jobs.fitted_pretraining import FitRequest, fitted_preset, pretrain_fitted
 from firth.jobs.pretrain_dry_run import PretrainDryRun, estimate_pretraining
 from firth.jobs.pretrain_inputs import as_saved_model, as_shards
+from firth.jobs.pretrain_networks import pretraining_heads
 from firth.jobs.pretrain_result import PretrainResult
 from firth.jobs.pretrain_validation import (
     SOURCE_LOSS,
@@ -51,12 +52,11 @@ from firth.training.distributed.ranks import current_ranks
 from firth.training.fitted_objectives import FITTED
 from firth.training.log import ACCURACY, Callback, show_in_notebook
 from firth.training.loop import Callbacks, TrainingLoop
-from firth.training.losses import TrainingModule, heads_for
+from firth.training.losses import TrainingModule
 from firth.training.plateau import unigram_baseline
 from firth.training.pretrain_config import (
     ParentModel,
     PretrainRunConfig,
-    nearest_preset,
     resolve_pretrain_config,
 )
 from firth.training.run import Run, describe_run, open_run
@@ -64,7 +64,13 @@ from firth.training.run_directory import check_run_directory, find_run
 from firth.training.state import TrainingState
 from firth.training.throughput import throughput_metrics
 from firth.utils.arguments import check_arguments
-from firth.utils.devices import Device, device_spec, restored_torch_state, select_device
+from firth.utils.devices import (
+    Device,
+    device_spec,
+    dry_run_spec,
+    restored_torch_state,
+    select_device,
+)
 from firth.utils.errors import MismatchError, UsageError
 from firth.utils.plotting import plot_loss
 
@@ -155,7 +161,8 @@ def pretrain(
     overrides = {"seed": seed, **merge_options(overrides, options)}
     if out is None and not dry_run:
         raise UsageError("`out` is missing: the run directory to write, a string or Path.")
-    out, on = Path(out or "."), select_device(device)
+    out = Path(out or ".")
+    spec = dry_run_spec(device) if dry_run else device_spec(select_device(device))
     if not resume and not dry_run:
         check_run_directory(out, {}, resume)  # before anything is written
     if world_size != 1 and not dry_run:
@@ -187,13 +194,15 @@ def pretrain(
     source_model = None if source is None else _load_source(source, tokenizer)
     parent = None if source_model is None else _parent(source_model)
     config = resolve_pretrain_config(
-        preset, objective, tokenizer, budget, overrides, parent, teacher, device_spec(on)
+        preset, objective, tokenizer, budget, overrides, parent, teacher, spec
     )
     config = replace(config, mixture=resolve_mixture(shards, mixture, mixture_alpha))
     if mask_prob is not None:
         check_masking(config.objective)
     if dry_run:
-        return estimate_pretraining(config, world_size)
+        sampler = Sampler(shards, config.training.seed, config.mixture)
+        return estimate_pretraining(config, sampler, tokenizer, spec, world_size)
+    on = select_device(device)
     parents = {
         name: Path(path) for name in ("source", "teacher") if (path := getattr(config, name))
     }
@@ -258,9 +267,7 @@ def build(
 ) -> TrainingModule:
     """Build the network, with random weights or those of a source model or teacher."""
     row, seed = OBJECTIVES[config.objective], config.training.seed
-    heads = heads_for(row.predicts)
-    if "pair" in heads and "pooler" in nearest_preset(config.preset, config.model).heads:
-        heads = (*heads, "pooler")
+    heads = pretraining_heads(config.objective, config.preset, config.model)
     network = initialise(build_network(config.model, heads), seed)
     network.read_vocabulary(tokenizer)
     teacher = generator = None

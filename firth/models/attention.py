@@ -104,7 +104,7 @@ def has_equal_lengths(mask: Mask) -> bool:
 @cache
 def has_varlen_kernels(device: torch.device, head_dim: int) -> bool:
     """Tell whether torch and a device have variable-length kernels for this head dimension."""
-    supported = head_dim % 8 == 0 and head_dim <= 256
+    supported = device.type == "cuda" and head_dim % 8 == 0 and head_dim <= 256
     return supported and has_flash_attention_op() and has_varlen_attention(device_spec(device))
 
 
@@ -281,7 +281,8 @@ def _attend_rows(
     """Compute scaled dot-product attention over padded rows."""  # (G, L, H, D) -> (G, L, H, D)
     dtype = q.dtype
     # The CPU's backward kernel is several times faster in float32 than in bfloat16.
-    upcast = q.requires_grad and q.device.type == "cpu" and dtype == torch.bfloat16
+    upcast = q.requires_grad and dtype == torch.bfloat16 and q.device.type == "cpu"
+    upcast = upcast and device_spec(q.device).type == "cpu"
     if upcast:
         q, k, v = q.float(), k.float(), v.float()
     if score_mask is not None and score_mask.dtype != torch.bool:

@@ -35,6 +35,7 @@ from firth.models.positions import (
     sinusoidal_embedding,
 )
 from firth.models.transformer_config import TransformerConfig
+from firth.utils.devices import device_spec
 from firth.utils.errors import MismatchError
 
 HALF_DTYPES = (torch.bfloat16, torch.float16)
@@ -177,9 +178,11 @@ class Stack(nn.Module):
         earlier = prefix.length if cache is None else cache.lengths[mask.sequence_ids]
         positions = mask.positions + earlier
         x = self.embedding(x, mask, positions, segments)
-        if x.is_cuda and torch.is_autocast_enabled("cuda") and not self.float32_residual:
+        kind = x.device.type
+        on_gpu = device_spec(x.device).type == "cuda"
+        if on_gpu and torch.is_autocast_enabled(kind) and not self.float32_residual:
             # halves the memory traffic of the residual connections
-            x = x.to(torch.get_autocast_dtype("cuda"))
+            x = x.to(torch.get_autocast_dtype(kind))
         inputs = LayerInputs(memory, memory_mask, cache, prefix, recorder)
         plain = layers is None and output_layer is None and inputs.is_empty
         if self.graph_runner is not None and plain and self._is_capturable(x, mask):

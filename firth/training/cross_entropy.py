@@ -43,7 +43,8 @@ class _CrossEntropy(torch.autograd.Function):
         if torch.is_autocast_enabled(device.type):
             dtype = torch.get_autocast_dtype(device.type)
         wide = torch.promote_types(hidden.dtype, torch.float32)
-        padding = -vocab_size % ALIGNMENT.get(device.type, 1)
+        kind = device_spec(device).type
+        padding = -vocab_size % ALIGNMENT.get(kind, 1)
         with torch.autocast(device.type, enabled=False):
             h, w = hidden.to(dtype), pad(matrix.to(dtype), (0, 0, 0, padding))
             shift = pad(bias, (0, padding)) if bias is not None else None
@@ -54,7 +55,7 @@ class _CrossEntropy(torch.autograd.Function):
                 torch.zeros(w.shape, dtype=wide, device=device) if wanted[1] else None,
                 torch.zeros(len(w), dtype=wide, device=device) if wanted[2] else None,
             )
-            rows, chunk_loss = _chunk_rows(len(h), len(w), device.type), _implementation(device)
+            rows, chunk_loss = _chunk_rows(len(h), len(w), kind), _implementation(device)
             for begin in range(0, len(h), rows):
                 chunk = slice(begin, begin + rows)
                 part, num_correct, grad = chunk_loss(

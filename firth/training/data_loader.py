@@ -82,13 +82,24 @@ def _evaluate(value: Any, progress: float) -> Any:
 
 def first_batch(config: PretrainRunConfig, sampler: Sampler, tokenizer: Tokenizer) -> Batch:
     """Build a small batch, to report wrong options or a missing special token before training."""
-    row, length = (
-        OBJECTIVES[config.objective],
-        StagedValue.parse(config.training.max_length).sizes[0],
-    )
+    length = StagedValue.parse(config.training.max_length).sizes[0]
+    return _build_batch(config, sampler, tokenizer, length, 4 * length)
+
+
+def largest_batch(config: PretrainRunConfig, sampler: Sampler, tokenizer: Tokenizer) -> Batch:
+    """Build a batch with the largest `batch_tokens` and `max_length` of the run."""
+    sizes = config.training.max_length, config.training.batch_tokens
+    length, tokens = (StagedValue.parse(stages).largest for stages in sizes)
+    return _build_batch(config, sampler, tokenizer, length, tokens)
+
+
+def _build_batch(
+    config: PretrainRunConfig, sampler: Sampler, tokenizer: Tokenizer, length: int, tokens: int
+) -> Batch:
+    row = OBJECTIVES[config.objective]
     try:
         options = options_at(config, 0.0)
-        drawn, _ = row.draw(sampler, SamplerPosition(), length=length, tokens=4 * length, **options)
+        drawn, _ = row.draw(sampler, SamplerPosition(), length=length, tokens=tokens, **options)
         return row.build(sampler, drawn, tokenizer.vocabulary, length=length, **options)
     except (TypeError, ValueError) as error:
         given = ", ".join(

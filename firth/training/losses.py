@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.nn.functional import binary_cross_entropy_with_logits, cosine_embedding_loss
 from torch.nn.functional import cross_entropy as plain_cross_entropy
 
@@ -311,7 +312,10 @@ def _sample(generator: LanguageNetwork, hidden: Tensor, batch: Batch) -> Longs:
         at = draw.to(cumulative)[:, None] * cumulative[:, -1:]
         tokens = torch.searchsorted(cumulative, at).squeeze(1)
         samples.append(tokens.clamp(max=cumulative.shape[1] - 1))
-    return torch.cat(samples).cpu().numpy()
+    found = torch.cat(samples)
+    if isinstance(found, FakeTensor):  # of a dry run: it has no values
+        return np.zeros(len(found), np.int64)
+    return found.cpu().numpy()
 
 
 def heads_for(predictions: tuple[str, ...]) -> tuple[str, ...]:

@@ -111,6 +111,11 @@ class Optimizer:
             config.weight_decay,
         )
 
+    @property
+    def parameters(self) -> list[nn.Parameter]:
+        """The tensors with gradients."""
+        return self._parameters
+
     @torch.no_grad()
     def scale_gradients(self, factor: float) -> None:
         """Multiply all gradients, to undo loss scaling."""

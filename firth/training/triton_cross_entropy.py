@@ -73,10 +73,11 @@ def triton_cross_entropy(
     The gradient, softmax minus one-hot, overwrites the logits; columns from `vocab_size` on are
     padding, with a gradient of 0.
     """
-    assert _kernel is not None
     losses = torch.empty(len(logits), device=logits.device)
     correct = torch.empty(len(logits), dtype=torch.int32, device=logits.device)
     tensors = logits, logits.stride(0), bias, targets, losses, correct
     flags = dict(has_bias=bias is not None, needs_grad=needs_grad, block=BLOCK, num_warps=8)
-    _kernel[(len(logits),)](*tensors, vocab_size, logits.shape[1], **flags)
+    if logits.is_cuda:  # else a step of a GPU is traced without one
+        assert _kernel is not None
+        _kernel[(len(logits),)](*tensors, vocab_size, logits.shape[1], **flags)
     return losses.sum(), correct.sum(), logits if needs_grad else None

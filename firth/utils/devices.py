@@ -12,6 +12,7 @@ import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -44,6 +45,10 @@ class DeviceSpec:
     compute_capability: tuple[int, int] = (0, 0)  # NVIDIA's: (7, 5) is a T4, (9, 0) an H100
     cpu_flags: frozenset[str] = frozenset()  # from /proc/cpuinfo
     triton: bool = False  # Triton is installed
+
+
+H100 = DeviceSpec(type="cuda", compute_capability=(9, 0), triton=True)
+_ASSUMED: ContextVar[DeviceSpec | None] = ContextVar("assumed device", default=None)
 
 
 def has_native_bf16(spec: DeviceSpec) -> bool:
@@ -110,9 +115,28 @@ def resolve_precision(requested: str, spec: DeviceSpec) -> str:
     return requested
 
 
-@cache
 def device_spec(device: torch.device) -> DeviceSpec:
-    """Describe a device of this machine."""
+    """Describe a device of this machine, or the one that is assumed instead."""
+    return _ASSUMED.get() or _own_device_spec(device)
+
+
+@contextmanager
+def assumed_device(spec: DeviceSpec) -> Iterator[None]:
+    """Choose precision and kernels as for another device, to trace what would run on it.
+
+    >>> with assumed_device(H100):
+    ...     device_spec(torch.device("cpu")).type
+    'cuda'
+    """
+    token = _ASSUMED.set(spec)
+    try:
+        yield
+    finally:
+        _ASSUMED.reset(token)
+
+
+@cache
+def _own_device_spec(device: torch.device) -> DeviceSpec:
     if device.type == "cuda":
         capability = torch.cuda.get_device_capability(device)
         triton = importlib.util.find_spec("triton") is not None
@@ -213,6 +237,17 @@ def select_device(requested: Device = None) -> torch.device:
     if device.type == "cuda" and device.index is not None:
         torch.cuda.set_device(device)  # CUDA graphs are captured on the current device
     return device
+
+
+def dry_run_spec(requested: Device) -> DeviceSpec:
+    """Describe the device of a dry run: a GPU need not be there, and is then like an H100.
+
+    >>> dry_run_spec("cpu").type, dry_run_spec("cuda").type
+    ('cpu', 'cuda')
+    """
+    if str(requested).startswith("cuda") and not torch.cuda.is_available():
+        return H100
+    return device_spec(select_device(requested))
 
 
 def available_memory(device: torch.device) -> int | None:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from firth.jobs.prepare_output import PrepareResult
     from firth.jobs.pretrain_dry_run import PretrainDryRun
     from firth.jobs.pretrain_result import PretrainResult
+    from firth.training.distributed.traced_step import RankCost
 
 
 NEXT_STEP = {
@@ -92,19 +93,51 @@ def pretrained(result: PretrainResult) -> list[RenderableType]:
 
 def pretraining_cost(result: PretrainDryRun) -> list[RenderableType]:
     """Show the memory of a rank and what it exchanges, for replicated and for sharded weights."""
-    names = ("weights", "gradients", "optimizer", "gathered", "memory", "sent")
-    table = new_table("parallel", *names[:4], "total", "sent per step", plain=True)
-    for row in result.rows:
-        table.add_row(row.parallel, *(f"{getattr(row, name) / 2**30:,.3f}" for name in names))
+    ranks = f"{result.world_size:,} rank" + "s" * (result.world_size > 1)
+    table = new_table(ranks, *(f"--parallel {row.parallel}" for row in result.rows), plain=True)
+    cells = [_rank_cells(row) for row in result.rows]
+    for name in dict.fromkeys(name for row in cells for name in row):
+        table.add_row(name, *(row.get(name, "–") for row in cells))
+    others = "" if result.device == "cuda" else "; --device cuda: for GPUs, also without one"
     return [
         table,
         f"{result.preset}: {result.parameters:,} parameters, {result.optimizer}, "
-        f"{result.precision}; {result.batch_tokens:,} tokens per step on {result.world_size:,} "
-        "ranks.",
-        "GiB of the rank that needs most, computed from the sizes of the parameters; activations "
-        "are not part of it. Sent: by each rank, in rings.",
+        f"{result.precision}, {result.device}{others}. {result.batch_tokens:,} tokens in "
+        f"{result.sequences:,} sequences per step, on all ranks.",
+        "Of rank 0, in one step without memory and other ranks (torch's fake tensors and process "
+        "group), without torch.compile and CUDA graphs. Memory is that of the tensors which are "
+        "alive at the peak; torch itself and unused parts of its allocations come on top. Sent: "
+        "by each rank, on average, if exchanges run in rings.",
         "Nothing was trained or written.",
     ]
+
+
+def _rank_cells(row: RankCost) -> dict[str, str]:
+    """Return the cells of a table's column by name."""
+    memory = {
+        "peak memory": row.memory,
+        "  weights": row.weights,
+        "  gradients so far": row.gradients,
+        "  optimizer state": row.optimizer,
+        "  activations and buffers": row.activations,
+    }
+    cells = {name: _binary_size(size) for name, size in memory.items()}
+    cells |= {"micro-batches per step": f"{row.micro_batches:,}"}
+    cells |= {"sent per step": _binary_size(row.sent)}
+    calls = row.collectives.items()
+    return cells | {f"  {name} calls": f"{count:,}" for name, count in calls}
+
+
+def _binary_size(size: int) -> str:
+    """Format a number of bytes with its most useful unit.
+
+    >>> _binary_size(999), _binary_size(5 << 20), _binary_size(3 << 29)
+    ('999 B', '5.00 MiB', '1.50 GiB')
+    """
+    if size < 1024:
+        return f"{size} B"
+    power = min(3, (size.bit_length() - 1) // 10)
+    return f"{size / 1024**power:,.{2 if size < 100 * 1024**power else 1}f} {' KMG'[power]}iB"
 
 
 def _validation_loss(result: PretrainResult) -> dict[str, str]:

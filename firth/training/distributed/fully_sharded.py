@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import cast
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
@@ -24,7 +25,6 @@ from firth.models.stack import Stack
 from firth.objectives.batch import Batch
 from firth.training.checkpoint import Checkpoints
 from firth.training.config import TrainingConfig
-from firth.training.distributed.cost import MAX_GATHERED, MIN_UNIT
 from firth.training.distributed.divided_tensors import own_pieces
 from firth.training.distributed.gradient_buckets import GradientBuckets
 from firth.training.distributed.local_optimizer import LocalOptimizer
@@ -32,7 +32,11 @@ from firth.training.distributed.parallelism import MicroBatch, Parallelism
 from firth.training.distributed.ranks import current_ranks, maximum
 from firth.training.distributed.sharded_checkpoints import ShardedCheckpoints
 from firth.training.pending_metrics import StepSums
+from firth.utils.devices import device_spec
 from firth.utils.errors import UsageError
+
+MIN_UNIT = 1 << 24  # parameters of blocks that are gathered together: each unit takes time to start
+MAX_GATHERED = 1 << 28  # parameters of all blocks that stay gathered until the backward pass
 
 
 class FullySharded(Parallelism):
@@ -94,10 +98,10 @@ def shard_weights(module: nn.Module, precision: str) -> FSDPModule:
     """Divide the weights of a network among all ranks, each block on its own, and move them."""
     from firth.training.distributed.process_group import rank_device
 
-    device = rank_device(None if torch.cuda.is_available() else "cpu")
+    device = rank_device("cuda" if "nccl" in dist.get_backend_config() else "cpu")  # of the run
     mesh = init_device_mesh(device.type, (current_ranks().size,))
     policy = MixedPrecisionPolicy()
-    if precision == "bf16" and device.type == "cuda":
+    if precision == "bf16" and device_spec(device).type == "cuda":
         policy = MixedPrecisionPolicy(
             param_dtype=torch.bfloat16, reduce_dtype=torch.float32, cast_forward_inputs=False
         )

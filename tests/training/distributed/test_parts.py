@@ -20,7 +20,6 @@ from firth.training import losses
 from firth.training.config import TrainingConfig
 from firth.training.distributed import ranks as ranks_module
 from firth.training.distributed.choice import shards_weights
-from firth.training.distributed.cost import replicated_cost, sharded_cost
 from firth.training.distributed.parallelism import num_dropout_slices, rank_slices
 from firth.training.distributed.ranks import Ranks
 from firth.training.distributed.sharded_optimizer import assign_owners
@@ -156,25 +155,6 @@ def test_sharding_needs_torchrun() -> None:
         shards_weights(nn.Linear(2, 2), config, torch.device("cpu"))
     with pytest.raises(UsageError, match="replicate"):
         TrainingConfig(steps=1, parallel="both")
-
-
-def test_the_predicted_optimizer_state_is_that_of_the_rank_with_most() -> None:
-    module = network()
-    cost = replicated_cost(module, "adamw", ranks=3)
-    sizes = {name: parameter.numel() for name, parameter in module.named_parameters()}
-    owners = assign_owners(sizes, ranks=3)
-    states = []
-    for rank in range(3):
-        own = {name for name, owner in owners.items() if owner == rank}
-        tensors = Optimizer(module, OptimizerConfig(), own).tensors().values()
-        states.append(sum(tensor.nbytes for tensor in tensors))
-    assert cost.optimizer == max(states)
-    assert cost.weights == cost.gradients == 4 * sum(sizes.values())
-
-
-def test_one_rank_sends_nothing() -> None:
-    assert replicated_cost(network(), "muon", ranks=1).sent == 0
-    assert sharded_cost(network(), "fp32", ranks=1, micro_batches=2).sent == 0
 
 
 def test_the_loop_follows_the_choice_that_was_made_for_the_device(

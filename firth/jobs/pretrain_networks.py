@@ -1,0 +1,45 @@
+"""The networks of a pre-training run: their heads, and all of them without trained weights."""
+
+from __future__ import annotations
+
+from firth.model import Model
+from firth.models.config import ModelConfig
+from firth.models.generator import generator_config
+from firth.models.networks import build_network
+from firth.models.transformer import Transformer
+from firth.models.transformer_config import require_transformer_config
+from firth.objectives.registry import OBJECTIVES
+from firth.tokenizers.tokenizer import Tokenizer
+from firth.training.losses import TrainingModule, heads_for
+from firth.training.pretrain_config import PretrainRunConfig, nearest_preset
+
+
+def pretraining_heads(objective: str, name: str, config: ModelConfig) -> tuple[str, ...]:
+    """Return the heads that the objective needs; for pairs of segments, with the preset's pooler.
+
+    >>> from firth.models.presets import preset
+    >>> pretraining_heads("causal", "gpt2", preset("gpt2").config)
+    ('language',)
+    """
+    heads = heads_for(OBJECTIVES[objective].predicts)
+    if "pair" in heads and "pooler" in nearest_preset(name, config).heads:
+        return (*heads, "pooler")
+    return heads
+
+
+def untrained_module(
+    config: PretrainRunConfig, tokenizer: Tokenizer, teacher: Model | None = None
+) -> TrainingModule:
+    """Build all networks of a run for a dry run; the teacher's weights are not copied either."""
+    heads = pretraining_heads(config.objective, config.preset, config.model)
+    network = build_network(config.model, heads)
+    network.read_vocabulary(tokenizer)
+    generator = taught = None
+    if "replaced" in OBJECTIVES[config.objective].predicts:
+        own = generator_config(require_transformer_config(config.model))
+        generator = Transformer(own, ["language"])
+    if teacher is not None:
+        taught = build_network(teacher.config, tuple(teacher.network.heads)).eval()
+    return TrainingModule(
+        network, generator=generator, teacher=taught, vocabulary=tokenizer.vocabulary
+    )
