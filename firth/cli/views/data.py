@@ -98,16 +98,16 @@ def pretraining_cost(result: PretrainDryRun) -> list[RenderableType]:
     cells = [_rank_cells(row) for row in result.rows]
     for name in dict.fromkeys(name for row in cells for name in row):
         table.add_row(name, *(row.get(name, "–") for row in cells))
-    others = "" if result.device == "cuda" else "; --device cuda: for GPUs, also without one"
+    kinds = {"cuda": "GPUs", "cpu": "CPUs (for GPUs, also without one: --device cuda)"}
     return [
         table,
         f"{result.preset}: {result.parameters:,} parameters, {result.optimizer}, "
-        f"{result.precision}, {result.device}{others}. {result.batch_tokens:,} tokens in "
-        f"{result.sequences:,} sequences per step, on all ranks.",
-        "Of rank 0, in one step without memory and other ranks (torch's fake tensors and process "
-        "group), without torch.compile and CUDA graphs. Memory is that of the tensors which are "
-        "alive at the peak; torch itself and unused parts of its allocations come on top. Sent: "
-        "by each rank, on average, if exchanges run in rings.",
+        f"{result.precision}, on {kinds.get(result.device, result.device)}. A step has "
+        f"{result.batch_tokens:,} tokens in {result.sequences:,} sequences, on all ranks together.",
+        "Traced on rank 0, without memory and other ranks (torch's fake tensors and process "
+        "group). Memory: the tensors that are alive at the peak; torch itself, unused parts of "
+        "its allocations, torch.compile and CUDA graphs come on top. Sent: by each rank, on "
+        "average, as in rings.",
         "Nothing was trained or written.",
     ]
 

@@ -86,9 +86,9 @@ def trace_step(run: TracedRun, ranks: int, *, shards: bool) -> RankCost:
             _compute_norms_in_float32(module)
         step = _Step(module, run.config, memory, shards)  # a device mesh needs real tensors
         with fake:
+            if ranks > 1 and not shards:
+                step.find_gradients(run.batch)
             step.run(run.batch)
-            if ranks > 1 and not shards:  # the first step only finds out what to exchange
-                step.run(run.batch)
         return step.cost()
 
 
@@ -111,17 +111,24 @@ class _Step:
         trained = {*module.parameters(), *self.optimizer.parameters}
         self.gradient_sizes = {p: own_bytes(p) for p in trained}
         self.gradients = 0  # bytes, when there are most bytes in total
+        self.counter = CollectiveCounter()
+        self.before: list[tuple[Counter[str], Counter[str]]] = []  # calls, bytes: by micro-batch
+
+    def find_gradients(self, batch: Batch) -> None:
+        """Let the ranks agree on what they sum, as in the first step of a run."""
+        self.accumulator.accumulate(batch, self.state)
+        self.optimizer.zero_grad()
+        self.state.step += 1
+        self.before.clear()
 
     def run(self, batch: Batch) -> None:
         """Take the step: gradients, clipping, update."""
-        self.counter, self.before = CollectiveCounter(), list[tuple[Counter[str], Counter[str]]]()
         self.memory.peak, self.memory.on_peak = 0, self._note_gradients
         with self.counter:
             self.accumulator.accumulate(batch, self.state)
             self.optimizer.clip_gradients()
             self.optimizer.step(multiplier=1.0)
             self.optimizer.zero_grad()
-        self.state.step += 1
 
     def _note_gradients(self) -> None:
         sizes = self.gradient_sizes.items()

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
 
 from firth.data.packing import PackedSequences
 from firth.jobs.pretraining import pretrain
@@ -23,6 +24,7 @@ from firth.models.transformer import count_parameters
 from firth.objectives.causal import causal
 from firth.training.accumulation import GradientAccumulator
 from firth.training.config import TrainingConfig
+from firth.training.distributed import fully_sharded, process_group
 from firth.training.distributed.parallelism import Parallelism
 from firth.training.distributed.traced_step import TracedRun, trace_step
 from firth.training.losses import TrainingModule
@@ -116,7 +118,7 @@ def test_the_command_prints_a_table_and_json(
     for name, value in {**SMALL, "model.num_layers": 2, "model.max_positions": 64}.items():
         words += ["--set", f"{name}={value}"]
     shown = firth_here(*words, "--world-size", "2", "--device", "cuda", "--parallel", "replicate")
-    for part in ("2 ranks", "peak memory", "sent per step", "all-reduce", "fp32, cuda"):
+    for part in ("2 ranks", "peak memory", "sent per step", "all-reduce", "fp32, on GPUs"):
         assert part in shown.stdout
     found = firth_here(*words, "--world-size", "2", "--device", "cpu", "--json").json
     assert [row["parallel"] for row in found["ranks"]] == ["replicate", "shard"]
@@ -128,6 +130,22 @@ def test_the_command_prints_a_table_and_json(
     refused = firth_here("pretrain", "--data", str(shards), "--out", "run", "--world-size", "2")
     assert refused.returncode == 2
     assert "--dry-run" in refused.error
+
+
+def test_sharded_weights_are_on_the_device_of_the_process_group(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """--device cpu on a machine with a GPU."""
+    monkeypatch.setattr(process_group, "select_device", lambda device: torch.device(device))
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    devices = []
+    monkeypatch.setattr(
+        fully_sharded,
+        "init_device_mesh",
+        lambda kind, shape: devices.append(kind) or init_device_mesh(kind, shape),
+    )
+    trace_step(run(precision="fp32"), ranks=2, shards=True)
+    assert devices == ["cpu"]
 
 
 @pytest.mark.nightly
