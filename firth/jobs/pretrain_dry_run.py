@@ -7,7 +7,7 @@ from typing import Any
 
 from firth.data.sampler import Sampler
 from firth.jobs.pretrain_networks import untrained_module
-from firth.model import load
+from firth.model import Model
 from firth.tokenizers.tokenizer import Tokenizer
 from firth.training.data_loader import largest_batch
 from firth.training.distributed.traced_step import RankCost, TracedRun, trace_step
@@ -41,12 +41,12 @@ def estimate_pretraining(
     config: PretrainRunConfig,
     sampler: Sampler,
     tokenizer: Tokenizer,
+    teacher: Model | None,
     device: DeviceSpec,
     world_size: int,
 ) -> PretrainDryRun:
     """Trace a step with replicated and one with sharded weights, or what `--parallel` names."""
     training, batch = config.training, largest_batch(config, sampler, tokenizer)
-    teacher = None if config.teacher is None else load(config.teacher)
     run = TracedRun(
         build=lambda: untrained_module(config, tokenizer, teacher),
         config=training,
@@ -61,8 +61,8 @@ def estimate_pretraining(
         rows = [trace_step(run, world_size, shards=shards) for shards in wanted]
     except RuntimeError as error:
         raise UsageError(
-            f"--dry-run cannot follow a step of {config.preset}, in which an operation depends on "
-            f"values: its tensors have only shapes. ({str(error).splitlines()[0]})"
+            f"--dry-run cannot follow a step of {config.preset} on tensors that have shapes but no "
+            f"values: {str(error).splitlines()[0]}"
         ) from error
     return PretrainDryRun(
         preset=config.preset,

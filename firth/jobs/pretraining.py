@@ -201,7 +201,8 @@ def pretrain(
         check_masking(config.objective)
     if dry_run:
         sampler = Sampler(shards, config.training.seed, config.mixture)
-        return estimate_pretraining(config, sampler, tokenizer, spec, world_size)
+        taught = None if config.teacher is None else _load_teacher(config.teacher, tokenizer)
+        return estimate_pretraining(config, sampler, tokenizer, taught, spec, world_size)
     on = select_device(device)
     parents = {
         name: Path(path) for name in ("source", "teacher") if (path := getattr(config, name))
@@ -248,6 +249,14 @@ def _load_source(source: str | Path, tokenizer: Tokenizer) -> Model:
     return model
 
 
+def _load_teacher(path: str, tokenizer: Tokenizer) -> Model:
+    model = load(path)
+    _check_tokenizer(model, tokenizer, path)
+    if "language" not in model.network.heads:
+        raise MismatchError(f"{path} has no language head to teach with.")
+    return model
+
+
 def _parent(model: Model) -> ParentModel:
     """Describe the model to continue from; a run of `firth pretrain` has its own preset."""
     assert model.path is not None
@@ -274,11 +283,7 @@ def build(
     if config.source is not None:
         _copy_weights(network, source or _load_source(config.source, tokenizer), config.source)
     if config.teacher is not None:
-        taught = load(config.teacher)
-        _check_tokenizer(taught, tokenizer, config.teacher)
-        teacher = taught.network
-        if "language" not in teacher.heads:
-            raise MismatchError(f"{config.teacher} has no language head to teach with.")
+        teacher = _load_teacher(config.teacher, tokenizer).network
         if config.source is None:
             copy_teacher_weights(network, teacher)
     if "replaced" in row.predicts:

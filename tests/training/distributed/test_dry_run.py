@@ -185,3 +185,13 @@ def test_two_processes_exchange_what_was_predicted(
     measured = json.loads(done.stdout.splitlines()[-1])
     measured["all-reduce"] -= 4 * 8  # time, signals and micro-batch size, which the loop agrees on
     assert measured == cost.payload
+
+
+@pytest.mark.nightly
+def test_electra_is_followed_and_networks_that_need_values_are_refused(shards: Path) -> None:
+    options = {"data": shards, "steps": 6, "device": "cuda", "dry_run": True, "world_size": 2}
+    small = {**SMALL, "model.num_layers": 2, "model.embedding_size": 16}
+    rows = pretrain(**options, preset="electra-small", overrides=small).rows
+    assert all(row.collectives["all-reduce"] >= 2 for row in rows)
+    with pytest.raises(UsageError, match=r"elmo.*no values"):
+        pretrain(**options, preset="elmo", overrides={"max_length": "32", "batch_tokens": "256"})
