@@ -101,13 +101,13 @@ def has_equal_lengths(mask: Mask) -> bool:
     )
 
 
-@cache
 def has_varlen_kernels(device: torch.device, head_dim: int) -> bool:
     """Tell whether torch and a device have variable-length kernels for this head dimension."""
-    supported = device.type == "cuda" and head_dim % 8 == 0 and head_dim <= 256
-    return supported and has_flash_attention_op() and has_varlen_attention(device_spec(device))
+    supported = head_dim % 8 == 0 and head_dim <= 256
+    return supported and has_varlen_attention(device_spec(device)) and has_flash_attention_op()
 
 
+@cache
 def has_flash_attention_op() -> bool:
     """Tell whether torch's private op for variable-length attention has the known arguments.
 
@@ -281,8 +281,9 @@ def _attend_rows(
     """Compute scaled dot-product attention over padded rows."""  # (G, L, H, D) -> (G, L, H, D)
     dtype = q.dtype
     # The CPU's backward kernel is several times faster in float32 than in bfloat16.
-    upcast = q.requires_grad and dtype == torch.bfloat16 and q.device.type == "cpu"
-    upcast = upcast and device_spec(q.device).type == "cpu"
+    on_cpu = q.device.type == "cpu"
+    is_traced = on_cpu and device_spec(q.device).type == "cuda"  # a GPU's step, without one
+    upcast = on_cpu and not is_traced and q.requires_grad and dtype == torch.bfloat16
     if upcast:
         q, k, v = q.float(), k.float(), v.float()
     if score_mask is not None and score_mask.dtype != torch.bool:
@@ -293,7 +294,7 @@ def _attend_rows(
             k.transpose(1, 2),
             v.transpose(1, 2),
             attn_mask=score_mask,
-            dropout_p=params.dropout,
+            dropout_p=0.0 if is_traced else params.dropout,  # a GPU's kernels store no mask
             is_causal=causal,
             scale=params.scale,
             enable_gqa=q.shape[2] != k.shape[2],

@@ -17,6 +17,7 @@ from firth.models.attention import (
     PositionBias,
     ScoreTerms,
     cross_attention_backend,
+    has_flash_attention_op,
     has_varlen_kernels,
 )
 from firth.models.masks import Mask
@@ -200,13 +201,13 @@ def test_varlen_kernels_need_supported_head_dims(
     width: int, fits: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
-    has_varlen_kernels.cache_clear()
+    has_flash_attention_op.cache_clear()
     assert has_varlen_kernels(torch.device("cuda"), width) is fits
     assert not has_varlen_kernels(torch.device("cpu"), width)
-    has_varlen_kernels.cache_clear()
+    has_flash_attention_op.cache_clear()
     monkeypatch.setattr(attention, "FLASH_ARGUMENTS", ["query", "of another version"])
     assert not has_varlen_kernels(torch.device("cuda"), width)
-    has_varlen_kernels.cache_clear()
+    has_flash_attention_op.cache_clear()
 
 
 @pytest.mark.slow

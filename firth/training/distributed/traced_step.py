@@ -211,6 +211,8 @@ def _float32_norm(norm: nn.LayerNorm | nn.RMSNorm, x: Tensor) -> Tensor:
 @contextmanager
 def _fake_group(ranks: int, shards: bool) -> Iterator[None]:
     """Join a process group whose other ranks do not exist; one rank alone needs none."""
+    if dist.is_initialized():
+        raise UsageError("--dry-run needs a process without a torch.distributed process group.")
     if ranks == 1 and not shards:
         yield
         return

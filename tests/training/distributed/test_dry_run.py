@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,6 @@ import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
-from torch.distributed.device_mesh import init_device_mesh
 
 from firth.data.packing import PackedSequences
 from firth.jobs.pretraining import pretrain
@@ -24,7 +24,7 @@ from firth.models.transformer import count_parameters
 from firth.objectives.causal import causal
 from firth.training.accumulation import GradientAccumulator
 from firth.training.config import TrainingConfig
-from firth.training.distributed import fully_sharded, process_group
+from firth.training.distributed import fully_sharded
 from firth.training.distributed.parallelism import Parallelism
 from firth.training.distributed.traced_step import TracedRun, trace_step
 from firth.training.losses import TrainingModule
@@ -39,9 +39,10 @@ LOSS_SUMS = 2 * 8  # the loss and the number of correct predictions, in float64
 NORM, MICRO_BATCHES = 4, 8  # the gradient norm in float32; agreed number of micro-batches, float64
 
 
-def network(name: str, **overrides: Any) -> TrainingModule:
+def network(name: str, attention_dropout: float = 0.0, **overrides: Any) -> TrainingModule:
     config = replace(preset(name).config, dropout=0.0, **overrides)
-    return TrainingModule(build_network(replace(config, attention_dropout=0.0), ["language"]))
+    config = replace(config, attention_dropout=attention_dropout)
+    return TrainingModule(build_network(config, ["language"]))
 
 
 def run(sequences: int = 8, length: int = 32, **options: Any) -> TracedRun:
@@ -136,16 +137,14 @@ def test_sharded_weights_are_on_the_device_of_the_process_group(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """--device cpu on a machine with a GPU."""
-    monkeypatch.setattr(process_group, "select_device", lambda device: torch.device(device))
+
+    def stop(kind: str, shape: tuple[int, ...]) -> None:
+        raise ValueError(kind)
+
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    devices = []
-    monkeypatch.setattr(
-        fully_sharded,
-        "init_device_mesh",
-        lambda kind, shape: devices.append(kind) or init_device_mesh(kind, shape),
-    )
-    trace_step(run(precision="fp32"), ranks=2, shards=True)
-    assert devices == ["cpu"]
+    monkeypatch.setattr(fully_sharded, "init_device_mesh", stop)
+    with pytest.raises(ValueError, match=r"^cpu$"):
+        trace_step(run(precision="fp32"), ranks=2, shards=True)
 
 
 @pytest.mark.nightly
@@ -195,3 +194,18 @@ def test_electra_is_followed_and_networks_that_need_values_are_refused(shards: P
     assert all(row.collectives["all-reduce"] >= 2 for row in rows)
     with pytest.raises(UsageError, match=r"elmo.*no values"):
         pretrain(**options, preset="elmo", overrides={"max_length": "32", "batch_tokens": "256"})
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("precision", ["bf16", "fp32"])
+def test_attention_dropout_needs_no_memory_on_a_gpu(precision: str) -> None:
+    """Its fused kernels draw the masks again in the backward pass; a CPU stores them."""
+    options = run(8, 64, precision=precision)
+    memory = {}
+    for device in (H100, DeviceSpec()):
+        for dropout in (0.0, 0.1):
+            build = partial(network, "gpt2", dropout, **TINY)
+            traced = replace(options, build=build, device=device)
+            memory[device.type, dropout] = trace_step(traced, ranks=1, shards=False).memory
+    assert memory["cuda", 0.1] == pytest.approx(memory["cuda", 0.0], rel=0.001)
+    assert memory["cpu", 0.1] > 1.1 * memory["cpu", 0.0]
