@@ -44,8 +44,7 @@ class GradientAccumulator:
             torch.manual_seed(key & (2**63 - 1))  # dropout
             with autocast(self.config, self.module.device):
                 terms: dict[str, LossTerm] = self.module(part)
-            if i == len(parts) - 1:
-                self.parallel.begin_last_backward()
+            self.parallel.begin_backward(is_last=i == len(parts) - 1)
             if not terms:  # too short to have a target
                 continue
             loss = sum(

@@ -40,7 +40,8 @@ def resolve_auto_settings(config: Config, device: DeviceSpec) -> Config:
     if config.compile == "auto":
         steps = config.steps or config.tokens // StagedValue.parse(config.batch_tokens).largest
         long = steps >= LONG_STEPS or config.minutes >= LONG_MINUTES
-        config = replace(config, compile="true" if has_triton(device) and long else "false")
+        compiles = long and has_triton(device) and config.parallel != "shard"  # not timed there
+        config = replace(config, compile="true" if compiles else "false")
     if config.cuda_graphs == "auto":
         config = replace(config, cuda_graphs="true" if device.type == "cuda" else "false")
     return config

@@ -35,8 +35,14 @@ def shards_weights(network: nn.Module, config: TrainingConfig, device: torch.dev
 
 
 def with_parallel_limits(config: TrainingConfig, shards: bool) -> TrainingConfig:
-    """Return the config without what sharded weights do not support."""
-    return replace(config, compile="false", cuda_graphs="false") if shards else config
+    """Return the config without what sharded weights do not support or were not measured with.
+
+    Those are CUDA graphs, and torch.compile unless `--parallel shard` was given.
+    """
+    if not shards:
+        return config
+    compiles = config.compile if config.parallel == "shard" else "false"
+    return replace(config, compile=compiles, cuda_graphs="false")
 
 
 def make_parallel(module: TrainableModel, config: TrainingConfig, shards: bool) -> Parallelism:

@@ -55,6 +55,7 @@ class FullySharded(Parallelism):
         self.root = shard_weights(cast(nn.Module, module), config.precision)
         self.optimizer = LocalOptimizer(module, config.optimizer)
         self.losses = GradientBuckets([], module.device)  # FSDP sums the gradients itself
+        self._sums_gradients = True  # of all ranks, in the next backward pass
 
     def checkpoints(self, folder: Path, keep: int) -> Checkpoints:
         return ShardedCheckpoints(folder, keep)
@@ -74,11 +75,12 @@ class FullySharded(Parallelism):
         return [*parts, *[MicroBatch(0, unused, counts=False)] * missing]
 
     def begin(self, step: int, counts: Mapping[str, int]) -> None:
-        self.root.set_requires_gradient_sync(False)
         self.losses.begin(step, tuple(name for name, count in counts.items() if count))
 
-    def begin_last_backward(self) -> None:
-        self.root.set_requires_gradient_sync(True)
+    def begin_backward(self, is_last: bool) -> None:
+        if is_last != self._sums_gradients:  # FSDP visits all modules to change it
+            self.root.set_requires_gradient_sync(is_last)
+            self._sums_gradients = is_last
 
     def finish(self, sums: StepSums) -> StepSums:
         return self.losses.finish(sums)

@@ -66,8 +66,8 @@ class Parallelism:
     def begin(self, step: int, counts: Mapping[str, int]) -> None:
         """Begin the gradients of a step whose batch has these numbers of targets."""
 
-    def begin_last_backward(self) -> None:
-        """Begin the last backward pass of this rank in a step."""
+    def begin_backward(self, is_last: bool) -> None:
+        """Begin a backward pass, which may be this rank's last one in a step."""
 
     def finish(self, sums: StepSums) -> StepSums:
         """Complete the gradients of a step; return the sums of the losses over the whole batch."""
@@ -97,8 +97,8 @@ class Replicated(Parallelism):
     def begin(self, step: int, counts: Mapping[str, int]) -> None:
         self.buckets.begin(step, tuple(name for name, count in counts.items() if count))
 
-    def begin_last_backward(self) -> None:
-        self.buckets.overlaps = True
+    def begin_backward(self, is_last: bool) -> None:
+        self.buckets.overlaps = is_last
 
     def finish(self, sums: StepSums) -> StepSums:
         return self.buckets.finish(sums)
