@@ -87,8 +87,8 @@ class PointerGenerator(RnnSeq2Seq):
 
     @property
     def feeds_context(self) -> bool:
-        """The decoder reads words only (section 2.1), so all steps are computed together."""
-        return False
+        """Without input feeding (section 2.1), all steps are computed together."""
+        return self.config.input_feeding
 
     def read_vocabulary(self, tokenizer: Tokenizer) -> None:
         self.config = replace(self.config, unk_token_id=tokenizer.unknown_id)
@@ -129,7 +129,8 @@ class PointerGenerator(RnnSeq2Seq):
         repeated = torch.minimum(weights, sums - weights).sum(-1, keepdim=True)  # (S, T, 1)
         state.covered = sums[:, -1]
         context = weights @ state.memory  # (S, T, W)
-        gate = self.gate(torch.cat([context, states, inputs], -1))  # (S, T, 1)
+        words = inputs[..., : self.config.token_embedding_size]
+        gate = self.gate(torch.cat([context, states, words], -1))  # (S, T, 1)
         source = state.source[:, None].expand_as(weights)
         parts = (self._combine(context, states), gate, repeated, weights, source)
         return torch.cat([part.float() for part in parts], -1), weights

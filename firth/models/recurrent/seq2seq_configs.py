@@ -16,7 +16,7 @@ class RnnSeq2SeqConfig(WordModelConfig):
 
     architecture: str = "encoder-decoder"
     attention: str = "bahdanau"  # none, bahdanau (additive) or luong (multiplicative)
-    input_feeding: bool = False  # luong: the decoder reads its last output, too
+    input_feeding: bool = False  # the decoder reads its last output, too; not for bahdanau
     tie_embeddings: bool = False
 
     def __post_init__(self) -> None:
@@ -24,7 +24,7 @@ class RnnSeq2SeqConfig(WordModelConfig):
             raise InputError(
                 f"attention cannot be {self.attention!r}; known are none, {', '.join(ATTENTIONS)}."
             )
-        if self.input_feeding and self.attention != "luong":
+        if self.input_feeding and not self.can_feed_input:
             raise InputError("input_feeding is for attention luong: set one of them anew.")
         if self.hidden_size % 2:
             raise InputError(
@@ -39,6 +39,11 @@ class RnnSeq2SeqConfig(WordModelConfig):
     @property
     def has_language_head(self) -> bool:
         return True
+
+    @property
+    def can_feed_input(self) -> bool:
+        """Whether the state that attends has read its input: Bahdanau's is the one before."""
+        return self.attention == "luong"
 
     @property
     def open_vocabulary(self) -> bool:
@@ -60,6 +65,10 @@ class PointerGeneratorConfig(RnnSeq2SeqConfig):
         super().__post_init__()
         if self.attention != "bahdanau":
             raise InputError("The attention of a pointer-generator is bahdanau: omit attention.")
+
+    @property
+    def can_feed_input(self) -> bool:
+        return True
 
     @property
     def open_vocabulary(self) -> bool:
