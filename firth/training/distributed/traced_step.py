@@ -169,7 +169,7 @@ class _FewMicroBatches(GradientAccumulator):
         if not parts:
             raise UsageError(
                 f"A batch of {batch.tokens:,} tokens has {len(batch.inputs.lengths):,} sequences, "
-                f"too few for {current_ranks().size:,} ranks: choose larger --batch-tokens."
+                f"too few for {current_ranks().size:,} ranks: increase --set batch_tokens=N."
             )
         self.not_traced = max(0, len(parts) - TRACED_MICRO_BATCHES)
         yield from sorted(parts, key=lambda part: -part.batch.tokens)[:TRACED_MICRO_BATCHES]
