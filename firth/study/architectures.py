@@ -160,7 +160,7 @@ def _task_label(task: str) -> str:
 
 
 def _task_metric(run: StudyRun, task: str, data: Cell) -> str:
-    return metric_of(task, run.cache.directory(data) / "test.jsonl")
+    return metric_of(task, run.cache.files(data) / "test.jsonl")
 
 
 def _metric(columns: Iterable[Column], name: str) -> str:

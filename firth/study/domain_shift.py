@@ -93,7 +93,7 @@ def run_domain_shift(run: StudyRun) -> StudyAnalysis:
     sizes = run.cache.run(plan.source).values
     grid = {name: _cells(run, plan, name) for name in _methods(run, plan, sizes["multi_label"])}
     results = run.run(cell for cells in grid.values() for cell in cells)
-    metric = metric_of(plan.task, run.cache.directory(plan.source) / "test.jsonl")
+    metric = metric_of(plan.task, run.cache.files(plan.source) / "test.jsonl")
     found = {
         name: DomainScores.of(scores, sizes["source_test"])
         for name, cells in grid.items()

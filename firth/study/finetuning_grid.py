@@ -96,7 +96,7 @@ def finetuning_grid(run: StudyRun) -> FinetuningGrid:
         run=run,
         task=task,
         data=data,
-        metric=metric_of(task, run.cache.directory(data) / "test.jsonl"),
+        metric=metric_of(task, run.cache.files(data) / "test.jsonl"),
         model=model_path(run.inputs.models[0] if run.inputs.models else "stories-encoder"),
         labels=min(settings.labels, sizes["train"]),
     )

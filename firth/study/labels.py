@@ -72,7 +72,7 @@ def run_labels(run: StudyRun) -> StudyAnalysis:
         for count in counts
     }
     results = run.run(cell for cells in grid.values() for cell in cells)
-    metric = metric_of(task, run.cache.directory(data) / "test.jsonl")
+    metric = metric_of(task, run.cache.files(data) / "test.jsonl")
     found = {key: results.scores(cells, metric) for key, cells in grid.items()}
     curves = {key: scores for key, scores in found.items() if scores is not None}
     return StudyAnalysis(

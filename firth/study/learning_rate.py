@@ -59,7 +59,7 @@ def run_learning_rate(run: StudyRun) -> StudyAnalysis:
     rate = recipe_learning_rate(recipe_for(grid.task, None)[1], config, settings.strategy)
     runs = {factor: _cells(grid, settings.strategy, factor, rate) for factor in factors}
     results = run.run(cell for cells in runs.values() for cell in cells)
-    guess = guessing_loss(run.cache.directory(grid.data) / "train.jsonl")
+    guess = guessing_loss(run.cache.files(grid.data) / "train.jsonl")
     found = {
         factor: _found(results, cells, grid.metric, factor * rate, guess)
         for factor, cells in runs.items()

@@ -56,7 +56,7 @@ def timeline_data(run: StudyRun) -> TimelineData:
     steps, batch_size = (SPAN_STEPS, SPAN_BATCH_SIZE) if task == ANSWERS else (STEPS, BATCH_SIZE)
     return TimelineData(
         task=task,
-        metric=metric_of(task, run.cache.directory(labelled) / "test.jsonl"),
+        metric=metric_of(task, run.cache.files(labelled) / "test.jsonl"),
         text=text,
         held_out=held_out,
         labelled=labelled,

@@ -16,7 +16,7 @@ from firth.training.run_directory import find_run
 from firth.utils.errors import FirthError, Interrupted, StorageError, storage_errors
 from firth.utils.files import atomic_file, locked
 
-RESULT = "result.json"
+RESULT, LOCK = "result.json", "lock"
 FULL_DISK = "Free some space and repeat the command: finished cells are kept."
 
 
@@ -57,19 +57,26 @@ class CellCache:
         found = json.loads(file.read_text(encoding="utf-8"))
         return CellResult(found["values"], found["seconds"], cached=True)
 
-    def run(self, cell: Cell) -> CellResult:
+    def files(self, cell: Cell) -> Path:
+        """Return the directory of a cell with its files; if some were deleted, run it again."""
+        self.run(cell, needs_files=True)
+        return self.directory(cell)
+
+    def run(self, cell: Cell, needs_files: bool = False) -> CellResult:
         """Run a cell, or return its result if it has finished. Another process waits."""
         folder = self.directory(cell)
         with storage_errors(folder, FULL_DISK):
             folder.mkdir(parents=True, exist_ok=True)
-        with locked(folder / "lock", f"working in {folder}", wait=True):
-            if (found := self.find(cell)) is not None:
+        with locked(folder / LOCK, f"working in {folder}", wait=True):
+            found = self.find(cell)
+            if found is not None and not (needs_files and _lacks_files(folder)):
                 return found
             begun = time.monotonic()
             context = CellContext(folder, cell.seed, self.device, self)
             values = dict(cell.function(context, **cell.settings))
             seconds = time.monotonic() - begun
             stored = {"name": cell.name, **cell.describe(), "seconds": seconds, "values": values}
+            stored["files"] = sorted({path.name for path in folder.iterdir()} - {LOCK, RESULT})
             with storage_errors(folder, FULL_DISK), atomic_file(folder / RESULT) as file:
                 file.write(json.dumps(stored).encode())
             return CellResult(values, seconds)
@@ -106,8 +113,7 @@ class CellContext:
         if isinstance(file, Path):
             return file
         cell, name = (file, "") if isinstance(file, Cell) else (file.cell, file.name)
-        self.result(cell)
-        return self.cache.directory(cell) / name
+        return self.cache.files(cell) / name
 
     def run_options(self, name: str) -> dict[str, Any]:
         """Return `out` and `resume` of a training run in this cell, which may have been killed."""
@@ -117,3 +123,9 @@ class CellContext:
         if not resume:
             shutil.rmtree(out, ignore_errors=True)
         return {"out": out, "resume": resume}
+
+
+def _lacks_files(folder: Path) -> bool:
+    """Tell whether files were deleted that a finished cell wrote."""
+    written = json.loads((folder / RESULT).read_text(encoding="utf-8")).get("files", ())
+    return not all((folder / name).exists() for name in written)

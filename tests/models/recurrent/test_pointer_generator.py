@@ -64,9 +64,9 @@ def test_the_probability_of_a_word_is_the_mixture_of_section_2_2(coverage: bool)
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("coverage", [False, True])
-def test_packed_sequences_are_computed_as_one_at_a_time(coverage: bool) -> None:
-    network = build(coverage=coverage)
+@pytest.mark.parametrize("option", [{}, {"coverage": True}, {"input_feeding": True}])
+def test_packed_sequences_are_computed_as_one_at_a_time(option: dict[str, bool]) -> None:
+    network = build(**option)
     both = network.logits(run(network, SOURCES, TARGETS))
     first, second = (
         network.logits(run(network, [source], [target]))
@@ -142,9 +142,10 @@ def test_coverage_is_a_loss_term_of_its_own(tokenizer: Tokenizer) -> None:
 
 @torch.no_grad()
 @pytest.mark.parametrize("method", ["greedy", "beam"])
-def test_copied_words_are_written_as_text(tokenizer: Tokenizer, method: str) -> None:
+@pytest.mark.parametrize("feeds", [False, True])
+def test_copied_words_are_written_as_text(tokenizer: Tokenizer, method: str, feeds: bool) -> None:
     """With a gate that always copies, the output consists of words of the source."""
-    network = for_tokenizer(tokenizer).eval()
+    network = for_tokenizer(tokenizer, input_feeding=feeds).eval()
     network.gate.bias.fill_(-100.0)
     prompts = [tokenizer.open_encode(text) for text in ("Zelda Yorick", "Xaver")]
     config = GenerationConfig(method=method, max_new_tokens=4, beams=2 if method == "beam" else 1)

@@ -53,6 +53,17 @@ def test_all_files_of_a_folder_count_but_not_the_logs_of_a_model(tmp_path: Path)
     assert Cell(made_up.read, {"file": model}).digest != before
 
 
+def test_deleted_files_of_a_cell_are_made_again_where_they_are_needed(tmp_path: Path) -> None:
+    cache, source = CellCache(tmp_path), Cell(made_up.written, {"text": "Hello."})
+    file = cache.files(source) / "text.txt"
+    file.unlink()
+    assert cache.run(source).cached  # its result needs no file
+    assert not file.exists()
+    cell = Cell(made_up.read, {"file": source / "text.txt"})
+    assert cache.run(cell).values == {"text": "Hello."}
+    assert file.exists()
+
+
 def test_cells_use_the_files_of_other_cells(tmp_path: Path) -> None:
     cache = CellCache(tmp_path)
     source = Cell(made_up.written, {"text": "Hello."})
