@@ -72,7 +72,7 @@ class BlockCache:
         self.max_bytes = max_bytes
         self._used: dict[Path, int] = {}  # when each block was used last
         self._time = 0
-        self._is_full = False  # the disk, at some time
+        self._has_warned = False  # that blocks cannot be written
         self._written = max_bytes  # bytes since the size was checked: at once for the first block
 
     def read(self, url: str, start: int, end: int, version: str = "") -> bytes:
@@ -103,16 +103,16 @@ class BlockCache:
         return content[first:last]
 
     def _write(self, path: Path, content: bytes) -> None:
-        """Keep a block, unless the disk is full."""
+        """Keep a block, if its folder can be written."""
         try:
             with storage_errors(self.folder, full="Free some space, or set FIRTH_CACHE."):
                 path.parent.mkdir(parents=True, exist_ok=True)
                 with atomic_file(path) as file:
                     file.write(content)
         except StorageError as error:
-            if not self._is_full:
+            if not self._has_warned:
                 logger.warning(f"{error} Tokens are read again from the object store each time.")
-            self._is_full = True
+            self._has_warned = True
             return
         self._written += len(content)
         if self._written > self.max_bytes // 16:

@@ -28,7 +28,7 @@ from torch.nn.functional import pad, scaled_dot_product_attention
 
 from firth.models.kv_cache import KeyValues, KVCache
 from firth.models.masks import Mask, PaddedGroup, is_visible, select_rows
-from firth.utils.devices import device_spec, has_varlen_attention
+from firth.utils.devices import assumes_gpu, device_spec, has_varlen_attention
 
 LENGTH_MULTIPLE = 2  # the fused kernels for padded rows need lengths that are multiples of this
 FLASH_ARGUMENTS = (
@@ -282,7 +282,7 @@ def _attend_rows(
     dtype = q.dtype
     # The CPU's backward kernel is several times faster in float32 than in bfloat16.
     on_cpu = q.device.type == "cpu"
-    is_traced = on_cpu and device_spec(q.device).type == "cuda"  # a GPU's step, without one
+    is_traced = on_cpu and assumes_gpu()
     upcast = on_cpu and not is_traced and q.requires_grad and dtype == torch.bfloat16
     if upcast:
         q, k, v = q.float(), k.float(), v.float()

@@ -110,7 +110,7 @@ class TrainingLoop:
         self.asynchronous = self.device.type == "cuda" and not self.scales_loss
         self._pending: PendingMetrics | None = None
         self._compiled_for: set[bool] = set()  # bidirectional batches, causal batches, or both
-        self._validation_seconds = 0.0  # in this process
+        self._validation_seconds = 0.0  # in this process, of the main rank
         self._saved_step = -1  # of the newest checkpoint
         self._agreed = 0.0  # seconds since the start, on all ranks
         self._started = self._checkpointed = time.monotonic()
@@ -259,7 +259,8 @@ class TrainingLoop:
         longest = int(batch.inputs.lengths.max())
         if self.device.type == "cuda":
             torch.cuda.empty_cache()
-        whole = max(part.batch.tokens for part in self.gradients.micro_batches(batch, self.state))
+        parts = self.gradients.micro_batches(batch, self.state)
+        whole = max((part.batch.tokens for part in parts), default=0)
         if whole <= longest:
             raise FirthError(
                 f"One sequence of {longest} tokens does not fit into memory; choose a smaller "
@@ -348,7 +349,7 @@ class TrainingLoop:
         self.log.callback("validating", {})  # for a progress display
         with self.parallel.validating():
             metrics = of_main_rank(self.callbacks.validate())
-        self._validation_seconds += time.monotonic() - started
+        self._validation_seconds += of_main_rank(time.monotonic() - started)
         self.module.train()
         if not metrics:
             return

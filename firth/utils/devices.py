@@ -12,7 +12,6 @@ import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -48,7 +47,7 @@ class DeviceSpec:
 
 
 H100 = DeviceSpec(type="cuda", compute_capability=(9, 0), triton=True)
-_ASSUMED: ContextVar[DeviceSpec | None] = ContextVar("assumed device", default=None)
+_assumed: DeviceSpec | None = None  # instead of every device: `assumed_device`
 
 
 def has_native_bf16(spec: DeviceSpec) -> bool:
@@ -117,7 +116,7 @@ def resolve_precision(requested: str, spec: DeviceSpec) -> str:
 
 def device_spec(device: torch.device) -> DeviceSpec:
     """Describe a device of this machine, or the one that is assumed instead."""
-    return _ASSUMED.get() or _own_device_spec(device)
+    return _assumed or _own_device_spec(device)
 
 
 @contextmanager
@@ -128,11 +127,22 @@ def assumed_device(spec: DeviceSpec) -> Iterator[None]:
     ...     device_spec(torch.device("cpu")).type
     'cuda'
     """
-    token = _ASSUMED.set(spec)
+    global _assumed  # not a ContextVar, which torch.compile cannot follow
+    before, _assumed = _assumed, spec
     try:
         yield
     finally:
-        _ASSUMED.reset(token)
+        _assumed = before
+
+
+def assumes_gpu() -> bool:
+    """Return whether the step of a GPU is traced on this machine's CPU.
+
+    >>> with assumed_device(H100):
+    ...     assumes_gpu()
+    True
+    """
+    return _assumed is not None and _assumed.type == "cuda"
 
 
 @cache

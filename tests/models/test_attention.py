@@ -212,6 +212,17 @@ def test_varlen_kernels_need_supported_head_dims(
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # the compiler's own
+def test_attention_of_equal_lengths_is_one_graph() -> None:
+    def attend(x: Tensor) -> Tensor:
+        return attention._attend_rows(x, x, x, None, AttentionParams(0.5))
+
+    x = torch.randn(2, 3, 1, 4)  # (G, L, H, D)
+    compiled = torch.compile(attend, backend="eager", fullgraph=True)
+    torch.testing.assert_close(compiled(x), attend(x))
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # the compiler's own
 def test_compiled_blocks_run_eagerly_in_eval_mode(monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks are compiled for training; the numbers are the same."""
     compiled: list[str] = []

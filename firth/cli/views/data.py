@@ -104,10 +104,10 @@ def pretraining_cost(result: PretrainDryRun) -> list[RenderableType]:
         f"{result.preset}: {result.parameters:,} parameters, {result.optimizer}, "
         f"{result.precision}, on {kinds.get(result.device, result.device)}. A step has "
         f"{result.batch_tokens:,} tokens in {result.sequences:,} sequences, on all ranks together.",
-        "Traced on rank 0, without memory and other ranks (torch's fake tensors and process "
-        "group). Memory: the tensors that are alive at the peak; torch itself, unused parts of "
-        "its allocations, torch.compile and CUDA graphs come on top. Sent: by each rank, on "
-        "average, as in rings.",
+        "Traced on rank 0 with torch's fake tensors and fake process group, which need neither "
+        "memory nor other ranks. Memory: the tensors that are alive at the peak; torch itself, "
+        "unused parts of its allocations, torch.compile and CUDA graphs come on top. Sent: by "
+        "each rank, on average, with ring algorithms.",
         "Nothing was trained or written.",
     ]
 

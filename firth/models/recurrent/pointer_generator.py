@@ -87,7 +87,7 @@ class PointerGenerator(RnnSeq2Seq):
 
     @property
     def feeds_context(self) -> bool:
-        """Without input feeding (section 2.1), all steps are computed together."""
+        """Only with input feeding; the paper's decoder (section 2.1) reads words alone."""
         return self.config.input_feeding
 
     def read_vocabulary(self, tokenizer: Tokenizer) -> None:

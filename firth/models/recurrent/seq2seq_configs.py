@@ -16,7 +16,7 @@ class RnnSeq2SeqConfig(WordModelConfig):
 
     architecture: str = "encoder-decoder"
     attention: str = "bahdanau"  # none, bahdanau (additive) or luong (multiplicative)
-    input_feeding: bool = False  # the decoder reads its last output, too; not for bahdanau
+    input_feeding: bool = False  # the decoder reads its last output, too: luong, or if it copies
     tie_embeddings: bool = False
 
     def __post_init__(self) -> None:
@@ -25,7 +25,7 @@ class RnnSeq2SeqConfig(WordModelConfig):
                 f"attention cannot be {self.attention!r}; known are none, {', '.join(ATTENTIONS)}."
             )
         if self.input_feeding and not self.can_feed_input:
-            raise InputError("input_feeding is for attention luong: set one of them anew.")
+            raise InputError("input_feeding needs attention=luong: set it, or omit input_feeding.")
         if self.hidden_size % 2:
             raise InputError(
                 f"hidden_size must be even, for two directions, and is {self.hidden_size}."
@@ -42,7 +42,7 @@ class RnnSeq2SeqConfig(WordModelConfig):
 
     @property
     def can_feed_input(self) -> bool:
-        """Whether the state that attends has read its input: Bahdanau's is the one before."""
+        """Whether `input_feeding` is possible: Bahdanau's decoder reads its context instead."""
         return self.attention == "luong"
 
     @property

@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import torch.distributed as dist
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -41,10 +40,6 @@ class CollectiveCounter(TorchDispatchMode):
             self.calls[name] += 1
             self.payload[name] += num_bytes(args[argument])
         return operation(*args, **(kwargs or {}))
-
-    def sent(self) -> int:
-        """Return the bytes that each rank sends, on average over the ranks."""
-        return ring_bytes(self.payload, dist.get_world_size())
 
 
 def ring_bytes(payload: Mapping[str, int], ranks: int) -> int:

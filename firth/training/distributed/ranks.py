@@ -117,7 +117,7 @@ def own_share(items: Iterable[Item]) -> list[Item]:
 
 
 def rank_turns(items: Iterable[Item]) -> Iterator[tuple[Item, bool]]:
-    """Yield this rank's items, every n-th of n ranks, each with True, equally many on all ranks.
+    """Yield every n-th item, for n ranks, each with True: it is this rank's own.
 
     A rank without an item in the last turn repeats another rank's, with False: a network whose
     weights are divided must run equally often on all ranks.

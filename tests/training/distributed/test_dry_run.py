@@ -107,7 +107,7 @@ def test_one_rank_sends_nothing_and_has_the_memory_of_a_real_step() -> None:
 
 
 def test_a_batch_with_fewer_sequences_than_ranks_is_an_error() -> None:
-    with pytest.raises(UsageError, match=r"2 sequences.*64 ranks.*--batch-tokens"):
+    with pytest.raises(UsageError, match=r"2 sequences.*64 ranks.*batch_tokens"):
         trace_step(run(sequences=2, precision="fp32"), ranks=64, shards=False)
     assert not dist.is_initialized()
 
