@@ -45,13 +45,19 @@ def _are_shards(path: str | Path) -> bool:
     return (Path(path) / "index.json").is_file()
 
 
-def as_saved_model(model: AnyModel | None, name: str, out: Path) -> str | Path | None:
-    """Return the path of a model; one whose weights are only in memory is saved as `out`/`name`."""
+def as_saved_model(model: AnyModel | None, name: str, out: Path | None) -> str | Path | None:
+    """Return the path of a model; one whose weights are only in memory is saved as `out`/`name`.
+
+    `out` is None in a dry run, which writes nothing.
+    """
     if not isinstance(model, Model):
         return model
     own = load_float32(model)
-    if own.path is None:
-        if current_ranks().is_main:
-            own.save(out / name)
-        wait_for_all()
-    return own.path or out / name
+    if own.path is not None:
+        return own.path
+    if out is None:
+        raise UsageError(f"A dry run writes nothing: save the model `{name}` first (`model.save`).")
+    if current_ranks().is_main:
+        own.save(out / name)
+    wait_for_all()
+    return out / name

@@ -27,6 +27,13 @@ def pretraining_heads(objective: str, name: str, config: ModelConfig) -> tuple[s
     return heads
 
 
+def untrained_generator(config: PretrainRunConfig) -> Transformer | None:
+    """Build ELECTRA's generator; None for objectives that need none."""
+    if "replaced" not in OBJECTIVES[config.objective].predicts:
+        return None
+    return Transformer(generator_config(require_transformer_config(config.model)), ["language"])
+
+
 def untrained_module(
     config: PretrainRunConfig, tokenizer: Tokenizer, teacher: Model | None = None
 ) -> TrainingModule:
@@ -34,12 +41,12 @@ def untrained_module(
     heads = pretraining_heads(config.objective, config.preset, config.model)
     network = build_network(config.model, heads)
     network.read_vocabulary(tokenizer)
-    generator = taught = None
-    if "replaced" in OBJECTIVES[config.objective].predicts:
-        own = generator_config(require_transformer_config(config.model))
-        generator = Transformer(own, ["language"])
+    taught = None
     if teacher is not None:
         taught = build_network(teacher.config, tuple(teacher.network.heads)).eval()
     return TrainingModule(
-        network, generator=generator, teacher=taught, vocabulary=tokenizer.vocabulary
+        network,
+        generator=untrained_generator(config),
+        teacher=taught,
+        vocabulary=tokenizer.vocabulary,
     )

@@ -21,7 +21,7 @@ from firth.formats.huggingface.directory import nameable_heads
 from firth.jobs.fitted_pretraining import FitRequest, fitted_preset, pretrain_fitted
 from firth.jobs.pretrain_dry_run import PretrainDryRun, estimate_pretraining
 from firth.jobs.pretrain_inputs import as_saved_model, as_shards
-from firth.jobs.pretrain_networks import pretraining_heads
+from firth.jobs.pretrain_networks import pretraining_heads, untrained_generator
 from firth.jobs.pretrain_result import PretrainResult
 from firth.jobs.pretrain_validation import (
     SOURCE_LOSS,
@@ -32,13 +32,9 @@ from firth.jobs.pretrain_validation import (
 )
 from firth.jobs.run_options import check_masking, merge_options
 from firth.model import AnyModel, Model, load
-from firth.models.generator import generator_config
 from firth.models.initialization import initialise
 from firth.models.networks import build_network
-from firth.models.transformer import Transformer
-from firth.models.transformer_config import require_transformer_config
 from firth.objectives.batch import Batch
-from firth.objectives.registry import OBJECTIVES
 from firth.tokenizers.tokenizer import Tokenizer
 from firth.training.data_loader import (
     batch_planner,
@@ -187,7 +183,7 @@ def pretrain(
             )
         )
     source, teacher = (
-        as_saved_model(model, name, out)
+        as_saved_model(model, name, None if dry_run else out)
         for name, model in {"source": source, "teacher": teacher}.items()
     )
     teacher = teacher and resolve(teacher)
@@ -275,20 +271,19 @@ def build(
     config: PretrainRunConfig, tokenizer: Tokenizer, source: Model | None = None
 ) -> TrainingModule:
     """Build the network, with random weights or those of a source model or teacher."""
-    row, seed = OBJECTIVES[config.objective], config.training.seed
+    seed = config.training.seed
     heads = pretraining_heads(config.objective, config.preset, config.model)
     network = initialise(build_network(config.model, heads), seed)
     network.read_vocabulary(tokenizer)
-    teacher = generator = None
+    teacher, generator = None, untrained_generator(config)
     if config.source is not None:
         _copy_weights(network, source or _load_source(config.source, tokenizer), config.source)
     if config.teacher is not None:
         teacher = _load_teacher(config.teacher, tokenizer).network
         if config.source is None:
             copy_teacher_weights(network, teacher)
-    if "replaced" in row.predicts:
-        own = generator_config(require_transformer_config(config.model))
-        generator = initialise(Transformer(own, ["language"]), seed + 1)
+    if generator is not None:
+        initialise(generator, seed + 1)
     return TrainingModule(
         network,
         generator=generator,

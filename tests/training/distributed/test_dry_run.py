@@ -18,6 +18,7 @@ import torch.distributed as dist
 
 from firth.data.packing import PackedSequences
 from firth.jobs.pretraining import pretrain
+from firth.model import Model
 from firth.models.networks import build_network
 from firth.models.presets import preset
 from firth.models.transformer import count_parameters
@@ -110,6 +111,16 @@ def test_a_batch_with_fewer_sequences_than_ranks_is_an_error() -> None:
     with pytest.raises(UsageError, match=r"2 sequences.*64 ranks.*batch_tokens"):
         trace_step(run(sequences=2, precision="fp32"), ranks=64, shards=False)
     assert not dist.is_initialized()
+
+
+def test_a_model_in_memory_is_not_written(
+    shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    model = Model(build_network(replace(preset("gpt2").config, **TINY), ["language"]), None)
+    with pytest.raises(UsageError, match="source"):
+        pretrain(data=shards, source=model, steps=1, dry_run=True, device="cpu")
+    assert not list(tmp_path.iterdir())
 
 
 def test_the_command_prints_a_table_and_json(
