@@ -87,8 +87,8 @@ class PointerGenerator(RnnSeq2Seq):
 
     @property
     def feeds_context(self) -> bool:
-        """Only with input feeding; the paper's decoder (section 2.1) reads words alone."""
-        return self.config.input_feeding
+        """The decoder reads words only (section 2.1), so all steps are computed together."""
+        return False
 
     def read_vocabulary(self, tokenizer: Tokenizer) -> None:
         self.config = replace(self.config, unk_token_id=tokenizer.unknown_id)
@@ -129,8 +129,7 @@ class PointerGenerator(RnnSeq2Seq):
         repeated = torch.minimum(weights, sums - weights).sum(-1, keepdim=True)  # (S, T, 1)
         state.covered = sums[:, -1]
         context = weights @ state.memory  # (S, T, W)
-        words = inputs[..., : self.config.token_embedding_size]
-        gate = self.gate(torch.cat([context, states, words], -1))  # (S, T, 1)
+        gate = self.gate(torch.cat([context, states, inputs], -1))  # (S, T, 1)
         source = state.source[:, None].expand_as(weights)
         parts = (self._combine(context, states), gate, repeated, weights, source)
         return torch.cat([part.float() for part in parts], -1), weights

@@ -163,7 +163,7 @@ class RnnSeq2Seq(WordNetwork):
         """Read one token of each sequence; return outputs (S, W) and attention (S, L)."""
         x, weights = self.dropout(self.embed(tokens)), None  # (S, E)
         if self.config.input_feeding:
-            x = torch.cat([x, state.output[:, : self.config.hidden_size]], -1)
+            x = torch.cat([x, state.output], -1)
         elif self.feeds_context:  # the state before chooses the context
             before = state.layers.layers[self.config.num_output_layers - 1][0][-1]  # (S, W)
             context, weights = self._context(before[:, None], state)

@@ -16,7 +16,7 @@ class RnnSeq2SeqConfig(WordModelConfig):
 
     architecture: str = "encoder-decoder"
     attention: str = "bahdanau"  # none, bahdanau (additive) or luong (multiplicative)
-    input_feeding: bool = False  # the decoder reads its last output, too: luong, or if it copies
+    input_feeding: bool = False  # luong: the decoder reads its last output, too
     tie_embeddings: bool = False
 
     def __post_init__(self) -> None:
@@ -24,8 +24,8 @@ class RnnSeq2SeqConfig(WordModelConfig):
             raise InputError(
                 f"attention cannot be {self.attention!r}; known are none, {', '.join(ATTENTIONS)}."
             )
-        if self.input_feeding and not self.can_feed_input:
-            raise InputError("input_feeding needs attention=luong: set it, or omit input_feeding.")
+        if self.input_feeding and self.attention != "luong":
+            raise InputError("input_feeding is for attention luong: set one of them anew.")
         if self.hidden_size % 2:
             raise InputError(
                 f"hidden_size must be even, for two directions, and is {self.hidden_size}."
@@ -39,11 +39,6 @@ class RnnSeq2SeqConfig(WordModelConfig):
     @property
     def has_language_head(self) -> bool:
         return True
-
-    @property
-    def can_feed_input(self) -> bool:
-        """Whether `input_feeding` is possible: Bahdanau's decoder reads its context instead."""
-        return self.attention == "luong"
 
     @property
     def open_vocabulary(self) -> bool:
@@ -65,10 +60,6 @@ class PointerGeneratorConfig(RnnSeq2SeqConfig):
         super().__post_init__()
         if self.attention != "bahdanau":
             raise InputError("The attention of a pointer-generator is bahdanau: omit attention.")
-
-    @property
-    def can_feed_input(self) -> bool:
-        return True
 
     @property
     def open_vocabulary(self) -> bool:

@@ -29,7 +29,6 @@ VOCAB, START, END = 10, 1, 2
 SOURCES = [[3, 10, 5, 10], [11, 4, 10]]  # 10 and 11 are unknown words
 NAMES = ("Zelda", "Yorick")
 TARGETS = [[START, 5, 10], [START, 11]]
-OPTIONS: list[dict[str, bool]] = [{}, {"coverage": True}, {"input_feeding": True}]
 
 
 def build(**more: Any) -> PointerGenerator:
@@ -49,9 +48,9 @@ def run(network: PointerGenerator, sources: list[list[int]], targets: list[list[
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("option", OPTIONS)
-def test_the_probability_of_a_word_is_the_mixture_of_section_2_2(option: dict[str, bool]) -> None:
-    network = build(**option)
+@pytest.mark.parametrize("coverage", [False, True])
+def test_the_probability_of_a_word_is_the_mixture_of_section_2_2(coverage: bool) -> None:
+    network = build(coverage=coverage)
     rows = run(network, SOURCES, TARGETS)  # (5, W + 2 + 2 L)
     probs = network.logits(rows).exp().double().numpy()
     assert probs.shape == (5, 12)
@@ -65,9 +64,9 @@ def test_the_probability_of_a_word_is_the_mixture_of_section_2_2(option: dict[st
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("option", OPTIONS)
-def test_packed_sequences_are_computed_as_one_at_a_time(option: dict[str, bool]) -> None:
-    network = build(**option)
+@pytest.mark.parametrize("coverage", [False, True])
+def test_packed_sequences_are_computed_as_one_at_a_time(coverage: bool) -> None:
+    network = build(coverage=coverage)
     both = network.logits(run(network, SOURCES, TARGETS))
     first, second = (
         network.logits(run(network, [source], [target]))
@@ -75,19 +74,6 @@ def test_packed_sequences_are_computed_as_one_at_a_time(option: dict[str, bool])
     )
     torch.testing.assert_close(both[:3, :11], first)
     torch.testing.assert_close(both[3:], second)
-
-
-@torch.no_grad()
-def test_input_feeding_makes_a_step_depend_on_the_output_before() -> None:
-    """The LSTM reads the last output after its word (Luong et al. 2015, section 3.3)."""
-    network = build(input_feeding=True)
-    assert network.decoder.blocks[0].rnn.weight_ih_l0.shape[1] == 6 + 8
-    before = run(network, SOURCES, TARGETS)
-    network.decoder.blocks[0].rnn.weight_ih_l0[:, 6:] = 0.0  # as without input feeding
-    after = run(network, SOURCES, TARGETS)
-    first = [0, 3]  # of each target: the output before it is 0
-    torch.testing.assert_close(after[first], before[first])
-    assert (after[1:3] - before[1:3])[:, :8].abs().max() > 1e-4
 
 
 @torch.no_grad()
@@ -156,10 +142,9 @@ def test_coverage_is_a_loss_term_of_its_own(tokenizer: Tokenizer) -> None:
 
 @torch.no_grad()
 @pytest.mark.parametrize("method", ["greedy", "beam"])
-@pytest.mark.parametrize("feeds", [False, True])
-def test_copied_words_are_written_as_text(tokenizer: Tokenizer, method: str, feeds: bool) -> None:
+def test_copied_words_are_written_as_text(tokenizer: Tokenizer, method: str) -> None:
     """With a gate that always copies, the output consists of words of the source."""
-    network = for_tokenizer(tokenizer, input_feeding=feeds).eval()
+    network = for_tokenizer(tokenizer).eval()
     network.gate.bias.fill_(-100.0)
     prompts = [tokenizer.open_encode(text) for text in ("Zelda Yorick", "Xaver")]
     config = GenerationConfig(method=method, max_new_tokens=4, beams=2 if method == "beam" else 1)
