@@ -49,12 +49,13 @@ def test_unseen_names_are_copied(tmp_path: Path) -> None:
         out=tmp_path / "run",
     )
     renamed = [with_new_names(i, *row) for i, row in enumerate(rows(folder / "test.tsv"))]
-    answers = run.model.predict([source for source, _ in renamed])
+    sources = [source for source, _ in renamed]
+    summaries = run.model.generate(sources, method="beam", beams=4, max_new_tokens=40)
     copied = [
-        name in WORD.findall((answer or {})["text"])
-        for (source, target), answer in zip(renamed, answers, strict=True)
+        name in WORD.findall(summary)
+        for (source, target), summary in zip(renamed, summaries, strict=True)
         for name in {*WORD.findall(source)} & {*WORD.findall(target)} & {*NEW}
     ]
     print(f"unseen names copied: {sum(copied)} of {len(copied)}")
     assert len(copied) > 90
-    assert sum(copied) >= 0.8 * len(copied)  # the first name of each source alone: 0.66
+    assert sum(copied) >= 0.85 * len(copied)  # the first name of each source alone: 0.66
