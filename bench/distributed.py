@@ -66,7 +66,9 @@ class Row:
 
 
 ROWS = {
-    "gpt2": Row(preset="gpt2", sequences=32, length=1024, steps=20),
+    "gpt2": Row(preset="gpt2", sequences=64, length=1024, steps=10),
+    "gpt2-32": Row(preset="gpt2", sequences=32, length=1024, steps=20),
+    "gpt2-16": Row(preset="gpt2", sequences=16, length=1024, steps=20),
     "gpt2-xl": Row(
         preset="gpt2-xl", sequences=8, length=1024, steps=4, activation_checkpointing=True
     ),

@@ -242,13 +242,16 @@ class Stack(nn.Module):
             weight for module in modules if module is not None for weight in module.parameters()
         ]
 
-    def compile_blocks(self) -> None:
-        """Compile embeddings and blocks with torch.compile; DeBERTa's blocks are left eager."""
+    def compile_blocks(self, dynamic: bool | None = True) -> None:
+        """Compile embeddings and blocks with torch.compile; DeBERTa's blocks are left eager.
+
+        `dynamic`: for any number of tokens at once (True), or only after a second number (None).
+        """
         exclude_from_compile()
         if not isinstance(self.relative, DisentangledBias):
             self.compiled = True
             for module in (self.embedding, *self.blocks):
-                module.compile(dynamic=True)
+                module.compile(dynamic=dynamic)
 
     @property
     def max_length(self) -> int:

@@ -80,16 +80,20 @@ def run_claims(run: StudyRun) -> StudyAnalysis:
         make_settings(study_named(name), run.budget, run.settings.of(name))
     findings: dict[str, dict[str, Finding]] = {}
     commands: dict[str, str] = {}
+    missing = {name: f"{name} measures it on other data only." for name in run.settings.studies}
     for name in run.settings.studies:
         found = _run_study(run, name)
         if isinstance(found, FirthError):
-            run.note(f"The study {name} failed: {found}")
+            missing[name] = f"The study {name} failed: {found}"
+            run.note(missing[name])
             continue
         findings[name] = {finding.name: finding for finding in found.analysis.findings}
         commands[name] = _repeatable(found.command, name)
-        run.cells.update(found.cells)
     claims = [claim for claim in read_claims() if claim.study in run.settings.studies]
-    rows = [_row(claim, findings.get(claim.study, {}), commands) for claim in claims]
+    rows = [
+        _row(claim, findings.get(claim.study, {}), missing[claim.study], commands)
+        for claim in claims
+    ]
     _write_markdown(run, rows)
     return StudyAnalysis(
         rows=rows,
@@ -108,7 +112,7 @@ def _run_study(run: StudyRun, name: str) -> Any:
             seed=run.seeds[0],
             workers=run.workers,
             device=run.cache.device,
-            on_result=run.on_result,
+            on_result=run.add,
             overrides=run.settings.of(name),
             **_given(run, study_named(name)),
         )
@@ -146,9 +150,9 @@ def _given(run: StudyRun, study: Study) -> dict[str, Any]:
 
 
 def _row(
-    claim: Claim, findings: Mapping[str, Finding], commands: Mapping[str, str]
+    claim: Claim, findings: Mapping[str, Finding], missing: str, commands: Mapping[str, str]
 ) -> dict[str, Any]:
-    """Put a finding beside a claim."""
+    """Put a finding beside a claim, or say why it is missing."""
     found = findings.get(claim.finding)
     holds = None if found is None else claim.holds(found)
     return {
@@ -157,7 +161,7 @@ def _row(
         "claimed": claim.claimed,
         "measured": _measured(found),
         "interval": _interval(found),
-        "text": "" if found is None else found.text,
+        "text": missing if found is None else found.text,
         "holds": holds,
         "verdict": "not measured" if found is None else VERDICTS[holds],
         "study": claim.study,
@@ -211,13 +215,8 @@ def _counts(rows: Sequence[Mapping[str, Any]]) -> dict[str, int]:
 
 def _verdict(rows: Sequence[Mapping[str, Any]]) -> Finding:
     counts = _counts(rows)
-    text = (
-        f"Of {len(rows)} claims of the lectures, {counts['holds']} hold here, "
-        f"{counts['does not hold']} do not, and {counts['cannot decide']} cannot be decided with "
-        "these runs."
-    )
-    if counts["not measured"]:
-        text += f" {counts['not measured']} were not measured."
+    found = ", ".join(f"{name}: {count}" for name, count in counts.items() if count)
+    text = f"{len(rows)} claims of the lectures; {found}."
     return Finding(name="claims", text=text, holds=None, value=counts["holds"])
 
 

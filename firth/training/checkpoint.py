@@ -2,6 +2,7 @@
 
 DIRECTORY/step-N/tensors.safetensors    every tensor, with checksums
                  state.json             everything else, with checksums of itself and the tensors
+          micro-batch            tokens of a micro-batch that fits, after a run out of memory
 
 A checkpoint is written under a hidden name, `.step-N.PID.partial`, and renamed when all of it is on
 the disk. An existing one is first renamed to `.step-N.PID.replaced`, so that at any time either the
@@ -32,7 +33,7 @@ from firth.utils.files import (
     sync_directory,
 )
 
-TENSORS, STATE = "tensors.safetensors", "state.json"
+TENSORS, STATE, MICRO_BATCH = "tensors.safetensors", "state.json", "micro-batch"
 FILES = "files"  # field of the state: the checksums of all files of tensors
 PIECE = re.compile(r"(.+)@(\d+)")  # a name, and the first of some rows of its tensor
 FULL = "Earlier checkpoints are intact; free some space and resume from the newest."
@@ -160,6 +161,17 @@ class Checkpoints:
                 f"({_listed(damaged)}); restore one from a copy, or move them away to start again."
             )
         return None
+
+    def limit_micro_batch(self, tokens: int) -> None:
+        """Make the run continue with smaller micro-batches: this process ends without memory."""
+        path = self.directory / MICRO_BATCH
+        with storage_errors(self.directory, FULL), atomic_file(path) as file:
+            file.write(str(tokens).encode())
+
+    def micro_batch_limit(self) -> int:
+        """Return the tokens of a micro-batch that fits; 0: none was too large."""
+        path = self.directory / MICRO_BATCH
+        return int(path.read_text()) if path.is_file() else 0
 
     def _candidates(self) -> list[tuple[int, Path]]:
         """List possible checkpoints, newest first, a replaced one after its successor."""

@@ -268,10 +268,11 @@ class TrainingLoop:
             ) from error
         self.state.micro_batch_tokens = max(longest, whole // 2)
         if not self.parallel.repeats_alone:
+            self.checkpoints.limit_micro_batch(self.state.micro_batch_tokens)
             raise FirthError(
                 f"Out of memory at step {self.state.step + 1} with micro-batches of {whole:,} "
-                "tokens, which --parallel shard cannot change during a run: continue with --resume "
-                f"--set micro_batch_tokens={self.state.micro_batch_tokens}."
+                "tokens, which --parallel shard cannot change during a run: --resume continues "
+                f"with {self.state.micro_batch_tokens:,}."
             ) from error
         self.log.note(
             f"Out of memory at step {self.state.step + 1}: continuing with micro-batches of "
@@ -393,7 +394,8 @@ class TrainingLoop:
             copy_tensor(tensor, found.weights[name])
         self.optimizer.restore(found.weights, OPTIMIZER_PREFIX)
         self.state, self._saved_step = TrainingState.from_dict(found.state), found.step
-        sizes = (self.state.micro_batch_tokens, self.config.micro_batch_tokens)
+        sizes = (self.config.micro_batch_tokens, self.checkpoints.micro_batch_limit())
+        sizes = (self.state.micro_batch_tokens, *sizes)
         self.state.micro_batch_tokens = min(filter(None, sizes), default=0)
         self._pending = None
         self.state.threads = self.state.threads or torch.get_num_threads()

@@ -40,8 +40,7 @@ def resolve_auto_settings(config: Config, device: DeviceSpec) -> Config:
     if config.compile == "auto":
         steps = config.steps or config.tokens // StagedValue.parse(config.batch_tokens).largest
         long = steps >= LONG_STEPS or config.minutes >= LONG_MINUTES
-        compiles = long and has_triton(device) and config.parallel != "shard"  # not timed there
-        config = replace(config, compile="true" if compiles else "false")
+        config = replace(config, compile="true" if long and has_triton(device) else "false")
     if config.cuda_graphs == "auto":
         config = replace(config, cuda_graphs="true" if device.type == "cuda" else "false")
     return config
@@ -58,7 +57,9 @@ def apply_runtime_options(network: nn.Module, config: TrainingConfig) -> None:
     for stack in _stacks(network):
         stack.checkpointing = config.activation_checkpointing
         if config.compile == "true":
-            stack.compile_blocks()
+            # FSDP2 hands the sizes of layers to the compiler as inputs: with dynamic shapes,
+            # kernels would be for any hidden size.
+            stack.compile_blocks(dynamic=None if config.parallel == "shard" else True)
         if config.cuda_graphs == "true":
             stack.graph_runner = CudaGraphRunner()
 

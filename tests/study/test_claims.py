@@ -45,7 +45,7 @@ def test_values_below_the_data_and_large_ones_are_shown_as_such() -> None:
     found = Finding(
         name="x", text="", holds=None, value=0.0, low=0.0, high=1900.0, unit="labels", smallest=10.0
     )
-    row = claims._row(Claim(**WORDS, finding="x"), {"x": found}, {})
+    row = claims._row(Claim(**WORDS, finding="x"), {"x": found}, "", {})
     assert row["measured"] == "fewer than 10 labels"
     assert row["interval"] == "fewer than 10 to 1,900"
 

@@ -153,18 +153,19 @@ class StudyRun:
 
     def run(self, cells: Iterable[Cell]) -> Results:
         """Run the cells of a grid, or read those that have finished."""
-        return run_cells(cells, self.cache, workers=self.workers, on_result=self._add)
+        return run_cells(cells, self.cache, workers=self.workers, on_result=self.add)
 
     def require(self, *cells: Cell) -> list[Mapping[str, Any]]:
         """Run cells without which the study cannot go on: an error of one is raised."""
         found = []
         for done, cell in enumerate(cells, 1):
             result = self.cache.run(cell)
-            self._add(CellProgress(cell, result, done, len(cells)))
+            self.add(CellProgress(cell, result, done, len(cells)))
             found.append(result.values)
         return found
 
-    def _add(self, progress: CellProgress) -> None:
+    def add(self, progress: CellProgress) -> None:
+        """Note a cell that has finished."""
         self.cells[progress.cell] = progress.result
         self.on_result(progress)
 

@@ -35,14 +35,8 @@ def shards_weights(network: nn.Module, config: TrainingConfig, device: torch.dev
 
 
 def with_parallel_limits(config: TrainingConfig, shards: bool) -> TrainingConfig:
-    """Return the config without what sharded weights do not support or were not measured with.
-
-    Those are CUDA graphs, and torch.compile unless `--parallel shard` was given.
-    """
-    if not shards:
-        return config
-    compiles = config.compile if config.parallel == "shard" else "false"
-    return replace(config, compile=compiles, cuda_graphs="false")
+    """Return the config with the choice, and without CUDA graphs of sharded weights."""
+    return replace(config, parallel="shard", cuda_graphs="false") if shards else config
 
 
 def make_parallel(module: TrainableModel, config: TrainingConfig, shards: bool) -> Parallelism:

@@ -31,6 +31,7 @@ class CollectiveCounter(TorchDispatchMode):
         super().__init__()  # type: ignore[no-untyped-call]
         self.calls: Counter[str] = Counter()
         self.payload: Counter[str] = Counter()  # bytes of the exchanged tensors
+        self.unknown: set[str] = set()  # other operations, whose bytes were not counted
 
     def __torch_dispatch__(
         self, operation: Any, types: Any, args: Any = (), kwargs: Any = None
@@ -39,6 +40,8 @@ class CollectiveCounter(TorchDispatchMode):
             name, argument, _ = found
             self.calls[name] += 1
             self.payload[name] += num_bytes(args[argument])
+        elif operation.namespace in ("c10d", "_c10d_functional"):
+            self.unknown.add(operation.name())
         return operation(*args, **(kwargs or {}))
 
 

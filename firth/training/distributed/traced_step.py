@@ -35,7 +35,7 @@ from firth.training.losses import TrainingModule
 from firth.training.runtime import apply_runtime_options
 from firth.training.state import TrainingState
 from firth.utils.devices import DeviceSpec, assumed_device
-from firth.utils.errors import UsageError
+from firth.utils.errors import FirthError, UsageError
 
 TRACED_MICRO_BATCHES = 2  # the others of a step do the same
 
@@ -139,6 +139,9 @@ class _Step:
 
     def cost(self) -> RankCost:
         """Return what the step needed, and exchanged in all of its micro-batches."""
+        if self.counter.unknown:
+            names = ", ".join(sorted(self.counter.unknown))
+            raise FirthError(f"The bytes of an exchange of this run cannot be predicted: {names}.")
         weights = sum(map(own_bytes, _weights(self.module)))
         optimizer = sum(map(own_bytes, self.optimizer.tensors().values()))
         calls, payload = self.counter.calls, self.counter.payload

@@ -224,7 +224,7 @@ def test_compilation_does_not_count_as_training_time(
     def wait(step: int, batch: object) -> None:
         clock.now += 2.0 if step == 0 else 0.0
 
-    monkeypatch.setattr(Stack, "compile_blocks", lambda self: None)
+    monkeypatch.setattr(Stack, "compile_blocks", lambda self, dynamic: None)
     options = {"preset": "encoder-tiny", "minutes": 0.02, "overrides": SMALL | {"compile": "true"}}
     callbacks = Callbacks(before_micro_batch=wait)
     assert pretrain(data=shards, out=tmp_path, callbacks=callbacks, **options).steps > 3

@@ -25,13 +25,13 @@ from firth.models.transformer import count_parameters
 from firth.objectives.causal import causal
 from firth.training.accumulation import GradientAccumulator
 from firth.training.config import TrainingConfig
-from firth.training.distributed import fully_sharded
+from firth.training.distributed import collectives, fully_sharded
 from firth.training.distributed.parallelism import Parallelism
 from firth.training.distributed.traced_step import TracedRun, trace_step
 from firth.training.losses import TrainingModule
 from firth.training.state import TrainingState
 from firth.utils.devices import H100, DeviceSpec
-from firth.utils.errors import UsageError
+from firth.utils.errors import FirthError, UsageError
 from tests.conftest import Result
 from tests.training.conftest import SMALL
 
@@ -105,6 +105,12 @@ def test_one_rank_sends_nothing_and_has_the_memory_of_a_real_step() -> None:
     sizes = sorted((e.start_ns(), e.nbytes()) for e in events if e.name() == "[memory]")
     measured = np.cumsum([size for _, size in sizes]).max()
     assert 0.85 * measured < cost.memory <= 1.01 * measured
+
+
+def test_an_exchange_whose_bytes_are_not_known_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(collectives.COLLECTIVES, "c10d::broadcast_")
+    with pytest.raises(FirthError, match="broadcast_"):
+        trace_step(run(), ranks=2, shards=False)
 
 
 def test_a_batch_with_fewer_sequences_than_ranks_is_an_error() -> None:
