@@ -15,6 +15,7 @@ ratios are local / other: 1.00 is as fast as the local engine, 0.90 is 10 % slow
 from __future__ import annotations
 
 import argparse
+import itertools
 import os
 import subprocess
 import sys
@@ -23,7 +24,7 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from growing import write_text
+from growing import GAP, write_text
 from measure import PAUSE, _read, _resident, _tree
 
 import firth
@@ -50,8 +51,16 @@ def main() -> None:
     options = _options()
     with tempfile.TemporaryDirectory(prefix="firth-bench-") as name:
         folder = Path(name)
-        text = folder / "text.txt"
-        write_text(options.text, options.megabytes, text)
+        text = folder / "text"
+        text.mkdir()
+        write_text(options.text, options.megabytes, folder / "whole.txt")
+        whole = (folder / "whole.txt").read_bytes()
+        ends = [
+            whole.rfind(GAP.encode(), 0, -(-len(whole) * n // options.files))
+            for n in range(1, options.files)
+        ]
+        for number, (begin, end) in enumerate(itertools.pairwise([0, *ends, len(whole)])):
+            (text / f"{number}.txt").write_bytes(whole[begin:end])
         tokenizer, _ = firth.train_tokenizer([text], kind="wordpiece", vocab_size=VOCAB_SIZE)
         tokenizer.save(folder / "tokenizer")
         costs: dict[str, Cost] = {}
@@ -61,7 +70,7 @@ def main() -> None:
                 cost = run_engine(engine, text, folder / "tokenizer", out, options.dedup)
                 costs[engine] = min(cost, costs.get(engine, cost), key=lambda one: one.cpu)
         _check_equal(sorted(folder.glob("*-[0-9]*")))
-        _print_costs(costs, text.stat().st_size / 1e9)
+        _print_costs(costs, sum(path.stat().st_size for path in text.iterdir()) / 1e9)
 
 
 def run_engine(engine: str, text: Path, tokenizer: Path, out: Path, dedup: bool) -> Cost:
@@ -126,6 +135,7 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--text", help="any corpus file; else Firth's stories")
     parser.add_argument("--megabytes", type=float, default=100)
+    parser.add_argument("--files", type=int, default=1, help="that the text is divided into")
     parser.add_argument("--engines", nargs="+", choices=("parts", "ray"), default=("parts", "ray"))
     parser.add_argument("--dedup", action="store_true")
     parser.add_argument("--repeats", type=int, default=2)

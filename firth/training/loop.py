@@ -394,8 +394,8 @@ class TrainingLoop:
             copy_tensor(tensor, found.weights[name])
         self.optimizer.restore(found.weights, OPTIMIZER_PREFIX)
         self.state, self._saved_step = TrainingState.from_dict(found.state), found.step
-        sizes = (self.config.micro_batch_tokens, self.checkpoints.micro_batch_limit())
-        sizes = (self.state.micro_batch_tokens, *sizes)
+        limit = self.checkpoints.micro_batch_limit()
+        sizes = (self.state.micro_batch_tokens, self.config.micro_batch_tokens, limit)
         self.state.micro_batch_tokens = min(filter(None, sizes), default=0)
         self._pending = None
         self.state.threads = self.state.threads or torch.get_num_threads()

@@ -20,6 +20,7 @@ Result = TypeVar("Result")
 ENGINES = ("local", "ray")
 ATTEMPTS = 3
 FINAL = (InputError, MismatchError, UsageError)  # errors that would be the same again
+TOKEN = "; a cluster that was started with token authentication needs RAY_AUTH_MODE=token"
 CONTINUE = "the others are kept, and the same command continues with what is missing"
 
 
@@ -112,11 +113,13 @@ def ray_tasks() -> Iterator[RayTasks]:
     was_connected = ray.is_initialized()
     if not was_connected:
         address = os.environ.get("RAY_ADDRESS") or "local"
-        options = {"include_dashboard": False} if address == "local" else {}
+        options: dict[str, Any] = {"include_dashboard": False} if address == "local" else {}
         try:
             ray.init(address, log_to_driver=False, logging_level=logging.ERROR, **options)
         except (ConnectionError, OSError, RuntimeError) as error:
-            raise FirthError(f"Ray could not be started or reached: {error}.") from error
+            what = "started" if address == "local" else f"reached at RAY_ADDRESS={address}"
+            token = "" if address == "local" else TOKEN
+            raise FirthError(f"Ray could not be {what}: {str(error).rstrip('.')}{token}.") from error
     try:
         yield RayTasks(ray)
     finally:
