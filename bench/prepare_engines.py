@@ -2,7 +2,8 @@
 
     local   firth prepare --workers 2
     parts   two processes, --part 1/2 and --part 2/2, at the same time; then --merge
-    ray     firth prepare --engine ray on a cluster of two cores, whose start is included
+    ray     firth prepare --engine ray on the cluster of RAY_ADDRESS, whose processor time is not
+            counted, or on one of its own with all cores, whose start is included
 
 Each runs as a command of its own; all must write the same bytes. Processor time is that of all
 processes, looked at every 50 ms, so that other load on the machine matters little. The printed
@@ -68,7 +69,7 @@ def main() -> None:
             for engine in ("local", *options.engines):
                 out = folder / f"{engine}-{repeat}"
                 cost = run_engine(engine, text, folder / "tokenizer", out, options.dedup)
-                costs[engine] = min(cost, costs.get(engine, cost), key=lambda one: one.cpu)
+                costs[engine] = min(cost, costs.get(engine, cost))  # in seconds
         _check_equal(sorted(folder.glob("*-[0-9]*")))
         _print_costs(costs, sum(path.stat().st_size for path in text.iterdir()) / 1e9)
 
@@ -120,7 +121,7 @@ def _check_equal(folders: list[Path]) -> None:
 
 
 def _print_costs(costs: dict[str, Cost], gigabytes: float) -> None:
-    print(f"{gigabytes * 1e3:.0f} MB of text, {CORES} cores, best of each by processor time")
+    print(f"{gigabytes * 1e3:.0f} MB of text, {CORES} cores, best of each")
     print("engine  seconds  CPU s  CPU s per GB  largest process  ratio (time)  ratio (CPU)")
     local = costs["local"]
     for engine, cost in costs.items():

@@ -113,14 +113,16 @@ WEIGHTS = ModelOption(
 STRICT = _option("strict", job_configs.STRICT, False)
 OVERWRITE = _option("overwrite", job_configs.OVERWRITE, False)
 ENGINE = OutputOption(
-    "local", help="local: processes of this machine; ray: tasks on a Ray cluster (firth[ray])."
+    "local",
+    help="local: processes of this machine; ray: tasks on a Ray cluster (pip install "
+    "'firth\\[ray]').",
 )
 PATHS = Argument(
     ...,
     metavar="PATHS...",
     help="Text files (.txt .md .jsonl .csv .tsv .parquet .conll, also .gz .bz2 .xz .zst), folders, "
-    "globs, - for standard input, datasets:NAME. A corpus of several sources or languages names "
-    "them: en=PATH,PATH ha=PATH.",
+    "globs, URLs (s3://BUCKET/FOLDER/), - for standard input, datasets:NAME. A corpus of several "
+    "sources or languages names them: en=PATH,PATH ha=PATH.",
 )
 COLUMNS = _option("columns", job_configs.COLUMNS, None)
 FORMAT = _option("format", job_configs.FORMAT, None)

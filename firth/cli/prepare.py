@@ -39,7 +39,8 @@ def prepare(
         None,
         min=1,
         max=99_999,
-        help="Number of parts of --engine ray. Default: one for each 32 MiB, at most 8 per file.",
+        help="Number of parts of --engine ray. Default: that of an interrupted run, or one for "
+        "each 32 MiB, at most 8 per file.",
     ),
     part: str | None = options.OutputOption(
         None,
@@ -48,7 +49,10 @@ def prepare(
         "Default: all.",
     ),
     merge: bool = options.OutputOption(
-        False, "--merge", help="Join the parts in OUT.parts to the shards."
+        False,
+        "--merge",
+        help="Join the parts in OUT.parts into shards. With --dedup, run all --part and --merge "
+        "twice: the first --merge finds the duplicates.",
     ),
     **text: Any,
 ) -> Output:

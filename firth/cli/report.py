@@ -18,8 +18,8 @@ def report(
     runs: list[Path] = options.Argument(
         ...,
         metavar="RUN...",
-        help="Run directories, finished or not; of another folder, such as that of a sweep, all "
-        "runs in it.",
+        help="Run directories, finished or not. A folder of several runs, such as a sweep's, "
+        "stands for all runs in it.",
     ),
     **settings: Any,
 ) -> Output:

@@ -19,7 +19,7 @@ def study(
     name: str | None = options.Argument(
         None,
         metavar="[NAME]",
-        help="Study; without one, all are listed. Without --out, its settings are.",
+        help="Study to run. Without NAME: list all studies; without --out: list its settings.",
     ),
     **settings: Any,
 ) -> Output:

@@ -92,8 +92,8 @@ class PretrainConfig(JobConfig):
     dry_run: Annotated[
         bool,
         Doc(
-            "Train and write nothing: show the memory of a rank and what it exchanges in a step; "
-            "with --device cuda for GPUs, also on a machine without one.",
+            "Do not train or write: print the peak memory of a rank and the bytes that it sends in "
+            "a step. With --device cuda: for a GPU, also on a machine without one.",
             "Output",
         ),
     ] = False

@@ -163,8 +163,13 @@ def pretrain(
         check_run_directory(out, {}, resume)  # before anything is written
     if world_size != 1 and not dry_run:
         raise UsageError("--world-size is for --dry-run; torchrun starts the ranks of a run.")
-    if dry_run and (tokenizer is not None or fitted is not None):
-        raise UsageError("--dry-run is for shards and models that are trained in steps.")
+    if dry_run and fitted is not None:
+        raise UsageError("--dry-run is for models that are trained in steps; this one is fitted.")
+    if dry_run and tokenizer is not None:
+        raise UsageError(
+            "--dry-run needs shards: make them of your text with `firth prepare TEXT --tokenizer "
+            "MODEL --out SHARDS`, and give --data SHARDS without --tokenizer."
+        )
     folder, notes = as_shards(data, tokenizer, out)
     shards, tokenizer = Shards(folder), Tokenizer.load(folder)
     if fitted is not None:

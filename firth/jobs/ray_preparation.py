@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from firth.data.corpus_parts import Part, default_parts
 from firth.jobs.merge_parts import merge_parts
 from firth.jobs.output_place import OutputPlace
+from firth.jobs.part_duplicates import local_tasks
 from firth.jobs.part_files import SHARDS, SIGNATURES
 from firth.jobs.prepare_output import PrepareResult
 from firth.jobs.prepare_parts import prepare_part
@@ -34,10 +35,12 @@ def prepare_with_ray(
         )
     count = existing or parts or default_parts(list(job.corpora.values()))
     with ray_tasks() as run:
+        # With a URL, the folder of the parts is on this machine alone.
+        join = run if place.url is None else local_tasks(None)
         for _ in range(2 if job.dedup else 1):
             _make_parts(job, place, count, run, progress)
             place.pull()
-            result = merge_parts(job, place.folder, place.out, reader, run, progress)
+            result = merge_parts(job, place.folder, place.out, reader, join, progress)
             result = place.push(result)
             if result.stage == "shards":
                 break

@@ -245,7 +245,8 @@ class Stack(nn.Module):
     def compile_blocks(self, dynamic: bool | None = True) -> None:
         """Compile embeddings and blocks with torch.compile; DeBERTa's blocks are left eager.
 
-        `dynamic`: for any number of tokens at once (True), or only after a second number (None).
+        `dynamic=True` compiles for any number of tokens; None for the first number, and for any
+        number when a second one occurs.
         """
         exclude_from_compile()
         if not isinstance(self.relative, DisentangledBias):

@@ -80,7 +80,10 @@ def run_claims(run: StudyRun) -> StudyAnalysis:
         make_settings(study_named(name), run.budget, run.settings.of(name))
     findings: dict[str, dict[str, Finding]] = {}
     commands: dict[str, str] = {}
-    missing = {name: f"{name} measures it on other data only." for name in run.settings.studies}
+    missing = {
+        name: f"The study {name} has no such finding with this data and these settings."
+        for name in run.settings.studies
+    }
     for name in run.settings.studies:
         found = _run_study(run, name)
         if isinstance(found, FirthError):

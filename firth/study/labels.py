@@ -48,7 +48,7 @@ class LabelSettings:
     ] = 40
     max_steps: Annotated[
         int, Doc("Maximum number of optimizer steps of a fine-tuning run.", min=1)
-    ] = 200
+    ] = 120
     batch_size: Annotated[int, Doc("Examples per optimizer step of fine-tuning.", min=1)] = 16
     shots: Annotated[int, Doc("Demonstrations in a prompt.", min=0)] = 4
     test_size: Annotated[int, Doc("Maximum number of test examples.", min=1)] = 300

@@ -2,7 +2,7 @@
 
 DIRECTORY/step-N/tensors.safetensors    every tensor, with checksums
                  state.json             everything else, with checksums of itself and the tensors
-          micro-batch            tokens of a micro-batch that fits, after a run out of memory
+          micro-batch            tokens of a micro-batch, after a run that was out of memory
 
 A checkpoint is written under a hidden name, `.step-N.PID.partial`, and renamed when all of it is on
 the disk. An existing one is first renamed to `.step-N.PID.replaced`, so that at any time either the
@@ -163,13 +163,13 @@ class Checkpoints:
         return None
 
     def limit_micro_batch(self, tokens: int) -> None:
-        """Make the run continue with smaller micro-batches: this process ends without memory."""
+        """Make the resumed run use micro-batches of at most this size."""
         path = self.directory / MICRO_BATCH
         with storage_errors(self.directory, FULL), atomic_file(path) as file:
             file.write(str(tokens).encode())
 
     def micro_batch_limit(self) -> int:
-        """Return the tokens of a micro-batch that fits; 0: none was too large."""
+        """Return the largest micro-batch of the resumed run in tokens; 0: there is no limit."""
         path = self.directory / MICRO_BATCH
         return int(path.read_text()) if path.is_file() else 0
 

@@ -26,8 +26,8 @@ from firth.training.checkpoint import Checkpoint
 from firth.training.config import TrainingConfig
 from firth.training.distributed.choice import (
     make_parallel,
+    resolve_parallel,
     shards_weights,
-    with_parallel_limits,
 )
 from firth.training.distributed.divided_tensors import copy_tensor
 from firth.training.distributed.parallelism import num_dropout_slices
@@ -37,7 +37,12 @@ from firth.training.loss_scaling import update_loss_scale
 from firth.training.out_of_memory import is_out_of_memory
 from firth.training.pending_metrics import PendingMetrics, StepSums
 from firth.training.plateau import UnigramBaseline, is_stuck, plateau_note
-from firth.training.runtime import apply_runtime_options, remove_graphs, stop_graph_capture
+from firth.training.runtime import (
+    Compilations,
+    apply_runtime_options,
+    remove_graphs,
+    stop_graph_capture,
+)
 from firth.training.schedule import lr_multiplier, warmup_fraction
 from firth.training.state import BatchPlanner, PlannedBatch, TrainingState
 from firth.utils.device_transfer import AsyncFetch
@@ -84,7 +89,7 @@ class TrainingLoop:
     ) -> None:
         """`plan` yields batches from a state on; `baseline` is used to detect a loss plateau."""
         shards = shards_weights(module.network, config, module.device)
-        config = with_parallel_limits(config, shards)
+        config = resolve_parallel(config, shards)
         apply_runtime_options(module.network, config)
         self.module, self.config = module, config
         self.parallel = make_parallel(module, config, shards)
@@ -109,7 +114,7 @@ class TrainingLoop:
         # fp16 depends on them.
         self.asynchronous = self.device.type == "cuda" and not self.scales_loss
         self._pending: PendingMetrics | None = None
-        self._compiled_for: set[bool] = set()  # bidirectional batches, causal batches, or both
+        self.compilations = Compilations(config)
         self._validation_seconds = 0.0  # in this process, of the main rank
         self._saved_step = -1  # of the newest checkpoint
         self._agreed = 0.0  # seconds since the start, on all ranks
@@ -196,10 +201,8 @@ class TrainingLoop:
         metrics = torch.stack([value.to(wide) for value in (*sums.values.values(), norm)])
         self.optimizer.step(multiplier, finite=metrics.isfinite().all())
         self.optimizer.zero_grad()
-        bidirectional = bool(planned.batch.prefix.any())
-        if bidirectional not in self._compiled_for and config.compile == "true":
+        if self.compilations.is_due(planned.batch):
             self._started += time.monotonic() - started  # a budget in minutes excludes compilation
-        self._compiled_for.add(bidirectional)
         state.step += 1
         state.position, state.planned_tokens = planned.next_position, planned.planned_tokens
         state.tokens += planned.batch.tokens
@@ -268,11 +271,15 @@ class TrainingLoop:
             ) from error
         self.state.micro_batch_tokens = max(longest, whole // 2)
         if not self.parallel.repeats_alone:
-            self.checkpoints.limit_micro_batch(self.state.micro_batch_tokens)
+            advice = f"--resume continues with {self.state.micro_batch_tokens:,}"
+            try:
+                self.checkpoints.limit_micro_batch(self.state.micro_batch_tokens)
+            except StorageError:
+                size = f"micro_batch_tokens={self.state.micro_batch_tokens}"
+                advice = f"continue with --resume --set {size}"
             raise FirthError(
                 f"Out of memory at step {self.state.step + 1} with micro-batches of {whole:,} "
-                "tokens, which --parallel shard cannot change during a run: --resume continues "
-                f"with {self.state.micro_batch_tokens:,}."
+                f"tokens, which --parallel shard cannot change during a run: {advice}."
             ) from error
         self.log.note(
             f"Out of memory at step {self.state.step + 1}: continuing with micro-batches of "
@@ -388,15 +395,16 @@ class TrainingLoop:
         found = self.checkpoints.newest(notes)
         for note in notes:
             self.log.note(note)
-        if found is None:
-            return None
-        for name, tensor in self._tensors():
-            copy_tensor(tensor, found.weights[name])
-        self.optimizer.restore(found.weights, OPTIMIZER_PREFIX)
-        self.state, self._saved_step = TrainingState.from_dict(found.state), found.step
+        if found is not None:
+            for name, tensor in self._tensors():
+                copy_tensor(tensor, found.weights[name])
+            self.optimizer.restore(found.weights, OPTIMIZER_PREFIX)
+            self.state, self._saved_step = TrainingState.from_dict(found.state), found.step
         limit = self.checkpoints.micro_batch_limit()
         sizes = (self.state.micro_batch_tokens, self.config.micro_batch_tokens, limit)
         self.state.micro_batch_tokens = min(filter(None, sizes), default=0)
+        if found is None:
+            return None
         self._pending = None
         self.state.threads = self.state.threads or torch.get_num_threads()
         self._started = time.monotonic() - self.state.seconds

@@ -14,6 +14,7 @@ from torch import nn
 
 from firth.models.cuda_graphs import CudaGraphRunner
 from firth.models.stack import Stack
+from firth.objectives.batch import Batch
 from firth.training.config import TrainingConfig
 from firth.training.schedule import StagedValue
 from firth.utils.devices import DeviceSpec, has_triton, resolve_precision
@@ -62,6 +63,26 @@ def apply_runtime_options(network: nn.Module, config: TrainingConfig) -> None:
             stack.compile_blocks(dynamic=None if config.parallel == "shard" else True)
         if config.cuda_graphs == "true":
             stack.graph_runner = CudaGraphRunner()
+
+
+class Compilations:
+    """Tells in which steps the blocks are compiled: the first with each kind of batch.
+
+    Blocks of sharded weights are compiled once more, when a second number of tokens occurs.
+    """
+
+    def __init__(self, config: TrainingConfig) -> None:
+        each = 2 if config.parallel == "shard" else 1
+        self._each = each if config.compile == "true" else 0
+        self._done: dict[bool, set[int]] = {True: set(), False: set()}  # tokens of a batch
+
+    def is_due(self, batch: Batch) -> bool:
+        """Tell whether the step of a batch compiles blocks, and note that it has."""
+        done = self._done[bool(batch.prefix.any())]  # bidirectional, or causal
+        due = len(done) < self._each and batch.tokens not in done
+        if due:
+            done.add(batch.tokens)
+        return due
 
 
 def stop_graph_capture(network: nn.Module) -> bool:

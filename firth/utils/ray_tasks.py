@@ -116,10 +116,12 @@ def ray_tasks() -> Iterator[RayTasks]:
         options: dict[str, Any] = {"include_dashboard": False} if address == "local" else {}
         try:
             ray.init(address, log_to_driver=False, logging_level=logging.ERROR, **options)
-        except (ConnectionError, OSError, RuntimeError) as error:
+        except (ConnectionError, OSError, RuntimeError, ray.exceptions.RayError) as error:
             what = "started" if address == "local" else f"reached at RAY_ADDRESS={address}"
             token = "" if address == "local" else TOKEN
-            raise FirthError(f"Ray could not be {what}: {str(error).rstrip('.')}{token}.") from error
+            raise FirthError(
+                f"Ray could not be {what}: {str(error).rstrip('.')}{token}."
+            ) from error
     try:
         yield RayTasks(ray)
     finally:

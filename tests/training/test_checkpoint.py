@@ -297,3 +297,14 @@ def test_killed_before_any_change_of_the_disk_the_newest_is_intact(tmp_path: Pat
     assert killed > 20
     assert left == [".partial", ".replaced"]
     assert files == 2
+
+
+def test_a_resumed_run_knows_which_micro_batch_was_too_large(tmp_path: Path) -> None:
+    checkpoints = Checkpoints(tmp_path / "checkpoints")
+    with pytest.raises(StorageError):  # there is no folder yet, as after a full disk
+        checkpoints.limit_micro_batch(64)
+    assert checkpoints.micro_batch_limit() == 0
+    checkpoints.save(0, {"bias": torch.zeros(2)}, {})
+    checkpoints.limit_micro_batch(64)
+    checkpoints.save(1, {"bias": torch.zeros(2)}, {})
+    assert checkpoints.micro_batch_limit() == 64

@@ -34,8 +34,8 @@ def shards_weights(network: nn.Module, config: TrainingConfig, device: torch.dev
     return needed > MAX_FRACTION * torch.cuda.get_device_properties(device).total_memory
 
 
-def with_parallel_limits(config: TrainingConfig, shards: bool) -> TrainingConfig:
-    """Return the config with the choice, and without CUDA graphs of sharded weights."""
+def resolve_parallel(config: TrainingConfig, shards: bool) -> TrainingConfig:
+    """Return the config; with sharded weights, `parallel` is shard and CUDA graphs are off."""
     return replace(config, parallel="shard", cuda_graphs="false") if shards else config
 
 

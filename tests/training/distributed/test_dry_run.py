@@ -119,6 +119,18 @@ def test_a_batch_with_fewer_sequences_than_ranks_is_an_error() -> None:
     assert not dist.is_initialized()
 
 
+def test_text_must_be_prepared_first(tmp_path: Path) -> None:
+    (tmp_path / "text.txt").write_text("A text.")
+    with pytest.raises(UsageError, match="prepare"):
+        pretrain(
+            preset="bert-tiny",
+            data=tmp_path / "text.txt",
+            tokenizer="stories-encoder",
+            steps=1,
+            dry_run=True,
+        )
+
+
 def test_a_model_in_memory_is_not_written(
     shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
