@@ -18,8 +18,8 @@ def report(
     runs: list[Path] = options.Argument(
         ...,
         metavar="RUN...",
-        help="Run directories, finished or not. A folder of several runs, such as a sweep's, "
-        "stands for all runs in it.",
+        help="Run directories, finished or not; a folder of several runs, such as a sweep's: all "
+        "of them.",
     ),
     **settings: Any,
 ) -> Output:
