@@ -53,6 +53,9 @@ def evaluate(
         "--by-word",
         help="minimal-pairs, masked models: mask also the following tokens of the same word.",
     ),
+    temperature: float | None = options.DataOption(
+        None, help="minimal-pairs: divide logits by this temperature. Default: 1."
+    ),
     limit: int = options.DataOption(
         0,
         min=0,
@@ -71,7 +74,13 @@ def evaluate(
     from firth.jobs.evaluation import evaluate
     from firth.jobs.suites import evaluate_suite
 
-    shared: dict[str, Any] = {"data": data, "limit": limit, "by_word": by_word, "device": device}
+    shared: dict[str, Any] = {
+        "data": data,
+        "limit": limit,
+        "by_word": by_word,
+        "temperature": temperature,
+        "device": device,
+    }
     file_options: dict[str, Any] = {
         "task": task,
         "ensemble": ensemble,

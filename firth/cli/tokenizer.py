@@ -48,6 +48,12 @@ def train(
         "--strip-accents",
         help="Remove accents and tone marks, as BERT's uncased models do (with --lowercase).",
     ),
+    add_prefix_space: bool = options.ModelOption(
+        False,
+        "--add-prefix-space",
+        help="--kind bpe: encode a text with a space before it, so that its first word is the same "
+        "token as inside a text.",
+    ),
     min_frequency: int = options.ModelOption(
         2,
         min=0,
@@ -96,6 +102,7 @@ def train(
             vocab_size=vocab_size,
             lowercase=lowercase,
             strip_accents=strip_accents,
+            add_prefix_space=add_prefix_space,
             min_frequency=min_frequency,
             specials=specials,
             sentinels=sentinels,

@@ -8,6 +8,7 @@ batch to batch.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -54,15 +55,21 @@ class Sampler:
     """Draw spans of documents from shards, in an order determined by a seed.
 
     With a mixture, an epoch repeats or omits documents so that each source has its fraction of the
-    tokens; sources that are not in the mixture are left out.
+    tokens; sources that are not in the mixture are left out. With `full_sentences`, spans begin and
+    end where sentences do (FULL-SENTENCES in Liu et al. 2019, section 4.2).
     """
 
     def __init__(
-        self, shards: Shards, seed: int = 0, mixture: Mapping[str, float] | None = None
+        self,
+        shards: Shards,
+        seed: int = 0,
+        mixture: Mapping[str, float] | None = None,
+        *,
+        full_sentences: bool = False,
     ) -> None:
         if not len(shards):
             raise InputError(f"{shards.path} holds no training documents.")
-        self.shards = shards
+        self.shards, self.full_sentences = shards, full_sentences
         self.seed = derive_key(seed, 0)
         self._schedule = None if mixture is None else RepetitionSchedule(shards, mixture, self.seed)
         self.documents = (
@@ -89,7 +96,8 @@ class Sampler:
         """Draw the next spans for a batch of `tokens`, each of at most `length` with its frame.
 
         `frame` is the number of special tokens around a span. Longer documents continue in the next
-        span, in this batch or the next.
+        span, in this batch or the next. With `full_sentences`, only sentences longer than `length`
+        are divided.
         """
         if min(length, tokens) <= frame:
             raise UsageError(
@@ -99,10 +107,16 @@ class Sampler:
         rows: list[Row] = []
         left, least = tokens, max(frame + 1, min(MIN_SPAN, length, tokens))
         for document, start, end, epoch, token in self._documents_from(position):
+            bounds = self.shards.sentences(document).tolist() if self.full_sentences else None
             while start < end:
                 if left < least:
                     return self._spans(rows), SamplerPosition(epoch, token)
                 size = min(length - frame, left - frame, end - start)
+                if bounds is not None and start + size < end:
+                    whole = bounds[bisect_right(bounds, start + size) - 1] - start
+                    if whole <= 0 and left < length and rows:  # it fits into the next batch
+                        return self._spans(rows), SamplerPosition(epoch, token)
+                    size = whole if whole > 0 else size
                 rows.append((document, start, start + size, epoch, token))
                 start, token, left = start + size, token + size, left - size - frame
         raise AssertionError("the stream is infinite")
@@ -198,18 +212,18 @@ class Sampler:
         *,
         first: int | None = None,
         last: int | None = None,
-        at_document_ends_only: bool = False,
+        first_everywhere: bool = True,
+        last_everywhere: bool = True,
     ) -> PackedSequences:
         """Return the tokens of spans, with special tokens before (`first`) and after (`last`) each.
 
-        With `at_document_ends_only`, only where a document begins or ends.
+        Without `first_everywhere` or `last_everywhere`, only where a document begins or ends.
         """
         text = self.shards.gather(spans.documents, spans.starts, spans.ends)
         sizes = spans.ends - spans.starts
-        anywhere = not at_document_ends_only
         whole = self.shards.lengths[spans.documents]
-        front = (first is not None) & (anywhere | (spans.starts == 0))  # (S,)
-        back = (last is not None) & (anywhere | (spans.ends == whole))
+        front = (first is not None) & (first_everywhere | (spans.starts == 0))  # (S,)
+        back = (last is not None) & (last_everywhere | (spans.ends == whole))
         starts = np.concatenate(([0], np.cumsum(sizes + front + back)))
         tokens = np.empty(starts[-1], dtype=np.int64)
         is_text = np.ones(len(tokens), dtype=np.bool_)

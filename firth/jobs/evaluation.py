@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
@@ -74,6 +75,7 @@ class _EvaluationSetup:
     options: ScoringOptions
     weights: str | None
     by_word: bool
+    temperature: float | None
     device: Device
     progress: Progress
 
@@ -83,7 +85,8 @@ class _EvaluationSetup:
     def scoring_options(self) -> dict[str, Any]:
         """Return the options of evaluation-only tasks."""
         names = ("convention", "context", "stride")
-        return {name: getattr(self.options, name) for name in names} | {"by_word": self.by_word}
+        own = {"by_word": self.by_word, "temperature": self.temperature}
+        return {name: getattr(self.options, name) for name in names} | own
 
     def result(self, task: str, found: ScoringResult) -> EvaluationResult:
         """Return the result, with notes on bad rows."""
@@ -107,6 +110,7 @@ def evaluate(
     context: int = 0,
     stride: int = 0,
     by_word: bool = False,
+    temperature: float | None = None,
     weights: str | None = None,
     strict: bool = False,
     device: Device = None,
@@ -121,11 +125,13 @@ def evaluate(
     evaluated on `lm` (perplexity by a `convention`, in windows of `context` tokens that move by
     `stride`), `last-word`, `choice` (unless it has a head for it, by the log-probability of each
     choice), and `minimal-pairs` of a file or folder (`by_word`: a masked model masks the rest of a
-    word with each of its tokens). Any model with hidden states can be evaluated on `similarity`
-    and `analogies` of words. `weights="int8"` quantizes the model first. Bad
-    rows are skipped and noted; with `strict`, they are an error.
+    word with each of its tokens; logits are divided by a `temperature`). Any model with hidden
+    states can be evaluated on `similarity` and `analogies` of words. `weights="int8"` quantizes the
+    model first. Bad rows are skipped and noted; with `strict`, they are an error.
     """
     start = time.monotonic()
+    if temperature is not None and not 0 < temperature < math.inf:
+        raise UsageError(f"--temperature must be a number above 0, not {temperature}.")
     if limit < 0:
         raise UsageError(f"--limit is a number of examples, or 0 for all, not {limit}.")
     how = _EvaluationSetup(
@@ -142,6 +148,7 @@ def evaluate(
         ),
         weights=weights,
         by_word=by_word,
+        temperature=temperature,
         device=device,
         progress=progress,
     )
@@ -163,7 +170,7 @@ def _evaluate_one(model: AnyModel, how: _EvaluationSetup) -> EvaluationResult:
     _check_options(name, given)
     # A fine-tuned lm model without options is evaluated on its own task, like any other.
     if _is_zero_shot(loaded, how.task) or any(given.values()):
-        scorer = _scorer(loaded, how.by_word, how.progress, copy=isinstance(model, Model))
+        scorer = _scorer(loaded, how, copy=isinstance(model, Model))
         return how.result(name, _measured(name, scorer, how.options))
     return how.result(resolve_task(loaded, how.task)[0].name, _answered([loaded], how))
 
@@ -281,7 +288,7 @@ def _measured(name: str, scorer: Scorer, options: ScoringOptions) -> ScoringResu
     return replace(found, notes=[*found.notes, note])
 
 
-def _scorer(model: Model, by_word: bool, progress: Progress, copy: bool) -> Scorer:
+def _scorer(model: Model, how: _EvaluationSetup, copy: bool) -> Scorer:
     """Make a scorer in 32 bits, since lower precision loses near ties."""
     network = model.network
     if any(parameter.dtype != torch.float32 for parameter in network.parameters()):
@@ -295,7 +302,8 @@ def _scorer(model: Model, by_word: bool, progress: Progress, copy: bool) -> Scor
         encoder_tokenizer=model.require_encoder_tokenizer(),
         generates=model.generates,
         sentence=model.sentence_encoder,
-        by_word=by_word,
+        by_word=how.by_word,
+        temperature=how.temperature or 1.0,
         name=str(model.source or model.path or "The model"),
-        progress=progress,
+        progress=how.progress,
     )

@@ -14,7 +14,6 @@ import torch
 from firth.adapt.apply import get_adapters, merge
 from firth.data.memory import Data
 from firth.data.mixture import resolve_mixture
-from firth.data.sampler import Sampler
 from firth.data.shards import Shards
 from firth.formats.hub import resolve
 from firth.formats.huggingface.directory import nameable_heads
@@ -40,6 +39,7 @@ from firth.training.data_loader import (
     batch_planner,
     count_tokens,
     first_batch,
+    training_sampler,
 )
 from firth.training.distillation import copy_teacher_weights
 from firth.training.distributed.choice import shards_weights
@@ -201,7 +201,7 @@ def pretrain(
     if mask_prob is not None:
         check_masking(config.objective)
     if dry_run:
-        sampler = Sampler(shards, config.training.seed, config.mixture)
+        sampler = training_sampler(config, shards)
         taught = None if config.teacher is None else _load_teacher(config.teacher, tokenizer)
         return estimate_pretraining(config, sampler, tokenizer, taught, spec, world_size)
     on = select_device(device)
@@ -210,7 +210,7 @@ def pretrain(
     }
     description = describe_run("pretraining", config.to_dict(), {"shards": shards.path}, parents)
     check_run_directory(out, description, resume)
-    sampler = Sampler(shards, config.training.seed, config.mixture)
+    sampler = training_sampler(config, shards)
     first = first_batch(config, sampler, tokenizer)  # report wrong options before training
     module = build(config, tokenizer, source_model)
     model = Model(module.network, tokenizer, out, objective=config.objective)

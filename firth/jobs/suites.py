@@ -19,6 +19,7 @@ from firth.model import Model, load_if_needed
 from firth.tasks.ensembles import Progress
 from firth.tasks.scoring_task import Parts
 from firth.training.model_card import selection_note
+from firth.utils.config_fields import flag
 from firth.utils.devices import Device
 from firth.utils.errors import FirthError, InputError, UsageError
 from firth.utils.notebook import show_progress
@@ -85,6 +86,7 @@ def evaluate_suite(
     data: str | Path,
     limit: int = 0,
     by_word: bool = False,
+    temperature: float | None = None,
     device: Device = None,
     progress: Progress = show_progress,
 ) -> SuiteResult:
@@ -95,13 +97,14 @@ def evaluate_suite(
     """
     if name not in SUITES:
         raise UsageError(f"There is no suite {name!r}; there are {', '.join(SUITES)}.")
-    if by_word and name != "blimp":
-        raise UsageError("--by-word is for minimal pairs: --suite blimp.")
+    scoring = {"by_word": by_word, "temperature": temperature}
+    if name != "blimp" and (given := [option for option, value in scoring.items() if value]):
+        raise UsageError(f"{flag(given[0])} is for minimal pairs: --suite blimp.")
     folder = Path(data)
     if not folder.is_dir():
         raise InputError(f"{folder} is not a folder; --suite {name} evaluates all files in one.")
     begun = time.monotonic()
-    options = {"limit": limit, "by_word": by_word, "device": device, "progress": progress}
+    options = {"limit": limit, "device": device, "progress": progress, **scoring}
     found = SUITES[name](model, folder, options)
     return replace(found, seconds=time.monotonic() - begun)
 

@@ -56,9 +56,18 @@ def _framed(sampler: Sampler, spans: DocumentSpans, vocabulary: Vocabulary) -> P
 
 
 def _documents(sampler: Sampler, spans: DocumentSpans, vocabulary: Vocabulary) -> PackedSequences:
-    """Gather spans with BOS and EOS only where a document begins and ends."""
+    """Gather spans with EOS where a document ends, and BOS where one begins.
+
+    Spans of full sentences all begin with BOS, as prompts and scored texts do.
+    """
     first, last = vocabulary.id("bos", "cls"), vocabulary.id("eos", "sep")
-    return sampler.gather(spans, first=first, last=last, at_document_ends_only=True)
+    return sampler.gather(
+        spans,
+        first=first,
+        last=last,
+        first_everywhere=sampler.full_sentences,
+        last_everywhere=False,
+    )
 
 
 def _plain(sampler: Sampler, spans: DocumentSpans, vocabulary: Vocabulary) -> PackedSequences:

@@ -1,8 +1,9 @@
 """Minimal pairs: how often a model prefers the grammatical sentence (BLiMP).
 
 A decoder scores each sentence by its log-probability, a masked model by its pseudo-log-likelihood,
-both in 32 bits. `accuracy` compares sums, as Warstadt et al. (2020); `accuracy_mean` compares means
-per token, which is fair for sentences of different length. A tie counts half.
+both in 32 bits (matrix products on a GPU: TF32); a hybrid model by both, and by their sum
+(`combined_accuracy`). `accuracy` compares sums, as Warstadt et al. (2020); `accuracy_mean` compares
+means per token, which is fair for sentences of different length. A tie counts half.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from firth.tasks.readers.examples import MinimalPair
 from firth.tasks.readers.sentence_pairs import read_minimal_pairs
 from firth.tasks.scoring_task import Parts, Scorer, ScoringOptions, ScoringResult, ScoringTask
 from firth.tokenizers.tokenizer import encode_batch
+from firth.utils.devices import fast_matmul
 from firth.utils.errors import InputError
 from firth.utils.rng import Bools, Floats
 from firth.utils.streams import bounded_batches
@@ -99,14 +101,18 @@ def _check(scorer: Scorer, path: str, pairs: Sequence[MinimalPair]) -> Bools:
 
 def _scored(scorer: Scorer, pairs: Sequence[MinimalPair]) -> dict[str, tuple[Floats, Floats]]:
     """Compute log-likelihoods and numbers of tokens of all sentences with every method."""
-    found = {}
+    found: dict[str, tuple[Floats, Floats]] = {}
     for prefix, method in scorer.methods().items():
         sums, lengths = np.empty((2, 2 * len(pairs)))
-        for i, score in enumerate(method(chain.from_iterable(pair.inputs for pair in pairs))):
-            sums[i], lengths[i] = score.sum, max(1, score.tokens)
-            if i % 256 == 255 or i + 1 == len(sums):
-                scorer.progress("sentences scored", i + 1, len(sums))
+        with fast_matmul(scorer.network.device):
+            for i, score in enumerate(method(chain.from_iterable(pair.inputs for pair in pairs))):
+                sums[i], lengths[i] = score.sum, max(1, score.tokens)
+                if i % 256 == 255 or i + 1 == len(sums):
+                    scorer.progress("sentences scored", i + 1, len(sums))
         found[prefix] = sums.reshape(-1, 2), lengths.reshape(-1, 2)
+    if len(found) > 1:
+        (left, left_lengths), (right, right_lengths) = found.values()
+        found["combined_"] = left + right, left_lengths + right_lengths
     return found
 
 
@@ -125,7 +131,7 @@ MINIMAL_PAIRS = ScoringTask(
     columns="sentence_good, sentence_bad",
     metric="accuracy",
     architectures=("encoder", "decoder"),
-    options=("by_word",),
+    options=("by_word", "temperature"),
     folders=True,
     run=measure,
 )

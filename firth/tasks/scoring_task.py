@@ -47,6 +47,7 @@ class Scorer:
     generates: bool = False  # fine-tuned to generate
     sentence: SentenceEncoderConfig | None = None  # how its embeddings are pooled
     by_word: bool = False  # mask the rest of a word together with each of its tokens
+    temperature: float = 1.0  # that logits are divided by
     name: str = "The model"
     progress: Progress = lambda what, done, there: None
 
@@ -63,13 +64,15 @@ class Scorer:
 
     def methods(self) -> dict[str, Texts]:
         """The scoring methods of the model, by the prefix of their metrics' names."""
-        both = self.network, self.tokenizer
-        pseudo = partial(pseudo_log_likelihoods, *both, by_word=self.by_word)
+        both, heat = (self.network, self.tokenizer), self.temperature
+        pseudo: Texts = partial(
+            pseudo_log_likelihoods, *both, by_word=self.by_word, temperature=heat
+        )
         if not self.config.has_decoder:
             return {"": pseudo}
         if self.by_word and not self.hybrid:
             raise UsageError("--by-word is for masked language models; this model is a causal one.")
-        plain = partial(log_likelihoods, *both)
+        plain: Texts = partial(log_likelihoods, *both, temperature=heat)
         return {"": plain, "masked_": pseudo} if self.hybrid else {"": plain}
 
 

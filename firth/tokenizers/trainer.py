@@ -270,6 +270,7 @@ def train_tokenizer(
     vocab_size: int | None = None,
     lowercase: bool = False,
     strip_accents: bool = False,
+    add_prefix_space: bool = False,
     min_frequency: int = 2,
     specials: str | None = None,
     sentinels: int = 0,
@@ -292,7 +293,8 @@ def train_tokenizer(
     `paths` are files, folders and globs, or in memory a list of texts or rows, or a table with a
     text `column`; `reading` has more options. BERT's
     uncased tokenizers have `lowercase` and `strip_accents`; without the second, accents and tone
-    marks are kept. `paths` that map names of sources to their files may be balanced with
+    marks are kept. With `add_prefix_space` (`kind="bpe"`), a text is encoded with a space before
+    it, so that its first word is the same token as inside a text. `paths` that map names of sources to their files may be balanced with
     `mixture_alpha`, as in `pretrain`.
     Bad rows are skipped and noted in the report; with `strict`, they are an error. `engine="ray"`
     counts words on a Ray cluster. `trace` is called with each step of the training: a merge
@@ -312,6 +314,8 @@ def train_tokenizer(
     recipe: TokenizerKind = _lookup(KINDS, "--kind", kind)
     check_engine(engine)
     family: SpecialTokens = _lookup(SPECIALS, "--specials", specials or recipe.specials)
+    if add_prefix_space and kind != "bpe":
+        raise UsageError("--add-prefix-space is for --kind bpe.")
     vocab_size = _vocab_size(vocab_size, kind, recipe)
     size = vocab_size - sentinels
     if size <= len(family.tokens) or sentinels < 0 or min_frequency < 0:
@@ -343,6 +347,9 @@ def train_tokenizer(
     backend.model = recipe.learn(data)
     if recipe.decoder is not None:
         backend.decoder = recipe.decoder
+    if add_prefix_space:  # words are counted without it: inside a text it changes nothing
+        backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
+        backend.decoder = decoders.Sequence([decoders.ByteLevel(), decoders.Strip(" ", 1, 0)])
     if recipe.max_size is None:
         _check_size(backend.get_vocab_size() + sentinels, vocab_size)
     elif backend.get_vocab_size() == len(family.tokens):
@@ -350,7 +357,10 @@ def train_tokenizer(
             f"No word of this text occurs {min_frequency} times; lower --min-frequency, or use "
             "more text."
         )
-    return add_special_tokens(backend, family, sentinels), report
+    tokenizer = add_special_tokens(backend, family, sentinels)
+    if add_prefix_space:
+        tokenizer.config["add_prefix_space"] = True  # transformers would turn it off otherwise
+    return tokenizer, report
 
 
 def _lookup(registry: dict[str, Any], option: str, name: str) -> Any:

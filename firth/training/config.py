@@ -33,6 +33,7 @@ class TrainingConfig:
     minutes: float = 0.0  # or in minutes
     max_length: str = "128"  # longest sequence in tokens; in stages: 128:0.9,512
     batch_tokens: str = "8192"  # tokens per optimizer step; in stages: 8192:0.5,16384
+    full_sentences: bool = False  # pre-training: sequences begin and end where sentences do
     micro_batch_tokens: int = 0  # tokens per forward pass; 0: the whole batch
     parallel: str = "auto"  # under torchrun: replicate or shard the weights
     dropout_slices: int = 0  # parts of a batch with their own dropout masks; 0: 8 under torchrun
@@ -134,6 +135,8 @@ class FinetuneTrainingConfig(TrainingConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.full_sentences:
+            raise UsageError("full_sentences is for pre-training: examples are never divided.")
         if self.parallel == "shard":
             raise UsageError("--parallel shard is for pre-training; fine-tuning replicates.")
         object.__setattr__(self, "parallel", "replicate")  # auto

@@ -25,6 +25,12 @@ MAX_COUNTED = 4_000_000  # tokens
 VALIDATION_SEED = 1
 
 
+def training_sampler(config: PretrainRunConfig, shards: Shards) -> Sampler:
+    """Return the sampler of a run's training text."""
+    training = config.training
+    return Sampler(shards, training.seed, config.mixture, full_sentences=training.full_sentences)
+
+
 def batch_planner(
     config: PretrainRunConfig, sampler: Sampler, tokenizer: Tokenizer
 ) -> Callable[[TrainingState, Callable[[TrainingState], float]], Iterator[PlannedBatch]]:
@@ -119,11 +125,12 @@ def validation_batches(
     a source, they have its text alone.
     """
     row, training = OBJECTIVES[config.objective], config.training
+    make_sampler = partial(Sampler, shards, full_sentences=training.full_sentences)
     build, length = row.validate or row.build, StagedValue.parse(training.max_length).largest
-    sampler, batches, position = Sampler(shards, VALIDATION_SEED), [], SamplerPosition()
+    sampler, batches, position = make_sampler(VALIDATION_SEED), [], SamplerPosition()
     limit, available = training.validate_tokens, shards.tokens
     if source is not None:
-        sampler = Sampler(shards, VALIDATION_SEED, {source: 1.0})
+        sampler = make_sampler(VALIDATION_SEED, {source: 1.0})
         limit, available = limit // len(shards.source_names), shards.source_tokens[source]
     tokens = min(limit, max(available, 4 * length))
     size = max(length, min(tokens, 8192))

@@ -30,6 +30,7 @@ class PretrainRecipe:
     warmup_steps: int
     batch_tokens: int  # tokens per optimizer step
     max_length: str = "512"
+    full_sentences: bool = False
     schedule: str = "linear"
     min_lr_ratio: float = 0.0
     optimizer: OptimizerConfig
@@ -243,6 +244,7 @@ def scale_recipe(
         minutes=minutes,
         max_length=_limit(_length_stages(row.max_length, config), config.max_positions),
         batch_tokens=str(batch),
+        full_sentences=row.full_sentences,
         optimizer=row.optimizer,
         schedule=row.schedule,
         warmup=warmup,

@@ -226,6 +226,17 @@ def restored_torch_state() -> Iterator[None]:
                 torch.cuda.set_device(current)
 
 
+@contextmanager
+def fast_matmul(device: torch.device) -> Iterator[None]:
+    """Compute float32 matrix products on the TF32 units of a GPU: with float32 sums."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high" if device.type == "cuda" else before)
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
 def select_device(requested: Device = None) -> torch.device:
     """Return the requested device, by default CUDA if available, else the CPU.
 

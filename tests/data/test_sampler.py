@@ -70,7 +70,7 @@ def test_spans_have_the_tokens_of_their_documents(shards: Shards) -> None:
 def test_special_tokens_at_document_ends_only(shards: Shards) -> None:
     sampler = Sampler(shards)
     spans, _ = sampler.take(SamplerPosition(), length=40, tokens=2000)
-    packed = sampler.gather(spans, first=2, last=3, at_document_ends_only=True)
+    packed = sampler.gather(spans, first=2, last=3, first_everywhere=False, last_everywhere=False)
     for i, row in enumerate(packed.rows()):
         whole = shards.lengths[spans.documents[i]]
         assert (row[0] == 2) == (spans.starts[i] == 0)
@@ -198,3 +198,40 @@ def test_documents_of_one_token(tmp_path: Path, shards: Shards) -> None:
         drawn, _ = objective.draw(Sampler(tiny), SamplerPosition(), length=32, tokens=256)
         batch = objective.build(Sampler(tiny), drawn, vocabulary, length=32)
         assert sum(len(p.targets) for p in batch.predictions.values()) > 0
+
+
+def test_spans_of_full_sentences(shards: Shards) -> None:
+    sampler, position = Sampler(shards, seed=3, full_sentences=True), SamplerPosition()
+    counts = [np.zeros(length, dtype=int) for length in shards.lengths]
+    divided = 0
+    while position.epoch == 0:
+        spans, position = sampler.take(position, length=40, tokens=200)
+        assert (spans.ends - spans.starts + 2).sum() <= 200
+        for document, start, end in zip(spans.documents, spans.starts, spans.ends, strict=True):
+            if spans.keys is not None and position.epoch == 0:
+                counts[document][start:end] += 1
+            bounds = set(shards.sentences(int(document)).tolist())
+            inside = bounds & set(range(start + 1, end))
+            if end not in bounds:  # only a sentence that is too long is divided
+                divided += 1
+                assert not inside
+                assert end - start == 38
+    assert divided
+    order = sampler.order(0)[:-20]  # the last batch of the epoch has documents of the next
+    assert all((counts[document] == 1).all() for document in order)
+
+
+def test_full_sentences_of_a_decoder_begin_with_bos(shards: Shards) -> None:
+    vocabulary = Tokenizer.load(shards.path).vocabulary
+    row, first = OBJECTIVES["causal"], vocabulary.id("bos", "cls")
+    begins = {}
+    for full in (False, True):
+        sampler = Sampler(shards, full_sentences=full)
+        spans, _ = row.draw(sampler, SamplerPosition(), length=40, tokens=2000)
+        tokens = row.build(sampler, spans, vocabulary).inputs
+        begins[full] = (tokens.tokens[tokens.starts[:-1]] == first).tolist()
+        ends = tokens.tokens[tokens.starts[1:] - 1] == vocabulary.id("eos", "sep")
+        assert (ends == (spans.ends == shards.lengths[spans.documents])).all()
+        assert (~ends).any()
+    assert all(begins[True])
+    assert not all(begins[False])

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -97,15 +98,40 @@ def test_a_hybrid_is_measured_both_ways(make_model: MakeModel, tmp_path: Path) -
     model.objective = "hybrid"
     data = blimp(tmp_path / "a.jsonl")
     found = evaluate(model, task="minimal-pairs", data=data)
-    names = ["accuracy", "accuracy_mean", "masked_accuracy", "masked_accuracy_mean"]
+    prefixes = ("", "masked_", "combined_")
+    names = [prefix + name for prefix in prefixes for name in ("accuracy", "accuracy_mean")]
     assert list(found.metrics) == names
     both = model.network, model.require_tokenizer()
-    for prefix, score in (("", log_likelihoods), ("masked_", pseudo_log_likelihoods)):
-        wins = [
-            float(np.diff([s.sum for s in score(*both, [bad, good])])[0] > 0)
-            for good, bad, *_ in PAIRS[:-1]
+    texts = [text for good, bad, *_ in PAIRS[:-1] for text in (bad, good)]
+    sums = np.array(
+        [
+            [score.sum for score in method(*both, texts)]
+            for method in (log_likelihoods, pseudo_log_likelihoods)
         ]
+    )
+    for prefix, scores in zip(prefixes, [*sums, sums.sum(axis=0)], strict=True):
+        wins = (np.diff(scores.reshape(-1, 2))[:, 0] > 0).tolist()
         assert found.metrics[prefix + "accuracy"].value == np.mean([*wins, 0.5])
+
+
+@pytest.mark.parametrize("name", ["bert-tiny", "gpt2"])
+def test_logits_are_divided_by_the_temperature(
+    make_model: MakeModel, tmp_path: Path, name: str
+) -> None:
+    model = make_model(name) if name == "bert-tiny" else make_model(name, bos_token_id=2)
+    score = pseudo_log_likelihoods if name == "bert-tiny" else log_likelihoods
+    both, text = (model.network, model.require_tokenizer()), [PAIRS[0][0]]
+    (wanted,) = score(*both, text, temperature=2.0)
+    plain = model.network.logits
+    with patch.object(model.network, "logits", lambda hidden: plain(hidden) / 2):
+        (found,) = score(*both, text)
+    assert wanted.log_probs == pytest.approx(found.log_probs, abs=1e-6)
+    data = blimp(tmp_path / "a.jsonl")
+    evaluate(model, task="minimal-pairs", data=data, temperature=2.0)
+    with pytest.raises(UsageError, match="temperature"):
+        evaluate(model, task="minimal-pairs", data=data, temperature=0.0)
+    with pytest.raises(UsageError, match="minimal-pairs"):
+        evaluate(model, task="lm", data=data, temperature=2.0)
 
 
 def test_a_folder_is_all_of_its_files(make_model: MakeModel, tmp_path: Path) -> None:

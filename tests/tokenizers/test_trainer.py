@@ -107,6 +107,22 @@ def test_round_trip_and_unknown_tokens(sample: Path, kind: str) -> None:
     assert (kind == "bpe") == all(piece.known for piece in snowman)
 
 
+def test_a_space_before_each_text(sample: Path, tmp_path: Path) -> None:
+    plain, _ = train_tokenizer([sample], kind="bpe", vocab_size=400)
+    spaced, _ = train_tokenizer([sample], kind="bpe", vocab_size=400, add_prefix_space=True)
+    spaced.save(tmp_path)
+    assert plain.backend.get_vocab() == spaced.backend.get_vocab()
+    for tokenizer in (spaced, load_tokenizer(tmp_path)):
+        for text in ("the wind", "\nthe wind", "☃ the", ""):
+            assert tokenizer.encode(text) == (plain.encode(" " + text) if text else [])
+            assert tokenizer.decode(tokenizer.encode(text)) == text
+        assert tokenizer.encode(" the wind") == plain.encode(" the wind")
+        first, *_ = tokenizer.pieces("the wind")
+        assert first.token == "Ġthe"
+    with pytest.raises(UsageError, match="add_prefix_space"):
+        train_tokenizer([sample], kind="unigram", vocab_size=300, add_prefix_space=True)
+
+
 TONES = "Ọkụ́kọ̀ bù ihe ọ̀ma; ákwà, àkwà, ákwá: ọwọ́, ọ̀wọ̀, Yorùbá, káàárọ̀, CAFÉ 한국."
 
 

@@ -43,12 +43,17 @@ def score_continuations(
 
 
 def log_likelihoods(
-    network: ScoringModel, tokenizer: Tokenizer, texts: Iterable[str], *, batch_tokens: int = 0
+    network: ScoringModel,
+    tokenizer: Tokenizer,
+    texts: Iterable[str],
+    *,
+    batch_tokens: int = 0,
+    temperature: float = 1.0,
 ) -> Iterator[TokenScores]:
     """Score whole texts with a decoder, each token given all previous ones.
 
     The first token is conditioned on the beginning-of-text token. A model without one does not
-    score the first token of a text.
+    score the first token of a text. Logits are divided by the temperature.
     """
     if network.config.architecture != "decoder":
         raise MismatchError(no_likelihood_message(network.config.architecture))
@@ -56,7 +61,7 @@ def log_likelihoods(
     pairs = ((begin or ids[:1], ids if begin else ids[1:]) for ids in _encode(tokenizer, texts))
     # A text without tokens, or a single one without context, has no target.
     requests = (_decoder_request(network, context or [0], rest) for context, rest in pairs)
-    return score_requests(network, requests, batch_tokens=batch_tokens)
+    return score_requests(network, requests, batch_tokens=batch_tokens, temperature=temperature)
 
 
 def no_likelihood_message(architecture: str) -> str:

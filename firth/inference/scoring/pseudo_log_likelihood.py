@@ -9,13 +9,14 @@ dozen rows, so copies are built with array operations; those of one length form 
 from __future__ import annotations
 
 import sys
-from collections import defaultdict, deque
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from firth.inference.generation.special_tokens import as_list
 from firth.inference.scoring.log_likelihood import check_length, no_likelihood_message, text_groups
@@ -24,6 +25,7 @@ from firth.inference.scoring.token_scoring import (
     TokenScores,
     check_language_head,
     default_batch_tokens,
+    scores_on_host,
     target_log_probs,
 )
 from firth.models.language_model import ScoringModel
@@ -56,12 +58,14 @@ def pseudo_log_likelihoods(
     *,
     by_word: bool = False,
     batch_tokens: int = 0,
+    temperature: float = 1.0,
 ) -> Iterator[TokenScores]:
     """Compute the pseudo-log-likelihood of each text.
 
     With `by_word`, the rest of a token's word is masked with it, so that a rare word is not given
     away by its second half (Kauf and Ivanova 2023). A decoder must be pre-trained with the `hybrid`
     objective: it uses bidirectional attention and predicts a token at the position before it.
+    Logits are divided by the temperature.
     """
     mask_id = tokenizer.special_ids.get("mask")
     if network.config.architecture == "encoder-decoder":
@@ -89,50 +93,86 @@ def pseudo_log_likelihoods(
     windows = bounded_batches(
         masked_texts(), lambda one: one.size, max_size=window_size, max_items=sys.maxsize
     )
-    scores = (_score_window(network, window, mask_id, size) for window in windows)
+    started = (_start_window(network, window, mask_id, size, temperature) for window in windows)
+    scores = (_finish_window(window) for window in _one_ahead(started))
     return _join_parts(chain.from_iterable(scores), sizes)
 
 
-def _score_window(
-    network: ScoringModel, window: Sequence[MaskedPositions], mask_id: int, size: int
-) -> list[tuple[Floats, Bools]]:
-    """Return each masked token's log-probability, and whether it is the top token."""
-    scores: list[tuple[Floats, Bools]] = [(np.empty(0), np.empty(0, np.bool_))] * len(window)
-    by_length: dict[int, list[int]] = defaultdict(list)
-    for i, one in enumerate(window):
-        by_length[len(one.tokens)].append(i)
-    for members in by_length.values():
-        group = [window[i] for i in members]
-        log_probs, is_top = _score_same_length(network, group, mask_id, size)
-        ends = np.cumsum([len(one.positions) for one in group])[:-1]
-        parts = zip(members, np.split(log_probs, ends), np.split(is_top, ends), strict=True)
-        for i, own_log_probs, own_is_top in parts:
-            scores[i] = own_log_probs, own_is_top
-    return scores
+class StartedWindow(NamedTuple):
+    """The scores of a window of texts, which a GPU may still be computing."""
+
+    log_probs: Tensor  # of all masked tokens, by the length of their text
+    is_top: Tensor
+    order: Longs  # the texts in this order
+    counts: Longs  # masked tokens of each
+
+
+def _one_ahead(windows: Iterator[StartedWindow]) -> Iterator[StartedWindow]:
+    """Start the next window before a window is waited for: the host prepares it meanwhile."""
+    previous = next(windows, None)
+    for window in windows:
+        assert previous is not None
+        yield previous
+        previous = window
+    if previous is not None:
+        yield previous
 
 
 @torch.no_grad()
+def _start_window(
+    network: ScoringModel,
+    window: Sequence[MaskedPositions],
+    mask_id: int,
+    size: int,
+    temperature: float,
+) -> StartedWindow:
+    """Score the masked tokens of texts, those of one length together."""
+    lengths = np.array([len(one.tokens) for one in window])
+    order = np.argsort(lengths, kind="stable")
+    groups = np.split(order, np.flatnonzero(np.diff(lengths[order])) + 1)
+    found = [
+        _score_same_length(network, [window[i] for i in group], mask_id, size, temperature)
+        for group in groups
+    ]
+    log_probs, is_top = (torch.cat(parts) for parts in zip(*found, strict=True))
+    counts = np.array([len(window[i].positions) for i in order])
+    return StartedWindow(log_probs, is_top, order, counts)
+
+
+def _finish_window(window: StartedWindow) -> list[tuple[Floats, Bools]]:
+    """Return each masked token's log-probability, and whether it is the top token, by text."""
+    ends = np.cumsum(window.counts)[:-1]
+    log_probs, is_top = scores_on_host(window.log_probs, window.is_top)
+    parts = list(zip(np.split(log_probs, ends), np.split(is_top, ends), strict=True))
+    return [parts[i] for i in np.argsort(window.order)]
+
+
 def _score_same_length(
-    network: ScoringModel, group: Sequence[MaskedPositions], mask_id: int, size: int
-) -> tuple[Floats, Bools]:
+    network: ScoringModel,
+    group: Sequence[MaskedPositions],
+    mask_id: int,
+    size: int,
+    temperature: float,
+) -> tuple[Tensor, Tensor]:
     """Score texts of one length; identical copies are computed once."""
-    rows, which = np.unique(  # (R, L), (C,)
-        np.concatenate([_masked_copies(one, mask_id) for one in group]), axis=0, return_inverse=True
-    )
+    copies = np.concatenate([_masked_copies(one, mask_id) for one in group])
+    rows, which = np.unique(copies, axis=0, return_inverse=True)  # (R, L), (C,)
     shift = int(network.config.has_decoder)
     positions = np.concatenate([one.positions for one in group]) - shift
     targets = np.concatenate([one.tokens[one.positions] for one in group])
-    log_probs, is_top = np.empty(len(positions)), np.empty(len(positions), dtype=np.bool_)
     length, device = rows.shape[1], network.device
     batch_size = max(1, size // length)
+    parts, scored = [], []
     for begin in range(0, len(rows), batch_size):
         batch = rows[begin : begin + batch_size]
-        scored = np.flatnonzero((which >= begin) & (which < begin + len(batch)))
         mask = Mask(np.full(len(batch), length), device=device)
         hidden = network(to_device(batch.reshape(-1), device), mask)
-        flat = (which[scored] - begin) * length + positions[scored]
-        found = target_log_probs(network, hidden, flat, targets[scored])
-        log_probs[scored], is_top[scored] = found
+        inside = np.flatnonzero((which >= begin) & (which < begin + len(batch)))
+        flat = (which[inside] - begin) * length + positions[inside]
+        parts.append(target_log_probs(network, hidden, flat, targets[inside], temperature))
+        scored.append(inside)
+    order = to_device(np.argsort(np.concatenate(scored)), device)
+    log_probs, is_top = (torch.cat(values)[order] for values in zip(*parts, strict=True))
     return log_probs, is_top
 
 

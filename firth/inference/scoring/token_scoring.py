@@ -11,7 +11,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import chain, pairwise
 
 import numpy as np
@@ -29,6 +28,7 @@ from firth.models.language_model import (
 from firth.models.masks import Mask
 from firth.models.transformer import Transformer
 from firth.training.distributed.ranks import join_shares, own_share
+from firth.utils.device_transfer import to_device
 from firth.utils.errors import MismatchError
 from firth.utils.rng import Bools, Floats, Longs
 from firth.utils.streams import bounded_batches
@@ -92,6 +92,7 @@ def score_requests(
     *,
     bidirectional: bool = False,
     batch_tokens: int = 0,
+    temperature: float = 1.0,
 ) -> Iterator[TokenScores]:
     """Score requests in order; inputs that equal or begin another one are computed once.
 
@@ -103,7 +104,7 @@ def score_requests(
     for window in bounded_batches(
         requests, lambda one: one.size, max_size=window_size, max_items=sys.maxsize
     ):
-        yield from _score_window(network, window, bidirectional, size)
+        yield from _score_window(network, window, bidirectional, size, temperature)
 
 
 def default_batch_tokens(network: ScoringModel) -> int:
@@ -121,7 +122,11 @@ def check_language_head(network: ScoringModel, name: str = "This model") -> None
 
 
 def _score_window(
-    network: ScoringModel, window: Sequence[ScoringRequest], bidirectional: bool, size: int
+    network: ScoringModel,
+    window: Sequence[ScoringRequest],
+    bidirectional: bool,
+    size: int,
+    temperature: float,
 ) -> list[TokenScores]:
     scores: dict[int, TokenScores] = {}
     groups = _shared_inputs(window, bidirectional)
@@ -140,7 +145,8 @@ def _score_window(
         targets = np.fromiter(all_targets, np.int64, sum(counts))
         with torch.no_grad():
             hidden = hidden_states(network, batch_inputs, bidirectional)
-            log_probs, is_top = target_log_probs(network, hidden, positions, targets)
+            found = target_log_probs(network, hidden, positions, targets, temperature)
+            log_probs, is_top = scores_on_host(*found)
         ends = np.cumsum([0, *counts])
         misses = np.concatenate([[0], np.cumsum(~is_top)])[ends]  # before each end
         greedy = (np.diff(misses) == 0).tolist()
@@ -177,32 +183,48 @@ def _shared_inputs(window: Sequence[ScoringRequest], bidirectional: bool) -> lis
 
 
 def target_log_probs(
-    network: ScoringModel, hidden: Tensor, positions: Longs, targets: Longs
-) -> tuple[Floats, Bools]:
+    network: ScoringModel,
+    hidden: Tensor,
+    positions: Longs,
+    targets: Longs,
+    temperature: float = 1.0,
+) -> tuple[Tensor, Tensor]:
     """Return each target's log-probability at its position, and whether it is the top token.
 
-    Logits are computed in float32, for a limited number of positions at a time.
+    Logits are computed in float32, for a limited number of positions at a time, and divided by the
+    temperature. The results are on the network's device: nothing waits for a GPU.
     """
     device = hidden.device
+    if isinstance(network, TokenScorer):
+        if temperature != 1:
+            raise MismatchError("This model computes no logits, which a temperature divides.")
+        where = to_device(positions, device)
+        return network.score_tokens(hidden[where], to_device(targets, device))
     distinct, which = np.unique(positions, return_inverse=True)
-    log_probs, is_top = np.empty(len(positions)), np.empty(len(positions), dtype=np.bool_)
     max_logits = MAX_LOGITS.get(device.type, MAX_LOGITS["cpu"])
     chunk = max(MIN_POSITIONS, max_logits // network.config.vocab_size)
-    tensor = partial(torch.as_tensor, device=device)
-    if isinstance(network, TokenScorer):
-        own, top = network.score_tokens(hidden[tensor(positions)], tensor(targets))
-        return own.double().cpu().numpy(), top.cpu().numpy()
+    log_probs = torch.empty(len(positions), dtype=torch.float64, device=device)
+    is_top = torch.empty(len(positions), dtype=torch.bool, device=device)
     for begin in range(0, len(distinct), chunk):
-        logits = network.logits(hidden[tensor(distinct[begin : begin + chunk])]).float()  # (P, V)
         inside = np.flatnonzero((which >= begin) & (which < begin + chunk))
-        row, target = tensor(which[inside] - begin), tensor(targets[inside])
+        copied = (distinct[begin : begin + chunk], which[inside] - begin, targets[inside], inside)
+        where, row, target, places = (to_device(values, device) for values in copied)
+        logits = network.logits(hidden[where]).float()  # (P, V)
+        if temperature != 1:
+            logits = logits / temperature
         own, highest = logits[row, target], logits.amax(-1)
         log_sum = logits.sub_(highest[:, None]).exp_().sum(-1).log().double() + highest
-        log_probs[inside] = (own.double() - log_sum[row]).cpu().numpy()
-        is_top[inside] = (own == highest[row]).cpu().numpy()
-    if np.isnan(log_probs).any():
-        raise nan_error()
+        log_probs[places] = own.double() - log_sum[row]
+        is_top[places] = own == highest[row]
     return log_probs, is_top
+
+
+def scores_on_host(log_probs: Tensor, is_top: Tensor) -> tuple[Floats, Bools]:
+    """Copy scores to the host; raise an error if one is not a number."""
+    found = log_probs.double().cpu().numpy()
+    if np.isnan(found).any():
+        raise nan_error()
+    return found, is_top.cpu().numpy()
 
 
 def hidden_states(
