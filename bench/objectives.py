@@ -20,7 +20,7 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-from growing import write_text
+from grown_text import write_text
 from transformers import DataCollatorForLanguageModeling, PreTrainedTokenizerFast
 
 import firth

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import tokenizers
-from growing import documents, write_text
+from grown_text import documents, write_text
 from measure import Measured, measure
 
 import firth

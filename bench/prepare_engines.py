@@ -25,7 +25,7 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from growing import GAP, write_text
+from grown_text import GAP, write_text
 from measure import PAUSE, _read, _resident, _tree
 
 import firth

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import tokenizers
-from growing import documents, write_text
+from grown_text import documents, write_text
 from measure import Measured, measure
 from tokenizers import models, pre_tokenizers, trainers
 

@@ -181,11 +181,14 @@ RECIPES = {
         warmup_steps=500,
         batch_tokens=65_536,
         max_length="64:0.8,256",
+        full_sentences=True,
         schedule="wsd",
         optimizer=OptimizerConfig(
             optimizer="muon", learning_rate=4e-3, beta2=0.98, weight_decay=0.1, max_grad_norm=1.0
         ),
-        objective_options={"masked": {"mask_prob": 0.3}},
+        objective_options=dict.fromkeys(
+            ("masked", "hybrid", "hybrid-batches"), {"mask_prob": "0.3-0.15"}
+        ),
     ),
 }
 RECIPES["mistral"] = RECIPES["llama"]
