@@ -5,7 +5,8 @@ same number of tokens: greedily, or with beams, with no token that ends a text. 
 prompts on the left and keeps its usual (growing) cache, eager; Firth is its `generate`,
 whose step is replayed as a CUDA graph on a GPU, and is C on a CPU, compiled before it is timed. In
 fp32 both must write the same tokens; that is checked first. In bf16 and with int8 weights the share
-of equal tokens is printed: random weights make near ties, which rounding decides.
+of equal tokens is printed: random weights make near ties, which rounding decides. With --compiled,
+the peer is measured also with its static cache and `torch.compile`.
 
     python bench/generate.py                  # the GPU where there is one
     python bench/generate.py --device cpu
@@ -26,6 +27,7 @@ from typing import Any
 import torch
 import transformers
 from sides import in_turns, machine
+from transformers import CompileConfig
 
 from firth.formats.huggingface.directory import read_network
 from firth.inference.generation.generation_config import GenerationConfig
@@ -67,7 +69,8 @@ def main() -> None:
     torch.set_float32_matmul_precision("highest")
     print(f"{machine(device)}, transformers {transformers.__version__}, {options.precision}")
     print(f"{options.tokens} new tokens of each text; prompts of 8 to 32 tokens")
-    print("row                                   Firth/s     peer/s   ratio  equal tokens")
+    more = "  compiled/s   ratio" if options.compiled else ""
+    print(f"row                                   Firth/s     peer/s   ratio  equal tokens{more}")
     ratios = []
     for name in options.rows:
         row = ROWS[name]
@@ -85,12 +88,17 @@ def main() -> None:
             "firth": partial(own, network, prompts, row.beams, options.tokens),
             "peer": partial(theirs, peer, prompts, row.beams, options.tokens),
         }
-        took = in_turns(works, device, warm=1, repeats=options.repeats)
-        tokens = row.prompts * options.tokens
-        rates = tokens / took["firth"], tokens / took["peer"]
-        ratios.append(rates[0] / rates[1])
-        line = f"{row.about:35} {rates[0]:10,.0f} {rates[1]:10,.0f} {ratios[-1]:6.2f}x"
-        print(f"{line}  {same:.1%}", flush=True)
+        if options.compiled:
+            compiled = partial(theirs, peer, prompts, row.beams, options.tokens, compiled=True)
+            works["compiled"] = compiled
+        took = in_turns(works, device, warm=2 if options.compiled else 1, repeats=options.repeats)
+        rates = {side: row.prompts * options.tokens / time for side, time in took.items()}
+        ratios.append(rates["firth"] / rates["peer"])
+        line = f"{row.about:35} {rates['firth']:10,.0f} {rates['peer']:10,.0f} {ratios[-1]:6.2f}x"
+        line += f"  {same:12.1%}"
+        if options.compiled:
+            line += f"  {rates['compiled']:10,.0f} {rates['firth'] / rates['compiled']:6.2f}x"
+        print(line, flush=True)
     print(f"ratio: {statistics.geometric_mean(ratios):.2f}")
 
 
@@ -125,12 +133,18 @@ def own(network: Transformer, prompts: list[list[int]], beams: int, most: int) -
     ]
 
 
-def theirs(peer: Any, prompts: list[list[int]], beams: int, most: int) -> list[list[int]]:
-    """What the peer writes."""
+def theirs(
+    peer: Any, prompts: list[list[int]], beams: int, most: int, *, compiled: bool = False
+) -> list[list[int]]:
+    """What the peer writes; compiled: with a static cache, and its step through `torch.compile`."""
     longest = max(map(len, prompts))
     rows = [[0] * (longest - len(prompt)) + prompt for prompt in prompts]
     real = [[0] * (longest - len(prompt)) + [1] * len(prompt) for prompt in prompts]
     device = peer.device
+    how: dict[str, Any] = {}
+    if compiled:
+        how = {"cache_implementation": "static", "compile_config": CompileConfig()}
+        how["compile_config"]._compile_all_devices = True  # also on a CPU
     with torch.no_grad():
         found = peer.generate(
             torch.tensor(rows, device=device),
@@ -138,6 +152,7 @@ def theirs(peer: Any, prompts: list[list[int]], beams: int, most: int) -> list[l
             max_new_tokens=most,
             do_sample=False,
             num_beams=beams,
+            **how,
         )
     written: list[list[int]] = found[:, longest:].tolist()
     return written
@@ -162,6 +177,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--precision", choices=("fp32", "bf16"), help="bf16 on a GPU, else fp32")
     parser.add_argument("--tokens", type=int, default=128)
     parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--compiled", action="store_true", help="measure the compiled peer, too")
     options = parser.parse_args()
     options.rows = options.rows or list(USUAL[options.device])
     options.precision = options.precision or ("bf16" if options.device == "cuda" else "fp32")
