@@ -35,11 +35,17 @@ class Recipe:
     overrides: dict[str, Any]
 
 
+# Whole documents up to the maximum length: the models are used on stories.
+STORIES = {"full_sentences": "false"}
 RECIPES = {
-    "stories-encoder": Recipe("encoder-tiny", "64:0.7,256", {"model.num_layers": 5}),
-    "stories-decoder": Recipe("decoder-tiny", "256", {"model.num_layers": 5}),
+    "stories-encoder": Recipe(
+        "encoder-tiny",
+        "64:0.7,256",
+        STORIES | {"model.num_layers": 5, "objective.mask_prob": 0.3},
+    ),
+    "stories-decoder": Recipe("decoder-tiny", "256", STORIES | {"model.num_layers": 5}),
     "stories-seq2seq": Recipe(
-        "seq2seq-tiny", "256", {"model.num_layers": 3, "model.num_decoder_layers": 2}
+        "seq2seq-tiny", "256", STORIES | {"model.num_layers": 3, "model.num_decoder_layers": 2}
     ),
 }
 
