@@ -38,6 +38,8 @@ LEARNING_RATE, WARMUP, WEIGHT_DECAY = 1e-4, 0.1, 0.01  # BERT's, but for the war
 MASKED, REPLACED, RANDOM = 0.15, 0.8, 0.1  # 80 % of masked tokens [MASK], 10 % random
 IGNORED = -100  # target of tokens that are not predicted
 EPOCHS, BATCH = 3, 32
+SHAPE = ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")
+BERT_BASE = (768, 12, 12, 3072)
 
 
 class Task(NamedTuple):
@@ -177,10 +179,6 @@ def best(model: Path, name: str, seed: int, options: argparse.Namespace, folder:
             flush=True,
         )
     return max(found.values())
-
-
-SHAPE = ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")
-BERT_BASE = (768, 12, 12, 3072)
 
 
 def _mean(values: list[float]) -> str:
