@@ -417,7 +417,10 @@ def risen_advice(lowest: float, last: float, repeated: bool) -> str:
         return " The difference is small, so this may be noise."
     if not repeated:
         return " No text was seen twice, so this may be noise."
-    return " The model overfits: a shorter run, more text or --set model.dropout=0.1 may help."
+    return (
+        " The model overfits: a shorter run, more text, --set model.dropout=0.1 or more "
+        "--weight-decay (0.5) may help."
+    )
 
 
 def _language_loss(metrics: Sequence[Mapping[str, Any]]) -> str:
