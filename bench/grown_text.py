@@ -1,7 +1,8 @@
-"""A text of any size out of a small one: repeated, with other misspellings each time.
+"""Write a text of any size by repeating a small corpus, with new misspellings in each repetition.
 
-Repeating alone would add no words. Real text does not stop having new ones, so about 2 % of the
-words get two letters swapped or one replaced, drawn anew for each repetition, always the same way.
+Plain repetition would add no new words, but real text keeps having new ones. Hence about 2 % of the
+words of each repetition get two letters swapped or one letter replaced. The number of the
+repetition is the random seed, so every run writes the same text.
 """
 
 from __future__ import annotations
@@ -20,56 +21,58 @@ from firth.data.stories import generate_story
 
 Bytes = NDArray[np.uint8]
 
-MISSPELT = 0.02  # of all words
-ROUND = 16_000_000  # bytes: a shorter text is repeated so far before it is misspelt
-GAP = "\n\n"  # between two documents
+MISSPELLED_FRACTION = 0.02  # of all words
+MIN_BASE_SIZE = 16_000_000  # bytes: a smaller corpus is repeated up to this size at first
+GAP = "\n\n"  # separator of two documents
 
 
 def write_text(source: str | None, megabytes: float, out: Path) -> None:
-    """Write so many million bytes of clean documents, made of a corpus file or Firth's stories."""
-    found = (
+    """Write `megabytes` MB of clean documents from a corpus file or Firth's stories."""
+    candidates = (
         Corpus([source]) if source else (generate_story(0, number).text for number in range(20_000))
     )
-    texts = [text for text in found if clean(text).text == text]
-    once = "".join(text + GAP for text in texts).encode()
-    base = np.frombuffer(once * math.ceil(ROUND / len(once)), dtype=np.uint8)
-    left = int(megabytes * 1e6)
+    texts = [text for text in candidates if clean(text).text == text]
+    corpus = "".join(text + GAP for text in texts).encode()
+    base = np.frombuffer(corpus * math.ceil(MIN_BASE_SIZE / len(corpus)), dtype=np.uint8)
+    remaining = int(megabytes * 1e6)
     with open(out, "wb") as file:
-        for repetition in _misspelt(base):
-            if len(repetition) >= left:
-                file.write(_whole_documents(repetition[:left].tobytes()))
+        for repetition in _misspell(base):
+            if len(repetition) >= remaining:
+                file.write(_drop_cut_document(repetition[:remaining].tobytes()))
                 return
-            left -= file.write(repetition.tobytes())
+            remaining -= file.write(repetition.tobytes())
 
 
-def documents(path: Path) -> Iterator[str]:
-    """The documents of such a text."""
+def read_documents(path: Path) -> Iterator[str]:
+    """Yield the documents of a file written by `write_text`."""
     rest = ""
     with open(path, encoding="utf-8", newline="\n") as file:
         while chunk := file.read(1 << 20):
-            *whole, rest = (rest + chunk).split(GAP)
-            yield from whole
+            *complete, rest = (rest + chunk).split(GAP)
+            yield from complete
     if rest:
         yield rest
 
 
-def _misspelt(base: Bytes) -> Iterator[Bytes]:
-    letter = (base >= ord("a")) & (base <= ord("z"))
-    inner = np.zeros(len(base), dtype=bool)  # a letter between two others
-    inner[1:-1] = letter[:-2] & letter[1:-1] & letter[2:]
-    words = np.count_nonzero(np.isin(base, [ord(" "), ord("\n")]))
-    draws = int(MISSPELT * words / inner.mean())  # only an inner letter is changed
+def _misspell(base: Bytes) -> Iterator[Bytes]:
+    """Yield an endless series of copies of a text, each with other misspellings."""
+    is_letter = (base >= ord("a")) & (base <= ord("z"))
+    is_inner = np.zeros(len(base), dtype=bool)  # a letter between two others
+    is_inner[1:-1] = is_letter[:-2] & is_letter[1:-1] & is_letter[2:]
+    num_words = np.count_nonzero(np.isin(base, [ord(" "), ord("\n")]))
+    # Only inner letters are changed, so other positions are drawn in vain.
+    num_draws = int(MISSPELLED_FRACTION * num_words / is_inner.mean())
     for repetition in count():
-        random = np.random.default_rng(repetition)
-        places = random.integers(len(base), size=draws)
-        swapped, replaced = np.array_split(places[inner[places]], 2)
+        rng = np.random.default_rng(repetition)
+        positions = rng.integers(len(base), size=num_draws)
+        swapped, replaced = np.array_split(positions[is_inner[positions]], 2)
         text = base.copy()
         text[swapped], text[swapped + 1] = base[swapped + 1], base[swapped]
-        text[replaced] = random.integers(ord("a"), ord("z") + 1, size=len(replaced))
+        text[replaced] = rng.integers(ord("a"), ord("z") + 1, size=len(replaced))
         yield text
 
 
-def _whole_documents(text: bytes) -> bytes:
-    """A text without its last document, which may be cut short, unless that is all there is."""
+def _drop_cut_document(text: bytes) -> bytes:
+    """Return a text without its last document, which may be cut, unless it is the only one."""
     end = text.rfind(GAP.encode())
     return text if end < 0 else text[: end + len(GAP)]

@@ -1,7 +1,8 @@
-"""Time and memory of a function in a process of its own, and of all processes it starts.
+"""Measure the time and the peak memory of a function in a process of its own.
 
-Memory is the resident set (RSS) of the whole tree, looked at every 50 ms: pages that two processes
-share count twice, so the peak is rather too high than too low.
+Memory is the sum of the resident set sizes (RSS) of the process and all its descendants, sampled
+every 50 ms. Pages that two processes share are counted twice, which makes the sum an upper bound at
+each sample.
 """
 
 from __future__ import annotations
@@ -17,23 +18,23 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NamedTuple
 
-PAUSE = 0.05  # seconds between two looks
-PAGE = os.sysconf("SC_PAGE_SIZE")
+SAMPLING_INTERVAL = 0.05  # seconds between two samples of memory
+PAGE_SIZE = os.sysconf("SC_PAGE_SIZE")
 
 
 class Measured(NamedTuple):
-    """What a function returned, and what it took."""
+    """A function's return value, time and peak memory."""
 
     result: Any
-    seconds: float  # of the call alone: starting Python and importing modules is not counted
-    cpu: float  # seconds of processor time: what a busy machine distorts least
-    peak: int  # bytes, of the whole process tree
+    seconds: float  # wall-clock time of the call, without starting Python and importing modules
+    cpu: float  # CPU seconds: less affected by other load than wall-clock time
+    peak: int  # bytes: peak RSS of the whole process tree
 
 
 def measure(
     function: Callable[..., Any], *arguments: Any, memory: int | None = None
 ) -> Measured | None:
-    """Call a module's function in a new process; None if `memory` bytes were too few for it."""
+    """Call a module's function in a new process; return None if `memory` bytes did not suffice."""
     context = multiprocessing.get_context("spawn")
     receiver, sender = context.Pipe(duplex=False)
     child = context.Process(target=_call, args=(sender, memory, function, arguments))
@@ -42,8 +43,8 @@ def measure(
     assert child.pid is not None
     peak = 0
     while child.exitcode is None:
-        peak = max(peak, sum(map(_resident, _tree(child.pid))))
-        child.join(PAUSE)
+        peak = max(peak, sum(map(_resident, _process_tree(child.pid))))
+        child.join(SAMPLING_INTERVAL)
     if child.exitcode < 0 and memory is not None:
         return None
     if child.exitcode != 0:
@@ -55,6 +56,7 @@ def measure(
 def _call(
     sender: Connection, memory: int | None, function: Callable[..., Any], arguments: Any
 ) -> None:
+    """Call the function in the child process; send its result, seconds and CPU seconds."""
     threading.Thread(target=_end_with_parent, daemon=True).start()
     if memory is not None:
         resource.setrlimit(resource.RLIMIT_DATA, (memory, memory))
@@ -62,38 +64,41 @@ def _call(
     try:
         result = function(*arguments)
     except MemoryError:
-        os.abort()  # what native code does when memory runs out
+        os.abort()  # as native code does when memory runs out
     sender.send((result, time.perf_counter() - started, _cpu() - cpu))
 
 
 def _cpu() -> float:
-    """Seconds of processor time of this process and of the children that have ended."""
+    """Return the CPU seconds of this process and of its finished children."""
     times = os.times()
     return times.user + times.system + times.children_user + times.children_system
 
 
 def _end_with_parent() -> None:
+    """Exit as soon as the parent process has ended."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         multiprocessing.connection.wait([parent.sentinel])
         os._exit(1)
 
 
-def _tree(pid: int) -> Iterator[int]:
-    """A process and all its descendants."""
+def _process_tree(pid: int) -> Iterator[int]:
+    """Yield the ids of a process and of all its descendants."""
     yield pid
     for file in Path(f"/proc/{pid}/task").glob("*/children"):
-        for child in _read(file).split():
-            yield from _tree(int(child))
+        for child in _read_proc(file).split():
+            yield from _process_tree(int(child))
 
 
 def _resident(pid: int) -> int:
-    fields = _read(Path(f"/proc/{pid}/statm")).split()
-    return int(fields[1]) * PAGE if fields else 0
+    """Return the RSS of a process in bytes, or 0 if the process has ended."""
+    fields = _read_proc(Path(f"/proc/{pid}/statm")).split()
+    return int(fields[1]) * PAGE_SIZE if fields else 0
 
 
-def _read(file: Path) -> str:
+def _read_proc(file: Path) -> str:
+    """Return the text of a file in /proc, or an empty string if its process has ended."""
     try:
         return file.read_text()
-    except (FileNotFoundError, ProcessLookupError):  # it has just ended
+    except (FileNotFoundError, ProcessLookupError):  # the process has just ended
         return ""

@@ -1,10 +1,10 @@
-"""Preparing text for training: Firth against bare tokenisation by the `tokenizers` library.
+"""Prepare text for training: `firth.prepare` against `Tokenizer.encode_batch` of `tokenizers`.
 
-Firth's side is all of `firth.prepare`: read the file, clean it, split sentences, tokenise, hash,
-write shards. The peer's side is `Tokenizer.encode_batch` alone, with its own threads, on the same
-documents in memory, 1,000 at a time; nothing is kept. Both use the same tokenizer and all cores,
-take turns, and the best of each counts. The text is clean already, so both must find just as many
-tokens.
+Firth's time covers all of `firth.prepare`: read the file, clean it, split sentences, tokenize,
+hash, write shards. The peer's time covers only `encode_batch`, with its own threads, on the same
+documents in memory, 1,000 at a time; it stores nothing. Both use the same tokenizer and all cores
+and run in turn; the best repeat counts. The text is clean, so both must find the same number of
+tokens, which is checked and printed. Tokens/s, MB/s and Firth's peak RSS are printed.
 
     python bench/prepare.py
     python bench/prepare.py --text corpus.jsonl.xz --megabytes 100 --kind bpe --repeats 5
@@ -20,96 +20,111 @@ from pathlib import Path
 from typing import NamedTuple
 
 import tokenizers
-from grown_text import documents, write_text
+from grown_text import read_documents, write_text
 from measure import Measured, measure
 
 import firth
 
-VOCAB_SIZE = 8_000  # what 10 MB of Firth's own stories, misspelt, can fill
-TOGETHER = 1000  # documents that the peer is given at once
+VOCAB_SIZE = 8_000  # as large as 10 MB of Firth's stories with misspellings allow
+PEER_BATCH_SIZE = 1000  # documents per call of `encode_batch`
 
 
-class Timed(NamedTuple):
-    """The best repeat of one side."""
+class Result(NamedTuple):
+    """Tokens and seconds of one run."""
 
     tokens: int
     seconds: float
 
     @property
-    def speed(self) -> float:
+    def tokens_per_second(self) -> float:
+        """Return the tokens per second."""
         return self.tokens / self.seconds
 
 
 def main() -> None:
+    """Run the comparison in a temporary folder."""
     options = _options()
     with tempfile.TemporaryDirectory(prefix="firth-bench-") as folder:
         compare(options, Path(folder))
 
 
 def compare(options: argparse.Namespace, folder: Path) -> None:
-    """Train a tokenizer, let both sides use it in turns, and print how fast they were."""
+    """Train a tokenizer, measure both sides in turn, and print the results."""
     text = folder / "text.txt"
     write_text(options.text, options.megabytes, text)
     tokenizer, _ = firth.train_tokenizer([text], kind=options.kind, vocab_size=VOCAB_SIZE)
     tokenizer.save(folder / "tokenizer")
-    texts = list(documents(text))
-    own: list[Measured] = []
-    peer: list[Timed] = []
+    texts = list(read_documents(text))
+    firth_runs: list[Measured] = []
+    peer_runs: list[Result] = []
     for _ in range(options.repeats):
-        own.append(run_firth(text, folder))
-        peer.append(run_peer(tokenizer.backend, texts))
-    fastest = min(own, key=lambda measured: measured.seconds)
-    best = Timed(fastest.result, fastest.seconds), min(peer, key=lambda timed: timed.seconds)
-    _print_results(options, text.stat().st_size, *best, max(measured.peak for measured in own))
+        firth_runs.append(run_firth(text, folder))
+        peer_runs.append(run_tokenizers(tokenizer.backend, texts))
+    fastest = min(firth_runs, key=lambda measured: measured.seconds)
+    best = Result(fastest.result, fastest.seconds), min(peer_runs, key=lambda run: run.seconds)
+    _print_results(
+        options, text.stat().st_size, *best, max(measured.peak for measured in firth_runs)
+    )
 
 
 def run_firth(text: Path, folder: Path) -> Measured:
-    """Firth's side, in a process of its own; the result is how many tokens it wrote."""
+    """Measure `firth.prepare` in a process of its own; the result is the number of tokens."""
     out = folder / "shards"
-    measured = measure(prepare, text, folder / "tokenizer", out)
+    measured = measure(prepare_shards, text, folder / "tokenizer", out)
     assert measured is not None
     shutil.rmtree(out)
     return measured
 
 
-def prepare(text: Path, tokenizer: Path, out: Path) -> int:
-    prepared = firth.prepare([text], tokenizer=tokenizer, out=out, valid_fraction=0)
-    return prepared.splits["train"]["tokens"]
+def prepare_shards(text: Path, tokenizer: Path, out: Path) -> int:
+    """Write a text as shards; return the number of tokens."""
+    manifest = firth.prepare([text], tokenizer=tokenizer, out=out, valid_fraction=0)
+    return manifest.splits["train"]["tokens"]
 
 
-def run_peer(backend: tokenizers.Tokenizer, texts: list[str]) -> Timed:
-    """The peer's side, in this process."""
-    backend.encode_special_tokens = True  # a `[MASK]` in the text is text, as for Firth
+def run_tokenizers(backend: tokenizers.Tokenizer, texts: list[str]) -> Result:
+    """Measure `encode_batch` on all documents, in this process."""
+    backend.encode_special_tokens = True  # treat a `[MASK]` in the text as plain text, like Firth
     tokens = 0
     started = time.perf_counter()
-    for start in range(0, len(texts), TOGETHER):
-        batch = texts[start : start + TOGETHER]
+    for start in range(0, len(texts), PEER_BATCH_SIZE):
+        batch = texts[start : start + PEER_BATCH_SIZE]
         tokens += sum(map(len, backend.encode_batch(batch, add_special_tokens=False)))
-    return Timed(tokens, time.perf_counter() - started)
+    return Result(tokens, time.perf_counter() - started)
 
 
 def _print_results(
-    options: argparse.Namespace, size: int, own: Timed, peer: Timed, peak: int
+    options: argparse.Namespace, size: int, firth_result: Result, peer_result: Result, peak: int
 ) -> None:
-    print(f"{options.kind}, {size / 1e6:.1f} MB of text, best of {options.repeats}")
+    """Print the table, Firth's peak RSS and the ratio."""
+    print(f"{options.kind}, {size / 1e6:.1f} MB of text, best of {options.repeats} repeats")
     print("system                     tokens  seconds   tokens/s   MB/s")
-    for name, timed in (("firth.prepare", own), ("tokenizers, bare", peer)):
+    for name, result in (("firth.prepare", firth_result), ("encode_batch", peer_result)):
         print(
-            f"{name:20}  {timed.tokens:11,}  {timed.seconds:7.2f}  {timed.speed:9,.0f}  "
-            f"{size / 1e6 / timed.seconds:5.2f}"
+            f"{name:20}  {result.tokens:11,}  {result.seconds:7.2f}  "
+            f"{result.tokens_per_second:9,.0f}  {size / 1e6 / result.seconds:5.2f}"
         )
     print(f"peak RSS of firth.prepare, all processes: {peak / 1e9:.2f} GB")
-    print(f"numbers of tokens: {'equal' if own.tokens == peer.tokens else 'NOT equal'}")
-    print(f"ratio: {own.speed / peer.speed:.2f}")
+    print(
+        f"number of tokens: {'equal' if firth_result.tokens == peer_result.tokens else 'NOT equal'}"
+    )
+    print(f"ratio: {firth_result.tokens_per_second / peer_result.tokens_per_second:.2f}")
 
 
 def _options() -> argparse.Namespace:
+    """Parse the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--text", help="any corpus file; else Firth's stories")
-    parser.add_argument("--megabytes", type=float, default=100)
+    parser.add_argument("--text", help="corpus file (default: Firth's stories)")
+    parser.add_argument(
+        "--megabytes", type=float, default=100, help="size of the text in MB (default: 100)"
+    )
     kinds = ("wordpiece", "bpe", "bpe-word", "unigram", "char")
-    parser.add_argument("--kind", choices=kinds, default="wordpiece")
-    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument(
+        "--kind", choices=kinds, default="wordpiece", help="tokenizer (default: wordpiece)"
+    )
+    parser.add_argument(
+        "--repeats", type=int, default=3, help="timed runs of each side (default: 3)"
+    )
     return parser.parse_args()
 
 

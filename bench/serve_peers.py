@@ -1,10 +1,10 @@
-"""The servers that `bench/serve.py` compares with: one request at a time, no batching.
+"""Run a baseline server for `bench/serve.py`: it processes one request at a time, without batching.
 
     python bench/serve_peers.py embeddings DIRECTORY PORT     sentence-transformers
     python bench/serve_peers.py completions DIRECTORY PORT    transformers.generate
 
-Each is what one writes first: a route that calls the library in a thread. Calls take turns, as each
-of them uses all cores.
+Each is the simplest server: a Starlette route that calls the library in a thread. A lock serializes
+the calls, because each uses all cores.
 """
 
 from __future__ import annotations
@@ -22,53 +22,58 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
-Answer = Callable[[dict[str, Any]], dict[str, Any]]
+Handler = Callable[[dict[str, Any]], dict[str, Any]]
 
 
-def embeddings(path: str) -> Answer:
-    """Answer `/v1/embeddings`."""
+def load_embedder(path: str) -> Handler:
+    """Load a model with sentence-transformers; return the handler of `/v1/embeddings`."""
     from sentence_transformers import SentenceTransformer
 
     model = SentenceTransformer(path, device="cpu")
 
-    def answer(asked: dict[str, Any]) -> dict[str, Any]:
-        vectors = model.encode([asked["input"]], show_progress_bar=False)
+    def handle(request: dict[str, Any]) -> dict[str, Any]:
+        """Return the embedding of the input."""
+        vectors = model.encode([request["input"]], show_progress_bar=False)
         return {"data": [{"index": 0, "embedding": vectors[0].tolist()}]}
 
-    return answer
+    return handle
 
 
-def completions(path: str) -> Answer:
-    """Answer `/v1/completions`, greedily."""
+def load_generator(path: str) -> Handler:
+    """Load a model with transformers; return the handler of `/v1/completions` (greedy)."""
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(path)
     model: Any = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32).eval()
 
     @torch.inference_mode()
-    def answer(asked: dict[str, Any]) -> dict[str, Any]:
-        given = tokenizer(asked["prompt"], return_tensors="pt")
-        options = dict(max_new_tokens=asked["max_tokens"], do_sample=False, pad_token_id=0)
-        new = model.generate(**given, **options)[0, given["input_ids"].shape[1] :]
-        text = tokenizer.decode(new, skip_special_tokens=True)
-        return {"choices": [{"text": text}], "usage": {"completion_tokens": len(new)}}
+    def handle(request: dict[str, Any]) -> dict[str, Any]:
+        """Return the completion of the prompt."""
+        inputs = tokenizer(request["prompt"], return_tensors="pt")
+        options = dict(max_new_tokens=request["max_tokens"], do_sample=False, pad_token_id=0)
+        token_ids = model.generate(**inputs, **options)[0, inputs["input_ids"].shape[1] :]
+        text = tokenizer.decode(token_ids, skip_special_tokens=True)
+        return {"choices": [{"text": text}], "usage": {"completion_tokens": len(token_ids)}}
 
-    return answer
+    return handle
 
 
 def main() -> None:
+    """Serve the model given on the command line."""
     kind, path, port = sys.argv[1:]
-    answer, turn = (
-        {"embeddings": embeddings, "completions": completions}[kind](path),
+    handle, lock = (
+        {"embeddings": load_embedder, "completions": load_generator}[kind](path),
         threading.Lock(),
     )
 
-    def work(asked: dict[str, Any]) -> dict[str, Any]:
-        with turn:
-            return answer(asked)
+    def handle_locked(request: dict[str, Any]) -> dict[str, Any]:
+        """Handle a request when the previous one is finished."""
+        with lock:
+            return handle(request)
 
     async def route(request: Request) -> JSONResponse:
-        return JSONResponse(await run_in_threadpool(work, await request.json()))
+        """Parse the request, handle it in a thread and return the response."""
+        return JSONResponse(await run_in_threadpool(handle_locked, await request.json()))
 
     app = Starlette(routes=[Route(f"/v1/{kind}", route, methods=["POST"])])
     uvicorn.run(app, port=int(port), log_level="warning", access_log=False)

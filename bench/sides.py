@@ -1,4 +1,8 @@
-"""What benches share: turns taken by two sides, a clock that waits for a GPU, settings."""
+"""Timing and options that the benchmarks share.
+
+The functions of a comparison run in turn, so that other load on the machine affects all of them
+alike. The clock is read when the GPU has finished, and the median of the repeats is reported.
+"""
 
 from __future__ import annotations
 
@@ -11,42 +15,53 @@ import torch
 
 
 def synchronise(device: torch.device) -> None:
-    """Wait until a GPU has done what it was asked."""
+    """Wait until a GPU has finished all queued work; on a CPU, do nothing."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
 
 
-def seconds(work: Callable[[], object], device: torch.device) -> float:
-    """How long a piece of work takes."""
+def measure_seconds(function: Callable[[], object], device: torch.device) -> float:
+    """Return the wall-clock seconds of one call."""
     synchronise(device)
-    began = time.perf_counter()
-    work()
+    start = time.perf_counter()
+    function()
     synchronise(device)
-    return time.perf_counter() - began
+    return time.perf_counter() - start
 
 
-def in_turns(
-    sides: Mapping[str, Callable[[], object]], device: torch.device, *, warm: int, repeats: int
+def median_seconds(
+    functions: Mapping[str, Callable[[], object]],
+    device: torch.device,
+    *,
+    warmup: int,
+    repeats: int,
 ) -> dict[str, float]:
-    """The median seconds of each side, after some rounds that do not count; one after the other."""
-    times: dict[str, list[float]] = {name: [] for name in sides}
-    for round_ in range(warm + repeats):
-        for name, work in sides.items():
-            took = seconds(work, device)
-            if round_ >= warm:
-                times[name].append(took)
-    return {name: statistics.median(found) for name, found in times.items()}
+    """Return each function's median seconds, called in turn after untimed warm-up rounds."""
+    times: dict[str, list[float]] = {name: [] for name in functions}
+    for round_ in range(warmup + repeats):
+        for name, function in functions.items():
+            elapsed = measure_seconds(function, device)
+            if round_ >= warmup:
+                times[name].append(elapsed)
+    return {name: statistics.median(values) for name, values in times.items()}
 
 
 def machine(device: torch.device) -> str:
-    """Where and with what a bench runs."""
+    """Return the device's name, torch's version and the number of threads."""
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"
     return f"{name}, torch {torch.__version__}, {torch.get_num_threads()} threads"
 
 
 def with_changes(parser: argparse.ArgumentParser) -> argparse.Namespace:
-    """The options, and what --set changes in a recipe."""
-    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="overrides")
+    """Parse the options and collect those of `--set` in `options.overrides`."""
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        dest="overrides",
+        help="override a training option; may be repeated",
+    )
     options = parser.parse_args()
-    options.overrides = dict(change.split("=", 1) for change in options.overrides)
+    options.overrides = dict(override.split("=", 1) for override in options.overrides)
     return options

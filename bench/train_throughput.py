@@ -1,12 +1,13 @@
-"""Pre-training: tokens a second, Firth's loop against a loop around transformers' models.
+"""Pre-training speed in tokens/s: Firth's training loop against a loop around transformers.
 
-Both sides have the same shape, the same random tokens, AdamW (fused), clipping at 1, and the same
-dropout; both in bf16 autocast over fp32 weights unless --fp32. The peer is `BertForMaskedLM`,
-`GPT2LMHeadModel` or `T5ForConditionalGeneration` with its own loss over all positions, compiled
-whole by torch.compile, and eager. Firth is its own loop (`firth.training.loop`), with blocks
-compiled on a GPU. MFU counts the products of matrices that Firth's side computes, against one large
-product measured in the same run. In fp32 without dropout, one batch must have the same loss on both
-sides: that is checked first, with the peer's weights in both.
+Both have the same shape, random tokens, dropout, fused AdamW and clipping at 1, in bf16 autocast
+over fp32 weights unless --fp32. The peer is `BertForMaskedLM`, `GPT2LMHeadModel` or
+`T5ForConditionalGeneration` with its own loss over all positions, eager and compiled as a whole.
+Firth's loop is `firth.training.loop`, with blocks compiled on a GPU. Before the timing, the loss of
+one batch is checked to be equal in fp32 without dropout, with the same weights. MFU counts
+the matrix products that Firth computes, relative to one large matrix product measured in the same
+run. All run in turn; the last line is the geometric mean of Firth's speed divided by the compiled
+peer's (or the eager one's with --no-compiled).
 
     python bench/train_throughput.py                  # the GPU where there is one
     python bench/train_throughput.py --rows bert-128,gpt2 --dropout 0.1
@@ -26,7 +27,7 @@ from typing import Any
 import numpy as np
 import torch
 import transformers
-from sides import in_turns, machine, synchronise
+from sides import machine, median_seconds, synchronise
 
 from firth.data.packing import PackedSequences
 from firth.data.sampler import SamplerPosition
@@ -47,15 +48,15 @@ from firth.training.runtime import resolve_auto_settings
 from firth.training.state import PlannedBatch
 from firth.utils.devices import device_spec
 
-MASK = 4  # ids of special tokens, the same in every vocabulary here
-SPECIAL = 5
-STEPS = {"cuda": 10, "cpu": 2}  # of one turn
-BATCHES = 4  # different ones, in turn
+MASK_ID = 4
+NUM_SPECIAL = 5  # ids 0 to 4 are special tokens
+STEPS = {"cuda": 10, "cpu": 2}  # training steps per timed run
+NUM_BATCHES = 4  # different batches, used in rotation
 
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """One measurement: a family, its shape, and the sequences of a step."""
+    """One measurement: a model family, its shape, and the batch of a step."""
 
     family: str
     sequences: int
@@ -77,15 +78,16 @@ ROWS = {
     "t5-base": Row(
         family="t5",
         sequences=64,
-        length=568,  # 512 tokens are left for the encoder, and 114 make the decoder's
+        length=568,  # gives 512 encoder and 114 decoder tokens
         shape=dict(d_model=768, d_ff=3072, d_kv=64, num_layers=12, num_heads=12, vocab_size=32_128),
     ),
     "bert-4x256": Row(family="bert", sequences=32, length=128, shape={**SMALL, "vocab_size": 8192}),
 }
-ON_GPU, ON_CPU = ("bert-128", "bert-512", "gpt2", "t5-base"), ("bert-4x256",)
+GPU_ROWS, CPU_ROWS = ("bert-128", "bert-512", "gpt2", "t5-base"), ("bert-4x256",)
 
 
 def main() -> None:
+    """Time each row and print tokens/s, MFU and ratios."""
     options = _options()
     device = torch.device(options.device)
     settings = TrainingConfig(
@@ -97,95 +99,106 @@ def main() -> None:
     )
     settings = resolve_auto_settings(settings, device_spec(device))
     torch.set_float32_matmul_precision("high" if device.type == "cuda" else "highest")
-    peak = measure_peak_flops(
+    peak_flops = measure_peak_flops(
         device, torch.bfloat16 if settings.precision == "bf16" else torch.float32
     )
     print(f"{machine(device)}, transformers {transformers.__version__}, {settings.precision},")
-    print(f"dropout {options.dropout} (attention 0); a large product: {peak / 1e12:.3g} TFLOP/s")
-    print("row         tokens   Firth/s    MFU  eager/s  ratio  compiled/s  ratio")
+    print(
+        f"dropout {options.dropout} (attention 0); "
+        f"large matrix product: {peak_flops / 1e12:.3g} TFLOP/s"
+    )
+    print("tokens/s:\nrow    tokens/step     Firth    MFU     eager  ratio  compiled  ratio")
     ratios = []
     for name in options.rows:
         row = ROWS[name]
         with tempfile.TemporaryDirectory(prefix="firth-bench-") as folder:
-            found = compare(row, options, device, settings, Path(folder))
+            times = compare_steps(row, options, device, settings, Path(folder))
         tokens = row.sequences * row.length
-        rates = {side: tokens / second for side, second in found.items()}
-        own = rates.pop("firth")
-        config = replace(opened(row, options.dropout)[1].config)
-        used = training_flops(config, tokens, row.length, 0.15 if row.family == "bert" else 1.0)
-        line = f"{name:10} {tokens:7,} {own:9,.0f} {own / tokens * used / peak:6.1%}"
-        for side in ("eager", "compiled"):
-            other = rates.get(side)
-            line += f" {other:9,.0f} {own / other:5.2f}x" if other else " " * 17
+        speeds = {system: tokens / seconds for system, seconds in times.items()}
+        firth_speed = speeds.pop("firth")
+        config = replace(build_models(row, options.dropout)[1].config)
+        flops = training_flops(config, tokens, row.length, 0.15 if row.family == "bert" else 1.0)
+        line = (
+            f"{name:10} {tokens:7,} {firth_speed:9,.0f} "
+            f"{firth_speed / tokens * flops / peak_flops:6.1%}"
+        )
+        for system in ("eager", "compiled"):
+            peer_speed = speeds.get(system)
+            line += (
+                f" {peer_speed:9,.0f} {firth_speed / peer_speed:5.2f}x" if peer_speed else " " * 17
+            )
         print(line, flush=True)
-        ratios.append(own / rates.get("compiled", rates.get("eager", own)))
+        ratios.append(firth_speed / speeds.get("compiled", speeds.get("eager", firth_speed)))
     print(f"ratio: {statistics.geometric_mean(ratios):.2f}")
 
 
-def compare(
+def compare_steps(
     row: Row,
     options: argparse.Namespace,
     device: torch.device,
     settings: TrainingConfig,
     folder: Path,
 ) -> dict[str, float]:
-    """Seconds of a step on each side."""
-    batches = [made(row, seed) for seed in range(BATCHES)]
-    check(row, batches[0], folder)
+    """Check the loss and time all systems in turn; return their seconds per step."""
+    batches = [make_batch(row, seed) for seed in range(NUM_BATCHES)]
+    check_equal_loss(row, batches[0], folder)
     steps = STEPS[device.type]
-    peer, network = opened(row, options.dropout)
-    sides: dict[str, Callable[[], object]] = {
-        "firth": firth_steps(network, batches, settings, device, folder / "run", steps)
+    peer, network = build_models(row, options.dropout)
+    functions: dict[str, Callable[[], object]] = {
+        "firth": make_firth_steps(network, batches, settings, device, folder / "run", steps)
     }
-    inputs = [tensors(row, batch, device) for batch in batches]
+    inputs = [make_peer_inputs(row, batch, device) for batch in batches]
     if not options.no_eager:
-        sides["eager"] = peer_steps(peer, inputs, settings, device, steps)
+        functions["eager"] = make_peer_steps(peer, inputs, settings, device, steps)
     if not options.no_compiled:
-        again = opened(row, options.dropout)[0]
-        sides["compiled"] = peer_steps(again, inputs, settings, device, steps, compiled=True)
-    found = in_turns(sides, device, warm=1, repeats=options.repeats)
-    return {name: took / steps for name, took in found.items()}
+        second_peer = build_models(row, options.dropout)[0]
+        functions["compiled"] = make_peer_steps(
+            second_peer, inputs, settings, device, steps, compiled=True
+        )
+    times = median_seconds(functions, device, warmup=1, repeats=options.repeats)
+    return {name: seconds / steps for name, seconds in times.items()}
 
 
-# --- the same work ------------------------------------------------------------------------------
+# --- models and batches -------------------------------------------------------------------------
 
 
-def made(row: Row, seed: int) -> Batch:
-    """A batch of random tokens, with what is hidden in it."""
-    random, size = np.random.default_rng(seed), row.shape["vocab_size"]
-    sentinels = np.arange(size - 1, size - 101, -1)
-    special = np.zeros(size, dtype=np.bool_)
-    special[:SPECIAL] = True
+def make_batch(row: Row, seed: int) -> Batch:
+    """Sample random tokens and apply the family's objective: MLM, CLM or span corruption."""
+    rng, vocab_size = np.random.default_rng(seed), row.shape["vocab_size"]
+    sentinels = np.arange(vocab_size - 1, vocab_size - 101, -1)
+    special = np.zeros(vocab_size, dtype=np.bool_)
+    special[:NUM_SPECIAL] = True
     special[sentinels if row.family == "t5" else []] = True
-    everywhere = np.ones(size, dtype=np.bool_)
-    ids = {"pad": 0, "eos": 1, "mask": MASK}
-    vocabulary = Vocabulary(ids, sentinels, special, everywhere, everywhere)
-    tokens = random.integers(SPECIAL, size - 100, size=(row.sequences, row.length))
-    keys = random.integers(1 << 62, size=row.sequences).astype(np.uint64)
+    all_tokens = np.ones(vocab_size, dtype=np.bool_)
+    ids = {"pad": 0, "eos": 1, "mask": MASK_ID}
+    vocabulary = Vocabulary(ids, sentinels, special, all_tokens, all_tokens)
+    tokens = rng.integers(NUM_SPECIAL, vocab_size - 100, size=(row.sequences, row.length))
+    keys = rng.integers(1 << 62, size=row.sequences).astype(np.uint64)
     packed = PackedSequences.join(list(tokens), keys)
     if row.family == "t5":
         return span_corruption(packed, vocabulary)
     return masked(packed, vocabulary) if row.family == "bert" else causal(packed)
 
 
-def tensors(row: Row, batch: Batch, device: torch.device) -> dict[str, torch.Tensor]:
-    """The same batch as the peer takes it."""
+def make_peer_inputs(row: Row, batch: Batch, device: torch.device) -> dict[str, torch.Tensor]:
+    """Convert a batch to the peer's inputs."""
 
-    def rows(values: Any) -> torch.Tensor:
+    def to_rows(values: Any) -> torch.Tensor:
+        """Reshape packed values to one row per sequence, on the device."""
         return torch.from_numpy(np.ascontiguousarray(values)).view(row.sequences, -1).to(device)
 
-    [wanted] = batch.predictions.values()
+    [targets] = batch.predictions.values()
     if row.family == "t5":
-        return {"input_ids": rows(batch.inputs.tokens), "labels": rows(wanted.targets)}
+        return {"input_ids": to_rows(batch.inputs.tokens), "labels": to_rows(targets.targets)}
     if row.family == "gpt2":
-        return {"input_ids": rows(batch.inputs.tokens), "labels": rows(batch.inputs.tokens)}
+        return {"input_ids": to_rows(batch.inputs.tokens), "labels": to_rows(batch.inputs.tokens)}
     labels = np.full(len(batch.inputs.tokens), -100)
-    labels[wanted.positions] = wanted.targets
-    return {"input_ids": rows(batch.inputs.tokens), "labels": rows(labels)}
+    labels[targets.positions] = targets.targets
+    return {"input_ids": to_rows(batch.inputs.tokens), "labels": to_rows(labels)}
 
 
-def opened(row: Row, dropout: float) -> tuple[Any, Transformer]:
-    """The peer's model, and the same as Firth reads it from the peer's files."""
+def build_models(row: Row, dropout: float) -> tuple[Any, Transformer]:
+    """Build the peer's model with random weights and load its saved files with Firth."""
     torch.manual_seed(0)
     if row.family == "bert":
         config = transformers.BertConfig(
@@ -207,22 +220,22 @@ def opened(row: Row, dropout: float) -> tuple[Any, Transformer]:
         return peer, read_network(Path(folder))
 
 
-def check(row: Row, batch: Batch, folder: Path) -> None:
-    """One batch, in fp32 and without dropout, has the same loss on both sides."""
+def check_equal_loss(row: Row, batch: Batch, folder: Path) -> None:
+    """Exit if the losses of both sides differ on a batch, in fp32 and without dropout."""
     small = replace(row, sequences=2, length=min(row.length, 64))
-    batch, (peer, network) = made(small, 0), opened(row, 0.0)
+    batch, (peer, network) = make_batch(small, 0), build_models(row, 0.0)
     with torch.no_grad():
-        theirs = float(peer.eval()(**tensors(small, batch, torch.device("cpu"))).loss)
+        peer_loss = float(peer.eval()(**make_peer_inputs(small, batch, torch.device("cpu"))).loss)
         [term] = TrainingModule(network.eval())(batch).values()
-    own = float(term.sum) / term.count
-    if not abs(own - theirs) < 1e-4 * theirs:
-        raise SystemExit(f"The two sides do not compute the same: {own} and {theirs}.")
+    firth_loss = float(term.sum) / term.count
+    if not abs(firth_loss - peer_loss) < 1e-4 * peer_loss:
+        raise SystemExit(f"The losses of Firth and the peer differ: {firth_loss} and {peer_loss}.")
 
 
-# --- the two sides ------------------------------------------------------------------------------
+# --- training steps -----------------------------------------------------------------------------
 
 
-def firth_steps(
+def make_firth_steps(
     network: Transformer,
     batches: list[Batch],
     settings: TrainingConfig,
@@ -230,23 +243,23 @@ def firth_steps(
     run: Path,
     steps: int,
 ) -> Callable[[], object]:
-    """So many steps of Firth's loop."""
-    trainee = TrainingModule(network.to(device))
+    """Return a function that takes `steps` training steps with Firth's loop."""
+    module = TrainingModule(network.to(device))
     run.mkdir()
     log = MetricsLog(run / "metrics.jsonl", 0, lambda kind, metrics: None)
-    loop = TrainingLoop(trainee, settings, lambda *_: iter(()), log, Callbacks())
-    trainee.train()
+    loop = TrainingLoop(module, settings, lambda *_: iter(()), log, Callbacks())
+    module.train()
     planned = [PlannedBatch(batch, SamplerPosition(), batch.tokens) for batch in batches]
 
-    def work() -> None:
+    def train() -> None:
         for i in range(steps):
             loop.train_step(planned[i % len(planned)])
         loop.wait_for_pending()
 
-    return work
+    return train
 
 
-def peer_steps(
+def make_peer_steps(
     model: Any,
     inputs: list[dict[str, torch.Tensor]],
     settings: TrainingConfig,
@@ -254,39 +267,50 @@ def peer_steps(
     steps: int,
     compiled: bool = False,
 ) -> Callable[[], object]:
-    """So many steps of a plain loop around the peer's model."""
+    """Return a function that takes `steps` training steps with the peer's model."""
     model = model.to(device).train()
     optimizer = torch.optim.AdamW(
         model.parameters(), lr=1e-4, betas=(0.9, 0.999), weight_decay=0.01, fused=True
     )
-    called = torch.compile(model) if compiled else model
+    forward = torch.compile(model) if compiled else model
 
-    def work() -> None:
+    def train() -> None:
         for i in range(steps):
-            half = settings.precision == "bf16"
-            with torch.autocast(device.type, torch.bfloat16, enabled=half):
-                loss = called(**inputs[i % len(inputs)]).loss
+            use_bf16 = settings.precision == "bf16"
+            with torch.autocast(device.type, torch.bfloat16, enabled=use_bf16):
+                loss = forward(**inputs[i % len(inputs)]).loss
             loss.backward()
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
         synchronise(device)
 
-    return work
+    return train
 
 
 def _options() -> argparse.Namespace:
+    """Parse the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    usual = "cuda" if torch.cuda.is_available() else "cpu"
-    parser.add_argument("--device", default=usual)
-    parser.add_argument("--rows", type=lambda text: text.split(","), help=",".join(ROWS))
-    parser.add_argument("--dropout", type=float, default=0.0)
-    parser.add_argument("--fp32", action="store_true", help="both sides in single precision")
-    parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--no-eager", action="store_true")
-    parser.add_argument("--no-compiled", action="store_true")
+    default_device = "cuda" if torch.cuda.is_available() else "cpu"
+    parser.add_argument(
+        "--device", default=default_device, help="cuda or cpu (default: cuda if available)"
+    )
+    parser.add_argument(
+        "--rows", type=lambda text: text.split(","), help=f"comma-separated, of {', '.join(ROWS)}"
+    )
+    parser.add_argument(
+        "--dropout", type=float, default=0.0, help="dropout outside attention (default: 0)"
+    )
+    parser.add_argument("--fp32", action="store_true", help="train both in fp32")
+    parser.add_argument(
+        "--repeats", type=int, default=5, help="timed runs of each system (default: 5)"
+    )
+    parser.add_argument("--no-eager", action="store_true", help="do not measure the eager peer")
+    parser.add_argument(
+        "--no-compiled", action="store_true", help="do not measure the compiled peer"
+    )
     options = parser.parse_args()
-    options.rows = options.rows or list(ON_GPU if options.device == "cuda" else ON_CPU)
+    options.rows = options.rows or list(GPU_ROWS if options.device == "cuda" else CPU_ROWS)
     return options
 
 

@@ -1,19 +1,20 @@
-"""Word vectors: Firth against gensim, words per second and similarity of words.
+"""Train word vectors: Firth against gensim, in words/s and in correlation with human similarity.
 
-Both sides train on the tokens of the same shards (unknown words left out) with gensim's defaults:
-100 dimensions, window 5, 5 negatives, subsampling at 1e-3, learning rate 0.025 to 0.0001. fastText
-is skip-gram with n-grams of 3 to 6 characters in 2,000,000 buckets. Text is in memory as lists of
-words on gensim's side, and read from the shards on Firth's. A busy machine distorts seconds; CPU
-time is shown, too.
+Both train on the tokens of the same shards (unknown words left out) with gensim's defaults: 100
+dimensions, window 5, 5 negatives, subsampling at 1e-3, learning rate 0.025 to 0.0001. fastText is
+skip-gram with n-grams of 3 to 6 characters in 2,000,000 buckets. gensim reads the text as lists of
+words in memory, Firth reads it from the shards. The two run in turn; words per second and words per
+CPU second (less affected by other load) are medians of the repeats, and the last line is the
+smallest ratio of the words per second. Vectors are random and not compared one by one.
 
     python bench/word_vectors.py --shards shards
     python bench/word_vectors.py --shards shards --quality vectors --similarity ws353.txt simlex.txt
     python bench/word_vectors.py --shards shards --quality vectors --sides gensim --seeds 2
 
-With `--quality` both sides train with several seeds, or read the vectors that the folder holds
-already: `--sides`, `--kinds` and `--seeds` train a part of them. For each file of word pairs (`word
-word score`) it prints Spearman's correlation, the mean of all seeds, and the difference with its
-95 % interval, a paired bootstrap over the pairs.
+With `--quality FOLDER`, both train with several seeds, or load the vectors that the folder already
+has; `--sides`, `--kinds` and `--seeds` select some of these runs. For each file of word pairs
+(`word word score`), Spearman's correlation is printed, as the mean over the seeds, and the
+difference of both with its 95 % interval from a paired bootstrap over the word pairs.
 """
 
 from __future__ import annotations
@@ -40,35 +41,35 @@ from firth.training.word_vectors.subword_rows import find_rows
 from firth.training.word_vectors.token_segments import TokenSegments
 
 KINDS = ("skipgram", "cbow", "fasttext")
-SENTENCE = 10_000  # words at most: gensim drops the rest
-SIZE, RESAMPLES = 100, 1000
+MAX_SENTENCE = 10_000  # words: gensim drops the rest of a longer sentence
+VECTOR_SIZE, RESAMPLES = 100, 1000  # dimensions; bootstrap samples
 
 Floats = NDArray[np.float32]
 
 
 class Text(NamedTuple):
-    """The same text for both sides."""
+    """One text in the input formats of both libraries."""
 
-    segments: TokenSegments
-    words: list[str]  # of the vocabulary
-    sentences: list[list[str]]
+    segments: TokenSegments  # for Firth
+    words: list[str]  # the vocabulary, by token id
+    sentences: list[list[str]]  # for gensim
 
     @property
-    def count(self) -> int:
-        """The number of known words."""
+    def num_words(self) -> int:
+        """Return the number of words, without unknown ones."""
         return int(self.segments.counts.sum())
 
 
-class Trained(NamedTuple):
-    """Vectors of all words, and what they took."""
+class TrainedVectors(NamedTuple):
+    """The vectors of all words, with the time of the training."""
 
     vectors: Floats
     seconds: float
-    cpu: float
+    cpu_seconds: float
 
 
-class Part:
-    """The first documents of shards."""
+class FirstDocuments:
+    """The first documents of shards, with about `tokens` tokens."""
 
     def __init__(self, shards: Shards, tokens: int) -> None:
         ends = np.cumsum(shards.lengths)
@@ -76,29 +77,29 @@ class Part:
         self.gather = shards.gather
 
 
-def read_words(path: Path) -> list[str]:
-    """Read the vocabulary of shards."""
+def read_vocabulary(path: Path) -> list[str]:
+    """Return the words of the shards' tokenizer, by token id."""
     tokenizer = Tokenizer.load(path)
     return [tokenizer.backend.id_to_token(id) or "" for id in range(len(tokenizer))]
 
 
 @cache
 def read_text(path: Path, tokens: int) -> Text:
-    """Read the first documents of shards, without unknown and special tokens."""
-    shards, tokenizer, words = Shards(path), Tokenizer.load(path), read_words(path)
+    """Return the first documents of shards, without unknown and special tokens."""
+    shards, tokenizer, words = Shards(path), Tokenizer.load(path), read_vocabulary(path)
     ignored = {*tokenizer.special_ids.values(), tokenizer.unknown_id} - {None}
-    segments = TokenSegments(Part(shards, tokens), len(tokenizer), ignored)
+    segments = TokenSegments(FirstDocuments(shards, tokens), len(tokenizer), ignored)
     names, sentences = np.array(words, dtype=object), []
     for segment in segments:
-        starts = np.flatnonzero(np.diff(segment.documents)) + 1
-        for document in np.split(names[segment.tokens], starts):
-            pieces = range(0, len(document), SENTENCE)
-            sentences += [document[piece : piece + SENTENCE].tolist() for piece in pieces]
+        boundaries = np.flatnonzero(np.diff(segment.documents)) + 1
+        for document in np.split(names[segment.tokens], boundaries):
+            starts = range(0, len(document), MAX_SENTENCE)
+            sentences += [document[start : start + MAX_SENTENCE].tolist() for start in starts]
     return Text(segments, words, sentences)
 
 
-def train_firth(text: Text, kind: str, seed: int, epochs: int, threads: int) -> Trained:
-    """Firth's side."""
+def train_firth(text: Text, kind: str, seed: int, epochs: int, threads: int) -> TrainedVectors:
+    """Train word vectors with Firth."""
     config = NegativeSamplingConfig(average=kind == "cbow", seed=seed, epochs=epochs)
     subwords = find_rows(text.words, SubwordConfig()) if kind == "fasttext" else None
     model = NegativeSampling(text.segments.counts, text.segments.tokens, config, subwords)
@@ -108,77 +109,95 @@ def train_firth(text: Text, kind: str, seed: int, epochs: int, threads: int) -> 
             for segment in text.segments:
                 train_segment(model, segment, epoch, threads)
 
-    seconds, cpu = _timed(train)
-    return Trained(model.vectors().numpy(), seconds, cpu)
+    seconds, cpu = _measure(train)
+    return TrainedVectors(model.vectors().numpy(), seconds, cpu)
 
 
-def train_gensim(text: Text, kind: str, seed: int, epochs: int, threads: int) -> Trained:
-    """gensim's side."""
-    make: Any = FastText if kind == "fasttext" else Word2Vec
-    model = make(vector_size=SIZE, min_count=1, sg=int(kind != "cbow"), seed=seed, workers=threads)
+def train_gensim(text: Text, kind: str, seed: int, epochs: int, threads: int) -> TrainedVectors:
+    """Train word vectors with gensim."""
+    model_class: Any = FastText if kind == "fasttext" else Word2Vec
+    model = model_class(
+        vector_size=VECTOR_SIZE, min_count=1, sg=int(kind != "cbow"), seed=seed, workers=threads
+    )
     model.build_vocab(text.sentences)
-    seconds, cpu = _timed(
+    seconds, cpu = _measure(
         lambda: model.train(text.sentences, total_examples=model.corpus_count, epochs=epochs)
     )
-    vectors = np.zeros((len(text.words), SIZE), dtype=np.float32)
+    vectors = np.zeros((len(text.words), VECTOR_SIZE), dtype=np.float32)
     for id, word in enumerate(text.words):
         if word in model.wv.key_to_index:
             vectors[id] = model.wv[word]
-    return Trained(vectors, seconds, cpu)
+    return TrainedVectors(vectors, seconds, cpu)
 
 
 SIDES = {"firth": train_firth, "gensim": train_gensim}
 
 
-def _timed(work: Callable[[], object]) -> tuple[float, float]:
-    started, cpu = time.perf_counter(), time.process_time()
-    work()
-    return time.perf_counter() - started, time.process_time() - cpu
+def _measure(function: Callable[[], object]) -> tuple[float, float]:
+    """Return the seconds and the CPU seconds of one call."""
+    start, cpu = time.perf_counter(), time.process_time()
+    function()
+    return time.perf_counter() - start, time.process_time() - cpu
 
 
 def compare_speed(text: Text, options: argparse.Namespace) -> None:
-    """Print words per second of both sides, in turns, and the ratio of the medians."""
+    """Print the words/s of both libraries, measured in turn, and the ratios of the medians."""
     ratios = []
     for kind in options.kinds:
-        runs: dict[str, list[Trained]] = {side: [] for side in SIDES}
+        runs: dict[str, list[TrainedVectors]] = {side: [] for side in SIDES}
         for _ in range(options.repeats):
             for side, train in SIDES.items():
                 runs[side].append(train(text, kind, 1, 1, options.threads))
-        speeds, cpu = (
+        speeds, cpu_speeds = (
             {
-                side: text.count / float(np.median([run[field] for run in runs[side]]))
+                side: text.num_words / float(np.median([run[field] for run in runs[side]]))
                 for side in runs
             }
             for field in (1, 2)
         )
         for side in SIDES:
-            print(f"{kind:9} {side:7} {speeds[side]:11,.0f} words/s {cpu[side]:11,.0f} words/CPU s")
+            print(
+                f"{kind:9} {side:7} {speeds[side]:11,.0f} words/s "
+                f"{cpu_speeds[side]:11,.0f} words/CPU s"
+            )
         ratios.append(speeds["firth"] / speeds["gensim"])
-        print(f"{kind:9} ratio   {ratios[-1]:.2f}, of CPU time {cpu['firth'] / cpu['gensim']:.2f}")
+        print(
+            f"{kind:9} ratio   {ratios[-1]:.2f} "
+            f"(CPU time {cpu_speeds['firth'] / cpu_speeds['gensim']:.2f})"
+        )
     print(f"ratio: {min(ratios):.2f}")
 
 
 def compare_quality(options: argparse.Namespace) -> None:
-    """Print the correlations of both sides and the interval of their difference."""
-    words = read_words(options.shards)
+    """Print the correlations (and analogy accuracies) of both libraries."""
+    words = read_vocabulary(options.shards)
     for kind in options.kinds:
-        found = {
-            side: [_vectors(side, kind, seed, options) for seed in options.seeds]
+        vectors_of_side = {
+            side: [_load_or_train(side, kind, seed, options) for seed in options.seeds]
             for side in options.sides
         }
         for file in options.similarity:
-            rows = _word_pairs(file, words)
-            scores = {side: [_cosines(v, rows) for v in each] for side, each in found.items()}
-            print(f"{kind:9} {file.stem} ({len(rows)} pairs): {_difference(rows[:, 2], scores)}")
+            pairs = _read_word_pairs(file, words)
+            scores = {
+                side: [_cosine_similarities(vectors, pairs) for vectors in runs]
+                for side, runs in vectors_of_side.items()
+            }
+            print(
+                f"{kind:9} {file.stem} ({len(pairs)} pairs): "
+                f"{_describe_correlations(pairs[:, 2], scores)}"
+            )
         if options.analogies:
-            questions = _questions(options.analogies, words)
-            for side, each in found.items():
-                right = np.mean([_analogies(vectors, questions) for vectors in each])
-                print(f"{kind:9} analogies ({len(questions):,} questions): {side} {right:.3f}")
+            questions = _read_analogies(options.analogies, words)
+            for side, runs in vectors_of_side.items():
+                accuracy = np.mean([_analogy_accuracy(vectors, questions) for vectors in runs])
+                print(
+                    f"{kind:9} analogies ({len(questions):,} questions), "
+                    f"accuracy: {side} {accuracy:.3f}"
+                )
 
 
-def _vectors(side: str, kind: str, seed: int, options: argparse.Namespace) -> Floats:
-    """Read the vectors of a seed, or train and store them."""
+def _load_or_train(side: str, kind: str, seed: int, options: argparse.Namespace) -> Floats:
+    """Load the normalized vectors of a seed; train and save them if they do not exist."""
     file = options.quality / f"{side}-{kind}-{seed}-e{options.epochs}.npy"
     if not file.exists():
         text = read_text(options.shards, sys.maxsize)
@@ -189,68 +208,102 @@ def _vectors(side: str, kind: str, seed: int, options: argparse.Namespace) -> Fl
     return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-9)
 
 
-def _word_pairs(file: Path, words: list[str]) -> NDArray[np.float64]:
-    """Read the pairs whose words are known: two ids and a score."""
+def _read_word_pairs(file: Path, words: list[str]) -> NDArray[np.float64]:
+    """Read the word pairs in the vocabulary as rows of two ids and a score."""
     ids = {word: id for id, word in enumerate(words)}
     lines = [line.lower().split() for line in file.read_text().splitlines() if line[:1] != "#"]
     known = [line for line in lines if line[0] in ids and line[1] in ids]
     return np.array([(ids[a], ids[b], float(score)) for a, b, score in known])
 
 
-def _cosines(vectors: Floats, rows: NDArray[np.float64]) -> Floats:
-    first, second = rows[:, 0].astype(int), rows[:, 1].astype(int)
+def _cosine_similarities(vectors: Floats, pairs: NDArray[np.float64]) -> Floats:
+    """Return the cosine similarity of each word pair."""
+    first, second = pairs[:, 0].astype(int), pairs[:, 1].astype(int)
     return (vectors[first] * vectors[second]).sum(1)
 
 
-def _difference(gold: NDArray[np.float64], scores: dict[str, list[Floats]]) -> str:
-    """Describe the mean correlations and their difference, with a paired bootstrap interval."""
+def _describe_correlations(gold: NDArray[np.float64], scores: dict[str, list[Floats]]) -> str:
+    """Describe the mean correlations and the interval of their difference."""
 
-    def correlations(rows: NDArray[np.int64]) -> list[float]:
+    def correlations(sample: NDArray[np.int64]) -> list[float]:
+        """Return each library's Spearman correlation on a sample of pairs, averaged over seeds."""
         return [
-            float(np.mean([spearmanr(gold[rows], one[rows]).statistic for one in each]))
-            for each in scores.values()
+            float(np.mean([spearmanr(gold[sample], run[sample]).statistic for run in runs]))
+            for runs in scores.values()
         ]
 
     means = correlations(np.arange(len(gold)))
-    shown = " ".join(f"{side} {mean:.3f}" for side, mean in zip(scores, means, strict=True))
+    text = " ".join(f"{side} {mean:.3f}" for side, mean in zip(scores, means, strict=True))
     if len(means) == 1:
-        return shown
+        return text
     rng = np.random.default_rng(0)
-    draws = [correlations(rng.integers(0, len(gold), len(gold))) for _ in range(RESAMPLES)]
-    low, high = np.percentile([a - b for a, b in draws], (2.5, 97.5))
-    return f"{shown} difference {means[0] - means[1]:+.3f} [{low:+.3f}, {high:+.3f}]"
+    resampled = [correlations(rng.integers(0, len(gold), len(gold))) for _ in range(RESAMPLES)]
+    low, high = np.percentile([a - b for a, b in resampled], (2.5, 97.5))
+    return f"{text} difference {means[0] - means[1]:+.3f} [{low:+.3f}, {high:+.3f}]"
 
 
-def _questions(file: Path, words: list[str]) -> NDArray[np.int64]:
+def _read_analogies(file: Path, words: list[str]) -> NDArray[np.int64]:
+    """Read the analogy questions whose four words are in the vocabulary, as ids."""
     ids = {word: id for id, word in enumerate(words)}
     lines = [line.lower().split() for line in file.read_text().splitlines() if line[:1] != ":"]
     return np.array([[ids[w] for w in line] for line in lines if all(w in ids for w in line)])
 
 
-def _analogies(vectors: Floats, questions: NDArray[np.int64]) -> float:
-    """Return the fraction of questions a : b = c : d whose nearest word to b - a + c is d."""
-    right = 0
-    for part in np.array_split(questions, -(-len(questions) // 512)):
-        a, b, c, d = part.T
-        scores = (vectors[b] - vectors[a] + vectors[c]) @ vectors.T
-        scores[np.arange(len(part)), np.stack((a, b, c))] = -np.inf
-        right += int((scores.argmax(1) == d).sum())
-    return right / len(questions)
+def _analogy_accuracy(vectors: Floats, questions: NDArray[np.int64]) -> float:
+    """Return the fraction of analogies a : b = c : d for which d is nearest to b - a + c."""
+    correct = 0
+    for batch in np.array_split(questions, -(-len(questions) // 512)):
+        a, b, c, d = batch.T
+        similarities = (vectors[b] - vectors[a] + vectors[c]) @ vectors.T
+        similarities[np.arange(len(batch)), np.stack((a, b, c))] = -np.inf
+        correct += int((similarities.argmax(1) == d).sum())
+    return correct / len(questions)
 
 
 def main() -> None:
+    """Parse the command line and compare speed or quality."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--shards", type=Path, required=True)
-    parser.add_argument("--tokens", type=int, default=2_000_000, help="of the text, for speed")
-    parser.add_argument("--kinds", nargs="+", default=list(KINDS), choices=KINDS)
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--quality", type=Path, help="compare quality; a folder for vectors")
-    parser.add_argument("--similarity", type=Path, nargs="*", default=[])
-    parser.add_argument("--analogies", type=Path)
-    parser.add_argument("--sides", nargs="+", default=list(SIDES), choices=SIDES)
-    parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
-    parser.add_argument("--epochs", type=int, default=5)
+    parser.add_argument(
+        "--shards", type=Path, required=True, help="folder written by `firth prepare`"
+    )
+    parser.add_argument(
+        "--tokens", type=int, default=2_000_000, help="tokens of the speed comparison (default: 2M)"
+    )
+    parser.add_argument(
+        "--kinds", nargs="+", default=list(KINDS), choices=KINDS, help="models (default: all)"
+    )
+    parser.add_argument(
+        "--threads", type=int, default=2, help="threads of each library (default: 2)"
+    )
+    parser.add_argument(
+        "--repeats", type=int, default=3, help="timed runs of each library (default: 3)"
+    )
+    parser.add_argument(
+        "--quality",
+        type=Path,
+        help="compare quality instead of speed; folder where vectors are saved",
+    )
+    parser.add_argument(
+        "--similarity", type=Path, nargs="*", default=[], help="files of word pairs with scores"
+    )
+    parser.add_argument("--analogies", type=Path, help="file of analogy questions")
+    parser.add_argument(
+        "--sides",
+        nargs="+",
+        default=list(SIDES),
+        choices=SIDES,
+        help="with --quality: libraries to compare (default: both)",
+    )
+    parser.add_argument(
+        "--seeds",
+        type=int,
+        nargs="+",
+        default=[1, 2, 3],
+        help="with --quality: random seeds (default: 1 2 3)",
+    )
+    parser.add_argument(
+        "--epochs", type=int, default=5, help="with --quality: training epochs (default: 5)"
+    )
     options = parser.parse_args()
     if options.quality:
         compare_quality(options)
