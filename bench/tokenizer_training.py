@@ -115,7 +115,7 @@ def train_peer(text: Path, kind: str, vocab_size: int, out: Path) -> None:
         show_progress=False,
     )
     tokenizer = tokenizers.Tokenizer(model)
-    if normalizer := row.normalizer(False):
+    if normalizer := row.normalizer(False, False):
         tokenizer.normalizer = normalizer
     tokenizer.pre_tokenizer = row.pre_tokenizer
     tokenizer.train_from_iterator(_batched(read_documents(text)), trainer)

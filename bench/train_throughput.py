@@ -116,7 +116,7 @@ def main() -> None:
         tokens = row.sequences * row.length
         speeds = {system: tokens / seconds for system, seconds in times.items()}
         firth_speed = speeds.pop("firth")
-        config = replace(build_models(row, options.dropout)[1].config)
+        config = build_models(row, options.dropout)[1].config
         flops = training_flops(config, tokens, row.length, 0.15 if row.family == "bert" else 1.0)
         line = (
             f"{name:10} {tokens:7,} {firth_speed:9,.0f} "
@@ -141,7 +141,7 @@ def compare_steps(
 ) -> dict[str, float]:
     """Check the loss and time all systems in turn; return their seconds per step."""
     batches = [make_batch(row, seed) for seed in range(NUM_BATCHES)]
-    check_equal_loss(row, batches[0], folder)
+    check_equal_loss(row)
     steps = STEPS[device.type]
     peer, network = build_models(row, options.dropout)
     functions: dict[str, Callable[[], object]] = {
@@ -220,7 +220,7 @@ def build_models(row: Row, dropout: float) -> tuple[Any, Transformer]:
         return peer, read_network(Path(folder))
 
 
-def check_equal_loss(row: Row, batch: Batch, folder: Path) -> None:
+def check_equal_loss(row: Row) -> None:
     """Exit if the losses of both sides differ on a batch, in fp32 and without dropout."""
     small = replace(row, sequences=2, length=min(row.length, 64))
     batch, (peer, network) = make_batch(small, 0), build_models(row, 0.0)
