@@ -22,6 +22,7 @@ import tokenizers
 
 from firth.data.corpus import Corpus, CorpusReport, DocumentBatch, clean_texts, no_documents
 from firth.data.mixture import smoothed_mixture
+from firth.tokenizers.normalization import is_nfc, without_nfc
 from firth.utils.workers import ordered_map
 
 MEMORY = 200 << 20  # approximate bytes of counts in memory before they are written to disk
@@ -66,7 +67,7 @@ class WordCounts:
     def items(self) -> Iterator[tuple[str, int]]:
         """Yield every string and its count, sorted."""
         if not self.runs:
-            yield from sorted(self.counts.items())
+            yield from sorted(self.counts.items(), key=itemgetter(0))
             return
         if self.counts:
             self._write_run()
@@ -78,7 +79,7 @@ class WordCounts:
         self.folder.mkdir(exist_ok=True)
         path = self.folder / f"{len(self.runs)}.jsonl"
         with open(path, "w", encoding="utf-8", errors="surrogatepass") as file:
-            for rows in _chunks(sorted(self.counts.items()), 1000):
+            for rows in _chunks(sorted(self.counts.items(), key=itemgetter(0)), 1000):
                 file.write(json.dumps(rows) + "\n")
         self.runs.append(path)
         self.counts = Counter()
@@ -206,17 +207,23 @@ def _cut_clean(texts: Iterable[str]) -> Counter[str]:
 
 def _word_counter(tokenizer: str) -> Callable[[list[tuple[str, int]]], Counter[str]]:
     backend = tokenizers.Tokenizer.from_str(tokenizer)
-    normalize = backend.normalizer.normalize_str if backend.normalizer else str
+    normalize = _normalize(backend.normalizer)
+    normalize_nfc = _normalize(without_nfc(backend.normalizer))  # faster
     split = backend.pre_tokenizer.pre_tokenize_str
 
     def count(pieces: list[tuple[str, int]]) -> Counter[str]:
         words: Counter[str] = Counter()
         for piece, times in pieces:
-            for word, _ in split(normalize(piece)):
+            normalized = normalize_nfc(piece) if is_nfc(piece) else normalize(piece)
+            for word, _ in split(normalized):
                 words[word] += times
         return words
 
     return count
+
+
+def _normalize(normalizer: tokenizers.normalizers.Normalizer | None) -> Callable[[str], str]:
+    return normalizer.normalize_str if normalizer else str
 
 
 def most_frequent_words(

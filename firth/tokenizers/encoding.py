@@ -11,18 +11,19 @@ from typing import NamedTuple
 import numpy as np
 import tokenizers
 from numpy.typing import NDArray
+from tokenizers import pre_tokenizers
 
 from firth.data.corpus import CorpusPosition, CorpusReport, DocumentBatch, clean_texts
 from firth.data.sentences import sentence_starts
 from firth.data.shards import TokenizedDocuments, token_type
 from firth.tokenizers.counting import PIECE
+from firth.tokenizers.normalization import is_nfc, without_nfc
+from firth.tokenizers.token_cache import TokenCache
 from firth.tokenizers.tokenizer import encode_batch
 from firth.utils.streams import bounded_batches
 
 MAX_SENTENCE_CHARACTERS = 1 << 16  # longer sentences are cut at a space
 BATCH_CHARACTERS = 1 << 18  # per call of the tokenizer, which needs much memory per character
-MAX_CACHED_PIECES = 400_000  # about 100 MB
-MAX_CACHED_CHARACTERS = 64  # longer pieces are not cached
 
 # A test text with all kinds of white space, to find out whether a tokenizer splits there.
 PROBE = "Hello there.  Two spaces,\na line\n\nand (more) 3.14 words! Ends"
@@ -103,38 +104,66 @@ class CachedEncoder:
 
     This is exact if the pre-tokenizer splits at white space: then a word with the space before it
     has the same tokens everywhere. Llama's and Gemma's tokenizers do not split there (`cuts` is
-    False), so their documents are encoded as a whole.
+    False), so their documents are encoded as a whole. Of a byte-level BPE with `add_prefix_space`,
+    the space is put before documents here (`prefix`).
     """
 
     def __init__(self, backend: tokenizers.Tokenizer) -> None:
         self.backend = backend
-        self.known: dict[str, list[int]] = {}
         largest = max(backend.get_vocab().values(), default=-1)  # ids may have gaps
         self.type = token_type(1 + largest)
-        pieces = encode_batch(backend, PIECE.findall(PROBE), offsets=True)
+        self.prefix, self.piece_backend, self.nfc_backend = _backends(backend)
+        pieces = encode_batch(self.piece_backend, PIECE.findall(self.prefix + PROBE), offsets=True)
         [whole] = encode_batch(backend, [PROBE], offsets=True)
         self.cuts = [id for piece in pieces for id in piece.ids] == whole.ids
+        self.cache = TokenCache()
+
+    def with_prefix(self, parts: Sequence[str]) -> Sequence[str]:
+        """Return the parts of a text, after the space that the tokenizer puts before the text."""
+        if not self.prefix:
+            return parts
+        normalizer = self.backend.normalizer
+        normalized = map(normalizer.normalize_str, parts) if normalizer else parts
+        beginning = next(filter(None, normalized), " ")  # an empty text gets no space
+        return parts if beginning[0] == " " else [self.prefix + parts[0], *parts[1:]]
 
     def encode(self, sentences: Sequence[str]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return the concatenated tokens of all sentences and the number of tokens of each."""
+        if self.cache.is_full or not self.cache.is_complete:  # incomplete after an error
+            self.cache = TokenCache()
         pieces = [PIECE.findall(sentence) for sentence in sentences]
-        flat = list(chain.from_iterable(pieces))
-        new = list(set(flat) - self.known.keys())
-        for group in bounded_batches(new, len, max_size=BATCH_CHARACTERS, max_items=len(new)):
-            encodings = encode_batch(self.backend, group)
-            self.known.update(zip(group, (encoding.ids for encoding in encodings), strict=True))
-        ids = list(map(self.known.__getitem__, flat))
-        tokens = np.fromiter(chain.from_iterable(ids), dtype=np.int64)
-        ends = np.cumsum([0, *map(len, ids)])[np.cumsum([0, *map(len, pieces)])]
-        self._limit_cache(new)
-        return tokens, np.diff(ends)
+        numbers = self.cache.look_up(chain.from_iterable(pieces))
+        self._encode_missing()
+        tokens, lengths = self.cache.tokens(numbers)
+        ends = np.append(0, np.cumsum(lengths))
+        return tokens, np.diff(ends[np.cumsum([0, *map(len, pieces)])])
 
-    def _limit_cache(self, new: list[str]) -> None:
-        for piece in new:
-            if len(piece) > MAX_CACHED_CHARACTERS:
-                del self.known[piece]
-        if len(self.known) > MAX_CACHED_PIECES:
-            self.known.clear()
+    def _encode_missing(self) -> None:
+        new = self.cache.missing()
+        for group in bounded_batches(new, len, max_size=BATCH_CHARACTERS, max_items=len(new)):
+            backend = self.nfc_backend if all(map(is_nfc, group)) else self.piece_backend
+            self.cache.add(group, [encoding.ids for encoding in encode_batch(backend, group)])
+
+
+def _backends(
+    backend: tokenizers.Tokenizer,
+) -> tuple[str, tokenizers.Tokenizer, tokenizers.Tokenizer]:
+    """Return the space before a text (or ""), a tokenizer of its pieces and one of NFC pieces.
+
+    They share the model and leave out added tokens, so none may be recognized in text.
+    """
+    added = backend.get_added_tokens_decoder().values()
+    if not backend.encode_special_tokens or not all(token.special for token in added):
+        return "", backend, backend
+    splitter, prefix = backend.pre_tokenizer, ""
+    if isinstance(splitter, pre_tokenizers.ByteLevel) and splitter.add_prefix_space:
+        splitter = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=splitter.use_regex)
+        prefix = " "
+    pieces, nfc_pieces = (tokenizers.Tokenizer(backend.model) for _ in range(2))
+    pieces.normalizer, nfc_pieces.normalizer = backend.normalizer, without_nfc(backend.normalizer)
+    for part in (pieces, nfc_pieces):
+        part.pre_tokenizer, part.post_processor = splitter, backend.post_processor
+    return prefix, pieces, nfc_pieces
 
 
 def encode_documents(encoder: CachedEncoder, texts: Sequence[str]) -> TokenizedDocuments:
@@ -166,7 +195,7 @@ def encode_parts(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Encode texts given in parts; return concatenated tokens and the number of each part."""
     if encoder.cuts:
-        return encoder.encode(list(chain.from_iterable(texts)))
+        return encoder.encode(list(chain.from_iterable(map(encoder.with_prefix, texts))))
     return _encode_whole(encoder.backend, ["".join(parts) for parts in texts], texts)
 
 

@@ -291,14 +291,13 @@ def train_tokenizer(
     all words that occur at least `min_frequency` times.
 
     `paths` are files, folders and globs, or in memory a list of texts or rows, or a table with a
-    text `column`; `reading` has more options. BERT's
-    uncased tokenizers have `lowercase` and `strip_accents`; without the second, accents and tone
-    marks are kept. With `add_prefix_space` (`kind="bpe"`), a text is encoded with a space before
-    it, so that its first word is the same token as inside a text. `paths` that map names of sources to their files may be balanced with
-    `mixture_alpha`, as in `pretrain`.
-    Bad rows are skipped and noted in the report; with `strict`, they are an error. `engine="ray"`
-    counts words on a Ray cluster. `trace` is called with each step of the training: a merge
-    (`MergeStep`), or a round of pruning (Unigram).
+    text `column`; `reading` has more options. BERT's uncased tokenizers have `lowercase` and
+    `strip_accents`; without the second, accents and tone marks are kept. With `add_prefix_space`
+    (`kind="bpe"`), a text is encoded with a space before it, so that its first word is the same
+    token as inside a text. `paths` that map names of sources to their files may be balanced with
+    `mixture_alpha`, as in `pretrain`. Bad rows are skipped and noted in the report; with `strict`,
+    they are an error. `engine="ray"` counts words on a Ray cluster. `trace` is called with each
+    step of the training: a merge (`MergeStep`), or a round of pruning (Unigram).
 
     >>> texts = ["low low low low low lower lower " + "newest " * 6 + "widest " * 3]
     >>> tokenizer, report = train_tokenizer(texts, kind="bpe-word", vocab_size=30)

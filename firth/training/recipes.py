@@ -186,9 +186,10 @@ RECIPES = {
         optimizer=OptimizerConfig(
             optimizer="muon", learning_rate=4e-3, beta2=0.98, weight_decay=0.1, max_grad_norm=1.0
         ),
-        objective_options=dict.fromkeys(
-            ("masked", "hybrid", "hybrid-batches"), {"mask_prob": "0.3-0.15"}
-        ),
+        objective_options={
+            objective: {"mask_prob": "0.3-0.15"}
+            for objective in ("masked", "hybrid", "hybrid-batches")
+        },
     ),
 }
 RECIPES["mistral"] = RECIPES["llama"]

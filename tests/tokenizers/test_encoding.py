@@ -83,3 +83,21 @@ def test_pieces_have_the_tokens_of_the_whole_text(
         lookup = CachedEncoder(tokenizer.backend)
         assert lookup.cuts
         assert lookup.encode([text])[0].tolist() == tokenizer.encode(text)
+
+
+@pytest.mark.parametrize("strip_accents", [False, True])
+def test_a_space_before_each_document(strip_accents: bool) -> None:
+    tokenizer, _ = train_tokenizer(
+        [SAMPLE], kind="bpe", vocab_size=400, strip_accents=strip_accents, add_prefix_space=True
+    )
+    backend = tokenizer.backend
+    assert not CachedEncoder(backend).prefix  # special tokens divide a text
+    backend.encode_special_tokens = True
+    lookup = CachedEncoder(backend)
+    assert lookup.cuts
+    texts = [
+        *("The wind. The sea.", " a space. Two", "\nA line.\n\nA line.", "\u0301 mark. x", " "),
+        *(ACCENTED, "\u00a0wide", "<|endoftext|> x", "  two. And more.\tTab"),
+    ]
+    passage = encode_documents(lookup, texts)
+    assert passage.tokens.tolist() == [id for text in texts for id in tokenizer.encode(text)]
