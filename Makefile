@@ -52,7 +52,7 @@ embedded: $(READY)  ## make the embedded models again (a GPU helps) and check wh
 	$(BIN)/python -m scripts.make_embedded
 	$(PYTEST) tests/embedded
 
-references: $(READY)  ## peers for comparison tests (gensim, kenlm, langchain, lm-eval, moto, openai, pytorch-crf, ray)
+references: $(READY)  ## peers for comparison tests (datasketch, gensim, kenlm, langchain, lm-eval, moto, openai, pytorch-crf, ray)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -r requirements-references.lock
 
 weights: $(READY)  ## real models (MiniLM, SmolLM2), for the tests and benches that want them
