@@ -48,6 +48,8 @@ NAMES = {dtype: name for name, dtype in DTYPES.items()}
 MAX_DIMENSIONS = 64  # of a tensor, as in NumPy
 MAX_INDEX = 100_000_000  # bytes, the limit of safetensors for headers
 CHUNK_BYTES = 16 << 20  # bytes of a file in memory at a time while a tensor is copied
+THREADED_BYTES = 8 << 20  # smallest copy that uses several threads
+SERIAL_ELEMENTS = 1 << 14  # converted at a time by one thread; torch uses several from 32,768
 SHARD = r"[\w. -]{1,200}"  # a plain file name in the directory of the index
 MALFORMED = (KeyError, TypeError, ValueError, AttributeError, RecursionError)
 
@@ -116,9 +118,26 @@ class Weights(Mapping[str, Tensor]):
             count, start = min(step, rows - row), entry.start + row * row_bytes
             pages = entry.pages.unchanged
             piece = _tensor(pages, entry.dtype, (count, *rest), start)
-            destination[row : row + count].copy_(piece)
+            _copy(piece, destination[row : row + count])
             page = start - start % mmap.PAGESIZE
             pages.madvise(mmap.MADV_DONTNEED, page, start + count * row_bytes - page)
+
+
+def _copy(source: Tensor, destination: Tensor) -> None:
+    """Copy a tensor of the CPU, with a single thread unless it is large.
+
+    If other programs use the cores, waiting for torch's threads takes far longer than the copy:
+    7 ms instead of 0.6 ms for 2 MB on 2 cores.
+    """
+    on_cpu = destination.device.type == "cpu"
+    if source.nbytes >= THREADED_BYTES or not on_cpu or not destination.is_contiguous():
+        destination.copy_(source)
+    elif source.dtype == destination.dtype:
+        _bytes(destination)[:] = _bytes(source)
+    else:
+        flat = (tensor.view(-1).split(SERIAL_ELEMENTS) for tensor in (source, destination))
+        for piece, converted in zip(*flat, strict=True):
+            converted.copy_(piece)
 
 
 def open_weights(path: Path, *, verify: bool = False) -> Weights:

@@ -343,10 +343,10 @@ def _read(
 
 
 class _SkipInitialization(TorchFunctionMode):
-    """Skip the initialization of embeddings, for which torch imports 800 modules of its own."""
+    """Skip the initialization of embeddings, for which torch imports 800 modules, and of layers."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func is nn.init.normal_:
+        if func in (nn.init.normal_, nn.init.uniform_, nn.init.kaiming_uniform_):
             return (kwargs or {}).get("tensor", args[0] if args else None)
         return func(*args, **(kwargs or {}))
 

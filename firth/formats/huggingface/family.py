@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
 from torch import Tensor
@@ -215,6 +215,7 @@ def masked_head(transform: str, norm: str, bias: str, weight: str) -> dict[str, 
     return {f"heads.language.{name}": value for name, value in theirs.items()}
 
 
+@cache
 def _pattern(row: str) -> str:
     return re.escape(row).replace(r"\*", r"(\d+)") + r"(\.weight|\.bias)?"
 
