@@ -63,6 +63,7 @@ from firth.training.recipes import scale_recipe
 from firth.training.runtime import peak_memory, reset_peak_memory, resolve_auto_settings
 from firth.training.state import PlannedBatch
 from firth.utils.devices import device_spec
+from firth.utils.figures import axis_number
 from firth.utils.plotting import plain_text
 
 CPU = torch.device("cpu")
@@ -446,9 +447,7 @@ def _plot_curve(axes: Any, name: str, points: Sequence[Point]) -> None:
     """Plot one curve on logarithmic axes, with dotted lines for exponents 0, 1 and 2."""
     sizes, first, last = [point.size for point in points], points[0], points[-1]
     _, time_exponent, memory_exponent = exponents(points[-NUM_FITTED:])
-    for power in (0, 1, 2):
-        growth = [(size / sizes[0]) ** power for size in sizes]
-        axes.plot(sizes, growth, ":", color="lightgrey")
+    highest = 2.0
     for field, label, value in (
         ("cpu", f"CPU time: {time_exponent:.2f}", f"{last.cpu:.3g} s"),
         ("memory", f"memory: {memory_exponent:.2f}", f"{last.memory / 1e6:.3g} MB"),
@@ -456,11 +455,17 @@ def _plot_curve(axes: Any, name: str, points: Sequence[Point]) -> None:
         growth = [getattr(point, field) / getattr(first, field) for point in points]
         axes.plot(sizes, growth, "o-", markersize=4, label=label)
         axes.annotate(value, (sizes[-1], growth[-1]), (4, 0), textcoords="offset points")
+        highest = max(highest, *growth)
+    for power in (0, 1, 2):
+        axes.plot(sizes, [(size / sizes[0]) ** power for size in sizes], ":", color="lightgrey")
     axes.set_xscale("log", base=2)
     axes.set_yscale("log", base=2)
+    axes.set_xticks(sizes, [axis_number(size) for size in sizes])
+    axes.yaxis.set_major_formatter(lambda growth, _: f"{axis_number(growth)} x")
+    axes.set_ylim(0.4, 2 * highest)
     axes.set_title(name, fontsize=11, loc="left")
     axes.set_xlabel(CURVES[name].unit)
-    axes.legend(fontsize=8, frameon=False)
+    axes.legend(fontsize=8, frameon=False, loc="upper left")
     axes.spines[["top", "right"]].set_visible(False)
 
 

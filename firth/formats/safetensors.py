@@ -49,7 +49,7 @@ MAX_DIMENSIONS = 64  # of a tensor, as in NumPy
 MAX_INDEX = 100_000_000  # bytes, the limit of safetensors for headers
 CHUNK_BYTES = 16 << 20  # bytes of a file in memory at a time while a tensor is copied
 THREADED_BYTES = 8 << 20  # smallest copy that uses several threads
-SERIAL_ELEMENTS = 1 << 14  # converted at a time by one thread; torch uses several from 32,768
+SERIAL_ELEMENTS = 1 << 15  # converted at a time by one thread; torch uses several for more
 SHARD = r"[\w. -]{1,200}"  # a plain file name in the directory of the index
 MALFORMED = (KeyError, TypeError, ValueError, AttributeError, RecursionError)
 

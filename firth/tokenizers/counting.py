@@ -133,7 +133,7 @@ def count_words(
         for piece, times in pieces[name].items()
     )
     chunks = _chunks(scaled, 20_000)
-    for counts in ordered_map(partial(_word_counter, backend.to_str()), chunks, workers):
+    for counts in ordered_map(partial(word_counter, backend.to_str()), chunks, workers):
         words.add(counts)
     return words, report
 
@@ -205,7 +205,8 @@ def _cut_clean(texts: Iterable[str]) -> Counter[str]:
     return counts
 
 
-def _word_counter(tokenizer: str) -> Callable[[list[tuple[str, int]]], Counter[str]]:
+def word_counter(tokenizer: str) -> Callable[[list[tuple[str, int]]], Counter[str]]:
+    """Return a function that counts the words of counted pieces; the tokenizer is JSON."""
     backend = tokenizers.Tokenizer.from_str(tokenizer)
     normalize = _normalize(backend.normalizer)
     normalize_nfc = _normalize(without_nfc(backend.normalizer))  # faster

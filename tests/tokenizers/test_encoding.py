@@ -10,9 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import models, normalizers, pre_tokenizers, trainers
 
-from firth.tokenizers.encoding import CachedEncoder, encode_documents
+from firth.tokenizers import token_cache
+from firth.tokenizers.encoding import PROBE, CachedEncoder, encode_documents
 from firth.tokenizers.tokenizer import Tokenizer
 from firth.tokenizers.trainer import KINDS, train_tokenizer
+from firth.utils.errors import InputError
 from tests.conftest import SAMPLE
 
 ACCENTED = "Été naïve, ọ̀rọ̀ Yorùbá: ẹ káàárọ̀! Café á là É 각 が."
@@ -101,3 +103,30 @@ def test_a_space_before_each_document(strip_accents: bool) -> None:
     ]
     passage = encode_documents(lookup, texts)
     assert passage.tokens.tolist() == [id for text in texts for id in tokenizer.encode(text)]
+
+
+def test_the_cache_is_emptied_when_it_is_full(
+    every_kind: dict[str, Tokenizer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted = every_kind["bpe"].encode(SAMPLE)
+    for limit in ("MAX_WORDS", "MAX_CHARACTERS"):
+        with monkeypatch.context() as patch:
+            patch.setattr(token_cache, limit, 10)
+            lookup = CachedEncoder(every_kind["bpe"].backend)
+            for _ in range(2):
+                first = lookup.cache
+                assert lookup.encode([SAMPLE])[0].tolist() == wanted
+            assert lookup.cache is not first
+
+
+def test_text_is_encoded_after_a_character_without_a_token() -> None:
+    characters = {character: id for id, character in enumerate(sorted(set(PROBE)))}
+    backend = tokenizers.Tokenizer(models.WordLevel(characters, unk_token="<unk>"))
+    backend.pre_tokenizer = KINDS["char"].pre_tokenizer
+    lookup = CachedEncoder(backend)
+    for _ in range(2):
+        with pytest.raises(InputError, match="not in the vocabulary"):
+            lookup.encode(["A ☃."])
+    tokens, lengths = lookup.encode(["The end.", "", "The"])
+    assert tokens.tolist() == [characters[character] for character in "The end.The"]
+    assert lengths.tolist() == [8, 0, 3]
