@@ -5,7 +5,8 @@ an encoder by pseudo-log-likelihood, a decoder by log-likelihood, a hybrid by bo
 Everything but the preset and the objective is the recipe, unless --set says otherwise. Compiling is
 not counted, validations are. Accuracies are means over three groups of sets: the ten that settings
 are selected on, the others, and all. With --fit-temperature, each model is also evaluated with the
-temperature that is best on the minimal pairs of Firth's stories.
+temperature that is best on the minimal pairs of Firth's stories. With --tokens, the budget does not
+depend on the speed of the GPU, so that several runs can share one.
 
     python bench/learning.py --shards shards --blimp blimp --seeds 0,1,2
     python bench/learning.py --shards shards --blimp blimp --runs encoder --set learning_rate=4e-3
@@ -45,9 +46,9 @@ Accuracies = dict[str, tuple[float, float, float]]  # by how it is evaluated
 def main() -> None:
     options = _options()
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    print(
-        f"{machine(device)}; {options.minutes:g} minutes each, {options.overrides or 'the recipe'}"
-    )
+    millions = f"{options.tokens / 1e6:g}M tokens"
+    budget = millions if options.tokens else f"{options.minutes:g} minutes"
+    print(f"{machine(device)}; {budget} each, {options.overrides or 'the recipe'}")
     found: dict[str, list[tuple[float, float, float]]] = {}
     for name in options.runs:
         for seed in options.seeds:
@@ -69,7 +70,8 @@ def learn(name: str, seed: int, options: argparse.Namespace) -> Accuracies:
             objective=objective,
             data=options.shards,
             out=Path(folder) / "run",
-            minutes=options.minutes,
+            minutes=0.0 if options.tokens else options.minutes,
+            tokens=options.tokens,
             seed=seed,
             overrides={"validate_every": 0.25} | options.overrides,
         )
@@ -146,6 +148,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--shards", required=True, help="that `firth prepare` made")
     parser.add_argument("--blimp", required=True, help="a folder with its files")
     parser.add_argument("--minutes", type=float, default=5.0)
+    parser.add_argument(
+        "--tokens", type=lambda text: int(float(text)), default=0, help="instead of minutes: 2e8"
+    )
     parser.add_argument("--runs", type=lambda text: text.split(","), default=list(RUNS))
     parser.add_argument(
         "--seeds", type=lambda text: [int(seed) for seed in text.split(",")], default=[0]

@@ -2,6 +2,7 @@
 
 import inspect
 import json
+import os
 import re
 import sys
 import traceback
@@ -19,7 +20,7 @@ from typer.core import TyperCommand, TyperGroup
 from firth.cli.options import PANELS, HubOption, OutputOption
 from firth.utils.bad_rows import AS_NULL, BadRows
 from firth.utils.config_fields import flag
-from firth.utils.errors import FirthError, UsageError
+from firth.utils.errors import DeviceError, FirthError, UsageError
 from firth.utils.torchrun import launched_by_torchrun, launched_rank, launched_world_size
 
 if TYPE_CHECKING:
@@ -154,7 +155,9 @@ def verb(
                     traceback.print_exc()
                 message = as_options(_error_message(error, debug), options)
                 rank = f" rank {launched_rank()}" if launched_by_torchrun() else ""
-                print(f"firth{rank}: {message}", file=sys.stderr)
+                print(f"firth{rank}: {message}", file=sys.stderr, flush=True)
+                if isinstance(error, DeviceError):  # else freeing its memory aborts the process
+                    os._exit(error.exit_code)
                 default = 130 if isinstance(error, KeyboardInterrupt) else 1
                 raise typer.Exit(getattr(error, "exit_code", default)) from None
 

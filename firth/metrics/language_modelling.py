@@ -107,7 +107,7 @@ def proportions(
     found, metrics = {}, means(columns, bootstrap)
     for name, column in columns.items():
         outcomes = np.asarray(column, dtype=np.float64)
-        differ = len(set(outcomes)) > 1
+        differ = outcomes.min() < outcomes.max()
         error = float(outcomes.std(ddof=1) / math.sqrt(len(outcomes))) if differ else None
         found[name] = Proportion(**asdict(metrics[name]), error=error)
     return found

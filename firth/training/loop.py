@@ -47,7 +47,7 @@ from firth.training.schedule import lr_multiplier, warmup_fraction
 from firth.training.state import BatchPlanner, PlannedBatch, TrainingState
 from firth.utils.device_transfer import AsyncFetch
 from firth.utils.devices import cpu_arithmetic
-from firth.utils.errors import FirthError, Interrupted, StorageError
+from firth.utils.errors import DeviceError, FirthError, Interrupted, StorageError
 
 MAX_SKIPPED_STEPS = 5  # consecutive steps without a finite gradient before a rollback
 MAX_ROLLBACKS = 3  # to an earlier checkpoint
@@ -131,6 +131,11 @@ class TrainingLoop:
         try:
             with self._signals(), cpu_arithmetic(self.state.threads, self.state.onednn):
                 self._train_until_finished()
+        except torch.AcceleratorError as error:
+            raise DeviceError(
+                f"The GPU failed at about step {self.state.step} ({str(error).splitlines()[0]}); "
+                f"the same command with --resume continues from step {self._saved_step}."
+            ) from error
         finally:
             self.parallel.end()
             if reason := remove_graphs(self.module.network):

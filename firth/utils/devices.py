@@ -18,7 +18,7 @@ from pathlib import Path
 
 import torch
 
-from firth.utils.errors import UsageError
+from firth.utils.errors import DeviceError, UsageError
 
 PRECISIONS = ("auto", "fp32", "bf16", "fp16", "force-bf16", "force-fp16")
 DEVICES = ("cpu", "cuda", "mps")
@@ -218,12 +218,19 @@ def restored_torch_state() -> Iterator[None]:
     """
     started = torch.cuda.is_initialized()
     current = torch.cuda.current_device() if started else 0
-    with torch.random.fork_rng(range(torch.cuda.device_count()) if started else ()):
-        try:
-            yield
-        finally:
-            if torch.cuda.is_initialized():
-                torch.cuda.set_device(current)
+    failure: DeviceError | None = None
+    try:
+        with torch.random.fork_rng(range(torch.cuda.device_count()) if started else ()):
+            try:
+                yield
+            except DeviceError as error:
+                failure = error
+                raise
+            finally:
+                if torch.cuda.is_initialized():
+                    torch.cuda.set_device(current)
+    except torch.AcceleratorError as error:  # a GPU that failed has no state to restore
+        raise failure or error
 
 
 @contextmanager

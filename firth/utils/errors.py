@@ -5,6 +5,7 @@ FirthError                  exit code 1
 ├── InputError              a file is missing, damaged or has the wrong content
 ├── MismatchError           two inputs that do not fit together, such as a model and an adapter
 ├── NonFiniteError          a model's outputs are NaN or infinite
+├── DeviceError             a GPU that failed
 ├── StorageError            the disk is full, or the path is not writable
 ├── Interrupted             exit code 130: stopped by a signal, with partial results saved
 └── Diverged                no finite gradients any more (firth/training/loop.py)
@@ -41,6 +42,10 @@ class MismatchError(FirthError):
 
 class NonFiniteError(FirthError):
     """Outputs of a model that are NaN or infinite."""
+
+
+class DeviceError(FirthError):
+    """A GPU that failed: this process can no longer use it."""
 
 
 class StorageError(FirthError):

@@ -23,7 +23,7 @@ from firth.training.checkpoint import Checkpoints
 from firth.training.loop import Callbacks, Diverged, TrainingLoop
 from firth.training.plateau import UnigramBaseline, plateau_note
 from firth.training.run_directory import read_metrics
-from firth.utils.errors import FirthError, Interrupted
+from firth.utils.errors import DeviceError, FirthError, Interrupted
 from tests.training.conftest import SMALL, Killed, kill_at, losses, notes
 from tests.training.killed_runs import run_in_children
 
@@ -188,6 +188,30 @@ def test_out_of_memory_halves_the_micro_batch(
     assert found is not None
     assert found.state["micro_batch_tokens"] == 64
     assert losses(tmp_path / "halved") == pytest.approx(losses(tmp_path / "plain"), rel=1e-5)
+
+
+@pytest.mark.parametrize("restores", [True, False])
+def test_a_failed_gpu_is_one_sentence_and_the_run_resumes(
+    restores: bool, shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    message = "CUDA error: unspecified launch failure\nSearch for it"
+
+    def fail(*arguments: Any) -> None:
+        raise torch.AcceleratorError(message)
+
+    def at_step_4(step: int, part: Batch) -> None:
+        if step == 4:
+            if not restores:  # a failed GPU refuses this call, too
+                monkeypatch.setattr(torch, "set_rng_state", fail)
+            fail()
+
+    small(shards, tmp_path / "whole", steps=6)
+    options: dict[str, Any] = {"steps": 6, "overrides": {"checkpoint_every": 3}}
+    with pytest.raises(DeviceError, match=r"step 4 \(.*launch failure\); .* from step 3\.$"):
+        small(shards, tmp_path / "failed", Callbacks(before_micro_batch=at_step_4), **options)
+    monkeypatch.undo()
+    small(shards, tmp_path / "failed", resume=True, **options)
+    assert losses(tmp_path / "failed") == losses(tmp_path / "whole")
 
 
 def test_a_sequence_that_does_not_fit_into_memory_is_an_error(shards: Path, tmp_path: Path) -> None:

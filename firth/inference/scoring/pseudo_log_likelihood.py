@@ -1,9 +1,10 @@
 """Pseudo-log-likelihoods under masked language models: mask each token in turn and score it.
 
-    C  copies of texts, one per masked token     L  tokens of each     R  distinct copies
+    G  texts of one length     L  tokens of each     C  copies, one per masked token
+    R  distinct copies
 
 The sum is a text's pseudo-log-likelihood (Salazar et al. 2020). A text of a dozen tokens becomes a
-dozen rows, so copies are built with array operations; those of one length form a batch.
+dozen rows, so the copies of all texts of one length are built together, with array operations.
 """
 
 from __future__ import annotations
@@ -34,16 +35,16 @@ from firth.models.transformer import max_text_length
 from firth.tokenizers.tokenizer import Tokenizer, encode_batch
 from firth.utils.device_transfer import to_device
 from firth.utils.errors import MismatchError
-from firth.utils.rng import Bools, Floats, Longs
+from firth.utils.rng import Bools, Floats, Longs, derive_keys
 from firth.utils.streams import bounded_batches
 
 
 class MaskedPositions(NamedTuple):
     """Positions of a text that are masked in turn."""
 
-    tokens: Longs  # (L,) the text with its special tokens
-    positions: Longs  # (C,) scored positions
-    ends: Longs  # (C,) each copy is masked from its position up to this end
+    tokens: Sequence[int]  # (L,) the text with its special tokens
+    positions: Sequence[int]  # scored positions
+    ends: Sequence[int]  # each copy is masked from its position up to this end
 
     @property
     def size(self) -> int:
@@ -78,16 +79,14 @@ def pseudo_log_likelihoods(
     max_length, sizes = max_text_length(network), deque[int]()
 
     def masked_texts() -> Iterator[MaskedPositions]:
-        for tokens, maskable, words in encode(network, tokenizer, texts):
+        for tokens, maskable, words in encode(network, tokenizer, texts, by_word):
             check_length(len(tokens), max_length)
             sizes.append(len(maskable))
             ends = [_end_of_word(words, i) if by_word else i + 1 for i in maskable]
             chunk = max(1, size * BATCHES_PER_WINDOW // max(1, len(tokens)))
             for begin in range(0, len(maskable), chunk):
                 part = slice(begin, begin + chunk)
-                yield MaskedPositions(
-                    *(np.array(values) for values in (tokens, maskable[part], ends[part]))
-                )
+                yield MaskedPositions(tokens, maskable[part], ends[part])
 
     window_size = size * BATCHES_PER_WINDOW
     windows = bounded_batches(
@@ -155,11 +154,15 @@ def _score_same_length(
     temperature: float,
 ) -> tuple[Tensor, Tensor]:
     """Score texts of one length; identical copies are computed once."""
-    copies = np.concatenate([_masked_copies(one, mask_id) for one in group])
-    rows, which = np.unique(copies, axis=0, return_inverse=True)  # (R, L), (C,)
-    shift = int(network.config.has_decoder)
-    positions = np.concatenate([one.positions for one in group]) - shift
-    targets = np.concatenate([one.tokens[one.positions] for one in group])
+    tokens = np.array([one.tokens for one in group])  # (G, L)
+    owners = np.repeat(np.arange(len(group)), [len(one.positions) for one in group])  # (C,)
+    positions, ends = (
+        np.fromiter(chain.from_iterable(values), np.int64, len(owners))
+        for values in ([one.positions for one in group], [one.ends for one in group])
+    )
+    rows, which = _distinct_rows(_masked_copies(tokens[owners], positions, ends, mask_id))
+    targets = tokens[owners, positions]
+    positions -= int(network.config.has_decoder)
     length, device = rows.shape[1], network.device
     batch_size = max(1, size // length)
     parts, scored = [], []
@@ -176,41 +179,59 @@ def _score_same_length(
     return log_probs, is_top
 
 
-def _masked_copies(one: MaskedPositions, mask_id: int) -> Longs:
-    """Return one masked copy of a text per scored position.
+def _masked_copies(texts: Longs, positions: Longs, ends: Longs, mask_id: int) -> Longs:
+    """Mask each text, of shape (C, L), from its position up to its end.
 
-    >>> text = MaskedPositions(np.array([1, 7, 8, 2]), np.array([1, 2]), np.array([3, 3]))
-    >>> _masked_copies(text, mask_id=0).tolist()
+    >>> _masked_copies(np.array([[1, 7, 8, 2]] * 2), np.array([1, 2]), np.array([3, 3]), 0).tolist()
     [[1, 0, 0, 2], [1, 7, 0, 2]]
     """
-    at = np.arange(len(one.tokens))
-    is_masked = (at >= one.positions[:, None]) & (at < one.ends[:, None])  # (C, L)
-    return np.where(is_masked, mask_id, one.tokens)
+    at = np.arange(texts.shape[1])
+    return np.where((at >= positions[:, None]) & (at < ends[:, None]), mask_id, texts)
 
 
-EncodedText = tuple[list[int], list[int], list[int | None]]  # tokens, maskable positions, word ids
+def _distinct_rows(rows: Longs) -> tuple[Longs, Longs]:
+    """Return the distinct rows, and for each row the index of its equal among them.
+
+    Sums of products with random numbers tell rows apart much faster than sorting them does.
+
+    >>> distinct, which = _distinct_rows(np.array([[1, 2], [3, 4], [1, 2]]))
+    >>> len(distinct), distinct[which].tolist()
+    (2, [[1, 2], [3, 4], [1, 2]])
+    """
+    factors = derive_keys(0, np.arange(rows.shape[1])) | np.uint64(1)
+    _, first, which = np.unique(
+        rows.astype(np.uint64) @ factors, return_index=True, return_inverse=True
+    )
+    if not np.array_equal(rows[first][which], rows):  # two different rows with one sum
+        return np.unique(rows, axis=0, return_inverse=True)
+    return rows[first], which
+
+
+# Tokens, maskable positions, and the word of each token if texts are masked by word.
+EncodedText = tuple[list[int], list[int], list[int | None]]
 
 
 def _encode_for_encoder(
-    network: ScoringModel, tokenizer: Tokenizer, texts: Iterable[str]
+    network: ScoringModel, tokenizer: Tokenizer, texts: Iterable[str], by_word: bool
 ) -> Iterator[EncodedText]:
     """Tokenize with the tokenizer's special tokens, which are never masked."""
     for group in text_groups(texts):
-        for encoding in encode_batch(tokenizer.backend, group, specials=True, offsets=True):
+        for encoding in encode_batch(tokenizer.backend, group, specials=True, offsets=by_word):
             is_special = encoding.special_tokens_mask
             maskable = [i for i, special in enumerate(is_special) if not special]
-            yield encoding.ids, maskable, encoding.word_ids
+            yield encoding.ids, maskable, encoding.word_ids if by_word else []
 
 
 def _encode_for_decoder(
-    network: ScoringModel, tokenizer: Tokenizer, texts: Iterable[str]
+    network: ScoringModel, tokenizer: Tokenizer, texts: Iterable[str], by_word: bool
 ) -> Iterator[EncodedText]:
     """Tokenize between begin and end tokens; the first token has no position that predicts it."""
     begin, end = as_list(network.config.bos_token_id), as_list(network.config.eos_token_id)
     for group in text_groups(texts):
-        for encoding in encode_batch(tokenizer.backend, group, offsets=True):
+        for encoding in encode_batch(tokenizer.backend, group, offsets=by_word):
             maskable = range(len(begin), len(begin) + len(encoding.ids))
-            words = [*[None] * len(begin), *encoding.word_ids, *[None] * len(end)]
+            words = encoding.word_ids if by_word else []
+            words = [*[None] * len(begin), *words, *[None] * len(end)]
             yield [*begin, *encoding.ids, *end], [i for i in maskable if i], words
 
 
@@ -231,7 +252,9 @@ def _join_parts(parts: Iterator[tuple[Floats, Bools]], sizes: deque[int]) -> Ite
     nothing = np.empty(0), np.empty(0, dtype=np.bool_)
     log_probs, is_top = nothing
     for part in chain(parts, [nothing]):  # a text without tokens has no part
-        log_probs, is_top = np.concatenate([log_probs, part[0]]), np.concatenate([is_top, part[1]])
+        if len(log_probs):
+            part = np.concatenate([log_probs, part[0]]), np.concatenate([is_top, part[1]])
+        log_probs, is_top = part
         while sizes and len(log_probs) >= sizes[0]:
             size = sizes.popleft()
             yield TokenScores(log_probs[:size], bool(is_top[:size].all()))

@@ -295,8 +295,9 @@ def row_field(row: Mapping[str, Any], column: str, where: str) -> Any:
 
 def row_text(row: Mapping[str, Any], column: str, where: str, *, allow_empty: bool = True) -> str:
     """Get the text of a column."""
-    reading = ReadOptions(column=column, strict=True)
-    text = text_field(where, row_field(row, column, where), reading, Counter())
+    text = row_field(row, column, where)
+    if not isinstance(text, str) or not text.isascii():
+        text = text_field(where, text, ReadOptions(column=column, strict=True), Counter())
     if not allow_empty and is_invisible(text):
         raise empty_field(where, column)
     return text
