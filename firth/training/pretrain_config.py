@@ -89,8 +89,6 @@ def resolve_pretrain_config(
     chosen = _chosen(name, source)
     objective = objective or ("masked" if teacher else chosen.objective)
     row = _objective(objective, chosen)
-    recipe = RECIPES[chosen.recipe]
-    overrides = recipe.by_objective.get(objective, {}) | dict(overrides)
     groups = group_overrides(overrides, ("model", "objective"))
     if not isinstance(chosen.config, TransformerConfig):
         move_own_settings(groups, chosen.config)
@@ -102,6 +100,7 @@ def resolve_pretrain_config(
     config = replace(config, prefix_lm=row.prefix_lm)
     if teacher is not None and row.predicts != ("masked",):
         raise UsageError(f"A teacher needs the objective 'masked', not {objective!r}.")
+    recipe = RECIPES[chosen.recipe]
     settings = scale_recipe(chosen.recipe, config, device=device.type, **budget)
     settings = resolve_auto_settings(settings.with_overrides(groups["training"]), device)
     longest = StagedValue.parse(settings.max_length).largest
@@ -110,12 +109,15 @@ def resolve_pretrain_config(
             f"max_length {longest} exceeds the model's {config.max_positions} positions; choose a "
             "smaller max_length, or set model.max_positions."
         )
+    options = recipe.objective_options.get(objective, {}) | {
+        k: parse_any(v) for k, v in groups["objective"].items()
+    }
     return PretrainRunConfig(
         preset=chosen.name,
         objective=objective,
         model=config,
         training=settings,
-        objective_options={k: parse_any(v) for k, v in groups["objective"].items()},
+        objective_options=options,
         loss_weights=DISTILLATION_WEIGHTS if teacher is not None else row.loss_weights,
         source=str(source.path.resolve()) if source else None,
         teacher=str(Path(teacher).resolve()) if teacher else None,

@@ -34,8 +34,7 @@ class PretrainRecipe:
     schedule: str = "linear"
     min_lr_ratio: float = 0.0
     optimizer: OptimizerConfig
-    # What differs for an objective, named as in --set.
-    by_objective: dict[str, dict[str, Any]] = field(default_factory=dict)
+    objective_options: dict[str, dict[str, Any]] = field(default_factory=dict)  # by objective
 
 
 def _adam(rate: float, beta2: float, eps: float, decay: float, clip: float) -> OptimizerConfig:
@@ -111,7 +110,7 @@ RECIPES = {
         max_length="1024",
         schedule="wsd",
         optimizer=_adam(8e-4, 0.98, 1e-6, 1e-5, 1.0),
-        by_objective={"masked": {"objective.mask_prob": 0.3}},
+        objective_options={"masked": {"mask_prob": 0.3}},
     ),
     "gpt1": PretrainRecipe(
         source="Radford et al. 2018, 4.1",
@@ -187,11 +186,9 @@ RECIPES = {
         optimizer=OptimizerConfig(
             optimizer="muon", learning_rate=4e-3, beta2=0.98, weight_decay=0.1, max_grad_norm=1.0
         ),
-        by_objective={
-            "causal": {"weight_decay": 0.5},
-            "masked": {"objective.mask_prob": "0.3-0.15"},
-            "hybrid": {"objective.mask_prob": "0.3-0.15"},
-            "hybrid-batches": {"objective.mask_prob": "0.3-0.15"},
+        objective_options={
+            objective: {"mask_prob": "0.3-0.15"}
+            for objective in ("masked", "hybrid", "hybrid-batches")
         },
     ),
 }
