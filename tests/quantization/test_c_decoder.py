@@ -145,6 +145,41 @@ def test_threads_make_no_difference(
 
 
 @needs_native
+@pytest.mark.parametrize("weights", ["plain", "transposed", "int8"])
+def test_logits_do_not_depend_on_the_batch_or_the_threads(
+    weights: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sizes that are no multiples of those of blocks, tiles and vector registers."""
+    shape = small("decoder", **LLAMA, **ROTARY)
+    network = build(replace(shape, hidden_size=200, ffn_size=275, vocab_size=1043)).eval()
+    if weights == "int8":
+        network = to_int8(network)
+    elif weights == "transposed":
+        for module in network.stack.blocks.modules():
+            if isinstance(module, nn.Linear):
+                module.weight.data = module.weight.data.t().contiguous().t()
+    monkeypatch.setattr(decoder, "WEIGHTS_PER_THREAD", 1)
+    before = torch.get_num_threads()
+
+    def logits(tokens: range, threads: int) -> torch.Tensor:
+        torch.set_num_threads(threads)
+        settings, size = GenerationConfig(max_new_tokens=8), len(tokens)
+        state = CachedDecodeState(network, [[3]] * size, settings, [8] * size)
+        assert state._native is not None
+        state.cache.keys_values.fill_(0.1)
+        state._native.step(torch.tensor(tokens), state.cache, state.logits)
+        return state.logits.clone()
+
+    try:
+        whole = logits(range(16), 1)
+        for size in (1, 2, 3, 4, 5, 7):
+            for threads in (1, 2):
+                assert torch.equal(logits(range(size), threads), whole[:size])
+    finally:
+        torch.set_num_threads(before)
+
+
+@needs_native
 def test_threads_do_not_race(monkeypatch: pytest.MonkeyPatch) -> None:
     wide = small("decoder", **LLAMA, **ROTARY, head_transform=True, head_activation="gelu")
     network = build(replace(wide, hidden_size=256, ffn_size=64, vocab_size=64)).eval()
