@@ -25,7 +25,7 @@ from firth.quantization.c_library import load_library
 from firth.quantization.int8 import Int8Embedding, Int8Linear, has_hooks
 
 MAX_SEQUENCES = 16  # for larger batches torch's matrix products are faster
-WEIGHTS_PER_THREAD = 1 << 20  # with fewer, synchronization takes longer
+NUMBERS_PER_THREAD = 1 << 20  # weights, keys and values; with fewer, threads wait for each other
 NORMS = {nn.Identity: 0, nn.LayerNorm: 1, nn.RMSNorm: 2, GemmaRMSNorm: 3}
 ACTIVATIONS = {"gelu": 0, "gelu-tanh": 1, "relu": 2, "silu": 3}
 # Modules that `step.c` supports; a model with any other (an adapter, say) is left to torch.
@@ -154,8 +154,8 @@ class CDecoder:
     """Decoding steps of a model for the sequences of a cache, or for the first ones of them."""
 
     def __init__(self, library: ctypes.CDLL, network: Transformer, cache: KVCache) -> None:
-        weights = [*network.parameters(), *network.buffers()]
-        useful = sum(tensor.numel() for tensor in weights) // WEIGHTS_PER_THREAD
+        read = [*network.parameters(), *network.buffers(), cache.keys_values]
+        useful = sum(tensor.numel() for tensor in read) // NUMBERS_PER_THREAD
         self._library, self._threads = library, max(1, min(torch.get_num_threads(), useful))
         self._kept_alive: list[object] = []  # tensors that the structures point to
         self._network = self._network_struct(network)

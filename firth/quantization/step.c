@@ -392,6 +392,31 @@ static void apply_rotary(float *x, const float *cosines, const float *sines, int
     }
 }
 
+static inline void prefetch(const float *from, int64_t size) {
+    for (int64_t i = 0; i < size; i += LINE / (int64_t)sizeof *from) __builtin_prefetch(from + i);
+}
+
+/* The weighted sum of the values at positions begin to end; sums stay in registers. */
+static void add_values(const float *weights, const float *values, float *out, int64_t begin,
+                       int64_t end, int64_t stride, int64_t size) {
+    int64_t i = 0;
+    for (; i + 64 <= size; i += 64) {
+        Sixteen sums[4] = {{{{0}}}};
+        for (int64_t t = begin; t < end; t++) {
+            const float *value = values + t * stride + i;
+            prefetch(value + EARLY * stride, 64);
+            for (int j = 0; j < 4; j++) {
+                Sixteen x = load(value + 16 * j);
+                for (int k = 0; k < PARTS; k++) sums[j].part[k] += x.part[k] * weights[t];
+            }
+        }
+        memcpy(out + i, sums, sizeof sums);
+    }
+    memset(out + i, 0, (size - i) * sizeof *out);
+    for (int64_t t = begin; i < size && t < end; t++)
+        for (int64_t j = i; j < size; j++) out[j] += weights[t] * values[t * stride + j];
+}
+
 /* Attention of the heads that share one key-value head, for one sequence. */
 static void attend_group(const Network *net, const Layer *layer, const Step *step, float *cache,
                          float *qkv, float *attended, int64_t b, int64_t group,
@@ -411,6 +436,7 @@ static void attend_group(const Network *net, const Layer *layer, const Step *ste
         normalise(&layer->query, q, q, size);
         if (angles) apply_rotary(q, angles, angles + half, half);
         for (int64_t t = begin; t <= position; t++) {
+            prefetch(keys + (t + EARLY) * stride, size);
             weights[t] = dot(keys + t * stride, q, size) * (float)net->scale;
             largest = weights[t] > largest ? weights[t] : largest;
         }
@@ -419,12 +445,8 @@ static void attend_group(const Network *net, const Layer *layer, const Step *ste
             weights[t] = fast_exp(weights[t] - largest);
             total += weights[t];
         }
-        memset(out, 0, size * sizeof *out);
-        for (int64_t t = begin; t <= position; t++) {
-            float weight = weights[t] / total;
-            const float *value = values + t * stride;
-            for (int64_t i = 0; i < size; i++) out[i] += weight * value[i];
-        }
+        for (int64_t t = begin; t <= position; t++) weights[t] /= total;
+        add_values(weights, values, out, begin, position + 1, stride, size);
     }
 }
 

@@ -133,7 +133,7 @@ def test_threads_make_no_difference(
 ) -> None:
     network = build(KNOWN[kind]).eval()
     before = torch.get_num_threads()
-    monkeypatch.setattr(decoder, "WEIGHTS_PER_THREAD", 1)
+    monkeypatch.setattr(decoder, "NUMBERS_PER_THREAD", 1)
     right = generated(network, monkeypatch, native=False)
     try:
         torch.set_num_threads(threads)
@@ -158,7 +158,7 @@ def test_logits_do_not_depend_on_the_batch_or_the_threads(
         for module in network.stack.blocks.modules():
             if isinstance(module, nn.Linear):
                 module.weight.data = module.weight.data.t().contiguous().t()
-    monkeypatch.setattr(decoder, "WEIGHTS_PER_THREAD", 1)
+    monkeypatch.setattr(decoder, "NUMBERS_PER_THREAD", 1)
     before = torch.get_num_threads()
 
     def logits(tokens: range, threads: int) -> torch.Tensor:
@@ -183,7 +183,7 @@ def test_logits_do_not_depend_on_the_batch_or_the_threads(
 def test_threads_do_not_race(monkeypatch: pytest.MonkeyPatch) -> None:
     wide = small("decoder", **LLAMA, **ROTARY, head_transform=True, head_activation="gelu")
     network = build(replace(wide, hidden_size=256, ffn_size=64, vocab_size=64)).eval()
-    monkeypatch.setattr(decoder, "WEIGHTS_PER_THREAD", 1)
+    monkeypatch.setattr(decoder, "NUMBERS_PER_THREAD", 1)
     before = torch.get_num_threads()
     try:
         torch.set_num_threads(4)
