@@ -32,10 +32,10 @@ from firth.tasks.readers.examples import Example
 from firth.tasks.task_heads import drop_language_head
 from firth.tasks.task_trainer import TaskTrainer
 from firth.training.config import FinetuneTrainingConfig
+from firth.training.device_errors import is_out_of_memory
 from firth.training.log import MetricsLog
 from firth.training.loop import Callbacks, TrainingLoop
 from firth.training.optim import muon_splits
-from firth.training.out_of_memory import is_out_of_memory
 from firth.training.runtime import peak_memory, remove_graphs, reset_peak_memory
 from firth.training.state import PlannedBatch
 from firth.utils.devices import available_memory, cpu_arithmetic

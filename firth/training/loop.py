@@ -24,6 +24,7 @@ from firth.objectives.batch import Batch
 from firth.training.accumulation import GradientAccumulator
 from firth.training.checkpoint import Checkpoint
 from firth.training.config import TrainingConfig
+from firth.training.device_errors import gpu_failure, is_out_of_memory
 from firth.training.distributed.choice import (
     make_parallel,
     resolve_parallel,
@@ -34,7 +35,6 @@ from firth.training.distributed.parallelism import num_dropout_slices
 from firth.training.distributed.ranks import maximum, of_main_rank
 from firth.training.log import ACCURACY, MetricsLog
 from firth.training.loss_scaling import update_loss_scale
-from firth.training.out_of_memory import is_out_of_memory
 from firth.training.pending_metrics import PendingMetrics, StepSums
 from firth.training.plateau import UnigramBaseline, is_stuck, plateau_note
 from firth.training.runtime import (
@@ -47,7 +47,7 @@ from firth.training.schedule import lr_multiplier, warmup_fraction
 from firth.training.state import BatchPlanner, PlannedBatch, TrainingState
 from firth.utils.device_transfer import AsyncFetch
 from firth.utils.devices import cpu_arithmetic
-from firth.utils.errors import DeviceError, FirthError, Interrupted, StorageError
+from firth.utils.errors import FirthError, Interrupted, StorageError
 
 MAX_SKIPPED_STEPS = 5  # consecutive steps without a finite gradient before a rollback
 MAX_ROLLBACKS = 3  # to an earlier checkpoint
@@ -132,10 +132,7 @@ class TrainingLoop:
             with self._signals(), cpu_arithmetic(self.state.threads, self.state.onednn):
                 self._train_until_finished()
         except torch.AcceleratorError as error:
-            raise DeviceError(
-                f"The GPU failed at about step {self.state.step} ({str(error).splitlines()[0]}); "
-                f"the same command with --resume continues from step {self._saved_step}."
-            ) from error
+            raise gpu_failure(error, self.state.step, self._saved_step) from error
         finally:
             self.parallel.end()
             if reason := remove_graphs(self.module.network):
@@ -448,7 +445,5 @@ class TrainingLoop:
     def _stop(self) -> None:
         if self._saved_step != self.state.step:
             self.checkpoint(final=True)
-        raise Interrupted(
-            f"Stopped at step {self.state.step}; a checkpoint is saved, and the same command with "
-            "--resume continues from it."
-        )
+        saved = "a checkpoint is saved, and the same command with --resume continues from it."
+        raise Interrupted(f"Stopped at step {self.state.step}; {saved}")

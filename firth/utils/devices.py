@@ -229,8 +229,10 @@ def restored_torch_state() -> Iterator[None]:
             finally:
                 if torch.cuda.is_initialized():
                     torch.cuda.set_device(current)
-    except torch.AcceleratorError as error:  # a GPU that failed has no state to restore
-        raise failure or error
+    except torch.AcceleratorError:  # a GPU that failed has no state to restore
+        if failure is None:
+            raise
+        raise failure from failure.__cause__
 
 
 @contextmanager

@@ -1,8 +1,10 @@
-"""Recognise out-of-memory errors."""
+"""Errors of a processor or a GPU: out of memory, and failures."""
 
 from __future__ import annotations
 
 import torch
+
+from firth.utils.errors import DeviceError
 
 # Messages of torch, oneDNN, CUDA, C++ and the operating system.
 MESSAGES = (
@@ -16,3 +18,11 @@ def is_out_of_memory(error: BaseException) -> bool:
     if isinstance(error, torch.OutOfMemoryError | MemoryError):
         return True
     return any(words in str(error) for words in MESSAGES)
+
+
+def gpu_failure(error: torch.AcceleratorError, step: int, saved: int) -> DeviceError:
+    """Describe the failure of a GPU at about this step, given that of the newest checkpoint."""
+    return DeviceError(
+        f"The GPU failed at about step {step} ({str(error).splitlines()[0]}); the same command "
+        f"with --resume continues from step {saved}."
+    )
