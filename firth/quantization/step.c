@@ -34,8 +34,9 @@ enum { LANES = 4, ROWS = 1 }; /* NEON, SSE */
 enum { VECTORS = 4 };        /* sequences that share loaded weights */
 enum { PARTS = 16 / LANES }; /* registers for sixteen floats */
 /* Of a transposed matrix: sequences that share loaded weights, the columns whose sums for these
-   stay in registers, columns of a chunk for fewer sequences, and rows that are prefetched. */
-enum { TILE = LANES == 16 ? 4 : 2, COLUMNS = 4 * LANES, WIDE = 768, EARLY = 8 };
+   stay in registers, and columns of a chunk for fewer sequences. */
+enum { TILE = LANES == 16 ? 4 : 2, COLUMNS = 4 * LANES, WIDE = 768 };
+enum { EARLY = 8 }; /* how many rows or positions before its use memory is prefetched */
 
 typedef struct {
     const float *weight;    /* (outputs, inputs), or NULL if int8: */
