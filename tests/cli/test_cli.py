@@ -249,6 +249,21 @@ def test_an_unexpected_error_is_one_sentence(
     assert app.registered_commands, "the real application is untouched"
 
 
+def test_after_the_failure_of_a_gpu_the_process_ends_at_once() -> None:
+    """Without freeing its memory, which would abort the process."""
+    code = (
+        "import atexit, typer; from firth.cli.verbs import verb; "
+        "from firth.utils.errors import DeviceError\n"
+        "scratch = typer.Typer(); atexit.register(print, 'freed')\n"
+        "@verb(scratch, 'broken')\n"
+        "def broken() -> None:\n"
+        "    raise DeviceError('The GPU failed.')\n"
+        "scratch([])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", "firth: The GPU failed.\n")
+
+
 def test_a_progress_bar_on_a_terminal_only(firth_here: Firth, sample: Path, tmp_path: Path) -> None:
     options = [
         "--kind",
