@@ -30,6 +30,7 @@ from firth.utils.rng import Longs
 SIZES_PER_DOUBLING = 8  # padded sizes between a number and its double
 WARMUP_RUNS = 1  # eager runs of a shape before its capture
 MAX_GRAPHS = 32  # captured shapes
+ERROR_MODES = {"training": "global", "generation": "thread_local"}  # of a capture, by its purpose
 
 # Hidden states (N, W), their mask and their positions (N,) -> (N, W).
 StackForward = Callable[[Tensor, Mask, Tensor], Tensor]
@@ -248,19 +249,19 @@ class _Replay(torch.autograd.Function):
 
 
 def capture_graph(
-    work: Callable[[], object],
-    device: torch.device,
-    pool: Any = None,
-    error_mode: str = "global",
+    work: Callable[[], object], device: torch.device, pool: Any = None, purpose: str = "training"
 ) -> Any:
-    """Capture a function as a CUDA graph; error mode "thread_local": other threads may go on."""
+    """Capture a function as a CUDA graph; for `generation`, other threads may go on meanwhile."""
     graph, stream = torch.cuda.CUDAGraph(), torch.cuda.current_stream(device)
     # The outer stream context restores the current stream if the capture fails.
     with (
         torch.cuda.device(device),
         torch.cuda.stream(stream),
         torch.cuda.graph(
-            graph, pool=pool, stream=_capture_stream(device), capture_error_mode=error_mode
+            graph,
+            pool=pool,
+            stream=_capture_stream(device, purpose),
+            capture_error_mode=ERROR_MODES[purpose],
         ),
     ):
         work()
@@ -268,8 +269,13 @@ def capture_graph(
 
 
 @cache
-def _capture_stream(device: torch.device) -> torch.cuda.Stream:
-    """Return the stream of a GPU on which graphs are captured; torch's own is that of one GPU."""
+def _capture_stream(device: torch.device, purpose: str) -> torch.cuda.Stream:
+    """Return the stream of a GPU on which graphs of one purpose are captured.
+
+    Torch's own stream is that of one GPU. The purposes have one each, because torch frees the
+    cuBLAS workspaces of all graphs of a stream with the first of them (pytorch issue 193402): a
+    graph of generation that ends must not take those of training with it.
+    """
     return torch.cuda.Stream(device)
 
 

@@ -173,7 +173,9 @@ def test_a_failed_capture_falls_back_to_eager_blocks(
     assert not remove_graphs(plain)
 
 
-def test_a_graph_is_captured_on_its_own_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_graph_is_captured_on_the_stream_of_its_gpu_and_purpose(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     entered: list[object] = []
 
     @contextmanager
@@ -181,14 +183,17 @@ def test_a_graph_is_captured_on_its_own_gpu(monkeypatch: pytest.MonkeyPatch) -> 
         entered.append(place)
         yield
 
-    fakes = dict(CUDAGraph=object, device=enter, stream=enter, Stream=str)
+    fakes = dict(CUDAGraph=object, device=enter, stream=enter, Stream=lambda gpu: [gpu])
     fakes |= dict(graph=lambda graph, stream, **_: enter(stream), current_stream=lambda device: "")
     for name, fake in fakes.items():
         monkeypatch.setattr(torch.cuda, name, fake)
     cuda_graphs._capture_stream.cache_clear()
     for gpu in (torch.device("cuda:0"), torch.device("cuda:1")):
-        cuda_graphs.capture_graph(lambda: entered.append("work"), gpu)
-        assert entered[-4:] == [gpu, "", str(gpu), "work"]
+        for purpose in ("training", "generation"):
+            cuda_graphs.capture_graph(lambda: entered.append("work"), gpu, purpose=purpose)
+            assert entered[-4:] == [gpu, "", [gpu], "work"]
+        assert entered[-2] is not entered[-6]
+        assert entered[-2] is cuda_graphs._capture_stream(gpu, "generation")
     cuda_graphs._capture_stream.cache_clear()
 
 

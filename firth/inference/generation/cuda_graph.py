@@ -16,7 +16,7 @@ from firth.models.cuda_graphs import capture_graph
 
 Step = Callable[[], object]
 
-CAPTURE_LOCK = threading.Lock()  # the captures of a GPU use one stream
+CAPTURE_LOCK = threading.Lock()  # captures of generation use one stream of a GPU
 WARMUP_STEPS = 1  # plain steps before the capture: they allocate what the step needs
 
 
@@ -45,7 +45,7 @@ class GraphedStep:
         """Capture the step; None if it synchronises with the GPU and cannot be captured."""
         try:
             with CAPTURE_LOCK:
-                return capture_graph(step, self._device, error_mode="thread_local")
+                return capture_graph(step, self._device, purpose="generation")
         except torch.OutOfMemoryError:
             raise
         except RuntimeError:
