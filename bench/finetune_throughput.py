@@ -96,7 +96,9 @@ def main() -> None:
         peers = ("trainer",) if device.type == "cpu" else tuple(PEERS)
         for name in options.peers or peers:
             if name == "trainer":
-                functions[name] = make_trainer_epoch(texts, labels, batch_size, Path(folder) / name)
+                functions[name] = make_trainer_epoch(
+                    texts, labels, batch_size, Path(folder) / name, device
+                )
                 continue
             chosen_indices = by_length if name == "by-length" else batch_indices
             inputs = [
@@ -202,9 +204,13 @@ def make_peer_epoch(
 
 
 def make_trainer_epoch(
-    texts: Sequences, labels: np.ndarray[Any, Any], batch_size: int, out: Path
+    texts: Sequences,
+    labels: np.ndarray[Any, Any],
+    batch_size: int,
+    out: Path,
+    device: torch.device,
 ) -> Callable[[], object]:
-    """Return a function that builds a Trainer and runs one epoch."""
+    """Return a function that builds a Trainer and runs one epoch, on a GPU in bf16 autocast."""
     rows = [
         {"input_ids": text.tolist(), "attention_mask": [1] * len(text), "labels": int(label)}
         for text, label in zip(texts, labels, strict=True)
@@ -224,7 +230,8 @@ def make_trainer_epoch(
         per_device_train_batch_size=batch_size,
         learning_rate=LEARNING_RATE,
         weight_decay=0.01,
-        use_cpu=True,
+        use_cpu=device.type == "cpu",
+        bf16=device.type == "cuda",
         report_to="none",
         disable_tqdm=True,
         save_strategy="no",

@@ -11,10 +11,10 @@ smallest ratio of the words per second. Vectors are random and not compared one 
     python bench/word_vectors.py --shards shards --quality vectors --similarity ws353.txt simlex.txt
     python bench/word_vectors.py --shards shards --quality vectors --sides gensim --seeds 2
 
-With `--quality FOLDER`, both train with several seeds, or load the vectors that the folder already
-has; `--sides`, `--kinds` and `--seeds` select some of these runs. For each file of word pairs
-(`word word score`), Spearman's correlation is printed, as the mean over the seeds, and the
-difference of both with its 95 % interval from a paired bootstrap over the word pairs.
+With `--quality FOLDER`, both train with several seeds, or load the vectors of these shards that the
+folder already has; `--sides`, `--kinds` and `--seeds` select some of these runs. For each file of
+word pairs (`word word score`), Spearman's correlation is printed, as the mean over the seeds, and
+the difference of both with its 95 % interval from a paired bootstrap over the word pairs.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ import sys
 import time
 from collections.abc import Callable
 from functools import cache
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -198,7 +199,8 @@ def compare_quality(options: argparse.Namespace) -> None:
 
 def _load_or_train(side: str, kind: str, seed: int, options: argparse.Namespace) -> Floats:
     """Load the normalized vectors of a seed; train and save them if they do not exist."""
-    file = options.quality / f"{side}-{kind}-{seed}-e{options.epochs}.npy"
+    text_id = sha256((options.shards / "index.json").read_bytes()).hexdigest()[:8]
+    file = options.quality / f"{side}-{kind}-{seed}-e{options.epochs}-{text_id}.npy"
     if not file.exists():
         text = read_text(options.shards, sys.maxsize)
         trained = SIDES[side](text, kind, seed, options.epochs, options.threads)
