@@ -42,14 +42,16 @@ def measure(
     sender.close()
     assert child.pid is not None
     peak = 0
-    while child.exitcode is None:
+    while not receiver.poll(SAMPLING_INTERVAL):
         peak = max(peak, sum(map(_resident, _process_tree(child.pid))))
-        child.join(SAMPLING_INTERVAL)
-    if child.exitcode < 0 and memory is not None:
-        return None
-    if child.exitcode != 0:
-        raise SystemExit(f"{function.__name__} ended with exit code {child.exitcode}.")
-    result, seconds, cpu = receiver.recv()
+    try:
+        result, seconds, cpu = receiver.recv()  # before the child has ended: pipes are small
+    except EOFError:  # it sent nothing
+        child.join()
+        if (child.exitcode or 0) < 0 and memory is not None:
+            return None
+        raise SystemExit(f"{function.__name__} ended with exit code {child.exitcode}.") from None
+    child.join()
     return Measured(result, seconds, cpu, peak)
 
 
