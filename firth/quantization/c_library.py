@@ -1,7 +1,7 @@
 """Compile `step.c` for this machine at first use and load it; where that fails, torch is used.
 
-The compiled library is cached in `~/.cache/firth`, keyed by its source, compiler, flags and
-processor. The environment variable FIRTH_NATIVE=0 turns it off.
+The compiled library is cached in `~/.cache/firth`, keyed by its source, the headers beside it,
+compiler, flags and processor. The environment variable FIRTH_NATIVE=0 turns it off.
 """
 
 from __future__ import annotations
@@ -129,8 +129,9 @@ def _compiled(source: Path, compiler: str, link: tuple[str, ...]) -> Path:
         [compiler, "--version"], capture_output=True, timeout=COMPILE_TIMEOUT, check=True
     )
     flags = compile_flags(platform.machine())
-    key = (" ".join((*flags, *link)).encode(), _processor().encode())
-    digest = hashlib.sha256(b"\0".join((source.read_bytes(), version.stdout, *key))).hexdigest()
+    sources = [file.read_bytes() for file in (source, *sorted(source.parent.glob("*.h")))]
+    key = (version.stdout, " ".join((*flags, *link)).encode(), _processor().encode())
+    digest = hashlib.sha256(b"\0".join((*sources, *key))).hexdigest()
     path = _folder() / f"{source.stem}-{digest[:16]}.so"
     if not path.exists():
         with tempfile.TemporaryDirectory(dir=path.parent) as folder:

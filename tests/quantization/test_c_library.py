@@ -77,6 +77,15 @@ def test_it_is_compiled_once_where_any_code_with_openmp_is(fresh: Path, tmp_path
 
 
 @needs_native
+def test_a_changed_header_compiles_again(fresh: Path, tmp_path: Path) -> None:
+    source = written(tmp_path / "two.c", '#include "two.h"\nint two(void) { return TWO; }\n')
+    for value in (2, 22):
+        written(tmp_path / "two.h", f"#define TWO {value}\n")
+        assert library.load(source).two() == value
+    assert len(list(fresh.iterdir())) == 2
+
+
+@needs_native
 def test_other_links_are_other_files(fresh: Path, tmp_path: Path) -> None:
     """A library linked to a runtime of its own is not used where torch's is loaded."""
     compiler, source = str(library.compiler()), written(tmp_path / "threads.c", THREADS)
