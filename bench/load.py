@@ -6,9 +6,9 @@ stored in bf16, and loaded in bf16 and in fp32. No file has a tokenizer. Both li
 model in turn, in one process and from a warm file cache; before the timing, their outputs are
 checked to agree.
 
-Firth maps the file into memory and copies only matrices that it stores as one: query, key and
-value, and SmolLM2's gate and up projections. Mapped weights are not read when they are loaded, so
-both libraries are also timed with reading, which sums every weight. Printed are the best seconds,
+Firth maps the file into memory. It copies only matrices that it joins and that are apart in the
+file: query, key and value. Mapped weights are not read when they are loaded, so both libraries are
+also timed with reading, which sums every weight. Printed are the best seconds,
 the median in parentheses, and the ratio of the best ones; then Firth's seconds for a file that it
 wrote itself. The last line is the smallest ratio of all models, with and without reading.
 

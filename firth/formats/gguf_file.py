@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import mmap
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -113,6 +113,9 @@ class GgufWeights(Mapping[str, Tensor]):
 
     def dtype(self, name: str) -> torch.dtype:
         return PLAIN.get(self.file.entries[name].kind.name, torch.float32)
+
+    def joined(self, names: Sequence[str]) -> None:
+        """Return None: tensors are never viewed as one."""
 
     def copy_into(self, name: str, destination: Tensor) -> None:
         """Copy a tensor into another of the same shape and any dtype, on the CPU.

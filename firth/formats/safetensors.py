@@ -16,7 +16,7 @@ import math
 import mmap
 import re
 import reprlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from io import BufferedReader
 from pathlib import Path
@@ -86,6 +86,21 @@ class Weights(Mapping[str, Tensor]):
     def __getitem__(self, name: str) -> Tensor:
         entry = self._entries[name]
         return _tensor(entry.pages.changeable, entry.dtype, entry.shape, entry.start)
+
+    def joined(self, names: Sequence[str]) -> Tensor | None:
+        """Return a view of tensors that follow one another in a file, concatenated; else None.
+
+        Their shapes may differ in the number of rows only.
+        """
+        first, *_ = entries = [self._entries[name] for name in names]
+        end = first.start
+        for entry in entries:
+            if entry.pages is not first.pages or entry.dtype != first.dtype or entry.start != end:
+                return None
+            end += math.prod(entry.shape) * entry.dtype.itemsize
+        rows = sum(entry.shape[0] for entry in entries)
+        shape = (rows, *first.shape[1:])
+        return _tensor(first.pages.changeable, first.dtype, shape, first.start)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._entries)

@@ -127,11 +127,24 @@ def test_weights_stay_in_the_file(folder: Path) -> None:
     block = model.get_submodule("encoder.blocks.0")
     assert is_mapped(file, model.tokens.weight)
     assert is_mapped(file, block.feed_forward.down.weight)
-    assert not is_mapped(file, block.attention.qkv.weight)  # made of three
+    assert is_mapped(file, block.attention.qkv.weight)  # three tensors, one after another
     before = file.read_bytes()
     with torch.no_grad():
         model.tokens.weight.zero_()
     assert file.read_bytes() == before
+
+
+def test_matrices_that_are_apart_in_the_file_are_joined_by_copying(folder: Path) -> None:
+    model, file = read_network(folder), folder / "model.safetensors"
+    apart = folder / "apart"
+    apart.mkdir()
+    (apart / "config.json").write_bytes((folder / "config.json").read_bytes())
+    save_file(load_file(file), apart / file.name, metadata={"format": "pt"})  # in order of names
+    copied = read_network(apart)
+    qkv = copied.get_submodule("encoder.blocks.0.attention.qkv")
+    assert not is_mapped(apart / file.name, qkv.weight)
+    assert is_mapped(apart / file.name, copied.tokens.weight)
+    assert_same(model, copied)
 
 
 LOAD = """

@@ -126,6 +126,24 @@ def test_writing_into_a_tensor_leaves_the_file(tmp_path: Path) -> None:
     assert changed.eq(7).all()  # the tensor keeps its pages
 
 
+def test_neighbours_of_one_type_are_viewed_as_one(tmp_path: Path) -> None:
+    tensors = {"a": torch.ones(2, 3), "b": 2 * torch.ones(4, 3), "c": torch.zeros(1, 3).half()}
+    write_weights(tmp_path / "w", tensors)
+    weights = open_weights(tmp_path / "w")
+    both = weights.joined(["a", "b"])
+    assert both is not None
+    assert torch.equal(both, torch.cat([tensors["a"], tensors["b"]]))
+    both.fill_(7)
+    assert weights["b"].eq(7).all()  # a view, not a copy
+    assert all(weights.joined(list(names)) is None for names in ("ba", "bc", "aa"))
+    shards = {f"model-0000{i}-of-00002.safetensors": name for i, name in enumerate("ab", 1)}
+    for file, name in shards.items():
+        write_weights(tmp_path / file, {name: tensors[name]})
+    homes = {"weight_map": {name: file for file, name in shards.items()}}
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps(homes))
+    assert open_weights(tmp_path).joined(["a", "b"]) is None
+
+
 def test_copies_change_type_fill_views_and_need_the_shape(tmp_path: Path) -> None:
     path, tensors = tmp_path / "a.safetensors", every_kind()
     write_weights(path, tensors)

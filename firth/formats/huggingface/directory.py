@@ -7,7 +7,7 @@ network has the `model_type` "firth": the same two files, with the names of this
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -187,6 +187,7 @@ class TensorStore(Protocol):
     def __getitem__(self, name: str) -> Tensor: ...
     def shape(self, name: str) -> tuple[int, ...]: ...
     def dtype(self, name: str) -> torch.dtype: ...
+    def joined(self, names: Sequence[str]) -> Tensor | None: ...
     def copy_into(self, name: str, destination: Tensor) -> None: ...
 
 
@@ -321,7 +322,7 @@ def _read(
     parameter: Tensor,
     dtype: torch.dtype | None,
 ) -> Tensor:
-    """Read one parameter: a view of the file if stored as one tensor, else a concatenated copy."""
+    """Read one parameter: a view of the file if it is in one piece there, else a copy."""
     parts, weights = pieces(parameter), source.weights
     for theirs, piece in parts:
         if weights.shape(names[theirs]) != tuple(piece.shape):
@@ -336,6 +337,10 @@ def _read(
     if len(parts) == 1 and stored_dtype == dtype:
         stored = weights[first]
         return stored.view(parameter.shape) if piece.is_contiguous() else stored.t()
+    if stored_dtype == dtype and piece.is_contiguous():
+        found = weights.joined([names[theirs] for theirs, _ in parts])
+        if found is not None:
+            return found.view(parameter.shape)
     joined = torch.empty(parameter.shape, dtype=dtype)
     for theirs, piece in pieces(joined):
         weights.copy_into(names[theirs], piece)
