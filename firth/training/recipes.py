@@ -177,7 +177,7 @@ RECIPES = {
         optimizer=_adam(6e-3, 0.98, 1e-8, 0.0, 1.0),
     ),
     "trio": PretrainRecipe(
-        source="our measurements: docs/pretraining.md and docs/performance.md",
+        source="our measurements: docs/pretraining.md and docs/learning.md",
         warmup_steps=500,
         batch_tokens=65_536,
         max_length="64:0.8,256",
