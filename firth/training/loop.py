@@ -191,9 +191,10 @@ class TrainingLoop:
         state, config = self.state, self.config
         self.callbacks.before_step(state)
         started = time.monotonic()
-        progress = config.progress(state.step + 1, planned.planned_tokens, self._seconds())
-        warmup = warmup_fraction(config.warmup, state.step + 1, progress)
-        multiplier = lr_multiplier(config.schedule, progress, warmup, config.min_lr_ratio)
+        end = config.progress(state.step + 1, planned.planned_tokens, self._seconds())
+        warmup = warmup_fraction(config.warmup, state.step + 1, end)
+        at = end if end <= warmup else max(self.progress(state), warmup)
+        multiplier = lr_multiplier(config.schedule, at, warmup, config.min_lr_ratio)
         multiplier *= state.lr_factor
         sums = self._gradients(planned.batch)
         if self.scales_loss:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -112,6 +113,7 @@ def resolve_pretrain_config(
     options = recipe.objective_options.get(objective, {}) | {
         k: parse_any(v) for k, v in groups["objective"].items()
     }
+    _check_mask_prob(options.get("mask_prob", 1))
     return PretrainRunConfig(
         preset=chosen.name,
         objective=objective,
@@ -122,6 +124,21 @@ def resolve_pretrain_config(
         source=str(source.path.resolve()) if source else None,
         teacher=str(Path(teacher).resolve()) if teacher else None,
     )
+
+
+def _check_mask_prob(value: Any) -> None:
+    """Raise an error for a masking probability that is none, also one that changes in the run.
+
+    >>> _check_mask_prob("0.3-1.5")
+    Traceback (most recent call last):
+    firth.utils.errors.UsageError: mask_prob must be above 0 and at most 1, not 0.3-1.5.
+    """
+    text = str(value)
+    stages = [stage.partition(":")[0] for stage in text.split(",")]
+    with suppress(ValueError):
+        if all(0 < float(part) <= 1 for part in (stages if ":" in text else text.split("-"))):
+            return
+    raise UsageError(f"mask_prob must be above 0 and at most 1, not {value}.")
 
 
 def nearest_preset(name: str, config: ModelConfig) -> Preset:

@@ -3,8 +3,9 @@
 Progress goes from 0 to 1. A learning-rate schedule maps it to a multiplier of the peak learning
 rate, from 0 to 1; `StagedValue` maps it to a size: the length of sequences, or of batches.
 
-Step i (from 0) of n has `progress = (i + 1) / n`: the first step has a learning rate above 0, the
-last step of the warm-up has the peak learning rate, and the last step of the run the minimum.
+A step of the warm-up has the learning rate of its end, so the first one is above 0. A later step
+has that of its beginning, so the first of them has the peak, and the last one is above the minimum.
+Step i (from 0) of n begins at the progress i / n; sizes are those of its end, (i + 1) / n.
 
     linear ╱╲   cosine ╱⌒╲   wsd ╱▔▔╲   slanted: linear, but up from the minimum   constant ╱▔▔▔
 """

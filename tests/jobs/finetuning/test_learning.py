@@ -176,7 +176,7 @@ def test_spans_are_learned(architecture: str, learn: Learn, tmp_path: Path) -> N
 @pytest.mark.parametrize("architecture", mostly_nightly(ALL[1:], always=["encoder-decoder"]))
 def test_copying_is_learned(architecture: str, learn: Learn, tmp_path: Path) -> None:
     _, dev = files = copied(tmp_path)
-    overrides = {"steps": 150, "max_grad_norm": 0}
+    overrides = {"steps": 200, "max_grad_norm": 0}
     tuned = learn(architecture, "seq2seq", files, overrides=overrides)
     found = [answer["text"] for answer in predict(tuned.path, data=dev).answers]
     assert found == [example.target for example in read_translated(TaskFile(dev))]

@@ -134,6 +134,8 @@ def test_a_plan_continues_from_any_step(shards: Path) -> None:
         ({"overrides": {"learning_rat": "1"}}, "learning_rate"),
         ({"overrides": {"model.hiden_size": "1"}}, "model.hidden_size"),
         ({"overrides": {"objective.rat": "0.3"}}, r"objective\.rat=0\.3"),
+        ({"overrides": {"objective.mask_prob": 1.5}}, r"mask_prob .* 1\.5"),
+        ({"overrides": {"objective.mask_prob": "0.3-0"}}, r"mask_prob .* 0\.3-0"),
         ({"overrides": {"max_length": "1024"}}, "1024 .* 512"),
         ({"overrides": {"batch_tokens": "x"}}, "128:0.9,512"),
         ({"overrides": {"steps": "many"}}, "steps .*'many'"),
@@ -214,6 +216,22 @@ def test_minutes_follow_the_clock(shards: Path, tmp_path: Path, clock: Simulated
     assert trained.seconds == pytest.approx(2.4, abs=0.2)
     rates = [line["learning_rate"] for line in read_metrics(tmp_path) if line["kind"] == "step"]
     assert rates[-1] < max(rates)
+
+
+def test_learning_rates_of_short_runs(shards: Path, tmp_path: Path) -> None:
+    """Every step trains, the last one and the only one too."""
+
+    def rates(steps: int, warmup: float = 0.0) -> list[float]:
+        overrides = SMALL | {"log_every": 1, "warmup": warmup, "schedule": "linear"}
+        overrides |= {"learning_rate": 1.0, "min_lr_ratio": 0.0}
+        folder = tmp_path / str(steps)
+        pretrain(preset="bert-tiny", data=shards, out=folder, steps=steps, overrides=overrides)
+        lines = read_metrics(folder)
+        return [line["learning_rate"] for line in lines if line["kind"] == "step"]
+
+    assert rates(1) == [1.0]
+    assert rates(4) == [1.0, 0.75, 0.5, 0.25]
+    assert rates(6, warmup=1 / 3) == pytest.approx([0.5, 1.0, 1.0, 0.75, 0.5, 0.25])
 
 
 def test_compilation_does_not_count_as_training_time(
