@@ -28,9 +28,11 @@ from firth.formats.sentence_transformers import read_sentence, write_sentence
 from firth.formats.tokenizers.families import FILES as VOCABULARY_FILES
 from firth.formats.tokenizers.loading import holds_tokenizer, load_tokenizer
 from firth.formats.word_vectors.static_model import read_static_vectors
+from firth.inference.generation.special_tokens import as_list
 from firth.inference.text_model import TextModel
 from firth.inference.text_network import ENCODER_FOLDER
 from firth.models.config import ModelConfig
+from firth.models.label_heads import LABEL_HEADS
 from firth.models.language_model import LanguageNetwork
 from firth.models.word_embedding import WordNetwork
 from firth.quantization.int8 import count_int8_weights, to_int8
@@ -44,6 +46,7 @@ from firth.tasks.ensembles import (
 from firth.tasks.readers.columns import TaskFile
 from firth.tasks.registry import TASKS
 from firth.tasks.task import Answer, Example, TaskMetadata
+from firth.tokenizers.special_frame import with_special_frame
 from firth.tokenizers.tokenizer import CHAT_TEMPLATE, Tokenizer
 from firth.training.run_directory import best_run, find_run
 from firth.utils.arguments import check_arguments
@@ -74,6 +77,14 @@ class Model(TextModel):
     """A network and its tokenizer, in eval mode after `load`."""
 
     task: TaskMetadata | None = None  # of its fine-tuning
+
+    def __post_init__(self) -> None:
+        """Decoders that predict labels read a text between BOS and EOS."""
+        if self.task is None or self.tokenizer is None or self.config.architecture != "decoder":
+            return
+        if LABEL_HEADS.keys() & set(self.network.heads):
+            ids = as_list(self.config.bos_token_id), as_list(self.config.eos_token_id)
+            self.tokenizer = with_special_frame(self.tokenizer, *ids)
 
     @property
     def generates(self) -> bool:
@@ -136,8 +147,8 @@ class Model(TextModel):
             raise UsageError(f"{folder} is a file; a model needs a directory.")
         if get_adapters(self.network):
             raise UsageError(
-                "The model has an adapter: merge it first with firth.adapt.apply.merge or "
-                "`firth export`."
+                "The model has an adapter: merge it first with firth.adapt.apply.merge(network, "
+                "keep=False) or `firth export`."
             )
         if count_int8_weights(self.network):
             raise UsageError(

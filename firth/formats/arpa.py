@@ -34,6 +34,7 @@ from numpy.typing import NDArray
 from firth.models.ngram.config import NgramConfig
 from firth.models.ngram.kneser_ney import SmoothedOrder
 from firth.models.ngram.model import NgramModel
+from firth.tokenizers.special_frame import with_special_frame
 from firth.tokenizers.tokenizer import Tokenizer
 from firth.utils.errors import InputError, MismatchError
 from firth.utils.files import atomic_file
@@ -153,7 +154,9 @@ class ArpaReader:
                 sections = self._sections(file)
         except (OSError, UnicodeDecodeError, EOFError) as error:
             raise InputError(f"{self.path} cannot be read ({error}).") from error
-        return self._model(sections), _tokenizer(self.ids)
+        model, tokenizer = self._model(sections), _tokenizer(self.ids)
+        begin = model.config.bos_token_id
+        return model, with_special_frame(tokenizer, [] if begin is None else [begin], [])
 
     def _error(self, what: str) -> InputError:
         return InputError(f"{self.path}, line {self.number}: {what}.")

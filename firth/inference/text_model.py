@@ -92,7 +92,6 @@ class TextModel(TextNetwork):
             texts,
             contexts=contexts,
             encoder_tokenizer=self.require_encoder_tokenizer(),
-            fine_tuned=self.generates,
         )
         return scores[0] if isinstance(text, str) else scores
 
@@ -263,7 +262,6 @@ class TextModel(TextNetwork):
             network=self.network,
             tokenizer=self.require_tokenizer(),
             encoder_tokenizer=self.require_encoder_tokenizer(),
-            fine_tuned=self.generates,
             config=GenerationConfig.of(settings),
         )
 

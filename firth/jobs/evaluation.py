@@ -300,7 +300,6 @@ def _scorer(model: Model, how: _EvaluationSetup, copy: bool) -> Scorer:
         denoises=model.config.architecture == "decoder"
         and infill_format(model.objective) == "spans",
         encoder_tokenizer=model.require_encoder_tokenizer(),
-        generates=model.generates,
         sentence=model.sentence_encoder,
         by_word=how.by_word,
         temperature=how.temperature or 1.0,

@@ -206,7 +206,6 @@ def prompted_model(model: Model) -> PromptedModel:
         model.require_encoder_tokenizer(),
         cloze=model.config.architecture == "encoder"
         or (model.config.architecture == "decoder" and not model.reads_left_context_only),
-        fine_tuned=model.generates,
     )
 
 

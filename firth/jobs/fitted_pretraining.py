@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from firth.data.shards import Shards
-from firth.inference.generation.special_tokens import as_list
+from firth.inference.generation.special_tokens import as_list, generative_tokenizer
 from firth.inference.scoring.token_scoring import ScoringRequest, score_requests
 from firth.jobs.pretrain_result import PretrainResult
 from firth.model import Model
@@ -115,7 +115,8 @@ def pretrain_fitted(request: FitRequest) -> PretrainResult:
         with _scratch(run.path) as scratch:
             network = FITTED[config.objective].fit(_inputs(request, config, run, scratch))
         seconds = time.monotonic() - started
-        model = Model(network.eval(), request.tokenizer, run.path, objective=config.objective)
+        tokenizer = generative_tokenizer(config.model, request.tokenizer)
+        model = Model(network.eval(), tokenizer, run.path, objective=config.objective)
         return _finish(config, model, run, shards, seconds)
 
 

@@ -17,6 +17,7 @@ from firth.data.mixture import resolve_mixture
 from firth.data.shards import Shards
 from firth.formats.hub import resolve
 from firth.formats.huggingface.directory import nameable_heads
+from firth.inference.generation.special_tokens import generative_tokenizer
 from firth.jobs.fitted_pretraining import FitRequest, fitted_preset, pretrain_fitted
 from firth.jobs.pretrain_dry_run import PretrainDryRun, estimate_pretraining
 from firth.jobs.pretrain_inputs import as_saved_model, as_shards
@@ -217,8 +218,11 @@ def pretrain(
     if source_model is not None:
         model.sentence_encoder = source_model.sentence_encoder
         model.generation_config = source_model.generation_config
+        model.tokenizer = source_model.tokenizer or tokenizer
         notes += _new_heads(config, module.network, source_model.network)
         del source_model  # free its weights
+    else:
+        model.tokenizer = generative_tokenizer(config.model, tokenizer)
     speed = throughput_metrics(config, on)
     shards_them = shards_weights(module.network, config.training, on)
     training = replace(config.training, parallel="shard" if shards_them else "replicate")

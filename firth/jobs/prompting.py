@@ -290,7 +290,6 @@ def _prompted_model(
         tokenizer,
         reader,
         cloze=encoder or blanks,
-        fine_tuned=model.generates,
         chat=config.chat,
     )
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from firth.inference.generation.chat_template import Messages, render_chat
 from firth.inference.generation.detokenization import Detokenizer
-from firth.inference.generation.special_tokens import prompt_special_tokens
+from firth.inference.generation.special_tokens import as_list, prompt_special_tokens
 from firth.serve.api_errors import ApiError
 from firth.serve.served_model import ServedModel
 
@@ -39,12 +39,7 @@ def encode_prompt(
             raise ApiError(400, message, param="prompt")
         return _framed(served, served.tokenizer.decode(prompt), prompt, max_new, truncate=truncate)
     model = served.model
-    frame = prompt_special_tokens(
-        model.config,
-        model.require_tokenizer(),
-        model.require_encoder_tokenizer(),
-        fine_tuned=model.generates,
-    )
+    frame = prompt_special_tokens(model.config, model.input_tokenizer())
     return _framed(served, prompt, _ids(served, prompt), max_new, frame, truncate=truncate)
 
 
@@ -74,6 +69,8 @@ def _framed(
     """Add special tokens, and check the length; a truncated prompt loses its beginning."""
     prefix, suffix = frame
     config = served.model.config
+    if not (prefix or body or suffix):
+        prefix = as_list(config.bos_token_id)
     size = len(prefix) + len(body) + len(suffix)
     if not size:
         raise ApiError(400, "The prompt is empty: add a word.", param="prompt")

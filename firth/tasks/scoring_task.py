@@ -44,7 +44,6 @@ class Scorer:
     hybrid: bool = False  # a decoder also trained on masked tokens
     denoises: bool = False  # a decoder trained on removed spans only
     encoder_tokenizer: Tokenizer | None = None  # if the encoder has its own
-    generates: bool = False  # fine-tuned to generate
     sentence: SentenceEncoderConfig | None = None  # how its embeddings are pooled
     by_word: bool = False  # mask the rest of a word together with each of its tokens
     temperature: float = 1.0  # that logits are divided by

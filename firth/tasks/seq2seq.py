@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from firth.data.packing import PackedSequences
+from firth.inference.generation.special_tokens import prompt_special_tokens
 from firth.inference.generation.token_generation import greedy_decode
 from firth.metrics.bootstrap import Metric
 from firth.metrics.rouge import rouge_metrics
@@ -176,9 +177,9 @@ def _arrow(text: str, template: InputTemplate) -> Longs:
 
 
 def _prompt(source: Longs, arrow: Longs, template: InputTemplate) -> FramedSequence:
-    """Make a decoder's prompt: BOS, source and separator."""
-    begin = template.config.bos_token_id
-    tokens = np.concatenate([[] if begin is None else [begin], source, arrow]).astype(np.int64)
+    """Make a decoder's prompt: special tokens, source and separator."""
+    begin, _ = prompt_special_tokens(template.config, template.tokenizer)
+    tokens = np.concatenate([begin, source, arrow]).astype(np.int64)
     return FramedSequence(tokens, np.zeros_like(tokens), 0, 0)
 
 

@@ -135,7 +135,6 @@ def _prompted_model(scorer: Scorer) -> PromptedModel:
         scorer.tokenizer,
         scorer.encoder_tokenizer,
         cloze=cloze,
-        fine_tuned=scorer.generates,
     )
 
 

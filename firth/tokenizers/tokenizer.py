@@ -285,8 +285,9 @@ class Tokenizer(HtmlRepr):
 
     @cached_property
     def fingerprint(self) -> str:
-        """A hash of everything that the encoding of a text depends on."""
+        """A hash of everything that the tokens of a text depend on, without special tokens."""
         # The library changes the last digit of numbers when it reads its own files.
         read = json.loads(self.backend.to_str(), parse_float=lambda text: round(float(text), 9))
+        del read["post_processor"]  # adds special tokens
         content = json.dumps(read, sort_keys=True)
         return hashlib.sha256(content.encode()).hexdigest()

@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 
 from firth import Model, Tokenizer, train_tokenizer
 from firth.cli.app import app
+from firth.inference.generation.special_tokens import generative_tokenizer
 from firth.jobs.preparation import prepare
 from firth.jobs.pretraining import pretrain
 from firth.models.initialization import initialise
@@ -72,7 +73,7 @@ def make_model(tokenizers: dict[str, Tokenizer]) -> MakeModel:
         with torch.no_grad():
             for parameter in network.parameters():
                 parameter += 0.1 * torch.randn(parameter.shape, generator=generator)
-        return Model(network, tokenizers[tokenizer])
+        return Model(network, generative_tokenizer(config, tokenizers[tokenizer]))
 
     return make
 

@@ -277,7 +277,6 @@ def test_generated_answers_equal_transformers(make_model: MakeModel, tmp_path: P
         assert prediction.text == text.split("\n")[0].strip()
 
 
-@pytest.mark.parametrize("fine_tuned", [False, True])
 @pytest.mark.parametrize(
     "overrides",
     [
@@ -288,14 +287,12 @@ def test_generated_answers_equal_transformers(make_model: MakeModel, tmp_path: P
     ],
 )
 def test_scoring_and_generation_use_the_same_special_tokens(
-    overrides: dict[str, Any], fine_tuned: bool, make_model: MakeModel
+    overrides: dict[str, Any], make_model: MakeModel
 ) -> None:
     model = make_model(**overrides)
     assert model.tokenizer is not None
-    own = PromptedModel(model.network, model.tokenizer, fine_tuned=fine_tuned)
-    generator = TextGenerator(
-        network=model.network, tokenizer=model.tokenizer, fine_tuned=fine_tuned
-    )
+    own = PromptedModel(model.network, model.tokenizer)
+    generator = TextGenerator(network=model.network, tokenizer=model.tokenizer)
     row = own.make_request("The sea", "", "boat")
     read = row.source or row.tokens[: len(row.tokens) - len(row.targets) + 1]
     assert generator.encode_prompt("The sea").ids == read

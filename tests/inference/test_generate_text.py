@@ -304,6 +304,10 @@ def test_bad_rows_are_reported_and_others_finish(verb: Verb, gpt: Path, tmp_path
         assert all(part in error for part in ("p.jsonl line", fact))
     written = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
     assert [row is None for row in written] == [False, True, True, True, False]
+    (tmp_path / "p.jsonl").write_text("".join(rows.splitlines(keepends=True)[1:4]))
+    done = verb("generate", gpt, "--file", "p.jsonl")
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert "p.jsonl line 1: 'text' is not text" in done.stderr
 
 
 def test_steps_are_a_table(verb: Verb, gpt: Path) -> None:

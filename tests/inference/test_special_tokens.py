@@ -11,6 +11,9 @@ import pytest
 import transformers
 
 import firth
+from firth import Tokenizer
+from firth.tokenizers.special_frame import with_special_frame
+from tests.inference.conftest import MakeModel
 
 
 def set_values(file: Path, **values: Any) -> None:
@@ -63,6 +66,25 @@ def test_the_generation_config_is_kept(gpt: Path, tmp_path: Path) -> None:
         assert json.loads((tmp_path / folder / "config.json").read_text())["eos_token_id"] == [0, 2]
     theirs = transformers.GenerationConfig.from_pretrained(tmp_path / "exported")
     assert (theirs.eos_token_id, theirs.temperature) == ([2, 0], 0.6)
+
+
+@pytest.mark.parametrize("begins", [False, True])
+def test_prompts_equal_transformers(
+    make_model: MakeModel, tokenizers: dict[str, Tokenizer], begins: bool, tmp_path: Path
+) -> None:
+    """The tokenizer adds BOS or not; GPT-2's config has one, but its tokenizer adds none."""
+    made = make_model("gpt2", "bpe", bos_token_id=2, eos_token_id=0, tie_embeddings=True)
+    tokenizer = with_special_frame(tokenizers["bpe"], [2] if begins else [], [])
+    firth.Model(made.network, tokenizer).save(tmp_path)
+    model = firth.load(tmp_path)
+    theirs = transformers.AutoModelForCausalLM.from_pretrained(tmp_path).eval()
+    encoded = transformers.AutoTokenizer.from_pretrained(tmp_path)("The sea", return_tensors="pt")
+    written = theirs.generate(**encoded, max_new_tokens=8, do_sample=False)
+    size = encoded["input_ids"].shape[1]
+    [done] = model.completions(["The sea"], max_new_tokens=8)[0].completions
+    assert list(done.tokens) == [id for id in written[0, size:].tolist() if id != 0]
+    assert model.tokens("The sea") == encoded.tokens()
+    assert model.completions([""], max_new_tokens=2)[0].completions  # begins with BOS
 
 
 @pytest.mark.parametrize("values", [{"eos_token_id": ["a"]}, {"bos_token_id": [1]}, ["no object"]])

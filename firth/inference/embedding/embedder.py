@@ -20,6 +20,7 @@ from firth.models.language_model import HiddenStateModel
 from firth.models.pooling import read_pooling
 from firth.models.stack import Stack
 from firth.models.transformer import max_input_length
+from firth.tokenizers.special_frame import special_frame
 from firth.tokenizers.tokenizer import Tokenizer
 from firth.utils.devices import device_spec, has_native_bf16, resolve_precision
 from firth.utils.errors import UsageError
@@ -94,7 +95,7 @@ class Embedder:
         """A hash of everything that determines the vectors."""
         options = {
             "config": self.network.config.to_dict(),
-            "tokenizer": self.tokenizer.fingerprint,
+            "tokenizer": [self.tokenizer.fingerprint, special_frame(self.tokenizer)],
             "pooling": [self.pooling, self.layers, self.max_length, self.prompt, self.skip],
             "steps": [str(step) for step in self.steps],
         }

@@ -5,43 +5,36 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from firth.models.config import LanguageModelConfig
+from firth.models.recurrent.elmo_config import ElmoConfig
+from firth.tokenizers.special_frame import SpecialFrame, special_frame, with_special_frame
 from firth.tokenizers.tokenizer import Tokenizer
 
 EosTokens = int | Sequence[int] | None  # the tokens that end a text
-PrefixSuffix = tuple[list[int], list[int]]
 
 
-def prompt_special_tokens(
-    config: LanguageModelConfig,
-    tokenizer: Tokenizer,
-    encoder_tokenizer: Tokenizer | None,
-    *,
-    fine_tuned: bool,
-) -> PrefixSuffix:
-    """Return the special tokens before and after a prompt.
+def generative_tokenizer(config: LanguageModelConfig, tokenizer: Tokenizer) -> Tokenizer:
+    """Return a tokenizer that adds a generative model's special tokens of pre-training to a text.
 
-    A decoder's prompt begins with the beginning-of-text token. An encoder's input gets its
-    tokenizer's special tokens, except a prefix that the model has not seen in training: it has if
-    its decoder starts with the end token (BART), or if it was fine-tuned.
+    A decoder's text begins with BOS. An encoder-decoder's input ends with EOS, and also begins with
+    BOS if its decoder starts with EOS (BART). Encoders and ELMo, which also reads backwards, keep
+    the special tokens of their tokenizer.
     """
-    end = as_list(config.eos_token_id)
+    if not config.has_decoder or isinstance(config, ElmoConfig):
+        return tokenizer
+    begin, end = as_list(config.bos_token_id), as_list(config.eos_token_id)
     if not config.has_encoder:
-        return as_list(config.bos_token_id), []
-    prefix, suffix = text_special_tokens(encoder_tokenizer or tokenizer)
+        return with_special_frame(tokenizer, begin, [])
     like_bart = end and config.decoder_start_token_id == config.eos_token_id
-    if encoder_tokenizer is not None or fine_tuned or like_bart or (suffix and not prefix):
-        return prefix, suffix
-    return [], end
+    return with_special_frame(tokenizer, begin if like_bart else [], end)
 
 
-def text_special_tokens(tokenizer: Tokenizer) -> PrefixSuffix:
-    """Return the special tokens a tokenizer adds before and after a text."""
-    probe = tokenizer.encoding("a")
-    probe.truncate(1)
-    framed = tokenizer.backend.post_process(probe, None, True)
-    is_special = framed.special_tokens_mask
-    position = is_special.index(0) if 0 in is_special else len(is_special)
-    return framed.ids[:position], framed.ids[position + 1 :]
+def prompt_special_tokens(config: LanguageModelConfig, tokenizer: Tokenizer) -> SpecialFrame:
+    """Return the special tokens before and after a prompt: those that its tokenizer adds.
+
+    Nothing follows a decoder's prompt, because the model continues it.
+    """
+    before, after = special_frame(tokenizer)
+    return before, after if config.has_encoder else []
 
 
 def as_ids(ids: EosTokens) -> tuple[int, ...]:

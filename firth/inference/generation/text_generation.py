@@ -19,7 +19,7 @@ from firth.inference.generation.detokenization import (
 from firth.inference.generation.explain import ExplainedToken, explain
 from firth.inference.generation.generation_config import GenerationConfig
 from firth.inference.generation.sampling import GeneratedTokens, StopCheck, TokenSampler
-from firth.inference.generation.special_tokens import prompt_special_tokens
+from firth.inference.generation.special_tokens import as_list, prompt_special_tokens
 from firth.inference.generation.token_generation import generate
 from firth.models.language_model import ScoringModel, predicts_tokens
 from firth.models.transformer import max_input_length, max_output_length
@@ -81,7 +81,6 @@ class TextGenerator:
     network: ScoringModel
     tokenizer: Tokenizer
     encoder_tokenizer: Tokenizer | None = None  # if the encoder has its own
-    fine_tuned: bool = False  # on inputs with the tokenizer's special tokens
     config: GenerationConfig = field(default_factory=GenerationConfig)
     explain: bool = False  # add each token's probability and alternatives to completions
     special_tokens: bool = True  # add those before and after a prompt
@@ -122,14 +121,11 @@ class TextGenerator:
     def _encode(self, text: str, *, special_tokens: bool) -> EncodedPrompt:
         """Tokenize a prompt; a prompt that is too long loses its beginning."""
         config, max_new = self.network.config, self.config.max_new_tokens
-        prefix: list[int] = []
-        suffix: list[int] = []
-        if special_tokens:
-            prefix, suffix = prompt_special_tokens(
-                config, self.tokenizer, self.encoder_tokenizer, fine_tuned=self.fine_tuned
-            )
         own = self.encoder_tokenizer or self.tokenizer
+        prefix, suffix = prompt_special_tokens(config, own) if special_tokens else ([], [])
         body = own.open_encode(text) if config.open_vocabulary else own.encode(text)
+        if not (prefix or body or suffix):
+            prefix = as_list(config.bos_token_id)
         size = len(prefix) + len(body) + len(suffix)
         if not size:
             raise UsageError(

@@ -13,15 +13,11 @@ from functools import cached_property
 
 import numpy as np
 
-from firth.inference.generation.special_tokens import (
-    PrefixSuffix,
-    as_list,
-    prompt_special_tokens,
-    text_special_tokens,
-)
+from firth.inference.generation.special_tokens import as_list, prompt_special_tokens
 from firth.inference.scoring.token_scoring import ScoringRequest, TokenScores, score_requests
 from firth.models.language_model import ScoringModel
 from firth.models.transformer import max_input_length, max_output_length, max_text_length
+from firth.tokenizers.special_frame import SpecialFrame, special_frame
 from firth.tokenizers.tokenizer import Tokenizer
 from firth.utils.errors import MismatchError, UsageError
 from firth.utils.rng import Floats
@@ -38,21 +34,18 @@ class PromptedModel:
     tokenizer: Tokenizer
     encoder_tokenizer: Tokenizer | None = None  # if the encoder has its own
     cloze: bool = False  # fills masked tokens: an encoder, or a decoder with the hybrid objective
-    fine_tuned: bool = False  # to generate, on inputs with the tokenizer's special tokens
     chat: bool = False  # prompts are rendered by its chat template, with all special tokens
 
     @cached_property
-    def special_tokens(self) -> PrefixSuffix:
+    def special_tokens(self) -> SpecialFrame:
         """The special tokens before and after the input."""
         config = self.network.config
         if self.chat:
             return [], []
         if not self.cloze:
-            return prompt_special_tokens(
-                config, self.tokenizer, self.encoder_tokenizer, fine_tuned=self.fine_tuned
-            )
+            return prompt_special_tokens(config, self.encoder_tokenizer or self.tokenizer)
         if config.has_encoder:
-            return text_special_tokens(self.tokenizer)
+            return special_frame(self.tokenizer)
         return as_list(config.bos_token_id), as_list(config.eos_token_id)
 
     @property

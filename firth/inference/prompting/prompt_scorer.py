@@ -165,7 +165,6 @@ def generate_answers(
         network=model.network,
         tokenizer=model.tokenizer,
         encoder_tokenizer=model.encoder_tokenizer,
-        fine_tuned=model.fine_tuned,
         config=GenerationConfig(
             max_new_tokens=max_new_tokens, stop=(format.stop,) if format.stop else ()
         ),

@@ -57,7 +57,6 @@ def score_texts(
     *,
     contexts: Sequence[str] = (),
     encoder_tokenizer: Tokenizer | None = None,
-    fine_tuned: bool = False,
 ) -> list[TextScore]:
     """Score each text; `contexts` are what precedes each, or an encoder-decoder's inputs.
 
@@ -72,10 +71,8 @@ def score_texts(
     if is_encoder:
         found = list(pseudo_log_likelihoods(network, tokenizer, texts))
     elif contexts:
-        prefix, suffix = prompt_special_tokens(
-            network.config, tokenizer, encoder_tokenizer, fine_tuned=fine_tuned
-        )
         copies, source_tokenizer = network.config.copies_words, encoder_tokenizer or tokenizer
+        prefix, suffix = prompt_special_tokens(network.config, source_tokenizer)
         encode = source_tokenizer.open_encode if copies else source_tokenizer.encode
         sources = [[*prefix, *encode(context), *suffix] for context in contexts]
         encode = tokenizer.open_encode if copies else tokenizer.encode
