@@ -214,8 +214,8 @@ def merge(network: LanguageNetwork, *, keep: bool = True) -> None:
     for adapted in active:
         if adapted.modules and not adapted.strategy.row.mergeable:  # a probe is a head alone
             raise UsageError(
-                f"A {adapted.strategy.name} adapter cannot be merged: it cannot be expressed in "
-                "the weights of the network."
+                f"{adapted.strategy.name} cannot be merged: it cannot be expressed in the weights "
+                "of the network. `firth predict` and `firth.load` use it unmerged."
             )
     if len(active) > 1 and not all(adapted.strategy.row.additive for adapted in active):
         raise UsageError("Several adapters can be merged at once only if all are additive.")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -111,6 +112,9 @@ def is_in_memory(name: str | Path) -> bool:
 
 def table_rows(data: Any, name: str) -> Iterable[Any]:
     """Return the rows of any kind of table, to be iterated several times."""
+    if isinstance(data, str | bytes | type):
+        raise UsageError(f"`{name}` is {KINDS}, not {shown(data)}.")
+    _check_columns(getattr(data, "column_names", getattr(data, "columns", ())), name)
     if isinstance(data, Mapping):
         return _rows_of_columns(data, name)
     if hasattr(data, "column_names") and hasattr(data, "features"):  # datasets
@@ -125,9 +129,16 @@ def table_rows(data: Any, name: str) -> Iterable[Any]:
         whole = data.astype(object).where(data.notna(), None)
         return _Rows(lambda: whole.to_dict("records") if hasattr(data, "columns") else iter(whole))
     rows = data.tolist() if hasattr(data, "tolist") else data  # an array of texts
-    if isinstance(rows, str | bytes | type) or not isinstance(rows, Iterable):
+    if isinstance(rows, str) or not isinstance(rows, Iterable):
         raise UsageError(f"`{name}` is {KINDS}, not {shown(data)}.")
     return rows if isinstance(rows, Sequence) or iter(rows) is not rows else list(rows)
+
+
+def _check_columns(names: Any, name: str) -> None:
+    """Raise an error if two columns have one name: pandas and pyarrow allow it."""
+    counts = Counter(map(str, names)) if isinstance(names, Iterable) else Counter[str]()
+    if repeated := [one for one, count in counts.items() if count > 1]:
+        raise InputError(f"`{name}`: two columns are called {repeated[0]!r}; rename one.")
 
 
 def _with_integers(data: Any) -> Any:

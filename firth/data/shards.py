@@ -86,7 +86,8 @@ def read_index(folder: Path) -> dict[str, Any]:
     path = folder / "index.json"
     if not path.is_file():
         raise InputError(
-            f"{folder} holds no shards (no index.json); create them with `firth prepare`."
+            f"{folder} holds no shards (no index.json); create them with `firth prepare`, or "
+            "pre-train on text with --tokenizer MODEL."
         )
     try:
         index = json.loads(path.read_bytes())

@@ -111,10 +111,11 @@ def _export_checkpoint(model: Model, out: Path) -> str:
     if family_of(model.config, model.network.heads) is None:
         layer = model.config.label_input_layer
         of_layer = f" of layer {layer}" if layer is not None else ""
+        heads = ", ".join(model.network.heads) or "no head"
         raise MismatchError(
             f"transformers has no model family with the architecture and heads of {model.source} "
-            f"({model.config.architecture}; {', '.join(model.network.heads)}{of_layer}); only "
-            "firth.load can load it."
+            f"({model.config.architecture}; {heads}{of_layer}); only firth.load can load it. "
+            "N-gram models and word vectors have formats of their own (`--to`)."
         )
     with replacing_files(out, MODEL_FILES):
         family = model.write(out)

@@ -93,7 +93,8 @@ def answer_rows(
     """Yield each row with its answer, or None with the row's error, which `bad` gets as well.
 
     With `live`, a row does not wait for others that have not arrived yet. Otherwise rows can be
-    read twice: if bad rows are errors, all rows are checked before the first one is answered.
+    read twice: if bad rows are errors, all rows are checked before the first one is answered. A
+    file whose rows are all bad is an error.
     """
     for row in read() if bad.strict and not live else ():
         if isinstance(row, InputError):
@@ -106,15 +107,20 @@ def answer_rows(
     windows = bounded_batches(
         read(), size_of, max_size=ranks * MAX_CHARACTERS, max_items=ranks * max_items, live=live
     )
+    any_good, first_error = False, None
     for window in windows:
         good = [row for row in window if not isinstance(row, InputError)]
         answers = iter(answer(good) if good else ())
         for row in window:
             if isinstance(row, InputError):
                 bad(row)
+                first_error = first_error or row
                 yield None, row
             else:
+                any_good = True
                 yield row, next(answers)
+    if first_error is not None and not any_good and not live:
+        raise InputError(f"All rows are bad. {first_error}")
 
 
 def as_values(found: Any) -> dict[str, Any] | None:

@@ -92,7 +92,8 @@ def shown(value: Any) -> str:
 def _checked(name: str, value: Any, kind: Any) -> Any:
     if _is_a(value, kind):
         return value
-    plain = value.tolist() if hasattr(value, "tolist") else value  # of numpy, pandas or torch
+    has_list = hasattr(value, "tolist") and not isinstance(value, type)  # of numpy, pandas, torch
+    plain = value.tolist() if has_list else value
     if _is_a(plain, kind):
         return plain
     if isinstance(plain, float) and plain.is_integer() and _is_a(int(plain), kind):

@@ -110,6 +110,15 @@ def test_integers_beside_missing_values_of_pandas() -> None:
     assert list(as_source(frame[:0], "train")) == []
 
 
+def test_two_columns_of_one_name() -> None:
+    pandas, pyarrow = (pytest.importorskip(name) for name in ("pandas", "pyarrow"))
+    frame = pandas.DataFrame([["a", "b", 1]], columns=["text", "text", "label"])
+    table = pyarrow.table([["a"], ["b"]], names=["text", "text"])
+    for data in (frame, table):
+        with pytest.raises(firth.InputError, match="`train`: two columns are called 'text'"):
+            list(as_source(data, "train"))
+
+
 def test_the_column_of_a_table(tmp_path: Path) -> None:
     rows = [{"opinion": text, "id": "x"} for text in TEXTS]
     options: dict[str, Any] = {"kind": "bpe-word", "vocab_size": 28, "workers": 1}

@@ -61,6 +61,8 @@ def test_wikitext_counts_words_and_the_ends_of_lines(uniform: Model, tmp_path: P
     # The same when the last line has no end.
     path.write_text(WIKI[:-1], encoding="utf-8")
     assert values(uniform, path, convention="wikitext")[0] == pytest.approx(found)
+    path.write_bytes(WIKI.replace("\n", "\r\n").encode())
+    assert values(uniform, path, convention="wikitext")[0] == pytest.approx(found)
 
 
 def test_ptb_counts_as_wikitext_does(uniform: Model, tmp_path: Path) -> None:

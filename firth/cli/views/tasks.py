@@ -24,8 +24,8 @@ if TYPE_CHECKING:  # these need torch
 MAX_NAMED = 12  # rows of a suite whose names are listed
 GROUP_NAMES = {"type": "set", "term": "phenomenon"}  # of minimal pairs
 EVALUATED_ON = {
-    "dev set": "{n:,} others.",
-    "held-out examples": "{n:,} others.",
+    "dev set": "{n:,} of the dev set.",
+    "held-out examples": "{n:,} held-out ones.",
     "cross-validation": "all {n:,} by cross-validation.",
     "training examples": "the training examples themselves.",
 }

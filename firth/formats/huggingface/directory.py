@@ -110,7 +110,9 @@ def read_config(path: Path) -> tuple[ModelConfig, ModelFamily | None]:
     if not path.is_dir():
         raise InputError(f"{path} is not a directory with a model.")
     if not file.is_file():
-        raise InputError(f"{path} holds no model: there is no {CONFIG} in it.")
+        unfinished = (path / "checkpoints").is_dir()
+        advice = " Its run was interrupted: resume it." if unfinished else ""
+        raise InputError(f"{path} holds no model: there is no {CONFIG} in it.{advice}")
     values = read_json(file)
     if not isinstance(values, dict) or not isinstance(values.get("model_type"), str):
         raise InputError(f"{file} has no model_type.")

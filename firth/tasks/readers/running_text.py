@@ -56,7 +56,8 @@ def read_passages(file: TaskFile) -> Iterator[PassageExample]:
 def read_lines(file: TaskFile, *, complete: bool = False) -> Iterator[str]:
     """Yield the lines of a file with their newlines; a row of a table is a line.
 
-    With `complete`, a newline is added to the last line of plain text if it has none.
+    With `complete`, lines of plain text end with a newline, the last one too, also if the file has
+    Windows line ends.
 
     >>> import pathlib, tempfile; path = pathlib.Path(tempfile.mkdtemp(), "ptb.txt")
     >>> _ = path.write_text(" no it was n't \\n\\n maybe")
@@ -75,6 +76,8 @@ def read_lines(file: TaskFile, *, complete: bool = False) -> Iterator[str]:
         if not plain:
             yield content if content.endswith("\n") else content + "\n"
             continue
+        if complete:
+            content = content.replace("\r\n", "\n")
         for one in StringIO(content, newline="\n"):
             yield one + "\n" if complete and not one.endswith("\n") else one
 

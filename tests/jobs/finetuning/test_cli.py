@@ -39,7 +39,7 @@ def test_finetune(models: dict[str, Path], tmp_path: Path) -> None:
     done = firth(*words, "--dev", dev, "--out", tmp_path / "a")
     shown = " ".join(done.stdout.split())
     assert re.search(r"│ accuracy │ \d\.\d{4} │", shown)
-    for fact in ("64 examples", "32 others", "(100.00%, full)"):
+    for fact in ("64 examples", "32 of the dev set", "(100.00%, full)"):
         assert fact in shown
     *_, last = validations = done.stderr.splitlines()
     assert all(re.match(r" *\d+% after \d\.\d min  step \d+  valid", line) for line in validations)
