@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+from firth.data.memory import Data
 from firth.inference.prompting.templates import FIELDS
 from firth.jobs.job_configs import COLUMNS, DEVICE, FORMAT, LIMIT, OVERWRITE, STRICT
 from firth.utils.config_fields import Doc
@@ -34,7 +35,7 @@ class PromptConfig:
         str, Doc("seq2seq generates an answer; classify, pair and choice score labels.", "Data")
     ] = "seq2seq"
     data: Annotated[
-        str | Path | None,
+        Data | None,
         Doc("Labelled examples to evaluate on; - for stdin. Default: the TEXTs.", "Data", str),
     ] = None
     limit: Annotated[int, LIMIT] = 0
@@ -42,7 +43,7 @@ class PromptConfig:
     format: Annotated[str | None, FORMAT] = None
     strict: Annotated[bool, STRICT] = False
     examples: Annotated[
-        str | Path | Sequence[tuple[str, str]] | None,
+        Data | None,
         Doc("File of labelled examples to draw demonstrations from. Default: none.", kind=Path),
     ] = None
     shots: Annotated[
@@ -151,6 +152,11 @@ class PromptConfig:
     def texts(self) -> tuple[str, ...]:
         """The queries; a single one may be given without a list."""
         return (self.queries,) if isinstance(self.queries, str) else tuple(self.queries)
+
+    @property
+    def lists_examples(self) -> bool:
+        """Whether the demonstrations are given one by one, not as a file or table to draw from."""
+        return isinstance(self.examples, Sequence) and not isinstance(self.examples, str)
 
     @property
     def words(self) -> dict[str, str]:

@@ -6,9 +6,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import repeat
-from pathlib import Path
-from typing import Any
 
+from firth.data.memory import Source, as_source
 from firth.inference.prompting.demonstrations import (
     balanced_shots,
     nearest_shots,
@@ -29,8 +28,7 @@ from firth.tasks.task import Example
 from firth.utils.bad_rows import SKIPPED, BadRows
 from firth.utils.errors import InputError, UsageError
 
-DEFAULT_SHOTS = 4  # demonstrations from a file
-INLINE_PLACE = "--example"  # the place of a demonstration that is in no file
+DEFAULT_SHOTS = 4  # demonstrations from a file or table
 
 
 @dataclass(frozen=True)
@@ -69,29 +67,16 @@ def load_prompt_dataset(config: PromptConfig) -> PromptDataset:
 
 
 def _examples(config: PromptConfig, bad: BadRows) -> list[Example]:
-    """The pool of demonstrations, from a file or inline."""
-    if config.examples is None:
-        return []
-    if isinstance(config.examples, str | Path):
-        return _read(config, config.examples, bad, labelled=True)
-    if config.task not in ("classify", "seq2seq"):
-        raise UsageError(
-            f"Examples of {config.task} need more than a text and an answer: give a file."
-        )
-    kind: Any = LabelledExample if config.task == "classify" else Seq2SeqExample
-    names = ("text", "label") if config.task == "classify" else ("source", "target")
-    pairs = [[part.strip() for part in pair] for pair in config.examples]
-    if not all(all(pair) for pair in pairs):
-        raise UsageError("An example needs a text and an answer that are not empty.")
-    return [kind(**dict(zip(names, pair, strict=True))) for pair in pairs]
+    """The pool of demonstrations."""
+    return [] if config.examples is None else _read(config, "examples", bad, labelled=True)
 
 
 def _queries(config: PromptConfig, bad: BadRows) -> list[Example]:
-    """The queries, from a file or inline."""
+    """The queries: texts, or examples."""
     if config.data is not None:
-        found = _read(config, config.data, bad, labelled=config.out is None)
+        found = _read(config, "data", bad, labelled=config.out is None)
         if not found:
-            raise InputError(f"{config.data} has no examples.")
+            raise InputError(f"{_source(config, 'data')} has no examples.")
         if config.limit and config.limit < len(found):
             strata = task_named(config.task).strata(found)
             found = [
@@ -108,28 +93,31 @@ def _queries(config: PromptConfig, bad: BadRows) -> list[Example]:
     return made[config.task]
 
 
-def _read(config: PromptConfig, path: str | Path, bad: BadRows, *, labelled: bool) -> list[Example]:
-    task, columns = task_named(config.task), config.columns or {}
+def _source(config: PromptConfig, name: str) -> Source:
+    """Return the file or table of an argument."""
+    return as_source(getattr(config, name), name, task_named(config.task).columns)
+
+
+def _read(config: PromptConfig, name: str, bad: BadRows, *, labelled: bool) -> list[Example]:
+    task, columns, source = task_named(config.task), config.columns or {}, _source(config, name)
     check_columns(task.name, task.roles, columns)
     labels: LabelUse = "required" if labelled else "optional"
-    file = TaskFile(path, config.format, columns, labels=labels, bad=bad)
+    file = TaskFile(source, config.format, columns, labels=labels, bad=bad)
     examples = list(good_examples(task.read, file))
     for example in examples:
         if isinstance(getattr(example, "label", None), tuple):
             raise InputError(
-                f"{place(path, example.line)} has several labels; prompting supports one."
+                f"{place(source, example.line)} has several labels; prompting supports one."
             )
     return examples
 
 
 def _shots(config: PromptConfig, there: int) -> int:
     """The number of demonstrations in a prompt."""
-    inline = not isinstance(config.examples, str | Path)
-    shots = (
-        config.shots if config.shots is not None else there if inline else min(DEFAULT_SHOTS, there)
-    )
+    usual = there if config.lists_examples else min(DEFAULT_SHOTS, there)
+    shots = usual if config.shots is None else config.shots
     if shots > there:
-        where = "there are" if inline else f"{config.examples} has"
+        where = "there are" if config.examples is None else f"{_source(config, 'examples')} has"
         raise UsageError(f"--shots is {shots}, but {where} only {there} examples; use fewer.")
     reason = "without examples" if not shots else "with the nearest examples"
     if config.draws > 1 and (not shots or config.picking == "nearest"):
@@ -143,10 +131,10 @@ def _shots(config: PromptConfig, there: int) -> int:
 def _words(config: PromptConfig, shown: list[Example], queries: list[Example]) -> dict[str, str]:
     """The word of each label: as given, or the label itself."""
     words = config.words or {label: label for label in labels_of([*shown, *queries])}
-    for path, examples in ((config.examples, shown), (config.data, queries)):
+    for name, examples in (("examples", shown), ("data", queries)):
         for example in examples:
             if example.label is not None and example.label not in words:
-                where = place(path, example.line) if isinstance(path, str | Path) else INLINE_PLACE
+                where = place(_source(config, name), example.line)
                 raise InputError(
                     f"{where}: the label {example.label!r} has no word; add it to --labels."
                 )
@@ -209,6 +197,6 @@ def select_demonstrations(
     if config.picking == "balanced":
         labels = [example.label for example in dataset.shown]
         return repeat(balanced_shots(labels, shots, seed=config.seed, draw=draw))
-    if not isinstance(config.examples, str | Path):
-        return repeat(range(there)[:shots])  # in the given order
+    if config.lists_examples and shots == there and config.draws == 1:
+        return repeat(range(there))  # in the given order
     return repeat(random_shots(there, shots, seed=config.seed, draw=draw))

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from firth.data.memory import Data
 from firth.inference.generation.chat_template import render_chat
 from firth.inference.prompting.candidates import PromptedModel, check_mask_token
 from firth.inference.prompting.prompt_scorer import (
@@ -75,7 +76,7 @@ class PromptResult:
     shots: int
     prompt: str  # the first one, for display
     demonstration_sets: list[DemonstrationSet]
-    answers: list[Answer]  # for inline queries; those of a file are written to `out`
+    answers: list[Answer]  # with the first demonstrations; those of a file are written to `out`
     words: dict[str, str] = field(default_factory=dict)  # label -> word that is scored
     guess: float | None = None  # accuracy of always predicting the most frequent answer
     notes: list[str] = field(default_factory=list)
@@ -127,12 +128,12 @@ def prompt(
     queries: Sequence[str] | str = (),
     *,
     task: str = "seq2seq",
-    data: str | Path | None = None,
+    data: Data | None = None,
     limit: int = 0,
     columns: Mapping[str, str] | None = None,
     format: str | None = None,
     strict: bool = False,
-    examples: str | Path | Sequence[tuple[str, str]] | None = None,
+    examples: Data | None = None,
     shots: int | None = None,
     pick: str | None = None,
     near: str | Path | Model | None = None,
@@ -153,11 +154,12 @@ def prompt(
     r"""Prompt a model with zero, one or a few demonstrations, without training.
 
     `queries` are input texts (for `pair` two texts, for `choice` a text and its choices), or `data`
-    is a file of them; `examples` are a file, or pairs of text and answer, of which `shots` are
-    demonstrations; `labels` are words, map labels to words, or are written as for `--labels`;
-    `calibrate` corrects for labels that are likely for any input. With `chat`, the model's chat
-    template is used, and demonstrations are earlier turns. With `out`, every answer is written
-    there as a line of JSON. Bad rows are skipped and noted; with `strict`, they are an error.
+    is a file or a table of examples. `shots` demonstrations are drawn from `examples`, a file, a
+    DataFrame or a list, as of pairs of text and answer; all of a list are shown in its order, by
+    default. `labels` are words, map labels to words, or are written as for `--labels`; `calibrate`
+    corrects for labels that are likely for any input. With `chat`, the model's chat template is
+    used, and demonstrations are earlier turns. With `out`, every answer is written there as a line
+    of JSON. Bad rows are skipped and noted; with `strict`, they are an error.
 
     >>> import tokenizers; from firth import Tokenizer
     >>> from firth.models.transformer import Transformer
@@ -206,7 +208,7 @@ def prompt(
         shots=dataset.shots,
         prompt=made[0][2],
         demonstration_sets=[draw for draw, *_ in made],
-        answers=made[0][1] if config.data is None else [],
+        answers=made[0][1],
         words=dataset.words,
         guess=majority_accuracy(config.task, dataset.queries),
         notes=[*dataset.notes, *notes, *_length_notes(count, prompted_model.max_length)],
@@ -241,10 +243,9 @@ def _draw(
         count.update(dropped=one.prompt.dropped > 0, cut=one.prompt.cut, prompts=1)
         for name, value in scores.items():
             right.setdefault(name, []).append(value)
-        write_answer(
-            {"draw": number, "line": example.line, **own} if config.data is not None else own
-        )
-        answers += [own] if config.data is None else []
+        of_file = isinstance(config.data, str | Path)
+        write_answer({"draw": number, "line": example.line, **own} if of_file else own)
+        answers += [] if of_file else [own]
         progress("answered", number * there + i + 1, config.draws * there)
     return (
         DemonstrationSet(lines, {name: np.array(values) for name, values in right.items()}),

@@ -277,7 +277,7 @@ def test_labels_are_calibrated_unless_something_else_is_said(
         (dict(task="choice", queries=["text", "one"]), "a text and at least two choices"),
         (dict(shots=3), "`shots` 3 needs examples"),
         (dict(shots=-1), "`shots` .*-1"),
-        (dict(examples=[("a", "b")], shots=2), "`shots` is 2, but there are only 1"),
+        (dict(examples=[("a", "b")], shots=2), "`shots` is 2, but `examples` has only 1"),
         (dict(task="classify"), "at least two labels"),
         (dict(task="classify", labels={"a": "x", "b": "x"}), "Two labels have the word 'x'"),
         (dict(labels=["a", "b"]), "`labels` .*seq2seq"),
@@ -291,11 +291,12 @@ def test_labels_are_calibrated_unless_something_else_is_said(
         (dict(max_new_tokens=0), "`max_new_tokens`"),
         (dict(template="{source}"), "no field for the answer"),
         (dict(template="{target}: {source}"), "causal"),
-        (dict(examples=[("a", " ")]), "not empty"),
+        (dict(examples=[("a", "")]), "`examples` row 1: 'target' is empty"),
+        (dict(task="pair", queries=["a", "b"], examples=[("a", "b")]), "row 1 has 2 values"),
     ],
 )
 def test_calls_that_cannot_be_right(gpt: Model, options: dict[str, Any], complaint: str) -> None:
-    with pytest.raises(UsageError, match=complaint) as caught:
+    with pytest.raises((UsageError, InputError), match=complaint) as caught:
         prompt(gpt, **{"queries": ["boat"], **options})
     assert str(caught.value).count(".") <= 2
 
@@ -322,6 +323,29 @@ def test_files_that_cannot_be_right(gpt: Model, train: Path, dev: Path, tmp_path
     assert "All draws are the same without examples" in complaint(draws=2)
     again = dict(examples=train, pick="nearest", draws=2)
     assert "All draws are the same with the nearest" in complaint(**again)
+
+
+def test_tables_in_memory_equal_files(gpt: Model, train: Path, dev: Path) -> None:
+    """A DataFrame is drawn from, like a file; a list is shown in its order. Labels are numbers."""
+    pandas = pytest.importorskip("pandas")
+    tables = [pandas.read_csv(path, sep="\t") for path in (train, dev)]
+    for one in tables:
+        one["label"] = (one["label"] == "good").astype(int)
+    options: dict[str, Any] = dict(task="classify", shots=2, draws=2)
+    rows = [one[["text", "label"]].values.tolist() for one in tables]
+    labels = {"0": "bad", "1": "good"}
+    made = prompt(gpt, data=tables[1], examples=tables[0], labels=labels, **options)
+    expected = prompt(gpt, data=dev, examples=train, **options)
+    assert made.metrics == expected.metrics
+    assert len(made.answers) == len(rows[1])
+    listed = prompt(gpt, data=rows[1], examples=rows[0], labels=labels, **options)
+    assert listed.metrics == expected.metrics
+    listed = prompt(
+        gpt, "fine", task="classify", examples=rows[0][:4], labels=labels, pick="random"
+    )
+    assert listed.demonstration_sets[0].shown == [1, 2, 3, 4]
+    with pytest.raises(InputError, match="`data` row 1: the label '1' has no word"):
+        prompt(gpt, task="classify", data=[("fine", 1)], labels=["good", "bad"])
 
 
 def test_models_that_cannot_be_prompted(make_model: MakeModel, gpt: Model) -> None:
