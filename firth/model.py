@@ -72,7 +72,7 @@ FEATURES = "features"  # folder with the tokenizer of a network whose hidden sta
 JOINED = "joined"  # folder with the base model of an adapter on a joined encoder and decoder
 
 
-@dataclass(repr=False)
+@dataclass(repr=False, eq=False)
 class Model(TextModel):
     """A network and its tokenizer, in eval mode after `load`."""
 

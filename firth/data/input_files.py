@@ -21,7 +21,6 @@ from firth.data.conll import EXTENSIONS, begins_conll
 from firth.data.memory import Data, MemoryTable, Source, as_source, table_rows
 from firth.data.readers import (
     FORMATS,
-    INVALID,
     MAX_CHARS,
     ROWS,
     Bad,
@@ -36,6 +35,7 @@ from firth.data.readers import (
 from firth.data.tables import begins_json, dataset_rows
 from firth.utils.errors import InputError, UsageError
 from firth.utils.object_stores import file_state, find_files, is_url, open_file
+from firth.utils.surrogates import without_surrogates
 from firth.utils.torchrun import launched_world_size
 
 
@@ -237,8 +237,10 @@ def corpus_sources(data: Data, name: str) -> list[Source]:
     if isinstance(data, MemoryTable):
         return [data]
     rows = [data] if isinstance(data, str | Path) else table_rows(data, name)
-    if isinstance(next(iter(rows), ""), str | Path) and not _are_texts(items := list(rows)):
-        return items
+    if isinstance(next(iter(rows), ""), str | Path):
+        items = list(rows)
+        if all(isinstance(item, str | Path) for item in items) and not _are_texts(items):
+            return items
     return [MemoryTable(f"`{name}`", rows)]
 
 
@@ -268,7 +270,7 @@ def as_texts(data: Data | None, name: str, reading: ReadOptions = ReadOptions())
     """
     data = [data] if isinstance(data, str) else data
     if isinstance(data, list) and all(isinstance(text, str) for text in data):
-        return [INVALID.sub("\ufffd", text) for text in data]
+        return [without_surrogates(text) for text in data]
     source = single_input_file(as_source(data, name), reading)
     with source.open() as raw:
         return list(
@@ -321,7 +323,7 @@ def find_sources(
         matches = [path] if os.path.exists(path) else sorted(glob.glob(path, recursive=True))
         if not matches:
             what = "No file matches" if glob.has_magic(path) else "There is no file or folder"
-            raise InputError(f"{what} {path}.")
+            raise InputError(f"{what} {path if len(path) < 200 else path[:40] + '…'}.")
         for match in matches:
             if os.path.isdir(match):
                 inside = [_source(file, None) for file in _walk(match)]

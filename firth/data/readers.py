@@ -6,7 +6,6 @@ error; a document of more than MAX_CHARS is split.
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -26,10 +25,10 @@ from firth.data.tables import (
     tsv_table,
 )
 from firth.utils.errors import InputError, UsageError
+from firth.utils.surrogates import SURROGATE
 
 MAX_CHARS = 2 << 20
 MAX_ROW_BYTES = 16 << 20
-INVALID = re.compile("[\ud800-\udfff]")  # `surrogateescape` decodes invalid UTF-8 to these
 
 Convention = Literal["block", "line", "file", "row"]
 Tally = Counter[str]  # numbers of repairs, by kind
@@ -144,7 +143,7 @@ def read_lines(file: OpenFile, cut: bool = False) -> Iterator[tuple[int, str]]:
                 where = f"{file.name} line {number}: byte {offset + error.start} of the file"
                 _report(file, InputError(f"{where} is not UTF-8; convert it with iconv."))
             else:
-                line, replaced = INVALID.subn("\ufffd", line)
+                line, replaced = SURROGATE.subn("\ufffd", line)
             file.tally["invalid bytes replaced"] += replaced
         yield number, line.removeprefix("\ufeff") if offset == 0 else line
         offset += len(raw)
@@ -184,7 +183,7 @@ def _checked(text: str, where: str, bad: Bad | None) -> str:
 
 def is_valid(text: str) -> bool:
     """Return whether a text has no undecoded bytes."""
-    return text.isascii() or not INVALID.search(text)
+    return text.isascii() or not SURROGATE.search(text)
 
 
 def check_utf8(texts: Iterable[str], where: str) -> None:
@@ -327,10 +326,10 @@ def text_field(where: str, value: Any, reading: ReadOptions, tally: Tally) -> st
         raise InputError(
             f"{where}: '{reading.column}' is not text but {type(value).__name__} ({value!r:.40})."
         )
-    if not value.isascii() and INVALID.search(value):
+    if not value.isascii() and SURROGATE.search(value):
         if reading.strict:
             raise InputError(f"{where}: '{reading.column}' contains a lone surrogate.")
-        repaired, replaced = INVALID.subn("\ufffd", value)
+        repaired, replaced = SURROGATE.subn("\ufffd", value)
         tally["invalid bytes replaced"] += replaced
         return repaired
     return value

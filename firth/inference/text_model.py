@@ -42,16 +42,17 @@ from firth.inference.infilling.spelling import CorrectedText, correct_batch, mak
 from firth.inference.logit_lens import LogitLens, logit_lens
 from firth.inference.scoring.text_scoring import TextScore, score_texts
 from firth.inference.scoring.token_scoring import ScoringRequest, check_language_head
-from firth.inference.text_network import TextNetwork, repaired
+from firth.inference.text_network import TextNetwork
 from firth.objectives.registry import infill_format
 from firth.utils.arguments import check_arguments
 from firth.utils.errors import UsageError
+from firth.utils.surrogates import without_surrogates
 
 # Names under which sentence encoders store the prompts of documents and of queries.
 PROMPTS = {"document": ("document", "passage", "corpus"), "query": ("query",)}
 
 
-@dataclass(repr=False)
+@dataclass(repr=False, eq=False)
 class TextModel(TextNetwork):
     """A network and its tokenizer: fill, generate, embed, search, score."""
 
@@ -137,7 +138,7 @@ class TextModel(TextNetwork):
         """
         check_top(top)
         answers = [answer] if isinstance(answer, str) else list(answer)
-        text, encoder = repaired(text), self.config.architecture == "encoder"
+        text, encoder = without_surrogates(text), self.config.architecture == "encoder"
         if encoder or (not self.reads_left_context_only and has_blanks(text)):
             return explain_blanks(self.blank_filler(), text, answers=answers, top=top)
         generator = self.text_generator()
@@ -167,7 +168,10 @@ class TextModel(TextNetwork):
         if max_positions is not None and max_positions < 1:
             raise UsageError(f"`max_positions` must be at least 1, not {max_positions}.")
         check_language_head(self.network)
-        text, words = repaired(text), [target] if isinstance(target, str) else list(target)
+        text, words = (
+            without_surrogates(text),
+            [target] if isinstance(target, str) else list(target),
+        )
         bidirectional, request = self.scoring_request(text, words)
         return logit_lens(
             self.transformer,
@@ -232,7 +236,7 @@ class TextModel(TextNetwork):
     @check_arguments
     def stream(self, prompt: str, **settings: Unpack[GenerationOptions]) -> Iterator[str]:
         """Generate the completion of a prompt, yielding text as it is decoded."""
-        pieces = self.text_generator(**settings).stream(repaired(prompt))
+        pieces = self.text_generator(**settings).stream(without_surrogates(prompt))
         return (piece for piece in pieces if isinstance(piece, str))
 
     def chat(

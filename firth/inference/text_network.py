@@ -14,7 +14,6 @@ from torch import Tensor
 
 from firth.data.input_files import as_texts
 from firth.data.memory import Data
-from firth.data.readers import INVALID
 from firth.formats.sentence_transformers import SentenceEncoderConfig
 from firth.inference.attention_maps import attention_arrays
 from firth.inference.explanation import require_transformer
@@ -33,11 +32,12 @@ from firth.utils.arguments import check_arguments
 from firth.utils.devices import DTYPES, Dtype, find_dtype, restored_torch_state, select_device
 from firth.utils.errors import MismatchError, UsageError
 from firth.utils.notebook import HtmlRepr
+from firth.utils.surrogates import without_surrogates
 
 ENCODER_FOLDER = "reader"  # with the tokenizer of an encoder that has its own
 
 
-@dataclass(repr=False)
+@dataclass(repr=False, eq=False)
 class TextNetwork(HtmlRepr):
     """A network and its tokenizer."""
 
@@ -88,7 +88,7 @@ class TextNetwork(HtmlRepr):
         They are the rows of `logits` and `hidden_states`. `model.tokenizer.pieces(text)` has no
         special tokens.
         """
-        return self.input_tokenizer().encoding(repaired(text), specials=True).tokens
+        return self.input_tokenizer().encoding(without_surrogates(text), specials=True).tokens
 
     def forward(
         self,
@@ -137,7 +137,8 @@ class TextNetwork(HtmlRepr):
         target = None
         if self.encoder_tokenizer is not None:  # here rows are the decoder's tokens
             start = self.config.decoder_start_token_id or 0
-            target = torch.tensor([[start, *self.require_tokenizer().encode(repaired(text))][:-1]])
+            following = self.require_tokenizer().encode(without_surrogates(text))
+            target = torch.tensor([[start, *following][:-1]])
         return self.forward(ids[None], decoder_input_ids=target)[0]
 
     @overload
@@ -192,7 +193,7 @@ class TextNetwork(HtmlRepr):
         """
         start = self.config.decoder_start_token_id or 0
         if target is not None:
-            return [start, *self.require_tokenizer().encode(repaired(target))]
+            return [start, *self.require_tokenizer().encode(without_surrogates(target))]
         check_language_head(self.network)
         [tokens] = greedy_decode(
             self.network,
@@ -227,7 +228,7 @@ class TextNetwork(HtmlRepr):
         """Return the token ids of a text, with special tokens."""
         tokenizer = self.input_tokenizer()
         encode = tokenizer.open_encode if self.config.open_vocabulary else tokenizer.encode
-        ids = encode(repaired(text), specials=True)
+        ids = encode(without_surrogates(text), specials=True)
         check_length(len(ids), max_input_length(self.network))
         return torch.tensor(ids, dtype=torch.long, device=self.network.device)
 
@@ -237,8 +238,3 @@ class TextNetwork(HtmlRepr):
         dtype = str(self.network.dtype).removeprefix("torch.")
         dtype = "int8" if count_int8_weights(self.network) else dtype
         return f"{name}({', '.join([*parts, f'{dtype} on {self.network.device}'])})"
-
-
-def repaired(text: str) -> str:
-    """Replace lone surrogates, which are no text."""
-    return INVALID.sub("\ufffd", text)

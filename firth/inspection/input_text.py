@@ -6,13 +6,13 @@ from dataclasses import dataclass, replace
 
 from firth.data.cleaning import is_invisible
 from firth.inference.infilling.blanks import find_blanks, has_blanks
-from firth.inference.text_network import repaired
 from firth.inspection.attribution import explains, find_output
 from firth.inspection.task_outputs import Text
 from firth.model import Model
 from firth.models.language_model import predicts_tokens
 from firth.models.transformer import max_input_length
 from firth.utils.errors import InputError
+from firth.utils.surrogates import without_surrogates
 
 
 def fit_text(model: Model, text: str, *, room: int = 0) -> tuple[str, str]:
@@ -23,7 +23,7 @@ def fit_text(model: Model, text: str, *, room: int = 0) -> tuple[str, str]:
     """
     if is_invisible(text):
         raise InputError("The text is empty: write a word or more.")
-    text = _with_own_marks(model, repaired(text))
+    text = _with_own_marks(model, without_surrogates(text))
     tokenizer, context = model.input_tokenizer(), max_input_length(model.network)
     limit = max(context - room, context // 2)
     encoding = tokenizer.encoding(text, specials=True)

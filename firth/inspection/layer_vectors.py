@@ -16,7 +16,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from firth.data.readers import INVALID
 from firth.inference.batching import batch_by_length
 from firth.inference.embedding.embedder import Embedder
 from firth.inference.embedding.vectors import truncate
@@ -26,6 +25,7 @@ from firth.models.masks import Mask
 from firth.models.transformer import Transformer
 from firth.utils.device_transfer import to_device
 from firth.utils.errors import FirthError
+from firth.utils.surrogates import without_surrogates
 
 BATCH_TOKENS = 2048  # bounds the memory: the hidden states of all layers of a batch
 Span = tuple[int, int]  # first and last + 1 character
@@ -64,7 +64,7 @@ def encode_text(embedder: Embedder, text: str) -> SpannedTokens:
     The first token of a decoder attends to itself only, and its hidden states are outliers
     ("massive activations", Sun et al. 2024), so means leave it out like a special token.
     """
-    text = INVALID.sub("\ufffd", text)
+    text = without_surrogates(text)
     encoding = embedder.tokenizer.encoding(text, specials=True)
     ids = encoding.ids
     if embedder.network.config.open_vocabulary:

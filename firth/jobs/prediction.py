@@ -61,7 +61,7 @@ class PredictedRow(NamedTuple):
 @restored_torch_state()
 def predict(
     models: Sequence[AnyModel] | AnyModel,
-    texts: Data = (),
+    texts: Data | None = None,
     *,
     data: Data | None = None,
     task: str | None = None,
@@ -92,7 +92,7 @@ def predict(
 
 def predicting(
     models: Sequence[AnyModel] | AnyModel,
-    texts: Data = (),
+    texts: Data | None = None,
     *,
     data: Data | None = None,
     task: str | None = None,
@@ -122,12 +122,15 @@ def predicting(
     return PredictionStream(loaded, chosen, metadata, read, live, bad or BadRows(AS_NULL))
 
 
-def _texts_or_rows(texts: Data, data: Data | None) -> tuple[Sequence[Any], Source | None]:
+def _texts_or_rows(texts: Data | None, data: Data | None) -> tuple[Sequence[Any], Source | None]:
     """Return texts, or rows of several fields; exactly one of the arguments may be given."""
     if isinstance(texts, Path) and data is None:
         return (), texts
+    if texts is None and data is None:
+        raise UsageError("Give texts, or a file or rows with `data`.")
+    texts = () if texts is None else texts
     given = [texts] if isinstance(texts, str | Path) else list(table_rows(texts, "texts"))
-    if (data is None) != bool(given):
+    if given and data is not None:
         raise UsageError("Give either texts, or a file or rows with `data`.")
     if are_texts(given):
         return given, None if data is None else as_source(data, "data")

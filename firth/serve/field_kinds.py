@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from firth.inference.text_network import repaired
 from firth.serve.api_errors import ApiError
+from firth.utils.surrogates import without_surrogates
 
 MAX_TOKEN_ID = 1 << 31
 
@@ -50,7 +50,7 @@ def text(*, minimum: int = 0, maximum: int | None = None) -> FieldKind:
     def convert(value: Any) -> str:
         _check(isinstance(value, str) and len(value) >= minimum)
         _check(maximum is None or len(value) <= maximum)
-        return repaired(value)
+        return without_surrogates(value)
 
     limit = "" if maximum is None else f" of {minimum:,} to {maximum:,} characters"
     return FieldKind(f"a string{limit}", convert, STRING)

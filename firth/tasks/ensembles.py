@@ -19,6 +19,7 @@ from firth.tasks.registry import HEAD_TASKS, head_tasks, task_named
 from firth.tasks.task import Answer, Example, Task, TaskMetadata
 from firth.tokenizers.tokenizer import Tokenizer
 from firth.utils.errors import InputError, MismatchError
+from firth.utils.surrogates import without_surrogates
 
 Progress = Callable[[str, int, int], None]
 
@@ -86,7 +87,8 @@ def input_examples(
     if isinstance(source, TaskFile):
         found = task.read(replace(source, bad=bad))
     else:
-        found = (replace(task.example(text or ""), line=i) for i, text in enumerate(source, 1))
+        texts = map(without_surrogates, (text or "" for text in source))
+        found = (replace(task.example(text), line=i) for i, text in enumerate(texts, 1))
     for example in found:
         if not all(map(is_invisible, example.inputs)):
             yield example

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import inspect
 import re
 import reprlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache, wraps
+from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, ParamSpec, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -49,12 +51,21 @@ def check_arguments(function: Callable[Arguments, Result]) -> Callable[Arguments
         except TypeError:  # too many or too few: Python says which
             return function(*args, **kwargs)
         for name, value in bound.arguments.items():
-            bound.arguments[name] = _checked(name, value, annotations().get(name, Any))
+            kind = annotations().get(name, Any)
+            bound.arguments[name] = _checked(name, value, kind)
+            if isinstance(value, str) and not value and _is_path(kind):
+                raise UsageError(f"`{name}` is empty.")
         try:
             return function(*bound.args, **bound.kwargs)
         except FirthError as error:
             error.args = (as_arguments(str(error), signature.parameters), *error.args[1:])
             raise
+        except OSError as error:
+            if error.errno != errno.ENAMETOOLONG:
+                raise
+            raise UsageError(
+                f"{str(error.filename)[:40]}… is too long for the name of a file."
+            ) from None
 
     return checked
 
@@ -118,6 +129,11 @@ def _is_a(value: Any, kind: Any) -> bool:
     if origin is Mapping:
         return all(_is_a(key, parts[0]) and _is_a(one, parts[1]) for key, one in value.items())
     return not lists or all(_is_a(one, parts[0]) for one in value)
+
+
+def _is_path(kind: Any) -> bool:
+    """Return whether the strings of an annotation are paths, not texts."""
+    return Path in get_args(kind) and not any(map(get_origin, get_args(kind)))
 
 
 def _nouns(kind: Any, plural: str = "") -> list[str]:

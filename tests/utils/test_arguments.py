@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import firth
 from firth.cli.verbs import as_options
 from firth.utils.arguments import as_arguments, check_arguments
 from firth.utils.config_fields import flag
-from firth.utils.errors import UsageError
+from firth.utils.errors import FirthError, UsageError
 from tests.cli.test_cli import commands
 
 ROWS = [("A fine day.", "x"), ("A dull day.", "y")]
@@ -98,6 +99,29 @@ def test_what_numpy_and_pandas_return_is_accepted() -> None:
 def test_a_model_is_saved_in_a_folder(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="`path`"):
         firth.Model(torch.nn.Linear(1, 1), None).save(None)  # type: ignore[arg-type]
+
+
+def test_strings_that_are_no_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An empty one is not the working directory; a text is told by its beginning."""
+    monkeypatch.chdir(tmp_path)
+    model, text = firth.load("stories-encoder"), "a word " * 2000
+    with pytest.raises(UsageError, match="`path` is empty"):
+        model.save("")
+    with pytest.raises(UsageError, match="`out` is empty"):
+        firth.pretrain(preset="encoder-tiny", data="shards", out="", steps=1)
+    with pytest.raises(UsageError, match=r"a word .*… is too long"):
+        model.save(text)
+    calls: list[Callable[[], Any]] = [
+        lambda: firth.evaluate(model, task="lm", data=text),
+        lambda: firth.pretrain(preset="encoder-tiny", data=text, out="run", steps=1),
+        lambda: firth.report(text),
+    ]
+    for call in calls:
+        with pytest.raises(FirthError, match=r"a word .*…") as caught:
+            call()
+        assert len(str(caught.value)) < 120
+    assert not list(tmp_path.iterdir())
+    assert len({model, firth.load("stories-encoder"), model}) == 2  # models are hashable
 
 
 COMMANDS = {"train_tokenizer": "tokenizer train", "write_stories": "stories", "run_demo": "demo"}

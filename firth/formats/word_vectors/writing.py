@@ -21,11 +21,11 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import compute
 
-from firth.data.readers import INVALID
 from firth.formats.word_vectors.numpy_files import VECTORS, WORDS
 from firth.formats.word_vectors.word_vectors import Matrix, WordVectors
 from firth.utils.errors import InputError, UsageError, storage_errors, suggest
 from firth.utils.files import atomic_file
+from firth.utils.surrogates import SURROGATE
 
 ROWS = 4096  # written together
 COMPRESSORS: dict[str, Callable[[BinaryIO], BinaryIO]] = {
@@ -74,7 +74,7 @@ def _compressed(file: BinaryIO, path: Path, chosen: VectorFormat) -> Iterator[Bi
 def _check_words(vectors: WordVectors, chosen: VectorFormat, name: str) -> None:
     """Raise InputError for a word that could not be read again."""
     for row, word in enumerate(vectors.words, 1):
-        if not word or not chosen.forbidden.isdisjoint(word) or INVALID.search(word):
+        if not word or not chosen.forbidden.isdisjoint(word) or SURROGATE.search(word):
             raise InputError(
                 f"Word {row:,} of {vectors.source}, {word!r}, cannot be written as {name}: it is "
                 "empty, or has white space or other characters that such a file cannot hold; "

@@ -19,6 +19,7 @@ from firth.formats.sentence_transformers import Normalize, SentenceEncoderConfig
 from firth.models.language_model import HiddenStateModel
 from firth.models.pooling import read_pooling
 from firth.models.stack import Stack
+from firth.models.task_specific.bag_of_words import BagOfWords
 from firth.models.transformer import max_input_length
 from firth.tokenizers.special_frame import special_frame
 from firth.tokenizers.tokenizer import Tokenizer
@@ -127,6 +128,8 @@ def make_embedder(
     one that attends to the whole text. `prompt` is the name of one of the model's prompts;
     `precision` is auto, fp32, bf16 (fp32 where bf16 is emulated) or force-bf16.
     """
+    if isinstance(network, BagOfWords):
+        raise UsageError("A bag of words predicts labels; it has no vectors of texts.")
     default = ("mean",) if network.config.is_bidirectional else ("last",)
     given = sentence or SentenceEncoderConfig(pooling=default)
     kinds = read_pooling(pooling) if pooling else given.pooling

@@ -20,7 +20,6 @@ from torch import Tensor
 
 from firth.data.input_files import as_texts
 from firth.data.memory import Data
-from firth.data.readers import INVALID
 from firth.inference.batching import batch_by_length
 from firth.inference.embedding.embedder import Embedder
 from firth.models.masks import Mask
@@ -32,6 +31,7 @@ from firth.training.distributed.ranks import current_ranks, own_share, sum_array
 from firth.utils.device_transfer import AsyncFetch, to_device
 from firth.utils.errors import FirthError, UsageError
 from firth.utils.streams import bounded_batches
+from firth.utils.surrogates import without_surrogates
 
 Floats = NDArray[np.float32]
 Item = TypeVar("Item")
@@ -165,7 +165,7 @@ def start_embedding(embedder: Embedder, tokens: TokenizedTexts) -> Callable[[], 
 def encode_texts(embedder: Embedder, texts: Sequence[str]) -> TokenizedTexts:
     """Tokenize texts, truncated to the maximum length."""
     backend, max_length = embedder.tokenizer.backend, embedder.max_length
-    prompted = [embedder.prompt + _without_surrogates(text) for text in texts]
+    prompted = [embedder.prompt + without_surrogates(text) for text in texts]
     is_open = embedder.network.config.open_vocabulary
     encodings = encode_batch(backend, prompted, specials=True, offsets=is_open)
     ids = [encoding.ids for encoding in encodings]
@@ -192,11 +192,6 @@ def truncate(ids: list[int], special: list[int], max_length: int, from_left: boo
     count = max(0, max_length - (first + len(ids) - last))
     kept = ids[last - count : last] if from_left else ids[first : first + count]
     return [*ids[:first], *kept, *ids[last:]]
-
-
-def _without_surrogates(text: str) -> str:
-    """Replace unpaired surrogates, which cannot be tokenized."""
-    return text if text.isascii() else INVALID.sub("\ufffd", text)
 
 
 def _hidden_states(embedder: Embedder, ids: Sequence[Sequence[int]]) -> tuple[Tensor, Mask]:
@@ -241,7 +236,7 @@ class TokenVector:
 @torch.no_grad()
 def embed_tokens(embedder: Embedder, text: str) -> list[TokenVector]:
     """Compute the contextual vector of each token of a text, without special tokens."""
-    text = _without_surrogates(text)
+    text = without_surrogates(text)
     encoding = embedder.tokenizer.encoding(text, specials=True)
     if len(encoding.ids) > (max_length := max_input_length(embedder.network)):
         raise UsageError(

@@ -7,7 +7,6 @@ from dataclasses import asdict, dataclass, field, replace
 from itertools import count
 from typing import Any
 
-from firth.data.readers import INVALID
 from firth.inference.generation.chat_template import Messages, make_messages, render_chat
 from firth.inference.generation.copied_words import CopiedWords
 from firth.inference.generation.detokenization import (
@@ -26,6 +25,7 @@ from firth.models.transformer import max_input_length, max_output_length
 from firth.tokenizers.tokenizer import Tokenizer
 from firth.utils.errors import MismatchError, UsageError
 from firth.utils.streams import bounded_batches
+from firth.utils.surrogates import without_surrogates
 
 BATCH_TOKENS = {"cpu": 1 << 14, "cuda": 1 << 18}  # tokens in the key/value cache
 MAX_BATCH_SIZE = 256  # sequences
@@ -108,7 +108,7 @@ class TextGenerator:
 
     def encode_prompt(self, text: str) -> EncodedPrompt:
         """Tokenize a prompt, or the user's message of a chat."""
-        text = INVALID.sub("\ufffd", text)
+        text = without_surrogates(text)
         if not self.chat:
             return self._encode(text, special_tokens=self.special_tokens)
         return replace(self.encode_chat(make_messages(text, self.system)), text=text)
@@ -116,7 +116,7 @@ class TextGenerator:
     def encode_chat(self, messages: Messages) -> EncodedPrompt:
         """Tokenize messages in the model's chat template, which has the special tokens."""
         text = render_chat(self.encoder_tokenizer or self.tokenizer, messages)
-        return self._encode(INVALID.sub("\ufffd", text), special_tokens=False)
+        return self._encode(without_surrogates(text), special_tokens=False)
 
     def _encode(self, text: str, *, special_tokens: bool) -> EncodedPrompt:
         """Tokenize a prompt; a prompt that is too long loses its beginning."""

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
 
-from firth.inference.text_network import repaired
 from firth.serve.api_errors import ApiError
 from firth.serve.api_route import ApiRoute, ServerState, off_loop
 from firth.serve.completion_text import CompletionText, ScoredToken
@@ -27,6 +26,7 @@ from firth.serve.routes.completions import (
     usage,
 )
 from firth.serve.sequence_scheduler import StepTokenStream
+from firth.utils.surrogates import without_surrogates
 
 DEFAULT_TOKENS = 1024
 ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
@@ -68,7 +68,7 @@ def _message(value: Any) -> Message:
         content = "".join(part["text"] for part in parts)
     if not isinstance(content, str):
         raise ValueError
-    return {"role": ROLES[role], "content": repaired(content)}
+    return {"role": ROLES[role], "content": without_surrogates(content)}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from firth.inference.text_network import repaired
 from firth.serve.api_route import ApiRoute, ServerState, off_loop
 from firth.serve.field_kinds import MAX_INPUTS, TEXT, FieldKind, boolean, integer, list_of
 from firth.serve.model_pool import PoolEntry
@@ -21,6 +20,7 @@ from firth.serve.request_fields import RequestFields, parameter
 from firth.serve.routes.embeddings import EmbeddingSettings, embed_tokens, text_rows
 from firth.serve.routes.task_routes import labelled_examples, predict_examples
 from firth.serve.served_model import is_cross_encoder
+from firth.utils.surrogates import without_surrogates
 
 
 def document() -> FieldKind:
@@ -31,7 +31,7 @@ def document() -> FieldKind:
             value = value["text"]
         if not isinstance(value, str):
             raise ValueError
-        return repaired(value)
+        return without_surrogates(value)
 
     boxed = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
     return FieldKind('a string or {"text": "…"}', convert, {"anyOf": [{"type": "string"}, boxed]})

@@ -135,6 +135,8 @@ def test_bad_rows_have_no_result(
                 function(decoder if function != firth.fill else encoder, [wrong, "a"], strict=True)
     filled = firth.fill(encoder, ["no blank", "a [MASK] dog"])
     assert filled == [None, encoder.fill("a [MASK] dog")]
+    with pytest.raises(InputError, match="`paths` row 2 is NoneType"):
+        firth.train_tokenizer([*TEXTS[:1], None], kind="bpe", vocab_size=260)
     table = pytest.importorskip("pandas").DataFrame({"text": [TEXTS[0], None]})
     assert np.isnan(firth.embed(encoder, table)).any(axis=1).tolist() == [False, True]
 
@@ -152,6 +154,10 @@ def test_what_names_a_text_or_a_file(run_of: Callable[[str], Path], tmp_path: Pa
     model, file = firth.load(run_of("classify")), tmp_path / "texts.txt"
     file.write_text("\n".join(TEXTS))
     assert firth.predict(model, file).answers == firth.predict(model, TEXTS).answers
+    assert firth.predict(model, []).answers == []
+    lone = [f"{TEXTS[0]} \ud800", *TEXTS[1:]]
+    for given in ({"texts": lone}, {"data": [{"text": text} for text in lone]}):
+        assert firth.predict(model, **given).answers[1:] == firth.predict(model, TEXTS).answers[1:]
     for function in (firth.predict, firth.embed):
         with pytest.raises(UsageError, match=r"`texts` .*array\('a text'"):
             function(model, np.array("a text"))

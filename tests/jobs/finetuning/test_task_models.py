@@ -196,6 +196,8 @@ def test_a_bag_of_words_is_that_of_scikit_learn(tmp_path: Path) -> None:
     assert probabilities == [pytest.approx(row, abs=1e-3) for row in expected.tolist()]
     assert result.steps == 0
     assert any(f"{seen.shape[1]} n-grams" in note for note in result.notes)
+    with pytest.raises(UsageError, match="no vectors of texts"):
+        result.model.embed(texts)
 
 
 def test_tags_that_break_bio_are_named(tmp_path: Path) -> None:
