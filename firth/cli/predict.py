@@ -1,11 +1,17 @@
 """`firth predict`: predict labels, tags, answers or texts with a fine-tuned model."""
 
+import sys
+from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from firth.cli import options
 from firth.cli.verbs import Output, null_rows, row_output
 from firth.utils.errors import UsageError
+
+if TYPE_CHECKING:
+    from firth.jobs.prediction import PredictionStream
 
 EXAMPLES = (
     'firth predict runs/sentiment "What a delightful visit."',
@@ -64,5 +70,12 @@ def predict(
     output = row_output(stream, lambda row: row.answer, show, out, bad_rows, key="predictions")
     notes = {"notes": lambda: [*stream.notes, *bad_rows.notes]}
     values = {"task": stream.task.name, **output.values, **notes}
-    written = "out" in output.values
-    return Output(values, [*output.view, *stream.notes] if written else output.view, bad_rows)
+    lines = _then_notes(output.view, stream) if out else output.view
+    return Output(values, lines, bad_rows)
+
+
+def _then_notes(lines: Iterable[Any], stream: "PredictionStream") -> Iterator[Any]:
+    """Yield lines, then print the notes on all predictions to stderr."""
+    yield from lines
+    for note in stream.notes:
+        print(note, file=sys.stderr)

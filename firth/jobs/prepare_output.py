@@ -23,7 +23,7 @@ from firth.data.shards import (
 )
 from firth.jobs.prepare_plan import PrepareJob
 from firth.tokenizers.tokenizer import Tokenizer
-from firth.utils.errors import MismatchError, UsageError, storage_errors
+from firth.utils.errors import InputError, MismatchError, UsageError, storage_errors
 from firth.utils.files import locked, sync_directory, write_json
 
 SPLITS = ("train", "valid")
@@ -157,9 +157,11 @@ def write_pending(
 
 
 def check_any_documents(job: PrepareJob, journal: PrepareJournal) -> None:
-    """Raise an error if no document is left to train on."""
+    """Raise an error if no document is left to train on, or none of `--valid`."""
     if not journal.shards["train"]:
         raise no_documents(job.corpora["train"], journal.report, journal.shards["valid"])
+    if "valid" in job.corpora and not journal.shards["valid"]:
+        raise InputError("The files of --valid hold no document; use --valid-fraction instead.")
 
 
 def finish(

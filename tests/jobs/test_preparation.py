@@ -95,6 +95,9 @@ def test_validation_text_of_its_own(tmp_path: Path, sample: Path, bert: Path) ->
     prepare(str(sample), tokenizer=bert, out=tmp_path / "shards", valid=valid)
     assert texts_in(tmp_path / "shards", "valid") == ["The sea is kind.", "The wind is not."]
     assert len(texts_in(tmp_path / "shards")) == len(list(Corpus([sample])))
+    valid.write_text("\n")
+    with pytest.raises(InputError, match="`valid` hold no document"):
+        prepare(sample, tokenizer=bert, out=tmp_path / "empty", valid=valid)
 
 
 def test_duplicates_go_and_validation_counts_as_earlier(tmp_path: Path, bert: Path) -> None:

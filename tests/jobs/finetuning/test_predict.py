@@ -286,6 +286,10 @@ def test_json_lines_on_stdout(run_of: RunOf, tmp_path: Path) -> None:
     lines = [json.loads(line) for line in done.stdout.splitlines()]
     assert [line and line["label"] for line in lines] == ["x", None, "x"]
     assert done.returncode == 0
+    file.write_text(json.dumps({"text": "the dog " * 500}))
+    done = in_process("predict", run_of("classify"), "--data", file, "--out", "-")
+    assert json.loads(done.stdout)["label"]
+    assert "truncated" in done.stderr
 
 
 # ---- on a terminal
