@@ -47,7 +47,8 @@ class PromptConfig:
         Doc("File of labelled examples to draw demonstrations from. Default: none.", kind=Path),
     ] = None
     shots: Annotated[
-        int | None, Doc("Number of demonstrations. Default: 4 with --examples, else all given.")
+        int | None,
+        Doc("Number of demonstrations. Default: 4 with --examples, else all given.", min=0),
     ] = None
     pick: Annotated[
         str | None,
@@ -64,7 +65,9 @@ class PromptConfig:
             metavar="MODEL",
         ),
     ] = None
-    draws: Annotated[int, Doc("Number of random demonstration sets; reports mean ± std.")] = 1
+    draws: Annotated[
+        int, Doc("Number of random demonstration sets; reports mean ± std.", min=1)
+    ] = 1
     seed: Annotated[int, Doc("Random seed of the demonstrations.")] = 0
     labels: Annotated[
         Mapping[str, str] | Sequence[str] | str | None,
@@ -104,7 +107,7 @@ class PromptConfig:
         ),
     ] = None
     max_new_tokens: Annotated[
-        int, Doc("Maximum length of a generated answer in tokens.", "Decoding")
+        int, Doc("Maximum length of a generated answer in tokens.", "Decoding", min=1)
     ] = 32
     out: Annotated[
         str | Path | None,
@@ -130,9 +133,7 @@ class PromptConfig:
         yield task == "pair" and count not in (0, 2), "For pair, give two texts."
         choices = "For choice, give a text and at least two choices."
         yield task == "choice" and 0 < count < 3, choices
-        yield self.draws < 1, f"--draws must be at least 1, not {self.draws}."
         yield self.draws > 1 and bool(count), "Several --draws are compared on a file: give --data."
-        yield (self.shots or 0) < 0, f"--shots must be at least 0, not {self.shots}."
         needed = f"--shots {self.shots} needs examples: give --examples FILE."
         yield bool(self.shots) and self.examples is None, needed
         unlabelled = task not in LABELLED
@@ -142,7 +143,6 @@ class PromptConfig:
         yield bool(self.calibrate) and task == "seq2seq", scored
         words = f"--mean and --sum are for label words; {task} has none."
         yield self.mean is not None and unlabelled, words
-        yield self.max_new_tokens < 1, "--max-new-tokens must be at least 1."
         yield picking not in SELECTION_METHODS, f"--pick is one of {picks}, not {self.pick!r}."
         balanced = f"--pick balanced needs labels, which {task} has not; use random or nearest."
         yield picking == "balanced" and unlabelled, balanced

@@ -69,10 +69,14 @@ def run_server(
     config.check_api_key(key)
     loaders: Mapping[str, Model | Loader]
     if isinstance(models, Mapping):
+        if dtype is not None or weights is not None or device is not None:
+            raise UsageError("`device`, `dtype` and `weights` are for models that are loaded here.")
         loaders = models
     else:
         how: Any = {"device": default_device(device, weights), "dtype": dtype, "weights": weights}
         loaders = {name: partial(load, one, **how) for name, one in name_models(models).items()}
+    if not loaders:
+        raise UsageError("`models` is empty: give at least one model.")
     names = ", ".join(loaders)
     bound = bind(config)
     url = address(config.host, bound)

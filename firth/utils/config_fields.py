@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, TypeVar
 
+from firth.utils.errors import UsageError
+
 Config = TypeVar("Config")
 
 # Fields whose option has another name.
@@ -34,5 +36,11 @@ def flag(name: str) -> str:
 
 def config_of(config: type[Config], arguments: Mapping[str, Any]) -> Config:
     """Build a config from the arguments of a function: `config_of(PromptConfig, locals())`."""
-    names = [field.name for field in fields(config)]  # type: ignore[arg-type]
-    return config(**{name: arguments[name] for name in names})
+    values = {}
+    for field in fields(config):  # type: ignore[arg-type]
+        values[field.name] = value = arguments[field.name]
+        for doc in getattr(field.type, "__metadata__", ()):
+            least = doc.min if isinstance(value, int | float) else None
+            if least is not None and value < least:
+                raise UsageError(f"{flag(field.name)} must be at least {least:g}, not {value}.")
+    return config(**values)

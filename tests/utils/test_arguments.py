@@ -21,6 +21,7 @@ from tests.cli.test_cli import commands
 ROWS = [("A fine day.", "x"), ("A dull day.", "y")]
 TUNE: dict[str, Any] = {"task": "classify", "train": ROWS, "out": "run"}
 TRAIN: dict[str, Any] = {"kind": "char", "vocab_size": 30}
+UNTRAINED = firth.Model(torch.nn.Linear(1, 1), None)  # type: ignore[arg-type]
 WRONG: list[tuple[str, tuple[Any, ...], dict[str, Any], str]] = [
     ("inspect", ("model", "A text."), {"layers": "last"}, "integer"),
     ("run_study", ("labels",), {"out": "study", "seeds": "3"}, "integer"),
@@ -98,7 +99,7 @@ def test_what_numpy_and_pandas_return_is_accepted() -> None:
 
 def test_a_model_is_saved_in_a_folder(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="`path`"):
-        firth.Model(torch.nn.Linear(1, 1), None).save(None)  # type: ignore[arg-type]
+        UNTRAINED.save(None)  # type: ignore[arg-type]
 
 
 def test_strings_that_are_no_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,6 +123,25 @@ def test_strings_that_are_no_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         assert len(str(caught.value)) < 120
     assert not list(tmp_path.iterdir())
     assert len({model, firth.load("stories-encoder"), model}) == 2  # models are hashable
+
+
+@pytest.mark.parametrize(
+    ("call", "complaint"),
+    [
+        (lambda: firth.run_server(queue_tokens=-1), "`queue_tokens` must be at least 0, not -1"),
+        (lambda: firth.run_server({}), "`models` is empty"),
+        (
+            lambda: firth.run_server({"m": UNTRAINED}, dtype="float16"),
+            "are for models that are loaded",
+        ),
+        (lambda: firth.prompt("m", "a", draws=0), "`draws` must be at least 1, not 0"),
+        (lambda: firth.evaluate("m", data="a.tsv", limit=-1), "`limit` .* -1"),
+    ],
+)
+def test_limits_of_arguments(call: Callable[[], Any], complaint: str) -> None:
+    """They are those of the command line."""
+    with pytest.raises(UsageError, match=complaint):
+        call()
 
 
 COMMANDS = {"train_tokenizer": "tokenizer train", "write_stories": "stories", "run_demo": "demo"}
