@@ -27,7 +27,7 @@ from firth.inference.generation.generation_config import (
     GenerationOptions,
     one_completion,
 )
-from firth.inference.generation.text_generation import PromptCompletions, TextGenerator
+from firth.inference.generation.text_generation import PromptCompletions, TextGenerator, first_texts
 from firth.inference.infilling.blanks import has_blanks
 from firth.inference.infilling.fill_methods import (
     BlankCandidates,
@@ -224,7 +224,7 @@ class TextModel(TextNetwork):
         `completions` returns several (`n`).
         """
         one_completion(settings)
-        found = [done.completions[0].text for done in self.completions(prompt, **settings)]
+        found = first_texts(self.completions(prompt, **settings))
         return found[0] if isinstance(prompt, str) else found
 
     def completions(
@@ -257,8 +257,9 @@ class TextModel(TextNetwork):
             raise UsageError("Put the system message into the messages, or give one question.")
         one_completion(settings)
         generator = self.text_generator(**settings)
-        [done] = generator.complete_encoded([(0, generator.encode_chat(messages))])
-        return done.completions[0].text
+        done = generator.complete_encoded([(0, generator.encode_chat(messages))])
+        [text] = first_texts(done)
+        return text
 
     def text_generator(self, **settings: Unpack[GenerationOptions]) -> TextGenerator:
         """Return a text generator; settings that are None have their default."""

@@ -20,6 +20,7 @@ from firth.inference.generation.text_generation import (
     Completion,
     PromptCompletions,
     TextGenerator,
+    first_texts,
 )
 from firth.jobs.row_streams import (
     EncodedText,
@@ -113,9 +114,8 @@ def generate(
     generator = loaded.text_generator(**config)
     rows = read_texts(prompts, "prompts", column, format, generator.encode_prompt, PROMPT_TEXT)
 
-    def answer(rows: list[EncodedText]) -> Iterator[str]:
-        done = generator.complete_encoded([(row.number, row.encoded) for row in rows])
-        return (one.completions[0].text for one in done)
+    def answer(rows: list[EncodedText]) -> list[str]:
+        return first_texts(generator.complete_encoded([(row.number, row.encoded) for row in rows]))
 
     found = answer_good_rows(rows, answer, strict=strict)
     return found[0] if isinstance(prompts, str) else found

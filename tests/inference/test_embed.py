@@ -120,6 +120,15 @@ def test_layers_and_default_pooling(make_model: MakeModel, tmp_path: Path, kind:
 # --- batching
 
 
+def test_truncated_texts_are_logged(
+    make_model: MakeModel, caplog: pytest.LogCaptureFixture
+) -> None:
+    make_model("bert-tiny").embed(["boat", "far " * 100, "sea " * 100])
+    assert [record.message for record in caplog.records] == [
+        "2 of 3 texts were longer than 64 tokens and were truncated."
+    ]
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_vectors_do_not_depend_on_the_batch(make_model: MakeModel, kind: str) -> None:
     model = make_model(**KINDS[kind])

@@ -7,12 +7,14 @@ import json
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import transformers
 
+import firth
 from firth import MismatchError, Model, Tokenizer, UsageError, load
 from firth.inference.generation.detokenization import REPLACEMENT, Detokenizer, TextStreamer
 from firth.inference.generation.text_generation import BATCH_TOKENS
@@ -191,6 +193,18 @@ def test_explained_tokens(make_model: MakeModel, name: str) -> None:
             assert (step.rank == 1) == (step.alternatives[0].id == step.id)
             assert (step.drawn is not None) == ("top_k" in settings)
             assert step.drawn is None or step.drawn >= step.probability
+
+
+def test_long_prompts_are_logged(decoder: Model, caplog: pytest.LogCaptureFixture) -> None:
+    long = " ".join(SAMPLE.split()[:200])
+    for call in (decoder.generate, partial(firth.generate, decoder)):
+        caplog.clear()
+        assert call([long, "The sea", long], max_new_tokens=2)
+        [record] = caplog.records
+        assert "only the last 62 are used. (first of 2 notes" in record.message
+    caplog.clear()
+    assert decoder.generate("The sea", max_new_tokens=2)
+    assert not caplog.records
 
 
 def test_encoder_inputs_equal_transformers(make_model: MakeModel, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ S  texts     N  tokens of all of them     W  vector size
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -34,6 +35,7 @@ from firth.utils.streams import bounded_batches
 from firth.utils.surrogates import without_surrogates
 
 Floats = NDArray[np.float32]
+logger = logging.getLogger("firth")
 Item = TypeVar("Item")
 
 CHUNK_ROWS, CHUNK_CHARACTERS = 2048, 1 << 18  # of texts that are sorted by length together
@@ -61,13 +63,13 @@ class TextVectors:
 
 
 def embed(embedder: Embedder, texts: Data) -> Floats:
-    """Compute one vector per text; texts longer than the model's context are truncated.
+    """Compute one vector per text; texts longer than the context are truncated, which is logged.
 
     A text without tokens (possible if the tokenizer adds no special tokens) gets a zero vector.
     """
     texts = as_texts(texts, "texts")
     result = np.zeros((len(texts), embedder.dimension), dtype=np.float32)
-    done = 0
+    done = cut = 0
     for chunk, vectors in embed_chunks(
         embedder, chunked(texts, len), partial(encode_texts, embedder)
     ):
@@ -79,6 +81,10 @@ def embed(embedder: Embedder, texts: Data) -> Floats:
             )
         result[done : done + len(chunk)] = vectors.values
         done += len(chunk)
+        cut += int(vectors.cut.sum())
+    if cut:
+        most = f"{embedder.max_length:,} tokens"
+        logger.warning(f"{cut:,} of {done:,} texts were longer than {most} and were truncated.")
     return result
 
 

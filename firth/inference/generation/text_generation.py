@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import count
@@ -27,6 +28,7 @@ from firth.utils.errors import MismatchError, UsageError
 from firth.utils.streams import bounded_batches
 from firth.utils.surrogates import without_surrogates
 
+logger = logging.getLogger("firth")
 BATCH_TOKENS = {"cpu": 1 << 14, "cuda": 1 << 18}  # tokens in the key/value cache
 MAX_BATCH_SIZE = 256  # sequences
 
@@ -253,3 +255,13 @@ def generate_text(
     config = GenerationConfig(max_new_tokens=max_new_tokens)
     generator = TextGenerator(network=network, tokenizer=tokenizer, config=config)
     return next(generator.complete([prompt])).completions[0].text
+
+
+def first_texts(done: Iterable[PromptCompletions]) -> list[str]:
+    """Return the first completion of each prompt, and log that prompts were too long."""
+    done = list(done)
+    notes = [note for one in done for note in one.notes]
+    if notes:
+        more = f" (first of {len(notes):,} notes; `Model.completions` returns all)"
+        logger.warning(notes[0] + more * (len(notes) > 1))
+    return [one.completions[0].text for one in done]
