@@ -270,7 +270,7 @@ def _add_rows(
 ) -> None:
     key = (os.path.abspath(origin.path), origin.what)
     again = bool(origin.inputs) and key in expanded
-    what = f"{origin.what}; its inputs are above" if again else origin.what
+    what = "; ".join(filter(None, [origin.what, "its inputs are above" if again else ""]))
     short = origin.sha256[:PREFIX_LENGTH]
     name = branch + origin.role.replace(" ", SPACE)
     date = origin.date.replace("-", "/").replace(" ", SPACE)  # browsers break lines at hyphens
