@@ -28,11 +28,11 @@ from firth.formats.sentence_transformers import read_sentence, write_sentence
 from firth.formats.tokenizers.families import FILES as VOCABULARY_FILES
 from firth.formats.tokenizers.loading import holds_tokenizer, load_tokenizer
 from firth.formats.word_vectors.static_model import read_static_vectors
-from firth.inference.generation.special_tokens import as_list
+from firth.inference.generation.special_tokens import classification_tokenizer
 from firth.inference.text_model import TextModel
 from firth.inference.text_network import ENCODER_FOLDER
 from firth.models.config import ModelConfig
-from firth.models.label_heads import LABEL_HEADS
+from firth.models.label_heads import predicts_labels
 from firth.models.language_model import LanguageNetwork
 from firth.models.word_embedding import WordNetwork
 from firth.quantization.int8 import count_int8_weights, to_int8
@@ -46,7 +46,6 @@ from firth.tasks.ensembles import (
 from firth.tasks.readers.columns import TaskFile
 from firth.tasks.registry import TASKS
 from firth.tasks.task import Answer, Example, TaskMetadata
-from firth.tokenizers.special_frame import with_special_frame
 from firth.tokenizers.tokenizer import CHAT_TEMPLATE, Tokenizer
 from firth.training.run_directory import best_run, find_run
 from firth.utils.arguments import check_arguments
@@ -77,14 +76,6 @@ class Model(TextModel):
     """A network and its tokenizer, in eval mode after `load`."""
 
     task: TaskMetadata | None = None  # of its fine-tuning
-
-    def __post_init__(self) -> None:
-        """Decoders that predict labels read a text between BOS and EOS."""
-        if self.task is None or self.tokenizer is None or self.config.architecture != "decoder":
-            return
-        if LABEL_HEADS.keys() & set(self.network.heads):
-            ids = as_list(self.config.bos_token_id), as_list(self.config.eos_token_id)
-            self.tokenizer = with_special_frame(self.tokenizer, *ids)
 
     @property
     def generates(self) -> bool:
@@ -247,6 +238,8 @@ def load(
     if objective == "prefix":  # earlier versions did not store it in config.json
         network.config = replace(network.config, prefix_lm=True)
     task = _task(path, network.config)
+    if task is not None and tokenizer is not None and predicts_labels(network):
+        tokenizer = classification_tokenizer(network.config, tokenizer)
     model = Model(
         network,
         tokenizer,

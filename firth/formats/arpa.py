@@ -34,7 +34,7 @@ from numpy.typing import NDArray
 from firth.models.ngram.config import NgramConfig
 from firth.models.ngram.kneser_ney import SmoothedOrder
 from firth.models.ngram.model import NgramModel
-from firth.tokenizers.special_frame import with_special_frame
+from firth.tokenizers.special_tokens import with_special_tokens
 from firth.tokenizers.tokenizer import Tokenizer
 from firth.utils.errors import InputError, MismatchError
 from firth.utils.files import atomic_file
@@ -156,7 +156,7 @@ class ArpaReader:
             raise InputError(f"{self.path} cannot be read ({error}).") from error
         model, tokenizer = self._model(sections), _tokenizer(self.ids)
         begin = model.config.bos_token_id
-        return model, with_special_frame(tokenizer, [] if begin is None else [begin], [])
+        return model, with_special_tokens(tokenizer, [] if begin is None else [begin], [])
 
     def _error(self, what: str) -> InputError:
         return InputError(f"{self.path}, line {self.number}: {what}.")

@@ -14,6 +14,7 @@ import torch
 from firth.adapt.apply import AppliedStrategy, without_adapters
 from firth.adapt.saving import adapter_base, fingerprint, save_adapter
 from firth.data.memory import Data
+from firth.inference.generation.special_tokens import classification_tokenizer
 from firth.jobs.cross_validation import cross_validate
 from firth.jobs.dry_run import DryRunResult, estimate_cost
 from firth.jobs.finetune_setup import FinetuneSetup, joining_note, set_up
@@ -28,6 +29,7 @@ from firth.jobs.ulmfit import (
 )
 from firth.metrics.bootstrap import Metric, metrics_to_json
 from firth.model import JOINED, AnyModel, Model
+from firth.models.label_heads import predicts_labels
 from firth.models.transformer import Transformer
 from firth.models.word_embedding import trained_layer_mix
 from firth.tasks import diagnostics
@@ -338,9 +340,12 @@ def _finish(
     heads = dict(trainer.network.heads.items())
     drop_language_head(trainer.network)
     labelled = len(trainer.train) // num_copies(config.augment)
+    tokenizer = base.tokenizer
+    if tokenizer is not None and predicts_labels(trainer.network):
+        tokenizer = classification_tokenizer(trainer.network.config, tokenizer)
     model = Model(
         trainer.network,
-        base.tokenizer,
+        tokenizer,
         out,
         task=metadata,
         encoder_tokenizer=base.encoder_tokenizer,

@@ -33,6 +33,7 @@ from firth.jobs.pretrain_validation import (
 from firth.jobs.run_options import check_masking, merge_options
 from firth.model import AnyModel, Model, load
 from firth.models.initialization import initialise
+from firth.models.label_heads import predicts_labels
 from firth.models.networks import build_network
 from firth.objectives.batch import Batch
 from firth.tokenizers.tokenizer import Tokenizer
@@ -218,7 +219,10 @@ def pretrain(
     if source_model is not None:
         model.sentence_encoder = source_model.sentence_encoder
         model.generation_config = source_model.generation_config
-        model.tokenizer = source_model.tokenizer or tokenizer
+        if source_model.tokenizer is not None and not predicts_labels(source_model.network):
+            model.tokenizer = source_model.tokenizer
+        else:
+            model.tokenizer = generative_tokenizer(config.model, tokenizer)
         notes += _new_heads(config, module.network, source_model.network)
         del source_model  # free its weights
     else:

@@ -79,6 +79,11 @@ LABEL_HEADS: dict[str, Callable[[ModelConfig], int]] = {
 }
 
 
+def predicts_labels(network: nn.Module) -> bool:
+    """Tell whether a network has a head for labels."""
+    return bool(LABEL_HEADS.keys() & set(getattr(network, "heads", ())))
+
+
 def log_softmax_per_sequence(logits: Tensor, starts: Tensor) -> Tensor:
     """Compute the log-softmax over the tokens of each sequence.
 

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 from firth.inference.generation.chat_template import Messages, render_chat
 from firth.inference.generation.detokenization import Detokenizer
-from firth.inference.generation.special_tokens import as_list, prompt_special_tokens
+from firth.inference.generation.special_tokens import prompt_special_tokens
 from firth.serve.api_errors import ApiError
 from firth.serve.served_model import ServedModel
+from firth.tokenizers.special_tokens import SpecialTokens
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,10 +38,10 @@ def encode_prompt(
         if (largest := max(prompt)) >= size:
             message = f"There is no token {largest}: the vocabulary has {size:,} tokens."
             raise ApiError(400, message, param="prompt")
-        return _framed(served, served.tokenizer.decode(prompt), prompt, max_new, truncate=truncate)
-    model = served.model
-    frame = prompt_special_tokens(model.config, model.input_tokenizer())
-    return _framed(served, prompt, _ids(served, prompt), max_new, frame, truncate=truncate)
+        return _encoded(served, served.tokenizer.decode(prompt), prompt, max_new, truncate=truncate)
+    model, body = served.model, _ids(served, prompt)
+    special = prompt_special_tokens(model.config, model.input_tokenizer(), empty=not body)
+    return _encoded(served, prompt, body, max_new, special, truncate=truncate)
 
 
 def encode_messages(
@@ -48,7 +49,7 @@ def encode_messages(
 ) -> PromptTokens:
     """Encode messages in the model's chat template, which has the special tokens."""
     text = render_chat(served.tokenizer, messages)
-    return _framed(served, text, _ids(served, text), max_new, truncate=truncate)
+    return _encoded(served, text, _ids(served, text), max_new, truncate=truncate)
 
 
 def _ids(served: ServedModel, text: str) -> list[int]:
@@ -57,20 +58,17 @@ def _ids(served: ServedModel, text: str) -> list[int]:
     return tokenizer.open_encode(text) if is_open else tokenizer.encode(text)
 
 
-def _framed(
+def _encoded(
     served: ServedModel,
     text: str,
     body: Sequence[int],
     max_new: int,
-    frame: tuple[list[int], list[int]] = ([], []),
+    special: SpecialTokens = ([], []),
     *,
     truncate: bool,
 ) -> PromptTokens:
     """Add special tokens, and check the length; a truncated prompt loses its beginning."""
-    prefix, suffix = frame
-    config = served.model.config
-    if not (prefix or body or suffix):
-        prefix = as_list(config.bos_token_id)
+    (prefix, suffix), config = special, served.model.config
     size = len(prefix) + len(body) + len(suffix)
     if not size:
         raise ApiError(400, "The prompt is empty: add a word.", param="prompt")

@@ -14,8 +14,9 @@ from typing import NamedTuple
 import numpy as np
 import tokenizers
 
-from firth.inference.generation.special_tokens import as_list
+from firth.inference.generation.special_tokens import classification_tokenizer
 from firth.models.config import LanguageModelConfig, ModelConfig
+from firth.tokenizers.special_tokens import encode_one_token
 from firth.tokenizers.tokenizer import Tokenizer, encode_batch
 from firth.utils.rng import Longs
 from firth.utils.streams import bounded_batches
@@ -110,15 +111,8 @@ class InputTemplate:
     @cached_property
     def _slots(self) -> dict[bool, list[TemplateSlot]]:
         """The slots of a single text (False) and of a pair (True)."""
-        config = self.config
-        if config.architecture != "decoder":
-            return {pair: _template(self.tokenizer.backend, pair) for pair in (False, True)}
-        begin, end = (
-            [TemplateSlot(-1, 0, id) for id in as_list(special)]
-            for special in (config.bos_token_id, config.eos_token_id)
-        )
-        single = [*begin, TemplateSlot(0, 0, 0), *end]
-        return {False: single, True: [*single, TemplateSlot(1, 0, 0), *end]}
+        backend = classification_tokenizer(self.config, self.tokenizer).backend
+        return {pair: _template(backend, pair) for pair in (False, True)}
 
 
 def make_input_template(
@@ -137,12 +131,12 @@ def make_input_template(
 
 def _template(backend: tokenizers.Tokenizer, pair: bool) -> list[TemplateSlot]:
     """Find the special tokens around one text or two, by encoding texts of one token."""
-    [probe] = encode_batch(backend, ["a"])
-    probe.truncate(1)
-    framed = backend.post_process(probe, probe if pair else None, True)
     slots, text = [], 0
+    if (one := encode_one_token(backend)) is None:
+        return [TemplateSlot(i, 0, 0) for i in range(1 + pair)]
+    whole = backend.post_process(one, one if pair else None, True)
     for id, segment, special in zip(
-        framed.ids, framed.type_ids, framed.special_tokens_mask, strict=True
+        whole.ids, whole.type_ids, whole.special_tokens_mask, strict=True
     ):
         slots.append(TemplateSlot(-1 if special else text, segment, id))
         text += not special

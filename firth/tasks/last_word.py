@@ -11,7 +11,7 @@ from itertools import islice
 
 import numpy as np
 
-from firth.inference.generation.special_tokens import as_list
+from firth.inference.generation.special_tokens import prompt_special_tokens
 from firth.inference.scoring.log_likelihood import score_continuations
 from firth.inference.scoring.token_scoring import TokenScores, check_language_head
 from firth.metrics.bootstrap import means
@@ -62,7 +62,6 @@ def _pairs(scorer: Scorer, examples: Sequence[LastWord], path: str) -> Iterator[
 
     A token belongs to the word if it ends inside it, so the space before the word does too.
     """
-    begin = as_list(scorer.config.bos_token_id)
     wholes = [f"{example.text} {example.word}" for example in examples]
     made = encode_batch(scorer.tokenizer.backend, wholes, offsets=True)
     for example, whole, encoding in zip(examples, wholes, made, strict=True):
@@ -70,6 +69,7 @@ def _pairs(scorer: Scorer, examples: Sequence[LastWord], path: str) -> Iterator[
         first = next((i for i, end in enumerate(ends) if end > len(example.text) + 1), len(ends))
         if first > 0 and ends[first - 1] > len(example.text):  # the space is a token of its own
             first -= 1
+        begin, _ = prompt_special_tokens(scorer.config, scorer.tokenizer, empty=first == 0)
         context = [*begin, *encoding.ids[:first]]
         if not context or first == len(ends):
             raise InputError(
@@ -80,7 +80,7 @@ def _pairs(scorer: Scorer, examples: Sequence[LastWord], path: str) -> Iterator[
 
 
 def _fitting(scorer: Scorer, pair: Pair) -> Pair:
-    """Truncate the start of a context that is too long, keeping BOS."""
+    """Truncate the start of a context that is too long, but keep BOS."""
     context, word = pair
     most = max_output_length(scorer.network) - len(word) + 1
     if len(context) <= most:

@@ -25,7 +25,7 @@ from firth.inference.embedding.vectors import (
 )
 from firth.models.masks import Mask
 from firth.models.pooling import POOLINGS, pool_packed
-from firth.tokenizers.special_frame import special_frame
+from firth.tokenizers.special_tokens import special_tokens_around
 from firth.utils.devices import DeviceSpec
 from tests.conftest import SAMPLE
 from tests.inference.conftest import MakeModel
@@ -111,7 +111,7 @@ def test_layers_and_default_pooling(make_model: MakeModel, tmp_path: Path, kind:
     check((layers[0] + layers[2]).mean(0) / 2, pooling="mean", layer=[0, 2])
     check(torch.nn.functional.normalize(last.mean(0), dim=0), pooling="mean", normalize=True)
     found = model.embed_tokens(text, layer=1)
-    before, after = map(len, special_frame(model.require_tokenizer()))
+    before, after = map(len, special_tokens_around(model.require_tokenizer()))
     ours = np.stack([token.vector for token in found])
     wanted = layers[1][before : len(layers[1]) - after].numpy()
     np.testing.assert_allclose(ours, wanted, rtol=0, atol=1e-5)

@@ -12,7 +12,7 @@ import transformers
 
 import firth
 from firth import Tokenizer
-from firth.tokenizers.special_frame import with_special_frame
+from firth.tokenizers.special_tokens import with_special_tokens
 from tests.inference.conftest import MakeModel
 
 
@@ -74,7 +74,7 @@ def test_prompts_equal_transformers(
 ) -> None:
     """The tokenizer adds BOS or not; GPT-2's config has one, but its tokenizer adds none."""
     made = make_model("gpt2", "bpe", bos_token_id=2, eos_token_id=0, tie_embeddings=True)
-    tokenizer = with_special_frame(tokenizers["bpe"], [2] if begins else [], [])
+    tokenizer = with_special_tokens(tokenizers["bpe"], [2] if begins else [], [])
     firth.Model(made.network, tokenizer).save(tmp_path)
     model = firth.load(tmp_path)
     theirs = transformers.AutoModelForCausalLM.from_pretrained(tmp_path).eval()

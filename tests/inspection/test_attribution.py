@@ -18,7 +18,7 @@ from firth.model import Model, load
 from firth.tasks.registry import TASKS
 from firth.tasks.task import TaskMetadata
 from firth.tasks.task_heads import attach_head
-from firth.tokenizers.special_frame import with_special_frame
+from firth.tokenizers.special_tokens import with_special_tokens
 from firth.utils.errors import FirthError, InputError, MismatchError, UsageError
 from firth.utils.figures import BarChart, KeyNumbers, Paragraph, WeightedText
 
@@ -302,7 +302,7 @@ def test_errors(make_model: Callable[[str], Model]) -> None:
             attribute(model, text, **options)
     no_begin = load("stories-decoder")
     no_begin.network.config = replace(no_begin.config, bos_token_id=None)
-    no_begin.tokenizer = with_special_frame(no_begin.require_tokenizer(), [], [])
+    no_begin.tokenizer = with_special_tokens(no_begin.require_tokenizer(), [], [])
     with pytest.raises(UsageError, match="add words"):
         attribute(no_begin, "The", target="dog barked", method="leave-one-out")
 
@@ -319,7 +319,7 @@ def test_methods_and_texts_that_are_explained(
     del bare.network.heads["language"]
     no_begin = load("stories-decoder")
     no_begin.network.config = replace(no_begin.config, bos_token_id=None)
-    no_begin.tokenizer = with_special_frame(no_begin.require_tokenizer(), [], [])
+    no_begin.tokenizer = with_special_tokens(no_begin.require_tokenizer(), [], [])
     rows: list[tuple[Model, Any, bool]] = [
         (encoder, "The ___ barked.", True),
         (encoder, TEXT, False),

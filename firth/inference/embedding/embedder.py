@@ -21,7 +21,7 @@ from firth.models.pooling import read_pooling
 from firth.models.stack import Stack
 from firth.models.task_specific.bag_of_words import BagOfWords
 from firth.models.transformer import max_input_length
-from firth.tokenizers.special_frame import special_frame
+from firth.tokenizers.special_tokens import special_tokens_around
 from firth.tokenizers.tokenizer import Tokenizer
 from firth.utils.devices import device_spec, has_native_bf16, resolve_precision
 from firth.utils.errors import UsageError
@@ -96,7 +96,7 @@ class Embedder:
         """A hash of everything that determines the vectors."""
         options = {
             "config": self.network.config.to_dict(),
-            "tokenizer": [self.tokenizer.fingerprint, special_frame(self.tokenizer)],
+            "tokenizer": [self.tokenizer.fingerprint, special_tokens_around(self.tokenizer)],
             "pooling": [self.pooling, self.layers, self.max_length, self.prompt, self.skip],
             "steps": [str(step) for step in self.steps],
         }

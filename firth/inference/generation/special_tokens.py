@@ -6,7 +6,11 @@ from collections.abc import Sequence
 
 from firth.models.config import LanguageModelConfig
 from firth.models.recurrent.elmo_config import ElmoConfig
-from firth.tokenizers.special_frame import SpecialFrame, special_frame, with_special_frame
+from firth.tokenizers.special_tokens import (
+    SpecialTokens,
+    special_tokens_around,
+    with_special_tokens,
+)
 from firth.tokenizers.tokenizer import Tokenizer
 
 EosTokens = int | Sequence[int] | None  # the tokens that end a text
@@ -23,18 +27,33 @@ def generative_tokenizer(config: LanguageModelConfig, tokenizer: Tokenizer) -> T
         return tokenizer
     begin, end = as_list(config.bos_token_id), as_list(config.eos_token_id)
     if not config.has_encoder:
-        return with_special_frame(tokenizer, begin, [])
+        return with_special_tokens(tokenizer, begin, [])
     like_bart = end and config.decoder_start_token_id == config.eos_token_id
-    return with_special_frame(tokenizer, begin if like_bart else [], end)
+    return with_special_tokens(tokenizer, begin if like_bart else [], end)
 
 
-def prompt_special_tokens(config: LanguageModelConfig, tokenizer: Tokenizer) -> SpecialFrame:
+def classification_tokenizer(config: LanguageModelConfig, tokenizer: Tokenizer) -> Tokenizer:
+    """Return a tokenizer that adds the special tokens with which a model predicts labels.
+
+    A decoder reads a text between BOS and EOS; other models keep those of their tokenizer.
+    """
+    if config.architecture != "decoder":
+        return tokenizer
+    begin, end = as_list(config.bos_token_id), as_list(config.eos_token_id)
+    return with_special_tokens(tokenizer, begin, end)
+
+
+def prompt_special_tokens(
+    config: LanguageModelConfig, tokenizer: Tokenizer, *, empty: bool = False
+) -> SpecialTokens:
     """Return the special tokens before and after a prompt: those that its tokenizer adds.
 
-    Nothing follows a decoder's prompt, because the model continues it.
+    Nothing follows a decoder's prompt, because the model continues it. An empty prompt begins with
+    BOS if the tokenizer adds nothing.
     """
-    before, after = special_frame(tokenizer)
-    return before, after if config.has_encoder else []
+    before, after = special_tokens_around(tokenizer)
+    after = after if config.has_encoder else []
+    return (as_list(config.bos_token_id), []) if empty and not before + after else (before, after)
 
 
 def as_ids(ids: EosTokens) -> tuple[int, ...]:

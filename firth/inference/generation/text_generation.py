@@ -19,7 +19,7 @@ from firth.inference.generation.detokenization import (
 from firth.inference.generation.explain import ExplainedToken, explain
 from firth.inference.generation.generation_config import GenerationConfig
 from firth.inference.generation.sampling import GeneratedTokens, StopCheck, TokenSampler
-from firth.inference.generation.special_tokens import as_list, prompt_special_tokens
+from firth.inference.generation.special_tokens import prompt_special_tokens
 from firth.inference.generation.token_generation import generate
 from firth.models.language_model import ScoringModel, predicts_tokens
 from firth.models.transformer import max_input_length, max_output_length
@@ -124,10 +124,9 @@ class TextGenerator:
         """Tokenize a prompt; a prompt that is too long loses its beginning."""
         config, max_new = self.network.config, self.config.max_new_tokens
         own = self.encoder_tokenizer or self.tokenizer
-        prefix, suffix = prompt_special_tokens(config, own) if special_tokens else ([], [])
         body = own.open_encode(text) if config.open_vocabulary else own.encode(text)
-        if not (prefix or body or suffix):
-            prefix = as_list(config.bos_token_id)
+        special = prompt_special_tokens(config, own, empty=not body)
+        prefix, suffix = special if special_tokens or not body else ([], [])
         size = len(prefix) + len(body) + len(suffix)
         if not size:
             raise UsageError(

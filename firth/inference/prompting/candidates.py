@@ -17,7 +17,7 @@ from firth.inference.generation.special_tokens import as_list, prompt_special_to
 from firth.inference.scoring.token_scoring import ScoringRequest, TokenScores, score_requests
 from firth.models.language_model import ScoringModel
 from firth.models.transformer import max_input_length, max_output_length, max_text_length
-from firth.tokenizers.special_frame import SpecialFrame, special_frame
+from firth.tokenizers.special_tokens import SpecialTokens, special_tokens_around
 from firth.tokenizers.tokenizer import Tokenizer
 from firth.utils.errors import MismatchError, UsageError
 from firth.utils.rng import Floats
@@ -37,7 +37,7 @@ class PromptedModel:
     chat: bool = False  # prompts are rendered by its chat template, with all special tokens
 
     @cached_property
-    def special_tokens(self) -> SpecialFrame:
+    def special_tokens(self) -> SpecialTokens:
         """The special tokens before and after the input."""
         config = self.network.config
         if self.chat:
@@ -45,7 +45,7 @@ class PromptedModel:
         if not self.cloze:
             return prompt_special_tokens(config, self.encoder_tokenizer or self.tokenizer)
         if config.has_encoder:
-            return special_frame(self.tokenizer)
+            return special_tokens_around(self.tokenizer)
         return as_list(config.bos_token_id), as_list(config.eos_token_id)
 
     @property

@@ -72,9 +72,11 @@ def score_texts(
         found = list(pseudo_log_likelihoods(network, tokenizer, texts))
     elif contexts:
         copies, source_tokenizer = network.config.copies_words, encoder_tokenizer or tokenizer
-        prefix, suffix = prompt_special_tokens(network.config, source_tokenizer)
         encode = source_tokenizer.open_encode if copies else source_tokenizer.encode
-        sources = [[*prefix, *encode(context), *suffix] for context in contexts]
+        sources = []
+        for ids in map(encode, contexts):
+            special = prompt_special_tokens(network.config, source_tokenizer, empty=not ids)
+            sources.append([*special[0], *ids, *special[1]])
         encode = tokenizer.open_encode if copies else tokenizer.encode
         targets = [encode(text) for text in texts]
         found = score_continuations(network, zip(sources, targets, strict=True))

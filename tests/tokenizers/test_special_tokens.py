@@ -9,7 +9,7 @@ import tokenizers
 import transformers
 from tokenizers import models
 
-from firth.tokenizers.special_frame import special_frame, with_special_frame
+from firth.tokenizers.special_tokens import special_tokens_around, with_special_tokens
 from firth.tokenizers.tokenizer import Tokenizer
 from firth.tokenizers.trainer import train_tokenizer
 from tests.conftest import SAMPLE
@@ -23,34 +23,34 @@ def bert() -> Tokenizer:
 
 def test_the_frame_of_a_tokenizer(bert: Tokenizer) -> None:
     begin, end = bert.special_ids["cls"], bert.special_ids["sep"]
-    assert special_frame(bert) == ([begin], [end])
-    assert with_special_frame(bert, [begin], [end]) is bert
+    assert special_tokens_around(bert) == ([begin], [end])
+    assert with_special_tokens(bert, [begin], [end]) is bert
     plain = Tokenizer(tokenizers.Tokenizer(models.WordLevel({"<s>": 0, "far": 1}, "<s>")), {})
-    assert special_frame(plain) == ([], [])
+    assert special_tokens_around(plain) == ([], [])
 
 
 def test_a_tokenizer_that_knows_no_a() -> None:
     backend = tokenizers.Tokenizer(models.BPE({"<s>": 0, "f": 1}, []))
     backend.add_special_tokens(["<s>"])
-    framed = with_special_frame(Tokenizer(backend, {}), [0], [])
+    framed = with_special_tokens(Tokenizer(backend, {}), [0], [])
     assert framed.encode("a", specials=True) == [0]
-    assert special_frame(framed) == ([0], [])
+    assert special_tokens_around(framed) == ([0], [])
     backend = tokenizers.Tokenizer(models.BPE({}, []))
-    assert special_frame(Tokenizer(backend, {})) == ([], [])
+    assert special_tokens_around(Tokenizer(backend, {})) == ([], [])
 
 
 @pytest.mark.parametrize("frame", [([2], []), ([], [3]), ([2], [3]), ([], []), ([2, 2], [3])])
 def test_another_frame(bert: Tokenizer, frame: tuple[list[int], list[int]], tmp_path: Path) -> None:
     """It is saved, and changes neither the tokens of a text nor the other tokenizer."""
-    framed = with_special_frame(bert, *frame)
-    assert special_frame(framed) == frame
+    framed = with_special_tokens(bert, *frame)
+    assert special_tokens_around(framed) == frame
     before, after = frame
     text, other = bert.encode("the sea"), bert.encode("a boat")
     assert framed.encode("the sea", specials=True) == [*before, *text, *after]
     pair = framed.backend.encode("the sea", "a boat").ids
     assert pair == [*before, *text, *after, *other, *after]
     assert framed.fingerprint == bert.fingerprint
-    assert special_frame(bert) == ([bert.special_ids["cls"]], [bert.special_ids["sep"]])
+    assert special_tokens_around(bert) == ([bert.special_ids["cls"]], [bert.special_ids["sep"]])
     framed.save(tmp_path)
     theirs = transformers.PreTrainedTokenizerFast.from_pretrained(tmp_path)
     assert theirs("the sea")["input_ids"] == [*before, *text, *after]
