@@ -11,6 +11,7 @@ EXAMPLES = (
     'firth prompt gpt2 "The cake was lovely." --task classify --labels negative,positive',
     "firth prompt gpt2 cheese --example 'sea otter => loutre de mer' --example 'bread => pain'",
 )
+EXAMPLE_TASKS = ("classify", "seq2seq")  # with a text and an answer
 ARROWS = ("=>", "→", "\t")  # between the text of a demonstration and its answer
 
 
@@ -36,6 +37,10 @@ def prompt(
     if example and settings["examples"]:
         raise UsageError("Give --examples FILE or --example TEXT=>ANSWER, not both.")
     if example:
+        if settings["task"] not in EXAMPLE_TASKS:
+            raise UsageError(
+                f"--example is for {' and '.join(EXAMPLE_TASKS)}: give --examples FILE."
+            )
         settings["examples"] = [_parse_example(options.terminal_text(one)) for one in example]
     options.check_jsonl(settings["out"], settings["overwrite"])
     settings["columns"] = options.column_names(settings["columns"])
@@ -53,6 +58,7 @@ def _parse_example(text: str) -> tuple[str, str]:
     """
     for arrow in ARROWS:
         if arrow in text:
-            source, _, target = text.rpartition(arrow)
-            return source.strip(), target.strip()
+            source, target = map(str.strip, text.rpartition(arrow)[::2])
+            if source and target:
+                return source, target
     raise UsageError(f"--example takes TEXT=>ANSWER, such as 'cheese => fromage', not {text!r}.")

@@ -33,7 +33,7 @@ from firth.data.readers import (
     reporting_errors,
 )
 from firth.data.tables import begins_json, dataset_rows
-from firth.utils.errors import InputError, UsageError
+from firth.utils.errors import InputError, UsageError, short_path
 from firth.utils.object_stores import file_state, find_files, is_url, open_file
 from firth.utils.surrogates import without_surrogates
 from firth.utils.torchrun import launched_world_size
@@ -305,6 +305,8 @@ def find_sources(
     paths = [paths] if isinstance(paths, str | Path | MemoryTable) else list(paths)
     for given in paths:
         path = str(given)
+        if not path:
+            raise UsageError("A path is empty.")
         if isinstance(given, MemoryTable):
             sources.append(InputFile(path, "memory", memory=given))
             continue
@@ -323,7 +325,7 @@ def find_sources(
         matches = [path] if os.path.exists(path) else sorted(glob.glob(path, recursive=True))
         if not matches:
             what = "No file matches" if glob.has_magic(path) else "There is no file or folder"
-            raise InputError(f"{what} {path if len(path) < 200 else path[:40] + '…'}.")
+            raise InputError(f"{what} {short_path(path)}.")
         for match in matches:
             if os.path.isdir(match):
                 inside = [_source(file, None) for file in _walk(match)]

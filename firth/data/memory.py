@@ -17,7 +17,6 @@ from typing import Any
 
 from firth.utils.arguments import shown
 from firth.utils.errors import InputError, UsageError
-from firth.utils.surrogates import without_surrogates
 
 KINDS = "a path, a list of texts or rows, or a table of pandas, pyarrow or datasets"
 Fields = Sequence[Sequence[str]]  # the possible names of a tuple's values, by their number
@@ -42,7 +41,7 @@ class MemoryTable:
         """Return a row as a dict; `number` is for the error of a row of another kind."""
         where = f"{self.name} row {number}"
         if isinstance(row, str):
-            return {"text": _plain(row)}
+            return {"text": row}
         if isinstance(row, Mapping):
             return {str(name): _plain(value) for name, value in row.items()}
         if not isinstance(row, Sequence) or isinstance(row, bytes):
@@ -189,9 +188,7 @@ def _label(value: Any, names: Sequence[str]) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """Convert values to those of JSON; NaN is a missing value, lone surrogates are replaced."""
-    if isinstance(value, str):
-        return without_surrogates(value)
+    """Convert values of numpy, and tuples, to those of JSON; NaN is a missing value."""
     if hasattr(value, "tolist"):
         value = value.tolist()
     if isinstance(value, tuple):

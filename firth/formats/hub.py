@@ -26,7 +26,7 @@ from firth.embedded import EMBEDDED_MODELS, local_path
 from firth.formats.huggingface.directory import CONFIG, read_config
 from firth.formats.pytorch_bin import MODULES, as_safetensors, legacy_file
 from firth.formats.safetensors import INDEX, LEGACY, LEGACY_INDEX, WHOLE, legacy_error, read_index
-from firth.utils.errors import FirthError, InputError, StorageError, UsageError
+from firth.utils.errors import FirthError, InputError, StorageError, UsageError, short_path
 
 NAME = r"[A-Za-z0-9][\w.-]*"
 HUB_ID = re.compile(rf"(?P<id>{NAME}(/{NAME})?)(@(?P<revision>\w[\w./-]*))?", re.ASCII)
@@ -100,7 +100,7 @@ def _hub_id(source: str | Path, revision: str | None) -> tuple[str, str | None]:
     """
     found = HUB_ID.fullmatch(source) if isinstance(source, str) else None
     if found is None:
-        raise InputError(f"There is no model at {source}: no such directory.")
+        raise InputError(f"There is no model at {short_path(source)}: no such directory.")
     if revision is not None and found["revision"] is not None:
         raise UsageError(f"{source} and revision={revision!r} both give a revision; use only one.")
     return found["id"], found["revision"] or revision

@@ -155,8 +155,9 @@ class PromptConfig:
 
     @property
     def lists_examples(self) -> bool:
-        """Whether the demonstrations are given one by one, not as a file or table to draw from."""
-        return isinstance(self.examples, Sequence) and not isinstance(self.examples, str)
+        """Whether the demonstrations are a list of tuples, to be shown in its order."""
+        given = self.examples if isinstance(self.examples, list | tuple) else [None]
+        return all(isinstance(example, list | tuple) for example in given)
 
     @property
     def words(self) -> dict[str, str]:

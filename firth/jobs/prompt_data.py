@@ -183,6 +183,8 @@ def select_demonstrations(
     there, shots = len(dataset.shown), dataset.shots
     if not shots:
         return repeat(())
+    if config.lists_examples and config.pick is None and config.near is None and config.draws == 1:
+        return repeat(range(shots))
     if config.picking == "nearest":
         queries, shown = (
             [" ".join(_values(config.task, example).values()) for example in examples]
@@ -197,6 +199,4 @@ def select_demonstrations(
     if config.picking == "balanced":
         labels = [example.label for example in dataset.shown]
         return repeat(balanced_shots(labels, shots, seed=config.seed, draw=draw))
-    if config.lists_examples and shots == there and config.draws == 1:
-        return repeat(range(there))  # in the given order
     return repeat(random_shots(there, shots, seed=config.seed, draw=draw))

@@ -154,12 +154,12 @@ def prompt(
     r"""Prompt a model with zero, one or a few demonstrations, without training.
 
     `queries` are input texts (for `pair` two texts, for `choice` a text and its choices), or `data`
-    is a file or a table of examples. `shots` demonstrations are drawn from `examples`, a file, a
-    DataFrame or a list, as of pairs of text and answer; all of a list are shown in its order, by
-    default. `labels` are words, map labels to words, or are written as for `--labels`; `calibrate`
-    corrects for labels that are likely for any input. With `chat`, the model's chat template is
-    used, and demonstrations are earlier turns. With `out`, every answer is written there as a line
-    of JSON. Bad rows are skipped and noted; with `strict`, they are an error.
+    is a file or a table of examples. `shots` demonstrations are drawn from `examples`, a file or a
+    table; a list of tuples, such as (text, answer) pairs, is shown in its order. `labels` are
+    words, map labels to words, or are written as for `--labels`; `calibrate` corrects for labels
+    that are likely for any input. With `chat`, the model's chat template is used, and
+    demonstrations are earlier turns. With `out`, every answer is written there as a line of JSON.
+    Bad rows are skipped and noted; with `strict`, they are an error.
 
     >>> import tokenizers; from firth import Tokenizer
     >>> from firth.models.transformer import Transformer
@@ -243,9 +243,9 @@ def _draw(
         count.update(dropped=one.prompt.dropped > 0, cut=one.prompt.cut, prompts=1)
         for name, value in scores.items():
             right.setdefault(name, []).append(value)
-        of_file = isinstance(config.data, str | Path)
-        write_answer({"draw": number, "line": example.line, **own} if of_file else own)
-        answers += [] if of_file else [own]
+        place = {} if config.data is None else {"draw": number, "line": example.line}
+        write_answer({**place, **own})
+        answers += [] if isinstance(config.data, str | Path) else [own]
         progress("answered", number * there + i + 1, config.draws * there)
     return (
         DemonstrationSet(lines, {name: np.array(values) for name, values in right.items()}),

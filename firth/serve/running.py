@@ -70,7 +70,9 @@ def run_server(
     loaders: Mapping[str, Model | Loader]
     if isinstance(models, Mapping):
         if dtype is not None or weights is not None or device is not None:
-            raise UsageError("`device`, `dtype` and `weights` are for models that are loaded here.")
+            raise UsageError(
+                "`device`, `dtype` and `weights` apply to paths and names; these models are loaded."
+            )
         loaders = models
     else:
         how: Any = {"device": default_device(device, weights), "dtype": dtype, "weights": weights}

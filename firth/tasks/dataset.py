@@ -66,6 +66,8 @@ def load_dataset(
     cut = 0 < limit < len(examples)
     where = f"{train.path} with --limit {limit}" if cut else str(train.path)
     if limit:
+        if limit < 0:
+            raise UsageError(f"--limit must be at least 0, not {limit}.")
         chosen, _ = stratified_sample(task.strata(examples), count=limit, seed=seed)
         examples = [examples[i] for i in chosen]
     if dev is not None and (same := overlap(examples, held_out)):

@@ -16,7 +16,7 @@ from firth.objectives.batch import Batch
 from firth.objectives.registry import OBJECTIVES
 from firth.tokenizers.tokenizer import Tokenizer
 from firth.training.pretrain_config import PretrainRunConfig
-from firth.training.schedule import StagedValue
+from firth.training.schedule import ScheduledNumber, StagedValue
 from firth.training.state import PlannedBatch, TrainingState
 from firth.utils.errors import InputError, UsageError
 from firth.utils.rng import Longs
@@ -65,25 +65,13 @@ def batch_planner(
 
 
 def options_at(config: PretrainRunConfig, progress: float) -> dict[str, Any]:
-    """Return the options of the objective at this progress."""
+    """Return the options of the objective at this progress; numbers may change during the run."""
     return {name: _evaluate(value, progress) for name, value in config.objective_options.items()}
 
 
 def _evaluate(value: Any, progress: float) -> Any:
-    """Evaluate an option that may change during the run: linearly, or in stages like a length.
-
-    >>> _evaluate("0.3-0.1", 0.5), _evaluate(0.15, 0.5)
-    (0.2, 0.15)
-    >>> _evaluate("0:0.3,1", 0.3), _evaluate("0:0.3,1", 0.31)
-    (0.0, 1.0)
-    """
-    if isinstance(value, str) and ":" in value:
-        stages = [stage.partition(":") for stage in value.split(",")]
-        return next(float(size) for size, _, end in stages if progress <= float(end or 1))
-    if not isinstance(value, str) or "-" not in value[1:]:
-        return value
-    first, last = map(float, value.split("-"))
-    return first + (last - first) * progress
+    scheduled = ScheduledNumber.parse(value) if isinstance(value, str) else None
+    return value if scheduled is None else scheduled.at(progress)
 
 
 def first_batch(config: PretrainRunConfig, sampler: Sampler, tokenizer: Tokenizer) -> Batch:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -26,7 +25,7 @@ from firth.training.fitted_objectives import FITTED
 from firth.training.losses import DISTILLATION_WEIGHTS, heads_for
 from firth.training.recipes import RECIPES, scale_recipe
 from firth.training.runtime import resolve_auto_settings
-from firth.training.schedule import StagedValue
+from firth.training.schedule import ScheduledNumber, StagedValue
 from firth.utils.devices import DeviceSpec
 from firth.utils.errors import MismatchError, UsageError
 
@@ -127,18 +126,20 @@ def resolve_pretrain_config(
 
 
 def _check_mask_prob(value: Any) -> None:
-    """Raise an error for a masking probability that is none, also one that changes in the run.
+    """Raise an error unless each value of `mask_prob`, also of a schedule, is above 0 and up to 1.
 
     >>> _check_mask_prob("0.3-1.5")
     Traceback (most recent call last):
     firth.utils.errors.UsageError: mask_prob must be above 0 and at most 1, not 0.3-1.5.
     """
-    text = str(value)
-    stages = [stage.partition(":")[0] for stage in text.split(",")]
-    with suppress(ValueError):
-        if all(0 < float(part) <= 1 for part in (stages if ":" in text else text.split("-"))):
-            return
-    raise UsageError(f"mask_prob must be above 0 and at most 1, not {value}.")
+    scheduled = ScheduledNumber.parse(str(value))
+    if scheduled is None:
+        raise UsageError(
+            f"mask_prob is a number, 0.3-0.1 for a linear change, or 0.3:0.9,0.1 for stages, "
+            f"not {value}."
+        )
+    if not all(0 < number <= 1 for number in scheduled.numbers):
+        raise UsageError(f"mask_prob must be above 0 and at most 1, not {value}.")
 
 
 def nearest_preset(name: str, config: ModelConfig) -> Preset:

@@ -3,9 +3,8 @@
 Progress goes from 0 to 1. A learning-rate schedule maps it to a multiplier of the peak learning
 rate, from 0 to 1; `StagedValue` maps it to a size: the length of sequences, or of batches.
 
-A step of the warm-up has the learning rate of its end, so the first one is above 0. A later step
-has that of its beginning, so the first of them has the peak, and the last one is above the minimum.
-Step i (from 0) of n begins at the progress i / n; sizes are those of its end, (i + 1) / n.
+Step i (from 0) of n has the learning rate at (i + 1) / n during warm-up, afterwards at i / n: the
+first step is above 0, and the last one above the minimum. Sizes are those at (i + 1) / n.
 
     linear ╱╲   cosine ╱⌒╲   wsd ╱▔▔╲   slanted: linear, but up from the minimum   constant ╱▔▔▔
 """
@@ -154,6 +153,40 @@ class StagedValue:
         return max(self.sizes)
 
 
+@dataclass(frozen=True)
+class ScheduledNumber:
+    """An option that changes during the run: linearly, or in stages like a length.
+
+    >>> linear, staged = map(ScheduledNumber.parse, ("0.3-0.1", "0:0.3,1"))
+    >>> linear.at(0.5), staged.at(0.3), staged.at(0.31)
+    (0.2, 0.0, 1.0)
+    """
+
+    numbers: tuple[float, ...]
+    ends: tuple[float, ...] = ()  # progress at which each stage ends; none: linear
+
+    @classmethod
+    def parse(cls, text: str) -> ScheduledNumber | None:
+        """Parse `first-last` or `number:end,…,number`; None if it is something else."""
+        if found := re.fullmatch(rf"({_NUMBER})-({_NUMBER})", text):
+            return cls(tuple(map(float, found.groups())))
+        stages = [
+            re.fullmatch(rf"({_NUMBER})(?::({_NUMBER}))?", stage) for stage in text.split(",")
+        ]
+        numbers = tuple(float(stage[1]) for stage in stages if stage)
+        ends = tuple(float(stage[2] or 1) for stage in stages if stage)
+        increasing = all(a < b for a, b in zip((0.0, *ends), ends, strict=False))
+        return cls(numbers, ends) if all(stages) and increasing and ends[-1] == 1 else None
+
+    def at(self, progress: float) -> float:
+        """Return the number for the step that ends at this progress."""
+        if self.ends:
+            return self.numbers[bisect_left(self.ends, min(progress, 1.0))]
+        first, last = self.numbers
+        return first + (last - first) * progress
+
+
+_NUMBER = r"[0-9]*\.?[0-9]+(?:e-?[0-9]+)?"
 _STAGE = re.compile(r"(?P<size>[1-9][0-9]*)(:(?P<end>[0-9]*\.?[0-9]+))?")
 
 

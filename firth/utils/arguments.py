@@ -13,7 +13,7 @@ from types import NoneType, UnionType
 from typing import Any, ParamSpec, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from firth.utils.config_fields import flag
-from firth.utils.errors import FirthError, UsageError
+from firth.utils.errors import FirthError, UsageError, short_path
 
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
@@ -63,9 +63,8 @@ def check_arguments(function: Callable[Arguments, Result]) -> Callable[Arguments
         except OSError as error:
             if error.errno != errno.ENAMETOOLONG:
                 raise
-            raise UsageError(
-                f"{str(error.filename)[:40]}… is too long for the name of a file."
-            ) from None
+            name = short_path(error.filename or "The path")
+            raise UsageError(f"{name} is too long for the name of a file.") from None
 
     return checked
 

@@ -14,6 +14,7 @@ FirthError                  exit code 1
 from __future__ import annotations
 
 import errno
+import reprlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
@@ -94,3 +95,13 @@ Choose another path.
         advice = denied if forbidden else "Choose another path."
         why = error.strerror or error
         raise StorageError(f"{path} cannot be written ({why}). {advice}") from error
+
+
+def short_path(path: object) -> str:
+    r"""Return a path for a message: what is not one, such as a long text, is shortened.
+
+    >>> short_path("runs/a"), short_path("once upon a time\n" * 99)
+    ('runs/a', "'once upon a t...upon a time\\n'")
+    """
+    text = str(path)
+    return text if len(text) < 200 and text.isprintable() else reprlib.repr(text)

@@ -1,4 +1,4 @@
-"""Lone surrogates: code points that stand for a lost character, which no tokenizer encodes."""
+"""Unpaired UTF-16 surrogates, which UTF-8 and so a tokenizer cannot encode."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ SURROGATE = re.compile("[\ud800-\udfff]")  # `surrogateescape` decodes invalid U
 
 
 def without_surrogates(text: str) -> str:
-    r"""Replace lone surrogates by the replacement character.
+    r"""Replace unpaired surrogates by the replacement character.
 
     >>> without_surrogates("a \ud800 b")
     'a � b'

@@ -85,6 +85,7 @@ def test_prompts_equal_transformers(
     assert list(done.tokens) == [id for id in written[0, size:].tolist() if id != 0]
     assert model.tokens("The sea") == encoded.tokens()
     assert model.completions([""], max_new_tokens=2)[0].completions  # begins with BOS
+    assert model.score("The sea", context="") == pytest.approx(model.score("The sea"))
 
 
 @pytest.mark.parametrize("values", [{"eos_token_id": ["a"]}, {"bos_token_id": [1]}, ["no object"]])

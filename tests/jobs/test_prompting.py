@@ -325,7 +325,7 @@ def test_files_that_cannot_be_right(gpt: Model, train: Path, dev: Path, tmp_path
     assert "All draws are the same with the nearest" in complaint(**again)
 
 
-def test_tables_in_memory_equal_files(gpt: Model, train: Path, dev: Path) -> None:
+def test_tables_in_memory_equal_files(gpt: Model, train: Path, dev: Path, tmp_path: Path) -> None:
     """A DataFrame is drawn from, like a file; a list is shown in its order. Labels are numbers."""
     pandas = pytest.importorskip("pandas")
     tables = [pandas.read_csv(path, sep="\t") for path in (train, dev)]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import tokenizers
 import transformers
-from tokenizers import models
+from tokenizers import models, processors
 
 from firth.tokenizers.special_tokens import special_tokens_around, with_special_tokens
 from firth.tokenizers.tokenizer import Tokenizer
@@ -27,6 +27,17 @@ def test_the_frame_of_a_tokenizer(bert: Tokenizer) -> None:
     assert with_special_tokens(bert, [begin], [end]) is bert
     plain = Tokenizer(tokenizers.Tokenizer(models.WordLevel({"<s>": 0, "far": 1}, "<s>")), {})
     assert special_tokens_around(plain) == ([], [])
+
+
+@pytest.mark.parametrize("trim", [False, True])
+def test_characters_of_tokens_stay(trim: bool) -> None:
+    """Whether they include the space before a word is part of the post-processor, too."""
+    made, _ = train_tokenizer(SAMPLE.splitlines(), kind="bpe", vocab_size=300, workers=1)
+    made.backend.post_processor = processors.ByteLevel(trim_offsets=trim)
+    framed = with_special_tokens(made, [0], [])
+    offsets = [made.encoding("the sea was").offsets, framed.encoding("the sea was").offsets]
+    assert offsets[0] == offsets[1]
+    assert special_tokens_around(framed) == ([0], [])
 
 
 def test_a_tokenizer_that_knows_no_a() -> None:

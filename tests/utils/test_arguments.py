@@ -110,7 +110,7 @@ def test_strings_that_are_no_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         model.save("")
     with pytest.raises(UsageError, match="`out` is empty"):
         firth.pretrain(preset="encoder-tiny", data="shards", out="", steps=1)
-    with pytest.raises(UsageError, match=r"a word .*… is too long"):
+    with pytest.raises(UsageError, match=r"a word .* is too long"):
         model.save(text)
     calls: list[Callable[[], Any]] = [
         lambda: firth.evaluate(model, task="lm", data=text),
@@ -118,7 +118,7 @@ def test_strings_that_are_no_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         lambda: firth.report(text),
     ]
     for call in calls:
-        with pytest.raises(FirthError, match=r"a word .*…") as caught:
+        with pytest.raises(FirthError, match=r"a word .*\.\.\.") as caught:
             call()
         assert len(str(caught.value)) < 120
     assert not list(tmp_path.iterdir())
@@ -132,7 +132,7 @@ def test_strings_that_are_no_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         (lambda: firth.run_server({}), "`models` is empty"),
         (
             lambda: firth.run_server({"m": UNTRAINED}, dtype="float16"),
-            "are for models that are loaded",
+            "apply to paths and names",
         ),
         (lambda: firth.prompt("m", "a", draws=0), "`draws` must be at least 1, not 0"),
         (lambda: firth.evaluate("m", data="a.tsv", limit=-1), "`limit` .* -1"),

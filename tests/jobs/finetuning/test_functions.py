@@ -156,8 +156,7 @@ def test_what_names_a_text_or_a_file(run_of: Callable[[str], Path], tmp_path: Pa
     assert firth.predict(model, file).answers == firth.predict(model, TEXTS).answers
     assert firth.predict(model, []).answers == []
     lone = [f"{TEXTS[0]} \ud800", *TEXTS[1:]]
-    for given in ({"texts": lone}, {"data": [{"text": text} for text in lone]}):
-        assert firth.predict(model, **given).answers[1:] == firth.predict(model, TEXTS).answers[1:]
+    assert firth.predict(model, lone).answers[1:] == firth.predict(model, TEXTS).answers[1:]
     for function in (firth.predict, firth.embed):
         with pytest.raises(UsageError, match=r"`texts` .*array\('a text'"):
             function(model, np.array("a text"))

@@ -136,6 +136,7 @@ def test_a_plan_continues_from_any_step(shards: Path) -> None:
         ({"overrides": {"objective.rat": "0.3"}}, r"objective\.rat=0\.3"),
         ({"overrides": {"objective.mask_prob": 1.5}}, r"mask_prob .* 1\.5"),
         ({"overrides": {"objective.mask_prob": "0.3-0"}}, r"mask_prob .* 0\.3-0"),
+        ({"overrides": {"objective.mask_prob": "0.3:0.5"}}, r"0\.3:0\.9,0\.1 .* 0\.3:0\.5"),
         ({"overrides": {"max_length": "1024"}}, "1024 .* 512"),
         ({"overrides": {"batch_tokens": "x"}}, "128:0.9,512"),
         ({"overrides": {"steps": "many"}}, "steps .*'many'"),
