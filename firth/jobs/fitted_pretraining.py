@@ -17,12 +17,14 @@ from typing import Any
 import numpy as np
 
 from firth.data.shards import Shards
-from firth.inference.generation.special_tokens import as_list, generative_tokenizer
+from firth.inference.generation.special_tokens import as_list
 from firth.inference.scoring.token_scoring import ScoringRequest, score_requests
 from firth.jobs.pretrain_result import PretrainResult
 from firth.model import Model
 from firth.models.language_model import LanguageNetwork, predicts_tokens
+from firth.models.ngram.config import NgramConfig
 from firth.models.presets import PRESETS, Preset
+from firth.tokenizers.special_tokens import with_special_tokens
 from firth.tokenizers.tokenizer import Tokenizer
 from firth.training.config import TrainingConfig, group_overrides
 from firth.training.fitted_objectives import FITTED
@@ -115,7 +117,9 @@ def pretrain_fitted(request: FitRequest) -> PretrainResult:
         with _scratch(run.path) as scratch:
             network = FITTED[config.objective].fit(_inputs(request, config, run, scratch))
         seconds = time.monotonic() - started
-        tokenizer = generative_tokenizer(config.model, request.tokenizer)
+        tokenizer = request.tokenizer
+        if isinstance(config.model, NgramConfig):
+            tokenizer = with_special_tokens(tokenizer, as_list(config.model.bos_token_id), [])
         model = Model(network.eval(), tokenizer, run.path, objective=config.objective)
         return _finish(config, model, run, shards, seconds)
 

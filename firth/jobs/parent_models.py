@@ -17,6 +17,7 @@ from firth.models.initialization import initialise
 from firth.models.networks import build_network
 from firth.models.presets import preset
 from firth.models.transformer import count_parameters
+from firth.objectives.registry import OBJECTIVES, pretraining_tokenizer
 from firth.quantization.int8 import count_int8_weights
 from firth.training.pretrain_config import preset_config
 from firth.training.run_directory import PRESET
@@ -80,6 +81,8 @@ def untrained_model(name: AnyModel, tokenizer: AnyTokenizer, *, scratch: bool, s
     chosen, own = preset(name), load_tokenizer(tokenizer)
     network = build_network(preset_config(chosen, own), chosen.heads)
     network.read_vocabulary(own)
+    if chosen.objective in OBJECTIVES:
+        own = pretraining_tokenizer(chosen.objective, own)
     return Model(initialise(network, seed), own, source=PRESET + name)
 
 

@@ -22,9 +22,11 @@ from firth.objectives.text_to_text import (
     prefix_denoising,
     prefix_seq2seq,
 )
-from firth.tokenizers.tokenizer import Vocabulary
+from firth.tokenizers.special_tokens import with_special_tokens
+from firth.tokenizers.tokenizer import Tokenizer, Vocabulary
 
 Pairs = tuple[DocumentSpans, DocumentSpans, Any]
+Roles = tuple[str, ...]  # the first that a tokenizer has gives the special token
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +41,9 @@ class Objective:
     details: str = ""  # how to read an example of it
     architectures: tuple[str, ...]  # that can be trained with it
     predicts: tuple[str, ...]  # names of its predictions
-    start_token_roles: tuple[str, ...] = ()  # encoder-decoder: roles of the decoder start token
+    before: Roles = ()  # the special token before an input
+    after: Roles = ()  # the special token after an input; a decoder continues it
+    start_token_roles: Roles = ()  # encoder-decoder: the decoder start token
     prefix_lm: bool = False  # decoder: the prompt is a bidirectional prefix
     infill_format: str = ""  # how a model fills in blanks: `masks`, `spans` or `whole`
     predicted_fraction: Callable[..., float] = lambda **_: 1.0  # of all tokens
@@ -211,15 +215,18 @@ def _infilling_fraction(
 _encoder = partial(
     Objective,
     architectures=("encoder",),
+    before=("cls", "bos"),
+    after=("sep", "eos"),
     predicts=("masked",),
     infill_format="masks",
     predicted_fraction=_masked_fraction,
     draw=_take,
 )
-_decoder = partial(Objective, architectures=("decoder",), draw=_take)
+_decoder = partial(Objective, architectures=("decoder",), before=("bos", "cls"), draw=_take)
 _encoder_decoder = partial(
     Objective,
     architectures=("encoder-decoder",),
+    after=("eos", "sep"),
     predicts=("denoising",),
     start_token_roles=START_ROLES,
     draw=_take,
@@ -227,6 +234,7 @@ _encoder_decoder = partial(
 _denoising_decoder = partial(
     _decoder,
     source="Raffel et al. 2020, sections 3.2.1 and 3.2.3",
+    before=(),
     predicts=("denoising",),
     infill_format="spans",
     predicted_fraction=_span_fraction,
@@ -332,6 +340,7 @@ OBJECTIVES: dict[str, Objective] = {
         about="predict the next token, and in a second language model the previous one",
         source="ELMo, Peters et al. 2018",
         details="Two language models read the same tokens in opposite directions.",
+        after=("eos", "sep"),
         predicts=("forward", "backward"),
         loss_weights={"forward": 0.5, "backward": 0.5},
         predicted_fraction=lambda **_: 2.0,  # each token twice
@@ -352,6 +361,7 @@ OBJECTIVES: dict[str, Objective] = {
         source="BART, Lewis et al. 2020",
         details="One mask token replaces each span; the decoder predicts the whole text. Its input "
         "is the target sequence, shifted by one position.",
+        before=("bos", "cls"),
         start_token_roles=("eos", "sep"),
         infill_format="whole",
         predicted_fraction=_infilling_fraction,
@@ -374,6 +384,15 @@ OBJECTIVES: dict[str, Objective] = {
         build=_with_frame(_plain, prefix_seq2seq),
     ),
 }
+
+
+def pretraining_tokenizer(objective: str, tokenizer: Tokenizer) -> Tokenizer:
+    """Return a tokenizer that adds to a text the special tokens of an objective's inputs."""
+    row, ids = OBJECTIVES[objective], tokenizer.special_ids
+    before, after = (
+        [ids[role] for role in roles if role in ids][:1] for roles in (row.before, row.after)
+    )
+    return with_special_tokens(tokenizer, before, after)
 
 
 def infill_format(objective: str | None) -> str:

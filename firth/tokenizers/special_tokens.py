@@ -10,7 +10,6 @@ from itertools import chain
 from typing import Any
 
 import tokenizers
-from tokenizers import processors
 
 from firth.tokenizers.tokenizer import Tokenizer, encode_batch
 from firth.utils.errors import InputError
@@ -60,22 +59,37 @@ def with_special_tokens(
         stored = tokenizer.backend.to_str()
     except Exception:  # XLM's, with a normalizer in Python: it always adds its own
         return tokenizer
-    backend = tokenizers.Tokenizer.from_str(stored)
-    begin, end = ([names[id] for id in ids] for ids in (before, after))
-    template = processors.TemplateProcessing(
-        single=[*begin, "$A", *end],
-        pair=[*begin, "$A", *end, "$B", *end],
-        special_tokens=[(name, id) for id, name in names.items() if name is not None],
-    )
-    trimming = _offset_trimming(json.loads(stored)["post_processor"])
-    backend.post_processor = processors.Sequence([*trimming, template]) if trimming else template
+    values = json.loads(stored)
+    begin, end = ([_special(names[id]) for id in ids] for ids in (before, after))
+    template = {
+        "type": "TemplateProcessing",
+        "single": [*begin, _text("A"), *end],
+        "pair": [*begin, _text("A"), *end, _text("B"), *end],
+        "special_tokens": {
+            name: {"id": name, "ids": [id], "tokens": [name]}
+            for id, name in names.items()
+            if name is not None
+        },
+    }
+    kept = _byte_level_step(values["post_processor"])
+    steps = {"type": "Sequence", "processors": [kept, template]}
+    values["post_processor"] = template if kept is None else steps
+    backend = tokenizers.Tokenizer.from_str(json.dumps(values))
     return type(tokenizer)(backend, copy(tokenizer.config))
 
 
-def _offset_trimming(stored: Any) -> list[processors.ByteLevel]:
+def _special(name: str | None) -> dict[str, Any]:
+    return {"SpecialToken": {"id": name, "type_id": 0}}
+
+
+def _text(name: str) -> dict[str, Any]:
+    return {"Sequence": {"id": name, "type_id": 0}}
+
+
+def _byte_level_step(stored: Any) -> dict[str, Any] | None:
     """Return the step by which the characters of a token do not include the space before it."""
     for step in (stored or {}).get("processors", [stored or {}]):
         if step.get("type") in ("ByteLevel", "RobertaProcessing"):
             options = {name: step[name] for name in ("add_prefix_space", "trim_offsets")}
-            return [processors.ByteLevel(**options)]
-    return []
+            return {"type": "ByteLevel", **options, "use_regex": step.get("use_regex", True)}
+    return None

@@ -14,12 +14,13 @@ from typer.testing import CliRunner
 
 from firth import Model, Tokenizer, train_tokenizer
 from firth.cli.app import app
-from firth.inference.generation.special_tokens import generative_tokenizer
 from firth.jobs.preparation import prepare
 from firth.jobs.pretraining import pretrain
 from firth.models.initialization import initialise
 from firth.models.presets import preset
 from firth.models.transformer import Transformer
+from firth.models.transformer_config import TransformerConfig
+from firth.tokenizers.special_tokens import with_special_tokens
 from tests.conftest import SAMPLE, standard_input
 
 SIZE = 400
@@ -57,6 +58,20 @@ def kinds(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Tokenizer]:
     }
 
 
+def with_own_special_tokens(tokenizer: Tokenizer, config: TransformerConfig) -> Tokenizer:
+    """Make a tokenizer add the special tokens of GPT, T5 or BART that a config names."""
+    begin, end = (
+        [id for id in (one,) if id is not None]
+        for one in (config.bos_token_id, config.eos_token_id)
+    )
+    if config.architecture == "decoder":
+        return with_special_tokens(tokenizer, begin, [])
+    if config.architecture == "encoder":
+        return tokenizer
+    is_bart = config.decoder_start_token_id == config.eos_token_id
+    return with_special_tokens(tokenizer, begin if is_bart else [], end)
+
+
 @pytest.fixture
 def make_model(tokenizers: dict[str, Tokenizer]) -> MakeModel:
     """A small network of a preset's kind in which every weight makes a difference."""
@@ -73,7 +88,7 @@ def make_model(tokenizers: dict[str, Tokenizer]) -> MakeModel:
         with torch.no_grad():
             for parameter in network.parameters():
                 parameter += 0.1 * torch.randn(parameter.shape, generator=generator)
-        return Model(network, generative_tokenizer(config, tokenizers[tokenizer]))
+        return Model(network, with_own_special_tokens(tokenizers[tokenizer], config))
 
     return make
 

@@ -338,12 +338,17 @@ def test_tables_in_memory_equal_files(gpt: Model, train: Path, dev: Path, tmp_pa
     expected = prompt(gpt, data=dev, examples=train, **options)
     assert made.metrics == expected.metrics
     assert len(made.answers) == len(rows[1])
-    listed = prompt(gpt, data=rows[1], examples=rows[0], labels=labels, **options)
-    assert listed.metrics == expected.metrics
-    listed = prompt(
-        gpt, "fine", task="classify", examples=rows[0][:4], labels=labels, pick="random"
-    )
-    assert listed.demonstration_sets[0].shown == [1, 2, 3, 4]
+    records = [one.to_dict("records") for one in tables]
+    out = tmp_path / "answers.jsonl"
+    found = prompt(gpt, data=records[1], examples=records[0], labels=labels, out=out, **options)
+    assert found.metrics == expected.metrics
+    written = [json.loads(line) for line in out.read_text().splitlines()]
+    assert [line["draw"] for line in written] == sorted([0, 1] * len(rows[1]))
+    assert [line["line"] for line in written[:2]] == [1, 2]
+    for shots in (None, 3):  # tuples: in the given order
+        pairs: dict[str, Any] = {"examples": rows[0][:4], "labels": labels, "shots": shots}
+        listed = prompt(gpt, "fine", task="classify", **pairs)
+        assert listed.demonstration_sets[0].shown == [1, 2, 3, 4][:shots]
     with pytest.raises(InputError, match="`data` row 1: the label '1' has no word"):
         prompt(gpt, task="classify", data=[("fine", 1)], labels=["good", "bad"])
 

@@ -40,6 +40,12 @@ def test_characters_of_tokens_stay(trim: bool) -> None:
     assert special_tokens_around(framed) == ([0], [])
 
 
+def test_a_colon_in_the_name_of_a_token() -> None:
+    backend = tokenizers.Tokenizer(models.WordLevel({"<s:1>": 0, "far": 1}, "far"))
+    framed = with_special_tokens(Tokenizer(backend, {}), [0, 7], [7])  # there is no token 7
+    assert framed.encode("far", specials=True) == [0, 1]
+
+
 def test_a_tokenizer_that_knows_no_a() -> None:
     backend = tokenizers.Tokenizer(models.BPE({"<s>": 0, "f": 1}, []))
     backend.add_special_tokens(["<s>"])

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from firth.models.config import LanguageModelConfig
-from firth.models.recurrent.elmo_config import ElmoConfig
 from firth.tokenizers.special_tokens import (
     SpecialTokens,
     special_tokens_around,
@@ -14,22 +13,6 @@ from firth.tokenizers.special_tokens import (
 from firth.tokenizers.tokenizer import Tokenizer
 
 EosTokens = int | Sequence[int] | None  # the tokens that end a text
-
-
-def generative_tokenizer(config: LanguageModelConfig, tokenizer: Tokenizer) -> Tokenizer:
-    """Return a tokenizer that adds a generative model's special tokens of pre-training to a text.
-
-    A decoder's text begins with BOS. An encoder-decoder's input ends with EOS, and also begins with
-    BOS if its decoder starts with EOS (BART). Encoders and ELMo, which also reads backwards, keep
-    the special tokens of their tokenizer.
-    """
-    if not config.has_decoder or isinstance(config, ElmoConfig):
-        return tokenizer
-    begin, end = as_list(config.bos_token_id), as_list(config.eos_token_id)
-    if not config.has_encoder:
-        return with_special_tokens(tokenizer, begin, [])
-    like_bart = end and config.decoder_start_token_id == config.eos_token_id
-    return with_special_tokens(tokenizer, begin if like_bart else [], end)
 
 
 def classification_tokenizer(config: LanguageModelConfig, tokenizer: Tokenizer) -> Tokenizer:

@@ -18,6 +18,7 @@ from firth.models.masks import Mask
 from firth.tokenizers.tokenizer import Tokenizer
 from firth.training.run_directory import read_metrics, read_run
 from firth.utils.errors import MismatchError, UsageError
+from tests.conftest import SAMPLE
 from tests.nightly import mostly_nightly
 from tests.training.conftest import SMALL, losses, notes
 
@@ -90,6 +91,7 @@ def test_first_losses_and_the_use_in_the_model_card(
     [
         ("encoder-tiny", "masked", "[CLS] the dog [SEP]"),
         ("decoder-tiny", "causal", "[CLS] the dog"),
+        ("decoder-tiny", "causal-denoising", "the dog"),
         ("seq2seq-tiny", "span-corruption", "the dog [SEP]"),
         ("bart-base", "infilling", "[CLS] the dog [SEP]"),
     ],
@@ -100,6 +102,31 @@ def test_the_tokenizer_adds_the_special_tokens_of_pretraining(
     train(shards, tmp_path, preset, 1, objective=objective)
     theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
     assert theirs("the dog").tokens() == firth.load(tmp_path).tokens("the dog") == wanted.split()
+
+
+def test_the_special_tokens_are_those_of_the_objective(
+    shards: Path, bert: Path, tmp_path: Path
+) -> None:
+    """Also if the tokenizer, or the model that is continued, is that of another objective."""
+    train(shards, tmp_path / "t5", "seq2seq-tiny", 1)
+    overrides = {name: value for name, value in SMALL.items() if not name.startswith("model.")}
+    made: dict[str, Any] = dict(data=shards, steps=1, overrides=overrides)
+    pretrain(source=tmp_path / "t5", objective="infilling", out=tmp_path / "bart", **made)
+    whole = ["[CLS]", "the", "dog", "[SEP]"]
+    assert firth.load(tmp_path / "bart").tokens("the dog") == whole
+    data: dict[str, Any] = dict(tokenizer=tmp_path / "t5", workers=1, valid_fraction=0)
+    firth.prepare([SAMPLE], **data, out=tmp_path / "shards")
+    train(tmp_path / "shards", tmp_path / "encoder", "encoder-tiny", 1)
+    assert firth.load(tmp_path / "encoder").tokens("the dog") == whole
+    texts: dict[str, Any] = dict(train=["the dog sat", "a cat sat"], dev=["the dog"])
+    texts |= dict(tokenizer=bert, scratch=True, overrides={"steps": 1})
+    tuned = firth.finetune("decoder-tiny", task="lm", out=tmp_path / "lm", **texts)
+    assert tuned.model.tokens("the dog") == whole[:-1]
+    rows: dict[str, Any] = dict(
+        train=[("the dog", "x"), ("a cat", "y")] * 4, overrides={"steps": 1}
+    )
+    tuned = firth.finetune(tuned.path, task="classify", out=tmp_path / "labels", **rows)
+    assert firth.load(tuned.path).tokens("the dog") == whole
 
 
 @pytest.mark.slow
