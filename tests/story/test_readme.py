@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -70,6 +71,21 @@ def test_every_link_leads_to_a_file() -> None:
     assert [link for link in links if not (link[0].parent / link[1]).exists()] == []
 
 
+def serve_and_stop(words: list[str], folder: Path) -> None:
+    """Start a server, and stop it when it answers."""
+    command = [sys.executable, "-m", "firth", *words]
+    browser = {**os.environ, "BROWSER": "true"}
+    with subprocess.Popen(
+        command, cwd=folder, env=browser, stderr=subprocess.PIPE, text=True
+    ) as server:
+        assert server.stderr is not None
+        lines = iter(server.stderr.readline, "")
+        assert any(line.startswith("Serving") for line in lines)
+        server.send_signal(signal.SIGINT)
+        server.communicate(timeout=60)
+    assert server.returncode == 0
+
+
 @pytest.mark.nightly
 @pytest.mark.parametrize("page", PAGES)
 def test_a_page_runs(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -86,7 +102,9 @@ def test_a_page_runs(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
             program, *words = shlex.split(command, posix=True)
             assert program == "firth"
             assert not SHELL & set(words), "this takes a shell"
-            if ran == 0:
+            if words[0] == "serve":
+                serve_and_stop([*words, "--port", "0"], tmp_path)
+            elif ran == 0:
                 run(command, tmp_path)
             else:
                 done = in_process(*words)
