@@ -1,14 +1,15 @@
-"""The networks of a pre-training run: their heads, and all of them without trained weights."""
+"""The networks of a pre-training run, all of them without trained weights, and its tokenizer."""
 
 from __future__ import annotations
 
 from firth.model import Model
 from firth.models.config import ModelConfig
 from firth.models.generator import generator_config
+from firth.models.label_heads import predicts_labels
 from firth.models.networks import build_network
 from firth.models.transformer import Transformer
 from firth.models.transformer_config import require_transformer_config
-from firth.objectives.registry import OBJECTIVES
+from firth.objectives.registry import OBJECTIVES, pretraining_tokenizer
 from firth.tokenizers.tokenizer import Tokenizer
 from firth.training.losses import TrainingModule, heads_for
 from firth.training.pretrain_config import PretrainRunConfig, nearest_preset
@@ -50,3 +51,19 @@ def untrained_module(
         teacher=taught,
         vocabulary=tokenizer.vocabulary,
     )
+
+
+def run_tokenizer(
+    config: PretrainRunConfig, tokenizer: Tokenizer, source: Model | None
+) -> Tokenizer:
+    """Return the tokenizer of the run's model: with the special tokens of the objective.
+
+    A model of `transformers` that is trained with its own objective keeps its tokenizer.
+    """
+    own = None if source is None else source.tokenizer
+    if source is None or own is None:
+        return pretraining_tokenizer(config.objective, tokenizer)
+    is_external = source.objective is None and not predicts_labels(source.network)
+    if is_external and config.objective == nearest_preset(config.preset, config.model).objective:
+        return own
+    return pretraining_tokenizer(config.objective, own)

@@ -20,7 +20,7 @@ from firth.formats.huggingface.directory import nameable_heads
 from firth.jobs.fitted_pretraining import FitRequest, fitted_preset, pretrain_fitted
 from firth.jobs.pretrain_dry_run import PretrainDryRun, estimate_pretraining
 from firth.jobs.pretrain_inputs import as_saved_model, as_shards
-from firth.jobs.pretrain_networks import pretraining_heads, untrained_generator
+from firth.jobs.pretrain_networks import pretraining_heads, run_tokenizer, untrained_generator
 from firth.jobs.pretrain_result import PretrainResult
 from firth.jobs.pretrain_validation import (
     SOURCE_LOSS,
@@ -32,10 +32,8 @@ from firth.jobs.pretrain_validation import (
 from firth.jobs.run_options import check_masking, merge_options
 from firth.model import AnyModel, Model, load
 from firth.models.initialization import initialise
-from firth.models.label_heads import predicts_labels
 from firth.models.networks import build_network
 from firth.objectives.batch import Batch
-from firth.objectives.registry import pretraining_tokenizer
 from firth.tokenizers.tokenizer import Tokenizer
 from firth.training.data_loader import (
     batch_planner,
@@ -55,7 +53,6 @@ from firth.training.plateau import unigram_baseline
 from firth.training.pretrain_config import (
     ParentModel,
     PretrainRunConfig,
-    nearest_preset,
     resolve_pretrain_config,
 )
 from firth.training.run import Run, describe_run, open_run
@@ -217,7 +214,7 @@ def pretrain(
     first = first_batch(config, sampler, tokenizer)  # report wrong options before training
     module = build(config, tokenizer, source_model)
     model = Model(module.network, tokenizer, out, objective=config.objective)
-    model.tokenizer = _run_tokenizer(config, tokenizer, source_model)
+    model.tokenizer = run_tokenizer(config, tokenizer, source_model)
     if source_model is not None:
         model.sentence_encoder = source_model.sentence_encoder
         model.generation_config = source_model.generation_config
@@ -319,22 +316,6 @@ def _missing(network: torch.nn.Module, before: torch.nn.Module) -> list[str]:
     """Return the names of weights that another network does not have in the same shape."""
     state = {name: tensor.shape for name, tensor in before.state_dict().items()}
     return [name for name, own in network.state_dict().items() if state.get(name) != own.shape]
-
-
-def _run_tokenizer(
-    config: PretrainRunConfig, tokenizer: Tokenizer, source: Model | None
-) -> Tokenizer:
-    """Return the tokenizer of the run's model: with the special tokens of the objective.
-
-    A model of `transformers` that is trained with its own objective keeps its tokenizer.
-    """
-    own = None if source is None else source.tokenizer
-    if source is None or own is None:
-        return pretraining_tokenizer(config.objective, tokenizer)
-    is_external = source.objective is None and not predicts_labels(source.network)
-    if is_external and config.objective == nearest_preset(config.preset, config.model).objective:
-        return own
-    return pretraining_tokenizer(config.objective, own)
 
 
 def _new_heads(
