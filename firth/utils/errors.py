@@ -101,7 +101,7 @@ def short_path(path: object) -> str:
     r"""Return a path for a message: what is not one, such as a long text, is shortened.
 
     >>> short_path("runs/a"), short_path("once upon a time\n" * 99)
-    ('runs/a', "'once upon a t...upon a time\\n'")
+    ('runs/a', "'once upon a ...upon a time\\n'")
     """
     text = str(path)
     return text if len(text) < 200 and text.isprintable() else reprlib.repr(text)
