@@ -238,7 +238,7 @@ def load(
     if objective == "prefix":  # earlier versions did not store it in config.json
         network.config = replace(network.config, prefix_lm=True)
     task = _task(path, network.config)
-    if task is not None and tokenizer is not None and predicts_labels(network):
+    if task and not task.external and tokenizer is not None and predicts_labels(network):
         tokenizer = classification_tokenizer(network.config, tokenizer)
     model = Model(
         network,
@@ -368,6 +368,7 @@ def _task(path: Path, config: ModelConfig) -> TaskMetadata | None:
         label_type=config.label_type,
         max_length=min(task.default_max_length, config.max_positions),
         options=task.default_options(config),
+        external=True,
     )
 
 

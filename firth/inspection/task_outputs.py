@@ -52,7 +52,9 @@ def task_output(model: Model, text: Text, target: str | None = None) -> Explaine
     example = _example(task, text)
     length = metadata.max_length or min(task.default_max_length, model.config.max_positions)
     reader = model.require_encoder_tokenizer()
-    template = make_input_template(model.config, model.require_tokenizer(), length, reader)
+    template = make_input_template(
+        model.config, model.require_tokenizer(), length, reader, external=metadata.external
+    )
     [item] = task.encode([example], template, metadata)
     with torch.no_grad():
         [output] = task.outputs(model.network, [item], metadata)

@@ -112,7 +112,9 @@ def ensemble_answers(
     for model, known in zip(models, metadata, strict=True):
         length = known.max_length or min(task.default_max_length, model.config.max_positions)
         reader = model.require_encoder_tokenizer()
-        template = make_input_template(model.config, model.require_tokenizer(), length, reader)
+        template = make_input_template(
+            model.config, model.require_tokenizer(), length, reader, external=known.external
+        )
         own = task.encode(examples, template, known)
         report = partial(_report, progress, len(own))
         found = batched_outputs(task, model.network, own, known, report)

@@ -111,8 +111,7 @@ class InputTemplate:
     @cached_property
     def _slots(self) -> dict[bool, list[TemplateSlot]]:
         """The slots of a single text (False) and of a pair (True)."""
-        backend = classification_tokenizer(self.config, self.tokenizer).backend
-        return {pair: _template(backend, pair) for pair in (False, True)}
+        return {pair: _template(self.tokenizer.backend, pair) for pair in (False, True)}
 
 
 def make_input_template(
@@ -120,8 +119,14 @@ def make_input_template(
     tokenizer: Tokenizer,
     length: int,
     encoder_tokenizer: Tokenizer | None = None,
+    *,
+    external: bool = False,
 ) -> InputTemplate:
-    """Make the input template of a model; the encoder may have its own tokenizer."""
+    """Make the input template of a model; the encoder may have its own tokenizer.
+
+    Decoders are fine-tuned on texts between BOS and EOS, unless they were fine-tuned elsewhere.
+    """
+    tokenizer = tokenizer if external else classification_tokenizer(config, tokenizer)
     if config.encoder is None or encoder_tokenizer is None:
         return InputTemplate(tokenizer, config, length)
     length_in = min(length, config.encoder.max_positions)

@@ -19,6 +19,7 @@ import numpy as np
 import tokenizers
 
 from firth.data.windows import sliding_windows
+from firth.inference.generation.special_tokens import classification_tokenizer
 from firth.inference.scoring.log_likelihood import no_likelihood_message
 from firth.inference.scoring.token_scoring import (
     ScoringRequest,
@@ -315,7 +316,8 @@ def _masked_requests(
         raise MismatchError(
             "This model's tokenizer has no mask token, which pseudo-perplexity needs."
         )
-    template = InputTemplate(scorer.tokenizer, scorer.config, options.context)
+    tokenizer = classification_tokenizer(scorer.config, scorer.tokenizer)
+    template = InputTemplate(tokenizer, scorer.config, options.context)
     size = template.room()
     for pieces in texts:
         for (tokens, numbers), _ in sliding_windows(pieces, size, size, known=0):

@@ -47,6 +47,7 @@ class TaskMetadata:
     label_type: str = "one"  # of an example: "one" label, "many" labels or a "number"
     max_length: int = 0  # tokens of a sequence; 0: the task's default
     options: dict[str, Any] = field(default_factory=dict)  # task.NAME settings
+    external: bool = False  # fine-tuned elsewhere, with the special tokens of the tokenizer alone
 
     def to_dict(self) -> dict[str, Any]:
         """Convert to plain JSON values."""

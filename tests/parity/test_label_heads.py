@@ -14,6 +14,9 @@ from firth.formats.huggingface.directory import FAMILIES, read_network, write_ne
 from firth.model import load
 from firth.models.masks import Mask
 from firth.models.transformer import Transformer
+from firth.tokenizers.special_tokens import with_special_tokens
+from firth.tokenizers.trainer import train_tokenizer
+from tests.conftest import SAMPLE
 from tests.nightly import mostly_nightly
 from tests.parity.reference_models import VOCABULARY as V
 from tests.parity.reference_models import randomize
@@ -133,3 +136,32 @@ def test_a_classifier_of_transformers_is_loaded(tmp_path: Path) -> None:
     assert model.task is not None
     found = (model.task.task, model.task.labels, model.task.label_type)
     assert found == ("classify", tuple(LABELS), "many")
+
+
+@pytest.mark.parametrize("begins", [False, True])
+@torch.no_grad()
+def test_a_decoder_of_transformers_classifies_what_its_tokenizer_gives(
+    begins: bool, tmp_path: Path
+) -> None:
+    """Firth's own decoders read a text between BOS and EOS."""
+    tokenizer, _ = train_tokenizer(SAMPLE.splitlines(), kind="bpe", vocab_size=300, workers=1)
+    ids: dict[str, Any] = dict(bos_token_id=0, eos_token_id=0, pad_token_id=0)
+    sizes: dict[str, Any] = dict(vocab_size=300, n_embd=16, n_layer=2, n_head=2, num_labels=3)
+    torch.manual_seed(0)
+    network = transformers.GPT2ForSequenceClassification(
+        transformers.GPT2Config(**sizes, **ids, initializer_range=0.5)
+    ).eval()
+    network.save_pretrained(tmp_path)
+    with_special_tokens(tokenizer, [0] if begins else [], []).save(tmp_path)
+    model, text = load(tmp_path), "the sea was calm"
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)(text, return_tensors="pt")
+    wanted = network(**theirs).logits[0].softmax(-1).tolist()
+    for loaded in (model, _saved(model, tmp_path / "saved")):
+        scores = loaded.predict(text)["scores"]
+        assert list(scores.values()) == pytest.approx(wanted, rel=1e-4)
+        assert len(loaded.tokens(text)) == theirs["input_ids"].shape[1]
+
+
+def _saved(model: Any, folder: Path) -> Any:
+    model.save(folder)
+    return load(folder)

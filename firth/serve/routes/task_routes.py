@@ -113,7 +113,9 @@ def encode_examples(served: ServedModel, examples: Sequence[Example]) -> list[It
     model = served.model
     length = max_task_length(served)
     reader = model.require_encoder_tokenizer()
-    template = make_input_template(model.config, model.require_tokenizer(), length, reader)
+    template = make_input_template(
+        model.config, model.require_tokenizer(), length, reader, external=metadata.external
+    )
     return list(zip(examples, task.encode(examples, template, metadata), strict=True))
 
 
