@@ -28,7 +28,6 @@ from firth.formats.sentence_transformers import read_sentence, write_sentence
 from firth.formats.tokenizers.families import FILES as VOCABULARY_FILES
 from firth.formats.tokenizers.loading import holds_tokenizer, load_tokenizer
 from firth.formats.word_vectors.static_model import read_static_vectors
-from firth.inference.generation.special_tokens import classification_tokenizer
 from firth.inference.text_model import TextModel
 from firth.inference.text_network import ENCODER_FOLDER
 from firth.models.config import ModelConfig
@@ -43,8 +42,9 @@ from firth.tasks.ensembles import (
     resolve_task,
     truncation_note,
 )
+from firth.tasks.inputs import task_tokenizer
 from firth.tasks.readers.columns import TaskFile
-from firth.tasks.registry import TASKS
+from firth.tasks.registry import TASKS, task_named
 from firth.tasks.task import Answer, Example, TaskMetadata
 from firth.tokenizers.tokenizer import CHAT_TEMPLATE, Tokenizer
 from firth.training.run_directory import best_run, find_run
@@ -239,7 +239,7 @@ def load(
         network.config = replace(network.config, prefix_lm=True)
     task = _task(path, network.config)
     if task and not task.external and tokenizer is not None and predicts_labels(network):
-        tokenizer = classification_tokenizer(network.config, tokenizer)
+        tokenizer = task_tokenizer(network.config, tokenizer, task_named(task.task).head)
     model = Model(
         network,
         tokenizer,

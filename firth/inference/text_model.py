@@ -168,10 +168,8 @@ class TextModel(TextNetwork):
         if max_positions is not None and max_positions < 1:
             raise UsageError(f"`max_positions` must be at least 1, not {max_positions}.")
         check_language_head(self.network)
-        text, words = (
-            without_surrogates(text),
-            [target] if isinstance(target, str) else list(target),
-        )
+        text = without_surrogates(text)
+        words = [target] if isinstance(target, str) else list(target)
         bidirectional, request = self.scoring_request(text, words)
         return logit_lens(
             self.transformer,

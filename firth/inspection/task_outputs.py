@@ -25,8 +25,8 @@ from firth.inspection.explained_output import (
 from firth.model import Model
 from firth.models.language_model import LanguageNetwork
 from firth.tasks.classify import ClassifyTask
-from firth.tasks.ensembles import resolve_task
-from firth.tasks.inputs import InputTemplate, make_input_template
+from firth.tasks.ensembles import resolve_task, task_template
+from firth.tasks.inputs import InputTemplate
 from firth.tasks.readers.examples import AnswerSpan, LabelledExample, QuestionExample
 from firth.tasks.span import SpanTask
 from firth.tasks.tag import OUTSIDE, TagTask
@@ -50,11 +50,7 @@ def task_output(model: Model, text: Text, target: str | None = None) -> Explaine
     """Return the output of a fine-tuned model that is its prediction, or `target`."""
     task, metadata = resolve_task(model, None)
     example = _example(task, text)
-    length = metadata.max_length or min(task.default_max_length, model.config.max_positions)
-    reader = model.require_encoder_tokenizer()
-    template = make_input_template(
-        model.config, model.require_tokenizer(), length, reader, external=metadata.external
-    )
+    template = task_template(model, task, metadata)
     [item] = task.encode([example], template, metadata)
     with torch.no_grad():
         [output] = task.outputs(model.network, [item], metadata)

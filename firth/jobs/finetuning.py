@@ -14,7 +14,6 @@ import torch
 from firth.adapt.apply import AppliedStrategy, without_adapters
 from firth.adapt.saving import adapter_base, fingerprint, save_adapter
 from firth.data.memory import Data
-from firth.inference.generation.special_tokens import classification_tokenizer
 from firth.jobs.cross_validation import cross_validate
 from firth.jobs.dry_run import DryRunResult, estimate_cost
 from firth.jobs.finetune_setup import FinetuneSetup, joining_note, set_up
@@ -37,6 +36,7 @@ from firth.tasks.augmentation import num_copies
 from firth.tasks.dataset import TaskDataset
 from firth.tasks.finetune_config import FinetuneRunConfig
 from firth.tasks.finetune_recipes import recipe_for
+from firth.tasks.inputs import task_tokenizer
 from firth.tasks.task_heads import drop_language_head
 from firth.tasks.task_trainer import BEST, TaskTrainer
 from firth.tokenizers.tokenizer import Tokenizer
@@ -342,7 +342,7 @@ def _finish(
     labelled = len(trainer.train) // num_copies(config.augment)
     tokenizer = base.tokenizer
     if tokenizer is not None and predicts_labels(trainer.network):
-        tokenizer = classification_tokenizer(trainer.network.config, tokenizer)
+        tokenizer = task_tokenizer(trainer.network.config, tokenizer, trainer.task.head)
     model = Model(
         trainer.network,
         tokenizer,

@@ -13,7 +13,7 @@ from firth.data.readers import Bad, reporting_errors
 from firth.models.config import ModelConfig
 from firth.models.language_model import LanguageNetwork
 from firth.tasks.batched_inference import average_outputs, batched_outputs
-from firth.tasks.inputs import make_input_template
+from firth.tasks.inputs import InputTemplate, make_input_template, task_tokenizer
 from firth.tasks.readers.columns import TaskFile, place
 from firth.tasks.registry import HEAD_TASKS, head_tasks, task_named
 from firth.tasks.task import Answer, Example, Task, TaskMetadata
@@ -100,6 +100,20 @@ def input_examples(
             raise InputError(f"{where} is empty: there is no text to predict.")
 
 
+def task_template(model: TaskModel, task: Task, metadata: TaskMetadata) -> InputTemplate:
+    """Make the input template of a fine-tuned model."""
+    tokenizer = model.require_tokenizer()
+    if not metadata.external:
+        tokenizer = task_tokenizer(model.config, tokenizer, task.head)
+    length = max_task_length(model, task, metadata)
+    return make_input_template(model.config, tokenizer, length, model.require_encoder_tokenizer())
+
+
+def max_task_length(model: TaskModel, task: Task, metadata: TaskMetadata) -> int:
+    """Return the maximum length of an input of a model's task in tokens."""
+    return metadata.max_length or min(task.default_max_length, model.config.max_positions)
+
+
 def ensemble_answers(
     models: Sequence[TaskModel],
     task: Task,
@@ -110,11 +124,7 @@ def ensemble_answers(
     """Predict examples with an ensemble; also return the number of truncated examples."""
     outputs, items = [], []
     for model, known in zip(models, metadata, strict=True):
-        length = known.max_length or min(task.default_max_length, model.config.max_positions)
-        reader = model.require_encoder_tokenizer()
-        template = make_input_template(
-            model.config, model.require_tokenizer(), length, reader, external=known.external
-        )
+        template = task_template(model, task, known)
         own = task.encode(examples, template, known)
         report = partial(_report, progress, len(own))
         found = batched_outputs(task, model.network, own, known, report)

@@ -14,9 +14,14 @@ from typing import NamedTuple
 import numpy as np
 import tokenizers
 
-from firth.inference.generation.special_tokens import classification_tokenizer
+from firth.inference.generation.special_tokens import as_list
 from firth.models.config import LanguageModelConfig, ModelConfig
-from firth.tokenizers.special_tokens import encode_one_token
+from firth.models.label_heads import LABEL_HEADS
+from firth.tokenizers.special_tokens import (
+    encode_one_token,
+    special_tokens_around,
+    with_special_tokens,
+)
 from firth.tokenizers.tokenizer import Tokenizer, encode_batch
 from firth.utils.rng import Longs
 from firth.utils.streams import bounded_batches
@@ -114,19 +119,27 @@ class InputTemplate:
         return {pair: _template(self.tokenizer.backend, pair) for pair in (False, True)}
 
 
+def task_tokenizer(config: LanguageModelConfig, tokenizer: Tokenizer, head: str) -> Tokenizer:
+    """Return a tokenizer that adds the special tokens with which a task is fine-tuned.
+
+    A decoder predicts labels of a text between BOS and EOS. A text that it learns to generate ends
+    with EOS, and begins like a prompt. Other models keep the special tokens of their tokenizer.
+    """
+    if config.architecture != "decoder":
+        return tokenizer
+    before, _ = special_tokens_around(tokenizer)
+    if head in LABEL_HEADS:
+        before = as_list(config.bos_token_id)
+    return with_special_tokens(tokenizer, before, as_list(config.eos_token_id))
+
+
 def make_input_template(
     config: ModelConfig,
     tokenizer: Tokenizer,
     length: int,
     encoder_tokenizer: Tokenizer | None = None,
-    *,
-    external: bool = False,
 ) -> InputTemplate:
-    """Make the input template of a model; the encoder may have its own tokenizer.
-
-    Decoders are fine-tuned on texts between BOS and EOS, unless they were fine-tuned elsewhere.
-    """
-    tokenizer = tokenizer if external else classification_tokenizer(config, tokenizer)
+    """Make the input template of a model; the encoder may have its own tokenizer."""
     if config.encoder is None or encoder_tokenizer is None:
         return InputTemplate(tokenizer, config, length)
     length_in = min(length, config.encoder.max_positions)

@@ -19,7 +19,6 @@ import numpy as np
 import tokenizers
 
 from firth.data.windows import sliding_windows
-from firth.inference.generation.special_tokens import classification_tokenizer
 from firth.inference.scoring.log_likelihood import no_likelihood_message
 from firth.inference.scoring.token_scoring import (
     ScoringRequest,
@@ -29,7 +28,7 @@ from firth.inference.scoring.token_scoring import (
 from firth.metrics.bootstrap import Metric
 from firth.metrics.language_modelling import COLUMNS, language_model_metrics
 from firth.models.transformer import max_text_length
-from firth.tasks.inputs import InputTemplate, TokenizedText
+from firth.tasks.inputs import InputTemplate, TokenizedText, task_tokenizer
 from firth.tasks.lm import ASSISTANT, LanguageModelTask, trainable_tokens
 from firth.tasks.readers.columns import good_examples
 from firth.tasks.readers.examples import PassageExample
@@ -316,7 +315,7 @@ def _masked_requests(
         raise MismatchError(
             "This model's tokenizer has no mask token, which pseudo-perplexity needs."
         )
-    tokenizer = classification_tokenizer(scorer.config, scorer.tokenizer)
+    tokenizer = task_tokenizer(scorer.config, scorer.tokenizer, "language")
     template = InputTemplate(tokenizer, scorer.config, options.context)
     size = template.room()
     for pieces in texts:

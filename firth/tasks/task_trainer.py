@@ -30,7 +30,7 @@ from firth.tasks.batched_inference import batched_outputs
 from firth.tasks.dataset import TaskDataset, balanced_label_weights, finetune_batches
 from firth.tasks.finetune_config import FinetuneRunConfig
 from firth.tasks.finetune_recipes import RECIPES
-from firth.tasks.inputs import InputTemplate, make_input_template
+from firth.tasks.inputs import InputTemplate, make_input_template, task_tokenizer
 from firth.tasks.linear_probe import solve_head
 from firth.tasks.registry import task_named
 from firth.tasks.replay import TextReplay
@@ -268,7 +268,10 @@ def build_task_trainer(
         initialise(network, settings.seed)
     network.eval()
     template = make_input_template(
-        network.config, tokenizer, metadata.max_length, encoder_tokenizer
+        network.config,
+        task_tokenizer(network.config, tokenizer, task.head),
+        metadata.max_length,
+        encoder_tokenizer,
     )
     text = TextReplay(replay, template, settings.batch_size, settings.seed) if replay else None
     replay_loss = text.loss(network) if text is not None else 0.0

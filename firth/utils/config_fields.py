@@ -35,7 +35,10 @@ def flag(name: str) -> str:
 
 
 def config_of(config: type[Config], arguments: Mapping[str, Any]) -> Config:
-    """Build a config from the arguments of a function: `config_of(PromptConfig, locals())`."""
+    """Build a config from the arguments of a function, which have the limits of the options.
+
+    `config_of(PromptConfig, locals())` is called in `prompt`.
+    """
     values = {}
     for field in fields(config):  # type: ignore[arg-type]
         values[field.name] = value = arguments[field.name]

@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 
 from firth import Model, Tokenizer, train_tokenizer
 from firth.cli.app import app
+from firth.inference.generation.special_tokens import as_list
 from firth.jobs.preparation import prepare
 from firth.jobs.pretraining import pretrain
 from firth.models.initialization import initialise
@@ -60,10 +61,7 @@ def kinds(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Tokenizer]:
 
 def with_own_special_tokens(tokenizer: Tokenizer, config: TransformerConfig) -> Tokenizer:
     """Make a tokenizer add the special tokens of GPT, T5 or BART that a config names."""
-    begin, end = (
-        [id for id in (one,) if id is not None]
-        for one in (config.bos_token_id, config.eos_token_id)
-    )
+    begin, end = map(as_list, (config.bos_token_id, config.eos_token_id))
     if config.architecture == "decoder":
         return with_special_tokens(tokenizer, begin, [])
     if config.architecture == "encoder":

@@ -12,7 +12,8 @@ import transformers
 
 import firth
 from firth import Tokenizer
-from firth.tokenizers.special_tokens import with_special_tokens
+from firth.tasks.ensembles import resolve_task, task_template
+from firth.tokenizers.special_tokens import special_tokens_around, with_special_tokens
 from tests.inference.conftest import MakeModel
 
 
@@ -86,6 +87,30 @@ def test_prompts_equal_transformers(
     assert model.tokens("The sea") == encoded.tokens()
     assert model.completions([""], max_new_tokens=2)[0].completions  # begins with BOS
     assert model.score("The sea", context="") == pytest.approx(model.score("The sea"))
+
+
+@pytest.mark.parametrize("begins", [False, True])
+def test_decoders_are_fine_tuned_on_texts_that_begin_like_their_prompts(
+    make_model: MakeModel, tokenizers: dict[str, Tokenizer], begins: bool, tmp_path: Path
+) -> None:
+    """What is generated ends with EOS; labels are predicted of texts between BOS and EOS."""
+    made = make_model("gpt2", "bpe", bos_token_id=2, eos_token_id=0, tie_embeddings=True)
+    before = [2] if begins else []
+    base = firth.Model(made.network, with_special_tokens(tokenizers["bpe"], before, []))
+    train: dict[str, Any] = {"lm": ["the sea"] * 4, "seq2seq": [("the sea", "a boat")] * 4}
+    train["classify"] = [("the sea", "x"), ("a boat", "y")] * 4
+    for task, rows in train.items():
+        out = tmp_path / task
+        firth.finetune(base, task=task, train=rows, dev=rows, out=out, overrides={"steps": 1})
+        model = firth.load(out)
+        row, metadata = resolve_task(model, None)
+        template = task_template(model, row, metadata)
+        learned = [2] if task == "classify" else before
+        assert special_tokens_around(template.tokenizer) == (learned, [0])
+        [item] = row.encode([row.example("the sea")], template, metadata)
+        if task != "classify":
+            prompt = model.text_generator(max_new_tokens=1).encode_prompt("the sea").ids
+            assert tuple(item.rows[0].tokens[: len(prompt)]) == prompt
 
 
 @pytest.mark.parametrize("values", [{"eos_token_id": ["a"]}, {"bos_token_id": [1]}, ["no object"]])

@@ -5,25 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from firth.models.config import LanguageModelConfig
-from firth.tokenizers.special_tokens import (
-    SpecialTokens,
-    special_tokens_around,
-    with_special_tokens,
-)
+from firth.tokenizers.special_tokens import SpecialTokens, special_tokens_around
 from firth.tokenizers.tokenizer import Tokenizer
 
 EosTokens = int | Sequence[int] | None  # the tokens that end a text
-
-
-def classification_tokenizer(config: LanguageModelConfig, tokenizer: Tokenizer) -> Tokenizer:
-    """Return a tokenizer that adds the special tokens with which a model predicts labels.
-
-    A decoder reads a text between BOS and EOS; other models keep those of their tokenizer.
-    """
-    if config.architecture != "decoder":
-        return tokenizer
-    begin, end = as_list(config.bos_token_id), as_list(config.eos_token_id)
-    return with_special_tokens(tokenizer, begin, end)
 
 
 def prompt_special_tokens(

@@ -17,8 +17,7 @@ from firth.serve.model_pool import PoolEntry
 from firth.serve.request_fields import RequestFields, parameter
 from firth.serve.served_model import ServedModel
 from firth.tasks.batched_inference import batched_outputs
-from firth.tasks.ensembles import truncation_note
-from firth.tasks.inputs import make_input_template
+from firth.tasks.ensembles import max_task_length, task_template, truncation_note
 from firth.tasks.readers.examples import LabelledExample, QuestionExample
 from firth.tasks.task import Answer, EncodedExample, Example
 
@@ -110,20 +109,8 @@ def predict_items(served: ServedModel, settings: None, items: Sequence[Item]) ->
 def encode_examples(served: ServedModel, examples: Sequence[Example]) -> list[Item]:
     """Tokenize the examples of the model's task."""
     task, metadata = served.task()
-    model = served.model
-    length = max_task_length(served)
-    reader = model.require_encoder_tokenizer()
-    template = make_input_template(
-        model.config, model.require_tokenizer(), length, reader, external=metadata.external
-    )
+    template = task_template(served.model, task, metadata)
     return list(zip(examples, task.encode(examples, template, metadata), strict=True))
-
-
-def max_task_length(served: ServedModel) -> int:
-    """Return the maximum length of an input of the model's task in tokens."""
-    task, metadata = served.task()
-    longest = min(task.default_max_length, served.model.config.max_positions)
-    return metadata.max_length or longest
 
 
 async def predict_examples(
@@ -140,7 +127,7 @@ async def predict_examples(
     items = await off_loop(size, encode_examples, entry.served, examples)
     cut = [i for i, (_, item) in enumerate(items) if item.cut]
     if cut and not truncate:
-        limit = max_task_length(entry.served)
+        limit = max_task_length(entry.served.model, *entry.served.task())
         raise ApiError(
             400,
             f"Text {cut[0]} (counted from 0) is longer than the model's maximum length of "

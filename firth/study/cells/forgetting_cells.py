@@ -16,7 +16,7 @@ from firth.study.cells.input_cells import File
 from firth.study.engine.cell import Cell
 from firth.study.engine.cell_cache import CellContext
 from firth.study.engine.statistics import score_values
-from firth.tasks.inputs import make_input_template
+from firth.tasks.inputs import make_input_template, task_tokenizer
 from firth.tasks.readers.columns import TaskFile
 from firth.tasks.readers.running_text import read_passages
 from firth.tasks.readers.subsampling import stratified_sample
@@ -110,9 +110,8 @@ def language_losses(model: Model, file: Path) -> dict[str, list[float]]:
     if model.tokenizer is None:
         raise InputError("The model has no tokenizer, so that it cannot read a text.")
     length = min(MAX_LENGTH, model.network.config.input_config.max_positions)
-    template = make_input_template(
-        model.network.config, model.tokenizer, length, model.encoder_tokenizer
-    )
+    tokenizer = task_tokenizer(model.config, model.tokenizer, "language")
+    template = make_input_template(model.config, tokenizer, length, model.encoder_tokenizer)
     found = TextReplay(file, template, size=1, seed=0).row_losses(model.network)
     sums, counts = zip(*found, strict=True)
     return score_values(sums, counts)
