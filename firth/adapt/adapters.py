@@ -13,7 +13,8 @@ from torch import Tensor, nn
 from torch.nn.functional import linear
 
 from firth.adapt.injection import InjectedModule, block_modules, new_parameter, parameter_generator
-from firth.models.layers import ACTIVATIONS, Attention, CrossAttention, FeedForward
+from firth.models.activations import ACTIVATIONS
+from firth.models.layers import Attention, CrossAttention, FeedForward
 from firth.models.transformer import Transformer
 from firth.utils.errors import UsageError
 

@@ -3,7 +3,8 @@
     N  tokens of the batch     H  heads     K  key-value heads     D  head dimension
     G  padded rows     L  positions in a row     T  positions in the cache
 
-For each forward pass a mask is turned into one backend, whose `attend` all layers call:
+For each forward pass a mask is turned into one backend, whose `attend` all layers call (those of
+short sequences on a GPU have `short_attention.py` instead):
 
     EqualLengthAttention   sequences of one length on a GPU: its fastest kernels
     VarlenAttention        variable-length flash attention on a GPU, in half precision

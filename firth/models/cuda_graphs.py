@@ -162,8 +162,10 @@ class _PaddedBatch:
         """The mask with its padding sequences."""
         if self.equal_lengths:
             return self.original
-        lengths = np.diff(self.starts)
-        prefix = None if self.original.pattern == "full" else np.zeros_like(lengths)
+        lengths, prefix = np.diff(self.starts), None
+        if self.original.pattern != "full":
+            prefix = np.zeros_like(lengths)
+            prefix[: len(self.original)] = self.original.prefix_lengths
         return Mask(lengths, prefix=prefix, device=self.original.device)
 
 
@@ -181,7 +183,7 @@ class _CapturedGraph:
         self.parameters, self.gradients = parameters, gradients
         self.x = padded.pad(x.detach()).requires_grad_(x.requires_grad)
         self.positions = torch.zeros(padded.tokens, dtype=torch.long, device=x.device)
-        self.mask = padded.mask  # for later batches of this shape only `starts` is updated
+        self.mask = padded.mask  # for later batches only `starts` and `prefix` are updated
         self.anchor = x.new_zeros((), requires_grad=True)  # autograd needs one, also if x has none
         self.out = self.out_gradient = torch.empty(0)
         self.forward_graph: Any = None
@@ -216,6 +218,8 @@ class _CapturedGraph:
                 static[len(given) :].zero_()
         if not padded.equal_lengths:
             self.mask.starts.copy_(padded.mask.starts)
+        if self.mask.pattern == "prefix":
+            self.mask.prefix.copy_(padded.mask.prefix)
 
     def backward(self, out_gradient: Tensor) -> Tensor | None:
         """Replay the backward pass: accumulate `.grad` of the parameters, return that of x."""

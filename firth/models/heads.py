@@ -12,11 +12,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import gelu, linear
 
+from firth.models.activations import ACTIVATIONS
 from firth.models.config import ModelConfig
 from firth.models.crf import CrfHead
 from firth.models.label_heads import LABEL_HEADS, AttentionPooling, LabelHead
 from firth.models.layer_mix import LayerMix
-from firth.models.layers import ACTIVATIONS, make_norm
+from firth.models.layers import make_norm
 from firth.utils.errors import UsageError
 
 

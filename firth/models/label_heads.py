@@ -11,8 +11,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from firth.models.activations import ACTIVATIONS
 from firth.models.config import ModelConfig
-from firth.models.layers import ACTIVATIONS, make_norm
+from firth.models.layers import make_norm
 from firth.models.pooling import CONCAT, sequence_ids_of
 from firth.utils.rng import Bools
 

@@ -17,20 +17,15 @@ from functools import partial
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import gelu, relu, rms_norm, silu
+from torch.nn.functional import rms_norm
 
+from firth.models.activations import ACTIVATIONS, gated_activation
 from firth.models.attention import AttentionBackend, AttentionParams
 from firth.models.config import ModelConfig
 from firth.models.kv_cache import CacheWrite, KeyValues
 from firth.models.positions import Angles, DisentangledBias, apply_rotary
+from firth.models.short_attention import ShortAttention
 from firth.models.transformer_config import TransformerConfig
-
-ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
-    "gelu": gelu,
-    "gelu-tanh": partial(gelu, approximate="tanh"),
-    "relu": relu,
-    "silu": silu,
-}
 
 
 class GemmaRMSNorm(nn.Module):
@@ -107,7 +102,7 @@ class FusedLinear(nn.Linear):
 class AttentionContext:
     """The inputs of attention in one layer besides its hidden states."""
 
-    backend: AttentionBackend
+    backend: AttentionBackend | ShortAttention
     rope_angles: Angles | None = None
     distances: DisentangledBias | None = None
     cache_write: CacheWrite | None = None
@@ -138,6 +133,10 @@ class Attention(nn.Module):
     def forward(
         self, x: Tensor, context: AttentionContext, value_input: Tensor | None = None
     ) -> Tensor:
+        if isinstance(context.backend, ShortAttention):
+            angles = context.rope_angles
+            out = context.backend.attend_packed(self.qkv(x), angles, self.num_heads, self.scale)
+            return self.output(out)
         q, k, *rest = self.qkv.parts(x)
         v = self.value(value_input) if self.value is not None else rest[0]
         q, k, v = (part.unflatten(-1, (-1, self.head_dim)) for part in (q, k, v))  # (N, ., D)
@@ -199,9 +198,9 @@ class FeedForward(nn.Module):
         splits = (config.ffn_size, config.ffn_size) if config.gated else (config.ffn_size,)
         self.up = FusedLinear(config.block_size, splits, config.bias)
         self.down = nn.Linear(config.ffn_size, config.block_size, bias=config.bias)
-        self.activation = ACTIVATIONS[config.activation]
+        self.activation, self.gated = config.activation, config.gated
 
     def forward(self, x: Tensor) -> Tensor:
-        x, *gate = self.up.parts(x)
-        x = self.activation(x)
-        return self.down(x * gate[0] if gate else x)
+        x = self.up(x)
+        x = gated_activation(x, self.activation) if self.gated else ACTIVATIONS[self.activation](x)
+        return self.down(x)

@@ -68,12 +68,12 @@ class Mask:
         self.lengths: NDArray[np.int64] = np.asarray(lengths, dtype=np.int64)  # (S,)
         self.device = torch.device(device)
         wanted = self.lengths if prefix is None else np.asarray(prefix, dtype=np.int64)
-        self._prefix = np.minimum(wanted, self.lengths)
+        self.prefix_lengths: NDArray[np.int64] = np.minimum(wanted, self.lengths)  # (S,)
         self._prepended: dict[int, tuple[Mask, Tensor]] = {}  # results of `prepend`
-        if (self._prefix >= self.lengths).all():
+        if (self.prefix_lengths >= self.lengths).all():
             self.pattern = "full"
         else:  # a prefix of one token is the same as none
-            self.pattern = "prefix" if (self._prefix > 1).any() else "causal"
+            self.pattern = "prefix" if (self.prefix_lengths > 1).any() else "causal"
 
     @classmethod
     def causal(cls, lengths: Lengths, device: torch.device | str = "cpu") -> Mask:
@@ -120,7 +120,7 @@ class Mask:
     @cached_property
     def prefix(self) -> Tensor:
         """The length of each bidirectional prefix."""  # (S,)
-        return self._tensor(self._prefix)
+        return self._tensor(self.prefix_lengths)
 
     @cached_property
     def groups(self) -> list[PaddedGroup]:
@@ -160,7 +160,7 @@ class Mask:
         """
         if count in self._prepended:
             return self._prepended[count]
-        prefix = np.where(self._prefix > 0, self._prefix + count, 0)
+        prefix = np.where(self.prefix_lengths > 0, self.prefix_lengths + count, 0)
         longer = Mask(self.lengths + count, prefix=prefix, device=self.device)
         sequence_ids, positions = longer.sequence_ids, longer.positions - count
         new = self.num_tokens + count * sequence_ids + positions + count

@@ -34,6 +34,7 @@ from firth.models.positions import (
     rotary_angles,
     sinusoidal_embedding,
 )
+from firth.models.short_attention import ShortAttention, has_short_attention
 from firth.models.transformer_config import TransformerConfig
 from firth.utils.devices import device_spec
 from firth.utils.errors import MismatchError
@@ -231,7 +232,8 @@ class Stack(nn.Module):
         if not self.training or self.checkpointing or not torch.is_grad_enabled():
             return False
         if mask.pattern == "prefix":
-            return False
+            window = self.config.window if self.config.windowed_layers else 0
+            return self._has_short_attention(x, mask, window, LayerInputs())
         varlen = self.relative is None and not self.dense and self._has_varlen_kernels(x)
         return varlen or has_equal_lengths(mask)
 
@@ -272,24 +274,25 @@ class Stack(nn.Module):
         self, x: Tensor, mask: Mask, positions: Tensor, inputs: LayerInputs
     ) -> list[AttentionContext]:
         """Build the attention context of each layer; layers of one kind share a backend."""
-        config, varlen = self.config, self._has_varlen_kernels(x)
-        cache, prefix, cross_backend = inputs.cache, inputs.prefix, None
+        config, cache, prefix, cross_backend = self.config, inputs.cache, inputs.prefix, None
         if inputs.memory_mask is not None:
             cross_backend = cross_attention_backend(
                 mask if cache is None else cache.group_by_source(mask),
                 inputs.memory_mask,
-                varlen=varlen,
+                varlen=self._has_varlen_kernels(x),
                 prefix_length=len(prefix.cross[0][0]) if prefix.cross else 0,
             )
-        prefix_length = prefix.length if cache is None else 0  # a cache holds the prefix itself
         by_kind = {}  # is the layer windowed? -> its context
         for windowed in {i in config.windowed_layers for i in range(self.layers)}:
             window = config.window if windowed else 0
-            rotary = Rotary.of_layer(config, windowed)
-            has_angles = config.position_embedding == "rotary"
+            backend = self._backend(x, mask, window, inputs)
+            angles = None
+            if config.position_embedding == "rotary":
+                rotated = backend.positions if isinstance(backend, ShortAttention) else positions
+                angles = rotary_angles(rotated, Rotary.of_layer(config, windowed))
             by_kind[windowed] = AttentionContext(
-                backend=self._backend(mask, window, cache, varlen, prefix_length),
-                rope_angles=rotary_angles(positions, rotary) if has_angles else None,
+                backend=backend,
+                rope_angles=angles,
                 distances=self.relative if isinstance(self.relative, DisentangledBias) else None,
                 memory=inputs.memory,
                 cross_backend=cross_backend,
@@ -312,18 +315,30 @@ class Stack(nn.Module):
         )
         return half and has_varlen_kernels(x.device, self.config.head_dim)
 
+    def _has_short_attention(self, x: Tensor, mask: Mask, window: int, inputs: LayerInputs) -> bool:
+        """Tell whether the kernel for short sequences computes attention of the plain inputs."""
+        special = self.dense or inputs.cache is not None or inputs.recorder is not None
+        return (
+            not (special or inputs.prefix.own)
+            and self._has_varlen_kernels(x)
+            and has_short_attention(self.config, mask, window, training=self.training)
+        )
+
     def _backend(
-        self, mask: Mask, window: int, cache: KVCache | None, varlen: bool, prefix_length: int
-    ) -> AttentionBackend:
+        self, x: Tensor, mask: Mask, window: int, inputs: LayerInputs
+    ) -> AttentionBackend | ShortAttention:
+        if self._has_short_attention(x, mask, window, inputs):
+            return ShortAttention(mask)
         bias = self.relative if isinstance(self.relative, RelativeBias) else None
-        if cache is not None and cache.used:
-            return CachedAttention(mask, cache, window, bias)
+        if inputs.cache is not None and inputs.cache.used:
+            return CachedAttention(mask, inputs.cache, window, bias)
         return attention_backend(
             mask,
             window=window,
             bias=bias,
-            varlen=varlen,
+            varlen=self._has_varlen_kernels(x),
             has_score_terms=isinstance(self.relative, DisentangledBias),
             dense=self.dense,
-            prefix_length=prefix_length,
+            # a cache holds the prefix itself
+            prefix_length=inputs.prefix.length if inputs.cache is None else 0,
         )

@@ -9,16 +9,13 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-try:
-    import triton  # type: ignore[import-not-found,import-untyped,unused-ignore]
-    import triton.language as tl  # type: ignore[import-not-found,import-untyped,unused-ignore]
-except ImportError:  # installed with CUDA builds of torch
-    triton = None
+from firth.utils.triton_language import jit, tl
 
 BLOCK = 4096  # logits of a row at a time
 
 
 # Triton accepts no other annotations than constexpr.
+@jit
 def _row(  # type: ignore[no-untyped-def]
     logits,
     stride,
@@ -62,9 +59,6 @@ def _row(  # type: ignore[no-untyped-def]
             tl.store(logits + token, grad, mask=token < padded)
 
 
-_kernel = triton.jit(_row) if triton is not None else None
-
-
 def triton_cross_entropy(
     logits: Tensor, bias: Tensor | None, targets: Tensor, vocab_size: int, needs_grad: bool
 ) -> tuple[Tensor, Tensor, Tensor | None]:
@@ -78,6 +72,5 @@ def triton_cross_entropy(
     tensors = logits, logits.stride(0), bias, targets, losses, correct
     flags = dict(has_bias=bias is not None, needs_grad=needs_grad, block=BLOCK, num_warps=8)
     if logits.is_cuda:  # else a step of a GPU is traced without one
-        assert _kernel is not None
-        _kernel[(len(logits),)](*tensors, vocab_size, logits.shape[1], **flags)
+        _row[(len(logits),)](*tensors, vocab_size, logits.shape[1], **flags)
     return losses.sum(), correct.sum(), logits if needs_grad else None

@@ -1,0 +1,265 @@
+"""A Triton kernel for attention over short sequences, with the rotation of queries and keys.
+
+    N  tokens of the batch     H  heads     D  head dimension     L  positions of a tile
+
+One program computes one head of one sequence, whose keys fit into one tile. Flash attention's
+kernels are made for long sequences: at 64 tokens they take five times as long, and the rotation and
+the concatenation of the gradients of queries, keys and values are kernels of their own.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from firth.utils.triton_language import jit, tl
+
+MAX_LENGTH = 128  # of a sequence
+MIN_TILE = 16  # positions: the smallest product of a GPU's tensor cores
+HEAD_DIMS = (32, 64, 128)
+SCHEMA = (
+    "(Tensor qkv, Tensor? cos, Tensor? sin, Tensor starts, Tensor? prefix, "
+    "SymInt heads, SymInt tile, bool causal, float scale) -> Tensor"
+)
+BACKWARD_SCHEMA = SCHEMA.replace("(Tensor qkv", "(Tensor gradient, Tensor qkv")
+
+
+# Triton accepts no other annotations than constexpr.
+@jit
+def _places(start, width, positions, dims: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Return the addresses of some dimensions of the rows of a sequence."""  # (L, dims)
+    return start + positions[:, None] * width + tl.arange(0, dims)[None, :]
+
+
+@jit
+def _rotate(  # type: ignore[no-untyped-def]
+    first, second, cos, sin, positions, direction: tl.constexpr, half: tl.constexpr
+):
+    """Rotate pairs of dimensions by the angles of their positions, or back (direction -1)."""
+    c = tl.load(_places(cos, half, positions, half))
+    s = tl.load(_places(sin, half, positions, half)) * direction
+    x, y = first.to(tl.float32), second.to(tl.float32)
+    return x * c - y * s, y * c + x * s
+
+
+@jit
+def _load_halves(  # type: ignore[no-untyped-def]
+    start, width, positions, inside, cos, sin, rotary: tl.constexpr, half: tl.constexpr
+):
+    """Load both halves of the dimensions of queries or keys, rotated where positions are rotary."""
+    places = _places(start, width, positions, half)
+    first = tl.load(places, mask=inside, other=0.0)
+    second = tl.load(places + half, mask=inside, other=0.0)
+    if rotary:
+        x, y = _rotate(first, second, cos, sin, positions, 1, half)
+        first, second = x.to(first.dtype), y.to(second.dtype)
+    return first, second
+
+
+@jit
+def _store_halves(  # type: ignore[no-untyped-def]
+    start,
+    width,
+    positions,
+    inside,
+    cos,
+    sin,
+    first,
+    second,
+    rotary: tl.constexpr,
+    half: tl.constexpr,
+):
+    """Store the gradient of queries or keys, rotated back."""
+    if rotary:
+        first, second = _rotate(first, second, cos, sin, positions, -1, half)
+    places = _places(start, width, positions, half)
+    tl.store(places, first, mask=inside)
+    tl.store(places + half, second, mask=inside)
+
+
+@jit
+def _probabilities(  # type: ignore[no-untyped-def]
+    q1, q2, k1, k2, positions, length, prefix, scale, causal: tl.constexpr
+):
+    """Compute attention probabilities."""  # (L, L)
+    scores = tl.dot(q1, tl.trans(k1)) + tl.dot(q2, tl.trans(k2))
+    visible = positions[None, :] < length
+    if causal:
+        both = (positions[None, :] < prefix) & (positions[:, None] < prefix)
+        visible = visible & (both | (positions[None, :] <= positions[:, None]))
+    log2_e: tl.constexpr = 1.4426950408889634
+    scores = tl.where(visible, scores * (scale * log2_e), -float("inf"))
+    weights = tl.exp2(scores - tl.max(scores, 1)[:, None])
+    return weights / tl.sum(weights, 1)[:, None]
+
+
+@jit
+def _forward_kernel(  # type: ignore[no-untyped-def]
+    qkv,
+    cos,
+    sin,
+    starts,
+    prefixes,
+    out,
+    scale,
+    heads,
+    rotary: tl.constexpr,
+    causal: tl.constexpr,
+    tile: tl.constexpr,
+    half: tl.constexpr,
+):
+    sequence, head = tl.program_id(0) // heads, tl.program_id(0) % heads
+    begin = tl.load(starts + sequence).to(tl.int64)
+    length = (tl.load(starts + sequence + 1) - begin).to(tl.int32)
+    prefix = 0
+    if prefixes is not None:
+        prefix = tl.load(prefixes + sequence).to(tl.int32)
+    if length == 0:
+        return
+    positions, width = tl.arange(0, tile), 2 * half * heads
+    inside = positions[:, None] < length
+    q = qkv + begin * 3 * width + head * 2 * half
+    q1, q2 = _load_halves(q, 3 * width, positions, inside, cos, sin, rotary, half)
+    k1, k2 = _load_halves(q + width, 3 * width, positions, inside, cos, sin, rotary, half)
+    v_places = _places(q + 2 * width, 3 * width, positions, 2 * half)
+    v = tl.load(v_places, mask=inside, other=0.0)
+    p = _probabilities(q1, q2, k1, k2, positions, length, prefix, scale, causal)
+    out_places = _places(out + begin * width + head * 2 * half, width, positions, 2 * half)
+    tl.store(out_places, tl.dot(p.to(v.dtype), v), mask=inside)
+
+
+@jit
+def _backward_kernel(  # type: ignore[no-untyped-def]
+    qkv,
+    cos,
+    sin,
+    starts,
+    prefixes,
+    gradient,
+    result,
+    scale,
+    heads,
+    rotary: tl.constexpr,
+    causal: tl.constexpr,
+    tile: tl.constexpr,
+    half: tl.constexpr,
+):
+    sequence, head = tl.program_id(0) // heads, tl.program_id(0) % heads
+    begin = tl.load(starts + sequence).to(tl.int64)
+    length = (tl.load(starts + sequence + 1) - begin).to(tl.int32)
+    prefix = 0
+    if prefixes is not None:
+        prefix = tl.load(prefixes + sequence).to(tl.int32)
+    if length == 0:
+        return
+    positions, width = tl.arange(0, tile), 2 * half * heads
+    inside = positions[:, None] < length
+    offset = begin * 3 * width + head * 2 * half
+    q, k, v = qkv + offset, qkv + offset + width, qkv + offset + 2 * width
+    q1, q2 = _load_halves(q, 3 * width, positions, inside, cos, sin, rotary, half)
+    k1, k2 = _load_halves(k, 3 * width, positions, inside, cos, sin, rotary, half)
+    v_tile = tl.load(_places(v, 3 * width, positions, 2 * half), mask=inside, other=0.0)
+    g_places = _places(gradient + begin * width + head * 2 * half, width, positions, 2 * half)
+    g = tl.load(g_places, mask=inside, other=0.0)
+    p = _probabilities(q1, q2, k1, k2, positions, length, prefix, scale, causal)
+    for_v = tl.dot(tl.trans(p.to(g.dtype)), g)
+    to = result + offset
+    tl.store(_places(to + 2 * width, 3 * width, positions, 2 * half), for_v, mask=inside)
+    for_p = tl.dot(g, tl.trans(v_tile))
+    for_scores = (p * (for_p - tl.sum(p * for_p, 1)[:, None]) * scale).to(q1.dtype)
+    first, second = tl.dot(for_scores, k1), tl.dot(for_scores, k2)
+    _store_halves(to, 3 * width, positions, inside, cos, sin, first, second, rotary, half)
+    for_scores = tl.trans(for_scores)
+    first, second = tl.dot(for_scores, q1), tl.dot(for_scores, q2)
+    _store_halves(to + width, 3 * width, positions, inside, cos, sin, first, second, rotary, half)
+
+
+@torch.library.custom_op("firth::short_attention", mutates_args=(), schema=SCHEMA)
+def short_attention(
+    qkv: Tensor,
+    cos: Tensor | None,
+    sin: Tensor | None,
+    starts: Tensor,
+    prefix: Tensor | None,
+    heads: int,
+    tile: int,
+    causal: bool,
+    scale: float,
+) -> Tensor:
+    """Compute attention of packed sequences: (N, 3 H D) queries, keys and values -> (N, H D).
+
+    `cos`, `sin`: (L, 1, D / 2), of rotary positions. `starts`: (S + 1,) cumulative lengths, each at
+    most `tile` = L. `prefix`: (S,) first tokens that see each other although attention is causal.
+    """
+    out = qkv.new_empty(len(qkv), qkv.shape[1] // 3)
+    half = out.shape[1] // (2 * heads)
+    grid = ((len(starts) - 1) * heads,)
+    flags = dict(rotary=cos is not None, causal=causal, tile=tile, half=half)
+    _forward_kernel[grid](
+        *(qkv, cos, sin, starts, prefix, out, scale, heads), **flags, num_warps=_warps(tile, half)
+    )
+    return out
+
+
+@torch.library.custom_op("firth::short_attention_backward", mutates_args=(), schema=BACKWARD_SCHEMA)
+def short_attention_backward(
+    gradient: Tensor,
+    qkv: Tensor,
+    cos: Tensor | None,
+    sin: Tensor | None,
+    starts: Tensor,
+    prefix: Tensor | None,
+    heads: int,
+    tile: int,
+    causal: bool,
+    scale: float,
+) -> Tensor:
+    """Compute the gradient of queries, keys and values."""  # (N, H D) -> (N, 3 H D)
+    result = torch.empty_like(qkv)
+    half = gradient.shape[1] // (2 * heads)
+    grid = ((len(starts) - 1) * heads,)
+    flags = dict(rotary=cos is not None, causal=causal, tile=tile, half=half)
+    _backward_kernel[grid](
+        *(qkv, cos, sin, starts, prefix, gradient.contiguous(), result, scale, heads),
+        **flags,
+        num_warps=_warps(tile, half),
+    )
+    return result
+
+
+def _warps(tile: int, half: int) -> int:
+    """Return the fastest number of warps, measured on an H200."""
+    return max(1, min(tile // 16, 4 if half <= 32 else 8))
+
+
+@short_attention.register_fake
+def _(qkv: Tensor, *_: Any) -> Tensor:
+    return qkv.new_empty(len(qkv), qkv.shape[1] // 3)
+
+
+@short_attention_backward.register_fake
+def _(gradient: Tensor, qkv: Tensor, *_: Any) -> Tensor:
+    return torch.empty_like(qkv)
+
+
+def _save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    ctx.save_for_backward(*inputs[:5])
+    ctx.options = inputs[5:]
+
+
+def _differentiate(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+    return short_attention_backward(gradient, *ctx.saved_tensors, *ctx.options), *(None,) * 8
+
+
+short_attention.register_autograd(_differentiate, setup_context=_save)
+
+
+def tile_length(max_length: int) -> int:
+    """Return the number of positions of a tile for sequences of at most `max_length` tokens.
+
+    >>> tile_length(5), tile_length(100)
+    (16, 128)
+    """
+    return max(MIN_TILE, 1 << (max_length - 1).bit_length())
