@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import torch
 from hypothesis import settings
 from typer.testing import CliRunner
 
@@ -22,6 +23,9 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ["HF_HUB_OFFLINE"] = "1"  # no test may look beyond this machine
 for name in ("COLUMNS", "LINES", "TERM", "NO_COLOR", "FORCE_COLOR"):  # nor at its terminal
     os.environ.pop(name, None)
+
+if not torch.cuda.is_available():
+    os.environ.setdefault("TRITON_INTERPRET", "1")  # see `kernels.py`
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from copy import deepcopy
@@ -15,38 +14,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from firth.models import attention, cuda_graphs, stack
-from firth.models.attention import AttentionParams, VarlenAttention
+from firth.models import attention, cuda_graphs, short_attention, stack
+from firth.models.attention import VarlenAttention
 from firth.models.cuda_graphs import CudaGraphRunner, round_up
 from firth.models.masks import Mask
 from firth.models.transformer import Transformer
 from firth.training.runtime import remove_graphs
+from tests.models import plain_kernels
 from tests.models.small import KINDS, build, small
 from tests.nightly import pairs_mostly_nightly
 
 UNEVEN = [[7, 3, 9], [8, 8, 2], [6, 4, 8], [5, 5, 5, 5, 2, 2], [9, 8, 1]]
 EVEN = [[6, 6], [6, 6], [6, 6]]
+WIDE = dict(hidden_size=64, ffn_size=96, num_heads=4, max_positions=128)
 on_a_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="There is no GPU here.")
-
-
-def attend_one_by_one(
-    self: VarlenAttention, q: Tensor, k: Tensor, v: Tensor, params: AttentionParams
-) -> Tensor:
-    """Compute what variable-length kernels compute, sequence by sequence."""
-    starts, parts = self.starts[0].tolist(), []
-    assert starts[-1] == len(q)
-    for begin, end in itertools.pairwise(starts):
-        assert end - begin <= self.max_lengths[0]
-        rows = [part[begin:end].transpose(0, 1) for part in (q, k, v)]
-        rows[1:] = [part.repeat_interleave(len(rows[0]) // len(part), 0) for part in rows[1:]]
-        place = torch.arange(end - begin)
-        apart = place[:, None] - place
-        seen = apart >= 0 if self.causal else torch.ones_like(apart, dtype=torch.bool)
-        if self.window[0] is not None:
-            seen &= (apart <= self.window[0]) & (-apart <= self.window[1])
-        scores = (rows[0] @ rows[1].mT * params.scale).masked_fill(~seen, float("-inf"))
-        parts.append((scores.softmax(-1) @ rows[2]).transpose(0, 1))
-    return torch.cat(parts)
 
 
 @pytest.fixture
@@ -66,7 +47,7 @@ def replays(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         return SimpleNamespace(replay=replay)
 
     monkeypatch.setattr(cuda_graphs, "capture_graph", capture_graph)
-    monkeypatch.setattr(VarlenAttention, "attend", attend_one_by_one)
+    monkeypatch.setattr(VarlenAttention, "attend", plain_kernels.varlen_attention)
     monkeypatch.setattr(stack, "has_varlen_kernels", lambda device, head_dim: True)
     monkeypatch.setattr(stack, "HALF_DTYPES", (torch.float64,))
     for module in (cuda_graphs, attention, stack):
@@ -86,7 +67,7 @@ def train(network: Transformer, lengths: list[list[int]], device: str = "cpu") -
     found: list[Tensor] = []
     causal = network.config.architecture == "decoder"
     for i, (tokens, mask) in enumerate(batches(lengths, causal)):
-        mask = Mask(mask.lengths, prefix=mask._prefix, device=device)
+        mask = Mask(mask.lengths, prefix=mask.prefix_lengths, device=device)
         hidden = network(tokens.to(device), mask)
         aims = torch.linspace(-1, 1, hidden.numel(), dtype=hidden.dtype, device=device)
         loss = (hidden * aims.view_as(hidden)).pow(2).sum()
@@ -123,6 +104,30 @@ def test_replayed_gradients_are_those_of_eager_blocks(
     right, replayed = train(plain, BATCHES[lengths]), train(other, BATCHES[lengths])
     assert len(replays) >= 4
     torch.testing.assert_close(replayed, right)
+
+
+@pytest.mark.parametrize("lengths", BATCHES)
+def test_short_sequences_replay_with_the_prefixes_of_each_batch(
+    lengths: str, replays: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(short_attention, "has_triton", lambda spec: True)
+    monkeypatch.setattr(short_attention, "short_attention", plain_kernels.short_attention)
+    config = small("decoder", **WIDE, position_embedding="rotary", head_dim=32)
+    found: list[list[Tensor]] = []
+    for runner in (None, CudaGraphRunner()):
+        network = build(config, dtype=torch.float64).train()
+        network.stack.graph_runner, network.stack.dense = runner, runner is None
+        gradients = []
+        for step, some in enumerate(BATCHES[lengths]):
+            prefix = [0 if i % 2 else length - step % 3 for i, length in enumerate(some)]
+            torch.manual_seed(step)
+            mask = Mask(some, prefix=prefix)
+            assert mask.pattern == "prefix"
+            network(torch.randint(1, 40, (mask.num_tokens,)), mask).pow(2).sum().backward()
+            gradients += [p.grad.clone() for p in network.parameters() if p.grad is not None]
+        found.append(gradients)
+    assert len(replays) >= 4
+    torch.testing.assert_close(found[1], found[0])
 
 
 def test_unsupported_batches_run_eagerly(replays: list[int]) -> None:
@@ -216,7 +221,6 @@ def test_few_lengths_and_little_padding(number: int) -> None:
 
 # --- on a GPU -----------------------------------------------------------------------------------
 
-WIDE = dict(hidden_size=64, ffn_size=96, num_heads=4, max_positions=128)
 SHAPES: dict[str, Any] = {
     "encoder": small("encoder", **WIDE),
     "decoder": small(
@@ -224,6 +228,9 @@ SHAPES: dict[str, Any] = {
     ),
     "windowed": small(
         "encoder", **WIDE, position_embedding="rotary", window=8, windowed_layers=(1,)
+    ),
+    "wide heads": small(
+        "decoder", **WIDE, position_embedding="rotary", head_dim=32, gated=True, activation="silu"
     ),
 }
 LONGER = [[70, 30, 90], [64, 60, 65], [70, 40, 80], [33, 33, 34, 90], [70, 31, 88]] * 3
