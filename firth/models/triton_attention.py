@@ -34,49 +34,41 @@ def _places(start, width, positions, dims: tl.constexpr):  # type: ignore[no-unt
 
 
 @jit
-def _rotate(  # type: ignore[no-untyped-def]
-    first, second, cos, sin, positions, direction: tl.constexpr, half: tl.constexpr
+def _load_angles(  # type: ignore[no-untyped-def]
+    cos, sin, positions, rotary: tl.constexpr, half: tl.constexpr
 ):
-    """Rotate pairs of dimensions by the angles of their positions, or back (direction -1)."""
-    c = tl.load(_places(cos, half, positions, half))
-    s = tl.load(_places(sin, half, positions, half)) * direction
-    x, y = first.to(tl.float32), second.to(tl.float32)
-    return x * c - y * s, y * c + x * s
+    """Load the cosines and sines of positions, once for queries and keys."""  # (L, D / 2) each
+    c, s = 1.0, 0.0
+    if rotary:
+        c = tl.load(_places(cos, half, positions, half))
+        s = tl.load(_places(sin, half, positions, half))
+    return c, s
 
 
 @jit
 def _load_halves(  # type: ignore[no-untyped-def]
-    start, width, positions, inside, cos, sin, rotary: tl.constexpr, half: tl.constexpr
+    start, width, positions, inside, c, s, rotary: tl.constexpr, half: tl.constexpr
 ):
     """Load both halves of the dimensions of queries or keys, rotated where positions are rotary."""
     places = _places(start, width, positions, half)
     first = tl.load(places, mask=inside, other=0.0)
     second = tl.load(places + half, mask=inside, other=0.0)
     if rotary:
-        x, y = _rotate(first, second, cos, sin, positions, 1, half)
-        first, second = x.to(first.dtype), y.to(second.dtype)
+        x, y = first.to(tl.float32), second.to(tl.float32)
+        first, second = (x * c - y * s).to(first.dtype), (y * c + x * s).to(first.dtype)
     return first, second
 
 
 @jit
 def _store_halves(  # type: ignore[no-untyped-def]
-    start,
-    width,
-    positions,
-    inside,
-    cos,
-    sin,
-    first,
-    second,
-    rotary: tl.constexpr,
-    half: tl.constexpr,
+    start, width, positions, inside, c, s, x, y, rotary: tl.constexpr, half: tl.constexpr
 ):
     """Store the gradient of queries or keys, rotated back."""
     if rotary:
-        first, second = _rotate(first, second, cos, sin, positions, -1, half)
+        x, y = x * c + y * s, y * c - x * s
     places = _places(start, width, positions, half)
-    tl.store(places, first, mask=inside)
-    tl.store(places + half, second, mask=inside)
+    tl.store(places, x, mask=inside)
+    tl.store(places + half, y, mask=inside)
 
 
 @jit
@@ -120,9 +112,10 @@ def _forward_kernel(  # type: ignore[no-untyped-def]
         return
     positions, width = tl.arange(0, tile), 2 * half * heads
     inside = positions[:, None] < length
+    c, s = _load_angles(cos, sin, positions, rotary, half)
     q = qkv + begin * 3 * width + head * 2 * half
-    q1, q2 = _load_halves(q, 3 * width, positions, inside, cos, sin, rotary, half)
-    k1, k2 = _load_halves(q + width, 3 * width, positions, inside, cos, sin, rotary, half)
+    q1, q2 = _load_halves(q, 3 * width, positions, inside, c, s, rotary, half)
+    k1, k2 = _load_halves(q + width, 3 * width, positions, inside, c, s, rotary, half)
     v_places = _places(q + 2 * width, 3 * width, positions, 2 * half)
     v = tl.load(v_places, mask=inside, other=0.0)
     p = _probabilities(q1, q2, k1, k2, positions, length, prefix, scale, causal)
@@ -157,9 +150,10 @@ def _backward_kernel(  # type: ignore[no-untyped-def]
     positions, width = tl.arange(0, tile), 2 * half * heads
     inside = positions[:, None] < length
     offset = begin * 3 * width + head * 2 * half
+    c, s = _load_angles(cos, sin, positions, rotary, half)
     q, k, v = qkv + offset, qkv + offset + width, qkv + offset + 2 * width
-    q1, q2 = _load_halves(q, 3 * width, positions, inside, cos, sin, rotary, half)
-    k1, k2 = _load_halves(k, 3 * width, positions, inside, cos, sin, rotary, half)
+    q1, q2 = _load_halves(q, 3 * width, positions, inside, c, s, rotary, half)
+    k1, k2 = _load_halves(k, 3 * width, positions, inside, c, s, rotary, half)
     v_tile = tl.load(_places(v, 3 * width, positions, 2 * half), mask=inside, other=0.0)
     g_places = _places(gradient + begin * width + head * 2 * half, width, positions, 2 * half)
     g = tl.load(g_places, mask=inside, other=0.0)
@@ -169,11 +163,11 @@ def _backward_kernel(  # type: ignore[no-untyped-def]
     tl.store(_places(to + 2 * width, 3 * width, positions, 2 * half), for_v, mask=inside)
     for_p = tl.dot(g, tl.trans(v_tile))
     for_scores = (p * (for_p - tl.sum(p * for_p, 1)[:, None]) * scale).to(q1.dtype)
-    first, second = tl.dot(for_scores, k1), tl.dot(for_scores, k2)
-    _store_halves(to, 3 * width, positions, inside, cos, sin, first, second, rotary, half)
+    x, y = tl.dot(for_scores, k1), tl.dot(for_scores, k2)
+    _store_halves(to, 3 * width, positions, inside, c, s, x, y, rotary, half)
     for_scores = tl.trans(for_scores)
-    first, second = tl.dot(for_scores, q1), tl.dot(for_scores, q2)
-    _store_halves(to + width, 3 * width, positions, inside, cos, sin, first, second, rotary, half)
+    x, y = tl.dot(for_scores, q1), tl.dot(for_scores, q2)
+    _store_halves(to + width, 3 * width, positions, inside, c, s, x, y, rotary, half)
 
 
 @torch.library.custom_op("firth::short_attention", mutates_args=(), schema=SCHEMA)
