@@ -3,8 +3,8 @@
     N  tokens of the batch     H  heads     K  key-value heads     D  head dimension
     G  padded rows     L  positions in a row     T  positions in the cache
 
-For each forward pass a mask is turned into one backend, whose `attend` all layers call (those of
-short sequences on a GPU have `short_attention.py` instead):
+For each forward pass a mask is turned into one backend, whose `attend` all layers call (on a GPU,
+`short_attention.py` and `bias_attention.py` have others, of the packed projections):
 
     EqualLengthAttention   sequences of one length on a GPU: its fastest kernels
     VarlenAttention        variable-length flash attention on a GPU, in half precision
@@ -29,6 +29,7 @@ from torch.nn.functional import pad, scaled_dot_product_attention
 
 from firth.models.kv_cache import KeyValues, KVCache
 from firth.models.masks import Mask, PaddedGroup, is_visible, select_rows
+from firth.models.positions import Angles
 from firth.utils.devices import assumes_gpu, device_spec, has_varlen_attention
 
 LENGTH_MULTIPLE = 2  # the fused kernels for padded rows need lengths that are multiples of this
@@ -57,6 +58,16 @@ class AttentionBackend(Protocol):
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, params: AttentionParams) -> Tensor:
         """Compute attention: (N, H, D) queries, (…, K, D) keys and values -> (N, H, D)."""
+
+
+class PackedAttention:
+    """A backend that takes queries, keys and values as one matrix, as they were projected."""
+
+    def attend_packed(
+        self, qkv: Tensor, angles: Angles | None, num_heads: int, scale: float
+    ) -> Tensor:
+        """Compute attention: (N, 3 H D) -> (N, H D)."""
+        raise NotImplementedError
 
 
 def attention_backend(

@@ -18,10 +18,14 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from firth.models.attention import AttentionBackend, AttentionParams, PositionBias
+from firth.models.attention import (
+    AttentionBackend,
+    AttentionParams,
+    PackedAttention,
+    PositionBias,
+)
 from firth.models.layers import AttentionContext
 from firth.models.masks import Mask
-from firth.models.short_attention import ShortAttention
 from firth.models.transformer_config import TransformerConfig
 
 BIAS_QUERIES = 256  # whose position biases are in memory
@@ -118,7 +122,7 @@ class AttentionRecorder:
         def cross(q: Tensor, k: Tensor, params: AttentionParams) -> None:
             self.cross[layer] = RecordedAttention(q, k, params)
 
-        assert not isinstance(context.backend, ShortAttention)  # the stack chooses another
+        assert not isinstance(context.backend, PackedAttention)  # the stack chooses another
         context = replace(context, backend=_RecordingBackend(context.backend, self_attention))
         if context.cross_backend is not None:
             recording = _RecordingBackend(context.cross_backend, cross)

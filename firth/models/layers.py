@@ -20,11 +20,10 @@ from torch import Tensor, nn
 from torch.nn.functional import rms_norm
 
 from firth.models.activations import ACTIVATIONS, gated_activation
-from firth.models.attention import AttentionBackend, AttentionParams
+from firth.models.attention import AttentionBackend, AttentionParams, PackedAttention
 from firth.models.config import ModelConfig
 from firth.models.kv_cache import CacheWrite, KeyValues
 from firth.models.positions import Angles, DisentangledBias, apply_rotary
-from firth.models.short_attention import ShortAttention
 from firth.models.transformer_config import TransformerConfig
 
 
@@ -102,7 +101,7 @@ class FusedLinear(nn.Linear):
 class AttentionContext:
     """The inputs of attention in one layer besides its hidden states."""
 
-    backend: AttentionBackend | ShortAttention
+    backend: AttentionBackend | PackedAttention
     rope_angles: Angles | None = None
     distances: DisentangledBias | None = None
     cache_write: CacheWrite | None = None
@@ -133,7 +132,7 @@ class Attention(nn.Module):
     def forward(
         self, x: Tensor, context: AttentionContext, value_input: Tensor | None = None
     ) -> Tensor:
-        if isinstance(context.backend, ShortAttention):
+        if isinstance(context.backend, PackedAttention):
             angles = context.rope_angles
             out = context.backend.attend_packed(self.qkv(x), angles, self.num_heads, self.scale)
             return self.output(out)

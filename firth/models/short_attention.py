@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from firth.models.attention import PackedAttention
 from firth.models.masks import Mask
 from firth.models.positions import Angles
 from firth.models.transformer_config import TransformerConfig
@@ -32,7 +33,7 @@ def has_short_attention(
     )
 
 
-class ShortAttention:
+class ShortAttention(PackedAttention):
     """Attention of sequences of at most 128 tokens, from the packed queries, keys and values."""
 
     def __init__(self, mask: Mask) -> None:
@@ -48,7 +49,6 @@ class ShortAttention:
     def attend_packed(
         self, qkv: Tensor, angles: Angles | None, num_heads: int, scale: float
     ) -> Tensor:
-        """Compute attention: (N, 3 H D) -> (N, H D)."""
         cos, sin = angles or (None, None)
         inputs = qkv.contiguous(), cos, sin, self.starts, self.prefix
         out: Tensor = short_attention(*inputs, num_heads, self.tile, self.causal, scale)

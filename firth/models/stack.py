@@ -15,6 +15,7 @@ from torch.utils.checkpoint import checkpoint
 from firth.models.attention import (
     AttentionBackend,
     CachedAttention,
+    PackedAttention,
     attention_backend,
     cross_attention_backend,
     exclude_from_compile,
@@ -22,6 +23,7 @@ from firth.models.attention import (
     has_varlen_kernels,
 )
 from firth.models.attention_recording import AttentionRecorder
+from firth.models.bias_attention import BiasAttention, has_bias_attention
 from firth.models.blocks import Block, BottleneckBlock, SharedBlock
 from firth.models.cuda_graphs import CudaGraphRunner
 from firth.models.kv_cache import KeyValuePrefix, KVCache
@@ -317,19 +319,30 @@ class Stack(nn.Module):
 
     def _has_short_attention(self, x: Tensor, mask: Mask, window: int, inputs: LayerInputs) -> bool:
         """Tell whether the kernel for short sequences computes attention of the plain inputs."""
-        special = self.dense or inputs.cache is not None or inputs.recorder is not None
-        return (
-            not (special or inputs.prefix.own)
-            and self._has_varlen_kernels(x)
-            and has_short_attention(self.config, mask, window, training=self.training)
+        return self._takes_packed(x, inputs) and has_short_attention(
+            self.config, mask, window, training=self.training
         )
+
+    def _takes_packed(self, x: Tensor, inputs: LayerInputs) -> bool:
+        """Tell whether a kernel may take the plain projections, in half precision."""
+        special = self.dense or inputs.cache is not None or inputs.recorder is not None
+        return not (special or inputs.prefix.own) and self._has_varlen_kernels(x)
 
     def _backend(
         self, x: Tensor, mask: Mask, window: int, inputs: LayerInputs
-    ) -> AttentionBackend | ShortAttention:
+    ) -> AttentionBackend | PackedAttention:
         if self._has_short_attention(x, mask, window, inputs):
             return ShortAttention(mask)
         bias = self.relative if isinstance(self.relative, RelativeBias) else None
+        if (
+            bias is not None
+            and self._takes_packed(x, inputs)
+            and has_bias_attention(self.config, mask, window, training=self.training)
+        ):
+            kind = x.device.type
+            autocast = torch.is_autocast_enabled(kind)
+            dtype = torch.get_autocast_dtype(kind) if autocast else x.dtype
+            return BiasAttention(mask, bias, dtype)
         if inputs.cache is not None and inputs.cache.used:
             return CachedAttention(mask, inputs.cache, window, bias)
         return attention_backend(
