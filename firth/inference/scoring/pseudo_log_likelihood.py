@@ -12,7 +12,7 @@ from __future__ import annotations
 import sys
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain
+from itertools import chain, pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -33,7 +33,7 @@ from firth.models.language_model import ScoringModel
 from firth.models.masks import Mask
 from firth.models.transformer import max_text_length
 from firth.tokenizers.tokenizer import Tokenizer, encode_batch
-from firth.utils.device_transfer import to_device
+from firth.utils.device_transfer import AsyncFetch, to_device
 from firth.utils.errors import MismatchError
 from firth.utils.rng import Bools, Floats, Longs, derive_keys
 from firth.utils.streams import bounded_batches
@@ -100,8 +100,8 @@ def pseudo_log_likelihoods(
 class StartedWindow(NamedTuple):
     """The scores of a window of texts, which a GPU may still be computing."""
 
-    log_probs: Tensor  # of all masked tokens, by the length of their text
-    is_top: Tensor
+    log_probs: AsyncFetch  # of all masked tokens, by the length of their text
+    is_top: AsyncFetch
     order: Longs  # the texts in this order
     counts: Longs  # masked tokens of each
 
@@ -133,16 +133,17 @@ def _start_window(
         _score_same_length(network, [window[i] for i in group], mask_id, size, temperature)
         for group in groups
     ]
-    log_probs, is_top = (torch.cat(parts) for parts in zip(*found, strict=True))
+    # Copied before the next window is started, which `_finish_window` does not wait for.
+    log_probs, is_top = (AsyncFetch(torch.cat(parts)) for parts in zip(*found, strict=True))
     counts = np.array([len(window[i].positions) for i in order])
     return StartedWindow(log_probs, is_top, order, counts)
 
 
 def _finish_window(window: StartedWindow) -> list[tuple[Floats, Bools]]:
     """Return each masked token's log-probability, and whether it is the top token, by text."""
-    ends = np.cumsum(window.counts)[:-1]
-    log_probs, is_top = scores_on_host(window.log_probs, window.is_top)
-    parts = list(zip(np.split(log_probs, ends), np.split(is_top, ends), strict=True))
+    log_probs, is_top = scores_on_host(window.log_probs.wait(), window.is_top.wait())
+    ends = np.cumsum([0, *window.counts]).tolist()
+    parts = [(log_probs[begin:end], is_top[begin:end]) for begin, end in pairwise(ends)]
     return [parts[i] for i in np.argsort(window.order)]
 
 
