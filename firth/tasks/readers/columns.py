@@ -295,12 +295,16 @@ def row_field(row: Mapping[str, Any], column: str, where: str) -> Any:
 
 def row_text(row: Mapping[str, Any], column: str, where: str, *, allow_empty: bool = True) -> str:
     """Get the text of a column."""
-    text = row_field(row, column, where)
-    if not isinstance(text, str) or not text.isascii():
-        text = text_field(where, text, ReadOptions(column=column, strict=True), Counter())
+    text = _valid_text(row_field(row, column, where), where, column)
     if not allow_empty and is_invisible(text):
         raise empty_field(where, column)
     return text
+
+
+def _valid_text(value: Any, where: str, column: str) -> str:
+    if isinstance(value, str) and value.isascii():
+        return value
+    return text_field(where, value, ReadOptions(column=column, strict=True), Counter())
 
 
 def empty_field(where: str, column: str | None) -> InputError:
@@ -318,7 +322,7 @@ def label_text(value: Any, where: str, column: str) -> str | None:
         return str(value).lower()
     if isinstance(value, (int, float)):
         return str(value) if value == value else None  # NaN: missing
-    return row_text({column: value}, column, where).strip() or None
+    return _valid_text(value, where, column).strip() or None
 
 
 def json_list(value: Any, where: str, column: str) -> Any:

@@ -42,10 +42,12 @@ def read_minimal_pairs(file: TaskFile) -> Iterator[MinimalPair]:
         with reporting_errors(file.bad):
             names = names or need_columns(GOOD_AND_BAD, row, header_place(file.path, line))
             good, bad = (row_text(row, column, where, allow_empty=False) for column in names)
-            labels = {name: label_text(row.get(name), where, name) or "" for name in CATEGORY}
+            labels = {name: label_text(row[name], where, name) for name in CATEGORY if name in row}
             category = next(filter(None, labels.values()), stem)
-            kinds = {"term": labels["linguistics_term"], "field": labels["field"]}
-            yield MinimalPair(good=good, bad=bad, category=category, **kinds, line=line)
+            term, field = (labels.get(name) or "" for name in ("linguistics_term", "field"))
+            yield MinimalPair(
+                good=good, bad=bad, category=category, term=term, field=field, line=line
+            )
     file.require_examples(names)
 
 
