@@ -157,8 +157,9 @@ def resample(examples: int, bootstrap: Bootstrap, width: int = 0) -> Iterator[We
             derive_keys(bootstrap.seed, numbers)[:, None], np.arange((examples + 1) // 2)
         )
         # Each 32-bit half of a hash is scaled to the index of the example that is drawn.
-        halves = keys.view(np.uint32)[:, :examples].astype(np.uint64)
-        places = (halves * np.uint64(examples) >> np.uint64(32)).astype(np.int64)
+        places = keys.view(np.uint32)[:, :examples].astype(np.int64)
+        places *= examples
+        places >>= 32
         places += np.arange(len(numbers))[:, None] * examples
         counts = np.bincount(places.reshape(-1), minlength=places.size)
         yield counts.reshape(places.shape).astype(np.float64)

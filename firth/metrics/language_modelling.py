@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TypeVar
 
@@ -23,7 +23,7 @@ from firth.metrics.bootstrap import (
 from firth.utils.errors import InputError
 from firth.utils.rng import Floats
 
-Name = TypeVar("Name", bound=str)
+Name = TypeVar("Name", bound=Hashable)
 
 # Counts of one part of a text.
 COLUMNS = ("nats", "tokens", "words", "characters", "bytes")

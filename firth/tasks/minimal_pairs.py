@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import chain, islice
+from itertools import chain, groupby, islice
 
 import numpy as np
 
 from firth.data.input_files import find_sources
 from firth.data.readers import ReadOptions
 from firth.inference.scoring.token_scoring import check_language_head
+from firth.metrics.bootstrap import Metric
 from firth.metrics.language_modelling import preferences, proportions
 from firth.models.transformer import max_text_length
 from firth.tasks.readers.columns import TaskFile, good_examples, place
@@ -30,6 +31,7 @@ from firth.utils.rng import Bools, Floats
 from firth.utils.streams import bounded_batches
 
 BATCH_SENTENCES = 4096  # tokenized together
+MAX_KINDS = 64  # categories whose intervals are computed together
 METHODS = {True: "pseudo-log-likelihood", False: "log-likelihood"}
 
 
@@ -121,9 +123,17 @@ def _by_kind(outcomes: Mapping[str, Floats], kinds: Sequence[str]) -> Parts:
     names = list(dict.fromkeys(kinds))
     if names == [""]:
         return {}
-    all_kinds = np.array(kinds)
-    wins = {name: {key: won[all_kinds == name] for key, won in outcomes.items()} for name in names}
-    return {name or "other": {**proportions(own)} for name, own in wins.items()}
+    numbers = {name: i for i, name in enumerate(names)}
+    each = np.array([numbers[kind] for kind in kinds])
+    own = {name: np.flatnonzero(each == i) for name, i in numbers.items()}
+    found: dict[tuple[str, str], Metric] = {}
+    by_size = sorted(names, key=lambda name: len(own[name]))
+    for _, same_size in groupby(by_size, lambda name: len(own[name])):
+        # Computed together, they share the bootstrap's resamples.
+        for some in bounded_batches(same_size, lambda name: 1, max_items=MAX_KINDS):
+            columns = {(name, key): outcomes[key][own[name]] for name in some for key in outcomes}
+            found |= proportions(columns)
+    return {name or "other": {key: found[name, key] for key in outcomes} for name in names}
 
 
 MINIMAL_PAIRS = ScoringTask(
