@@ -15,7 +15,7 @@ from firth.models.triton_bias_attention import (
     padded_length,
     prepare_bias,
 )
-from firth.utils.devices import device_spec, has_triton
+from firth.utils.devices import device_spec, has_tile_kernels
 
 MAX_LENGTH = 1024  # the backward pass stores the gradients of all scores
 
@@ -37,7 +37,7 @@ def has_bias_attention(
         and config.head_dim in HEAD_DIMS
         and config.num_kv_heads == config.num_heads
         and not (others or (training and config.attention_dropout))
-        and has_triton(device_spec(mask.device))
+        and has_tile_kernels(device_spec(mask.device))
     )
 
 

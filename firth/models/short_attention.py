@@ -10,7 +10,7 @@ from firth.models.masks import Mask
 from firth.models.positions import Angles
 from firth.models.transformer_config import TransformerConfig
 from firth.models.triton_attention import HEAD_DIMS, MAX_LENGTH, short_attention, tile_length
-from firth.utils.devices import device_spec, has_triton
+from firth.utils.devices import device_spec, has_tile_kernels
 
 
 def has_short_attention(
@@ -29,7 +29,7 @@ def has_short_attention(
         and config.head_dim in HEAD_DIMS
         and config.num_kv_heads == config.num_heads
         and not (others or (training and config.attention_dropout))
-        and has_triton(device_spec(mask.device))
+        and has_tile_kernels(device_spec(mask.device))
     )
 
 

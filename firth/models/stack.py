@@ -312,21 +312,30 @@ class Stack(nn.Module):
         return [replace(context, cache_write=write) for context, write in writes]
 
     def _has_varlen_kernels(self, x: Tensor) -> bool:
-        half = x.dtype in HALF_DTYPES or (
-            x.dtype == torch.float32 and torch.is_autocast_enabled(x.device.type)
+        return _compute_dtype(x) in HALF_DTYPES and has_varlen_kernels(
+            x.device, self.config.head_dim
         )
-        return half and has_varlen_kernels(x.device, self.config.head_dim)
 
     def _has_short_attention(self, x: Tensor, mask: Mask, window: int, inputs: LayerInputs) -> bool:
-        """Tell whether the kernel for short sequences computes attention of the plain inputs."""
-        return self._takes_packed(x, inputs) and has_short_attention(
-            self.config, mask, window, training=self.training
+        """Tell whether the kernel for short sequences computes attention here."""
+        return (
+            self._is_plain(inputs)
+            and (self._has_varlen_kernels(x) or _rounds_to_tf32(x))
+            and has_short_attention(self.config, mask, window, training=self.training)
         )
 
-    def _takes_packed(self, x: Tensor, inputs: LayerInputs) -> bool:
-        """Tell whether a kernel may take the plain projections, in half precision."""
+    def _has_bias_attention(self, x: Tensor, mask: Mask, window: int, inputs: LayerInputs) -> bool:
+        """Tell whether the kernels for T5's bias compute attention here."""
+        return (
+            self._is_plain(inputs)
+            and self._has_varlen_kernels(x)
+            and has_bias_attention(self.config, mask, window, training=self.training)
+        )
+
+    def _is_plain(self, inputs: LayerInputs) -> bool:
+        """Tell whether layers attend to the queries, keys and values of their input alone."""
         special = self.dense or inputs.cache is not None or inputs.recorder is not None
-        return not (special or inputs.prefix.own) and self._has_varlen_kernels(x)
+        return not (special or inputs.prefix.own)
 
     def _backend(
         self, x: Tensor, mask: Mask, window: int, inputs: LayerInputs
@@ -334,15 +343,8 @@ class Stack(nn.Module):
         if self._has_short_attention(x, mask, window, inputs):
             return ShortAttention(mask)
         bias = self.relative if isinstance(self.relative, RelativeBias) else None
-        if (
-            bias is not None
-            and self._takes_packed(x, inputs)
-            and has_bias_attention(self.config, mask, window, training=self.training)
-        ):
-            kind = x.device.type
-            autocast = torch.is_autocast_enabled(kind)
-            dtype = torch.get_autocast_dtype(kind) if autocast else x.dtype
-            return BiasAttention(mask, bias, dtype)
+        if bias is not None and self._has_bias_attention(x, mask, window, inputs):
+            return BiasAttention(mask, bias, _compute_dtype(x))
         if inputs.cache is not None and inputs.cache.used:
             return CachedAttention(mask, inputs.cache, window, bias)
         return attention_backend(
@@ -355,3 +357,16 @@ class Stack(nn.Module):
             # a cache holds the prefix itself
             prefix_length=inputs.prefix.length if inputs.cache is None else 0,
         )
+
+
+def _compute_dtype(x: Tensor) -> torch.dtype:
+    """Return the type of matrix products: of the tensor, or of autocast."""
+    kind = x.device.type
+    autocast = torch.is_autocast_enabled(kind) and x.dtype != torch.float64
+    return torch.get_autocast_dtype(kind) if autocast else x.dtype
+
+
+def _rounds_to_tf32(x: Tensor) -> bool:
+    """Tell whether this is a forward pass alone whose products of float32 may be TF32."""
+    fast = torch.get_float32_matmul_precision() != "highest"
+    return fast and not torch.is_grad_enabled() and _compute_dtype(x) == torch.float32

@@ -164,6 +164,7 @@ def _backward_kernel(  # type: ignore[no-untyped-def]
     for_p = tl.dot(g, tl.trans(v_tile))
     for_scores = (p * (for_p - tl.sum(p * for_p, 1)[:, None]) * scale).to(q1.dtype)
     x, y = tl.dot(for_scores, k1), tl.dot(for_scores, k2)
+    c, s = _load_angles(cos, sin, positions, rotary, half)  # again: registers are scarce
     _store_halves(to, 3 * width, positions, inside, c, s, x, y, rotary, half)
     for_scores = tl.trans(for_scores)
     x, y = tl.dot(for_scores, q1), tl.dot(for_scores, q2)

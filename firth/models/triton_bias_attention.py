@@ -24,7 +24,7 @@ TILE = 128  # P is a multiple of this; so it is of all tiles below
 HEAD_DIMS = (32, 64, 128)
 LOG2_E = 1.4426950408889634
 # For each kernel: queries and keys of a tile, num_warps, num_stages; by the head dimension.
-NARROW = {"forward": (128, 64, 4, 3), "keys": (64, 128, 8, 2), "queries": (128, 64, 4, 3)}
+NARROW = {"forward": (128, 64, 4, 3), "keys": (64, 128, 8, 3), "queries": (128, 64, 4, 3)}
 WIDE = {"forward": (128, 64, 8, 2), "keys": (64, 128, 8, 2), "queries": (128, 64, 8, 2)}
 OPTIONS = {32: NARROW, 64: NARROW, 128: WIDE}
 ARGUMENTS = "Tensor log2_bias, SymInt length, bool causal, float scale)"

@@ -71,6 +71,14 @@ def has_triton(spec: DeviceSpec) -> bool:
     return spec.type == "cuda" and spec.triton and spec.compute_capability >= (7, 0)
 
 
+def has_tile_kernels(spec: DeviceSpec) -> bool:
+    """Return whether Triton kernels that hold whole tiles are fast: on NVIDIA's Hopper.
+
+    Its tensor cores read tiles from shared memory. On an A100 they would not fit into registers.
+    """
+    return has_triton(spec) and spec.compute_capability[0] == 9
+
+
 def has_varlen_attention(spec: DeviceSpec) -> bool:
     """Return whether torch's variable-length attention kernels run: since NVIDIA's Ampere."""
     return spec.type == "cuda" and spec.compute_capability >= (8, 0)

@@ -110,7 +110,7 @@ def test_replayed_gradients_are_those_of_eager_blocks(
 def test_short_sequences_replay_with_the_prefixes_of_each_batch(
     lengths: str, replays: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(short_attention, "has_triton", lambda spec: True)
+    monkeypatch.setattr(short_attention, "has_tile_kernels", lambda spec: True)
     monkeypatch.setattr(short_attention, "short_attention", plain_kernels.short_attention)
     config = small("decoder", **WIDE, position_embedding="rotary", head_dim=32)
     found: list[list[Tensor]] = []

@@ -72,7 +72,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         return plain_kernels.short_attention(*arguments)
 
     monkeypatch.setattr(short_attention, "short_attention", attend)
-    monkeypatch.setattr(short_attention, "has_triton", lambda spec: True)
+    monkeypatch.setattr(short_attention, "has_tile_kernels", lambda spec: True)
     monkeypatch.setattr(VarlenAttention, "attend", plain_kernels.varlen_attention)
     monkeypatch.setattr(stack, "has_varlen_kernels", lambda device, head_dim: True)
     monkeypatch.setattr(stack, "HALF_DTYPES", (torch.float64,))
