@@ -6,58 +6,23 @@ N  tokens of the batch     E  embedding size     W  hidden size
 from __future__ import annotations
 
 from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from firth.models.attention import (
-    AttentionBackend,
-    CachedAttention,
-    PackedAttention,
-    attention_backend,
-    cross_attention_backend,
-    exclude_from_compile,
-    has_equal_lengths,
-    has_varlen_kernels,
-)
+from firth.models.attention import exclude_from_compile, has_equal_lengths
+from firth.models.attention_choice import AttentionChoice, LayerInputs
 from firth.models.attention_recording import AttentionRecorder
-from firth.models.bias_attention import BiasAttention, has_bias_attention
 from firth.models.blocks import Block, BottleneckBlock, SharedBlock
 from firth.models.cuda_graphs import CudaGraphRunner
 from firth.models.kv_cache import KeyValuePrefix, KVCache
-from firth.models.layers import AttentionContext, make_norm
+from firth.models.layers import make_norm
 from firth.models.masks import Mask
-from firth.models.positions import (
-    DisentangledBias,
-    RelativeBias,
-    Rotary,
-    rotary_angles,
-    sinusoidal_embedding,
-)
-from firth.models.short_attention import ShortAttention, has_short_attention
+from firth.models.positions import DisentangledBias, RelativeBias, sinusoidal_embedding
 from firth.models.transformer_config import TransformerConfig
 from firth.utils.devices import device_spec
 from firth.utils.errors import MismatchError
-
-HALF_DTYPES = (torch.bfloat16, torch.float16)
-
-
-@dataclass(frozen=True)
-class LayerInputs:
-    """What tokens may attend to besides their own sequence, and what records attention."""
-
-    memory: Tensor | None = None  # the encoder's output
-    memory_mask: Mask | None = None
-    cache: KVCache | None = None  # keys and values of earlier tokens
-    prefix: KeyValuePrefix = field(default_factory=KeyValuePrefix)  # trained keys and values
-    recorder: AttentionRecorder | None = None
-
-    @property
-    def is_empty(self) -> bool:
-        others = (self.memory_mask, self.cache, self.recorder)
-        return all(other is None for other in others) and not self.prefix.own
 
 
 class Embedding(nn.Module):
@@ -207,7 +172,7 @@ class Stack(nn.Module):
     ) -> Tensor:
         """Apply all blocks and the final norm, or the blocks below one."""  # (N, W) -> (N, W)
         inputs = inputs or LayerInputs()
-        contexts = self._contexts(x, mask, positions, inputs)
+        contexts = self._attention_choice(x, mask, inputs).contexts(positions)
         if inputs.recorder is not None:
             bias = self.relative if isinstance(self.relative, RelativeBias) else None
             contexts = inputs.recorder.wrap(contexts, mask, self.config, bias)
@@ -233,10 +198,10 @@ class Stack(nn.Module):
         """Tell whether this is training, and batches of one shape use the same kernels."""
         if not self.training or self.checkpointing or not torch.is_grad_enabled():
             return False
+        choice = self._attention_choice(x, mask, LayerInputs())
         if mask.pattern == "prefix":
-            window = self.config.window if self.config.windowed_layers else 0
-            return self._has_short_attention(x, mask, window, LayerInputs())
-        varlen = self.relative is None and not self.dense and self._has_varlen_kernels(x)
+            return all(choice.has_short_attention(window) for window in choice.windows)
+        varlen = self.relative is None and not self.dense and choice.has_varlen_kernels
         return varlen or has_equal_lengths(mask)
 
     def _weights(self) -> list[nn.Parameter]:
@@ -272,101 +237,6 @@ class Stack(nn.Module):
                 f"{self.config.max_positions}; truncate the sequence."
             )
 
-    def _contexts(
-        self, x: Tensor, mask: Mask, positions: Tensor, inputs: LayerInputs
-    ) -> list[AttentionContext]:
-        """Build the attention context of each layer; layers of one kind share a backend."""
-        config, cache, prefix, cross_backend = self.config, inputs.cache, inputs.prefix, None
-        if inputs.memory_mask is not None:
-            cross_backend = cross_attention_backend(
-                mask if cache is None else cache.group_by_source(mask),
-                inputs.memory_mask,
-                varlen=self._has_varlen_kernels(x),
-                prefix_length=len(prefix.cross[0][0]) if prefix.cross else 0,
-            )
-        by_kind = {}  # is the layer windowed? -> its context
-        for windowed in {i in config.windowed_layers for i in range(self.layers)}:
-            window = config.window if windowed else 0
-            backend = self._backend(x, mask, window, inputs)
-            angles = None
-            if config.position_embedding == "rotary":
-                rotated = backend.positions if isinstance(backend, ShortAttention) else positions
-                angles = rotary_angles(rotated, Rotary.of_layer(config, windowed))
-            by_kind[windowed] = AttentionContext(
-                backend=backend,
-                rope_angles=angles,
-                distances=self.relative if isinstance(self.relative, DisentangledBias) else None,
-                memory=inputs.memory,
-                cross_backend=cross_backend,
-            )
-        contexts = [by_kind[i in config.windowed_layers] for i in range(self.layers)]
-        if prefix.cross:
-            pairs = zip(contexts, prefix.cross, strict=True)
-            contexts = [replace(context, cross_prefix=cross) for context, cross in pairs]
-        if prefix.own and cache is None:
-            pairs = zip(contexts, prefix.own, strict=True)
-            contexts = [replace(context, prefix=own) for context, own in pairs]
-        if cache is None:
-            return contexts
-        writes = zip(contexts, cache.writes(mask, positions), strict=True)
-        return [replace(context, cache_write=write) for context, write in writes]
-
-    def _has_varlen_kernels(self, x: Tensor) -> bool:
-        return _compute_dtype(x) in HALF_DTYPES and has_varlen_kernels(
-            x.device, self.config.head_dim
-        )
-
-    def _has_short_attention(self, x: Tensor, mask: Mask, window: int, inputs: LayerInputs) -> bool:
-        """Tell whether the kernel for short sequences computes attention here."""
-        return (
-            self._is_plain(inputs)
-            and (self._has_varlen_kernels(x) or _rounds_to_tf32(x))
-            and has_short_attention(self.config, mask, window, training=self.training)
-        )
-
-    def _has_bias_attention(self, x: Tensor, mask: Mask, window: int, inputs: LayerInputs) -> bool:
-        """Tell whether the kernels for T5's bias compute attention here."""
-        return (
-            self._is_plain(inputs)
-            and self._has_varlen_kernels(x)
-            and has_bias_attention(self.config, mask, window, training=self.training)
-        )
-
-    def _is_plain(self, inputs: LayerInputs) -> bool:
-        """Tell whether layers attend to the queries, keys and values of their input alone."""
-        special = self.dense or inputs.cache is not None or inputs.recorder is not None
-        return not (special or inputs.prefix.own)
-
-    def _backend(
-        self, x: Tensor, mask: Mask, window: int, inputs: LayerInputs
-    ) -> AttentionBackend | PackedAttention:
-        if self._has_short_attention(x, mask, window, inputs):
-            return ShortAttention(mask)
-        bias = self.relative if isinstance(self.relative, RelativeBias) else None
-        if bias is not None and self._has_bias_attention(x, mask, window, inputs):
-            return BiasAttention(mask, bias, _compute_dtype(x))
-        if inputs.cache is not None and inputs.cache.used:
-            return CachedAttention(mask, inputs.cache, window, bias)
-        return attention_backend(
-            mask,
-            window=window,
-            bias=bias,
-            varlen=self._has_varlen_kernels(x),
-            has_score_terms=isinstance(self.relative, DisentangledBias),
-            dense=self.dense,
-            # a cache holds the prefix itself
-            prefix_length=inputs.prefix.length if inputs.cache is None else 0,
-        )
-
-
-def _compute_dtype(x: Tensor) -> torch.dtype:
-    """Return the type of matrix products: of the tensor, or of autocast."""
-    kind = x.device.type
-    autocast = torch.is_autocast_enabled(kind) and x.dtype != torch.float64
-    return torch.get_autocast_dtype(kind) if autocast else x.dtype
-
-
-def _rounds_to_tf32(x: Tensor) -> bool:
-    """Tell whether this is a forward pass alone whose products of float32 may be TF32."""
-    fast = torch.get_float32_matmul_precision() != "highest"
-    return fast and not torch.is_grad_enabled() and _compute_dtype(x) == torch.float32
+    def _attention_choice(self, x: Tensor, mask: Mask, inputs: LayerInputs) -> AttentionChoice:
+        own = self.config, self.layers, self.relative
+        return AttentionChoice(*own, x, mask, inputs, self.dense, self.training)

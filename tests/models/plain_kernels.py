@@ -38,6 +38,19 @@ def short_attention(
     return dense_attention(q, k, v, scores[None], scale).flatten(1)
 
 
+def bias_attention(
+    qkv: Tensor, bias: Tensor, log2_bias: Tensor, length: int, causal: bool, scale: float
+) -> tuple[Tensor, Tensor]:
+    """Compute attention of sequences of one length with a bias: (N, 3 H D) -> (N, H D)."""
+    q, k, v = qkv.view(-1, length, 3, len(bias), qkv.shape[1] // (3 * len(bias))).permute(
+        2, 0, 3, 1, 4
+    )  # (G, H, L, D) each
+    scores = scale * q @ k.mT + bias[:, :length, :length]
+    if causal:
+        scores = scores.masked_fill(torch.ones_like(scores).triu(1) > 0, float("-inf"))
+    return (scores.softmax(-1) @ v).transpose(1, 2).flatten(2).flatten(0, 1), scores.logsumexp(-1)
+
+
 def varlen_attention(
     self: VarlenAttention, q: Tensor, k: Tensor, v: Tensor, params: AttentionParams
 ) -> Tensor:

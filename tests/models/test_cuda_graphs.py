@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from firth.models import attention, cuda_graphs, short_attention, stack
+from firth.models import attention, attention_choice, cuda_graphs, short_attention, stack
 from firth.models.attention import VarlenAttention
 from firth.models.cuda_graphs import CudaGraphRunner, round_up
 from firth.models.masks import Mask
@@ -48,8 +48,8 @@ def replays(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
     monkeypatch.setattr(cuda_graphs, "capture_graph", capture_graph)
     monkeypatch.setattr(VarlenAttention, "attend", plain_kernels.varlen_attention)
-    monkeypatch.setattr(stack, "has_varlen_kernels", lambda device, head_dim: True)
-    monkeypatch.setattr(stack, "HALF_DTYPES", (torch.float64,))
+    monkeypatch.setattr(attention_choice, "has_varlen_kernels", lambda device, head_dim: True)
+    monkeypatch.setattr(attention_choice, "HALF_DTYPES", (torch.float64,))
     for module in (cuda_graphs, attention, stack):
         monkeypatch.setattr(module, "has_equal_lengths", lambda mask: mask.rows.equal_lengths)
     return calls

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from firth.models import short_attention, stack
+from firth.models import attention_choice, short_attention
 from firth.models.attention import VarlenAttention
 from firth.models.attention_recording import AttentionRecorder
 from firth.models.masks import Mask
@@ -74,8 +74,8 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     monkeypatch.setattr(short_attention, "short_attention", attend)
     monkeypatch.setattr(short_attention, "has_tile_kernels", lambda spec: True)
     monkeypatch.setattr(VarlenAttention, "attend", plain_kernels.varlen_attention)
-    monkeypatch.setattr(stack, "has_varlen_kernels", lambda device, head_dim: True)
-    monkeypatch.setattr(stack, "HALF_DTYPES", (torch.float64,))
+    monkeypatch.setattr(attention_choice, "has_varlen_kernels", lambda device, head_dim: True)
+    monkeypatch.setattr(attention_choice, "HALF_DTYPES", (torch.float64,))
     return found
 
 
