@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from firth.models.attention import AttentionParams
+from firth.models.attention_choice import AttentionChoice
 from firth.models.kv_cache import CacheWrite, KVCache
 from firth.models.masks import Mask
 from firth.models.reference import cached_attention
-from firth.models.stack import Stack
 from firth.models.transformer import Transformer
 from firth.models.transformer_config import TransformerConfig
 from tests.models.small import BOTH, DECODERS, KINDS, Sample, build, run, samples
@@ -96,7 +96,7 @@ def test_cached_uncached_and_reference_are_equal(
     fast = torch.cat([cached.feed(counts)[0] for counts in steps])
     reference = ReferenceAttention(plain.network.config)
     monkeypatch.setattr(CacheWrite, "write", lambda self, k, v: (k, v))
-    monkeypatch.setattr(Stack, "_backend", lambda *arguments: reference)
+    monkeypatch.setattr(AttentionChoice, "self_attention", lambda *arguments: reference)
     slow = torch.cat([plain.feed(counts)[0] for counts in steps])
     monkeypatch.undo()
     assert [len(keys) for keys, _ in reference.caches] == [11] * len(reference.caches)
