@@ -25,7 +25,8 @@ for name in ("COLUMNS", "LINES", "TERM", "NO_COLOR", "FORCE_COLOR"):  # nor at i
     os.environ.pop(name, None)
 
 if not torch.cuda.is_available():
-    os.environ.setdefault("TRITON_INTERPRET", "1")  # see `kernels.py`
+    # Where Triton is installed: see `kernels.py`. No other test runs a Triton kernel on a CPU.
+    os.environ.setdefault("TRITON_INTERPRET", "1")
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page

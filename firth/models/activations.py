@@ -30,7 +30,7 @@ def gated_activation(up: Tensor, activation: str) -> Tensor:
     >>> gated_activation(torch.tensor([[2.0, -1.0, 3.0, 4.0]]), "relu").tolist()
     [[6.0, 0.0]]
     """  # (N, 2F) -> (N, F)
-    if up.is_cuda and torch.compiler.is_compiling():
+    if up.is_cuda and torch.compiler.is_compiling() and up.dtype != torch.float64:
         return _CompiledGated.apply(up, activation)  # type: ignore[no-untyped-call]
     x, gate = up.chunk(2, dim=-1)
     return ACTIVATIONS[activation](x) * gate
@@ -64,9 +64,10 @@ def gated_backward(gradient: Tensor, up: Tensor, activation: str) -> Tensor:
     """Compute the gradient of `up`."""  # (N, F), (N, 2F) -> (N, 2F)
     up, gradient = up.contiguous(), gradient.contiguous()
     result, count = torch.empty_like(up), gradient.numel()
-    _backward_kernel[(-(-count // BLOCK),)](
-        *(up, gradient, result, count, gradient.shape[-1]), activation=activation, block=BLOCK
-    )
+    with torch.cuda.device_of(up):
+        _backward_kernel[(-(-count // BLOCK),)](
+            *(up, gradient, result, count, gradient.shape[-1]), activation=activation, block=BLOCK
+        )
     return result
 
 
@@ -83,13 +84,13 @@ def _backward_kernel(  # type: ignore[no-untyped-def]
     """Compute the gradients of some inputs of the activation and of their gates."""
     index = tl.program_id(0).to(tl.int64) * block + tl.arange(0, block)
     inside = index < count
-    places = index // width * 2 * width + index % width
-    x = tl.load(up + places, mask=inside, other=0.0).to(tl.float32)
-    gate = tl.load(up + places + width, mask=inside, other=0.0).to(tl.float32)
+    element = index // width * 2 * width + index % width  # in the flattened `up`
+    x = tl.load(up + element, mask=inside, other=0.0).to(tl.float32)
+    gate = tl.load(up + element + width, mask=inside, other=0.0).to(tl.float32)
     g = tl.load(gradient + index, mask=inside, other=0.0).to(tl.float32)
     value, slope = _differentiate(x, activation)
-    tl.store(result + places, g * gate * slope, mask=inside)
-    tl.store(result + places + width, g * value, mask=inside)
+    tl.store(result + element, g * gate * slope, mask=inside)
+    tl.store(result + element + width, g * value, mask=inside)
 
 
 @jit

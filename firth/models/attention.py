@@ -13,7 +13,8 @@ For each forward pass a mask is turned into one backend, whose `attend` all laye
     PaddedCrossAttention   the same, from decoder rows to encoder rows
     CachedAttention        new tokens against the key/value cache
 
-torch.compile traces the first two; the others are excluded (`exclude_from_compile`).
+torch.compile traces the first two and those of packed projections; the others are excluded
+(`exclude_from_compile`).
 """
 
 from __future__ import annotations

@@ -17,15 +17,17 @@ from firth.models.attention import (
     has_varlen_kernels,
 )
 from firth.models.attention_recording import AttentionRecorder
-from firth.models.bias_attention import BiasAttention, has_bias_attention
+from firth.models.bias_attention import BiasAttention, fits_bias_attention
 from firth.models.kv_cache import KeyValuePrefix, KVCache
 from firth.models.layers import AttentionContext
 from firth.models.masks import Mask
 from firth.models.positions import DisentangledBias, RelativeBias, Rotary, rotary_angles
-from firth.models.short_attention import ShortAttention, has_short_attention
+from firth.models.short_attention import ShortAttention, fits_short_attention
 from firth.models.transformer_config import TransformerConfig
+from firth.utils.devices import device_spec, has_tile_kernels
 
 HALF_DTYPES = (torch.bfloat16, torch.float16)
+TILE_HEAD_DIMS = (32, 64, 128)  # of the Triton kernels
 
 
 @dataclass(frozen=True)
@@ -75,11 +77,20 @@ class AttentionChoice:
         half = self.dtype in HALF_DTYPES
         return half and has_varlen_kernels(self.x.device, self.config.head_dim)
 
-    @property
-    def _is_plain(self) -> bool:
-        """Whether layers attend to the queries, keys and values of their own input alone."""
-        special = self.inputs.cache is not None or self.inputs.recorder is not None
-        return not (special or self.inputs.prefix.own or self.dense)
+    @cached_property
+    def _has_tile_kernels(self) -> bool:
+        """Whether Triton kernels compute what these layers do: without dropout, and of the packed
+        queries, keys and values of their input alone."""
+        config, inputs = self.config, self.inputs
+        dropout = self.training and config.attention_dropout
+        unsupported = config.qk_norm or config.bottleneck_size or dropout or self.dense
+        others = inputs.cache is not None or inputs.recorder is not None or inputs.prefix.own
+        return (
+            not (unsupported or others)
+            and config.num_kv_heads == config.num_heads
+            and config.head_dim in TILE_HEAD_DIMS
+            and has_tile_kernels(device_spec(self.x.device))
+        )
 
     @property
     def _rounds_to_tf32(self) -> bool:
@@ -90,10 +101,17 @@ class AttentionChoice:
     def has_short_attention(self, window: int) -> bool:
         """Tell whether layers with this window use the kernel for short sequences."""
         return (
-            self._is_plain
+            self._has_tile_kernels
+            and self.relative is None
             and (self.has_varlen_kernels or self._rounds_to_tf32)
-            and has_short_attention(self.config, self.mask, window, training=self.training)
+            and fits_short_attention(self.mask, window)
         )
+
+    def _has_bias_attention(self, window: int) -> bool:
+        """Tell whether layers with this window use the kernels for T5's bias."""
+        unsupported = window or self.config.position_embedding == "rotary"
+        kernels = self._has_tile_kernels and self.has_varlen_kernels
+        return kernels and not unsupported and fits_bias_attention(self.mask)
 
     def self_attention(self, window: int) -> AttentionBackend | PackedAttention:
         """Choose the backend of layers with this window."""
@@ -101,12 +119,7 @@ class AttentionChoice:
         bias = self.relative if isinstance(self.relative, RelativeBias) else None
         if self.has_short_attention(window):
             return ShortAttention(mask)
-        if (
-            bias is not None
-            and self._is_plain
-            and self.has_varlen_kernels
-            and has_bias_attention(self.config, mask, window, training=self.training)
-        ):
+        if bias is not None and self._has_bias_attention(window):
             return BiasAttention(mask, bias, self.dtype)
         if cache is not None and cache.used:
             return CachedAttention(mask, cache, window, bias)

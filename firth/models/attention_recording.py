@@ -5,8 +5,8 @@
 
 The fast kernels never store attention weights. `AttentionRecorder` keeps the queries and keys of
 some layers, which take little memory, and `RecordedAttention.weights` computes from them the
-weights of one layer, of which there is only one copy: they are large. The forward pass itself does
-not change.
+weights of one layer, of which there is only one copy: they are large. The forward pass is the usual
+one, but for kernels that take packed queries, keys and values.
 """
 
 from __future__ import annotations

@@ -8,37 +8,15 @@ from torch import Tensor
 from firth.models.attention import PackedAttention, has_equal_lengths
 from firth.models.masks import Mask
 from firth.models.positions import Angles, RelativeBias
-from firth.models.transformer_config import TransformerConfig
-from firth.models.triton_bias_attention import (
-    HEAD_DIMS,
-    bias_attention,
-    padded_length,
-    prepare_bias,
-)
-from firth.utils.devices import device_spec, has_tile_kernels
+from firth.models.triton_bias_attention import bias_attention, padded_length, prepare_bias
 
-MAX_LENGTH = 1024  # the backward pass stores the gradients of all scores
+MIN_LENGTH, MAX_LENGTH = 65, 1024  # the gradients of all scores are stored, padded to whole tiles
 
 
-def has_bias_attention(
-    config: TransformerConfig, mask: Mask, window: int, *, training: bool
-) -> bool:
-    """Tell whether the kernels compute the self-attention of these layers for this mask.
-
-    They have no dropout, no window, no rotation, and all heads have their own keys.
-    """
-    others = config.qk_norm or config.position_embedding == "rotary" or config.bottleneck_size
-    return (
-        config.relative_attention == "bias"
-        and mask.pattern != "prefix"
-        and 0 < mask.max_length <= MAX_LENGTH
-        and has_equal_lengths(mask)
-        and not window
-        and config.head_dim in HEAD_DIMS
-        and config.num_kv_heads == config.num_heads
-        and not (others or (training and config.attention_dropout))
-        and has_tile_kernels(device_spec(mask.device))
-    )
+def fits_bias_attention(mask: Mask) -> bool:
+    """Tell whether the kernels compute attention of these sequences: of one length, on a GPU."""
+    fits = MIN_LENGTH <= mask.max_length <= MAX_LENGTH
+    return fits and mask.pattern != "prefix" and has_equal_lengths(mask)
 
 
 class BiasAttention(PackedAttention):

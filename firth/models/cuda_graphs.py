@@ -183,7 +183,8 @@ class _CapturedGraph:
         self.parameters, self.gradients = parameters, gradients
         self.x = padded.pad(x.detach()).requires_grad_(x.requires_grad)
         self.positions = torch.zeros(padded.tokens, dtype=torch.long, device=x.device)
-        self.mask = padded.mask  # for later batches only `starts` and `prefix` are updated
+        # A copy: for later batches its `starts` and `prefix` are overwritten.
+        self.mask = padded.mask.copy()
         self.anchor = x.new_zeros((), requires_grad=True)  # autograd needs one, also if x has none
         self.out = self.out_gradient = torch.empty(0)
         self.forward_graph: Any = None

@@ -83,6 +83,10 @@ class Mask:
     def __len__(self) -> int:
         return len(self.lengths)
 
+    def copy(self) -> Mask:
+        """Return a mask with tensors of its own."""
+        return Mask(self.lengths, prefix=self.prefix_lengths, device=self.device)
+
     @cached_property
     def num_tokens(self) -> int:
         """The number of tokens of all sequences."""

@@ -8,29 +8,18 @@ from torch import Tensor
 from firth.models.attention import PackedAttention
 from firth.models.masks import Mask
 from firth.models.positions import Angles
-from firth.models.transformer_config import TransformerConfig
-from firth.models.triton_attention import HEAD_DIMS, MAX_LENGTH, short_attention, tile_length
-from firth.utils.devices import device_spec, has_tile_kernels
+from firth.models.triton_attention import MAX_LENGTH, short_attention, tile_length
 
 
-def has_short_attention(
-    config: TransformerConfig, mask: Mask, window: int, *, training: bool
-) -> bool:
-    """Tell whether the kernel computes the self-attention of these layers for this mask.
+def fits_short_attention(mask: Mask, window: int) -> bool:
+    """Tell whether the sequences fit into a tile, and a window, if any, spans it.
 
-    It has no dropout, no window and no relative positions, and all heads have their own keys.
+    >>> fits_short_attention(Mask([100]), 0), fits_short_attention(Mask([100]), 64)
+    (True, False)
     """
     # The length of a tile, not of the mask: a captured CUDA graph serves all batches of its shape.
     longest = tile_length(mask.max_length)
-    others = config.qk_norm or config.relative_attention != "none" or config.bottleneck_size
-    return (
-        longest <= MAX_LENGTH
-        and (not window or longest <= window + 1)
-        and config.head_dim in HEAD_DIMS
-        and config.num_kv_heads == config.num_heads
-        and not (others or (training and config.attention_dropout))
-        and has_tile_kernels(device_spec(mask.device))
-    )
+    return longest <= MAX_LENGTH and (not window or longest <= window + 1)
 
 
 class ShortAttention(PackedAttention):

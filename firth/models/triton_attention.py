@@ -18,7 +18,6 @@ from firth.utils.triton_language import jit, tl
 
 MAX_LENGTH = 128  # of a sequence
 MIN_TILE = 16  # positions: the smallest product of a GPU's tensor cores
-HEAD_DIMS = (32, 64, 128)
 SCHEMA = (
     "(Tensor qkv, Tensor? cos, Tensor? sin, Tensor starts, Tensor? prefix, "
     "SymInt heads, SymInt tile, bool causal, float scale) -> Tensor"
@@ -28,8 +27,8 @@ BACKWARD_SCHEMA = SCHEMA.replace("(Tensor qkv", "(Tensor gradient, Tensor qkv")
 
 # Triton accepts no other annotations than constexpr.
 @jit
-def _places(start, width, positions, dims: tl.constexpr):  # type: ignore[no-untyped-def]
-    """Return the addresses of some dimensions of the rows of a sequence."""  # (L, dims)
+def _pointers(start, width, positions, dims: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Return pointers to dimensions of the positions of a sequence."""  # (L, dims)
     return start + positions[:, None] * width + tl.arange(0, dims)[None, :]
 
 
@@ -40,8 +39,8 @@ def _load_angles(  # type: ignore[no-untyped-def]
     """Load the cosines and sines of positions, once for queries and keys."""  # (L, D / 2) each
     c, s = 1.0, 0.0
     if rotary:
-        c = tl.load(_places(cos, half, positions, half))
-        s = tl.load(_places(sin, half, positions, half))
+        c = tl.load(_pointers(cos, half, positions, half))
+        s = tl.load(_pointers(sin, half, positions, half))
     return c, s
 
 
@@ -50,9 +49,9 @@ def _load_halves(  # type: ignore[no-untyped-def]
     start, width, positions, inside, c, s, rotary: tl.constexpr, half: tl.constexpr
 ):
     """Load both halves of the dimensions of queries or keys, rotated where positions are rotary."""
-    places = _places(start, width, positions, half)
-    first = tl.load(places, mask=inside, other=0.0)
-    second = tl.load(places + half, mask=inside, other=0.0)
+    pointers = _pointers(start, width, positions, half)
+    first = tl.load(pointers, mask=inside, other=0.0)
+    second = tl.load(pointers + half, mask=inside, other=0.0)
     if rotary:
         x, y = first.to(tl.float32), second.to(tl.float32)
         first, second = (x * c - y * s).to(first.dtype), (y * c + x * s).to(first.dtype)
@@ -66,9 +65,9 @@ def _store_halves(  # type: ignore[no-untyped-def]
     """Store the gradient of queries or keys, rotated back."""
     if rotary:
         x, y = x * c + y * s, y * c - x * s
-    places = _places(start, width, positions, half)
-    tl.store(places, x, mask=inside)
-    tl.store(places + half, y, mask=inside)
+    pointers = _pointers(start, width, positions, half)
+    tl.store(pointers, x, mask=inside)
+    tl.store(pointers + half, y, mask=inside)
 
 
 @jit
@@ -88,6 +87,18 @@ def _probabilities(  # type: ignore[no-untyped-def]
 
 
 @jit
+def _sequence(starts, prefixes, heads):  # type: ignore[no-untyped-def]
+    """Return the head of this program, and its sequence: first token, length and prefix."""
+    sequence, head = tl.program_id(0) // heads, tl.program_id(0) % heads
+    begin = tl.load(starts + sequence).to(tl.int64)
+    length = (tl.load(starts + sequence + 1) - begin).to(tl.int32)
+    prefix = 0
+    if prefixes is not None:
+        prefix = tl.load(prefixes + sequence).to(tl.int32)
+    return head, begin, length, prefix
+
+
+@jit
 def _forward_kernel(  # type: ignore[no-untyped-def]
     qkv,
     cos,
@@ -102,12 +113,7 @@ def _forward_kernel(  # type: ignore[no-untyped-def]
     tile: tl.constexpr,
     half: tl.constexpr,
 ):
-    sequence, head = tl.program_id(0) // heads, tl.program_id(0) % heads
-    begin = tl.load(starts + sequence).to(tl.int64)
-    length = (tl.load(starts + sequence + 1) - begin).to(tl.int32)
-    prefix = 0
-    if prefixes is not None:
-        prefix = tl.load(prefixes + sequence).to(tl.int32)
+    head, begin, length, prefix = _sequence(starts, prefixes, heads)
     if length == 0:
         return
     positions, width = tl.arange(0, tile), 2 * half * heads
@@ -116,11 +122,11 @@ def _forward_kernel(  # type: ignore[no-untyped-def]
     q = qkv + begin * 3 * width + head * 2 * half
     q1, q2 = _load_halves(q, 3 * width, positions, inside, c, s, rotary, half)
     k1, k2 = _load_halves(q + width, 3 * width, positions, inside, c, s, rotary, half)
-    v_places = _places(q + 2 * width, 3 * width, positions, 2 * half)
-    v = tl.load(v_places, mask=inside, other=0.0)
+    v_pointers = _pointers(q + 2 * width, 3 * width, positions, 2 * half)
+    v = tl.load(v_pointers, mask=inside, other=0.0)
     p = _probabilities(q1, q2, k1, k2, positions, length, prefix, scale, causal)
-    out_places = _places(out + begin * width + head * 2 * half, width, positions, 2 * half)
-    tl.store(out_places, tl.dot(p.to(v.dtype), v), mask=inside)
+    out_pointers = _pointers(out + begin * width + head * 2 * half, width, positions, 2 * half)
+    tl.store(out_pointers, tl.dot(p.to(v.dtype), v), mask=inside)
 
 
 @jit
@@ -130,8 +136,8 @@ def _backward_kernel(  # type: ignore[no-untyped-def]
     sin,
     starts,
     prefixes,
-    gradient,
-    result,
+    dout,
+    dqkv,
     scale,
     heads,
     rotary: tl.constexpr,
@@ -139,12 +145,7 @@ def _backward_kernel(  # type: ignore[no-untyped-def]
     tile: tl.constexpr,
     half: tl.constexpr,
 ):
-    sequence, head = tl.program_id(0) // heads, tl.program_id(0) % heads
-    begin = tl.load(starts + sequence).to(tl.int64)
-    length = (tl.load(starts + sequence + 1) - begin).to(tl.int32)
-    prefix = 0
-    if prefixes is not None:
-        prefix = tl.load(prefixes + sequence).to(tl.int32)
+    head, begin, length, prefix = _sequence(starts, prefixes, heads)
     if length == 0:
         return
     positions, width = tl.arange(0, tile), 2 * half * heads
@@ -154,21 +155,21 @@ def _backward_kernel(  # type: ignore[no-untyped-def]
     q, k, v = qkv + offset, qkv + offset + width, qkv + offset + 2 * width
     q1, q2 = _load_halves(q, 3 * width, positions, inside, c, s, rotary, half)
     k1, k2 = _load_halves(k, 3 * width, positions, inside, c, s, rotary, half)
-    v_tile = tl.load(_places(v, 3 * width, positions, 2 * half), mask=inside, other=0.0)
-    g_places = _places(gradient + begin * width + head * 2 * half, width, positions, 2 * half)
-    g = tl.load(g_places, mask=inside, other=0.0)
+    v_tile = tl.load(_pointers(v, 3 * width, positions, 2 * half), mask=inside, other=0.0)
+    dout_pointers = _pointers(dout + begin * width + head * 2 * half, width, positions, 2 * half)
+    dout_tile = tl.load(dout_pointers, mask=inside, other=0.0)
     p = _probabilities(q1, q2, k1, k2, positions, length, prefix, scale, causal)
-    for_v = tl.dot(tl.trans(p.to(g.dtype)), g)
-    to = result + offset
-    tl.store(_places(to + 2 * width, 3 * width, positions, 2 * half), for_v, mask=inside)
-    for_p = tl.dot(g, tl.trans(v_tile))
-    for_scores = (p * (for_p - tl.sum(p * for_p, 1)[:, None]) * scale).to(q1.dtype)
-    x, y = tl.dot(for_scores, k1), tl.dot(for_scores, k2)
+    dv = tl.dot(tl.trans(p.to(dout_tile.dtype)), dout_tile)
+    dq = dqkv + offset
+    tl.store(_pointers(dq + 2 * width, 3 * width, positions, 2 * half), dv, mask=inside)
+    dp = tl.dot(dout_tile, tl.trans(v_tile))
+    ds = (p * (dp - tl.sum(p * dp, 1)[:, None]) * scale).to(q1.dtype)
+    x, y = tl.dot(ds, k1), tl.dot(ds, k2)
     c, s = _load_angles(cos, sin, positions, rotary, half)  # again: registers are scarce
-    _store_halves(to, 3 * width, positions, inside, c, s, x, y, rotary, half)
-    for_scores = tl.trans(for_scores)
-    x, y = tl.dot(for_scores, q1), tl.dot(for_scores, q2)
-    _store_halves(to + width, 3 * width, positions, inside, c, s, x, y, rotary, half)
+    _store_halves(dq, 3 * width, positions, inside, c, s, x, y, rotary, half)
+    ds = tl.trans(ds)
+    x, y = tl.dot(ds, q1), tl.dot(ds, q2)
+    _store_halves(dq + width, 3 * width, positions, inside, c, s, x, y, rotary, half)
 
 
 @torch.library.custom_op("firth::short_attention", mutates_args=(), schema=SCHEMA)
@@ -192,9 +193,9 @@ def short_attention(
     half = out.shape[1] // (2 * heads)
     grid = ((len(starts) - 1) * heads,)
     flags = dict(rotary=cos is not None, causal=causal, tile=tile, half=half)
-    _forward_kernel[grid](
-        *(qkv, cos, sin, starts, prefix, out, scale, heads), **flags, num_warps=_warps(tile, half)
-    )
+    tensors = qkv, cos, sin, starts, prefix, out
+    with torch.cuda.device_of(qkv):
+        _forward_kernel[grid](*tensors, scale, heads, **flags, num_warps=_warps(tile, half))
     return out
 
 
@@ -212,16 +213,14 @@ def short_attention_backward(
     scale: float,
 ) -> Tensor:
     """Compute the gradient of queries, keys and values."""  # (N, H D) -> (N, 3 H D)
-    result = torch.empty_like(qkv)
+    dqkv = torch.empty_like(qkv)
     half = gradient.shape[1] // (2 * heads)
     grid = ((len(starts) - 1) * heads,)
     flags = dict(rotary=cos is not None, causal=causal, tile=tile, half=half)
-    _backward_kernel[grid](
-        *(qkv, cos, sin, starts, prefix, gradient.contiguous(), result, scale, heads),
-        **flags,
-        num_warps=_warps(tile, half),
-    )
-    return result
+    tensors = qkv, cos, sin, starts, prefix, gradient.contiguous(), dqkv
+    with torch.cuda.device_of(qkv):
+        _backward_kernel[grid](*tensors, scale, heads, **flags, num_warps=_warps(tile, half))
+    return dqkv
 
 
 def _warps(tile: int, half: int) -> int:
@@ -231,7 +230,7 @@ def _warps(tile: int, half: int) -> int:
 
 @short_attention.register_fake
 def _(qkv: Tensor, *_: Any) -> Tensor:
-    return qkv.new_empty(len(qkv), qkv.shape[1] // 3)
+    return qkv.new_empty(qkv.shape[0], qkv.shape[1] // 3)  # `len` would make the shape static
 
 
 @short_attention_backward.register_fake

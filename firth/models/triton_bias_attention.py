@@ -21,7 +21,6 @@ from torch import Tensor
 from firth.utils.triton_language import jit, tl
 
 TILE = 128  # P is a multiple of this; so it is of all tiles below
-HEAD_DIMS = (32, 64, 128)
 LOG2_E = 1.4426950408889634
 # For each kernel: queries and keys of a tile, num_warps, num_stages; by the head dimension.
 NARROW = {"forward": (128, 64, 4, 3), "keys": (64, 128, 8, 3), "queries": (128, 64, 4, 3)}
@@ -38,10 +37,10 @@ BACKWARD_SCHEMA = (
 @jit
 def _load(start, width, rows, length, dims: tl.constexpr, even: tl.constexpr):  # type: ignore[no-untyped-def]
     """Load rows of one head; those beyond the end of the sequence are zeros."""  # (rows, D)
-    places = start + rows[:, None] * width + tl.arange(0, dims)[None, :]
+    pointers = start + rows[:, None] * width + tl.arange(0, dims)[None, :]
     if not even:
-        return tl.load(places, mask=rows[:, None] < length, other=0.0)
-    return tl.load(places)
+        return tl.load(pointers, mask=rows[:, None] < length, other=0.0)
+    return tl.load(pointers)
 
 
 @jit
@@ -49,16 +48,16 @@ def _store(  # type: ignore[no-untyped-def]
     start, width, rows, length, values, dims: tl.constexpr, even: tl.constexpr
 ):
     """Store rows of one head, without those beyond the end of the sequence."""
-    places = start + rows[:, None] * width + tl.arange(0, dims)[None, :]
+    pointers = start + rows[:, None] * width + tl.arange(0, dims)[None, :]
     if even:
-        tl.store(places, values.to(start.dtype.element_ty))
+        tl.store(pointers, values.to(start.dtype.element_ty))
     else:
-        tl.store(places, values.to(start.dtype.element_ty), mask=rows[:, None] < length)
+        tl.store(pointers, values.to(start.dtype.element_ty), mask=rows[:, None] < length)
 
 
 @jit
-def _place(index, blocks, heads, length):  # type: ignore[no-untyped-def]
-    """Split a program's index: tile, head, sequence and head, first token of the sequence."""
+def _program(index, blocks, heads, length):  # type: ignore[no-untyped-def]
+    """Return what a program computes: tile, head, row of `lse`, first token of its sequence."""
     sequence_head = index // blocks
     begin = (sequence_head // heads).to(tl.int64) * length
     return index % blocks, sequence_head % heads, sequence_head, begin
@@ -81,12 +80,12 @@ def _forward_kernel(  # type: ignore[no-untyped-def]
     tile_k: tl.constexpr,
 ):
     """Compute the output and the log-sum-exp of some queries of one head of one sequence."""
-    tile, head, row, begin = _place(tl.program_id(0), padded // tile_q, heads, length)
+    tile, head, row, begin = _program(tl.program_id(0), padded // tile_q, heads, length)
     queries, width = tile * tile_q + tl.arange(0, tile_q), heads * dims
     start = qkv + begin * 3 * width + head * dims
     q = _load(start, 3 * width, queries, length, dims, even)
     bias = log2_bias + (head * padded + queries[:, None]) * padded + tl.arange(0, tile_k)[None, :]
-    peak = tl.full((tile_q,), -float("inf"), tl.float32)
+    row_max = tl.full((tile_q,), -float("inf"), tl.float32)
     total = tl.zeros((tile_q,), tl.float32)
     result = tl.zeros((tile_q, dims), tl.float32)
     end = length
@@ -96,21 +95,21 @@ def _forward_kernel(  # type: ignore[no-untyped-def]
         keys = first + tl.arange(0, tile_k)
         k = _load(start + width, 3 * width, keys, length, dims, even)
         scores = tl.dot(q, tl.trans(k)) * scale + tl.load(bias + first)
-        new_peak = tl.maximum(peak, tl.max(scores, 1))
-        p = tl.exp2(scores - new_peak[:, None])
-        decay = tl.exp2(peak - new_peak)
+        new_max = tl.maximum(row_max, tl.max(scores, 1))
+        p = tl.exp2(scores - new_max[:, None])
+        decay = tl.exp2(row_max - new_max)
         total = total * decay + tl.sum(p, 1)
         v = _load(start + 2 * width, 3 * width, keys, length, dims, even)
         result = tl.dot(p.to(v.dtype), v, result * decay[:, None])
-        peak = new_peak
+        row_max = new_max
     result = result / total[:, None]
     _store(out + begin * width + head * dims, width, queries, length, result, dims, even)
-    tl.store(lse + row * padded + queries, peak + tl.log2(total))
+    tl.store(lse + row * padded + queries, row_max + tl.log2(total))
 
 
 @jit
 def _delta_kernel(  # type: ignore[no-untyped-def]
-    gradient,
+    dout,
     out,
     delta,
     length,
@@ -120,24 +119,24 @@ def _delta_kernel(  # type: ignore[no-untyped-def]
     dims: tl.constexpr,
     tile_q: tl.constexpr,
 ):
-    """Compute the sum of out x gradient for some queries of one head of one sequence."""
-    tile, head, row, begin = _place(tl.program_id(0), padded // tile_q, heads, length)
+    """Compute the sum of output times gradient for some queries of one head of one sequence."""
+    tile, head, row, begin = _program(tl.program_id(0), padded // tile_q, heads, length)
     queries, width = tile * tile_q + tl.arange(0, tile_q), heads * dims
     offset = begin * width + head * dims
-    g = _load(gradient + offset, width, queries, length, dims, even).to(tl.float32)
+    do = _load(dout + offset, width, queries, length, dims, even).to(tl.float32)
     o = _load(out + offset, width, queries, length, dims, even).to(tl.float32)
-    tl.store(delta + row * padded + queries, tl.sum(g * o, 1))
+    tl.store(delta + row * padded + queries, tl.sum(do * o, 1))
 
 
 @jit
 def _keys_kernel(  # type: ignore[no-untyped-def]
-    gradient,
+    dout,
     lse,
     delta,
     qkv,
     log2_bias,
-    for_scores,
-    for_qkv,
+    ds_t,
+    dqkv,
     scale,
     factor,
     length,
@@ -150,42 +149,43 @@ def _keys_kernel(  # type: ignore[no-untyped-def]
     tile_k: tl.constexpr,
 ):
     """Compute the gradients of some keys and their values, and of their (transposed) scores."""
-    tile, head, row, begin = _place(tl.program_id(0), padded // tile_k, heads, length)
+    tile, head, row, begin = _program(tl.program_id(0), padded // tile_k, heads, length)
     keys, width = tile * tile_k + tl.arange(0, tile_k), heads * dims
-    start, for_out = qkv + begin * 3 * width + head * dims, gradient + begin * width + head * dims
+    start = qkv + begin * 3 * width + head * dims
+    dout += begin * width + head * dims
     k = _load(start + width, 3 * width, keys, length, dims, even)
     v = _load(start + 2 * width, 3 * width, keys, length, dims, even)
-    for_k, for_v = tl.zeros((tile_k, dims), tl.float32), tl.zeros((tile_k, dims), tl.float32)
+    dk, dv = tl.zeros((tile_k, dims), tl.float32), tl.zeros((tile_k, dims), tl.float32)
     step = tl.arange(0, tile_q)
     bias = log2_bias + (head * padded + keys[:, None]) * padded + step[None, :]
-    square = for_scores + row.to(tl.int64) * padded * padded
-    places = square + keys[:, None] * padded + step[None, :]  # (tile_k, tile_q)
+    pointers = ds_t + row.to(tl.int64) * padded * padded
+    pointers += keys[:, None] * padded + step[None, :]  # (tile_k, tile_q)
     first_query = 0
     if causal:
         first_query = tile * tile_k // tile_q * tile_q
         for first in range(0, first_query, tile_q):
-            tl.store(places + first, tl.zeros((tile_k, tile_q), for_scores.dtype.element_ty))
+            tl.store(pointers + first, tl.zeros((tile_k, tile_q), ds_t.dtype.element_ty))
     for first in range(first_query, padded, tile_q):
         queries = first + step
         q = _load(start, 3 * width, queries, length, dims, even)
-        g = _load(for_out, width, queries, length, dims, even)
+        do = _load(dout, width, queries, length, dims, even)
         scores = tl.dot(k, tl.trans(q)) * scale + tl.load(bias + first)
         p = tl.exp2(scores - tl.load(lse + row * padded + queries)[None, :])
-        for_v = tl.dot(p.to(g.dtype), g, for_v)
+        dv = tl.dot(p.to(do.dtype), do, dv)
         sums = tl.load(delta + row * padded + queries)
-        ds = (p * (tl.dot(v, tl.trans(g)) - sums[None, :])).to(q.dtype)
-        for_k = tl.dot(ds, q, for_k)
-        tl.store(places + first, ds)
-    start = for_qkv + begin * 3 * width + head * dims
-    _store(start + width, 3 * width, keys, length, for_k * factor, dims, even)
-    _store(start + 2 * width, 3 * width, keys, length, for_v, dims, even)
+        ds = (p * (tl.dot(v, tl.trans(do)) - sums[None, :])).to(q.dtype)
+        dk = tl.dot(ds, q, dk)
+        tl.store(pointers + first, ds)
+    start = dqkv + begin * 3 * width + head * dims
+    _store(start + width, 3 * width, keys, length, dk * factor, dims, even)
+    _store(start + 2 * width, 3 * width, keys, length, dv, dims, even)
 
 
 @jit
 def _queries_kernel(  # type: ignore[no-untyped-def]
-    for_scores,
+    ds_t,
     qkv,
-    for_qkv,
+    dqkv,
     factor,
     length,
     padded,
@@ -197,21 +197,21 @@ def _queries_kernel(  # type: ignore[no-untyped-def]
     tile_k: tl.constexpr,
 ):
     """Compute the gradient of some queries from that of their (transposed) scores."""
-    tile, head, row, begin = _place(tl.program_id(0), padded // tile_q, heads, length)
+    tile, head, row, begin = _program(tl.program_id(0), padded // tile_q, heads, length)
     queries, width = tile * tile_q + tl.arange(0, tile_q), heads * dims
     offset = begin * 3 * width + head * dims
     step = tl.arange(0, tile_k)
-    places = for_scores + row.to(tl.int64) * padded * padded
-    places = places + step[:, None] * padded + queries[None, :]  # (tile_k, tile_q)
+    pointers = ds_t + row.to(tl.int64) * padded * padded
+    pointers += step[:, None] * padded + queries[None, :]  # (tile_k, tile_q)
     result = tl.zeros((tile_q, dims), tl.float32)
     end = length
     if causal:
         end = tl.minimum(length, (tile + 1) * tile_q)
     for first in range(0, end, tile_k):
-        ds = tl.load(places + first * padded)
+        ds = tl.load(pointers + first * padded)
         k = _load(qkv + offset + width, 3 * width, first + step, length, dims, even)
         result = tl.dot(tl.trans(ds), k, result)
-    _store(for_qkv + offset, 3 * width, queries, length, result * factor, dims, even)
+    _store(dqkv + offset, 3 * width, queries, length, result * factor, dims, even)
 
 
 def _options(kernel: str, length: int, causal: bool, dims: int) -> dict[str, Any]:
@@ -235,9 +235,11 @@ def bias_attention(
     rows = len(qkv) // length * heads
     lse = qkv.new_empty(rows, padded, dtype=torch.float32)
     options = _options("forward", length, causal, out.shape[1] // heads)
-    _forward_kernel[(rows * (padded // options["tile_q"]),)](
-        *(qkv, log2_bias[0], out, lse, scale * LOG2_E, length, padded, heads), **options
-    )
+    tensors, sizes = (qkv, log2_bias[0], out, lse), (length, padded, heads)
+    with torch.cuda.device_of(qkv):
+        _forward_kernel[(rows * (padded // options["tile_q"]),)](
+            *tensors, scale * LOG2_E, *sizes, **options
+        )
     return out, lse
 
 
@@ -255,30 +257,30 @@ def bias_attention_backward(
     """Compute the gradients of qkv and of the (transposed) scores: (N, 3 H D), (G, H, P, P)."""
     _, heads, padded, _ = log2_bias.shape
     rows, dims, sizes = len(lse), out.shape[1] // heads, (length, padded, heads)
-    for_qkv, delta = torch.empty_like(qkv), torch.empty_like(lse)
-    for_scores = qkv.new_empty(rows // heads, heads, padded, padded)
-    even = length % TILE == 0
-    _delta_kernel[(rows * (padded // TILE),)](
-        *(gradient, out, delta, *sizes), even=even, dims=dims, tile_q=TILE
-    )
-    options = _options("keys", length, causal, dims)
-    _keys_kernel[(rows * (padded // options["tile_k"]),)](
-        *(gradient, lse, delta, qkv, log2_bias[1], for_scores, for_qkv),
-        *(scale * LOG2_E, scale, *sizes),
-        **options,
-    )
-    options = _options("queries", length, causal, dims)
-    _queries_kernel[(rows * (padded // options["tile_q"]),)](
-        *(for_scores, qkv, for_qkv, scale, *sizes), **options
-    )
-    return for_qkv, for_scores
+    dqkv, delta = torch.empty_like(qkv), torch.empty_like(lse)
+    ds_t = qkv.new_empty(rows // heads, heads, padded, padded)
+    keys, queries = (_options(kernel, length, causal, dims) for kernel in ("keys", "queries"))
+    with torch.cuda.device_of(qkv):
+        _delta_kernel[(rows * (padded // TILE),)](
+            *(gradient, out, delta, *sizes), even=keys["even"], dims=dims, tile_q=TILE
+        )
+        _keys_kernel[(rows * (padded // keys["tile_k"]),)](
+            *(gradient, lse, delta, qkv, log2_bias[1], ds_t, dqkv),
+            *(scale * LOG2_E, scale, *sizes),
+            **keys,
+        )
+        _queries_kernel[(rows * (padded // queries["tile_q"]),)](
+            *(ds_t, qkv, dqkv, scale, *sizes), **queries
+        )
+    return dqkv, ds_t
 
 
 @bias_attention.register_fake
 def _(qkv: Tensor, bias: Tensor, log2_bias: Tensor, length: int, *_: Any) -> tuple[Tensor, Tensor]:
-    rows = len(qkv) // length * log2_bias.shape[1]
+    tokens = qkv.shape[0]  # `len` would make the shape static
+    rows = tokens // length * log2_bias.shape[1]
     lse = qkv.new_empty(rows, log2_bias.shape[2], dtype=torch.float32)
-    return qkv.new_empty(len(qkv), qkv.shape[1] // 3), lse
+    return qkv.new_empty(tokens, qkv.shape[1] // 3), lse
 
 
 @bias_attention_backward.register_fake
@@ -286,7 +288,7 @@ def _(
     gradient: Tensor, out: Tensor, lse: Tensor, qkv: Tensor, log2_bias: Tensor, *_: Any
 ) -> tuple[Tensor, Tensor]:
     sizes = log2_bias.shape[1:]
-    return torch.empty_like(qkv), qkv.new_empty(len(lse) // sizes[0], *sizes)
+    return torch.empty_like(qkv), qkv.new_empty(lse.shape[0] // sizes[0], *sizes)
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
@@ -298,11 +300,11 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> N
 
 def _differentiate(ctx: Any, gradient: Tensor, _: Tensor | None) -> tuple[Tensor | None, ...]:
     inputs = gradient.contiguous(), *ctx.saved_tensors, *ctx.options
-    for_qkv, for_scores = bias_attention_backward(*inputs)
-    for_bias = None
+    dqkv, ds_t = bias_attention_backward(*inputs)
+    dbias = None
     if ctx.needs_input_grad[1]:
-        for_bias = for_scores.sum(0, dtype=torch.float32).mT.to(ctx.bias_dtype)
-    return for_qkv, for_bias, None, None, None, None
+        dbias = ds_t.sum(0, dtype=torch.float32).mT.to(ctx.bias_dtype)
+    return dqkv, dbias, None, None, None, None
 
 
 bias_attention.register_autograd(_differentiate, setup_context=_save)

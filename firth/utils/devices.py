@@ -6,7 +6,6 @@ not have; `device_spec` describes a device of this machine.
 
 from __future__ import annotations
 
-import importlib.util
 import logging
 import os
 import re
@@ -44,6 +43,7 @@ class DeviceSpec:
     compute_capability: tuple[int, int] = (0, 0)  # NVIDIA's: (7, 5) is a T4, (9, 0) an H100
     cpu_flags: frozenset[str] = frozenset()  # from /proc/cpuinfo
     triton: bool = False  # Triton is installed
+    rocm: bool = False  # an AMD GPU
 
 
 H100 = DeviceSpec(type="cuda", compute_capability=(9, 0), triton=True)
@@ -76,7 +76,7 @@ def has_tile_kernels(spec: DeviceSpec) -> bool:
 
     Its tensor cores read tiles from shared memory. On an A100 they would not fit into registers.
     """
-    return has_triton(spec) and spec.compute_capability[0] == 9
+    return has_triton(spec) and not spec.rocm and spec.compute_capability[0] == 9
 
 
 def has_varlen_attention(spec: DeviceSpec) -> bool:
@@ -157,8 +157,11 @@ def assumes_gpu() -> bool:
 def _own_device_spec(device: torch.device) -> DeviceSpec:
     if device.type == "cuda":
         capability = torch.cuda.get_device_capability(device)
-        triton = importlib.util.find_spec("triton") is not None
-        return DeviceSpec(type="cuda", compute_capability=capability, triton=triton)
+        from firth.utils.triton_language import tl  # takes a while
+
+        triton = tl is not None
+        rocm = torch.version.hip is not None
+        return DeviceSpec(type="cuda", compute_capability=capability, triton=triton, rocm=rocm)
     if device.type == "cpu":
         cpuinfo = ""  # Windows and macOS have no such file: no flags are assumed
         with suppress(OSError):

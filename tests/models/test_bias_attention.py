@@ -7,12 +7,14 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch._dynamo.testing import CompileCounterWithBackend
 
 from firth.models import attention_choice, bias_attention
 from firth.models.attention import PaddedAttention
 from firth.models.bias_attention import BiasAttention
 from firth.models.masks import Mask
 from firth.models.positions import RelativeBias
+from firth.models.triton_bias_attention import prepare_bias
 from tests.kernels import DEVICE, DTYPE, runs_kernels
 from tests.models import plain_kernels
 from tests.models.small import T5, VOCABULARY, build, small
@@ -41,6 +43,22 @@ def test_the_kernels_compute_attention_and_its_gradients(length: int, causal: bo
         assert (ours - theirs).abs().max() < 0.02 * theirs.abs().max()
 
 
+@runs_kernels
+def test_code_is_compiled_once_for_any_length() -> None:
+    counter = CompileCounterWithBackend("aot_eager")
+
+    def attend(qkv: Tensor, bias: Tensor, log2_bias: Tensor, length: int) -> Tensor:
+        out: Tensor = bias_attention.bias_attention(qkv * 2, bias, log2_bias, length, False, 0.2)[0]
+        return out
+
+    compiled = torch.compile(attend, dynamic=True, backend=counter)
+    bias = torch.randn(2, 128, 128, device=DEVICE, requires_grad=True)
+    for length, rows in ((10, 2), (20, 3), (18, 4)):
+        qkv = torch.randn(rows * length, 192, device=DEVICE).to(DTYPE).requires_grad_()
+        compiled(qkv, bias, prepare_bias(bias, length, False, DTYPE), length).sum().backward()
+    assert counter.frame_count == 1
+
+
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """Let layers on the CPU use the plain formula in place of the kernels; its arguments."""
@@ -51,7 +69,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         return plain_kernels.bias_attention(*arguments)
 
     monkeypatch.setattr(bias_attention, "bias_attention", attend)
-    monkeypatch.setattr(bias_attention, "has_tile_kernels", lambda spec: True)
+    monkeypatch.setattr(attention_choice, "has_tile_kernels", lambda spec: True)
     monkeypatch.setattr(bias_attention, "has_equal_lengths", lambda mask: mask.rows.equal_lengths)
     monkeypatch.setattr(attention_choice, "has_varlen_kernels", lambda device, head_dim: True)
     monkeypatch.setattr(attention_choice, "HALF_DTYPES", (torch.float64,))
@@ -63,7 +81,9 @@ def padded_attention(mask: Mask, **options: Any) -> PaddedAttention:
     return PaddedAttention(mask, 0, options["bias"], dense=False)
 
 
-@pytest.mark.parametrize(("lengths", "expected"), [([130, 130], 2), ([9, 9], 2), ([9, 8], 0)])
+@pytest.mark.parametrize(
+    ("lengths", "expected"), [([130, 130], 2), ([66, 66], 2), ([66, 65], 0), ([9, 9], 0)]
+)
 @pytest.mark.parametrize("architecture", ["encoder", "decoder"])
 def test_layers_compute_the_same_with_the_kernels(
     architecture: str, lengths: list[int], expected: int, calls: list[Any]

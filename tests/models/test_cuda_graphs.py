@@ -110,18 +110,20 @@ def test_replayed_gradients_are_those_of_eager_blocks(
 def test_short_sequences_replay_with_the_prefixes_of_each_batch(
     lengths: str, replays: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(short_attention, "has_tile_kernels", lambda spec: True)
+    monkeypatch.setattr(attention_choice, "has_tile_kernels", lambda spec: True)
     monkeypatch.setattr(short_attention, "short_attention", plain_kernels.short_attention)
     config = small("decoder", **WIDE, position_embedding="rotary", head_dim=32)
+    masks = [
+        Mask(some, prefix=[0 if i % 2 else length - step % 3 for i, length in enumerate(some)])
+        for step, some in enumerate(BATCHES[lengths])
+    ] * 2  # a mask that is used again has its own prefixes
     found: list[list[Tensor]] = []
     for runner in (None, CudaGraphRunner()):
         network = build(config, dtype=torch.float64).train()
         network.stack.graph_runner, network.stack.dense = runner, runner is None
         gradients = []
-        for step, some in enumerate(BATCHES[lengths]):
-            prefix = [0 if i % 2 else length - step % 3 for i, length in enumerate(some)]
+        for step, mask in enumerate(masks):
             torch.manual_seed(step)
-            mask = Mask(some, prefix=prefix)
             assert mask.pattern == "prefix"
             network(torch.randint(1, 40, (mask.num_tokens,)), mask).pow(2).sum().backward()
             gradients += [p.grad.clone() for p in network.parameters() if p.grad is not None]

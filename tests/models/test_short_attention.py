@@ -8,13 +8,16 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch._dynamo.testing import CompileCounterWithBackend
 
+from firth.adapt.apply import apply
 from firth.models import attention_choice, short_attention
 from firth.models.attention import VarlenAttention
+from firth.models.attention_choice import AttentionChoice, LayerInputs
 from firth.models.attention_recording import AttentionRecorder
+from firth.models.kv_cache import KVCache
 from firth.models.masks import Mask
 from firth.models.positions import Rotary, rotary_angles
-from firth.models.short_attention import has_short_attention
 from firth.models.transformer_config import TransformerConfig
 from firth.models.triton_attention import short_attention as kernel
 from firth.models.triton_attention import tile_length
@@ -34,13 +37,14 @@ LENGTHS = [9, 64, 1, 30]
 
 
 @runs_kernels
+@pytest.mark.parametrize("dtype", [DTYPE, torch.float32])  # float32: forward passes alone
 @pytest.mark.parametrize(
     ("lengths", "head_dim"), [([5, 16, 1], 32), ([64, 33, 0, 2], 64), ([128, 7, 65], 32)]
 )
 @pytest.mark.parametrize("pattern", ["full", "causal", "prefix"])
 @pytest.mark.parametrize("rotary", [False, True])
 def test_the_kernel_computes_attention_and_its_gradient(
-    lengths: list[int], head_dim: int, pattern: str, rotary: bool
+    lengths: list[int], head_dim: int, pattern: str, rotary: bool, dtype: torch.dtype
 ) -> None:
     torch.manual_seed(0)
     tile = tile_length(max(lengths))
@@ -51,15 +55,35 @@ def test_the_kernel_computes_attention_and_its_gradient(
     starts = torch.tensor([0, *lengths], device=DEVICE).cumsum(0).int()
     prefix = torch.tensor(lengths, device=DEVICE) // 2 if pattern == "prefix" else None
     options = starts, prefix, 2, tile, pattern != "full", 0.2
-    qkv = torch.randn(sum(lengths), 6 * head_dim, device=DEVICE).to(DTYPE).requires_grad_()
+    qkv = torch.randn(sum(lengths), 6 * head_dim, device=DEVICE).to(dtype).requires_grad_()
     wide = qkv.detach().float().requires_grad_()
-    weights = torch.randn(sum(lengths), 2 * head_dim, device=DEVICE).to(DTYPE)
+    weights = torch.randn(sum(lengths), 2 * head_dim, device=DEVICE).to(dtype)
     found = kernel(qkv, *angles, *options)
     right = plain_kernels.short_attention(wide, *angles, *options)
     torch.testing.assert_close(found.float(), right, atol=0.02, rtol=0.02)
+    if dtype == torch.float32:
+        return
     [found_gradient] = torch.autograd.grad(found, qkv, weights)
     [right_gradient] = torch.autograd.grad(right, wide, weights.float())
     torch.testing.assert_close(found_gradient.float(), right_gradient, atol=0.03, rtol=0.03)
+
+
+@runs_kernels
+def test_code_is_compiled_once_for_any_number_of_tokens() -> None:
+    counter = CompileCounterWithBackend("aot_eager")
+
+    def attend(x: Tensor, starts: Tensor) -> Tensor:
+        out: Tensor = kernel(x * 2, None, None, starts, None, 2, 64, False, 0.2)
+        return out
+
+    compiled = torch.compile(attend, dynamic=True, backend=counter)
+    for lengths in ([5, 6], [9, 3, 2], [20, 7], [33, 2, 3, 4]):
+        qkv = torch.randn(sum(lengths), 192, device=DEVICE).to(DTYPE).requires_grad_()
+        starts = torch.tensor([0, *lengths], device=DEVICE).cumsum(0).int()
+        out = compiled(qkv, starts)
+        out.float().sum().backward()
+        torch.testing.assert_close(out, attend(qkv, starts))
+    assert counter.frame_count == 1
 
 
 @pytest.fixture
@@ -72,7 +96,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         return plain_kernels.short_attention(*arguments)
 
     monkeypatch.setattr(short_attention, "short_attention", attend)
-    monkeypatch.setattr(short_attention, "has_tile_kernels", lambda spec: True)
+    monkeypatch.setattr(attention_choice, "has_tile_kernels", lambda spec: True)
     monkeypatch.setattr(VarlenAttention, "attend", plain_kernels.varlen_attention)
     monkeypatch.setattr(attention_choice, "has_varlen_kernels", lambda device, head_dim: True)
     monkeypatch.setattr(attention_choice, "HALF_DTYPES", (torch.float64,))
@@ -136,10 +160,50 @@ def test_recorded_layers_and_long_sequences_do_not_use_the_kernel(calls: list[An
     assert calls
 
 
-def test_only_gpus_with_triton_have_the_kernel() -> None:
-    config, mask = LAYERS["encoder"], Mask(LENGTHS)
-    for capability, triton, expected in [((9, 0), True, True), ((9, 0), False, False)]:
-        spec = DeviceSpec(type="cuda", compute_capability=capability, triton=triton)
-        with assumed_device(spec):
-            assert has_short_attention(config, mask, 0, training=True) is expected
-    assert not has_short_attention(config, mask, 0, training=True)
+def test_a_cache_and_trained_prefixes_do_not_use_the_kernel(calls: list[Any]) -> None:
+    network, mask = build(LAYERS["decoder"], dtype=torch.float64), Mask.causal([20])
+    tokens = torch.ones(20, dtype=torch.long)
+    cache = KVCache.empty(network.config, 1, 30, dtype=torch.float64)
+    with torch.no_grad():
+        network(tokens, mask, cache=cache)
+    assert cache.lengths.tolist() == [20]
+    apply(network, "prefix:3")
+    network.double()(tokens, mask)
+    assert not calls
+
+
+@pytest.mark.parametrize(
+    ("precision", "gradients", "expected"),
+    [("high", False, 2), ("highest", False, 0), ("high", True, 0)],
+)
+def test_float32_uses_the_kernel_where_products_may_be_tf32(
+    precision: str, gradients: bool, expected: int, calls: list[Any]
+) -> None:
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision(precision)
+    try:
+        with torch.set_grad_enabled(gradients):
+            build(LAYERS["encoder"])(torch.ones(20, dtype=torch.long), Mask([20]))
+    finally:
+        torch.set_float32_matmul_precision(before)
+    assert len(calls) == expected
+
+
+GPUS = {  # compute capability, Triton, ROCm -> the kernel is used
+    "H100": ((9, 0), True, False, True),
+    "H100 without Triton": ((9, 0), False, False, False),
+    "A100": ((8, 0), True, False, False),
+    "B200": ((10, 0), True, False, False),
+    "MI300X": ((9, 4), True, True, False),
+}
+
+
+@pytest.mark.parametrize("name", GPUS)
+def test_only_hopper_has_the_kernel(name: str) -> None:
+    capability, triton, rocm, expected = GPUS[name]
+    spec = DeviceSpec(type="cuda", compute_capability=capability, triton=triton, rocm=rocm)
+    x = torch.zeros(sum(LENGTHS), 64, dtype=torch.bfloat16)
+    inputs = x, Mask(LENGTHS), LayerInputs()
+    choice = AttentionChoice(LAYERS["encoder"], 2, None, *inputs, dense=False, training=True)
+    with assumed_device(spec):
+        assert choice.has_short_attention(0) is expected
