@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Self
 
@@ -103,14 +103,17 @@ class TrainingConfig:
         """Return the settings as JSON values."""
         return asdict(self)
 
-    def with_overrides(self, values: Mapping[str, Any]) -> Self:
-        """Return a copy with some fields, or fields of the optimizer, replaced."""
+    def with_overrides(self, values: Mapping[str, Any], others: Iterable[str] = ()) -> Self:
+        """Return a copy with some fields, or fields of the optimizer, replaced.
+
+        `others`: settings of other groups, for the error about an unknown one.
+        """
         kinds = {f.name: str(f.type) for f in fields(self) if f.name != "optimizer"}
         own = {name: value for name, value in values.items() if name in kinds}
         other = {name: value for name, value in values.items() if name in _OPTIMIZER}
         for name in values:
             if name not in own and name not in other:
-                raise unknown_setting(name, [*kinds, *_OPTIMIZER])
+                raise unknown_setting(name, [*kinds, *_OPTIMIZER], others)
         optimizer = replace(self.optimizer, **_typed(other, _OPTIMIZER))
         return replace(self, optimizer=optimizer, **_typed(own, kinds))
 
@@ -146,9 +149,15 @@ class FinetuneTrainingConfig(TrainingConfig):
             raise UsageError(f"replay_every must be at least 1, not {self.replay_every}.")
 
 
-def unknown_setting(name: str, known: list[str]) -> UsageError:
-    """Return the error for an unknown setting, with the most similar names."""
-    return UsageError(f"Unknown setting {name!r}; {suggest(name, known)}")
+def unknown_setting(name: str, known: list[str], others: Iterable[str] = ()) -> UsageError:
+    """Return the error for an unknown setting, with its name in another group or a similar one.
+
+    >>> str(unknown_setting("dropout", ["steps", "dropout_slices"], ["model.dropout"]))
+    "Unknown setting 'dropout'; did you mean model.dropout?"
+    """
+    whole = [other for other in others if other.endswith(f".{name}")]
+    hint = f"did you mean {' or '.join(whole)}?" if whole else suggest(name, known)
+    return UsageError(f"Unknown setting {name!r}; {hint}")
 
 
 def _typed(values: Mapping[str, Any], kinds: Mapping[str, str]) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -102,7 +103,9 @@ def resolve_pretrain_config(
         raise UsageError(f"A teacher needs the objective 'masked', not {objective!r}.")
     recipe = RECIPES[chosen.recipe]
     settings = scale_recipe(chosen.recipe, config, device=device.type, **budget)
-    settings = resolve_auto_settings(settings.with_overrides(groups["training"]), device)
+    others = [f"model.{field.name}" for field in fields(config)]
+    others += [f"objective.{option}" for option in signature(row.predicted_fraction).parameters]
+    settings = resolve_auto_settings(settings.with_overrides(groups["training"], others), device)
     longest = StagedValue.parse(settings.max_length).largest
     if longest > config.max_positions:
         raise UsageError(

@@ -258,6 +258,8 @@ def test_another_source_is_not_resumed(
         ),
         ({"overrides": {"model.vocab_size": "700"}}, MismatchError, "bare .*weights differ"),
         ({"overrides": {"model.hiden_size": "3"}}, UsageError, "did you mean model.hidden_size"),
+        ({"overrides": {"dropout": "0.2"}}, UsageError, "did you mean model.dropout"),
+        ({"overrides": {"mask_prob": "0.2"}}, UsageError, "did you mean objective.mask_prob"),
         ({"preset": "decoder-tiny"}, MismatchError, "architecture encoder"),
         ({"source": "./nowhere"}, FirthError, r"\./nowhere"),
         ({"source": None}, UsageError, "`preset`.*`source`"),
