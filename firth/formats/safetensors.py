@@ -4,8 +4,8 @@ A safetensors file is the length of the header in eight bytes, the header (JSON:
 byte range of each tensor), and the bytes of all tensors without gaps. It contains no code, and
 every number in it is checked before use.
 
-Files written by Firth have two SHA-256 checksums in the metadata: `sha256` of the tensors' bytes
-and `sha256_header` of the header, so that every changed bit is detected.
+Files written by Firth have two checksums in the metadata, so that every changed bit is detected:
+`crc32` of the tensors' bytes (files of earlier versions: `sha256`), and `sha256_header`.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import math
 import mmap
 import re
 import reprlib
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from io import BufferedReader
@@ -31,7 +32,7 @@ from firth.utils.files import CHECKSUM_PLACEHOLDER, atomic_file, checksum_matche
 
 WHOLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 LEGACY, LEGACY_INDEX = "pytorch_model.bin", "pytorch_model.bin.index.json"
-SUM, HEADER_SUM = "sha256", "sha256_header"
+CRC32, SHA256, HEADER_SHA256 = "crc32", "sha256", "sha256_header"  # checksums in the metadata
 DTYPES = {
     "F64": torch.float64,
     "F32": torch.float32,
@@ -82,6 +83,11 @@ class Weights(Mapping[str, Tensor]):
     def __init__(self, entries: dict[str, _Entry], metadata: dict[str, str]) -> None:
         self.metadata = metadata  # of the first file
         self._entries = entries
+
+    @property
+    def checksum(self) -> str | None:
+        """The checksum of the tensors' bytes as it is stored, if Firth wrote the file."""
+        return self.metadata.get(CRC32, self.metadata.get(SHA256))
 
     def __getitem__(self, name: str) -> Tensor:
         entry = self._entries[name]
@@ -175,37 +181,38 @@ def open_weights(path: Path, *, verify: bool = False) -> Weights:
 
 
 def write_weights(path: Path, tensors: Mapping[str, Tensor]) -> str:
-    """Write tensors as safetensors, atomically, and return the SHA-256 checksum of their bytes.
+    """Write tensors as safetensors, atomically, and return the CRC-32 checksum of their bytes.
 
     Tensors are converted one at a time, so this takes little memory. Callers handle `OSError`, with
-    advice of their own (`storage_errors`).
+    advice of their own (`storage_errors`). SHA-256 is slower than many disks: 0.37 GB/s instead of
+    3 GB/s on a CPU without instructions for it.
 
     >>> import tempfile; path = Path(tempfile.mkdtemp(), "ones.safetensors")
-    >>> write_weights(path, {"ones": torch.ones(2, dtype=torch.uint8)})[:8]
-    '9dcf97a1'
+    >>> write_weights(path, {"ones": torch.ones(2, dtype=torch.uint8)})
+    '2fc51328'
     """
     for name, tensor in tensors.items():
         if tensor.dtype not in NAMES or name == "__metadata__":
             raise UsageError(f"Safetensors cannot hold {name!r}, a tensor of {tensor.dtype}.")
     # The widest dtypes come first, so that every tensor is aligned.
     ordered = dict(sorted(tensors.items(), key=lambda item: -item[1].element_size()))
-    size = len(_header(ordered, CHECKSUM_PLACEHOLDER.decode()))
-    digest = hashlib.sha256()
+    size, checksum = len(_header(ordered, 0)), 0
     with atomic_file(path) as file:
         file.write(bytes(8 + size))
         for tensor in ordered.values():
             data = _bytes(tensor)
-            digest.update(data)
+            checksum = zlib.crc32(data, checksum)
             file.write(data)
         file.seek(0)
         file.write(size.to_bytes(8, "little"))
-        file.write(_header(ordered, digest.hexdigest()))
-    return digest.hexdigest()
+        file.write(_header(ordered, checksum))
+    return _hexadecimal(checksum)
 
 
-def _header(tensors: Mapping[str, Tensor], checksum: str) -> bytes:
+def _header(tensors: Mapping[str, Tensor], checksum: int) -> bytes:
     """Return the header as JSON, with its own checksum first, padded to a multiple of 8 bytes."""
-    about = {HEADER_SUM: CHECKSUM_PLACEHOLDER.decode(), SUM: checksum, "format": "pt"}
+    placeholder = CHECKSUM_PLACEHOLDER.decode()
+    about = {HEADER_SHA256: placeholder, CRC32: _hexadecimal(checksum), "format": "pt"}
     entries: dict[str, Any] = {"__metadata__": about}
     end = 0
     for name, tensor in tensors.items():
@@ -217,6 +224,10 @@ def _header(tensors: Mapping[str, Tensor], checksum: str) -> bytes:
         }
     text = json.dumps(entries, separators=(",", ":")).encode()
     return embed_checksum(text + b" " * (-len(text) % 8))
+
+
+def _hexadecimal(checksum: int) -> str:
+    return f"{checksum:08x}"
 
 
 def _bytes(tensor: Tensor) -> memoryview:
@@ -271,7 +282,7 @@ def _open_file(path: Path, verify: bool) -> tuple[dict[str, _Entry], dict[str, s
             header = _read_header(file)
             content = json.loads(header, object_pairs_hook=_without_repetition)
             metadata = content.pop("__metadata__", {})
-            if SUM in metadata or HEADER_SUM in metadata:
+            if {CRC32, SHA256, HEADER_SHA256} & metadata.keys():
                 _check_sums(path, file if verify else None, header, metadata)
             mapped = [mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY) for _ in range(2)]
         pages, first = _Pages(*mapped), 8 + len(header)
@@ -305,9 +316,14 @@ def _check_sums(
     path: Path, file: BufferedReader | None, header: bytes, metadata: dict[str, str]
 ) -> None:
     """Verify the checksum of the header and that of the file after it, unless it is None."""
-    same = checksum_matches(header, metadata.get(HEADER_SUM, ""))
-    if file is not None:
-        same = same and metadata.get(SUM) == hashlib.file_digest(file, "sha256").hexdigest()
+    same = checksum_matches(header, metadata.get(HEADER_SHA256, ""))
+    if same and file is not None and CRC32 in metadata:
+        checksum = 0
+        while chunk := file.read(CHUNK_BYTES):
+            checksum = zlib.crc32(chunk, checksum)
+        same = metadata[CRC32] == _hexadecimal(checksum)
+    elif same and file is not None:
+        same = metadata.get(SHA256) == hashlib.file_digest(file, "sha256").hexdigest()
     if not same:
         raise InputError(
             f"{path} does not match its own checksum: at least one bit has changed since it was "

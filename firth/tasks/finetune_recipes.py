@@ -157,7 +157,7 @@ def finetune_training_config(
         steps = math.ceil(examples / batch * settings.epochs)
         steps += steps // settings.replay_every if replay else 0
         settings = replace(settings, steps=max(1, steps))
-    return resolve_auto_settings(settings, device)
+    return resolve_auto_settings(settings, config, device)
 
 
 def recipe_batch_size(recipe: FinetuneRecipe, examples: int) -> int:

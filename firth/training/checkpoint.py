@@ -23,7 +23,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from firth.formats.safetensors import SUM, Weights, open_weights, write_weights
+from firth.formats.safetensors import Weights, open_weights, write_weights
 from firth.utils.errors import InputError, UsageError, storage_errors
 from firth.utils.files import (
     CHECKSUM_PLACEHOLDER,
@@ -34,7 +34,7 @@ from firth.utils.files import (
 )
 
 TENSORS, STATE, MICRO_BATCH = "tensors.safetensors", "state.json", "micro-batch"
-FILES = "files"  # field of the state: the checksums of all files of tensors
+SUM, FILES = "sha256", "files"  # fields of the state: its checksum, those of the tensors' files
 PIECE = re.compile(r"(.+)@(\d+)")  # a name, and the first of some rows of its tensor
 FULL = "Earlier checkpoints are intact; free some space and resume from the newest."
 NAME = re.compile(r"step-(\d+)")
@@ -85,6 +85,8 @@ class Checkpoints:
     >>> newest.step, newest.state, newest.weights["bias"]
     (11, {'loss': 0.09090909090909091}, tensor([11, 11]))
     """
+
+    needs_all_ranks = False  # whether every rank calls `save` and `newest`
 
     def __init__(self, directory: Path, keep: int = 2) -> None:
         if keep < 1:
@@ -246,7 +248,7 @@ def load_checkpoint(step: int, path: Path, *, verify: bool = True) -> Checkpoint
     files = []
     for name, total in sums.items():
         weights = open_weights(path / Path(name).name, verify=verify)
-        if weights.metadata.get(SUM) != total:
+        if weights.checksum != total:
             raise InputError(f"{path / name} does not belong to {state_file}.")
         files.append(weights)
     is_joined = list(sums) != [TENSORS]  # one rank with divided weights has one file, with rows

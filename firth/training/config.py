@@ -93,6 +93,11 @@ class TrainingConfig:
         StagedValue.parse(self.max_length)
         StagedValue.parse(self.batch_tokens)
 
+    @property
+    def expected_tokens(self) -> int:
+        """The tokens of the whole run; with a budget in minutes, 0."""
+        return self.tokens or self.steps * StagedValue.parse(self.batch_tokens).largest
+
     def progress(self, step: int, tokens: int, seconds: float) -> float:
         """Return the fraction of the budget that is spent, from 0 to 1."""
         if self.steps:
@@ -147,6 +152,12 @@ class FinetuneTrainingConfig(TrainingConfig):
             raise UsageError(f"epochs must be above 0, not {self.epochs}.")
         if self.replay_every < 1:
             raise UsageError(f"replay_every must be at least 1, not {self.replay_every}.")
+
+    @property
+    def expected_tokens(self) -> int:
+        """The tokens of the whole run, if examples are a quarter of the maximum length."""
+        length = StagedValue.parse(self.max_length).largest
+        return self.tokens or self.steps * self.batch_size * length // 4
 
 
 def unknown_setting(name: str, known: list[str], others: Iterable[str] = ()) -> UsageError:

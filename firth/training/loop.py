@@ -23,6 +23,7 @@ from firth.models.language_model import TrainableModel
 from firth.objectives.batch import Batch
 from firth.training.accumulation import GradientAccumulator
 from firth.training.checkpoint import Checkpoint
+from firth.training.checkpoint_writer import CheckpointWriter
 from firth.training.config import TrainingConfig
 from firth.training.device_errors import gpu_failure, is_out_of_memory
 from firth.training.distributed.choice import (
@@ -52,7 +53,6 @@ from firth.utils.errors import FirthError, Interrupted, StorageError
 MAX_SKIPPED_STEPS = 5  # consecutive steps without a finite gradient before a rollback
 MAX_ROLLBACKS = 3  # to an earlier checkpoint
 ROLLBACK_LR_FACTOR = 0.5  # multiplies the learning rate after a rollback
-CHECKPOINT_SECONDS = 300.0  # longest time between two checkpoints
 OPTIMIZER_PREFIX = "optimizer."  # of the optimizer's tensors in a checkpoint
 MAX_VALIDATION_FRACTION = 0.2  # of the time so far, for budgets in minutes
 MIN_PLATEAU_STEP = 100  # first step at which a plateau may be reported
@@ -101,6 +101,7 @@ class TrainingLoop:
         self.device, self.baseline = module.device, baseline
         folder = log.path.parent / "checkpoints"
         self.checkpoints = self.parallel.checkpoints(folder, config.keep_checkpoints)
+        self.writer = CheckpointWriter(self.checkpoints, log.note)
         self.state = TrainingState(
             micro_batch_tokens=config.micro_batch_tokens,
             threads=torch.get_num_threads(),
@@ -116,9 +117,8 @@ class TrainingLoop:
         self._pending: PendingMetrics | None = None
         self.compilations = Compilations(config)
         self._validation_seconds = 0.0  # in this process, of the main rank
-        self._saved_step = -1  # of the newest checkpoint
         self._agreed = 0.0  # seconds since the start, on all ranks
-        self._started = self._checkpointed = time.monotonic()
+        self._started = time.monotonic()
 
     # ---- the run
 
@@ -132,12 +132,14 @@ class TrainingLoop:
             with self._signals(), cpu_arithmetic(self.state.threads, self.state.onednn):
                 self._train_until_finished()
         except torch.AcceleratorError as error:
-            raise gpu_failure(error, self.state.step, self._saved_step) from error
+            self.writer.wait()
+            raise gpu_failure(error, self.state.step, self.writer.saved_step) from error
         finally:
+            self.writer.wait()
             self.parallel.end()
             if reason := remove_graphs(self.module.network):
                 self.log.note(f"CUDA graphs were not captured, which is slower: {reason}")
-        if self._saved_step != self.state.step:
+        if self.writer.saved_step != self.state.step:
             self.checkpoint(final=True)
 
     def _train_until_finished(self) -> None:
@@ -175,10 +177,10 @@ class TrainingLoop:
 
     def _agree(self) -> bool:
         """Agree on time, signals and the micro-batch size; return if a checkpoint is overdue."""
-        now, state = time.monotonic(), self.state
-        late = float(now - self._checkpointed > CHECKPOINT_SECONDS)
+        state, late = self.state, float(self.writer.is_overdue)
         if self.ranks.size > 1:
-            own = (now - self._started, late, self.signal or 0, -(state.micro_batch_tokens or 1e18))
+            seconds = time.monotonic() - self._started
+            own = (seconds, late, self.signal or 0, -(state.micro_batch_tokens or 1e18))
             self._agreed, late, number, size = maximum(own)
             self.signal = int(number) or None
             state.micro_batch_tokens = 0 if size == -1e18 else int(-size)
@@ -375,16 +377,9 @@ class TrainingLoop:
 
     def checkpoint(self, final: bool = False) -> None:
         """Save a checkpoint; if the disk is full, continue without one, except at the end."""
-        self._checkpointed = time.monotonic()
         optimizer = {f"{OPTIMIZER_PREFIX}{n}": t for n, t in self.optimizer.tensors().items()}
         tensors = self.parallel.own_tensors(dict(self._tensors()), optimizer)
-        try:
-            self.checkpoints.save(self.state.step, tensors, self.state.to_dict())
-            self._saved_step = self.state.step
-        except StorageError as error:
-            if final:
-                raise
-            self.log.note(f"{error} Training continues and will try again.")
+        self.writer.save(self.state.step, tensors, self.state.to_dict(), final=final)
 
     def _tensors(self) -> Iterator[tuple[str, Tensor]]:
         """Yield the trainable parameters and the buffers by name."""
@@ -394,6 +389,7 @@ class TrainingLoop:
 
     def restore(self) -> Checkpoint | None:
         """Load the newest intact checkpoint, if there is one."""
+        self.writer.wait()
         notes: list[str] = []
         found = self.checkpoints.newest(notes)
         for note in notes:
@@ -402,7 +398,7 @@ class TrainingLoop:
             for name, tensor in self._tensors():
                 copy_tensor(tensor, found.weights[name])
             self.optimizer.restore(found.weights, OPTIMIZER_PREFIX)
-            self.state, self._saved_step = TrainingState.from_dict(found.state), found.step
+            self.state, self.writer.saved_step = TrainingState.from_dict(found.state), found.step
         limit = self.checkpoints.micro_batch_limit()
         sizes = (self.state.micro_batch_tokens, self.config.micro_batch_tokens, limit)
         self.state.micro_batch_tokens = min(filter(None, sizes), default=0)
@@ -444,7 +440,8 @@ class TrainingLoop:
                 signal.signal(number, handler)
 
     def _stop(self) -> None:
-        if self._saved_step != self.state.step:
+        self.writer.wait()
+        if self.writer.saved_step != self.state.step:
             self.checkpoint(final=True)
         saved = "a checkpoint is saved, and the same command with --resume continues from it."
         raise Interrupted(f"Stopped at step {self.state.step}; {saved}")

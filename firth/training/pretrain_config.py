@@ -105,7 +105,8 @@ def resolve_pretrain_config(
     settings = scale_recipe(chosen.recipe, config, device=device.type, **budget)
     others = [f"model.{field.name}" for field in fields(config)]
     others += [f"objective.{option}" for option in signature(row.predicted_fraction).parameters]
-    settings = resolve_auto_settings(settings.with_overrides(groups["training"], others), device)
+    settings = settings.with_overrides(groups["training"], others)
+    settings = resolve_auto_settings(settings, config, device)
     longest = StagedValue.parse(settings.max_length).largest
     if longest > config.max_positions:
         raise UsageError(

@@ -12,8 +12,11 @@ from typing import Any, TypeVar
 import torch
 from torch import nn
 
+from firth.models.config import ModelConfig
 from firth.models.cuda_graphs import CudaGraphRunner
+from firth.models.flops import training_flops
 from firth.models.stack import Stack
+from firth.models.transformer_config import TransformerConfig
 from firth.objectives.batch import Batch
 from firth.training.config import TrainingConfig
 from firth.training.schedule import StagedValue
@@ -24,27 +27,46 @@ try:
 except ImportError:  # Windows
     resource = None  # type: ignore[assignment]
 
-LONG_STEPS, LONG_MINUTES = 1000, 2.0  # runs in which 30 s of compilation pay off
+LONG_SECONDS = 60.0  # runs on a GPU in which 25 s of compilation pay off
+# FLOP/s of a training step in half precision, roughly, by the first number of the compute
+# capability; newer GPUs count as the last row.
+TRAINING_FLOPS = {7: 3e13, 8: 8e13, 9: 3e14}  # T4, V100; A10, A100; H100, H200
 
 HALF = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 Config = TypeVar("Config", bound=TrainingConfig)
 
 
-def resolve_auto_settings(config: Config, device: DeviceSpec) -> Config:
-    """Replace `auto` by the best value for the device.
+def resolve_auto_settings(config: Config, network: ModelConfig, device: DeviceSpec) -> Config:
+    """Replace `auto` by the best value for the network and the device.
 
     Half precision where it is natively supported; torch.compile for long runs on a GPU; CUDA graphs
     on every GPU.
     """
     config = replace(config, precision=resolve_precision(config.precision, device))
     if config.compile == "auto":
-        steps = config.steps or config.tokens // StagedValue.parse(config.batch_tokens).largest
-        long = steps >= LONG_STEPS or config.minutes >= LONG_MINUTES
-        config = replace(config, compile="true" if long and has_triton(device) else "false")
+        pays = has_triton(device) and expected_seconds(config, network, device) >= LONG_SECONDS
+        config = replace(config, compile="true" if pays else "false")
     if config.cuda_graphs == "auto":
         config = replace(config, cuda_graphs="true" if device.type == "cuda" else "false")
     return config
+
+
+def expected_seconds(config: TrainingConfig, network: ModelConfig, device: DeviceSpec) -> float:
+    """Estimate the time of a run on a GPU; 0 for networks without Transformer blocks.
+
+    >>> from firth.models.presets import preset
+    >>> from firth.utils.devices import H100
+    >>> gpt2, config = preset("gpt2").config, TrainingConfig(tokens=10**9, max_length="1024")
+    >>> round(expected_seconds(config, gpt2, H100) / 60)  # minutes
+    44
+    """
+    if not isinstance(network, TransformerConfig):
+        return 0.0
+    length = StagedValue.parse(config.max_length).sizes[0]
+    flops = training_flops(network, config.expected_tokens, length, 1.0)
+    generation = min(max(device.compute_capability[0], min(TRAINING_FLOPS)), max(TRAINING_FLOPS))
+    return 60 * config.minutes or flops / TRAINING_FLOPS[generation]
 
 
 def autocast(config: TrainingConfig, device: torch.device) -> Any:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import random
+import zlib
 from collections.abc import Callable, Iterator
 from functools import partial
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,8 @@ from firth.models.presets import preset
 from firth.models.transformer import Transformer
 from firth.utils.errors import InputError, MismatchError, UsageError
 from tests.formats.helpers import error_sentence, measure_memory
+
+STORIES = Path(str(files("firth.embedded") / "stories-encoder"))  # by an earlier version
 
 
 def every_kind() -> dict[str, Tensor]:
@@ -72,7 +75,7 @@ def test_what_is_written_is_read_here_and_elsewhere(tmp_path: Path) -> None:
     raw = path.read_bytes()
     start = 8 + int.from_bytes(raw[:8], "little")
     assert start % 8 == 0
-    assert total == weights.metadata["sha256"] == hashlib.sha256(raw[start:]).hexdigest()
+    assert total == weights.checksum == f"{zlib.crc32(raw[start:]):08x}"
     assert [file.name for file in tmp_path.iterdir()] == ["a.safetensors"]
 
 
@@ -243,6 +246,15 @@ def test_every_single_bit_of_a_file_of_firth_is_watched(tmp_path: Path) -> None:
     assert any("does not match its own checksum: at least one bit" in text for text in messages)
     path.write_bytes(whole)
     assert same(open_weights(path, verify=True), tensors)
+
+
+def test_checksums_of_earlier_versions_are_compared_too(tmp_path: Path) -> None:
+    path, raw = tmp_path / "a.safetensors", bytearray((STORIES / "model.safetensors").read_bytes())
+    path.write_bytes(raw)
+    assert set(open_weights(path, verify=True).metadata) == {"sha256_header", "sha256", "format"}
+    raw[-1] ^= 1
+    path.write_bytes(raw)
+    assert "at least one bit has changed" in refusal(path)
 
 
 def test_weights_are_compared_with_their_checksum_on_request(tmp_path: Path) -> None:

@@ -27,6 +27,8 @@ FULL = "Earlier checkpoints are intact; free some space and resume from the newe
 class ShardedCheckpoints(Checkpoints):
     """The checkpoints of a run on several ranks; every rank calls `save` and `newest`."""
 
+    needs_all_ranks = True
+
     def save(self, step: int, tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> Path:
         """Write this rank's tensors and wait for all others; then the main rank completes it."""
         ranks = current_ranks()
