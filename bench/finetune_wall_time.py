@@ -55,7 +55,8 @@ def main() -> None:
 def write_examples(source: Path, path: Path, count: int) -> Path:
     """Write the header and the first examples of a compressed TSV file."""
     with gzip.open(source, "rt", encoding="utf-8") as lines:
-        path.write_text("".join(line for line, _ in zip(lines, range(count + 1), strict=False)))
+        text = "".join(line for line, _ in zip(lines, range(count + 1), strict=False))
+    path.write_text(text, encoding="utf-8")
     return path
 
 

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-import torch
 from hypothesis import settings
 from typer.testing import CliRunner
 
@@ -23,6 +22,8 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ["HF_HUB_OFFLINE"] = "1"  # no test may look beyond this machine
 for name in ("COLUMNS", "LINES", "TERM", "NO_COLOR", "FORCE_COLOR"):  # nor at its terminal
     os.environ.pop(name, None)
+
+import torch  # noqa: E402  it reads OMP_NUM_THREADS
 
 if not torch.cuda.is_available():
     # Where Triton is installed: see `kernels.py`. No other test runs a Triton kernel on a CPU.

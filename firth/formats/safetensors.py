@@ -4,8 +4,9 @@ A safetensors file is the length of the header in eight bytes, the header (JSON:
 byte range of each tensor), and the bytes of all tensors without gaps. It contains no code, and
 every number in it is checked before use.
 
-Files written by Firth have two checksums in the metadata, so that every changed bit is detected:
-`crc32` of the tensors' bytes (files of earlier versions: `sha256`), and `sha256_header`.
+Files written by Firth have two checksums in the metadata: `crc32` of the tensors' bytes (files of
+earlier versions: `sha256`), which detects any change of up to 32 neighbouring bits and nearly all
+others, and `sha256_header`.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ from firth.models.masks import Mask
 from firth.models.positions import DisentangledBias, RelativeBias, Rotary, rotary_angles
 from firth.models.short_attention import ShortAttention, fits_short_attention
 from firth.models.transformer_config import TransformerConfig
-from firth.utils.devices import device_spec, has_tile_kernels
+from firth.utils.devices import allows_tf32, device_spec, has_tile_kernels
 
 HALF_DTYPES = (torch.bfloat16, torch.float16)
 TILE_HEAD_DIMS = (32, 64, 128)  # of the Triton kernels
@@ -48,7 +48,7 @@ class LayerInputs:
 
 @dataclass(frozen=True)
 class AttentionChoice:
-    """What the choice depends on."""
+    """Choose the attention backends of a forward pass from its inputs."""
 
     config: TransformerConfig
     layers: int  # of the stack
@@ -60,10 +60,10 @@ class AttentionChoice:
     training: bool
 
     @property
-    def windows(self) -> set[int]:
-        """The sliding windows of the layers; 0: none."""
-        windowed = {i in self.config.windowed_layers for i in range(self.layers)}
-        return {self.config.window if one else 0 for one in windowed}
+    def windows(self) -> list[int]:
+        """The sliding window of each layer; 0: none."""
+        config = self.config
+        return [config.window if i in config.windowed_layers else 0 for i in range(self.layers)]
 
     @cached_property
     def dtype(self) -> torch.dtype:
@@ -95,8 +95,7 @@ class AttentionChoice:
     @property
     def _rounds_to_tf32(self) -> bool:
         """Whether this is a forward pass alone whose products of float32 may be TF32."""
-        fast = torch.get_float32_matmul_precision() != "highest"
-        return fast and not torch.is_grad_enabled() and self.dtype == torch.float32
+        return allows_tf32() and not torch.is_grad_enabled() and self.dtype == torch.float32
 
     def has_short_attention(self, window: int) -> bool:
         """Tell whether layers with this window use the kernel for short sequences."""
@@ -150,7 +149,7 @@ class AttentionChoice:
         """Build the attention context of each layer; layers of one kind share a backend."""
         config, cache, prefix = self.config, self.inputs.cache, self.inputs.prefix
         cross_backend, by_window = self.cross_attention(), {}
-        for window in self.windows:
+        for window in set(self.windows):
             backend, angles = self.self_attention(window), None
             if config.position_embedding == "rotary":
                 rotated = backend.positions if isinstance(backend, ShortAttention) else positions
@@ -162,8 +161,7 @@ class AttentionChoice:
                 memory=self.inputs.memory,
                 cross_backend=cross_backend,
             )
-        windowed = (i in config.windowed_layers for i in range(self.layers))
-        contexts = [by_window[config.window if one else 0] for one in windowed]
+        contexts = [by_window[window] for window in self.windows]
         if prefix.cross:
             pairs = zip(contexts, prefix.cross, strict=True)
             contexts = [replace(context, cross_prefix=cross) for context, cross in pairs]

@@ -11,6 +11,7 @@ N  tokens     S  sequences     W  hidden size
 
 from __future__ import annotations
 
+import threading
 import weakref
 from collections.abc import Callable, Hashable, Sequence
 from contextlib import AbstractContextManager
@@ -265,7 +266,7 @@ def capture_graph(
         torch.cuda.graph(
             graph,
             pool=pool,
-            stream=_capture_stream(device, purpose),
+            stream=_capture_stream(device, purpose, threading.get_ident()),
             capture_error_mode=ERROR_MODES[purpose],
         ),
     ):
@@ -274,12 +275,13 @@ def capture_graph(
 
 
 @cache
-def _capture_stream(device: torch.device, purpose: str) -> torch.cuda.Stream:
-    """Return the stream of a GPU on which graphs of one purpose are captured.
+def _capture_stream(device: torch.device, purpose: str, thread: int) -> torch.cuda.Stream:
+    """Return the stream of a GPU on which a thread captures the graphs of one purpose.
 
-    Torch's own stream is that of one GPU. The purposes have one each, because torch frees the
-    cuBLAS workspaces of all graphs of a stream with the first of them (pytorch issue 193402): a
-    graph of generation that ends must not take those of training with it.
+    Torch's own stream is that of one GPU. Purposes and threads have one each, because torch frees
+    the cuBLAS workspaces of all graphs of a stream with the first of them (pytorch issue 193402): a
+    graph of generation that ends must not take those of training, or of another served model, with
+    it. One for each graph would be too many: torch has 32 streams, and gives them out in turn.
     """
     return torch.cuda.Stream(device)
 

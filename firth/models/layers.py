@@ -19,12 +19,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import rms_norm
 
-from firth.models.activations import ACTIVATIONS, gated_activation
+from firth.models.activations import ACTIVATIONS
 from firth.models.attention import AttentionBackend, AttentionParams, PackedAttention
 from firth.models.config import ModelConfig
 from firth.models.kv_cache import CacheWrite, KeyValues
 from firth.models.positions import Angles, DisentangledBias, apply_rotary
 from firth.models.transformer_config import TransformerConfig
+from firth.models.triton_activations import fast_gated_activation
 
 
 class GemmaRMSNorm(nn.Module):
@@ -201,5 +202,6 @@ class FeedForward(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.up(x)
-        x = gated_activation(x, self.activation) if self.gated else ACTIVATIONS[self.activation](x)
+        activate = ACTIVATIONS[self.activation]
+        x = fast_gated_activation(x, self.activation) if self.gated else activate(x)
         return self.down(x)

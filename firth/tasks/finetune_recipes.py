@@ -9,8 +9,10 @@ from typing import Any
 
 from firth.adapt.registry import parse_strategy
 from firth.models.config import ModelConfig
+from firth.models.flops import training_flops
 from firth.models.presets.task_models import TaskSpecificModel
 from firth.models.recurrent.recurrent_configs import BengioConfig, RecurrentConfig
+from firth.models.transformer_config import TransformerConfig
 from firth.training.config import FinetuneTrainingConfig
 from firth.training.losses import INFERENCE_BATCH_TOKENS
 from firth.training.runtime import resolve_auto_settings
@@ -157,7 +159,12 @@ def finetune_training_config(
         steps = math.ceil(examples / batch * settings.epochs)
         steps += steps // settings.replay_every if replay else 0
         settings = replace(settings, steps=max(1, steps))
-    return resolve_auto_settings(settings, config, device)
+    flops = 0.0
+    if isinstance(config, TransformerConfig):
+        predicted = float(recipe.task in ("lm", "seq2seq"))  # others have no vocabulary head
+        length = int(settings.max_length)
+        flops = training_flops(config, settings.expected_tokens, length, predicted)
+    return resolve_auto_settings(settings, flops, device)
 
 
 def recipe_batch_size(recipe: FinetuneRecipe, examples: int) -> int:

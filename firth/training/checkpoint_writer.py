@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from firth.training.checkpoint import Checkpoints
-from firth.utils.devices import available_memory
+from firth.training.device_errors import is_out_of_memory
 from firth.utils.errors import StorageError
+from firth.utils.main_memory import free_memory
 
-MAX_SECONDS = 300.0  # longest time between two checkpoints
+CHECKPOINT_SECONDS = 300.0  # longest time between two checkpoints
 MAX_MEMORY_FRACTION = 0.25  # of the free main memory, for the copies of a run's tensors
 
 
@@ -22,20 +22,20 @@ class CheckpointWriter:
     """Write the checkpoints of a run, one at a time, from copies of its tensors.
 
     Training waits for a checkpoint only if the copies would take too much memory, if several ranks
-    write it together, or if it is the final one. A full disk is noted, and training continues.
+    write it together, or if it is the final one. A failure is noted, and training continues.
     """
 
     def __init__(self, checkpoints: Checkpoints, note: Callable[[str], None]) -> None:
         self.saved_step = -1  # of the newest complete checkpoint
         self._checkpoints, self._note = checkpoints, note
-        self._thread = ThreadPoolExecutor(1, "firth-checkpoint")
-        self._writing: Future[None] | None = None
-        self._last = time.monotonic()
+        self._thread: threading.Thread | None = None
+        self._error: Exception | None = None  # of the thread
+        self._begun = time.monotonic()  # the last checkpoint
 
     @property
     def is_overdue(self) -> bool:
         """Whether the last checkpoint is too long ago."""
-        return time.monotonic() - self._last > MAX_SECONDS
+        return time.monotonic() - self._begun > CHECKPOINT_SECONDS
 
     def save(
         self,
@@ -47,37 +47,56 @@ class CheckpointWriter:
     ) -> None:
         """Begin a checkpoint; the final one is complete afterwards, or raises StorageError."""
         self.wait()
-        self._last = time.monotonic()
-        if not final and not self._checkpoints.needs_all_ranks and _copies_fit(tensors):
-            copies = {name: t.detach().to("cpu", copy=True) for name, t in tensors.items()}
-            self._writing = self._thread.submit(self._write, step, copies, state)
+        self._begun = time.monotonic()
+        if final or (copies := self._copy(tensors)) is None:
+            try:
+                self._write(step, tensors, state)
+            except StorageError as error:
+                if final:
+                    raise
+                self._note_failure(error)
             return
-        try:
-            self._write(step, tensors, state)
-        except StorageError as error:
-            if final:
-                raise
-            self._note_full_disk(error)
+        # A daemon: a second Ctrl-C ends the process at once. Unfinished checkpoints are harmless.
+        self._thread = threading.Thread(
+            target=self._try_to_write, args=(step, copies, state), daemon=True
+        )
+        self._thread.start()
 
     def wait(self) -> None:
-        """Wait until the last checkpoint is on the disk."""
-        writing, self._writing = self._writing, None
-        try:
-            if writing is not None:
-                writing.result()
-        except StorageError as error:
-            self._note_full_disk(error)
+        """Wait until the last checkpoint is on the disk, or has failed."""
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+        error, self._error = self._error, None
+        if error is not None:
+            self._note_failure(error)
 
-    def _note_full_disk(self, error: StorageError) -> None:
-        self._note(f"{error} Training continues and will try again.")
+    def _copy(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor] | None:
+        """Copy the tensors to main memory; None if training has to wait for the checkpoint."""
+        size, free = sum(tensor.nbytes for tensor in tensors.values()), free_memory(swap=False)
+        if free is None or size > MAX_MEMORY_FRACTION * free or self._checkpoints.needs_all_ranks:
+            return None
+        try:
+            return {name: t.detach().to("cpu", copy=True) for name, t in tensors.items()}
+        except (MemoryError, RuntimeError) as error:
+            if not is_out_of_memory(error):
+                raise
+            return None
+
+    def _try_to_write(
+        self, step: int, tensors: Mapping[str, Tensor], state: Mapping[str, Any]
+    ) -> None:
+        try:
+            self._write(step, tensors, state)
+        except Exception as error:
+            self._error = error
 
     def _write(self, step: int, tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> None:
         self._checkpoints.save(step, tensors, state)
         self.saved_step = step
 
-
-def _copies_fit(tensors: Mapping[str, Tensor]) -> bool:
-    """Tell whether copies of the tensors take a small part of the free main memory."""
-    free = available_memory(torch.device("cpu"))
-    size = sum(tensor.nbytes for tensor in tensors.values())
-    return free is not None and size <= MAX_MEMORY_FRACTION * free
+    def _note_failure(self, error: Exception) -> None:
+        what = str(error)
+        if not isinstance(error, StorageError):
+            what = f"A checkpoint could not be written ({what or type(error).__name__})."
+        self._note(f"{what} Training continues and will try again.")

@@ -21,6 +21,7 @@ from firth.training.triton_cross_entropy import triton_cross_entropy
 from firth.utils.devices import device_spec, has_triton
 
 MAX_LOGITS = {"cpu": 1 << 24, "cuda": 5 << 27}  # in memory at once
+MAX_CPU_ROWS = 512  # of a chunk in float32; larger ones fit into no cache
 ALIGNMENT = {
     "cpu": 1,
     "cuda": 64,
@@ -46,8 +47,10 @@ class _CrossEntropy(torch.autograd.Function):
         kind = device_spec(device).type
         padding = -vocab_size % ALIGNMENT.get(kind, 1)
         with torch.autocast(device.type, enabled=False):
-            h, w = hidden.to(dtype), pad(matrix.to(dtype), (0, 0, 0, padding))
-            shift = pad(bias, (0, padding)) if bias is not None else None
+            h, w, shift = hidden.to(dtype), matrix.to(dtype), bias
+            if padding:
+                w = pad(w, (0, 0, 0, padding))
+                shift = pad(bias, (0, padding)) if bias is not None else None
             loss = torch.zeros((), dtype=wide, device=device)
             right = torch.zeros((), dtype=torch.long, device=device)
             gradients = (
@@ -55,11 +58,13 @@ class _CrossEntropy(torch.autograd.Function):
                 torch.zeros(w.shape, dtype=wide, device=device) if wanted[1] else None,
                 torch.zeros(len(w), dtype=wide, device=device) if wanted[2] else None,
             )
-            rows, chunk_loss = _chunk_rows(len(h), len(w), kind), _implementation(device)
+            rows, chunk_loss = _chunk_rows(len(h), len(w), kind, dtype), _implementation(device)
+            buffer = h.new_empty(min(rows, len(h)), len(w))  # new memory is slow on a CPU
             for begin in range(0, len(h), rows):
                 chunk = slice(begin, begin + rows)
+                logits = torch.mm(h[chunk], w.t(), out=buffer[: len(h) - begin])
                 part, num_correct, grad = chunk_loss(
-                    h[chunk] @ w.t(), shift, targets[chunk], vocab_size, any(wanted)
+                    logits, shift, targets[chunk], vocab_size, any(wanted)
                 )
                 loss += part
                 right += num_correct
@@ -82,13 +87,17 @@ class _CrossEntropy(torch.autograd.Function):
         )
 
 
-def _chunk_rows(positions: int, vocab_size: int, device: str) -> int:
+def _chunk_rows(positions: int, vocab_size: int, device: str, dtype: torch.dtype) -> int:
     """Return the number of positions per chunk: all chunks have about the same.
 
-    >>> _chunk_rows(32_768, 50_304, "cuda"), _chunk_rows(5, 1 << 30, "cpu")
-    (10944, 1)
+    >>> _chunk_rows(32_768, 50_304, "cuda", torch.bfloat16)
+    10944
+    >>> _chunk_rows(5, 1 << 30, "cpu", torch.float32), _chunk_rows(600, 99, "cpu", torch.float32)
+    (1, 300)
     """
     chunks = max(1, -(-positions * vocab_size // MAX_LOGITS.get(device, MAX_LOGITS["cpu"])))
+    if device == "cpu" and dtype == torch.float32:
+        chunks = max(chunks, -(-positions // MAX_CPU_ROWS))
     rows, step = max(1, -(-positions // chunks)), ALIGNMENT.get(device, 1)
     return -(-rows // step) * step
 
@@ -105,7 +114,9 @@ def _add_gradients(
     narrow = grad.to(hidden.dtype)
     if for_hidden is not None:
         for_hidden[chunk] = (narrow @ matrix).to(for_hidden.dtype)
-    if for_matrix is not None:
+    if for_matrix is not None and for_matrix.dtype == narrow.dtype:
+        for_matrix.addmm_(narrow.t(), hidden[chunk])
+    elif for_matrix is not None:
         for_matrix += narrow.t() @ hidden[chunk]
     if for_bias is not None:
         for_bias += grad.sum(0, dtype=for_bias.dtype)
@@ -114,17 +125,22 @@ def _add_gradients(
 def _torch_cross_entropy(
     logits: Tensor, bias: Tensor | None, targets: Tensor, vocab_size: int, needs_grad: bool
 ) -> ChunkLoss:
-    """Compute the loss of some rows of logits and its gradient: softmax minus one-hot targets."""
+    """Compute the loss of some rows of logits and its gradient: softmax minus one-hot targets.
+
+    The logits are overwritten.
+    """
     wide = logits.to(torch.promote_types(logits.dtype, torch.float32))
     if bias is not None:
         wide += bias
     wanted = wide.gather(-1, targets[:, None])  # (R, 1)
-    right = (wanted >= wide.amax(-1, keepdim=True)).sum()  # no token has a higher logit
-    total = wide.logsumexp(-1, keepdim=True)  # (R, 1)
-    loss = (total - wanted).sum()
+    largest = wide.amax(-1, keepdim=True)
+    right = (wanted >= largest).sum()  # no token has a higher logit
+    weights = wide.sub_(largest).exp_()
+    total = weights.sum(-1, keepdim=True)  # (R, 1)
+    loss = (total.log() + largest - wanted).sum()
     if not needs_grad:
         return loss, right, None
-    probs = wide.sub_(total).exp_()
+    probs = weights.div_(total)
     return loss, right, probs.scatter_add_(-1, targets[:, None], -torch.ones_like(total))
 
 

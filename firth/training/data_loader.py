@@ -16,7 +16,7 @@ from firth.objectives.batch import Batch
 from firth.objectives.registry import OBJECTIVES
 from firth.tokenizers.tokenizer import Tokenizer
 from firth.training.pretrain_config import PretrainRunConfig
-from firth.training.schedule import ScheduledNumber, StagedValue
+from firth.training.schedule import StagedValue
 from firth.training.state import PlannedBatch, TrainingState
 from firth.utils.errors import InputError, UsageError
 from firth.utils.rng import Longs
@@ -55,23 +55,13 @@ def batch_planner(
             size = sizes.at(progress(replace(state, step=step, planned_tokens=planned)))
             now = progress(replace(state, step=step + 1, planned_tokens=planned + size))
             length, size = lengths.at(now), sizes.at(now)
-            options = options_at(config, now)
+            options = config.options_at(now)
             options["length"] = length
             drawn, position = row.draw(sampler, position, tokens=size, **options)
             step, planned = step + 1, planned + size
             yield partial(make, drawn, options, position, planned)
 
     return lambda state, progress: in_order(tasks(state, progress))
-
-
-def options_at(config: PretrainRunConfig, progress: float) -> dict[str, Any]:
-    """Return the options of the objective at this progress; numbers may change during the run."""
-    return {name: _evaluate(value, progress) for name, value in config.objective_options.items()}
-
-
-def _evaluate(value: Any, progress: float) -> Any:
-    scheduled = ScheduledNumber.parse(value) if isinstance(value, str) else None
-    return value if scheduled is None else scheduled.at(progress)
 
 
 def first_batch(config: PretrainRunConfig, sampler: Sampler, tokenizer: Tokenizer) -> Batch:
@@ -92,7 +82,7 @@ def _build_batch(
 ) -> Batch:
     row = OBJECTIVES[config.objective]
     try:
-        options = options_at(config, 0.0)
+        options = config.options_at(0.0)
         drawn, _ = row.draw(sampler, SamplerPosition(), length=length, tokens=tokens, **options)
         return row.build(sampler, drawn, tokenizer.vocabulary, length=length, **options)
     except (TypeError, ValueError) as error:

@@ -131,14 +131,16 @@ class TrainingLoop:
         try:
             with self._signals(), cpu_arithmetic(self.state.threads, self.state.onednn):
                 self._train_until_finished()
-        except torch.AcceleratorError as error:
+        except Exception as error:  # not a second Ctrl-C, which waits for nothing
             self.writer.wait()
-            raise gpu_failure(error, self.state.step, self.writer.saved_step) from error
+            if isinstance(error, torch.AcceleratorError):
+                raise gpu_failure(error, self.state.step, self.writer.saved_step) from error
+            raise
         finally:
-            self.writer.wait()
             self.parallel.end()
             if reason := remove_graphs(self.module.network):
                 self.log.note(f"CUDA graphs were not captured, which is slower: {reason}")
+        self.writer.wait()
         if self.writer.saved_step != self.state.step:
             self.checkpoint(final=True)
 

@@ -10,6 +10,8 @@ from typing import Any
 
 from firth.formats.huggingface.directory import NATIVE
 from firth.models.config import ModelConfig
+from firth.models.flops import training_flops
+from firth.models.generator import generator_config
 from firth.models.presets import PRESETS, Preset, preset
 from firth.models.presets.trio import TRIO
 from firth.models.transformer_config import TransformerConfig
@@ -75,6 +77,27 @@ class PretrainRunConfig:
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         return values | {"model": self.model.to_dict(), "training": self.training.to_dict()}
 
+    def options_at(self, progress: float) -> dict[str, Any]:
+        """Return the objective's options at this progress; numbers may change during the run."""
+        return {name: _evaluate(value, progress) for name, value in self.objective_options.items()}
+
+    def flops_per_token(self, progress: float = 0.0) -> float:
+        """Return the training FLOPs per token at this progress; 0 for other networks."""
+        if not isinstance(self.model, TransformerConfig):
+            return 0.0
+        row = OBJECTIVES[self.objective]
+        length = StagedValue.parse(self.training.max_length).at(progress)
+        fraction = row.predicted_fraction(**self.options_at(progress))
+        if "replaced" not in row.predicts:
+            return training_flops(self.model, 1, length, fraction)
+        generator = training_flops(generator_config(self.model), 1, length, fraction)
+        return generator + training_flops(self.model, 1, length, 0.0)  # no vocabulary head
+
+
+def _evaluate(value: Any, progress: float) -> Any:
+    scheduled = ScheduledNumber.parse(value) if isinstance(value, str) else None
+    return value if scheduled is None else scheduled.at(progress)
+
 
 def resolve_pretrain_config(
     name: str | None,
@@ -106,7 +129,6 @@ def resolve_pretrain_config(
     others = [f"model.{field.name}" for field in fields(config)]
     others += [f"objective.{option}" for option in signature(row.predicted_fraction).parameters]
     settings = settings.with_overrides(groups["training"], others)
-    settings = resolve_auto_settings(settings, config, device)
     longest = StagedValue.parse(settings.max_length).largest
     if longest > config.max_positions:
         raise UsageError(
@@ -117,7 +139,7 @@ def resolve_pretrain_config(
         k: parse_any(v) for k, v in groups["objective"].items()
     }
     _check_mask_prob(options.get("mask_prob", 1))
-    return PretrainRunConfig(
+    run = PretrainRunConfig(
         preset=chosen.name,
         objective=objective,
         model=config,
@@ -127,6 +149,8 @@ def resolve_pretrain_config(
         source=str(source.path.resolve()) if source else None,
         teacher=str(Path(teacher).resolve()) if teacher else None,
     )
+    flops = run.flops_per_token() * settings.expected_tokens
+    return replace(run, training=resolve_auto_settings(settings, flops, device))
 
 
 def _check_mask_prob(value: Any) -> None:

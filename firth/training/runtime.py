@@ -12,14 +12,10 @@ from typing import Any, TypeVar
 import torch
 from torch import nn
 
-from firth.models.config import ModelConfig
 from firth.models.cuda_graphs import CudaGraphRunner
-from firth.models.flops import training_flops
 from firth.models.stack import Stack
-from firth.models.transformer_config import TransformerConfig
 from firth.objectives.batch import Batch
 from firth.training.config import TrainingConfig
-from firth.training.schedule import StagedValue
 from firth.utils.devices import DeviceSpec, has_triton, resolve_precision
 
 try:
@@ -37,34 +33,28 @@ HALF = {"bf16": torch.bfloat16, "fp16": torch.float16}
 Config = TypeVar("Config", bound=TrainingConfig)
 
 
-def resolve_auto_settings(config: Config, network: ModelConfig, device: DeviceSpec) -> Config:
-    """Replace `auto` by the best value for the network and the device.
+def resolve_auto_settings(config: Config, flops: float, device: DeviceSpec) -> Config:
+    """Replace `auto` by the best value for the device and a run's training FLOPs (0: unknown).
 
     Half precision where it is natively supported; torch.compile for long runs on a GPU; CUDA graphs
     on every GPU.
     """
     config = replace(config, precision=resolve_precision(config.precision, device))
     if config.compile == "auto":
-        pays = has_triton(device) and expected_seconds(config, network, device) >= LONG_SECONDS
+        pays = has_triton(device) and expected_seconds(config, flops, device) >= LONG_SECONDS
         config = replace(config, compile="true" if pays else "false")
     if config.cuda_graphs == "auto":
         config = replace(config, cuda_graphs="true" if device.type == "cuda" else "false")
     return config
 
 
-def expected_seconds(config: TrainingConfig, network: ModelConfig, device: DeviceSpec) -> float:
-    """Estimate the time of a run on a GPU; 0 for networks without Transformer blocks.
+def expected_seconds(config: TrainingConfig, flops: float, device: DeviceSpec) -> float:
+    """Estimate the time of a run on a GPU from its budget in minutes or its training FLOPs.
 
-    >>> from firth.models.presets import preset
     >>> from firth.utils.devices import H100
-    >>> gpt2, config = preset("gpt2").config, TrainingConfig(tokens=10**9, max_length="1024")
-    >>> round(expected_seconds(config, gpt2, H100) / 60)  # minutes
-    44
+    >>> expected_seconds(TrainingConfig(steps=10), 6e15, H100)
+    20.0
     """
-    if not isinstance(network, TransformerConfig):
-        return 0.0
-    length = StagedValue.parse(config.max_length).sizes[0]
-    flops = training_flops(network, config.expected_tokens, length, 1.0)
     generation = min(max(device.compute_capability[0], min(TRAINING_FLOPS)), max(TRAINING_FLOPS))
     return 60 * config.minutes or flops / TRAINING_FLOPS[generation]
 

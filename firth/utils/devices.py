@@ -18,6 +18,7 @@ from pathlib import Path
 import torch
 
 from firth.utils.errors import DeviceError, UsageError
+from firth.utils.main_memory import free_memory
 
 PRECISIONS = ("auto", "fp32", "bf16", "fp16", "force-bf16", "force-fp16")
 DEVICES = ("cpu", "cuda", "mps")
@@ -249,12 +250,23 @@ def restored_torch_state() -> Iterator[None]:
 @contextmanager
 def fast_matmul(device: torch.device) -> Iterator[None]:
     """Compute float32 matrix products on the TF32 units of a GPU: with float32 sums."""
-    before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("high" if device.type == "cuda" else before)
+    if device.type != "cuda" or allows_tf32():
+        yield
+        return
+    products = torch.backends.cuda.matmul
+    before, products.fp32_precision = products.fp32_precision, "tf32"
     try:
         yield
     finally:
-        torch.set_float32_matmul_precision(before)
+        products.fp32_precision = before
+
+
+def allows_tf32() -> bool:
+    """Return whether a GPU may compute float32 matrix products on its TF32 units.
+
+    `torch.get_float32_matmul_precision` would raise an error where this was set for one library.
+    """
+    return str(torch.backends.cuda.matmul.fp32_precision) == "tf32"
 
 
 def select_device(requested: Device = None) -> torch.device:
@@ -292,15 +304,11 @@ def dry_run_spec(requested: Device) -> DeviceSpec:
 
 
 def available_memory(device: torch.device) -> int | None:
-    """Return the free bytes of a GPU or, on Linux, of main memory and swap; None if unknown."""
+    """Return the free bytes of a GPU, or of main memory and swap; None if unknown."""
     if device.type == "cuda":
         unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
         return int(torch.cuda.mem_get_info(device)[0]) + unused
-    found: list[str] = []
-    with suppress(OSError):
-        text = Path("/proc/meminfo").read_text()
-        found = re.findall(r"^(?:MemAvailable|SwapFree):\s+(\d+) kB", text, re.MULTILINE)
-    return 1024 * sum(map(int, found)) if found and device.type == "cpu" else None
+    return free_memory(swap=True) if device.type == "cpu" else None
 
 
 def same_device(requested: torch.device, actual: torch.device) -> bool:

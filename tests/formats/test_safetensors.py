@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import random
 import zlib
 from collections.abc import Callable, Iterator
 from functools import partial
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +22,8 @@ from firth.formats.safetensors import DTYPES, open_weights, write_weights
 from firth.models.presets import preset
 from firth.models.transformer import Transformer
 from firth.utils.errors import InputError, MismatchError, UsageError
+from firth.utils.files import embed_checksum
 from tests.formats.helpers import error_sentence, measure_memory
-
-STORIES = Path(str(files("firth.embedded") / "stories-encoder"))  # by an earlier version
 
 
 def every_kind() -> dict[str, Tensor]:
@@ -249,11 +248,14 @@ def test_every_single_bit_of_a_file_of_firth_is_watched(tmp_path: Path) -> None:
 
 
 def test_checksums_of_earlier_versions_are_compared_too(tmp_path: Path) -> None:
-    path, raw = tmp_path / "a.safetensors", bytearray((STORIES / "model.safetensors").read_bytes())
-    path.write_bytes(raw)
-    assert set(open_weights(path, verify=True).metadata) == {"sha256_header", "sha256", "format"}
-    raw[-1] ^= 1
-    path.write_bytes(raw)
+    path, values = tmp_path / "a.safetensors", torch.arange(6.0).numpy().tobytes()
+    entry = {"dtype": "F32", "shape": [6], "data_offsets": [0, len(values)]}
+    sums = {"sha256_header": "0" * 64, "sha256": hashlib.sha256(values).hexdigest()}
+    header = json.dumps({"__metadata__": sums, "a": entry}).encode()
+    header = embed_checksum(header + b" " * (-len(header) % 8))
+    path.write_bytes(len(header).to_bytes(8, "little") + header + values)
+    assert open_weights(path, verify=True)["a"].tolist() == [0, 1, 2, 3, 4, 5]
+    path.write_bytes(path.read_bytes()[:-1] + b"\1")
     assert "at least one bit has changed" in refusal(path)
 
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from copy import deepcopy
+from functools import partial
+from threading import get_ident
 from types import SimpleNamespace
 from typing import Any
 
@@ -180,7 +183,7 @@ def test_a_failed_capture_falls_back_to_eager_blocks(
     assert not remove_graphs(plain)
 
 
-def test_a_graph_is_captured_on_the_stream_of_its_gpu_and_purpose(
+def test_a_graph_is_captured_on_the_stream_of_its_gpu_purpose_and_thread(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     entered: list[object] = []
@@ -200,7 +203,12 @@ def test_a_graph_is_captured_on_the_stream_of_its_gpu_and_purpose(
             cuda_graphs.capture_graph(lambda: entered.append("work"), gpu, purpose=purpose)
             assert entered[-4:] == [gpu, "", [gpu], "work"]
         assert entered[-2] is not entered[-6]
-        assert entered[-2] is cuda_graphs._capture_stream(gpu, "generation")
+        assert entered[-2] is cuda_graphs._capture_stream(gpu, "generation", get_ident())
+        with ThreadPoolExecutor() as other:
+            call = partial(cuda_graphs.capture_graph, lambda: None, gpu, purpose="generation")
+            other.submit(call).result()
+        assert entered[-1] == [gpu]
+        assert entered[-1] is not entered[-5]
     cuda_graphs._capture_stream.cache_clear()
 
 

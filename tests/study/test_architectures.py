@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,16 +31,15 @@ from firth.study.architecture_plans import (
 from firth.study.architecture_results import Column, GridScores, best_finding, compared
 from firth.study.architecture_tables import analyse
 from firth.study.cells.evaluation_cells import bits_per_byte, pair_scores, split_in_half
-from firth.study.cells.measured_cost_cells import peak_bytes, run_flops_per_token
+from firth.study.cells.measured_cost_cells import is_compiled, peak_bytes, run_flops_per_token
 from firth.study.engine.cell import Cell
 from firth.study.engine.cell_cache import CellCache
 from firth.study.engine.statistics import Scores
 from firth.study.running import run_study
 from firth.tasks.readers.examples import MinimalPair
 from firth.tokenizers.tokenizer import Tokenizer
-from firth.training.data_loader import options_at
 from firth.training.pretrain_config import PretrainRunConfig, resolve_pretrain_config
-from firth.utils.devices import device_spec
+from firth.utils.devices import H100, device_spec
 
 SMALL = ModelSize(
     num_layers=2,
@@ -89,7 +89,7 @@ def test_all_architectures_read_the_same_documents_in_the_same_order(shards: Sha
     for name in PLANS:
         config, sampler = run_config(name, tokenizer), Sampler(shards, seed=3)
         row, position, seen = OBJECTIVES[config.objective], SamplerPosition(), list[int]()
-        options = options_at(config, 0.0)
+        options = config.options_at(0.0)
         for _ in range(3):
             drawn, position = row.draw(sampler, position, length=128, tokens=512, **options)
             seen += drawn.documents.tolist()
@@ -108,6 +108,13 @@ def test_a_run_that_changes_its_objective_costs_the_mean(shards: Shards) -> None
     config = run_config(DECODER, tokenizer).model
     fewer = 6 * config.vocab_size * config.hidden_size * 0.5 * (1 - 0.3)
     assert causal - hybrid == pytest.approx(fewer)
+
+
+def test_the_measured_run_is_compiled_if_those_of_the_grid_are(shards: Shards) -> None:
+    large = replace(SMALL, hidden_size=768, num_heads=12, num_layers=12, ffn_size=3072)
+    options = pretraining_options(ENCODER, large)
+    assert is_compiled(options, shards.path, 1_000_000_000, H100)
+    assert not is_compiled(options, shards.path, 1_000_000, H100)
 
 
 def test_bits_per_byte_of_the_second_half(tmp_path: Path) -> None:

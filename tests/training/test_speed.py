@@ -10,7 +10,6 @@ import pytest
 from firth.models.generator import generator_config
 from firth.tokenizers.tokenizer import Tokenizer
 from firth.training.pretrain_config import resolve_pretrain_config
-from firth.training.throughput import flops_per_token
 from firth.utils.devices import DeviceSpec
 
 SHAPE = {"model.hidden_size": 32, "model.num_heads": 2, "model.ffn_size": 48}
@@ -24,7 +23,7 @@ def per_token(shards: Path, preset: str, objective: str | None, **options: Any) 
         preset, objective, tokenizer, {"steps": 1}, overrides, None, None, device=DeviceSpec()
     )
     assert config.model.vocab_size == len(tokenizer)
-    return flops_per_token(config, 32)
+    return config.flops_per_token()
 
 
 @pytest.mark.parametrize(
@@ -59,4 +58,4 @@ def test_in_electra_only_the_generator_has_a_language_head(shards: Path) -> None
     wide = small.hidden_size
     writer = 2 * (4 * wide * wide + 2 * wide * small.ffn_size + 2 * wide * 32)
     head = 0.15 * len(tokenizer) * small.token_embedding_size
-    assert flops_per_token(config, 32) == pytest.approx(6 * (detector + writer + head))
+    assert config.flops_per_token() == pytest.approx(6 * (detector + writer + head))

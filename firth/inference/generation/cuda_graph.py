@@ -16,7 +16,7 @@ from firth.models.cuda_graphs import capture_graph
 
 Step = Callable[[], object]
 
-CAPTURE_LOCK = threading.Lock()  # captures of generation use one stream of a GPU
+CAPTURE_LOCK = threading.Lock()  # one capture at a time
 WARMUP_STEPS = 1  # plain steps before the capture: they allocate what the step needs
 
 

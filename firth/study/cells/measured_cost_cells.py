@@ -10,6 +10,7 @@ import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,20 +20,17 @@ from torch.profiler import ProfilerActivity, profile
 from firth.jobs.pretrain_result import PretrainResult
 from firth.jobs.pretraining import pretrain
 from firth.model import Model, load
-from firth.models.flops import training_flops
-from firth.models.transformer_config import require_transformer_config
-from firth.objectives.registry import OBJECTIVES
 from firth.study.cells.held_out_text import text_pieces
 from firth.study.cells.input_cells import File
 from firth.study.engine.cell import Cell
 from firth.study.engine.cell_cache import CellContext
 from firth.study.engine.statistics import score_values
-from firth.training.data_loader import options_at
-from firth.training.pretrain_config import PretrainRunConfig
-from firth.training.schedule import StagedValue
+from firth.tokenizers.tokenizer import Tokenizer
+from firth.training.pretrain_config import PretrainRunConfig, resolve_pretrain_config
+from firth.utils.devices import DeviceSpec, device_spec
 
 READING, GENERATING = "texts per second", "generated tokens per second"
-STEPS, CUDA_STEPS = 12, 1000  # of a run that is measured; on a GPU, a long run is compiled
+STEPS, CUDA_STEPS = 12, 1000  # of a run that is measured
 
 
 def pretraining_cost(
@@ -40,8 +38,7 @@ def pretraining_cost(
 ) -> Mapping[str, Any]:
     """Measure the tokens of text per second and the FLOPs per token of text of pre-training.
 
-    On a GPU a short run has as many steps as those of the grid (`run_tokens`), because long runs
-    are compiled and short ones are not.
+    Blocks are compiled if those of the grid's runs are, which have `run_tokens`.
     """
     speeds: list[float] = []
 
@@ -49,13 +46,14 @@ def pretraining_cost(
         if "tokens_per_second" in metrics:
             speeds.append(metrics["tokens_per_second"])
 
-    batch_tokens, steps = int(options["batch_tokens"]), STEPS
+    shards, batch_tokens, steps = context.path(data) / "shards", int(options["batch_tokens"]), STEPS
     if context.device.startswith("cuda"):
         steps = max(STEPS, min(CUDA_STEPS, run_tokens // batch_tokens))
     tokens = steps * batch_tokens
-    overrides = {**options["overrides"], "log_every": 1}
+    compiled = is_compiled(options, shards, run_tokens, device_spec(torch.device(context.device)))
+    overrides = {**options["overrides"], "log_every": 1, "compile": str(compiled).lower()}
     found = pretrain(
-        data=context.path(data) / "shards",
+        data=shards,
         seed=context.seed,
         device=context.device,
         callback=record,
@@ -73,18 +71,19 @@ def pretraining_cost(
     }
 
 
+def is_compiled(options: Mapping[str, Any], shards: Path, tokens: int, device: DeviceSpec) -> bool:
+    """Tell whether the blocks of a run with these options and tokens would be compiled."""
+    sizes = {name: options[name] for name in ("max_length", "batch_tokens")}
+    config = resolve_pretrain_config(
+        *(options["preset"], options["objective"], Tokenizer.load(shards), {"tokens": tokens}),
+        *({**sizes, **options["overrides"]}, None, None, device),
+    )
+    return config.training.compile == "true"
+
+
 def run_flops_per_token(config: PretrainRunConfig) -> float:
     """Compute the mean training FLOPs per token of a run, whose objective may change."""
-    length, row = (
-        StagedValue.parse(config.training.max_length).sizes[0],
-        OBJECTIVES[config.objective],
-    )
-    fractions = [
-        row.predicted_fraction(**options_at(config, progress))
-        for progress in np.linspace(0.05, 0.95, 10)
-    ]
-    model = require_transformer_config(config.model)
-    return training_flops(model, 1, length, float(np.mean(fractions)))
+    return float(np.mean([config.flops_per_token(at) for at in np.linspace(0.05, 0.95, 10)]))
 
 
 def _parameters(found: PretrainResult) -> dict[str, int]:

@@ -340,7 +340,7 @@ def text_list(value: Any, where: str, column: str) -> tuple[str, ...]:
     if not isinstance(value, list):
         raise InputError(f"{where}: '{column}' is not a list but {type(value).__name__}.")
     return tuple(
-        row_text({column: item}, column, where)
+        _valid_text(item, where, column)
         if isinstance(item, str)
         else label_text(item, where, column) or ""
         for item in value
