@@ -13,10 +13,11 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import dropout, linear
+from torch.nn.functional import dropout, linear, pad
 
 from firth.adapt.injection import InjectedModule, new_parameter, parameter_generator
 from firth.adapt.target_modules import TargetModule, select_targets
+from firth.models.heads import LanguageHead
 from firth.models.transformer import Transformer
 from firth.utils.devices import DeviceSpec, has_native_bf16
 from firth.utils.errors import UsageError
@@ -61,10 +62,14 @@ def base_dtype(options: Any, precision: str, spec: DeviceSpec) -> torch.dtype:
 
 @contextmanager
 def frozen_matrices(network: nn.Module, dtype: torch.dtype) -> Iterator[None]:
-    """Keep the frozen matrices of linear layers in a dtype; afterwards they are as before."""
-    layers = [module for module in network.modules() if isinstance(module, nn.Linear)]
-    weights = {id(layer.weight): layer.weight for layer in layers}.values()
-    frozen = [one for one in weights if not one.requires_grad and one.dtype != dtype]
+    """Keep the frozen matrices of linear layers and heads in a dtype, then restore them.
+
+    Token embeddings stay as they are, also where the output matrix is tied to them: positions are
+    added to them in fp32, and a saved adapter records their dtype.
+    """
+    layers = [m for m in network.modules() if isinstance(m, nn.Linear | LanguageHead)]
+    weights = {id(layer.weight): layer.weight for layer in layers if layer.weight is not None}
+    frozen = [one for one in weights.values() if not one.requires_grad and one.dtype != dtype]
     before = [weight.data.cpu() for weight in frozen]
     for weight in frozen:
         weight.data = weight.data.to(dtype)
@@ -125,12 +130,16 @@ def _row_norms(weight: Tensor) -> Tensor:
 
 
 class LoraLinear(InjectedModule):
-    """Low-rank updates of a linear layer, one for each target inside a fused projection."""
+    """Low-rank updates of a linear layer, one for each target inside a fused projection.
+
+    R  rank     I  input features     O  output features     K  targets
+    """
 
     def __init__(
         self, host: nn.Linear, targets: list[TargetModule], options: LoraConfig, seed: int
     ) -> None:
         super().__init__()
+        self.options = options
         self.rows = {target.name: target.rows for target in targets}
         pairs = {
             target.name: LowRankPair(target, host.weight[target.rows], options, seed)
@@ -138,7 +147,25 @@ class LoraLinear(InjectedModule):
         }
         self.pairs = nn.ModuleDict(pairs)
 
-    def after(self, host: Any, x: Tensor, out: Tensor, plain: Tensor) -> Tensor:
+    def after(self, host: nn.Module, x: Tensor, out: Tensor, plain: Tensor) -> Tensor:
+        if self.options.dora or (self.options.dropout and self.training):
+            return self.add_each(host, x, out, plain)
+        a, b = self.joined(out.shape[-1])
+        low = linear(x.to(out.dtype), a.to(out.dtype))  # (…, I) -> (…, K R)
+        return out + linear(low, b.to(out.dtype))  # (…, O)
+
+    def joined(self, size: int) -> tuple[Tensor, Tensor]:
+        """Join the pairs to one low-rank product for all `size` rows: (K R, I) and (O, K R)."""
+        pairs: list[Any] = [self.pairs[name] for name in self.rows]
+        scale = self.adapter_weight * self.options.scale
+        b = [
+            pad(pair.b, (0, 0, rows.start, size - rows.stop))  # zero in the rows of other targets
+            for pair, rows in zip(pairs, self.rows.values(), strict=True)
+        ]
+        return torch.cat([pair.a for pair in pairs]), scale * torch.cat(b, dim=1)
+
+    def add_each(self, host: Any, x: Tensor, out: Tensor, plain: Tensor) -> Tensor:
+        """Add the update of each target on its own, as DoRA and dropout need it."""
         update = torch.zeros_like(out)
         for name, rows in self.rows.items():
             bias = None if host.bias is None else host.bias[rows]

@@ -74,6 +74,16 @@ def _make_block(config: TransformerConfig, memory_size: int, index: int) -> nn.M
     return Block(config, memory_size=memory_size, skip_pre_norm=skip_pre_norm)
 
 
+def _require_gradient(x: Tensor, block: nn.Module) -> Tensor:
+    """Let the input of the lowest trained block require a gradient, as that of those above does.
+
+    Otherwise torch.compile would compile the block for both cases.
+    """
+    if x.requires_grad or not any(weight.requires_grad for weight in block.parameters()):
+        return x
+    return x.detach().requires_grad_(torch.is_grad_enabled())
+
+
 class Stack(nn.Module):
     """Embedding layers, blocks and the final norm of an encoder or a decoder."""
 
@@ -185,6 +195,8 @@ class Stack(nn.Module):
                 if i == output_layer:
                     return x
                 block = self.blocks[0 if self.config.share_layers else i]
+                if self.compiled and self.training:
+                    x = _require_gradient(x, block)
                 if self.training and self.checkpointing:
                     x = checkpoint(block, x, contexts[i], use_reentrant=False)
                 else:

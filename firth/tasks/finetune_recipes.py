@@ -38,10 +38,12 @@ STRATEGY_DEFAULTS: dict[str, dict[str, Any]] = {
         "layer_lr_decay": 1 / 2.6,
     },  # Howard and Ruder 2018, section 3
 }
+# They freeze the model's matrices, but need the gradients of its hidden states.
+PARAMETER_EFFICIENT = ("lora", "adapters", "bitfit", "ia3", "prefix", "prompt")
 # The strategies of `--strategy all`; `half` is half of the model's blocks.
 ALL_STRATEGIES = (
     *("full", "freeze:half", "probe", "probe-then-full", "gradual"),
-    *("lora", "adapters", "bitfit", "ia3", "prefix", "prompt"),
+    *PARAMETER_EFFICIENT,
 )
 SCRATCH_LR_FACTOR = 4.0  # for a randomly initialized model
 
@@ -163,7 +165,8 @@ def finetune_training_config(
     if isinstance(config, TransformerConfig):
         predicted = float(recipe.task in ("lm", "seq2seq"))  # others have no vocabulary head
         length = int(settings.max_length)
-        flops = training_flops(config, settings.expected_tokens, length, predicted)
+        frozen = kind in PARAMETER_EFFICIENT
+        flops = training_flops(config, settings.expected_tokens, length, predicted, frozen=frozen)
     return resolve_auto_settings(settings, flops, device)
 
 

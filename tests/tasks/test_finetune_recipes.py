@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from firth.models.presets import preset
@@ -24,3 +26,14 @@ def test_long_runs_are_compiled(recipe: str, model: str, examples: int, compiled
     settings = finetune_training_config(row, config, examples, device=H100, overrides={})
     assert settings.compile == str(compiled).lower()
     assert settings.steps * settings.batch_size >= examples
+
+
+@pytest.mark.parametrize(
+    ("strategy", "compiled"), [("full", True), ("lora:rank=4", False), ("bitfit", False)]
+)
+def test_frozen_matrices_need_fewer_flops(strategy: str, compiled: bool) -> None:
+    """A step of LoRA takes two thirds of the time, so compilation pays off in longer runs."""
+    row, config = RECIPES["sentiment"], preset("bert-large").config
+    given: dict[str, Any] = {"device": H100, "overrides": {}, "strategy": strategy}
+    assert finetune_training_config(row, config, 50_000, **given).compile == str(compiled).lower()
+    assert finetune_training_config(row, config, 70_000, **given).compile == "true"
