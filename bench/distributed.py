@@ -203,7 +203,7 @@ def make_training_run(
         optimizer=OptimizerConfig(learning_rate=1e-4),
         **settings,
     )
-    config = resolve_auto_settings(config, device_spec(device))
+    config = resolve_auto_settings(config, 0.0, device_spec(device))
     with device:
         network = build_network(_model_config(row), ["language"])
         for parameter in network.parameters():

@@ -27,9 +27,9 @@ import torch.distributed as dist
 
 from firth.data.packing import PackedSequences
 from firth.data.sampler import SamplerPosition
-from firth.models.config import LanguageModelConfig
 from firth.models.networks import build_network
 from firth.models.presets import preset
+from firth.models.transformer_config import TransformerConfig
 from firth.objectives.batch import Batch
 from firth.objectives.causal import causal
 from firth.training.config import TrainingConfig
@@ -43,7 +43,7 @@ from firth.training.optim import OptimizerConfig
 from firth.training.state import PlannedBatch
 from firth.utils.devices import DeviceSpec
 
-SHAPE = {"num_layers": 4, "hidden_size": 384, "ffn_size": 1536, "vocab_size": 8192}
+SHAPE: dict[str, Any] = {"num_layers": 4, "hidden_size": 384, "ffn_size": 1536, "vocab_size": 8192}
 BATCH_SIZE, MAX_LENGTH, STEPS = 16, 128, 5
 RUN_VARIABLE = "FIRTH_BENCH_RUN"  # environment variable of the ranks: the value of --parallel
 
@@ -108,10 +108,10 @@ def run_rank(parallel: str) -> None:
         batch = random_batch()
         planned = PlannedBatch(batch, SamplerPosition(), batch.tokens)
         loop.train_step(planned)  # the first step sets up the communication
-        sent = _sent_bytes()
+        sent_before = _sent_bytes()
         for _ in range(STEPS):
             loop.train_step(planned)
-        sent = (_sent_bytes() - sent) / STEPS / dist.get_world_size()
+        sent = (_sent_bytes() - sent_before) / STEPS / dist.get_world_size()
         is_main = dist.get_rank() == 0
     if is_main:
         measured = {"sent": sent, "tensors": tensors.peak, "memory": _peak_memory(allocator)}
@@ -134,9 +134,10 @@ def _peak_memory(profile: Any) -> int:
     return int(np.cumsum([size for _, size in sorted(changes)]).max())
 
 
-def model_config() -> LanguageModelConfig:
+def model_config() -> TransformerConfig:
     """Return the model's config."""
     config = replace(preset("gpt2").config, dropout=0.0, **SHAPE)
+    assert isinstance(config, TransformerConfig)
     return replace(config, attention_dropout=0.0)
 
 

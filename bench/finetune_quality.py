@@ -33,7 +33,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -133,7 +133,7 @@ def run_firth(job: Job, seed: int, out: Path, precision: str, device: str) -> Ru
     )
     seconds = time.perf_counter() - start
     # `finetune` has evaluated the same predictions, but does not return them.
-    predictions = predict(result.model, data=job.dev).answers
+    predictions: list[Any] = predict(result.model, data=job.dev).answers
     return Run([row["tags" if job.is_tagging else "label"] for row in predictions], seconds)
 
 

@@ -15,6 +15,7 @@ checked to be equal. All run in turn; the ratio is Firth's speed divided by the 
 from __future__ import annotations
 
 import argparse
+import math
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -83,6 +84,7 @@ def main() -> None:
                 "cuda_graphs": options.cuda_graphs,
             }
         ),
+        math.inf,  # a long run
         device_spec(device),
     )
     with tempfile.TemporaryDirectory(prefix="firth-bench-") as folder:
@@ -127,7 +129,9 @@ def build_models() -> tuple[Any, Transformer]:
     peer = transformers.BertForSequenceClassification(config)
     with tempfile.TemporaryDirectory(prefix="firth-bench-") as folder:
         peer.save_pretrained(folder)
-        return peer, read_network(Path(folder))
+        network = read_network(Path(folder))
+    assert isinstance(network, Transformer)
+    return peer, network
 
 
 def make_batch(texts: Sequences, labels: np.ndarray[Any, Any]) -> Batch:

@@ -129,6 +129,7 @@ def load_models(shape: dict[str, int], device: torch.device) -> tuple[Any, Trans
     with tempfile.TemporaryDirectory(prefix="firth-bench-") as folder:
         peer.save_pretrained(folder)
         network = read_network(Path(folder))
+    assert isinstance(network, Transformer)
     return peer.to(device), network.eval().to(device)
 
 

@@ -233,7 +233,7 @@ def training_step(folder: Path, size: int, grows: str, **fixed: int) -> Work:
     network = random_network("encoder-tiny", vocab_size=vocab_size, max_positions=max(512, length))
     config = scale_recipe("trio", network.config, steps=1 << 20)
     config = replace(config, micro_batch_tokens=sizes.get("micro_batch_tokens", 0))
-    config = resolve_auto_settings(config, device_spec(CPU))
+    config = resolve_auto_settings(config, 0.0, device_spec(CPU))
     log = MetricsLog(folder / "metrics.jsonl", 0, lambda kind, metrics: None)
     module = TrainingModule(network).train()
     loop = TrainingLoop(module, config, lambda *_: iter(()), log, Callbacks())

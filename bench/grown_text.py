@@ -26,7 +26,7 @@ MIN_BASE_SIZE = 16_000_000  # bytes: a smaller corpus is repeated up to this siz
 GAP = "\n\n"  # separator of two documents
 
 
-def write_text(source: str | None, megabytes: float, out: Path) -> None:
+def write_text(source: str | Path | None, megabytes: float, out: Path) -> None:
     """Write `megabytes` MB of clean documents from a corpus file or Firth's stories."""
     candidates = (
         Corpus([source]) if source else (generate_story(0, number).text for number in range(20_000))

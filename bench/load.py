@@ -104,7 +104,8 @@ def compare(name: str, folder: Path, repeats: int) -> float:
             for library, load in loaders.items():
                 times[library].append(load_seconds(load, folder, read))
         ratios.append(min(times["transformers"]) / min(times["firth"]))
-        _print_row(label, *map(_best, times.values()), f"{ratios[-1]:.2f}")
+        firth_value, peer_value = map(_best, times.values())
+        _print_row(label, firth_value, peer_value, f"{ratios[-1]:.2f}")
     own = [load_seconds(loaders["firth"], folder / "own", read=True) for _ in range(repeats)]
     _print_row("Firth's own file, read", _best(own))
     growth = [measure_growth(library, name, folder) for library in LIBRARIES]

@@ -53,7 +53,8 @@ def main() -> None:
             ),
         }
         sums = {library: _sum_of_weights(load()) for library, load in loaders.items()}
-        if not np.isclose(*sums.values(), rtol=1e-4):
+        first_sum, second_sum = sums.values()
+        if not np.isclose(first_sum, second_sum, rtol=1e-4):
             raise SystemExit(f"The weights of the two models differ: sums {sums}.")
         seconds: dict[str, list[float]] = {library: [] for library in loaders}
         for _ in range(options.repeats):

@@ -237,7 +237,7 @@ def find_smollm2(folder: Path) -> Path:
     (folder / "text.txt").write_text("\n".join(make_texts(1000)), encoding="utf-8")
     tokenizer, _ = train_tokenizer([folder / "text.txt"], kind="bpe", vocab_size=2000)
     torch.manual_seed(0)
-    network = transformers.LlamaForCausalLM(transformers.LlamaConfig(**SMOLLM2))  # type: ignore[no-untyped-call]
+    network = transformers.LlamaForCausalLM(transformers.LlamaConfig(**SMOLLM2))
     network.save_pretrained(path)
     tokenizer.save(path)
     print("SmolLM2-135M's shape with random weights (`make weights` installs the published ones)")

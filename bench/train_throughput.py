@@ -17,6 +17,7 @@ peer's (or the eager one's with --no-compiled).
 from __future__ import annotations
 
 import argparse
+import math
 import statistics
 import tempfile
 from collections.abc import Callable
@@ -97,7 +98,7 @@ def main() -> None:
         validate_every=1.0,
         optimizer=OptimizerConfig(learning_rate=1e-4, beta2=0.999, weight_decay=0.01),
     )
-    settings = resolve_auto_settings(settings, device_spec(device))
+    settings = resolve_auto_settings(settings, math.inf, device_spec(device))  # a long run
     torch.set_float32_matmul_precision("high" if device.type == "cuda" else "highest")
     peak_flops = measure_peak_flops(
         device, torch.bfloat16 if settings.precision == "bf16" else torch.float32
@@ -217,7 +218,9 @@ def build_models(row: Row, dropout: float) -> tuple[Any, Transformer]:
         peer = transformers.T5ForConditionalGeneration(config)
     with tempfile.TemporaryDirectory(prefix="firth-bench-") as folder:
         peer.save_pretrained(folder)
-        return peer, read_network(Path(folder))
+        network = read_network(Path(folder))
+    assert isinstance(network, Transformer)
+    return peer, network
 
 
 def check_equal_loss(row: Row) -> None:

@@ -88,7 +88,8 @@ def read_vocabulary(path: Path) -> list[str]:
 def read_text(path: Path, tokens: int) -> Text:
     """Return the first documents of shards, without unknown and special tokens."""
     shards, tokenizer, words = Shards(path), Tokenizer.load(path), read_vocabulary(path)
-    ignored = {*tokenizer.special_ids.values(), tokenizer.unknown_id} - {None}
+    special = {*tokenizer.special_ids.values(), tokenizer.unknown_id}
+    ignored = {id for id in special if id is not None}
     segments = TokenSegments(FirstDocuments(shards, tokens), len(tokenizer), ignored)
     names, sentences = np.array(words, dtype=object), []
     for segment in segments:
