@@ -26,6 +26,7 @@ from firth.models.kv_cache import CacheWrite, KeyValues
 from firth.models.positions import Angles, DisentangledBias, apply_rotary
 from firth.models.transformer_config import TransformerConfig
 from firth.models.triton_activations import fast_gated_activation
+from firth.models.triton_norm import add_norm, fits_add_norm
 
 
 class GemmaRMSNorm(nn.Module):
@@ -82,8 +83,10 @@ class Residual(nn.Module):
         self.dropout = nn.Dropout(config.dropout)
 
     def forward(self, x: Tensor, f: Callable[[Tensor], Tensor]) -> Tensor:
-        y = self.outer(x + self.dropout(self.after(f(self.before(x)))))
-        return y.to(x.dtype)  # under autocast a norm returns float32
+        y = self.dropout(self.after(f(self.before(x))))
+        if fits_add_norm(x, self.outer):
+            return add_norm(x, y, self.outer)
+        return self.outer(x + y).to(x.dtype)  # under autocast a norm returns float32
 
 
 class FusedLinear(nn.Linear):

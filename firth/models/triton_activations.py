@@ -74,13 +74,13 @@ def _backward_kernel(  # type: ignore[no-untyped-def]
     x = tl.load(up + element, mask=inside, other=0.0).to(tl.float32)
     gate = tl.load(up + element + width, mask=inside, other=0.0).to(tl.float32)
     g = tl.load(gradient + index, mask=inside, other=0.0).to(tl.float32)
-    value, slope = _differentiate(x, activation)
+    value, slope = differentiate(x, activation)
     tl.store(result + element, g * gate * slope, mask=inside)
     tl.store(result + element + width, g * value, mask=inside)
 
 
 @jit
-def _differentiate(x, activation: tl.constexpr):  # type: ignore[no-untyped-def]
+def differentiate(x, activation: tl.constexpr):  # type: ignore[no-untyped-def]
     """Compute an activation and its derivative."""
     if activation == "gelu":
         cumulative = 0.5 + 0.5 * tl.math.erf(x * 0.7071067811865476)  # sqrt(1/2)

@@ -11,29 +11,24 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules import module as torch_modules
 
-from firth.models.blocks import Block
 from firth.models.heads import LanguageHead
 from firth.models.kv_cache import KVCache
-from firth.models.layers import Attention, FeedForward, FusedLinear, GemmaRMSNorm, Residual
+from firth.models.layers import FusedLinear, GemmaRMSNorm, Residual
+from firth.models.plain_decoder import is_plain_decoder
 from firth.models.positions import Rotary
-from firth.models.stack import Embedding, Stack
+from firth.models.stack import Stack
 from firth.models.transformer import Transformer
 from firth.models.transformer_config import TransformerConfig
 from firth.quantization.c_library import load_library
-from firth.quantization.int8 import Int8Embedding, Int8Linear, has_hooks
+from firth.quantization.int8 import Int8Embedding, Int8Linear
 
 MAX_SEQUENCES = 16  # for larger batches torch's matrix products are faster
 NUMBERS_PER_THREAD = 1 << 20  # weights, keys and values; with fewer, threads wait for each other
 NORMS = {nn.Identity: 0, nn.LayerNorm: 1, nn.RMSNorm: 2, GemmaRMSNorm: 3}
 ACTIVATIONS = {"gelu": 0, "gelu-tanh": 1, "relu": 2, "silu": 3}
-# Modules that `step.c` supports; a model with any other (an adapter, say) is left to torch.
-SUPPORTED_MODULES = {
-    *(Transformer, Stack, Embedding, Block, Attention, FeedForward, Residual, LanguageHead),
-    *(FusedLinear, Int8Linear, Int8Embedding, *NORMS),
-    *(nn.Linear, nn.Embedding, nn.Dropout, nn.ModuleList, nn.ModuleDict),
-}
+# Layers that `step.c` supports.
+SUPPORTED_LAYERS = {FusedLinear, Int8Linear, Int8Embedding, nn.Linear, nn.Embedding, *NORMS}
 
 
 class _Matrix(ctypes.Structure):
@@ -97,30 +92,17 @@ class SelectedTokens(ctypes.Structure):
 
 def is_supported(network: Transformer, sequences: int, length: int) -> bool:
     """Tell whether `step.c` supports a model and is fast for this batch size and length."""
-    config, head = network.config, dict(network.heads.items()).get("language")
-    if (
-        sequences > MAX_SEQUENCES
-        or config.architecture != "decoder"
-        or not isinstance(head, LanguageHead)
-    ):
+    if sequences > MAX_SEQUENCES or not is_plain_decoder(network, SUPPORTED_LAYERS):
         return False
-    embedding, tokens = network.stack.embedding, network.tokens.weight
-    learned = embedding.positions
+    head, tokens = network.heads["language"], network.tokens.weight
+    assert isinstance(head, LanguageHead)
+    learned = network.stack.embedding.positions
     return (
         tokens.device.type == "cpu"
         and tokens.is_contiguous()
-        and not network.training
-        and not torch.is_autocast_enabled("cpu")
-        and config.position_embedding != "sinusoidal"
-        and (learned is None or _has_positions(learned, length + config.position_offset))
-        and embedding.segments is None
-        and embedding.project is None
-        and network.stack.relative is None
-        and head.extension is None
+        and (learned is None or _has_positions(learned, length + network.config.position_offset))
         and _is_square(head.transform)
-        and all(map(_is_supported_module, network.modules()))
         and all(map(_is_supported_weight, network.parameters()))
-        and not _has_global_hooks()
     )
 
 
@@ -131,16 +113,6 @@ def _has_positions(learned: nn.Embedding, length: int) -> bool:
 def _is_square(transform: nn.Module | None) -> bool:
     numbers = getattr(transform, "numbers", getattr(transform, "weight", None))
     return numbers is None or numbers.shape[0] == numbers.shape[1]
-
-
-def _is_supported_module(module: nn.Module) -> bool:
-    return type(module) in SUPPORTED_MODULES and not has_hooks(module)
-
-
-def _has_global_hooks() -> bool:
-    """Tell whether torch calls hooks for all modules; True if that cannot be known."""
-    kinds = ("_global_forward_hooks", "_global_forward_pre_hooks")
-    return any(getattr(torch_modules, kind, True) for kind in kinds)
 
 
 def _is_supported_weight(weight: Tensor) -> bool:
@@ -160,6 +132,7 @@ class CDecoder:
         self._kept_alive: list[object] = []  # tensors that the structures point to
         self._network = self._network_struct(network)
         self._step = self._allocate(network.config, len(cache.lengths), cache.capacity)
+        self.max_sequences = min(len(cache.lengths), MAX_SEQUENCES)
 
     def step(self, tokens: Tensor, cache: KVCache, logits: Tensor) -> None:
         """Process one token per sequence: extend the cache and compute the next-token logits."""

@@ -21,6 +21,7 @@ from torch.nn.functional import linear
 
 from firth.models.heads import LanguageHead
 from firth.models.layers import FusedLinear
+from firth.models.plain_decoder import has_hooks
 from firth.models.transformer import Transformer
 from firth.utils.errors import MismatchError, UsageError
 
@@ -205,15 +206,6 @@ def _check(network: Transformer) -> None:
             "This model has an adapter: merge it into the weights first "
             "(firth.adapt.apply.merge), or remove it."
         )
-
-
-def has_hooks(module: nn.Module) -> bool:
-    """Tell whether a module has forward hooks, as an adapter's host has; torch has no public test.
-
-    Without these attributes a module counts as one with hooks, and its network is left to torch.
-    """
-    kinds = ("_forward_hooks", "_forward_pre_hooks")
-    return any(getattr(module, kind, True) for kind in kinds)
 
 
 def _projections(network: Transformer) -> list[str]:

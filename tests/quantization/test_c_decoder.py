@@ -165,9 +165,9 @@ def test_logits_do_not_depend_on_the_batch_or_the_threads(
         torch.set_num_threads(threads)
         settings, size = GenerationConfig(max_new_tokens=8), len(tokens)
         state = CachedDecodeState(network, [[3]] * size, settings, [8] * size)
-        assert state._native is not None
+        assert state._c_decoder is not None
         state.cache.keys_values.fill_(0.1)
-        state._native.step(torch.tensor(tokens), state.cache, state.logits)
+        state._c_decoder.step(torch.tensor(tokens), state.cache, state.logits)
         return state.logits.clone()
 
     try:
@@ -190,12 +190,12 @@ def test_threads_do_not_race(monkeypatch: pytest.MonkeyPatch) -> None:
         state = CachedDecodeState(
             network, [[3]] * MAX_SEQUENCES, GenerationConfig(max_new_tokens=8), [8] * MAX_SEQUENCES
         )
-        assert state._native is not None
+        assert state._c_decoder is not None
         cache, seen = state.cache, []
         start = cache.lengths.clone()
         for _ in range(300):
             cache.lengths.copy_(start)
-            state._native.step(torch.arange(MAX_SEQUENCES), cache, state.logits)
+            state._c_decoder.step(torch.arange(MAX_SEQUENCES), cache, state.logits)
             seen.append(state.logits.clone())
         assert all(torch.equal(scores, seen[0]) for scores in seen)
     finally:
@@ -210,7 +210,7 @@ def test_nan_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
         last.feed_forward.down.weight[3, 4] = float("nan")
     scores = CachedDecodeState(network, [[3]], GenerationConfig(max_new_tokens=3), [3])
     scores.advance(torch.tensor([4]), torch.tensor([False]))
-    assert scores._native is not None
+    assert scores._c_decoder is not None
     assert scores.logits.isnan().any()
 
 
@@ -290,7 +290,7 @@ def test_transposed_weights(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_weights_may_be_replaced_on_the_way() -> None:
     network = build(KNOWN["gpt2"]).eval()
     state = CachedDecodeState(network, [[3]], GenerationConfig(max_new_tokens=9), [9])
-    assert state._native is not None
+    assert state._c_decoder is not None
     network.double()
     for _ in range(4):
         state.advance(torch.tensor([4]), torch.tensor([False]))

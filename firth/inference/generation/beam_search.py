@@ -12,11 +12,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import partial
 
 import torch
 from torch import Tensor
 
-from firth.inference.generation.decode_state import DecodeState, Prompts, start_decoding
+from firth.inference.generation.cuda_graph import GraphedStep
+from firth.inference.generation.decode_state import (
+    CachedDecodeState,
+    DecodeState,
+    Prompts,
+    start_decoding,
+)
 from firth.inference.generation.generation_config import GenerationConfig
 from firth.inference.generation.logits_processors import ForcedTokens, penalize_repetition
 from firth.inference.generation.sampling import (
@@ -54,7 +61,7 @@ class Beams:
         zeros = torch.zeros(prompts, beams, dtype=torch.long, device=device)
         scores = torch.full((prompts, beams), MIN_SCORE, device=device)
         tokens = zeros.new_zeros(prompts, beams, max_tokens)
-        return cls(tokens, scores, torch.zeros_like(scores), zeros, zeros)
+        return cls(tokens, scores, torch.zeros_like(scores), zeros, zeros.clone())
 
     def take(self, which: Tensor) -> Beams:
         """Select beams of each prompt."""  # which: (S, J)
@@ -74,6 +81,11 @@ class Beams:
     def keep_prompts(self, prompts: Sequence[int]) -> Beams:
         """Select the beams of these prompts."""
         return Beams(*(part[list(prompts)] for part in self.parts()))
+
+    def copy_(self, other: Beams) -> None:
+        """Overwrite these beams: their tensors stay in place, for a CUDA graph."""
+        for part, new in zip(self.parts(), other.parts(), strict=True):
+            part.copy_(new)
 
     def parts(self) -> list[Tensor]:
         """Return the tensors in field order."""
@@ -101,14 +113,16 @@ def beam_search(
     results: dict[int, list[GeneratedTokens]] = {}
     interval = CHECK_INTERVAL.get(state.logits.device.type, 1)
     while search.active:
-        search.step()
+        advanced = search.graphed_step()
+        if not advanced:
+            search.step()
         if search.step_count % interval == 0 or search.step_count == max(limits):
             going = search.going.tolist()  # the only synchronisation with the device
             ended = [i for i, goes_on in enumerate(going) if not goes_on]
             if 2 * len(ended) >= len(going):
                 results |= {search.active[i]: search.results(i) for i in ended}
                 search.keep_prompts([i for i, goes_on in enumerate(going) if goes_on])
-        if search.active:
+        if search.active and not advanced:
             search.advance()
     return [results[i] for i in range(len(prompts))]
 
@@ -137,22 +151,47 @@ class BeamSearch:
         self.limits = torch.tensor(limits, device=device)[:, None]  # (S, 1)
         self.going = torch.ones(prompts, dtype=torch.bool, device=device)
         self.active = list(range(prompts))
-        self.step_count = 0
+        self.max_steps, self.step_count = max(limits), 0
+        self.position = torch.zeros(1, dtype=torch.long, device=device)  # step_count, on the device
+        self._graphed = GraphedStep(device)
+
+    def graphed_step(self) -> bool:
+        """Extend every beam and feed the new tokens to the network, in one CUDA graph if possible.
+
+        Returns False, and does nothing, where it is not, and in the last step.
+        """
+        state = self.state
+        on_device = self.should_stop is None and self.allowed_tokens is None
+        if (
+            not (on_device and isinstance(state, CachedDecodeState) and state.reorders_in_place)
+            or not self._graphed.uses_graphs
+            or self.step_count + 1 >= self.max_steps
+        ):
+            return False
+        state.run_step(self._graphed, partial(self._extend_and_forward, state))
+        self.step_count += 1
+        return True
+
+    def _extend_and_forward(self, state: CachedDecodeState) -> None:
+        self._extend()
+        state.set_inputs(*self._inputs())
+        state.forward()
 
     def step(self) -> None:
         """Extend every beam by one token."""
-        candidates, parents = self._candidates()
+        self._extend()
         self.step_count += 1
+
+    def _extend(self) -> None:
+        candidates, parents = self._candidates()
         over, beams = candidates.ended != RUNNING, self.config.beams
         self._keep_ended(candidates, over)
         scores = candidates.scores + over * MIN_SCORE
         best = scores.topk(beams).indices
-        self.running = candidates.take(best)
-        self.running.scores = scores.take_along_dim(best, 1)
+        self.running.copy_(replace(candidates, scores=scores).take(best))
         offsets = torch.arange(len(self.active), device=best.device)[:, None] * beams
         self.state.reorder((parents.take_along_dim(best, 1) + offsets).flatten())
-        below_limit = self.step_count < self.limits[:, 0]
-        self.going = self.going & self._may_improve() & below_limit
+        self.going &= self._may_improve() & (self.position < self.limits[:, 0])
 
     def _keep_ended(self, candidates: Beams, over: Tensor) -> None:
         """Keep ended candidates that beat the kept ones."""
@@ -160,20 +199,22 @@ class BeamSearch:
         eligible = over & first & self.going[:, None]
         if self.config.early_stopping is True:
             eligible = eligible & (self.kept.ended == RUNNING).any(1, keepdim=True)
-        penalised = candidates.scores / float(self.step_count**self.config.length_penalty)
+        penalised = candidates.scores / self._length_penalty(self.position)
         scores = penalised.where(eligible, MIN_SCORE)
         ended = candidates.ended.where(eligible, RUNNING)
-        self.kept = self.kept.best(replace(candidates, scores=scores, ended=ended))
+        self.kept.copy_(self.kept.best(replace(candidates, scores=scores, ended=ended)))
+
+    def _length_penalty(self, sizes: Tensor) -> Tensor:
+        return (sizes.double() ** self.config.length_penalty).float()
 
     def _candidates(self) -> tuple[Beams, Tensor]:
         """Return the best continuations and the beam each continues."""
-        running, beams, at = self.running, self.config.beams, self.step_count
+        running, beams = self.running, self.config.beams
         log_probs = self.state.logits.log_softmax(-1)  # (S K, V)
         processed = penalize_repetition(log_probs, self.state.history, self.config)
         if self.forced:
-            position = self.limits.new_full((1,), at)
             limits = self.limits.repeat_interleave(beams)  # (S K,)
-            processed = self.forced.apply(processed, position, limits)
+            processed = self.forced.apply(processed, self.position, limits)
         if self.allowed_tokens is not None:
             processed = processed.masked_fill(~self._allowed(self.allowed_tokens), -torch.inf)
         vocab_size = log_probs.shape[1]
@@ -182,12 +223,13 @@ class BeamSearch:
         scores, flat = totals.flatten(1).topk(min(per_beam, vocab_size) * beams)  # (S, J)
         parents, tokens = flat // vocab_size, flat % vocab_size
         candidates = running.take(parents)
-        candidates.tokens[..., at] = tokens
+        candidates.tokens.index_copy_(2, self.position, tokens[..., None])
         candidates.scores = scores
         own = log_probs.view(len(scores), -1).gather(1, flat)
         candidates.logprobs = candidates.logprobs + own
-        candidates.sizes = torch.full_like(candidates.sizes, at + 1)
-        candidates.ended = self._finish_codes(candidates.tokens[..., : at + 1])
+        self.position += 1
+        candidates.sizes = self.position.expand_as(candidates.sizes)
+        candidates.ended = self._finish_codes(candidates.tokens, tokens)
         return candidates, parents
 
     def _allowed(self, allowed_tokens: AllowedTokens) -> Tensor:
@@ -199,18 +241,18 @@ class BeamSearch:
             allowed[row] = allowed_tokens(prompt, sequences[row]).to(allowed.device)
         return allowed
 
-    def _finish_codes(self, tokens: Tensor) -> Tensor:
-        """Return why each sequence ends with its last token."""  # (S, J, T) -> (S, J)
-        prompts, sequences, size = tokens.shape
-        codes = torch.where(size >= self.limits, LENGTH, RUNNING).expand(prompts, sequences)
+    def _finish_codes(self, tokens: Tensor, last: Tensor) -> Tensor:
+        """Return why each sequence ends with its last token."""  # (S, J, M), (S, J) -> (S, J)
+        codes = torch.where(self.position >= self.limits, LENGTH, RUNNING).expand_as(last)
         if self.should_stop is not None:
+            tokens = tokens[..., : self.step_count + 1]
             stopped = [
                 [self.should_stop(self.active[i], sequence) for sequence in row]
                 for i, row in enumerate(tokens.tolist())
             ]
             codes = codes.masked_fill(torch.tensor(stopped, device=codes.device), STOP)
         for id in self.eos_token_ids:
-            codes = codes.masked_fill(tokens[..., -1] == id, END)
+            codes = codes.masked_fill(last == id, END)
         return codes
 
     def _may_improve(self) -> Tensor:
@@ -219,21 +261,26 @@ class BeamSearch:
         incomplete = (kept.ended == RUNNING).any(1)
         if config.early_stopping is True:
             return incomplete
-        size: Tensor | int = self.step_count
+        sizes = self.position
         if config.early_stopping == "never" and config.length_penalty > 0:
-            size = self.limits[:, 0].double()
-        best_possible = self.running.scores[:, 0] / size**config.length_penalty
+            sizes = self.limits[:, 0]
+        best_possible = self.running.scores[:, 0] / self._length_penalty(sizes)
         better = incomplete | (best_possible > kept.scores.min(1).values)
         return better & (self.running.scores[:, 0] != -torch.inf)  # unless no token was allowed
 
     def advance(self) -> None:
         """Feed the new token of every beam to the network."""
-        ended = (~self.going).repeat_interleave(self.config.beams)
-        self.state.advance(self.running.tokens[..., self.step_count - 1].flatten(), ended)
+        self.state.advance(*self._inputs())
+
+    def _inputs(self) -> tuple[Tensor, Tensor]:
+        """Return the last token of each beam, and whether the search of its prompt has ended."""
+        tokens = self.running.tokens.index_select(2, self.position - 1).flatten()
+        return tokens, (~self.going).repeat_interleave(self.config.beams)
 
     def keep_prompts(self, prompts: Sequence[int]) -> None:
         """Continue with these prompts only."""
         self.active = [self.active[i] for i in prompts]
+        self._graphed = GraphedStep(self.position.device)
         if prompts:
             self.state.keep_prompts(prompts)
             self.running = self.running.keep_prompts(prompts)

@@ -4,7 +4,8 @@
 
 The sequences are rows 0 to B - 1; new ones are appended, and the last one takes the place of one
 that leaves. A Transformer's rows are the first of a key/value cache with room for more, so neither
-joining nor leaving moves the others, and one C decoder serves all batches of up to 16.
+joining nor leaving moves the others, and one decoder in C serves all batches of up to 16, or one of
+Triton kernels all batches.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from firth.inference.generation.decode_state import (
 )
 from firth.inference.generation.generation_config import GenerationConfig
 from firth.models.attention import next_power_of_two
+from firth.models.gpu_decoder import GpuDecoder, make_gpu_decoder
 from firth.models.kv_cache import KVCache
 from firth.models.language_model import ScoringModel
 from firth.models.masks import Mask
@@ -106,7 +108,7 @@ class CacheSlots:
         self.capacities: list[int] = []  # of each row: its cache positions at the end
         self.cache = self._empty_cache(0, 0)
         self.rows = self.cache  # the part of the cache that is in use
-        self.decoder: CDecoder | None = None
+        self.decoder: CDecoder | GpuDecoder | None = None
         self._logits = torch.empty(0, network.config.vocab_size, device=network.device)
 
     @property
@@ -149,7 +151,7 @@ class CacheSlots:
 
     def advance(self, tokens: Tensor) -> None:
         mask = Mask.causal([1] * len(tokens), device=tokens.device)
-        if self.decoder is not None and len(tokens) <= MAX_SEQUENCES:
+        if self.decoder is not None and len(tokens) <= self.decoder.max_sequences:
             self.decoder.step(tokens, self.cache, self._logits)
             self.rows.advance(mask)
             return
@@ -176,7 +178,9 @@ class CacheSlots:
         logits = self._logits.new_empty(slots, vocab_size)
         logits[:kept] = self._logits[:kept]
         self._logits = logits
-        self.decoder = make_c_decoder(self.network, self.cache, min(slots, MAX_SEQUENCES))
+        self.decoder = make_c_decoder(
+            self.network, self.cache, min(slots, MAX_SEQUENCES)
+        ) or make_gpu_decoder(self.network, self.cache)
 
     def _empty_cache(self, slots: int, capacity: int) -> KVCache:
         device, dtype = self.network.device, self.network.dtype

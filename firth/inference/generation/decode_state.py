@@ -22,6 +22,7 @@ from torch.nn.utils.rnn import pad_sequence
 from firth.inference.generation.cuda_graph import GraphedStep, Step
 from firth.inference.generation.generation_config import GenerationConfig
 from firth.inference.generation.logits_processors import HISTORY_PAD, NEG_INF
+from firth.models.gpu_decoder import make_gpu_decoder
 from firth.models.kv_cache import KVCache
 from firth.models.language_model import ScoringModel
 from firth.models.masks import Mask
@@ -214,7 +215,8 @@ class CachedDecodeState(DecodeState):
         self._tokens = torch.zeros(rows, dtype=torch.long, device=device)
         self._ended = torch.zeros(rows, dtype=torch.long, device=device)
         self._step = GraphedStep(device)
-        self._native = make_c_decoder(self.network, self.cache)
+        self._c_decoder = make_c_decoder(self.network, self.cache)
+        self._gpu_decoder = make_gpu_decoder(self.network, self.cache, self.per_prompt, self.shared)
 
     def advance(self, tokens: Tensor, ended: Tensor) -> None:
         if self.history is not None:
@@ -230,8 +232,9 @@ class CachedDecodeState(DecodeState):
     def forward(self) -> None:
         # An ended sequence overwrites its last cache position: it may have no free one.
         self.cache.lengths -= self._ended
-        if self._native is not None:
-            self._native.step(self._tokens, self.cache, self.logits)
+        decoder = self._c_decoder or self._gpu_decoder
+        if decoder is not None:
+            decoder.step(self._tokens, self.cache, self.logits)
             self.cache.advance(self._mask)
             return
         hidden = self.network(self._tokens, self._mask, cache=self.cache)
@@ -242,23 +245,34 @@ class CachedDecodeState(DecodeState):
 
         The network has seen all but the last of them. Returns 0 without the C decoder.
         """
-        if self._native is None:
+        if self._c_decoder is None:
             return 0
-        count = self._native.generate(self._tokens, self.cache, self.logits, selected, max_steps)
+        count = self._c_decoder.generate(self._tokens, self.cache, self.logits, selected, max_steps)
         self.cache.used += count - 1
         return count
 
     def run_step(self, graphed: GraphedStep, step: Step) -> None:
         """Run a step that adds one token to each sequence, as a CUDA graph where possible."""
         used = self.cache.used
-        graphed(step, self.cache.attended_length(1))
+        # the steps of a GPU decoder are the same for any number of cached tokens
+        graphed(step, 0 if self._gpu_decoder else self.cache.attended_length(1))
         self.cache.used = used + 1  # a replayed graph runs no Python code
 
+    @property
+    def reorders_in_place(self) -> bool:
+        """Whether reordering is the same computation in every step, as a CUDA graph needs it."""
+        return self._gpu_decoder is not None and self.history is None
+
     def reorder(self, rows: Tensor) -> None:
-        self.cache.select(rows, since=self.shared)
+        if self._gpu_decoder is not None:
+            self._gpu_decoder.reorder(rows)
+        else:
+            self.cache.select(rows, since=self.shared)
         super().reorder(rows)
 
     def keep_prompts(self, prompts: Sequence[int]) -> None:
+        if self._gpu_decoder is not None:
+            self._gpu_decoder.copy_origins()
         self.cache.keep_sources(prompts)
         super().keep_prompts(prompts)
         self._allocate()
