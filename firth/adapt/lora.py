@@ -151,8 +151,9 @@ class LoraLinear(InjectedModule):
         if self.options.dora or (self.options.dropout and self.training):
             return self.add_each(host, x, out, plain)
         a, b = self.joined(out.shape[-1])
-        low = linear(x.to(out.dtype), a.to(out.dtype))  # (…, I) -> (…, K R)
-        return out + linear(low, b.to(out.dtype))  # (…, O)
+        if not torch.is_autocast_enabled(x.device.type):
+            x = x.to(a.dtype)  # the update of a host in half precision is not rounded
+        return out + linear(linear(x, a), b).to(out.dtype)  # (…, I) -> (…, K R) -> (…, O)
 
     def joined(self, size: int) -> tuple[Tensor, Tensor]:
         """Join the pairs to one low-rank product for all `size` rows: (K R, I) and (O, K R)."""

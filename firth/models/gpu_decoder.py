@@ -6,7 +6,7 @@ B  sequences     W  hidden size     V  vocabulary     T  cache positions
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -35,28 +35,29 @@ SPLIT_POSITIONS = 256  # cache positions that one program of attention reads, at
 MAX_SPLITS = 16
 PROGRAMS = 128  # that keep a GPU busy
 MAX_PROGRAMS = 264  # of the product of one row
-DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 VECTOR_TILE = 16_384  # weights that a program of the product of one row holds
+SHARED_MEMORY = 200_000  # bytes of a program's tiles; Hopper has 232,448
+DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 HEAD_DIMS = (32, 64, 128, 256)
 NORMS = {nn.Identity: "none", nn.LayerNorm: "layer", nn.RMSNorm: "rms"}
 NORMS |= {GemmaRMSNorm: "rms-plus-one"}
-SUPPORTED_MODULES = {FusedLinear, nn.Linear, nn.Embedding, *NORMS}
+SUPPORTED_LAYERS = {FusedLinear, nn.Linear, nn.Embedding, *NORMS}
 
 
 def is_supported(network: Transformer, cache: KVCache) -> bool:
-    """Tell whether the kernels support a model and are fast for this batch."""
+    """Tell whether the kernels compute what a model does, and are fast for this batch."""
     limit = MAX_FLOAT32_SEQUENCES if network.dtype == torch.float32 else MAX_SEQUENCES
-    supported = has_tile_kernels(device_spec(network.device)) and is_fit(network)
-    return supported and len(cache.lengths) <= limit
+    has_kernels = has_tile_kernels(device_spec(network.device))
+    return has_kernels and len(cache.lengths) <= limit and is_supported_network(network)
 
 
-def is_fit(network: Transformer) -> bool:
+def is_supported_network(network: Transformer) -> bool:
     """Tell whether the kernels compute what a model does."""
     config, embedding = network.config, network.stack.embedding
     dtypes = {weight.dtype for weight in network.parameters()}
     head = dict(network.heads.items()).get("language")
     return (
-        is_plain_decoder(network, SUPPORTED_MODULES)
+        is_plain_decoder(network, SUPPORTED_LAYERS)
         and isinstance(head, LanguageHead)
         and head.transform is None
         and head.output is None
@@ -86,9 +87,6 @@ class GpuDecoder:
         self.network, self.cache = network, cache
         self.max_sequences, self.capacity = len(cache.lengths), cache.capacity
         rows = self.max_sequences
-        programs = rows * config.num_kv_heads
-        splits = min(self.capacity // SPLIT_POSITIONS, PROGRAMS // programs, MAX_SPLITS)
-        self.splits = max(1, splits)
         self.precision = "tf32" if allows_tf32() else "ieee"
         self.origins, self.shared = None, shared
         if per_prompt > 1:
@@ -100,12 +98,14 @@ class GpuDecoder:
         self.hidden = empty(rows, config.hidden_size)
         self.normed = torch.empty_like(self.hidden)
         # A kernel starts before the one before has finished; Triton's interpreter cannot do that.
-        overlap = device.type == "cuda" and gdc_wait is not None
+        overlap = has_tile_kernels(device_spec(device)) and gdc_wait is not None
         self.launch = {"overlap": overlap} | ({"launch_pdl": True} if overlap else {})
         self.qkv, self.inner = empty(rows, queries + 2 * keys), empty(rows, config.ffn_size)
-        part_dtype = torch.float32 if self.splits > 1 else network.dtype
-        self.attended = empty(rows, self.splits, queries, dtype=part_dtype)
-        self.part_weights = empty(rows, self.splits, config.num_heads, dtype=torch.float32)
+        self.attended = empty(rows, queries)
+        # The results of attention to each split of the cached positions, and their log-sum-exps.
+        parts = max(1, PROGRAMS // config.num_kv_heads)
+        self.parts = torch.empty(parts, queries, device=device)
+        self.log_sums = torch.empty(parts, config.num_heads, device=device)
         self.angles: list[tuple[Tensor, Tensor] | tuple[None, None]] = [(None, None)] * 2
         if config.position_embedding == "rotary":
             positions = torch.arange(self.capacity, device=device)
@@ -113,6 +113,14 @@ class GpuDecoder:
                 rotary_angles(positions, Rotary.of_layer(config, windowed))
                 for windowed in (False, True)
             ]
+
+    def _splits(self, count: int) -> int:
+        """Return into how many parts the cached positions of each of `count` sequences are split:
+        a power of two, as kernels are compiled for each number.
+        """
+        programs = count * self.network.config.num_kv_heads
+        most = min(self.capacity // SPLIT_POSITIONS, PROGRAMS // programs, MAX_SPLITS)
+        return 1 << max(1, most).bit_length() - 1
 
     def reorder(self, rows: Tensor) -> None:
         """Continue with these sequences, in this order; each stays with its prompt."""
@@ -130,46 +138,38 @@ class GpuDecoder:
 
     def step(self, tokens: Tensor, cache: KVCache, logits: Tensor) -> None:
         """Process one token per sequence: extend the cache and compute the next-token logits."""
+        assert cache is self.cache
         with torch.cuda.device_of(logits):
-            self._run(tokens, cache, logits)
+            self._run(tokens, logits)
 
-    def _run(self, tokens: Tensor, cache: KVCache, logits: Tensor) -> None:
+    def _run(self, tokens: Tensor, logits: Tensor) -> None:
         network, stack, count = self.network, self.network.stack, len(tokens)
-        self._embed(tokens, count)
-        for i, layer in enumerate(cache.layers):
+        windowed = stack.config.windowed_layers
+        self._embed(tokens)
+        for i, layer in enumerate(self.cache.layers):
             block = stack.blocks[0 if stack.config.share_layers else i]
             assert isinstance(block, Block)
             attention, forward = block.attention, block.feed_forward
-            self._project(
-                attention.qkv, self.hidden, self.qkv, count, norm=block.attention_norm.before
-            )
-            self._attend(attention, layer.pairs, count, windowed=i in stack.config.windowed_layers)
-            self._project(
-                attention.output, self.attended, self.hidden, count, adds=True, splits=self.splits
-            )
-            self._project(
-                forward.up,
-                self.hidden,
-                self.inner,
-                count,
-                norm=block.feed_forward_norm.before,
-                activation=forward.activation,
-                gated=forward.gated,
-            )
-            self._project(forward.down, self.inner, self.hidden, count, adds=True)
+            norm = block.attention_norm.before
+            self._multiply(attention.qkv, self.hidden, self.qkv[:count], norm=norm)
+            attended = self._attend(attention, layer.pairs, count, windowed=i in windowed)
+            self._multiply(attention.output, attended, self.hidden[:count])
+            norm, inner = block.feed_forward_norm.before, self.inner[:count]
+            self._multiply(forward.up, self.hidden, inner, norm=norm, activation=forward.activation)
+            self._multiply(forward.down, inner, self.hidden[:count])
         head = network.heads["language"]
         assert isinstance(head, LanguageHead)
-        matrix = head.matrix(network.tokens.weight)
-        self._multiply(matrix, head.bias, self.hidden, logits, count, norm=stack.final_norm)
+        matrix = _Matrix(head.matrix(network.tokens.weight), head.bias)
+        self._multiply(matrix, self.hidden, logits[:count], norm=stack.final_norm)
 
-    def _embed(self, tokens: Tensor, count: int) -> None:
+    def _embed(self, tokens: Tensor) -> None:
         network, config = self.network, self.network.config
         learned, scale = network.stack.embedding.positions, None
         if config.embedding_scale:
             scale = float(torch.tensor(config.hidden_size**0.5, dtype=network.dtype))
         positions = None if learned is None else learned.weight[config.position_offset :]
         width = config.hidden_size
-        embed_kernel[(count,)](
+        embed_kernel[(len(tokens),)](
             tokens,
             self.cache.lengths,
             network.tokens.weight,
@@ -183,11 +183,13 @@ class GpuDecoder:
             **self.launch,
         )
 
-    def _attend(self, attention: Any, pairs: Tensor, count: int, *, windowed: bool) -> None:
-        config = self.network.config
+    def _attend(self, attention: Any, pairs: Tensor, count: int, *, windowed: bool) -> Tensor:
+        """Write the new keys and values, and attend to all: the result, or that of each split."""
+        config, splits = self.network.config, self._splits(count)
         query_norm, key_norm = attention.query_norm, attention.key_norm
         cos, sin = self.angles[windowed]
-        attend_kernel[(count, config.num_kv_heads, self.splits)](
+        out = self.attended[:count] if splits == 1 else self.parts[: count * splits]
+        attend_kernel[(count, config.num_kv_heads, splits)](
             self.qkv,
             pairs,
             self.origins,
@@ -197,8 +199,8 @@ class GpuDecoder:
             *_norm_weights(query_norm),
             *_norm_weights(key_norm),
             getattr(query_norm, "eps", 0.0),
-            self.attended,
-            self.part_weights,
+            out,
+            self.log_sums,
             config.scale,
             self.capacity,
             config.window if windowed else None,
@@ -206,73 +208,87 @@ class GpuDecoder:
             heads=config.num_heads,
             kv_heads=config.num_kv_heads,
             half=config.head_dim // 2,
-            splits=self.splits,
+            splits=splits,
             precision=self.precision,
             group_tile=max(16, next_power_of_two(config.num_heads // config.num_kv_heads)),
-            **_attention_tiles(count * config.num_kv_heads),
+            **_attention_tiles(count * config.num_kv_heads, config.head_dim * pairs.itemsize),
             **self.launch,
         )
-
-    def _project(self, module: Any, x: Tensor, out: Tensor, count: int, **options: Any) -> None:
-        self._multiply(module.weight, module.bias, x, out, count, **options)
+        return out
 
     def _multiply(
         self,
-        weight: Tensor,
-        bias: Tensor | None,
+        matrix: nn.Linear | _Matrix,
         x: Tensor,
         out: Tensor,
-        count: int,
         *,
-        norm: Any = None,
+        norm: nn.Module | None = None,
         activation: str = "none",
-        gated: bool = False,
-        adds: bool = False,
-        splits: int = 1,
     ) -> None:
-        """Compute `out` for the first `count` rows, or add to it."""
-        outputs, inputs = weight.shape
-        if gated:
-            outputs //= 2
+        """Compute `out` from x, normalized first; add to it if it is the residual stream."""
+        weight, count = matrix.weight, len(out)
+        gated = len(weight) == 2 * out.shape[1]
+        adds = out.data_ptr() == self.hidden.data_ptr()
         options: dict[str, Any] = dict(
-            inputs=inputs,
+            log_sums=self.log_sums,
+            weight=weight,
+            bias=matrix.bias,
+            residual=out if adds else None,
+            out=out,
+            rows=count,
+            outputs=out.shape[1],
+            output_stride=weight.stride(0),
+            input_stride=weight.stride(1),
+            inputs=weight.shape[1],
             activation=activation,
             gated=gated,
             head_dim=self.network.config.head_dim,
-            splits=splits,
+            splits=max(1, len(x) // count) if x.data_ptr() == self.parts.data_ptr() else 1,
             **self.launch,
         )
-        ends = bias, out if adds else None, out, count, outputs, *weight.stride()
         if count == 1:
-            tiles = _vector_tiles(outputs, inputs)
-            vector_kernel[(min(MAX_PROGRAMS, -(-outputs // tiles["out_tile"])),)](
-                *(x, self.part_weights, *_norm_weights(norm), weight, *ends),
-                getattr(norm, "eps", 0.0),
+            tiles = _vector_tiles(out.shape[1], weight.shape[1])
+            norm_weight, norm_bias = _norm_weights(norm)
+            vector_kernel[(min(MAX_PROGRAMS, -(-out.shape[1] // tiles["out_tile"])),)](
+                x,
+                norm_weight=norm_weight,
+                norm_bias=norm_bias,
+                eps=getattr(norm, "eps", 0.0),
                 norm=_norm_kind(norm),
                 **options,
                 **tiles,
             )
             return
-        if norm is not None and not isinstance(norm, nn.Identity):
-            tile = next_power_of_two(inputs)
-            norm_kernel[(count,)](
-                *(x, *_norm_weights(norm), norm.eps, self.normed),
-                size=inputs,
-                norm=_norm_kind(norm),
-                tile=tile,
-                **self.launch,
-            )
-            x = self.normed
-        tiles = _matrix_tiles(count, outputs, inputs)
-        grid = -(-outputs // tiles["out_tile"]), -(-count // tiles["row_tile"])
-        matrix_kernel[grid](
-            *(x, self.part_weights, weight, *ends), precision=self.precision, **options, **tiles
+        if _norm_kind(norm) != "none":
+            x = self._normalise(x, norm, count)
+        tiles = _matrix_tiles(count, out.shape[1], weight, gated)
+        grid = -(-out.shape[1] // tiles["out_tile"]), -(-count // tiles["row_tile"])
+        matrix_kernel[grid](x, precision=self.precision, **options, **tiles)
+
+    def _normalise(self, x: Tensor, norm: Any, count: int) -> Tensor:
+        width = x.shape[1]
+        norm_kernel[(count,)](
+            *(x, *_norm_weights(norm), norm.eps, self.normed),
+            size=width,
+            norm=_norm_kind(norm),
+            tile=next_power_of_two(width),
+            **self.launch,
         )
+        return self.normed
 
 
-def _attention_tiles(programs: int) -> dict[str, int]:
+class _Matrix(NamedTuple):
+    """The output matrix, which may be that of the token embeddings."""
+
+    weight: Tensor
+    bias: Tensor | None
+
+
+def _attention_tiles(programs: int, head_bytes: int) -> dict[str, int]:
     """Return how many cached positions a program reads at a time: fewer where there are many."""
-    return dict(tile=32, num_warps=1) if programs > 4 * PROGRAMS else dict(tile=64, num_warps=4)
+    if programs > 4 * PROGRAMS:
+        return dict(tile=32, num_warps=1)
+    return dict(tile=64 if head_bytes < 1024 else 32, num_warps=4)
 
 
 def _vector_tiles(outputs: int, inputs: int) -> dict[str, int]:
@@ -282,14 +298,18 @@ def _vector_tiles(outputs: int, inputs: int) -> dict[str, int]:
     return dict(in_tile=in_tile, out_tile=1 << most.bit_length() - 1, num_warps=8)
 
 
-def _matrix_tiles(rows: int, outputs: int, inputs: int) -> dict[str, int]:
-    """Return the tile sizes of a projection, so that there are about as many programs as cores."""
-    in_tile = min(128 if rows <= 16 else 64, max(16, next_power_of_two(inputs)))
+def _matrix_tiles(rows: int, outputs: int, weight: Tensor, gated: bool) -> dict[str, int]:
+    """Return the tile sizes of a product, so that there are about as many programs as cores."""
+    in_tile = min(128 if rows <= 16 else 64, max(16, next_power_of_two(weight.shape[1])))
     row_tile = min(64, max(16, next_power_of_two(rows)))
     out_tile = 32 if outputs <= 4096 else 128
     if rows <= 16 and outputs <= 4096:
         out_tile = 16
-    return dict(row_tile=row_tile, out_tile=out_tile, in_tile=in_tile, num_warps=4, num_stages=4)
+    # Tiles are loaded while those before are multiplied, as many as fit.
+    tile_bytes = in_tile * (row_tile + out_tile * (1 + gated)) * weight.itemsize
+    stages = min(4, 1 + SHARED_MEMORY // tile_bytes)
+    tiles = dict(row_tile=row_tile, out_tile=out_tile, in_tile=in_tile)
+    return tiles | dict(num_warps=4, num_stages=stages)
 
 
 def _norm_kind(norm: nn.Module | None) -> str:

@@ -6,10 +6,10 @@ from collections.abc import Collection
 
 import torch
 from torch import nn
-from torch.nn.modules import module as torch_modules
 
 from firth.models.blocks import Block
 from firth.models.heads import LanguageHead
+from firth.models.hooks import has_global_hooks, has_hooks
 from firth.models.layers import Attention, FeedForward, Residual
 from firth.models.stack import Embedding, Stack
 from firth.models.transformer import Transformer
@@ -41,18 +41,3 @@ def is_plain_decoder(network: Transformer, layers: Collection[type[nn.Module]]) 
             for module in network.modules()
         )
     )
-
-
-def has_hooks(module: nn.Module) -> bool:
-    """Tell whether a module has forward hooks, as an adapter's host has; torch has no public test.
-
-    Without these attributes a module counts as one with hooks, and its network is left to torch.
-    """
-    kinds = ("_forward_hooks", "_forward_pre_hooks")
-    return any(getattr(module, kind, True) for kind in kinds)
-
-
-def has_global_hooks() -> bool:
-    """Tell whether torch calls hooks for all modules; True if that cannot be known."""
-    kinds = ("_global_forward_hooks", "_global_forward_pre_hooks")
-    return any(getattr(torch_modules, kind, True) for kind in kinds)

@@ -150,7 +150,7 @@ class Stack(nn.Module):
         """
         prefix = self.prefix() if self.prefix is not None else KeyValuePrefix()
         if cache is None or not cache.used:
-            self._check_length(mask.max_length + prefix.length)
+            self.check_length(mask.max_length + prefix.length)
         if cache is not None and not cache.used and prefix.own:
             cache.write_prefix(prefix)
         earlier = prefix.length if cache is None else cache.lengths[mask.sequence_ids]
@@ -242,7 +242,8 @@ class Stack(nn.Module):
         prefixes = self.prefix().length if self.prefix is not None else 0
         return self.config.max_positions - prompts - prefixes
 
-    def _check_length(self, length: int) -> None:
+    def check_length(self, length: int) -> None:
+        """Raise MismatchError for sequences longer than the learned positions."""
         if self.config.position_embedding == "learned" and length > self.config.max_positions:
             raise MismatchError(
                 f"A sequence with its trained prefix has {length} positions, but the model has "

@@ -44,7 +44,7 @@ def embed_kernel(  # type: ignore[no-untyped-def]
     tile: tl.constexpr,
     overlap: tl.constexpr,
 ):
-    """Look up the embeddings of the new tokens: of the token and of its position."""  # (B, W)
+    """Look up the embeddings of new tokens and positions, and note in `origins` who writes them."""
     _wait(overlap)
     row = tl.program_id(0).to(tl.int64)
     token, length = tl.load(tokens + row), tl.load(lengths + row)
@@ -57,24 +57,24 @@ def embed_kernel(  # type: ignore[no-untyped-def]
     if positions is not None:
         x += tl.load(positions + length * width + column, mask=inside)
     tl.store(out + row * width + column, x, mask=inside)
-    if origins is not None:  # from here on the sequence has cache positions of its own
+    if origins is not None:  # the new token is cached in the sequence's own row
         tl.store(origins + row * capacity + length, row)
 
 
 @jit
-def _attended(  # type: ignore[no-untyped-def]
-    parts, weights, row, column, inside, width, head_dim: tl.constexpr, splits: tl.constexpr
+def _combine_splits(  # type: ignore[no-untyped-def]
+    parts, log_sums, row, column, inside, width, head_dim: tl.constexpr, splits: tl.constexpr
 ):
-    """Combine the results of attention to each split of the cached positions."""
+    """Combine the results of attention to each split, by its log-sum-exp (base 2)."""
     heads = width // head_dim
-    log = weights + row[:, None] * splits * heads + column[None, :] // head_dim  # log-sum-exps
-    largest = tl.load(log, mask=inside, other=0.0)
+    log_sum = log_sums + row[:, None] * splits * heads + column[None, :] // head_dim
+    largest = tl.load(log_sum, mask=inside, other=0.0)
     for split in tl.static_range(1, splits):
-        largest = tl.maximum(largest, tl.load(log + split * heads, mask=inside, other=0.0))
+        largest = tl.maximum(largest, tl.load(log_sum + split * heads, mask=inside, other=0.0))
     total = largest * 0.0
     result = largest * 0.0
     for split in tl.static_range(splits):
-        share = tl.exp2(tl.load(log + split * heads, mask=inside, other=0.0) - largest)
+        share = tl.exp2(tl.load(log_sum + split * heads, mask=inside, other=0.0) - largest)
         part = parts + (row[:, None] * splits + split) * width + column[None, :]
         result += share * tl.load(part, mask=inside, other=0.0)
         total += share
@@ -160,7 +160,7 @@ def _finish(  # type: ignore[no-untyped-def]
 @jit
 def vector_kernel(  # type: ignore[no-untyped-def]
     x,
-    attention_weights,
+    log_sums,
     norm_weight,
     norm_bias,
     weight,
@@ -197,7 +197,7 @@ def vector_kernel(  # type: ignore[no-untyped-def]
     )
     _wait(overlap)
     if splits > 1:
-        value = _attended(x, attention_weights, row, column, inside, inputs, head_dim, splits)
+        value = _combine_splits(x, log_sums, row, column, inside, inputs, head_dim, splits)
     else:
         value = tl.load(x + column[None, :], mask=inside, other=0.0)
     value = value.to(tl.float32)
@@ -245,7 +245,7 @@ def _load_rows(  # type: ignore[no-untyped-def]
 @jit
 def matrix_kernel(  # type: ignore[no-untyped-def]
     x,
-    attention_weights,
+    log_sums,
     weight,
     bias,
     residual,
@@ -279,7 +279,7 @@ def matrix_kernel(  # type: ignore[no-untyped-def]
         in_matrix = (output[None, :] < outputs) & (column[:, None] < inputs)
         w = tl.load(matrix, mask=in_matrix, other=0.0)
         if splits > 1:
-            value = _attended(x, attention_weights, row, column, inside, inputs, head_dim, splits)
+            value = _combine_splits(x, log_sums, row, column, inside, inputs, head_dim, splits)
             value = value.to(dtype)
         else:
             value = tl.load(x + row[:, None] * inputs + column[None, :], mask=inside, other=0.0)
@@ -346,7 +346,7 @@ def attend_kernel(  # type: ignore[no-untyped-def]
     key_bias,
     eps,
     out,
-    out_weights,
+    log_sums,
     scale,
     capacity,
     window,
@@ -434,5 +434,5 @@ def attend_kernel(  # type: ignore[no-untyped-def]
         mask=of_group,
     )
     if splits > 1:  # an empty split has total 0 and no weight
-        weight = largest + tl.log2(tl.maximum(total, 1.0e-30))
-        tl.store(out_weights + where, weight, mask=member < group)
+        log_sum = largest + tl.log2(tl.maximum(total, 1.0e-30))
+        tl.store(log_sums + where, log_sum, mask=member < group)

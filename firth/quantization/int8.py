@@ -20,8 +20,8 @@ from torch import Tensor, nn
 from torch.nn.functional import linear
 
 from firth.models.heads import LanguageHead
+from firth.models.hooks import has_hooks
 from firth.models.layers import FusedLinear
-from firth.models.plain_decoder import has_hooks
 from firth.models.transformer import Transformer
 from firth.utils.errors import MismatchError, UsageError
 

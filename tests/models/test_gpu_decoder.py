@@ -14,7 +14,7 @@ from firth.inference.generation.decode_slots import CacheSlots
 from firth.inference.generation.generation_config import GenerationConfig
 from firth.inference.generation.token_generation import generate
 from firth.models import gpu_decoder
-from firth.models.gpu_decoder import GpuDecoder, is_fit
+from firth.models.gpu_decoder import GpuDecoder, is_supported_network
 from firth.models.kv_cache import KVCache
 from firth.models.masks import Mask
 from firth.models.transformer import Transformer
@@ -84,7 +84,7 @@ def test_steps_compute_the_logits_and_the_cache_of_torch(
     kind: str, rows: int, dtype: torch.dtype
 ) -> None:
     network = build(MODELS[kind]).eval().to(DEVICE, dtype)
-    assert is_fit(network)
+    assert is_supported_network(network)
     right, right_cache = logits_after(network, 3, rows, 16, ours=False)
     logits, cache = logits_after(network, 3, rows, 16, ours=True)
     close = 1e-4 if dtype == torch.float32 else 3e-2
@@ -133,12 +133,31 @@ def test_it_generates_what_torch_generates(
         plain(self, *given)
 
     monkeypatch.setattr(GpuDecoder, "step", counted)
-    monkeypatch.setattr(gpu_decoder, "is_supported", lambda network, cache: is_fit(network))
+    monkeypatch.setattr(
+        gpu_decoder, "is_supported", lambda network, cache: is_supported_network(network)
+    )
     ours = generated(network, WAYS[way])
     assert steps
     for one, two in zip(right, ours, strict=True):
         assert [tokens for tokens, _ in one] == [tokens for tokens, _ in two]
         assert [p for _, p in one] == pytest.approx([p for _, p in two], abs=1e-3)
+
+
+@runs_kernels
+def test_a_sample_that_ends_at_once_leaves_the_prompt_of_the_others_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It overwrites its last position, from which the others do not read the prompt."""
+    monkeypatch.setenv(DISABLE_VARIABLE, "0")
+    network = build(MODELS["gpt2"]).eval().to(DEVICE)
+    way = GenerationConfig(max_new_tokens=3, method="sample", n=3, seed=4)
+    [first, *_] = generate(network, PROMPTS[:1], way, eos_token_id=[])[0]
+    found = []
+    for ours in (False, True):
+        monkeypatch.setattr(gpu_decoder, "is_supported", lambda *given, ours=ours: ours)
+        [texts] = generate(network, PROMPTS[:1], way, eos_token_id=first.tokens[0])
+        found.append([text.logprob for text in texts])
+    assert found[0] == pytest.approx(found[1], abs=1e-4)
 
 
 @runs_kernels
@@ -148,7 +167,7 @@ def test_sequences_join_and_leave_a_running_batch(monkeypatch: pytest.MonkeyPatc
     network = build(MODELS["llama"]).eval().to(DEVICE)
     found = []
     for ours in (False, True):
-        fits = is_fit(network) if ours else False
+        fits = is_supported_network(network) if ours else False
         monkeypatch.setattr(gpu_decoder, "is_supported", lambda *given, fits=fits: fits)
         slots = CacheSlots(network, max_sequences=4, max_tokens=1000)
         slots.add([[5, 9, 14], [31]], limits=[4, 4])
@@ -181,9 +200,9 @@ def test_long_caches_are_read_in_splits(monkeypatch: pytest.MonkeyPatch) -> None
     ],
 )
 def test_other_models_are_left_to_torch(changed: dict[str, Any]) -> None:
-    assert is_fit(build(small("decoder", **{**PRE, **SIZE})).eval())
-    assert not is_fit(build(small("decoder", **{**PRE, **SIZE, **changed})).eval())
-    assert not is_fit(build(small("decoder", **{**PRE, **SIZE})).train())
+    assert is_supported_network(build(small("decoder", **{**PRE, **SIZE})).eval())
+    assert not is_supported_network(build(small("decoder", **{**PRE, **SIZE, **changed})).eval())
+    assert not is_supported_network(build(small("decoder", **{**PRE, **SIZE})).train())
     adapted = build(small("decoder", **{**PRE, **SIZE}))
     apply(adapted, "lora")
-    assert not is_fit(adapted.eval())
+    assert not is_supported_network(adapted.eval())

@@ -152,6 +152,8 @@ class BeamSearch:
         self.going = torch.ones(prompts, dtype=torch.bool, device=device)
         self.active = list(range(prompts))
         self.max_steps, self.step_count = max(limits), 0
+        penalties = [float(size**config.length_penalty) for size in range(1, self.max_steps + 1)]
+        self.length_penalties = torch.tensor(penalties, device=device)  # of 1, 2, … tokens
         self.position = torch.zeros(1, dtype=torch.long, device=device)  # step_count, on the device
         self._graphed = GraphedStep(device)
 
@@ -205,7 +207,7 @@ class BeamSearch:
         self.kept.copy_(self.kept.best(replace(candidates, scores=scores, ended=ended)))
 
     def _length_penalty(self, sizes: Tensor) -> Tensor:
-        return (sizes.double() ** self.config.length_penalty).float()
+        return self.length_penalties[sizes - 1]
 
     def _candidates(self) -> tuple[Beams, Tensor]:
         """Return the best continuations and the beam each continues."""

@@ -1,6 +1,6 @@
 """CUDA graph capture of decoding steps.
 
-A decoding step launches about two hundred small kernels, and launching them takes longer than
+A decoding step launches one to two hundred small kernels, and launching them takes longer than
 running them. Its tensors stay in place from step to step, so the whole step can be captured as a
 CUDA graph and replayed with one launch. The results equal those of the plain step.
 """

@@ -4,8 +4,8 @@
 
 `DecodeState` runs any model on whole sequences in every step. With a Transformer's cache, a step is
 one forward pass with one token per sequence. On a GPU its tensors stay in place for many steps (so
-the step can be a CUDA graph), until the cache view grows or finished prompts are dropped. With a
-recurrent network's state, a step costs the same after any number of tokens.
+the step can be a CUDA graph), until finished prompts are dropped or torch needs more of the cache.
+With a recurrent network's state, a step costs the same after any number of tokens.
 """
 
 from __future__ import annotations
@@ -199,7 +199,9 @@ class CachedDecodeState(DecodeState):
         self.network, self.per_prompt = network, config.num_sequences
         self.prefix = np.repeat(prefix_lengths(network, prompts), self.per_prompt)
         self.cache, hidden = prefill(network, prompts, limits)
-        self.shared = int(self.cache.lengths.min())  # cache positions all sequences share
+        # The first positions are equal in all sequences of a prompt, but for the last of the
+        # prompt, which a sequence that ends at once overwrites.
+        self.shared = max(0, int(self.cache.lengths.min()) - 1)
         self.logits = network.logits(hidden).float().repeat_interleave(self.per_prompt, 0)  # (B, V)
         if self.per_prompt > 1:
             self.cache.repeat(self.per_prompt)
@@ -288,6 +290,7 @@ def prefill(
     has_encoder = network.config.has_encoder
     decoder_lengths = [1] * len(prompts) if has_encoder else lengths
     longest = max(map(sum, zip(decoder_lengths, limits, strict=True)))
+    network.stack.check_length(longest - 1)  # the last token is not fed to the network
     stride = CACHE_STRIDE.get(device.type, 1)
     shape = len(prompts), -(-longest // stride) * stride
     cache = KVCache.empty(network.config, *shape, device=device, dtype=network.dtype)
