@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -13,7 +13,7 @@ import torch
 
 from firth.adapt.apply import get_adapters, merge
 from firth.adapt.saving import adapter_base, load_adapter
-from firth.data.memory import Data, as_source, input_names, table_rows
+from firth.data.memory import Data, as_source, input_names, is_row, table_rows
 from firth.formats.arpa import ENDINGS as ARPA_ENDINGS
 from firth.formats.arpa import ArpaReader
 from firth.formats.gguf_model import read_gguf
@@ -83,7 +83,7 @@ class Model(TextModel):
         return self.task is not None and self.task.task in TASKS and TASKS[self.task.task].generates
 
     @overload
-    def predict(self, texts: str, *, task: str | None = None) -> Answer: ...  # type: ignore[overload-overlap]
+    def predict(self, texts: str | Mapping[str, str], *, task: str | None = None) -> Answer: ...  # type: ignore[overload-overlap]
 
     @overload
     def predict(self, texts: Data, *, task: str | None = None) -> list[Answer | None]: ...
@@ -94,14 +94,14 @@ class Model(TextModel):
     ) -> Answer | list[Answer | None] | None:
         """Predict the task that the model was fine-tuned on, for one text or several.
 
-        Tasks of more than one text take tuples, such as the pairs of `pair`, or dicts. The answer
-        of a bad row is None, and its error is logged. `firth.predict` also reads files, and
-        averages the predictions of several models.
+        Tasks of more than one text take a tuple, such as a pair for `pair`, a dict with one row, or
+        a list of those. The answer of a bad row is None, and its error is logged. `firth.predict`
+        also reads files, and averages the predictions of several models.
         """
         chosen, metadata = resolve_task(self, task)
         size = len(input_names(chosen.columns))
-        is_row = isinstance(texts, tuple) and len(texts) == size > 1 and isinstance(texts[0], str)
-        one = isinstance(texts, str) or is_row
+        is_tuple = isinstance(texts, tuple) and len(texts) == size > 1 and isinstance(texts[0], str)
+        one = isinstance(texts, str) or is_tuple or is_row(texts)
         source: Any = [texts] if one else list(table_rows(texts, "texts"))
         if not are_texts(source):
             rows = as_source(source, "texts", chosen.columns, predicts=True)
@@ -124,7 +124,9 @@ class Model(TextModel):
         """Save the model for `firth.load` and, if it has the architecture, for `transformers`.
 
         Return the name of the model family; "firth" if `transformers` has no such architecture.
-        A model or run in the folder is an error; with `overwrite`, it is replaced.
+        A language head beside a head for labels, such as that of the base after `merge`, is not
+        saved if the family has no such model. A model or run in the folder is an error; with
+        `overwrite`, it is replaced.
         """
         folder = Path(path)
         for file in ("run.json", "config.json", "adapter_config.json"):

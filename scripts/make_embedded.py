@@ -43,7 +43,9 @@ RECIPES = {
         "64:0.7,256",
         STORIES | {"model.num_layers": 5, "objective.mask_prob": 0.3},
     ),
-    "stories-decoder": Recipe("decoder-tiny", "256", STORIES | {"model.num_layers": 5}),
+    "stories-decoder": Recipe(
+        "decoder-tiny", "256", STORIES | {"model.num_layers": 5, "model.max_positions": 256}
+    ),
     "stories-seq2seq": Recipe(
         "seq2seq-tiny", "256", STORIES | {"model.num_layers": 3, "model.num_decoder_layers": 2}
     ),

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import firth
-from tests.conftest import SAMPLE
+from tests.conftest import SAMPLE, in_process
 
 PAGE = (Path(__file__).parent.parent / "docs/using.md").read_text(encoding="utf-8")
 SECTION = PAGE[PAGE.index("## Models in Python") :]
@@ -52,3 +52,12 @@ def test_models_in_python(
     assert [step for step, _ in names["losses"]] == [1, 2, 3, 4]
     assert names["best"]
     assert "PretrainResult(runs/longer" in capsys.readouterr().out
+
+
+def test_the_blank_of_the_first_example_is_filled_as_printed() -> None:
+    """The README prints the same example."""
+    options = ("The [MASK] barked loudly at the mailman.", "--top", "3")
+    shown = in_process("fill", "stories-encoder", *options).stdout
+    table = "\n".join(line.rstrip() for line in shown.splitlines() if line.strip())
+    readme = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
+    assert [page.count(table) for page in (readme, PAGE)] == [1, 1]

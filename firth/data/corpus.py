@@ -116,25 +116,31 @@ class Corpus:
         reading: ReadOptions = ReadOptions(),
         *,
         clean: bool = True,
+        name: str = "paths",  # in error messages
     ) -> None:
         self.reading = reading
         self.clean = clean
         groups = _named_sources(paths, reading)
         self.source_names = list(groups)
         found = [
-            find_sources(corpus_sources(data, f"paths[{name!r}]"), reading)
-            for name, data in groups.items()
-        ] or [find_sources(corpus_sources(paths, "paths"), reading)]
+            find_sources(corpus_sources(data, f"{name}[{source!r}]"), reading)
+            for source, data in groups.items()
+        ] or [find_sources(corpus_sources(paths, name), reading)]
         self.sources = [file for files, _ in found for file in files]
         self.source_numbers = [i for i, (files, _) in enumerate(found) for _ in files]
         self.skipped_files = sum(skipped for _, skipped in found)
         self.size = sum(source.size for source in self.sources)  # bytes, 0 if unknown
 
     def __iter__(self) -> Iterator[str]:
-        """Yield the cleaned documents in this process."""
-        report = CorpusReport()
+        """Yield the cleaned documents in this process; it is an error if all rows are bad."""
+        report, found = CorpusReport(), False
         for batch in self.batches():
-            yield from (text for text in clean_texts(batch.texts, self.clean, report) if text)
+            report.add(batch.report())
+            for text in clean_texts(batch.texts, self.clean, report):
+                found = found or bool(text)
+                yield from [text] * bool(text)
+        if report.errors and not found:
+            raise no_documents(self, report)
 
     def batches(
         self, start: CorpusPosition = START, characters: int = 1 << 20

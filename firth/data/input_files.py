@@ -10,7 +10,7 @@ import lzma
 import os
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from firth.data.conll import EXTENSIONS, begins_conll
-from firth.data.memory import Data, MemoryTable, Source, as_source, table_rows
+from firth.data.memory import Data, MemoryTable, Source, as_source, is_missing, table_rows
 from firth.data.readers import (
     FORMATS,
     MAX_CHARS,
@@ -86,10 +86,6 @@ class InputFile:
         """Whether it is no file but rows: of a Hugging Face dataset, or in memory."""
         return self.format in ("datasets", "memory")
 
-    def table(self) -> Iterable[dict[str, Any]]:
-        """Return the rows of a table that is not in a file."""
-        return dataset_rows(self.name) if self.memory is None else self.memory
-
     @property
     def size(self) -> int:
         """Size in bytes; 0 if unknown."""
@@ -144,7 +140,7 @@ class InputFile:
             reading = replace(reading, strict=True)
         if self.is_table:
             name = self.name if self.memory is not None else f"datasets:{self.name}"
-            yield from read_table(name, self.table(), reading, tally, bad)
+            yield from read_table(name, self.rows(raw, reading, tally, bad), reading, tally, bad)
             return
         with self._stream(raw) as stream:
             if format == "txt" and reading.format is None:
@@ -166,7 +162,7 @@ class InputFile:
                     yield number, self.memory.named(number, row)
             return
         if self.is_table:
-            yield from enumerate(self.table(), 1)
+            yield from enumerate(dataset_rows(self.name), 1)
             return
         with self._stream(raw) as stream:
             yield from ROWS[self.format](OpenFile(self.name, stream, reading, tally, bad))
@@ -237,11 +233,22 @@ def corpus_sources(data: Data, name: str) -> list[Source]:
     if isinstance(data, MemoryTable):
         return [data]
     rows = [data] if isinstance(data, str | Path) else table_rows(data, name)
-    if isinstance(next(iter(rows), ""), str | Path):
+    first = next(iter(rows), "")
+    if isinstance(first, str | Path) or is_missing(first):
         items = list(rows)
-        if all(isinstance(item, str | Path) for item in items) and not _are_texts(items):
+        given = [item for item in items if not is_missing(item)]
+        are_strings = len(given) > 0 and all(isinstance(item, str | Path) for item in given)
+        if not items or (are_strings and not _are_texts(given)):
             return items
     return [MemoryTable(f"`{name}`", rows)]
+
+
+def named_data(data: Data, name: str) -> Data:
+    """Return text in memory as a table called `name`; paths and named sources as they are."""
+    if isinstance(data, Mapping):
+        return data
+    sources = corpus_sources(data, name)
+    return sources[0] if sources and isinstance(sources[0], MemoryTable) else sources
 
 
 def _are_texts(items: list[Any]) -> bool:

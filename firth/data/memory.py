@@ -10,6 +10,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -18,7 +19,8 @@ from typing import Any
 from firth.utils.arguments import shown
 from firth.utils.errors import InputError, UsageError
 
-KINDS = "a path, a list of texts or rows, or a table of pandas, pyarrow or datasets"
+KINDS = "a string, a Path, a list of texts or rows, or a table of pandas, pyarrow or datasets"
+MAX_EXACT = 1 << 53  # below this, 64-bit floats hold every integer
 Fields = Sequence[Sequence[str]]  # the possible names of a tuple's values, by their number
 
 
@@ -55,10 +57,12 @@ class MemoryTable:
 
     @cached_property
     def sha256(self) -> str:
-        """The hash of all rows."""
+        """The hash of all rows; bad ones, which are skipped, do not count."""
         digest = hashlib.sha256()
-        for row in self:
-            digest.update(json.dumps(row, default=str).encode() + b"\n")
+        for number, row in enumerate(self.values, 1):
+            with suppress(InputError):
+                line = json.dumps(self.named(number, row), default=str)
+                digest.update(line.encode() + b"\n")
         return digest.hexdigest()
 
 
@@ -105,6 +109,20 @@ def input_names(columns: str) -> list[str]:
     return next((names[:-1] for names in _field_names(columns)), [])
 
 
+def is_row(data: Any) -> bool:
+    """Return whether a dict is one row: one of its values is a text, not a column.
+
+    >>> is_row({"question": "Who?", "context": "Ann ran."}), is_row({"text": ["Good.", "Bad."]})
+    (True, False)
+    """
+    return isinstance(data, Mapping) and any(isinstance(value, str) for value in data.values())
+
+
+def is_missing(value: Any) -> bool:
+    """Return whether a value is None or NaN."""
+    return value is None or (isinstance(value, float) and value != value)
+
+
 def is_in_memory(name: str | Path) -> bool:
     """Return whether the name of a source is that of a table in memory."""
     return str(name).startswith("`")
@@ -142,11 +160,14 @@ def _check_columns(names: Any, name: str) -> None:
 
 
 def _with_integers(data: Any) -> Any:
-    """Restore integers, which pandas makes floats in a column with missing values."""
+    """Restore integers, which pandas makes floats in a column that has or had missing values."""
     if hasattr(data, "columns"):
         return data.apply(_with_integers) if len(data) else data
-    values = data.dropna() if data.dtype.kind == "f" else data
-    return data.astype("Int64") if len(values) < len(data) and (values % 1 == 0).all() else data
+    if data.dtype.kind != "f":
+        return data
+    values = data.dropna()
+    is_whole = (values % 1 == 0) & (values.abs() < MAX_EXACT)
+    return data.astype("Int64") if is_whole.all() else data
 
 
 @dataclass(frozen=True)
@@ -193,4 +214,4 @@ def _plain(value: Any) -> Any:
         value = value.tolist()
     if isinstance(value, tuple):
         return list(value)
-    return None if isinstance(value, float) and value != value else value
+    return None if is_missing(value) else value

@@ -252,13 +252,13 @@ def _read_json_lines(file: OpenFile) -> Iterator[str]:
 
 def read_table(
     name: str,
-    rows: Iterable[dict[str, Any]],
+    rows: Iterable[Row],
     reading: ReadOptions,
     tally: Tally,
     bad: Bad | None = None,
 ) -> Iterator[str]:
     """Yield the texts of a table that is not in a file."""
-    numbered = ((f"{name} row {number}", row) for number, row in enumerate(rows, 1))
+    numbered = ((f"{name} row {number}", row) for number, row in rows)
     return _text_of_rows(numbered, reading, tally, bad)
 
 

@@ -243,7 +243,8 @@ def _answered(models: Sequence[Model], how: _EvaluationSetup) -> ScoringResult:
         check_ensemble(chosen, models, metadata)
     check_columns(chosen.name, chosen.roles, options.columns)
     options = replace(options, data=as_source(options.data, "data", chosen.columns))
-    examples, notes = _sample(chosen, list(good_examples(chosen.read, options.file)), options.limit)
+    read = chosen.with_known_labels(metadata[0], list(good_examples(chosen.read, options.file)))
+    examples, notes = _sample(chosen, read, options.limit)
     chosen.check(metadata[0], examples, Path(str(options.data)))
     answers, cut = ensemble_answers(models, chosen, metadata, examples, how.progress)
     notes += [*truncation_note(cut, len(examples)), *check_answers(chosen, examples, answers)]

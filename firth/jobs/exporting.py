@@ -8,7 +8,7 @@ from pathlib import Path
 
 from firth.adapt.apply import get_adapters, merge
 from firth.formats.arpa import write_arpa
-from firth.formats.huggingface.directory import family_of
+from firth.formats.huggingface.directory import family_of, saved_heads
 from firth.formats.huggingface.family import auto_class
 from firth.formats.json_files import read_json
 from firth.formats.word_vectors.static_model import vectors_of_model
@@ -17,7 +17,6 @@ from firth.model import MODEL_FILES, AnyModel, Model, load
 from firth.models.encoder_decoder import separate_weights
 from firth.models.ngram.model import NgramModel
 from firth.models.transformer import Transformer
-from firth.tasks.task_heads import drop_language_head
 from firth.training.model_card import write_export_card
 from firth.training.run_directory import find_run
 from firth.utils.arguments import check_arguments
@@ -103,19 +102,19 @@ def _export_checkpoint(model: Model, out: Path) -> str:
     if adapted:
         model = replace(model, network=deepcopy(model.network))  # merging changes it
         merge(model.network, keep=False)
-        drop_language_head(model.network)
     network = model.network
     separated = isinstance(network, Transformer) and network.config.share_encoder_decoder
     if separated and isinstance(network, Transformer):  # transformers cannot share weights
         model = replace(model, network=separate_weights(network))
-    if family_of(model.config, model.network.heads) is None:
+    heads = saved_heads(model.config, model.network.heads)
+    if family_of(model.config, heads) is None:
         layer = model.config.label_input_layer
         of_layer = f" of layer {layer}" if layer is not None else ""
-        heads = ", ".join(model.network.heads) or "no head"
         raise MismatchError(
             f"transformers has no model family with the architecture and heads of {model.source} "
-            f"({model.config.architecture}; {heads}{of_layer}); only firth.load can load it. "
-            "N-gram models and word vectors have formats of their own (`--to`)."
+            f"({model.config.architecture}; {', '.join(heads) or 'no head'}{of_layer}); only "
+            "firth.load can load it. N-gram models and word vectors have formats of their own "
+            "(`--to`)."
         )
     with replacing_files(out, MODEL_FILES):
         family = model.write(out)

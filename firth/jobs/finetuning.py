@@ -51,6 +51,7 @@ from firth.training.run_directory import (
     LANGUAGE_MODEL,
     check_run_directory,
     find_run,
+    saved_bytes,
 )
 from firth.training.runtime import peak_memory
 from firth.utils.arguments import check_arguments
@@ -60,7 +61,6 @@ from firth.utils.notebook import HtmlRepr
 from firth.utils.plotting import plot_loss
 
 FOLDS = "cross-validation"  # a temporary directory in that of the run
-WEIGHT_FILES = ("*model*.safetensors", "adapter.safetensors", f"{JOINED}/*.safetensors")
 
 
 @dataclass(frozen=True)
@@ -366,7 +366,7 @@ def _finish(
         seconds=loop.state.seconds + trainer.solve_seconds,
         device=trainer.trainee.device.type,
         memory=peak_memory(trainer.trainee.device),
-        saved_bytes=sum(file.stat().st_size for name in WEIGHT_FILES for file in out.glob(name)),
+        saved_bytes=saved_bytes(out) + saved_bytes(out / JOINED),
         family=family,
         notes=notes,
         selected_on=selected,

@@ -74,33 +74,35 @@ def _own_options(chosen: Preset) -> str:
 class FitRequest:
     """The arguments of `pretrain` that a fitted model has."""
 
-    preset: str
+    config: FittedRunConfig
     shards: Shards
     tokenizer: Tokenizer
     out: Path
-    overrides: Mapping[str, Any]  # with the seed
     resume: bool
     callback: Callback
     notes: list[str]
 
-    def resolve(self) -> FittedRunConfig:
-        """Resolve the config; fields of `--set` without a prefix are options of the objective."""
-        chosen = PRESETS[self.preset]
-        groups = group_overrides(self.overrides, ("model", "objective"))
-        training = TrainingConfig().with_overrides({"seed": groups["training"].pop("seed", 0)})
-        options = FITTED[chosen.objective].parse_options(groups["training"] | groups["objective"])
-        return FittedRunConfig(
-            preset=chosen.name,
-            objective=chosen.objective,
-            model=preset_config(chosen, self.tokenizer, groups["model"]),
-            objective_options=options,
-            seed=training.seed,
-        )
+
+def resolve_fitted_config(
+    name: str, tokenizer: Tokenizer, overrides: Mapping[str, Any]
+) -> FittedRunConfig:
+    """Resolve the config; fields of `--set` without a prefix are options of the objective."""
+    chosen = PRESETS[name]
+    groups = group_overrides(overrides, ("model", "objective"))
+    training = TrainingConfig().with_overrides({"seed": groups["training"].pop("seed", 0)})
+    options = FITTED[chosen.objective].parse_options(groups["training"] | groups["objective"])
+    return FittedRunConfig(
+        preset=chosen.name,
+        objective=chosen.objective,
+        model=preset_config(chosen, tokenizer, groups["model"]),
+        objective_options=options,
+        seed=training.seed,
+    )
 
 
 def pretrain_fitted(request: FitRequest) -> PretrainResult:
     """Fit the model of a preset, validate it, and save the run."""
-    config, shards = request.resolve(), request.shards
+    config, shards = request.config, request.shards
     description = describe_run("pretraining", config.to_dict(), {"shards": shards.path}, {})
     with open_run(
         request.out,

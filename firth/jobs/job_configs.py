@@ -82,7 +82,7 @@ class PretrainConfig(JobConfig):
         Data,
         Doc(
             "Directory of shards written by `firth prepare`, or its URL (s3://bucket/shards); or "
-            "text, with --tokenizer.",
+            "text, with --tokenizer or --from.",
             "Data",
             str,
             "PATH",
@@ -103,7 +103,8 @@ class PretrainConfig(JobConfig):
     tokenizer: Annotated[
         "str | Path | Tokenizer | Model | None",
         Doc(
-            "Tokenizer of a text in --data, which is prepared first. Default: that of the shards.",
+            "Tokenizer of a text in --data, which is prepared first. Default: that of the shards, "
+            "or of --from.",
             "Data",
             str,
             "MODEL",

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from firth.data.memory import Data, Source, as_source, table_rows
+from firth.data.memory import Data, Source, as_source, is_row, table_rows
 from firth.jobs.row_streams import answer_rows
 from firth.model import AnyModel, Model, load_if_needed, model_list
 from firth.tasks.dataset import check_columns
@@ -73,9 +73,9 @@ def predict(
 ) -> PredictionResult:
     """Predict `texts`, or the examples of a file or table, with one model or an ensemble.
 
-    `texts` is a text, a list or Series of texts, a list of rows, or a `Path`. An ensemble averages
-    the models' probabilities. The answer of a bad row is None, and its error is in the notes; with
-    `strict`, it is raised. `predicting` yields the same row by row.
+    `texts` is a text, a list or Series of texts, a dict with one row, a list of rows, or a `Path`.
+    An ensemble averages the models' probabilities. The answer of a bad row is None, and its error
+    is in the notes; with `strict`, it is raised. `predicting` yields the same row by row.
     """
     how: dict[str, Any] = {"columns": columns, "format": format, "device": device}
     how["bad"] = bad = BadRows(AS_NULL, strict=strict)
@@ -129,7 +129,8 @@ def _texts_or_rows(texts: Data | None, data: Data | None) -> tuple[Sequence[Any]
     if texts is None and data is None:
         raise UsageError("Give texts, or a file or rows with `data`.")
     texts = () if texts is None else texts
-    given = [texts] if isinstance(texts, str | Path) else list(table_rows(texts, "texts"))
+    one = isinstance(texts, str | Path) or is_row(texts)
+    given = [texts] if one else list(table_rows(texts, "texts"))
     if given and data is not None:
         raise UsageError("Give either texts, or a file or rows with `data`.")
     if are_texts(given):

@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -100,9 +100,11 @@ def partial_directory(out: Path, resumes: bool = True) -> Iterator[Path]:
             try:
                 yield folder
             except BaseException:
-                if not resumes or not any(folder.glob("*.npy")):  # nothing to resume from
-                    shutil.rmtree(folder)
-                raise
+                if resumes and any(folder.glob("*.npy")):
+                    raise
+                shutil.rmtree(folder)
+                with storage_errors(folder) if resumes else nullcontext():  # nothing was kept
+                    raise
 
 
 def _is_own_file(path: Path) -> bool:

@@ -69,7 +69,7 @@ def prepare_job(
     fraction = 0.0 if has_valid else 0.01 if valid_fraction is None else valid_fraction
     if not 0 <= fraction < 1:
         raise UsageError(f"--valid-fraction must be at least 0 and below 1, not {fraction}.")
-    corpora = {"valid": Corpus(valid, reading, clean=clean)} if has_valid else {}
+    corpora = {"valid": Corpus(valid, reading, clean=clean, name="valid")} if has_valid else {}
     corpora["train"] = Corpus(paths, reading, clean=clean)
     _number_sources(corpora)
     plan = _plan(tokenizer, corpora, dedup=dedup, fraction=fraction, shard_tokens=shard_tokens)

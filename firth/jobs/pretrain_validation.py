@@ -27,6 +27,7 @@ from firth.training.runtime import autocast
 from firth.utils.errors import StorageError
 
 SOURCE_LOSS = "loss "  # before the name of a source: its validation loss
+MIN_RISE = 0.01  # relative rise of the validation loss that is called overfitting
 NUM_SAMPLES = 3  # texts shown at each validation
 SAMPLE_TOKENS = 32  # of each text
 
@@ -103,3 +104,19 @@ def write_model(model: Model, path: Path) -> str:
         joined.load_state_dict(whole)
         return replace(model, network=joined.eval()).write(path)
     return model.write(path) if is_main else ""
+
+
+def risen_advice(lowest: float, last: float, repeated: bool) -> str:
+    """Explain a validation loss above the lowest; `repeated`: the run may have seen a text twice.
+
+    >>> risen_advice(7.352, 7.353, repeated=True)
+    ' The difference is small, so this may be noise.'
+    """
+    if last - lowest < MIN_RISE * lowest:
+        return " The difference is small, so this may be noise."
+    if not repeated:
+        return " No text was seen twice, so this may be noise."
+    return (
+        " The model overfits: a shorter run, more text, --set model.dropout=0.1 or more "
+        "--weight-decay (0.5) may help."
+    )

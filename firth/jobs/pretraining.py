@@ -17,13 +17,24 @@ from firth.data.mixture import resolve_mixture
 from firth.data.shards import Shards
 from firth.formats.hub import resolve
 from firth.formats.huggingface.directory import nameable_heads
-from firth.jobs.fitted_pretraining import FitRequest, fitted_preset, pretrain_fitted
+from firth.jobs.fitted_pretraining import (
+    FitRequest,
+    fitted_preset,
+    pretrain_fitted,
+    resolve_fitted_config,
+)
 from firth.jobs.pretrain_dry_run import PretrainDryRun, estimate_pretraining
-from firth.jobs.pretrain_inputs import as_saved_model, as_shards
+from firth.jobs.pretrain_inputs import (
+    as_saved_model,
+    find_data,
+    inputs_of_accepted_runs,
+    prepare_text,
+)
 from firth.jobs.pretrain_networks import pretraining_heads, run_tokenizer, untrained_generator
 from firth.jobs.pretrain_result import PretrainResult
 from firth.jobs.pretrain_validation import (
     SOURCE_LOSS,
+    risen_advice,
     source_batches,
     source_notes,
     validation_callbacks,
@@ -69,9 +80,6 @@ from firth.utils.devices import (
 )
 from firth.utils.errors import MismatchError, UsageError
 from firth.utils.plotting import plot_loss
-
-MIN_RISE = 0.01  # relative rise of the validation loss that is called overfitting
-
 
 P = ParamSpec("P")
 
@@ -130,11 +138,12 @@ def pretrain(
 ) -> PretrainResult | PretrainDryRun:
     """Pre-train a language model on the shards of `prepare`, and save the run in `out`.
 
-    With a `tokenizer`, `data` may also be text for `prepare`: files, a list of texts, a table.
-    The architecture is that of a `preset`, or of `source`, a model to continue from. Options that
-    are None are those of the preset's recipe; `max_length`, `batch_tokens` and `mask_prob` may be
-    schedules ("64:0.8,256", "0.3-0.15"). `overrides` sets any other field of the training config
-    ("schedule"), the model ("model.num_layers") or the objective ("objective.noise_density").
+    With a `tokenizer`, by default that of `source`, `data` may also be text for `prepare`: files, a
+    list of texts, a table. The architecture is that of a `preset`, or of `source`, a model to
+    continue from. Options that are None are those of the preset's recipe; `max_length`,
+    `batch_tokens` and `mask_prob` may be schedules ("64:0.8,256", "0.3-0.15"). `overrides` sets any
+    other field of the training config ("schedule"), the model ("model.num_layers") or the objective
+    ("objective.noise_density").
     `mixture` ({"en": 0.3, "ha": 0.7}) or `mixture_alpha` decides how often the named sources of the
     shards are sampled. With `dry_run`, nothing is trained: the result has the memory of a rank and
     what it exchanges in a step, for `world_size` ranks.
@@ -165,41 +174,45 @@ def pretrain(
         raise UsageError("--world-size is for --dry-run; torchrun starts the ranks of a run.")
     if dry_run and fitted is not None:
         raise UsageError("--dry-run is for models that are trained in steps; this one is fitted.")
-    if dry_run and tokenizer is not None:
+    folder, reader = find_data(data, tokenizer, source)
+    if dry_run and folder is None:
         raise UsageError(
             "--dry-run needs shards: make them of your text with `firth prepare TEXT --tokenizer "
             "MODEL --out SHARDS`, and give --data SHARDS without --tokenizer."
         )
-    folder, notes = as_shards(data, tokenizer, out)
-    shards, tokenizer = Shards(folder), Tokenizer.load(folder)
     if fitted is not None:
         if current_ranks().size > 1:
             raise UsageError(f"{preset} is fitted without optimizer steps: omit torchrun.")
+        fitted_config = resolve_fitted_config(fitted, reader, overrides)
+        folder, notes = prepare_text(folder, data, reader, out)
         return pretrain_fitted(
             FitRequest(
-                preset=fitted,
-                shards=shards,
-                tokenizer=tokenizer,
+                config=fitted_config,
+                shards=Shards(folder),
+                tokenizer=Tokenizer.load(folder),
                 out=out,
-                overrides=overrides,
                 resume=resume,
                 callback=callback,
                 notes=notes,
             )
         )
-    source, teacher = (
-        as_saved_model(model, name, None if dry_run else out)
-        for name, model in {"source": source, "teacher": teacher}.items()
-    )
-    teacher = teacher and resolve(teacher)
-    source_model = None if source is None else _load_source(source, tokenizer)
-    parent = None if source_model is None else _parent(source_model)
-    config = resolve_pretrain_config(
-        preset, objective, tokenizer, budget, overrides, parent, teacher, spec
-    )
+    with inputs_of_accepted_runs(out):
+        source, teacher = (
+            as_saved_model(model, name, None if dry_run else out)
+            for name, model in {"source": source, "teacher": teacher}.items()
+        )
+        teacher = teacher and resolve(teacher)
+        source_model = None if source is None else _load_source(source, reader)
+        parent = None if source_model is None else _parent(source_model)
+        config = resolve_pretrain_config(
+            preset, objective, reader, budget, overrides, parent, teacher, spec
+        )
+        if mask_prob is not None:
+            check_masking(config.objective)
+    # after all settings are checked: it may take hours
+    folder, notes = prepare_text(folder, data, reader, out)
+    shards, tokenizer = Shards(folder), Tokenizer.load(folder)
     config = replace(config, mixture=resolve_mixture(shards, mixture, mixture_alpha))
-    if mask_prob is not None:
-        check_masking(config.objective)
     if dry_run:
         sampler = training_sampler(config, shards)
         taught = None if config.teacher is None else _load_teacher(config.teacher, tokenizer)
@@ -406,22 +419,6 @@ def _compare_with_best(
             f"{-state.best_score:.3f}; the model with the lowest is in {best}."
             + risen_advice(-state.best_score, loss, repeated)
         )
-
-
-def risen_advice(lowest: float, last: float, repeated: bool) -> str:
-    """Explain a validation loss above the lowest; `repeated`: the run may have seen a text twice.
-
-    >>> risen_advice(7.352, 7.353, repeated=True)
-    ' The difference is small, so this may be noise.'
-    """
-    if last - lowest < MIN_RISE * lowest:
-        return " The difference is small, so this may be noise."
-    if not repeated:
-        return " No text was seen twice, so this may be noise."
-    return (
-        " The model overfits: a shorter run, more text, --set model.dropout=0.1 or more "
-        "--weight-decay (0.5) may help."
-    )
 
 
 def _language_loss(metrics: Sequence[Mapping[str, Any]]) -> str:

@@ -166,9 +166,16 @@ def resample(examples: int, bootstrap: Bootstrap, width: int = 0) -> Iterator[We
 
 
 def means(
-    columns: Mapping[Name, ArrayLike], bootstrap: Bootstrap = Bootstrap(), *, scale: float = 1.0
+    columns: Mapping[Name, ArrayLike],
+    bootstrap: Bootstrap = Bootstrap(),
+    *,
+    scale: float = 1.0,
+    graded: bool = False,
 ) -> dict[Name, Metric]:
     """Compute the mean of each column of scores from 0 to `scale`, one per example.
+
+    Columns of 0 and `scale` alone are proportions, unless scores are `graded`: between the two,
+    too, even if none of these examples has such a score.
 
     >>> means({"loss": [4.5, 4.5, 0.5, 4.5]})
     {'loss': Metric(value=3.5, low=1.5, high=4.5, reason='')}
@@ -179,7 +186,7 @@ def means(
         return dict(zip(columns, (weights @ scores / len(scores)).T, strict=True))
 
     binary = np.isin(scores, (0.0, scale))  # (examples, columns)
-    proportions = [name for i, name in enumerate(columns) if binary[:, i].all()]
+    proportions = [name for i, name in enumerate(columns) if binary[:, i].all() and not graded]
     return estimate(score, len(scores), bootstrap, proportions=proportions, scale=scale)
 
 

@@ -33,7 +33,8 @@ def rouge_metrics(
         for texts, pred in zip(reference_lists(references, predicted), predicted, strict=True)
     ]
     names = ("rouge1", "rouge2", "rougeL", "rougeLsum")
-    return means({name: [row[i] for row in rows] for i, name in enumerate(names)}, bootstrap)
+    columns = {name: [row[i] for row in rows] for i, name in enumerate(names)}
+    return means(columns, bootstrap, graded=True)
 
 
 def _scores(reference: str, predicted: str) -> tuple[float, float, float, float]:

@@ -80,6 +80,11 @@ LABEL_HEADS: dict[str, Callable[[ModelConfig], int]] = {
 }
 
 
+def label_modules(config: ModelConfig) -> list[str]:
+    """Return the names of the modules from the hidden states to the labels."""
+    return ["mix"] * config.label_layer_mix + ["pooler", "attention", config.label_head]
+
+
 def predicts_labels(network: nn.Module) -> bool:
     """Tell whether a network has a head for labels."""
     return bool(LABEL_HEADS.keys() & set(getattr(network, "heads", ())))

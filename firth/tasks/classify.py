@@ -19,8 +19,8 @@ from firth.metrics.classification import (
 from firth.models.language_model import LanguageNetwork
 from firth.objectives.batch import Batch, PredictionTargets
 from firth.tasks.inputs import InputTemplate
-from firth.tasks.readers.columns import TaskFile, place
-from firth.tasks.readers.examples import LabelledExample
+from firth.tasks.readers.columns import TaskFile, place, plain_label
+from firth.tasks.readers.examples import Label, LabelledExample
 from firth.tasks.readers.table_files import read_labelled
 from firth.tasks.task import (
     Answer,
@@ -64,6 +64,22 @@ class ClassifyTask(Task):
         labels = ("score",) if self.numbers else labels_of(examples)
         plain = super().metadata(examples, length, options)
         return replace(plain, labels=labels, label_type=labelling)
+
+    def with_known_labels(
+        self, metadata: TaskMetadata, examples: Sequence[LabelledExample]
+    ) -> list[LabelledExample]:
+        """Spell labels as in the training data, such as "true" for True of a CSV, "1" for 1.0."""
+        spelled = {plain_label(label): label for label in metadata.labels}
+
+        def known(label: str) -> str:
+            return label if label in metadata.labels else spelled.get(plain_label(label), label)
+
+        def respelled(label: Label | None) -> Label | None:
+            if isinstance(label, tuple):
+                return tuple(map(known, label))
+            return known(label) if isinstance(label, str) else label
+
+        return [replace(example, label=respelled(example.label)) for example in examples]
 
     def check(
         self, metadata: TaskMetadata, examples: Sequence[LabelledExample], path: Path

@@ -61,7 +61,7 @@ def load_dataset(
     task.check(metadata, examples, Path(str(train.path)))
     notes = task.data_notes(examples, Path(str(train.path)))
     if dev is not None:
-        held_out = list(good_examples(task.read, dev))
+        held_out = task.with_known_labels(metadata, list(good_examples(task.read, dev)))
         task.check(metadata, held_out, Path(str(dev.path)))
     cut = 0 < limit < len(examples)
     where = f"{train.path} with --limit {limit}" if cut else str(train.path)

@@ -107,7 +107,7 @@ class Task(ABC):
         """Make an example of a single text, for tasks whose input is one text."""
         raise UsageError(
             f"The input of {self.name} is more than one text: give rows of {self.columns}, in a "
-            "file with --data."
+            "file (`firth predict --data FILE`), or in Python as tuples or dicts."
         )
 
     def metadata(
@@ -115,6 +115,12 @@ class Task(ABC):
     ) -> TaskMetadata:
         """Collect labels and options from the training data."""
         return TaskMetadata(task=self.name, max_length=length, options=dict(options))
+
+    def with_known_labels(
+        self, metadata: TaskMetadata, examples: Sequence[Example]
+    ) -> list[Example]:
+        """Spell the labels of examples as those of the training data."""
+        return list(examples)
 
     def check(self, metadata: TaskMetadata, examples: Sequence[Example], path: Path) -> None:  # noqa: B027
         """Raise InputError for examples that do not fit the metadata, such as unknown labels."""

@@ -9,10 +9,9 @@ from typing import Any
 import torch
 
 from firth.formats.huggingface.directory import add_label_head
-from firth.models.config import ModelConfig
 from firth.models.heads import LanguageHead, make_head
 from firth.models.initialization import initialise_head
-from firth.models.label_heads import LABEL_HEADS, LabelHead
+from firth.models.label_heads import LABEL_HEADS, LabelHead, label_modules
 from firth.models.language_model import LanguageNetwork
 from firth.tasks.task import TaskMetadata
 from firth.training.config import parse_value, unknown_setting
@@ -128,11 +127,6 @@ def _inherit(network: LanguageNetwork, head: str) -> None:
     if old.transform is not None and alike:
         new.layers[0].load_state_dict(old.transform.state_dict())
         new.norm.load_state_dict(old.norm.state_dict())
-
-
-def label_modules(config: ModelConfig) -> list[str]:
-    """Return the names of the modules from the hidden states to the labels."""
-    return ["mix"] * config.label_layer_mix + ["pooler", "attention", config.label_head]
 
 
 def drop_language_head(network: LanguageNetwork) -> None:

@@ -16,6 +16,7 @@ import os
 import re
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,7 @@ TENSORS, STATE, MICRO_BATCH = "tensors.safetensors", "state.json", "micro-batch"
 SUM, FILES = "sha256", "files"  # fields of the state: its checksum, those of the tensors' files
 PIECE = re.compile(r"(.+)@(\d+)")  # a name, and the first of some rows of its tensor
 FULL = "Earlier checkpoints are intact; free some space and resume from the newest."
+FULL_AT_FIRST = "There is no earlier checkpoint; free some space and start again."
 NAME = re.compile(r"step-(\d+)")
 HIDDEN = re.compile(r"\.(step-(\d+))\.(\d+)\.(partial|replaced)")
 
@@ -94,6 +96,10 @@ class Checkpoints:
         self.directory = directory
         self.keep = keep
 
+    def storage_errors(self) -> AbstractContextManager[None]:
+        """Turn an error of the disk into one sentence that says what is left."""
+        return storage_errors(self.directory, FULL if self._candidates() else FULL_AT_FIRST)
+
     def save(self, step: int, tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> Path:
         """Write a checkpoint atomically, then remove older ones.
 
@@ -101,7 +107,7 @@ class Checkpoints:
         """
         partial = self.begin(step)
         try:
-            with storage_errors(self.directory, FULL):
+            with self.storage_errors():
                 sums = {TENSORS: write_weights(partial / TENSORS, tensors)}
         except BaseException:
             self.discard(partial)
@@ -110,7 +116,7 @@ class Checkpoints:
 
     def begin(self, step: int) -> Path:
         """Make the hidden directory of a new checkpoint, for its files."""
-        with storage_errors(self.directory, FULL):
+        with self.storage_errors():
             self.directory.mkdir(parents=True, exist_ok=True)
             self._sweep()
             partial = self._hidden(step, "partial")
@@ -128,7 +134,7 @@ class Checkpoints:
 
         `sums` has the checksum of each of its files.
         """
-        with storage_errors(self.directory, FULL):
+        with self.storage_errors():
             try:
                 content = {"step": step, FILES: dict(sums), "state": dict(state)}
                 _write_state(partial / STATE, content)
@@ -167,7 +173,7 @@ class Checkpoints:
     def limit_micro_batch(self, tokens: int) -> None:
         """Make the resumed run use micro-batches of at most this size."""
         path = self.directory / MICRO_BATCH
-        with storage_errors(self.directory, FULL), atomic_file(path) as file:
+        with self.storage_errors(), atomic_file(path) as file:
             file.write(str(tokens).encode())
 
     def micro_batch_limit(self) -> int:

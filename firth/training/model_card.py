@@ -170,15 +170,15 @@ def selection_note(selected: Sequence[str]) -> list[str]:
     >>> selection_note([])
     []
     >>> print(*selection_note(["checkpoint", "threshold"]))
-    selected_on: checkpoint and threshold were selected on these examples, so the metrics are \
-optimistic; evaluate the model on other examples, too.
+    The checkpoint and threshold were selected on these examples, so the metrics are optimistic; \
+evaluate the model on other examples, too.
     """
     if not selected:
         return []
     verb = "was" if len(selected) == 1 else "were"
     return [
-        f"selected_on: {' and '.join(selected)} {verb} selected on these examples, so the metrics "
-        "are optimistic; evaluate the model on other examples, too."
+        f"The {' and '.join(selected)} {verb} selected on these examples, so the metrics are "
+        "optimistic; evaluate the model on other examples, too."
     ]
 
 

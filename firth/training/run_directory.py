@@ -31,6 +31,12 @@ WEIGHTS = (  # file names; large models have several files and an index
 )
 
 
+def saved_bytes(folder: Path) -> int:
+    """Return the size of the weights in a directory: of a model, or of an adapter."""
+    names = ("*model*.safetensors", "adapter.safetensors")
+    return sum(file.stat().st_size for name in names for file in folder.glob(name))
+
+
 def find_run(path: Path) -> dict[str, Any]:
     """Read `run.json` if there is one that Firth wrote, which names Firth's version; else {}."""
     file = path / RUN

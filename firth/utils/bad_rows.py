@@ -14,7 +14,8 @@ Row = TypeVar("Row")
 logger = logging.getLogger("firth")
 MAX_REPORTED = 20  # errors reported one by one
 # What happens to bad rows.
-SKIPPED, AS_NULL, NO_RESULT = "skipped", "written as null", "without a result"
+SKIPPED, NO_RESULT = "skipped", "without a result"
+AS_NULL, AS_NAN = "written as null", "written as NaN"
 
 
 class BadRows:

@@ -108,6 +108,41 @@ def test_integers_beside_missing_values_of_pandas() -> None:
     assert [type(row["label"]) for row in rows[:2]] == [int, int]
     assert [row["x"] for row in rows] == [0.5, 1.0, None]
     assert list(as_source(frame[:0], "train")) == []
+    whole = list(as_source(frame.dropna(subset=["label"]), "train"))
+    assert [(row["label"], type(row["label"])) for row in whole] == [(0, int), (1, int)]
+    large = pandas.Series([1e300, float("inf"), None])
+    assert next(iter(as_source({"x": large}, "train")))["x"] == 1e300
+    assert list(as_source(large.to_frame("x"), "train"))[:2] == [{"x": 1e300}, {"x": float("inf")}]
+
+
+@pytest.mark.parametrize("missing", [None, float("nan")])
+@pytest.mark.parametrize("place", [0, 3])
+def test_missing_texts_are_bad_rows(missing: Any, place: int, tmp_path: Path) -> None:
+    """They are skipped and noted in lists and Series as in tables; a path may not be missing."""
+    texts: list[Any] = [*TEXTS[:place], missing, *TEXTS[place:]]
+    options: dict[str, Any] = {"kind": "bpe-word", "vocab_size": 28, "workers": 1}
+    expected, _ = firth.train_tokenizer(TEXTS, **options)
+    for data in (texts, pytest.importorskip("pandas").Series(texts, dtype=object)):
+        tokenizer, report = firth.train_tokenizer(data, **options)
+        assert tokenizer.fingerprint == expected.fingerprint
+        assert any(f"`paths` row {place + 1}" in note for note in report.notes)
+    made: dict[str, Any] = {"tokenizer": expected, "workers": 1}
+    prepared = firth.prepare(texts, valid=["low", missing, "new low"], out=tmp_path / "s", **made)
+    assert [prepared.splits[split]["documents"] for split in ("train", "valid")] == [3, 2]
+    assert any("`valid` row 2" in note for note in prepared.notes)
+    with pytest.raises(FirthError, match=f"`paths` row {place + 1}"):
+        firth.prepare(texts, out=tmp_path / "strict", strict=True, **made)
+    (tmp_path / "a.txt").write_text("A text.\n")
+    with pytest.raises(FirthError, match=r"None|nan"):
+        firth.Corpus([str(tmp_path / "a.txt"), missing])
+    with pytest.raises(FirthError, match="`paths`"):
+        firth.train_tokenizer([missing], **options)
+
+
+@pytest.mark.parametrize("data", [3, None])
+def test_messages_name_all_kinds_of_data(data: Any) -> None:
+    with pytest.raises(UsageError, match="`texts` is a string, a Path, a list"):
+        as_texts(data, "texts")
 
 
 def test_two_columns_of_one_name() -> None:

@@ -77,6 +77,14 @@ def test_missing_files_and_unknown_names(home: Path) -> None:
         firth.preset(NAME)
 
 
+def test_the_decoder_reads_as_many_tokens_as_in_training() -> None:
+    """Longer texts are evaluated in windows: beyond 256 tokens its predictions are bad."""
+    model = firth.load("stories-decoder")
+    assert model.path is not None
+    card = (model.path / "README.md").read_text(encoding="utf-8")
+    assert f"--max-length {model.config.max_positions} " in card
+
+
 def test_presets_lists_them() -> None:
     shown = in_process("presets")
     assert all(name in shown.stdout for name in EMBEDDED_MODELS)

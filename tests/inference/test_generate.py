@@ -310,6 +310,7 @@ def test_no_prompts() -> None:
 
 INVALID: list[tuple[dict[str, Any], list[str]]] = [
     ({"temperature": -0.1}, ["`temperature`", "-0.1"]),
+    ({"temperature": "0.5"}, ["`temperature`", "number", "str"]),
     ({"top_p": 0.0}, ["`top_p`", "0.0"]),
     ({"min_p": -1.0}, ["`min_p`", "-1.0"]),
     ({"top_k": -1}, ["`top_k`", "-1"]),

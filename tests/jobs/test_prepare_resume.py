@@ -138,6 +138,9 @@ def test_a_full_disk(tmp_path: Path, long_text: Path, bert: Path, tiny_disk: Pat
     assert failed.error.startswith("The disk is full:")
     assert "the same command resumes from there" in failed.error
     assert not out.exists()
+    early = in_process(*command(long_text, bert, tiny_disk / "other")[3:-1], "--workers", "1")
+    assert early.error.startswith("The disk is full:")
+    assert "resumes" not in early.error  # no shard was finished
     # Space returns, and the same command goes on.
     enlarge = ["mount", "-o", "remount,size=20m", str(tiny_disk)]
     subprocess.run(enlarge, check=True)

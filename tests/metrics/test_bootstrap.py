@@ -104,6 +104,7 @@ def test_equal_scores_that_are_no_proportion_have_no_interval() -> None:
     found = means({"loss": [0.5] * 20})["loss"]
     assert found.low is found.high is None
     assert found.reason
+    assert means({"rouge2": [0.0] * 20}, graded=True)["rouge2"].low is None
 
 
 def test_tally() -> None:

@@ -153,7 +153,7 @@ def test_every_quantisation(tmp_path: Path, number: int) -> None:
     written = reference("LlamaForCausalLM", WIDE)
     path = write_reference(tmp_path / "wide.gguf", "llama", written, kind.name)
     network, _ = read_gguf(path, dtype=torch.float32)
-    stored = dict(named_weights(network, LLAMA, torch.float32))
+    stored = dict(named_weights(network, LLAMA, torch.float32, network.heads))
     expected = written.state_dict()
     assert stored.keys() == expected.keys()
     assert all(torch.equal(stored[name], expected[name]) for name in stored)

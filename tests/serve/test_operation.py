@@ -206,10 +206,10 @@ def test_jobs_are_joined_and_errors_kept_apart(served_models: dict[str, firth.Mo
 def test_deadlines_and_cancelled_requests(served_models: dict[str, firth.Model]) -> None:
     model = served_models["decoder"]
     worker = worker_of(model, timeout=0.3, max_sequences=2)
-    request = SequenceRequest(prompt=(0, 5), limit=400)  # no end token: it takes long
+    request = SequenceRequest(prompt=(0, 5), limit=250)  # no end token: it takes long
 
     async def read(count: int) -> int:
-        with worker.generate([request] * 3) as stream:  # the third waits
+        with worker.generate([request] * 8) as stream:  # all but two wait
             async for _ in stream:
                 count -= 1
                 if not count:

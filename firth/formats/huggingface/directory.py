@@ -41,7 +41,7 @@ from firth.formats.json_files import read_json
 from firth.formats.safetensors import open_weights, write_weights
 from firth.models.config import ModelConfig
 from firth.models.heads import HEADS
-from firth.models.label_heads import LABEL_HEADS
+from firth.models.label_heads import LABEL_HEADS, label_modules
 from firth.models.language_model import LanguageNetwork
 from firth.models.layers import FusedLinear
 from firth.models.networks import build_network, config_class, network_name
@@ -102,6 +102,21 @@ def nameable_heads(config: ModelConfig, heads: Iterable[str]) -> list[str]:
     """Return the heads that the family of a config has names for; all, if it has no family."""
     family = family_of(config)
     return [head for head in heads if family is None or family.has([head])]
+
+
+def saved_heads(config: ModelConfig, heads: Iterable[str]) -> tuple[str, ...]:
+    """Return the heads to save: only those that the labels need, if a family has exactly these.
+
+    A base model's language head stays beside the label head of an adapter merged into it:
+
+    >>> from firth.models.presets import preset
+    >>> config, heads = add_label_head(preset("bert-base").config, "classify", ["bad", "good"])
+    >>> saved_heads(config, ["language", *heads])
+    ('pooler', 'classify')
+    """
+    every = tuple(heads)
+    used = tuple(head for head in every if head in label_modules(config))
+    return used if config.label_head in used and family_of(config, used) is not None else every
 
 
 def read_config(path: Path) -> tuple[ModelConfig, ModelFamily | None]:
@@ -380,7 +395,7 @@ def _pieces(
 
 def write_network(network: LanguageNetwork, path: Path, *, dtype: torch.dtype | None = None) -> str:
     """Save a network as a directory, and return the name of the family whose format it has."""
-    config, heads = network.config, tuple(network.heads)
+    config, heads = network.config, saved_heads(network.config, network.heads)
     family = family_of(config, heads)
     path.mkdir(parents=True, exist_ok=True)
     values = _native_values(config, heads)
@@ -388,7 +403,7 @@ def write_network(network: LanguageNetwork, path: Path, *, dtype: torch.dtype | 
         values = family.to_theirs(require_transformer_config(config), heads)
     kept = dtype or network.dtype
     values["dtype"] = str(kept).removeprefix("torch.")
-    write_weights(path / WEIGHTS, dict(named_weights(network, family, kept)))
+    write_weights(path / WEIGHTS, dict(named_weights(network, family, kept, heads)))
     write_json(path / CONFIG, values)
     return family.name if family else NATIVE
 
@@ -400,13 +415,19 @@ def _native_values(config: ModelConfig, heads: tuple[str, ...]) -> dict[str, Any
 
 
 def named_weights(
-    network: LanguageNetwork, family: ModelFamily | None, dtype: torch.dtype
+    network: LanguageNetwork,
+    family: ModelFamily | None,
+    dtype: torch.dtype,
+    heads: Iterable[str],
 ) -> list[tuple[str, Tensor]]:
-    """Return all weights with the family's names."""
+    """Return the weights of the body and of these heads, with the family's names."""
     parameters = {name for name, _ in network.named_parameters()}
-    prefix = family.prefix if family is not None and family.is_bare(network.heads) else ""
+    prefix = family.prefix if family is not None and family.is_bare(heads) else ""
+    omitted = tuple(f"heads.{head}." for head in set(network.heads) - set(heads))
     named: list[tuple[str, Tensor]] = []
     for name, tensor in network.state_dict().items():
+        if name.startswith(omitted):
+            continue
         if name not in parameters and tensor.is_floating_point() and not tensor.any():
             continue  # a fixed bias of zeros
         tensor = tensor.detach().to(dtype) if tensor.is_floating_point() else tensor

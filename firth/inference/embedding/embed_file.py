@@ -34,7 +34,7 @@ from firth.inference.embedding.vectors import (
 )
 from firth.tokenizers.counting import Progress
 from firth.training.distributed.ranks import current_ranks, of_main_rank
-from firth.utils.bad_rows import AS_NULL, MAX_REPORTED, bad_row_notes, raise_error
+from firth.utils.bad_rows import AS_NAN, AS_NULL, MAX_REPORTED, bad_row_notes, raise_error
 from firth.utils.errors import InputError, MismatchError, UsageError, storage_errors
 from firth.utils.files import locked, sync_directory, write_json
 from firth.utils.notebook import show_progress
@@ -166,7 +166,9 @@ def embed_file(
         faults=journal.faults,
         resumed=resumed,
         seconds=time.monotonic() - started,
-        notes=bad_row_notes(journal.bad_rows, journal.errors, AS_NULL),
+        notes=bad_row_notes(
+            journal.bad_rows, journal.errors, AS_NAN if out.suffix == ".npy" else AS_NULL
+        ),
     )
 
 

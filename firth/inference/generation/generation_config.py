@@ -5,6 +5,7 @@ from dataclasses import dataclass, fields
 from operator import index
 from typing import Annotated, Any, Self, TypedDict
 
+from firth.utils.arguments import shown
 from firth.utils.config_fields import Doc
 from firth.utils.errors import UsageError
 
@@ -21,9 +22,9 @@ MAX_NEW_TOKENS, MAX_SEQUENCES = 1 << 20, 1 << 12
 class GenerationConfig:
     """Decoding options; the default is greedy decoding.
 
-    >>> GenerationConfig(method="sample", temperature=-1.0)
+    >>> GenerationConfig(method="sample", top_p=1.5)
     Traceback (most recent call last):
-    firth.utils.errors.UsageError: `temperature` must be at least 0 (0: greedy), not -1.0.
+    firth.utils.errors.UsageError: `top_p` must be a probability above 0 and at most 1, not 1.5.
     """
 
     method: Annotated[str, Doc("greedy, sample or beam; other options may imply it.")] = "greedy"
@@ -75,12 +76,13 @@ class GenerationConfig:
             raise UsageError(f"Unknown method {self.method!r}; choose from {', '.join(METHODS)}.")
         for name, (is_valid, requirement) in RULES.items():
             value = getattr(self, name)
+            given = repr(value)
             try:
                 valid = value == value and is_valid(value)
             except TypeError:  # not a number, or not an integer
-                valid = False
+                valid, given = False, shown(value)
             if not valid:
-                raise UsageError(f"`{name}` must be {requirement}, not {value!r}.")
+                raise UsageError(f"`{name}` must be {requirement}, not {given}.")
         if self.method == "beam" and self.beams < 2:
             raise UsageError("Beam search needs `beams` of at least 2; one beam is greedy search.")
         if self.method == "greedy" and self.n > 1:
@@ -156,14 +158,14 @@ RULES: dict[str, tuple[Any, str]] = {
         lambda x: 1 <= index(x) <= MAX_NEW_TOKENS,
         f"an integer from 1 to {MAX_NEW_TOKENS:,}",
     ),
-    "temperature": (lambda x: 0 <= x < float("inf"), "at least 0 (0: greedy)"),
+    "temperature": (lambda x: 0 <= x < float("inf"), "a number of at least 0 (0: greedy)"),
     "top_k": (lambda x: index(x) >= 0, "an integer of at least 0 (0: all tokens)"),
     "top_p": (lambda x: 0 < x <= 1, "a probability above 0 and at most 1"),
     "min_p": (lambda x: 0 <= x <= 1, "a fraction from 0 to 1"),
-    "repetition_penalty": (lambda x: 0 < x < float("inf"), "above 0 (1: none)"),
+    "repetition_penalty": (lambda x: 0 < x < float("inf"), "a number above 0 (1: none)"),
     "no_repeat_ngram": (lambda x: index(x) >= 0, "an integer of at least 0 (0: off)"),
     "beams": (lambda x: 1 <= index(x) <= MAX_SEQUENCES, f"an integer from 1 to {MAX_SEQUENCES:,}"),
-    "length_penalty": (lambda x: abs(x) < float("inf"), "finite"),
+    "length_penalty": (lambda x: abs(x) < float("inf"), "a finite number"),
     "early_stopping": (lambda x: x in (True, False, "never"), 'True, False or "never"'),
     "n": (lambda x: 1 <= index(x) <= MAX_SEQUENCES, f"an integer from 1 to {MAX_SEQUENCES:,}"),
     "stop": (lambda x: all(isinstance(s, str) and s for s in x), "a list of non-empty strings"),

@@ -10,6 +10,7 @@ from typing import Any
 
 from firth.jobs.run_report.run_record import KINDS, RunRecord
 from firth.training.log import ACCURACY
+from firth.training.run_directory import saved_bytes
 from firth.utils.figures import Bar, BarChart, DataTable, Figure, Paragraph
 
 ABSENT = "–"
@@ -20,7 +21,7 @@ COSTS = {  # column: name of the number, its unit
     "steps": ("steps", ""),
     "tokens": ("tokens", ""),
     "seconds": ("seconds", ""),
-    "tokens/s": ("tokens_per_second", ""),
+    "tokens/s (median)": ("tokens_per_second", ""),
     "peak memory": ("memory", "MiB"),
     "parameters": ("parameters", ""),
     "trainable": ("trainable_parameters", ""),
@@ -106,7 +107,7 @@ def _cost(record: RunRecord) -> dict[str, float | None]:
         "memory": _number(results, "memory") or max(memory, default=None),
         "parameters": parameters,
         "trainable_parameters": parameters if is_pretraining else trainable,
-        "saved_bytes": _number(results, "saved_bytes"),
+        "saved_bytes": _number(results, "saved_bytes") or (saved_bytes(record.path) or None),
     }
 
 

@@ -7,6 +7,7 @@ several common names but no standard one are present, the user must choose.
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -323,6 +324,17 @@ def label_text(value: Any, where: str, column: str) -> str | None:
     if isinstance(value, (int, float)):
         return str(value) if value == value else None  # NaN: missing
     return _valid_text(value, where, column).strip() or None
+
+
+def plain_label(label: str) -> str:
+    """Return a label as other tools write it: True of a CSV file of pandas is true, 1.0 is 1.
+
+    >>> [plain_label(label) for label in ("True", "FALSE", "1.0", "1.5", "good")]
+    ['true', 'false', '1', '1.5', 'good']
+    """
+    if label.lower() in ("true", "false"):
+        return label.lower()
+    return label.removesuffix(".0") if re.fullmatch(r"-?\d+\.0", label) else label
 
 
 def json_list(value: Any, where: str, column: str) -> Any:

@@ -212,6 +212,8 @@ def _right(
     value: Any, choices: tuple[str, ...], names: Names, where: str, column: str
 ) -> int | None:
     """The index of the right choice, given by its index, text or name."""
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
     text = label_text(value, where, column)
     if text is None or text == "-1":  # -1: hidden labels of public test sets
         return None

@@ -19,9 +19,7 @@ from torch import Tensor
 from firth.formats.safetensors import write_weights
 from firth.training.checkpoint import Checkpoint, Checkpoints, load_checkpoint
 from firth.training.distributed.ranks import current_ranks, gather_json, of_main_rank
-from firth.utils.errors import FirthError, InputError, StorageError, storage_errors
-
-FULL = "Earlier checkpoints are intact; free some space and resume from the newest."
+from firth.utils.errors import FirthError, InputError, StorageError
 
 
 class ShardedCheckpoints(Checkpoints):
@@ -36,7 +34,7 @@ class ShardedCheckpoints(Checkpoints):
         name = f"tensors-{ranks.rank}-of-{ranks.size}.safetensors"
         total = error = ""
         try:
-            with storage_errors(self.directory, FULL):
+            with self.storage_errors():
                 total = write_weights(partial / name, tensors)
         except StorageError as caught:
             error = str(caught)

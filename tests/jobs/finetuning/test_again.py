@@ -9,8 +9,11 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file
+from transformers import AutoModelForSequenceClassification
 
 from firth.adapt import peft
+from firth.adapt.apply import merge
 from firth.adapt.lora import base_dtype, frozen_matrices
 from firth.formats.safetensors import open_weights
 from firth.jobs.exporting import export
@@ -217,6 +220,35 @@ def test_an_adapter_is_exported_merged(tokenizer: Tokenizer, tmp_path: Path) -> 
     with pytest.raises(UsageError, match="cannot be merged"):
         export(tuned.path, tmp_path / "prefixed")
     assert load(tuned.path).embed(["a good day"]).shape == (1, 32)
+
+
+@pytest.mark.parametrize(("preset", "family"), [("bert-tiny", "bert"), ("gpt2", "gpt2")])
+def test_a_merged_model_is_saved_as_its_run_is_exported(
+    preset: str, family: str, tokenizer: Tokenizer, tmp_path: Path
+) -> None:
+    """The base's language head, which stays in memory beside the task's, is not saved."""
+    base = save(preset, tokenizer, tmp_path / "base")
+    rows = [("good day", "yes"), ("bad day", "no")] * 4
+    options: dict[str, Any] = {"train": rows, "dev": rows, "overrides": QUICK | {"steps": 1}}
+    finetune(base, task="classify", out=tmp_path / "lora", strategy="lora:rank=2", **options)
+    model = load(tmp_path / "lora")
+    merge(model.network, keep=False)
+    assert model.save(tmp_path / "saved") == family
+    assert export(model, tmp_path / "exported") == family
+    assert export(tmp_path / "lora", tmp_path / "of-run") == family
+    assert {"language", "classify"} <= set(model.network.heads)
+    expected = load_file(tmp_path / "of-run" / "model.safetensors")
+    ids = model.require_tokenizer().encode("good day", specials=True)
+    for name in ("saved", "exported"):
+        stored = load_file(tmp_path / name / "model.safetensors")
+        assert stored.keys() == expected.keys()
+        assert all(stored[key].equal(expected[key]) for key in expected)
+        theirs = AutoModelForSequenceClassification.from_pretrained(tmp_path / name).eval()
+        probabilities = theirs(torch.tensor([ids])).logits.softmax(-1)[0].tolist()
+        scores = model.predict("good day")["scores"]
+        assert [scores[label] for label in model.config.labels] == pytest.approx(
+            probabilities, abs=1e-5
+        )
 
 
 def test_lora_is_trained_on_a_bf16_base_where_the_device_has_bf16(

@@ -120,6 +120,60 @@ def test_texts(run_of: Callable[[str], Path]) -> None:
     assert firth.predict(model, series).answers == answers
 
 
+def test_missing_rows_are_skipped(models: dict[str, Path], tmp_path: Path) -> None:
+    rows = [*PAIRS, None, float("nan")]
+    options: dict[str, Any] = {"task": "classify", "strategy": "probe", "overrides": OVERRIDES}
+    tuned = firth.finetune(
+        models["encoder"], train=rows, dev=[None, *PAIRS], out=tmp_path / "run", **options
+    )
+    assert tuned.examples == (8, 8)
+    assert any("`train` row 9" in note for note in tuned.notes)
+    assert any("`dev` row 1" in note for note in tuned.notes)
+    assert any("was fine-tuned on" in note for note in firth.evaluate(tuned.model, data=rows).notes)
+
+
+@pytest.mark.parametrize(
+    ("trained", "spellings"),
+    [
+        ([True, False], [["true", "false"], ["True", "False"], ["TRUE", "FALSE"]]),
+        (["True", "False"], [[True, False], ["true", "false"]]),
+        ([1.0, 0.0], [[1, 0], ["1.0", "0.0"], ["1", "0"]]),
+        ([1, 0], [[1.0, 0.0], ["1.0", "0.0"]]),
+    ],
+)
+def test_labels_of_one_meaning(
+    trained: list[Any], spellings: list[list[Any]], models: dict[str, Path], tmp_path: Path
+) -> None:
+    """Booleans and whole numbers are the labels they were in training, as pandas writes them."""
+
+    def rows(labels: list[Any]) -> list[Any]:
+        return [("red dog", labels[0]), ("green dog", labels[1])]
+
+    options: dict[str, Any] = {"task": "classify", "strategy": "probe", "overrides": OVERRIDES}
+    tuned = firth.finetune(
+        models["encoder"], train=rows(trained), dev=rows(spellings[0]), out=tmp_path, **options
+    )
+    expected = firth.evaluate(tuned.model, data=rows(trained)).metrics
+    for labels in spellings:
+        assert firth.evaluate(tuned.model, data=rows(labels)).metrics == expected
+    with pytest.raises(InputError, match=r"'2\.0' is not in the training data"):
+        firth.evaluate(tuned.model, data=rows(["2.0", "1"]))
+
+
+def test_one_dict_is_one_row(run_of: Callable[[str], Path]) -> None:
+    for task, row in (
+        ("span", {"question": "Who ran?", "context": "The dog ran home."}),
+        ("pair", {"text_a": "A dog ran.", "text_b": "A cat sat."}),
+    ):
+        model = firth.load(run_of(task))
+        assert model.predict(row) == model.predict([row])[0]
+        assert firth.predict(model, row).answers == [model.predict(row)]
+        columns = {name: [text] for name, text in row.items()}
+        assert model.predict(columns) == [model.predict(row)]
+    with pytest.raises(UsageError, match="tuples or dicts"):
+        model.predict("A dog ran.")
+
+
 WRONG: list[tuple[Any, type[FirthError], str]] = [
     (None, UsageError, "None"),
     (5, UsageError, "int"),
@@ -160,7 +214,7 @@ def test_pretraining_on_texts_and_a_model(
     texts = [{"text": text} for text in [*texts, 5]]
     texts_run = {"data": texts, "tokenizer": tokenizer, "source": model, **options}
     done = firth.pretrain(out=tmp_path / "run", **texts_run)
-    assert any("row 41" in note for note in done.notes)
+    assert any("`data` row 41" in note for note in done.notes)
     assert done.notes == done.values()["notes"]
     parent = json.loads((tmp_path / "run/run.json").read_text())["parents"]["source"]
     assert parent["path"] == str(models["encoder"])
@@ -170,7 +224,8 @@ def test_pretraining_on_texts_and_a_model(
         out=tmp_path / "other", **{**texts_run, "data": done.path / "shards", "tokenizer": None}
     )
     assert (other.path / "source/model.safetensors").is_file()
-    for wrong, facts in (({"tokenizer": None}, "tokenizer"), ({"data": None}, "None")):
+    no_tokenizer = {"tokenizer": None, "source": None, "preset": "encoder-tiny"}
+    for wrong, facts in ((no_tokenizer, "tokenizer"), ({"data": None}, "None")):
         with pytest.raises(UsageError, match=facts):
             firth.pretrain(out=tmp_path / "wrong", **{**texts_run, **wrong})
     with pytest.raises(UsageError, match="finished run"):

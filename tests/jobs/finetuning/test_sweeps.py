@@ -64,7 +64,7 @@ def test_seeds(options: dict[str, Any], tmp_path: Path) -> None:
     assert written["selected_on"] == ["seed"]
     chosen = {trial.name: run.selected_on for trial, run in zip(swept.runs, runs, strict=True)}
     assert chosen == {trial.name: ["seed"] * (trial.name == swept.best) for trial in swept.runs}
-    assert "selected_on: seed" in (out / swept.best / "README.md").read_text(encoding="utf-8")
+    assert "The seed was selected" in (out / swept.best / "README.md").read_text(encoding="utf-8")
     jobs = [json.loads((out / t.name / "run.json").read_text())["job"] for t in swept.runs]
     assert [job["training"]["seed"] for job in jobs] == [5, 6]
     assert {job["strategy"] for job in jobs} == {"lora"}

@@ -53,6 +53,27 @@ def tokenizer(shards: Path) -> Tokenizer:
     return Tokenizer.load(shards)
 
 
+def test_text_is_prepared_with_the_tokenizer_of_the_source(
+    tokenizer: Tokenizer, sample: Path, tmp_path: Path, firth_here: Callable[..., Result]
+) -> None:
+    """A rejected call leaves neither shards nor the model in memory."""
+    network = initialise(Transformer(tiny("bert-tiny", tokenizer), ["language"]), seed=0)
+    model, run = Model(network, tokenizer), tmp_path / "run"
+    given: dict[str, Any] = {"source": model, "data": [sample.read_text()], "steps": 1}
+    with pytest.raises(UsageError, match="causal"):
+        pretrain(**given, objective="causal", out=run)
+    assert not any(path.is_file() for path in run.rglob("*"))
+    with pytest.raises(UsageError, match="firth prepare"):
+        pretrain(**given, dry_run=True)
+    pretrain(**given, out=run, overrides=QUICK)
+    assert Tokenizer.load(run / "shards").fingerprint == tokenizer.fingerprint
+    model.save(tmp_path / "model")
+    settings = ("--set", "precision=fp32", "--max-length", "32", "--batch-tokens", "256")
+    command = ("pretrain", "--from", "model", "--data", sample, "--out", "again", "--steps", "1")
+    assert firth_here(*command, *settings).returncode == 0
+    assert read_run(tmp_path / "again")["parents"]["source"]["path"] == str(tmp_path / "model")
+
+
 @pytest.fixture
 def bare(tokenizer: Tokenizer, tmp_path: Path) -> Path:
     """An encoder without a language head, as sentence encoders are."""

@@ -155,6 +155,25 @@ def test_invalid_settings(
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.parametrize(
+    ("options", "facts"),
+    [
+        ({"preset": "encoder-tiny", "objective": "causal"}, "'causal'.* masked"),
+        ({"preset": "encoder-tiny", "overrides": {"learning_rat": "1"}}, "learning_rate"),
+        ({"preset": "decoder-tiny", "mask_prob": 0.2}, "masks no tokens"),
+        ({"preset": "skipgram", "steps": 0, "overrides": {"windw": 3}}, "window"),
+    ],
+)
+def test_settings_are_checked_before_text_is_prepared(
+    options: dict[str, Any], facts: str, shards: Path, sample: Path, tmp_path: Path
+) -> None:
+    given: dict[str, Any] = {"steps": 2, "tokenizer": shards, "out": tmp_path / "run"} | options
+    for data in (sample, ["The dog barked.", "The cat slept."]):
+        with pytest.raises(UsageError, match=facts):
+            pretrain(data=data, **given)
+        assert not (tmp_path / "run").exists()
+
+
 def test_an_override_sets_the_seed_as_the_argument_does(shards: Path, tmp_path: Path) -> None:
     given = {"preset": "encoder-tiny", "steps": 1}
     ways = {

@@ -20,6 +20,7 @@ TWO = ChoiceExample(text="Ice is", choices=("hot", "cold"), label=1, line=1)
     "row",
     [
         {"text": "Ice is", "choices": ["hot", "cold"], "label": 1},
+        {"text": "Ice is", "choices": ["hot", "cold"], "label": 1.0},  # of pandas
         {"text": "Ice is", "choices": ["hot", "cold"], "label": "cold"},
         {"ctx": "Ice is", "endings": ["hot", "cold"], "label": "1"},  # HellaSwag
         {"startphrase": "Ice is", "ending0": "hot", "ending1": "cold", "label": 1},  # SWAG
