@@ -25,6 +25,7 @@ import numpy as np
 import torch
 import transformers
 from sides import machine, median_seconds, synchronise
+from trainer import trainer_arguments
 
 from firth.data.packing import PackedSequences
 from firth.data.sampler import SamplerPosition
@@ -228,18 +229,8 @@ def make_trainer_epoch(
         )
         return inputs
 
-    arguments = transformers.TrainingArguments(
-        output_dir=str(out),
-        num_train_epochs=1,
-        per_device_train_batch_size=batch_size,
-        learning_rate=LEARNING_RATE,
-        weight_decay=0.01,
-        use_cpu=device.type == "cpu",
-        bf16=device.type == "cuda",
-        report_to="none",
-        disable_tqdm=True,
-        save_strategy="no",
-        logging_strategy="no",
+    arguments = trainer_arguments(
+        out, device, epochs=1, batch_size=batch_size, learning_rate=LEARNING_RATE
     )
     model = build_models()[0]
 

@@ -42,6 +42,7 @@ import torch
 import transformers
 from numpy.typing import NDArray
 from sides import machine, measure_seconds, synchronise, with_changes
+from trainer import trainer_arguments
 
 from firth.adapt.apply import AppliedStrategy
 from firth.adapt.lora import base_dtype, frozen_matrices
@@ -379,18 +380,12 @@ def run_trainer(setup: Setup) -> Run:
     model, device = load_peer(setup.folder, setup.device), setup.device
     first_inputs = {name: x.to(device) for name, x in pad_batch(setup.batches[0]).items()}
     first_loss = peer_loss(model, first_inputs)
-    arguments = transformers.TrainingArguments(
-        output_dir=str(setup.folder / "trainer"),
-        num_train_epochs=WARMUP + setup.repeats,
-        per_device_train_batch_size=BATCH_SIZE,
+    arguments = trainer_arguments(
+        setup.folder / "trainer",
+        device,
+        epochs=WARMUP + setup.repeats,
+        batch_size=BATCH_SIZE,
         learning_rate=LEARNING_RATE,
-        weight_decay=0.01,
-        bf16=device.type == "cuda",
-        use_cpu=device.type == "cpu",
-        report_to="none",
-        disable_tqdm=True,
-        save_strategy="no",
-        logging_strategy="no",
     )
     rows = [{"input_ids": ids} for examples in setup.batches for ids in examples]
     timer = EpochTimer(device)

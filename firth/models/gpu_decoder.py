@@ -115,8 +115,9 @@ class GpuDecoder:
             ]
 
     def _splits(self, count: int) -> int:
-        """Return into how many parts the cached positions of each of `count` sequences are split:
-        a power of two, as kernels are compiled for each number.
+        """Return how many programs share the cached positions of a sequence, for `count` sequences.
+
+        It is a power of two: kernels are compiled for each number.
         """
         programs = count * self.network.config.num_kv_heads
         most = min(self.capacity // SPLIT_POSITIONS, PROGRAMS // programs, MAX_SPLITS)
@@ -139,6 +140,7 @@ class GpuDecoder:
     def step(self, tokens: Tensor, cache: KVCache, logits: Tensor) -> None:
         """Process one token per sequence: extend the cache and compute the next-token logits."""
         assert cache is self.cache
+        assert logits.is_contiguous()
         with torch.cuda.device_of(logits):
             self._run(tokens, logits)
 
